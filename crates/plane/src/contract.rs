@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The contract between the control plane and a resource's driver: the papers' resource scheduler
+//! interface (Eclipse/BSD §2.2) in today's words.
+//!
+//! Life of a driver: `probe` (can it run here, and if not, what is missing) → `start` (take the resource over,
+//! with an empty tree of root and q0) or `adopt` (find a tree that a previous daemon left running) → `apply`,
+//! `tag`, `sample` … → `stop` (give the resource back to the kernel) or drop (leave it running).
+
+use reserv_model::{Batch, Class, NodeId, Outcome};
+
+/// Which driver, what it can do, and what is lost with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverInfo {
+    /// `full` or `stock`.
+    pub name: &'static str,
+    /// The mechanism in words: `sched_ext`, `cgroup v2 (threaded)`, `cgroup v1`.
+    pub mechanism: String,
+    /// ABI version of the data plane that runs.
+    pub version: u32,
+    /// What this driver cannot do, one sentence each; empty for a full driver.
+    pub limits: Vec<String>,
+    /// What q0 is weighed against outside our tree (stock drivers), in words.
+    pub outside: Option<String>,
+    /// Whether a thread can change its own tag by system call (`chcpures`).
+    pub chcpures: bool,
+}
+
+/// Counters and state of one node, read at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Packed [`NodeId`].
+    pub id: u64,
+    /// CPU time received since the node was made, in ns; of a scheduler node, by all below it.
+    pub service_ns: u64,
+    /// The same since the last reset through `backlog`.
+    pub service_since_reset_ns: u64,
+    /// Service steps (times a thread was put on a CPU and came off) since the last reset.
+    pub served: u64,
+    /// Threads that wait.
+    pub queued: u32,
+    /// Threads that run now.
+    pub running: u32,
+    /// Threads tagged here, whatever they do.
+    pub members: u32,
+    /// Whether a cap holds the node back now.
+    pub throttled: bool,
+    /// Time spent held back, in ns.
+    pub throttled_ns: u64,
+    /// Whether the node is being drained.
+    pub draining: bool,
+}
+
+/// A thread that is tagged with a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// Process.
+    pub tgid: i32,
+    /// Thread, in the daemon's pid name space.
+    pub tid: i32,
+}
+
+/// Whom a tag is set for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// One thread, by tid.
+    Thread(i32),
+    /// All present threads of a process, by pid.
+    Process(i32),
+}
+
+/// The two lists of a process for this resource (Eclipse/BSD §2.5). Both start as q0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// The queue of what the process opens; for a CPU, of its first thread.
+    pub default: NodeId,
+    /// What its children inherit, as both lists.
+    pub child: NodeId,
+}
+
+/// One of the two lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    /// `/reserv/proc/PID/default`
+    Default,
+    /// `/reserv/proc/PID/cdefault`
+    Child,
+}
+
+/// Whether the driver holds the resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It does.
+    Running,
+    /// It lost it, with the kernel's reason in words; tree and tags are kept, `revive` brings it back.
+    Detached(String),
+}
+
+/// Why a driver refused.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaneError {
+    /// The batch names a node that does not exist (or no longer does).
+    #[error("no such node: {0}")]
+    NoNode(String),
+    /// There are children or members.
+    #[error("busy: {0}")]
+    Busy(String),
+    /// A limit on nodes, members or threads is reached: try again when some are gone.
+    #[error("full: {0}")]
+    Full(String),
+    /// This driver has no such mechanism.
+    #[error("not supported by this driver: {0}")]
+    Unsupported(String),
+    /// The words of the edit do not make sense for the node.
+    #[error("invalid: {0}")]
+    Invalid(String),
+    /// The thread or process is gone.
+    #[error("no such process or thread: {0}")]
+    NoProcess(i32),
+    /// Somebody else holds the resource.
+    #[error("taken: {0}")]
+    Taken(String),
+    /// The kernel refused; with what we tried.
+    #[error("{context}: {source}")]
+    Os {
+        /// What was tried.
+        context: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}
+
+/// A driver that holds a resource. Calls come from one thread at a time.
+pub trait Plane: Send {
+    /// See [`DriverInfo`]. Cheap; called for `status`.
+    fn info(&self) -> DriverInfo;
+
+    /// Apply edits, all or none. One outcome per op. On error nothing has changed.
+    fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError>;
+
+    /// The number of the last batch that is in effect; `None` where the mechanism cannot keep one
+    /// (then the caller rolls its last intent forward: `apply` must be idempotent for such a driver).
+    fn applied_seq(&self) -> Result<Option<u64>, PlaneError>;
+
+    /// Drained nodes that have gone since the last call, so that the caller can forget their names.
+    fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError>;
+
+    /// Counters of all nodes, in order of index.
+    fn sample(&self) -> Result<Vec<Sample>, PlaneError>;
+
+    /// Counters of one node (`NoNode` when stale).
+    fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError>;
+
+    /// Tag threads with a queue, moving them at once, running or queued. Answers how many were moved.
+    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError>;
+
+    /// A thread's queue.
+    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError>;
+
+    /// Who is tagged with a queue. q0 lists nobody: it is everyone else.
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError>;
+
+    /// The lists of a process.
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError>;
+
+    /// Change one of them.
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError>;
+
+    /// Polled by the supervisor, about once per 100 ms; must be cheap.
+    fn health(&mut self) -> Result<Health, PlaneError>;
+
+    /// Take the resource again after a detachment, with the tree and tags as they were.
+    fn revive(&mut self) -> Result<(), PlaneError>;
+
+    /// Give the resource back to the kernel and remove everything that was made for it.
+    fn stop(&mut self) -> Result<(), PlaneError>;
+
+    /// Whether this driver can order a queue by `class`.
+    fn supports_class(&self, class: Class) -> bool;
+}

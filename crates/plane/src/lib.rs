@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Drivers of resources behind one contract. Not here: FUSE, text, other planes' mechanisms.
+
+mod contract;
+pub mod cpu;
+
+pub use contract::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
