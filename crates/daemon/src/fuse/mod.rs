@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `/reserv` over the kernel's FUSE protocol; why the protocol is spoken directly: `docs/notes/fuse.md`.
+
+pub mod proto;
