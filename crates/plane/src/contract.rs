@@ -134,6 +134,13 @@ pub trait Plane: Send {
     /// See [`DriverInfo`]. Cheap; called for `status`.
     fn info(&self) -> DriverInfo;
 
+    /// The device number of the file system at which `/reserv` is mounted, told after each mount and adoption. A
+    /// driver that recognises descriptors of `/reserv` in the kernel compares it; others ignore it.
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        let _ = dev;
+        Ok(())
+    }
+
     /// Apply edits, all or none. One outcome per op. On error nothing has changed.
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError>;
 
