@@ -2,13 +2,46 @@
 //! Reserv's model: units, trees of reservations and the edits that change them.
 //!
 //! Pure: time, randomness and I/O are arguments; no clock, file, thread, float or hash order.
+//!
+//! * [`Tree`]: the reservations of one resource; [`Tree::plan`] checks [`Request`]s, [`Plan`] goes to the journal
+//!   ([`Record`]) and the plane ([`Batch`]), [`Tree::commit`] brings it into effect.
+//! * [`Snapshot`] and [`Record`]: what survives the daemon.
+//! * [`Config`]: a declarative tree, [`diff`] and [`to_config`].
+//! * [`effective_shares`]: who gets what, exactly, given who wants.
+//! * [`Share`], [`Cap`], [`Weight`], [`Class`] …: values whose `Display` parses back with `FromStr`.
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::float_arithmetic,
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    clippy::disallowed_macros
+)]
 
+mod config;
 mod edit;
+mod error;
 mod id;
+mod journal;
 mod kind;
+mod name;
+mod plan;
+mod rule;
+mod share;
+mod tree;
 mod units;
 
+pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
 pub use edit::{Batch, DeleteMode, Op, Outcome};
+pub use error::{Errno, Error, ErrorKind, quoted};
 pub use id::{NODES_MAX, NodeId};
+pub use journal::{Record, SavedNode, SavedSlot, Snapshot};
 pub use kind::{Class, Kind, Policy};
-pub use units::{Cap, Minimum, Weight};
+pub use name::{NAME_MAX, Name, NodePath, RESERVED_NAMES};
+pub use plan::{NodeRef, Plan, Request};
+pub use rule::{Match, Rule, Subject, Who};
+pub use share::{Ppm, effective_shares, weight_share};
+pub use tree::{DEPTH_MAX, Edit, Node, Tree};
+pub use units::{Amount, CPUS_MAX, Cap, Duration, Minimum, Share, Weight, parse_cap, show_cap};
+
+/// Longest text that a control file takes, in bytes.
+pub const TEXT_MAX: usize = 4096;

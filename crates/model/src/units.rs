@@ -1,10 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Quantities with their units, exact: integers only.
+//!
+//! ```text
+//! weight   = decimal                      0 … 1000000 in steps of 0.001: 24, 0.24; 0 is background
+//! amount   = "0" | decimal unit           CPU time per time: 250ms/s, 1.5cpu, 25% (of one CPU)
+//! unit     = "cpu" | "%" | "s/s" | "ms/s" | "us/s" | "ns/s"
+//! cap      = "none" | amount ["burst" duration]
+//! duration = decimal ("s" | "ms" | "us" | "ns")
+//! share    = weight [amount]              weight and minimum
+//! decimal  = digit {digit} ["." digit {digit}]      exact to 1 ns; no sign, no exponent
+//! ```
+//!
+//! What is printed is canonical and parses back to the same value.
+
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::quoted;
+use crate::{Error, ErrorKind};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Most CPUs that an amount may name (Linux' own limit, `NR_CPUS` 8192).
+pub const CPUS_MAX: u64 = 8192;
+
 /// A weight in thousandths: `24` is 24 000, `0.24` is 240. 0 is background.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct Weight(u32);
 
 impl Weight {
@@ -26,6 +50,21 @@ impl Weight {
     }
 }
 
+impl TryFrom<u32> for Weight {
+    type Error = Error;
+    fn try_from(milli: u32) -> Result<Self, Error> {
+        Self::from_milli(milli).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("a weight of {milli} thousandths")).hint(WEIGHT_HINT)
+        })
+    }
+}
+
+impl From<Weight> for u32 {
+    fn from(w: Weight) -> Self {
+        w.0
+    }
+}
+
 /// An upper limit on CPU service: a token bucket in arrears (ALGORITHMS §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cap {
@@ -35,6 +74,279 @@ pub struct Cap {
     pub burst_ns: u64,
 }
 
+impl Cap {
+    /// The lowest rate, 1 ms/s: less would keep a thread from running for longer than the kernel tolerates.
+    pub const RATE_MIN: u64 = 1_000_000;
+    /// The highest rate: [`CPUS_MAX`] CPUs.
+    pub const RATE_MAX: u64 = CPUS_MAX * NS_PER_S;
+    /// The largest burst, 10 s of CPU time.
+    pub const BURST_MAX: u64 = 10 * NS_PER_S;
+
+    /// Refuses a rate or a burst out of range.
+    pub fn check(self) -> Result<Self, Error> {
+        if self.rate_ns_per_s < Self::RATE_MIN || self.rate_ns_per_s > Self::RATE_MAX {
+            let shown = Amount(self.rate_ns_per_s);
+            return Err(Error::new(ErrorKind::Invalid, format!("a cap of {shown}")).hint(CAP_HINT));
+        }
+        if self.burst_ns > Self::BURST_MAX {
+            let shown = Duration(self.burst_ns);
+            return Err(
+                Error::new(ErrorKind::Invalid, format!("a burst of {shown}")).hint("a burst is at most 10s")
+            );
+        }
+        Ok(self)
+    }
+}
+
 /// A minimum that admission control promises, in ns of CPU per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Minimum(pub u64);
+
+/// What a share file holds: `"<weight> <minimum>"` (Eclipse/BSD §2.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Of the parent's service, against the siblings.
+    pub weight: Weight,
+    /// The absolute promise.
+    pub minimum: Minimum,
+}
+
+impl Share {
+    /// A weight without a minimum.
+    pub const fn of(weight: Weight) -> Self {
+        Self { weight, minimum: Minimum(0) }
+    }
+}
+
+const WEIGHT_HINT: &str = "a weight is 0 to 1000000 with at most 3 decimals: 24 or 0.24";
+const AMOUNT_HINT: &str = "an amount of CPU is 250ms/s, 1.5cpu, 25% (of one CPU) or 0";
+const CAP_HINT: &str =
+    "a cap is none, or 1ms/s to 8192cpu: 250ms/s, 1.5cpu, 25% (of one CPU), 1cpu burst 20ms";
+const DURATION_HINT: &str = "a duration is 20ms, 500us, 0.1s or 100ns";
+const SHARE_HINT: &str = "a share is a weight and a minimum: 24 0";
+
+/// Why a decimal was refused.
+enum Bad {
+    /// Not `digits[.digits]`.
+    Form,
+    /// Finer than the unit's step.
+    Decimals,
+    /// Beyond 64 bits.
+    Range,
+}
+
+/// `digits[.digits]` times `10^decimals`, exact.
+fn decimal(text: &str, decimals: usize) -> Result<u64, Bad> {
+    let (whole, fraction) = match text.split_once('.') {
+        Some((w, f)) => (w, Some(f)),
+        None => (text, None),
+    };
+    let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || fraction.is_some_and(|f| !digits(f)) {
+        return Err(Bad::Form);
+    }
+    let fraction = fraction.unwrap_or("");
+    if fraction.len() > decimals {
+        return Err(Bad::Decimals);
+    }
+    let zeros = std::iter::repeat_n(b'0', decimals - fraction.len());
+    let mut value = 0_u64;
+    for digit in whole.bytes().chain(fraction.bytes()).chain(zeros) {
+        value =
+            value.checked_mul(10).and_then(|v| v.checked_add(u64::from(digit - b'0'))).ok_or(Bad::Range)?;
+    }
+    Ok(value)
+}
+
+/// The reverse of [`decimal`], without superfluous zeros.
+fn show(f: &mut fmt::Formatter<'_>, value: u64, decimals: usize, unit: &str) -> fmt::Result {
+    let scale = (0..decimals).fold(1_u64, |s, _| s * 10);
+    let (whole, rest) = (value / scale, value % scale);
+    if rest == 0 {
+        return write!(f, "{whole}{unit}");
+    }
+    let digits = format!("{rest:0decimals$}");
+    write!(f, "{whole}.{}{unit}", digits.trim_end_matches('0'))
+}
+
+/// `number` with `decimals` digits after the point, or an error that echoes `word` with `hint`.
+fn number(word: &str, number: &str, decimals: usize, what: &str, hint: &str) -> Result<u64, Error> {
+    decimal(number, decimals).map_err(|bad| {
+        let why = match bad {
+            Bad::Form => format!("{} is not {what}", quoted(word)),
+            Bad::Decimals => format!("{} is finer than {what} can be ({decimals} decimals)", quoted(word)),
+            Bad::Range => format!("{} is too large for {what}", quoted(word)),
+        };
+        Error::new(ErrorKind::Invalid, why).hint(hint)
+    })
+}
+
+impl FromStr for Weight {
+    type Err = Error;
+    fn from_str(word: &str) -> Result<Self, Error> {
+        if word.starts_with('=') {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{}: no policy here has fixed shares", quoted(word)),
+            )
+            .hint("fixed shares come with the eevdf policy; a weight is a number: 24 or 0.24"));
+        }
+        let milli = number(word, word, 3, "a weight", WEIGHT_HINT)?;
+        u32::try_from(milli).ok().and_then(Self::from_milli).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("{} is too large for a weight", quoted(word)))
+                .hint(WEIGHT_HINT)
+        })
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, u64::from(self.0), 3, "")
+    }
+}
+
+/// A rate in ns of CPU per second, as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount(pub u64);
+
+/// Unit and how many decimals reach 1 ns/s. Longest suffixes first where one ends another.
+const AMOUNT_UNITS: [(&str, usize); 6] =
+    [("cpu", 9), ("%", 7), ("ms/s", 6), ("us/s", 3), ("ns/s", 0), ("s/s", 9)];
+
+impl FromStr for Amount {
+    type Err = Error;
+    fn from_str(word: &str) -> Result<Self, Error> {
+        if word == "0" {
+            return Ok(Self(0));
+        }
+        for (unit, decimals) in AMOUNT_UNITS {
+            if let Some(n) = word.strip_suffix(unit) {
+                let rate = number(word, n, decimals, "an amount of CPU", AMOUNT_HINT)?;
+                if rate > Cap::RATE_MAX {
+                    return Err(Error::new(
+                        ErrorKind::Invalid,
+                        format!("{} is more than {CPUS_MAX} CPUs", quoted(word)),
+                    )
+                    .hint(AMOUNT_HINT));
+                }
+                return Ok(Self(rate));
+            }
+        }
+        let why = if decimal(word, 9).is_ok() { "has no unit" } else { "is not an amount of CPU" };
+        Err(Error::new(ErrorKind::Invalid, format!("{} {why}", quoted(word))).hint(AMOUNT_HINT))
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("0"),
+            1..NS_PER_S => show(f, self.0, 6, "ms/s"),
+            _ => show(f, self.0, 9, "cpu"),
+        }
+    }
+}
+
+/// A length of CPU time in ns, as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Duration(pub u64);
+
+impl FromStr for Duration {
+    type Err = Error;
+    fn from_str(word: &str) -> Result<Self, Error> {
+        for (unit, decimals) in [("ms", 6), ("us", 3), ("ns", 0), ("s", 9)] {
+            if let Some(n) = word.strip_suffix(unit) {
+                return number(word, n, decimals, "a duration", DURATION_HINT).map(Self);
+            }
+        }
+        let why = if decimal(word, 9).is_ok() { "has no unit" } else { "is not a duration" };
+        Err(Error::new(ErrorKind::Invalid, format!("{} {why}", quoted(word))).hint(DURATION_HINT))
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < NS_PER_S { show(f, self.0, 6, "ms") } else { show(f, self.0, 9, "s") }
+    }
+}
+
+impl FromStr for Minimum {
+    type Err = Error;
+    fn from_str(word: &str) -> Result<Self, Error> {
+        word.parse::<Amount>().map(|a| Self(a.0))
+    }
+}
+
+impl fmt::Display for Minimum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Amount(self.0).fmt(f)
+    }
+}
+
+impl FromStr for Cap {
+    type Err = Error;
+    /// A cap that is there; `none` is the caller's ([`parse_cap`]).
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut words = text.split_ascii_whitespace();
+        let Some(rate) = words.next() else {
+            return Err(Error::new(ErrorKind::Invalid, "nothing where a cap should be").hint(CAP_HINT));
+        };
+        let rate_ns_per_s = rate.parse::<Amount>().map_err(|e| e.hint(CAP_HINT))?.0;
+        let burst_ns = match (words.next(), words.next()) {
+            (None, _) => 0,
+            (Some("burst"), Some(d)) => d.parse::<Duration>()?.0,
+            (Some("burst"), None) => {
+                return Err(Error::new(ErrorKind::Invalid, "\"burst\" without a duration").hint(CAP_HINT));
+            }
+            (Some(w), _) => return Err(surplus(w, "a cap", CAP_HINT)),
+        };
+        match words.next() {
+            Some(w) => Err(surplus(w, "a cap", CAP_HINT)),
+            None => Self { rate_ns_per_s, burst_ns }.check(),
+        }
+    }
+}
+
+impl fmt::Display for Cap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Amount(self.rate_ns_per_s).fmt(f)?;
+        if self.burst_ns > 0 { write!(f, " burst {}", Duration(self.burst_ns)) } else { Ok(()) }
+    }
+}
+
+/// What a `cap` file holds: `none` or a cap.
+pub fn parse_cap(text: &str) -> Result<Option<Cap>, Error> {
+    if text.trim_ascii() == "none" { Ok(None) } else { text.parse().map(Some) }
+}
+
+/// The reverse of [`parse_cap`].
+pub fn show_cap(cap: Option<Cap>) -> String {
+    cap.map_or_else(|| "none".into(), |c| c.to_string())
+}
+
+/// An error about a word that stands after the end.
+fn surplus(word: &str, after: &str, hint: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{} after {after}", quoted(word))).hint(hint)
+}
+
+impl FromStr for Share {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut words = text.split_ascii_whitespace();
+        let Some(weight) = words.next() else {
+            return Err(Error::new(ErrorKind::Invalid, "nothing where a share should be").hint(SHARE_HINT));
+        };
+        let weight = weight.parse()?;
+        let minimum = words.next().map(str::parse).transpose()?.unwrap_or_default();
+        match words.next() {
+            Some(w) => Err(surplus(w, "a share", SHARE_HINT)),
+            None => Ok(Self { weight, minimum }),
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.weight, self.minimum)
+    }
+}

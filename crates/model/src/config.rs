@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A declarative tree: what `up --config` reads and `save` writes. The text (TOML) is read elsewhere; here are
+//! its types, the difference to a running tree, and the reverse.
+//!
+//! ```toml
+//! [cpu]
+//! driver = "auto"              # auto, full or stock
+//! policy = "sfq"               # of the resource's root
+//! [cpu.nodes.q0]
+//! kind = "queue"
+//! share = "100"                # weight and minimum, as in a share file; 100 where it is left out
+//! [cpu.nodes."web"]            # path below /reserv/cpu; every parent has its own table
+//! kind = "scheduler"
+//! share = "50"
+//! cap = "1.5cpu"               # as in a cap file; none where it is left out
+//! [cpu.nodes."web/site1"]
+//! kind = "queue"
+//! class = "ts"
+//! members_max = 500            # 0 or left out: no limit
+//! gc = false
+//! ```
+//!
+//! Nodes of the running tree that the configuration leaves out are deleted. An unknown key is an error.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::quoted;
+use crate::{
+    Cap, Class, DeleteMode, Error, ErrorKind, Kind, Node, NodePath, Policy, Request, Rule, Share, Tree,
+    Weight, parse_cap, show_cap,
+};
+
+/// A whole configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The CPU's tree. Left out: the CPU is not touched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<ResourceConfig>,
+    /// Rules that tag processes, in order.
+    #[serde(default, rename = "rule", skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+}
+
+/// Which driver to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// Full where the kernel can, else stock.
+    #[default]
+    Auto,
+    /// Our own scheduler, or an error.
+    Full,
+    /// What the stock kernel has.
+    Stock,
+}
+
+/// One resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceConfig {
+    /// Which driver to use.
+    #[serde(default)]
+    pub driver: Driver,
+    /// Of the root.
+    #[serde(default)]
+    pub policy: Policy,
+    /// By path; parents come before what is below them.
+    #[serde(default)]
+    pub nodes: BTreeMap<NodePath, NodeConfig>,
+}
+
+/// Scheduler or queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeKind {
+    /// Has children.
+    Scheduler,
+    /// Has threads.
+    Queue,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// Scheduler or queue.
+    pub kind: NodeKind,
+    /// As in a share file; a plain integer is taken as a weight.
+    #[serde(default = "default_share", serialize_with = "write_share", deserialize_with = "read_share")]
+    pub share: Share,
+    /// As in a cap file.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "write_cap",
+        deserialize_with = "read_cap"
+    )]
+    pub cap: Option<Cap>,
+    /// Of a queue; `ts` where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
+    /// Of a scheduler; `sfq` where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// Most members of a queue; 0 is no limit.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub members_max: u32,
+    /// Collect when nothing refers to it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gc: bool,
+}
+
+const fn default_share() -> Share {
+    Share::of(Weight::DEFAULT)
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn write_share<S: Serializer>(share: &Share, out: S) -> Result<S::Ok, S::Error> {
+    if share.minimum.0 == 0 { out.collect_str(&share.weight) } else { out.collect_str(share) }
+}
+
+#[expect(clippy::ref_option, reason = "serde's signature")]
+fn write_cap<S: Serializer>(cap: &Option<Cap>, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(&show_cap(*cap))
+}
+
+fn read_share<'de, D: Deserializer<'de>>(input: D) -> Result<Share, D::Error> {
+    input.deserialize_any(Text("a share: \"24\", \"0.24 0\" or an integer", |t: &str| t.parse()))
+}
+
+fn read_cap<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Cap>, D::Error> {
+    input.deserialize_any(Text("a cap: \"1.5cpu\", \"250ms/s burst 20ms\" or \"none\"", parse_cap))
+}
+
+/// A value given as text; an integer counts as its digits.
+struct Text<F>(&'static str, F);
+
+impl<T, F: Fn(&str) -> Result<T, Error>> Visitor<'_> for Text<F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        self.1(text).map_err(|e| E::custom(format_args!("{e} ({})", e.hint)))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
+        match u64::try_from(number) {
+            Ok(n) => self.visit_u64(n),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(number), &self)),
+        }
+    }
+}
+
+impl NodeConfig {
+    /// A queue or scheduler with weight 100 and defaults.
+    pub const fn new(kind: NodeKind) -> Self {
+        Self { kind, share: default_share(), cap: None, class: None, policy: None, members_max: 0, gc: false }
+    }
+
+    fn of(node: &Node) -> Self {
+        let base = Self { share: node.share(), cap: node.cap, gc: node.gc, ..Self::new(NodeKind::Queue) };
+        match node.kind {
+            Kind::Queue(class) => Self { class: Some(class), members_max: node.members_max, ..base },
+            Kind::Scheduler(policy) => Self { kind: NodeKind::Scheduler, policy: Some(policy), ..base },
+        }
+    }
+
+    /// Kind with policy or class.
+    pub fn full_kind(&self) -> Kind {
+        match self.kind {
+            NodeKind::Scheduler => Kind::Scheduler(self.policy.unwrap_or_default()),
+            NodeKind::Queue => Kind::Queue(self.class.unwrap_or_default()),
+        }
+    }
+
+    fn check(&self, path: &NodePath) -> Result<(), Error> {
+        let misplaced = match self.kind {
+            NodeKind::Scheduler if self.class.is_some() => "a scheduler has a policy, no class",
+            NodeKind::Scheduler if self.members_max > 0 => "a scheduler has no members",
+            NodeKind::Queue if self.policy.is_some() => "a queue has a class, no policy",
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("{}: {misplaced}", quoted(&path.to_string()))))
+    }
+}
+
+impl ResourceConfig {
+    fn kind_at(&self, path: &NodePath) -> Option<NodeKind> {
+        let q0 = path.names().len() == 1 && path.names()[0].as_str() == "q0";
+        match self.nodes.get(path) {
+            Some(node) => Some(node.kind),
+            None if path.is_root() => Some(NodeKind::Scheduler),
+            None if q0 => Some(NodeKind::Queue),
+            None => None,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        for (path, node) in &self.nodes {
+            let refuse = |why: String, hint: String| {
+                Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(&path.to_string())))
+                    .hint(hint))
+            };
+            node.check(path)?;
+            let Some((parent, name)) = path.split_last() else {
+                return refuse(
+                    "the resource itself is no node".into(),
+                    "its policy stands in its own table".into(),
+                );
+            };
+            match self.kind_at(&parent) {
+                Some(NodeKind::Scheduler) => {}
+                Some(NodeKind::Queue) => {
+                    return refuse(format!("{parent} is a queue"), "only schedulers have children".into());
+                }
+                None => {
+                    return refuse("its parent is missing".into(), format!("add [cpu.nodes.\"{parent}\"]"));
+                }
+            }
+            if parent.is_root() && name.as_str() == "q0" && node.kind != NodeKind::Queue {
+                return refuse("it is always a queue".into(), "kind = \"queue\"".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// What cannot be seen from one value alone: parents, kinds, conditions and targets of rules.
+    pub fn check(&self) -> Result<(), Error> {
+        if let Some(cpu) = &self.cpu {
+            cpu.check()?;
+        }
+        for (number, rule) in (1..).zip(&self.rules) {
+            rule.conditions.check().map_err(|e| e.at(format_args!("rule {number}")))?;
+            let Some(cpu) = &self.cpu else { continue };
+            if cpu.kind_at(&rule.cpu) != Some(NodeKind::Queue) {
+                let why = format!(
+                    "rule {number}: {} is no queue of this configuration",
+                    quoted(&rule.cpu.to_string())
+                );
+                return Err(
+                    Error::new(ErrorKind::Invalid, why).hint("cpu names a queue, as in [cpu.nodes.\"…\"]")
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The requests that turn `current` into `wanted`, in an order that can be planned at once; none when it is
+/// already so. Queues that are deleted treat their members as `mode` says. Draining queues do not count as there:
+/// wanting one back is `Busy`.
+pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Vec<Request>, Error> {
+    wanted.check()?;
+    let mut requests = Vec::new();
+    let now: BTreeMap<NodePath, &Node> = current
+        .walk()
+        .filter_map(|(_, n)| Some((current.path(n.id)?, n)))
+        .filter(|(p, _)| !p.is_root())
+        .collect();
+    // Deepest first, so that a scheduler is empty when its turn comes.
+    let is_q0 = |node: &Node| node.id == crate::NodeId::Q0;
+    let mut kept = BTreeMap::new();
+    for (path, node) in now.iter().rev() {
+        let wanted_here = wanted.nodes.get(path);
+        if node.draining {
+            if wanted_here.is_some() {
+                let why = format!("{} is draining and cannot be kept", quoted(&path.to_string()));
+                return Err(
+                    Error::new(ErrorKind::Busy, why).hint("wait until its last member has left, or flush it")
+                );
+            }
+        } else if is_q0(node) || wanted_here.is_some_and(|w| w.full_kind().is_queue() == node.kind.is_queue())
+        {
+            kept.insert(path.clone(), *node);
+        } else {
+            requests.push(Request::Delete { node: node.id.into(), mode });
+        }
+    }
+    if current.root().kind != Kind::Scheduler(wanted.policy) {
+        requests.push(Request::SetPolicy { node: current.root().id.into(), policy: wanted.policy });
+    }
+    let q0 = NodeConfig::new(NodeKind::Queue);
+    let q0_path = current.path(crate::NodeId::Q0).unwrap_or_default();
+    let implied = (!wanted.nodes.contains_key(&q0_path)).then_some((&q0_path, &q0));
+    for (path, node) in implied.into_iter().chain(&wanted.nodes) {
+        requests.extend(difference(kept.get(path).copied(), path, node));
+    }
+    Ok(requests)
+}
+
+/// What makes one node as wanted.
+fn difference(now: Option<&Node>, path: &NodePath, wanted: &NodeConfig) -> Vec<Request> {
+    let at = || path.clone().into();
+    let mut requests = Vec::new();
+    let kind = wanted.full_kind();
+    let fresh = NodeConfig { share: wanted.share, class: wanted.class, ..NodeConfig::new(wanted.kind) };
+    let current = now.map_or(fresh, NodeConfig::of);
+    match now {
+        None => {
+            if let Some((parent, name)) = path.split_last() {
+                let (parent, name) = (parent.into(), Some(name.clone()));
+                requests.push(Request::Create { parent, name, kind, share: Some(wanted.share) });
+            }
+        }
+        Some(node) if node.kind != kind => requests.push(match kind {
+            Kind::Queue(class) => Request::SetClass { node: at(), class },
+            Kind::Scheduler(policy) => Request::SetPolicy { node: at(), policy },
+        }),
+        Some(_) => {}
+    }
+    if current.share != wanted.share {
+        requests.push(Request::SetShare { node: at(), share: wanted.share });
+    }
+    if current.cap != wanted.cap {
+        requests.push(Request::SetCap { node: at(), cap: wanted.cap });
+    }
+    if current.members_max != wanted.members_max {
+        requests.push(Request::SetLimit { node: at(), members_max: wanted.members_max });
+    }
+    if current.gc != wanted.gc {
+        requests.push(Request::SetGc { node: at(), gc: wanted.gc });
+    }
+    requests
+}
+
+/// The configuration that describes `tree`; draining queues are left out.
+pub fn to_config(tree: &Tree, driver: Driver) -> ResourceConfig {
+    let nodes = tree.iter().filter(|n| !n.draining && n.parent.is_some());
+    let policy = match tree.root().kind {
+        Kind::Scheduler(policy) => policy,
+        Kind::Queue(_) => Policy::default(),
+    };
+    let nodes = nodes.filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n)))).collect();
+    ResourceConfig { driver, policy, nodes }
+}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests, and the plans that they become.
+//!
+//! The order of one change: [`Tree::plan`] (refuses, changes nothing) → the journal writes [`Plan::record`] →
+//! the plane applies [`Plan::batch`] → [`Tree::commit`]. A plan that the plane refused is dropped; its record is
+//! cancelled in the journal. A [`DeleteMode::Drain`] leaves the node in the tree, marked; when the plane says that
+//! it is gone, at once ([`Plan::drained`]) or later, [`Tree::plan_gone`] makes the plan that forgets it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::quoted;
+use crate::tree::Edit;
+use crate::{
+    Batch, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Op,
+    Outcome, Policy, Record, Share, Tree, Weight,
+};
+
+/// A node as a request names it: by handle (files), or by path (configuration; may be made by an earlier
+/// request of the same plan).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeRef {
+    /// By handle.
+    Id(NodeId),
+    /// By path below the resource.
+    Path(NodePath),
+}
+
+impl From<NodeId> for NodeRef {
+    fn from(id: NodeId) -> Self {
+        Self::Id(id)
+    }
+}
+
+impl From<NodePath> for NodeRef {
+    fn from(path: NodePath) -> Self {
+        Self::Path(path)
+    }
+}
+
+/// What somebody wants changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields say it: which node, and its new value")]
+pub enum Request {
+    /// Make a node. No name: the lowest free `qN` or `rN`. No share: weight 0, which breaks no promise.
+    Create { parent: NodeRef, name: Option<Name>, kind: Kind, share: Option<Share> },
+    /// Remove a node without children.
+    Delete { node: NodeRef, mode: DeleteMode },
+    /// Says that the node is not draining; refused if it is. (What the `state` file reads can be written.)
+    Active { node: NodeRef },
+    /// Set weight and minimum.
+    SetShare { node: NodeRef, share: Share },
+    /// Set or clear the cap.
+    SetCap { node: NodeRef, cap: Option<Cap> },
+    /// Set a queue's class.
+    SetClass { node: NodeRef, class: Class },
+    /// Set a scheduler node's policy.
+    SetPolicy { node: NodeRef, policy: Policy },
+    /// Set the limit on a queue's members; 0 is none.
+    SetLimit { node: NodeRef, members_max: u32 },
+    /// Reset the counters that `backlog` shows.
+    ResetCounters { node: NodeRef },
+    /// Set the collection flag.
+    SetGc { node: NodeRef, gc: bool },
+    /// Give another name within the same parent.
+    Rename { node: NodeRef, name: Name },
+    /// Hang a node with all below it under another scheduler node; without a name it keeps its own.
+    Move { node: NodeRef, parent: NodeRef, name: Option<Name> },
+}
+
+/// A change that has been checked against the tree as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a plan changes nothing until it is committed"]
+pub struct Plan {
+    base: u64,
+    edits: Vec<Edit>,
+    created: Vec<NodeId>,
+}
+
+impl Plan {
+    /// Whether nothing is to be done: everything is as asked for. Needs no record and no batch.
+    pub const fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    /// In order.
+    pub fn edits(&self) -> &[Edit] {
+        &self.edits
+    }
+
+    /// The new nodes, in order of the `Create` requests.
+    pub fn created(&self) -> &[NodeId] {
+        &self.created
+    }
+
+    /// Edits for the plane, in order.
+    pub fn ops(&self) -> Vec<Op> {
+        self.edits.iter().filter_map(Edit::op).collect()
+    }
+
+    /// For the journal.
+    pub fn record(&self) -> Record {
+        Record { seq: self.base + 1, edits: self.edits.clone() }
+    }
+
+    /// For the plane, with the record's number. Its `ops` may be empty (a rename): then the plane need not be called.
+    pub fn batch(&self) -> Batch {
+        Batch { seq: self.base + 1, ops: self.ops() }
+    }
+
+    /// Which drained queues the plane removed at once, from its outcomes (one per op of the batch): forget them
+    /// with [`Tree::plan_gone`] after the commit.
+    pub fn drained(&self, outcomes: &[Outcome]) -> Vec<NodeId> {
+        let ops = self.ops();
+        ops.iter()
+            .zip(outcomes)
+            .filter_map(|(op, outcome)| match (op, outcome) {
+                (&Op::Delete { id, mode: DeleteMode::Drain }, Outcome::Done) => Some(id),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+impl Tree {
+    /// Check requests, in order, each against the tree as the ones before it leave it. All or none.
+    pub fn plan(&self, requests: &[Request]) -> Result<Plan, Error> {
+        let mut plan = Plan { base: self.seq, edits: Vec::new(), created: Vec::new() };
+        if let [request] = requests {
+            plan.edits = self.edits_for(request)?;
+        } else {
+            let mut scratch = self.clone();
+            for request in requests {
+                let edits = scratch.edits_for(request)?;
+                for edit in &edits {
+                    scratch.apply(edit)?;
+                }
+                plan.edits.extend(edits);
+            }
+        }
+        let created = plan.edits.iter().filter_map(|e| match e {
+            Edit::Create { id, .. } => Some(*id),
+            _ => None,
+        });
+        plan.created = created.collect();
+        Ok(plan)
+    }
+
+    /// The plan that forgets drained queues which the plane reported gone. Ids that the tree does not know, or
+    /// that do not drain, are skipped: after a crash the same report may come twice.
+    pub fn plan_gone(&self, ids: &[NodeId]) -> Plan {
+        let mut edits: Vec<Edit> = Vec::new();
+        for &id in ids {
+            let edit = Edit::Gone { id };
+            if self.get(id).is_some_and(|n| n.draining) && !edits.contains(&edit) {
+                edits.push(edit);
+            }
+        }
+        Plan { base: self.seq, edits, created: Vec::new() }
+    }
+
+    /// Bring a plan into effect after the plane accepted it. `Conflict` when the tree has changed since the plan
+    /// was made; then nothing changes. Answers the journal's number.
+    pub fn commit(&mut self, plan: &Plan) -> Result<u64, Error> {
+        if plan.base != self.seq {
+            let why = format!("the plan was made at edit {}, the tree is at {}", plan.base, self.seq);
+            return Err(Error::new(ErrorKind::Conflict, why).hint("plan again"));
+        }
+        if !plan.is_empty() {
+            self.replay(&plan.record())?;
+        }
+        Ok(self.seq)
+    }
+
+    fn find(&self, node: &NodeRef) -> Result<&Node, Error> {
+        match node {
+            NodeRef::Id(id) => self.node(*id),
+            NodeRef::Path(path) => self.resolve(path).and_then(|id| self.node(id)),
+        }
+    }
+
+    /// Find a node that may be changed in `what`.
+    fn find_free(&self, node: &NodeRef, what: &str) -> Result<&Node, Error> {
+        let node = self.find(node)?;
+        if node.draining {
+            let why = format!("{} is draining: no change of its {what}", self.shown(node.id));
+            return Err(Error::new(ErrorKind::Busy, why).hint("it goes when its last member has left"));
+        }
+        Ok(node)
+    }
+
+    fn find_queue(&self, node: &NodeRef, what: &str) -> Result<&Node, Error> {
+        let node = self.find_free(node, what)?;
+        if node.kind.is_queue() {
+            return Ok(node);
+        }
+        let why = format!("{} is a scheduler node and has no {what}", self.shown(node.id));
+        Err(Error::new(ErrorKind::NotQueue, why).hint(format!("a queue has a {what}")))
+    }
+
+    fn find_scheduler(&self, node: &NodeRef, why: &str) -> Result<&Node, Error> {
+        let node = self.find(node)?;
+        if node.kind.is_scheduler() {
+            return Ok(node);
+        }
+        Err(Error::new(ErrorKind::NotScheduler, format!("{} is a queue: {why}", self.shown(node.id))))
+    }
+
+    fn protect(&self, id: NodeId, root: &str, q0: &str) -> Result<(), Error> {
+        let why = match id {
+            NodeId::ROOT if !root.is_empty() => root,
+            NodeId::Q0 if !q0.is_empty() => q0,
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Protected, format!("{}: {why}", self.shown(id))))
+    }
+
+    /// The edits of one request; none when all is as asked for.
+    fn edits_for(&self, request: &Request) -> Result<Vec<Edit>, Error> {
+        let one = |changed: bool, edit: Edit| if changed { vec![edit] } else { Vec::new() };
+        Ok(match *request {
+            Request::Create { ref parent, ref name, kind, share } => {
+                return self.edits_for_create(parent, name.as_ref(), kind, share);
+            }
+            Request::Delete { ref node, mode } => self.edits_for_delete(node, mode)?,
+            Request::Active { ref node } => {
+                self.find_free(node, "state")?;
+                Vec::new()
+            }
+            Request::SetShare { ref node, share } => {
+                let node = self.find(node)?;
+                self.check_share(node.id, share)?;
+                one(node.share() != share, Edit::Share { id: node.id, share })
+            }
+            Request::SetCap { ref node, cap } => {
+                let node = self.find(node)?;
+                if let Some(cap) = cap {
+                    let q0 = "init, the kernel's own work and reservd run here and cannot be capped";
+                    self.protect(node.id, "the resource itself has no cap", q0)?;
+                    cap.check().map_err(|e| e.at(self.shown(node.id)))?;
+                }
+                one(node.cap != cap, Edit::Cap { id: node.id, cap })
+            }
+            Request::SetClass { ref node, class } => {
+                let node = self.find_queue(node, "class")?;
+                one(node.kind != Kind::Queue(class), Edit::Class { id: node.id, class })
+            }
+            Request::SetPolicy { ref node, policy } => {
+                let node = self.find_scheduler(node, "it has a class, no policy")?;
+                one(node.kind != Kind::Scheduler(policy), Edit::Policy { id: node.id, policy })
+            }
+            Request::SetLimit { ref node, members_max } => {
+                let node = self.find_queue(node, "limit")?;
+                if members_max > 0 {
+                    self.protect(node.id, "", "it takes whoever has no other queue, without limit")?;
+                }
+                one(node.members_max != members_max, Edit::Limit { id: node.id, members_max })
+            }
+            Request::ResetCounters { ref node } => {
+                let node = self.find_queue(node, "backlog")?;
+                vec![Edit::Reset { id: node.id }]
+            }
+            Request::SetGc { ref node, gc } => {
+                let node = self.find(node)?;
+                if gc {
+                    self.protect(node.id, "the resource is never collected", "it is never collected")?;
+                }
+                one(node.gc != gc, Edit::Gc { id: node.id, gc })
+            }
+            Request::Rename { ref node, ref name } => {
+                let node = self.find_free(node, "name")?;
+                self.edits_for_move(node, node.parent, name)?
+            }
+            Request::Move { ref node, ref parent, ref name } => {
+                let node = self.find_free(node, "place")?;
+                let parent = self.find_scheduler(parent, "nothing can be put into it")?;
+                self.edits_for_move(node, Some(parent.id), name.as_ref().unwrap_or(&node.name))?
+            }
+        })
+    }
+
+    fn check_share(&self, id: NodeId, share: Share) -> Result<(), Error> {
+        self.protect(id, "a resource's own share is read-only", "")?;
+        if id == NodeId::Q0 && share.weight == Weight::BACKGROUND {
+            let why = "q0 serves init and the kernel's own work: its weight must be positive";
+            return Err(Error::new(ErrorKind::Invalid, why).hint("at least 0.001"));
+        }
+        if share.minimum.0 != 0 {
+            let why = format!("{}: no minimum can be promised yet", quoted(&share.minimum.to_string()));
+            return Err(Error::new(ErrorKind::Unsupported, why)
+                .hint("admission control comes with reservation domains; until then the minimum is 0"));
+        }
+        Ok(())
+    }
+
+    fn check_name_free(&self, parent: &Node, name: &Name) -> Result<(), Error> {
+        let Some(&taken) = parent.children.get(name) else { return Ok(()) };
+        let state = if self.get(taken).is_some_and(|n| n.draining) { " and is draining" } else { "" };
+        Err(Error::new(ErrorKind::Exists, format!("{} exists{state}", self.shown(taken))))
+    }
+
+    fn too_deep(&self, parent: NodeId) -> Error {
+        let why = format!("below {} there would be more than {DEPTH_MAX} levels", self.shown(parent));
+        Error::new(ErrorKind::TooDeep, why)
+    }
+
+    fn edits_for_create(
+        &self,
+        parent: &NodeRef,
+        name: Option<&Name>,
+        kind: Kind,
+        share: Option<Share>,
+    ) -> Result<Vec<Edit>, Error> {
+        let parent = self.find_scheduler(parent, "nothing can be made in it")?;
+        let name = name.cloned().unwrap_or_else(|| parent.next_name(kind));
+        self.check_name_free(parent, &name)?;
+        if self.depth(parent.id) >= DEPTH_MAX {
+            return Err(self.too_deep(parent.id));
+        }
+        let id = self.next_id()?;
+        let mut edits = vec![Edit::Create { id, parent: parent.id, name, kind }];
+        if let Some(share) = share {
+            self.check_share(id, share)?;
+            if share != Share::default() {
+                edits.push(Edit::Share { id, share });
+            }
+        }
+        Ok(edits)
+    }
+
+    fn edits_for_delete(&self, node: &NodeRef, mode: DeleteMode) -> Result<Vec<Edit>, Error> {
+        let node = self.find(node)?;
+        self.protect(node.id, "a resource cannot be deleted", "it cannot be deleted")?;
+        if !node.children.is_empty() {
+            let why = format!("{} has {} children", self.shown(node.id), node.children.len());
+            return Err(Error::new(ErrorKind::NotEmpty, why).hint("delete them first"));
+        }
+        Ok(match mode {
+            // Only queues have members to wait for.
+            DeleteMode::Drain if node.kind.is_queue() => {
+                if node.draining {
+                    Vec::new()
+                } else {
+                    vec![Edit::Drain { id: node.id }]
+                }
+            }
+            DeleteMode::Drain | DeleteMode::Refuse | DeleteMode::Flush => {
+                let mode = if mode == DeleteMode::Drain { DeleteMode::Refuse } else { mode };
+                vec![Edit::Delete { id: node.id, mode }]
+            }
+        })
+    }
+
+    fn edits_for_move(&self, node: &Node, parent: Option<NodeId>, name: &Name) -> Result<Vec<Edit>, Error> {
+        let q0 = "it keeps its place and name";
+        self.protect(node.id, "a resource keeps its place and name", q0)?;
+        let Some(parent) = parent else { return Ok(Vec::new()) };
+        let same_parent = node.parent == Some(parent);
+        if same_parent && node.name == *name {
+            return Ok(Vec::new());
+        }
+        if self.is_within(parent, node.id) {
+            let why = format!("{} cannot be moved into {}", self.shown(node.id), self.shown(parent));
+            return Err(Error::new(ErrorKind::Invalid, why).hint("a node does not fit below itself"));
+        }
+        self.check_name_free(self.node(parent)?, name)?;
+        if same_parent {
+            return Ok(vec![Edit::Rename { id: node.id, name: name.clone() }]);
+        }
+        if self.depth(parent) + self.height(node.id) > DEPTH_MAX {
+            return Err(self.too_deep(parent));
+        }
+        Ok(vec![Edit::Move { id: node.id, parent, name: name.clone() }])
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rules that tag processes by who and what they are. The first that matches wins.
+//!
+//! ```toml
+//! [[rule]]
+//! match = { uid = "www-data", command = "php-fpm*" }
+//! cpu = "web/site1"
+//! ```
+//!
+//! All conditions of one rule must hold, and there must be one. `uid` and `gid` are a number or a name; `unit`,
+//! `command` are patterns with `*` (any text) and `?` (one character); `cgroup` is a path below the
+//! cgroup mount and matches that cgroup and all below it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, ErrorKind, NodePath};
+
+/// A user or a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Who {
+    /// By number.
+    Id(u32),
+    /// By name.
+    Name(String),
+}
+
+impl Who {
+    fn is(&self, id: u32, name: Option<&str>) -> bool {
+        match self {
+            Self::Id(i) => *i == id,
+            // A name that is all digits is meant as the number where no such name exists.
+            Self::Name(n) => name == Some(n) || n.parse() == Ok(id),
+        }
+    }
+}
+
+/// Conditions; at least one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Match {
+    /// Effective user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Who>,
+    /// Effective group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<Who>,
+    /// Systemd unit: a pattern.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// Path of a cgroup, from `/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// File name of the program: a pattern.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+/// Where processes go that match.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Who is meant.
+    #[serde(rename = "match")]
+    pub conditions: Match,
+    /// Queue below the CPU resource.
+    pub cpu: NodePath,
+}
+
+/// A process as rules see it. The caller looks names up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// Effective user.
+    pub uid: u32,
+    /// Its name, if it has one.
+    pub user: Option<&'a str>,
+    /// Effective group.
+    pub gid: u32,
+    /// Its name, if it has one.
+    pub group: Option<&'a str>,
+    /// Systemd unit, if it runs in one: `nginx.service`.
+    pub unit: Option<&'a str>,
+    /// Path below the cgroup mount, from `/`.
+    pub cgroup: &'a str,
+    /// File name of the program, or the thread's comm.
+    pub command: &'a str,
+}
+
+impl Match {
+    /// Whether all conditions hold. Without any condition nothing matches.
+    pub fn matches(&self, s: &Subject<'_>) -> bool {
+        let holds = [
+            self.uid.as_ref().map(|w| w.is(s.uid, s.user)),
+            self.gid.as_ref().map(|w| w.is(s.gid, s.group)),
+            self.unit.as_ref().map(|p| s.unit.is_some_and(|u| fits(p, u))),
+            self.cgroup.as_ref().map(|p| is_below(p, s.cgroup)),
+            self.command.as_ref().map(|p| fits(p, s.command)),
+        ];
+        holds.iter().any(Option::is_some) && holds.iter().all(|h| h.unwrap_or(true))
+    }
+
+    /// Refuses a rule that says nothing, an empty pattern, and a cgroup that is no absolute path.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |why: &str, hint: &str| Err(Error::new(ErrorKind::Invalid, why).hint(hint));
+        if *self == Self::default() {
+            return refuse("a rule without a condition", "name one of uid, gid, unit, cgroup, command");
+        }
+        for pattern in [&self.unit, &self.command].into_iter().flatten() {
+            if pattern.is_empty() {
+                return refuse("an empty pattern in a rule", "a name, with * and ? where it may vary");
+            }
+        }
+        if self.cgroup.as_ref().is_some_and(|c| !c.starts_with('/')) {
+            return refuse(
+                "a cgroup that is no absolute path",
+                "as in /proc/PID/cgroup: /system.slice/nginx.service",
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Rule {
+    /// Of `rules`, the first that matches.
+    pub fn first<'r>(rules: &'r [Self], subject: &Subject<'_>) -> Option<&'r Self> {
+        rules.iter().find(|r| r.conditions.matches(subject))
+    }
+}
+
+/// Whether `path` is the cgroup `top` or below it.
+fn is_below(top: &str, path: &str) -> bool {
+    let top = top.trim_end_matches('/');
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// `*` is any text, `?` one character. Linear in space and, with one point to fall back to, at most
+/// quadratic in time.
+fn fits(pattern: &str, text: &str) -> bool {
+    let (p, t): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut i, mut j) = (0, 0);
+    // The last star, and where in the text what follows it is being tried.
+    let mut star: Option<(usize, usize)> = None;
+    while j < t.len() {
+        match p.get(i) {
+            Some('*') => {
+                star = Some((i + 1, j));
+                i += 1;
+            }
+            Some(&c) if c == '?' || c == t[j] => {
+                i += 1;
+                j += 1;
+            }
+            _ => match star {
+                Some((after, from)) => {
+                    star = Some((after, from + 1));
+                    (i, j) = (after, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    p[i..].iter().all(|&c| c == '*')
+}
