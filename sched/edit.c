@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Edits of a tree: one batch is applied whole or not at all, under the tree's lock, and its sequence number
+ * is kept in the header, so that the journal knows after a crash whether it happened. Ids are the
+ * caller's; a stale or taken one is an error. A batch that fails half-way is undone in reverse order; nothing
+ * else happens in between, so nobody sees it.
+ */
+
+enum rs_op_code {
+	RS_OP_CREATE = 1, /* node, parent, a = kind, b = policy or class */
+	RS_OP_DELETE = 2, /* node, a = 1: drain */
+	RS_OP_REWEIGHT = 3, /* node, a = weight in thousandths */
+	RS_OP_CAP = 4, /* node, a = parts per million of one unit (0: none), b = burst */
+	RS_OP_CLASS = 5, /* node (queue), a = class */
+	RS_OP_POLICY = 6, /* node (scheduler), a = policy */
+	RS_OP_LIMIT = 7, /* node (queue), a = most members, 0: no limit */
+	RS_OP_RESET = 8, /* node: counters that backlog shows */
+	RS_OP_MOVE = 9, /* node, parent */
+};
+
+/* Answers of an op, and errors of a batch, as negative errno values. */
+enum rs_answer {
+	RS_DONE = 0,
+	RS_DRAINING = 1,
+	RS_ENOENT = -2,
+	RS_EBUSY = -16,
+	RS_EEXIST = -17,
+	RS_EINVAL = -22,
+	RS_ENOSPC = -28,
+	RS_ELOOP = -40,
+	RS_ESTALE = -116,
+};
+
+struct rs_op {
+	u32 code;
+	s32 answer; /* out */
+	u64 node; /* gen << 32 | index */
+	u64 parent;
+	u64 a, b;
+	u64 undo, undo2; /* scratch */
+};
+
+#define RS_BATCH_MAX 128
+
+struct rs_batch {
+	u64 seq; /* greater than the tree's; 0: do not look at or touch the tree's */
+	u64 now;
+	u32 count;
+	s32 error; /* out: 0, or the answer of the op that failed */
+	u32 failed; /* out: its index */
+	u32 pad0;
+	struct rs_op op[RS_BATCH_MAX];
+};
+
+#ifndef RS_BATCH_MEM
+#define RS_BATCH_MEM /* address space of the batch */
+#endif
+
+RS_INLINE struct rs_node RS_ARENA *rs_node_at(struct rs_tree RS_ARENA *t, u64 id)
+{
+	u32 index = (u32)id, gen = id >> 32;
+	struct rs_node RS_ARENA *n;
+
+	if (index >= t->nodes_max)
+		return 0;
+	n = &t->nodes[index & (RS_NODES_MAX - 1)];
+	return n->kind != RS_FREE && n->gen == gen ? n : 0;
+}
+
+/* The volatile half as it is in an idle tree. */
+RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
+{
+	n->link.pos = 0;
+	n->tlink.pos = 0;
+	n->tag.base = 0;
+	n->tag.rem = 0;
+	n->tag.epoch = 0;
+	n->tag.hi = 0;
+	n->res = 0;
+	n->nsvc = 0;
+	n->runnable = 0;
+	n->all = 0;
+	n->throttled = 0;
+	n->throttled_at = 0;
+	n->clock.v = 0;
+	n->clock.fmax = 0;
+	n->clock.epoch = 1;
+	n->clock.hi = 0;
+	n->vb = 0;
+	n->nrun = 0;
+	n->nall = 0;
+	n->ready.n = 0;
+	RS_LOOP(i, RS_UNIT_WORDS)
+		n->mask[i] = 0;
+}
+
+RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, u64 id, u64 parent, u32 kind, u32 alg)
+{
+	u32 index = (u32)id, gen = id >> 32;
+	struct rs_node RS_ARENA *p = rs_node_at(t, parent), RS_ARENA *n;
+
+	if (index >= t->nodes_max || !gen)
+		return RS_EINVAL;
+	n = &t->nodes[index & (RS_NODES_MAX - 1)];
+	if (!p)
+		return RS_ENOENT;
+	if (n->kind != RS_FREE)
+		return RS_EEXIST;
+	if (gen <= n->gen)
+		return RS_ESTALE;
+	if (p->kind != RS_SCHED || p->depth + 1 >= RS_DEPTH_MAX)
+		return RS_EINVAL;
+	if (!(kind == RS_SCHED && alg < RS_POLICY_COUNT) && !(kind == RS_QUEUE && alg < RS_CLASS_COUNT))
+		return RS_EINVAL;
+	if (!rs_heap_reserve(t, &p->ready, p->nchildren + 1) || !rs_heap_reserve(t, &n->ready, 1) ||
+	    !rs_heap_reserve(t, &t->throttle, index + 1))
+		return RS_ENOSPC;
+	if (index >= t->nodes_used)
+		t->nodes_used = index + 1;
+	rs_node_reset(n);
+	n->index = index;
+	n->gen = gen;
+	n->kind = kind;
+	n->alg = alg;
+	n->dying = 0;
+	n->depth = p->depth + 1;
+	n->weight = 0;
+	n->nchildren = 0;
+	n->members = 0;
+	n->members_max = 0;
+	n->parent = p;
+	n->service = 0;
+	n->service_base = 0;
+	n->served = 0;
+	n->throttled_ns = 0;
+	n->cap.ppm = 0;
+	n->cap.burst = 0;
+	n->cap.tok = 0;
+	n->cap.rem = 0;
+	n->cap.at = 0;
+	n->tag.base = p->vb;
+	p->nchildren++;
+	return RS_DONE;
+}
+
+/* Take the node out of the tree; its slot and heap array wait for the next create. */
+RS_FN int rs_node_delete(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 drain)
+{
+	if (n->index < 2)
+		return RS_EINVAL; /* the root and q0 */
+	if (n->nchildren)
+		return RS_EBUSY;
+	if (n->members) {
+		if (!drain)
+			return RS_EBUSY;
+		n->dying = 1;
+		return RS_DRAINING;
+	}
+	if (n->throttled)
+		rs_heap_erase(t, &t->throttle, &n->tlink);
+	n->throttled = 0;
+	n->parent->nchildren--;
+	n->kind = RS_FREE;
+	return RS_DONE;
+}
+
+RS_FN int rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 weight)
+{
+	struct rs_node RS_ARENA *p = n->parent;
+	u32 w = weight;
+
+	if (!p || weight > RS_WEIGHT_MAX || (n->index == 1 && !w))
+		return RS_EINVAL;
+	if (w == n->weight)
+		return RS_DONE;
+	policy_reweight(p, n, w);
+	if (n->runnable) {
+		if (!n->weight)
+			p->nrun++;
+		else if (!w)
+			p->nrun--;
+	}
+	n->weight = w;
+	if (n->link.pos)
+		rs_heap_rekey(t, &p->ready, policy_key(p, n), rs_seq_for(t, n), &n->link);
+	return RS_DONE;
+}
+
+RS_FN int rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst, u64 now)
+{
+	if (!n->parent || ppm > 1000000ULL * RS_UNITS_MAX || burst > 1000000000000ULL)
+		return RS_EINVAL;
+	if (!burst) {
+		burst = rs_muldiv(10000000, ppm, 1000000);
+		if (burst < 2 * t->quantum)
+			burst = 2 * t->quantum;
+	}
+	if (n->throttled)
+		rs_unthrottle(t, n, now);
+	if (!n->cap.ppm || n->cap.tok > (s64)burst)
+		n->cap.tok = burst;
+	n->cap.ppm = ppm;
+	n->cap.burst = burst;
+	n->cap.rem = 0;
+	n->cap.at = now;
+	if (ppm && n->cap.tok <= 0) {
+		rs_throttle(t, n, now);
+		rs_refresh(t, n);
+	}
+	return RS_DONE;
+}
+
+/* The queue's items are ordered anew. */
+RS_FN int rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
+{
+	struct rs_entry RS_ARENA *e = q->ready.e;
+	u32 n = q->ready.n, done = 0;
+
+	if (q->kind != RS_QUEUE || class >= RS_CLASS_COUNT)
+		return RS_EINVAL;
+	if (class == q->alg)
+		return RS_DONE;
+	q->alg = class;
+	/* In heap order, which is close to the old order of service; then make it a heap of the new keys. */
+	RS_LOOP(i, n) {
+		struct rs_item RS_ARENA *it = (struct rs_item RS_ARENA *)e[i].obj;
+
+		e[i].key = class_enqueue(t, q, it, RS_WHY_MOVE);
+		e[i].seq = it->seq;
+		done++;
+	}
+	RS_LOOP(i, n / 2) {
+		u32 k = n / 2 - 1 - i, at;
+		struct rs_link RS_ARENA *obj = e[k].obj;
+
+		e[n].key = e[k].key;
+		e[n].seq = e[k].seq;
+		at = rs_heap_down(t, &q->ready, k);
+		rs_heap_put(e, at, e[n].key, e[n].seq, obj);
+	}
+	if (done != n)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
+	return RS_DONE;
+}
+
+/* Add (sign 1) or take away (-1) what is in service below n from all its ancestors' counts. */
+RS_INLINE void rs_service_of(struct rs_node RS_ARENA *n, s32 sign)
+{
+	struct rs_node RS_ARENA *p = n->parent;
+
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!p)
+			break;
+		p->nsvc += sign * (s32)n->nsvc;
+		p->res += sign * (s64)n->res;
+		p = p->parent;
+	}
+}
+
+/* How many levels stand below n, itself included. Nodes have no list of children: look at all. */
+RS_FN u32 rs_height(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	u32 height = 1, top = n->depth;
+
+	RS_LOOP(i, t->nodes_used) {
+		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], RS_ARENA *x = m;
+
+		if (m->kind == RS_FREE || m->depth <= top)
+			continue;
+		RS_LOOP(d, RS_DEPTH_MAX) {
+			if (!x || x == n)
+				break;
+			x = x->parent;
+		}
+		if (x == n && m->depth - top + 1 > height)
+			height = m->depth - top + 1;
+	}
+	return height;
+}
+
+/* Depths of everything below n, after n's own changed from `old`. */
+RS_FN void rs_redepth(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 old)
+{
+	RS_LOOP(i, t->nodes_used) {
+		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], RS_ARENA *x = m;
+
+		if (m->kind == RS_FREE || m == n)
+			continue;
+		RS_LOOP(d, RS_DEPTH_MAX) {
+			if (!x || x == n)
+				break;
+			x = x->parent;
+		}
+		if (x == n)
+			m->depth = m->depth + n->depth - old;
+	}
+}
+
+/* The subtree hangs under `to` from now on: nothing is charged, tags as of a new child. */
+RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, struct rs_node RS_ARENA *to)
+{
+	struct rs_node RS_ARENA *from = n->parent, RS_ARENA *x = to;
+	u32 depth = n->depth, was_throttled = n->throttled, nsvc = n->nsvc;
+
+	if (!from || !to || n->index < 2 || to->kind != RS_SCHED)
+		return RS_EINVAL;
+	if (from == to)
+		return RS_DONE;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!x)
+			break;
+		if (x == n)
+			return RS_ELOOP;
+		x = x->parent;
+	}
+	if (to->depth + rs_height(t, n) >= RS_DEPTH_MAX)
+		return RS_EINVAL;
+	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1))
+		return RS_ENOSPC;
+	/* Make it idle for its parent, as a throttled node without steps in service is. */
+	rs_service_of(n, -1);
+	n->throttled = 1;
+	n->nsvc = 0;
+	rs_refresh(t, n);
+	/* Ancestors whose only step in service it was are idle now; refresh stops where nothing changed. */
+	x = from;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!x || !x->parent)
+			break;
+		rs_refresh_one(t, x);
+		x = x->parent;
+	}
+	from->nchildren--;
+	to->nchildren++;
+	n->parent = to;
+	n->depth = to->depth + 1;
+	rs_redepth(t, n, depth);
+	n->throttled = was_throttled;
+	n->nsvc = nsvc;
+	rs_service_of(n, 1);
+	rs_tag_new(&to->clock, &n->tag);
+	n->tag.epoch = to->clock.epoch - 1;
+	x = n;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!x || !x->parent)
+			break;
+		rs_refresh_one(t, x);
+		x = x->parent;
+	}
+	return RS_DONE;
+}
+
+RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op, u64 now)
+{
+	struct rs_node RS_ARENA *n;
+
+	op->undo = 0;
+	op->undo2 = 0;
+	if (op->code == RS_OP_CREATE)
+		return rs_node_create(t, op->node, op->parent, op->a, op->b);
+	n = rs_node_at(t, op->node);
+	if (!n)
+		return RS_ENOENT;
+	switch (op->code) {
+	case RS_OP_DELETE:
+		op->undo = n->kind;
+		return rs_node_delete(t, n, op->a);
+	case RS_OP_REWEIGHT:
+		op->undo = n->weight;
+		return rs_node_reweight(t, n, op->a);
+	case RS_OP_CAP:
+		op->undo = n->cap.ppm;
+		op->undo2 = n->cap.burst;
+		return rs_node_cap(t, n, op->a, op->b, now);
+	case RS_OP_CLASS:
+		op->undo = n->alg;
+		return rs_node_class(t, n, op->a);
+	case RS_OP_POLICY:
+		op->undo = n->alg;
+		if (n->kind != RS_SCHED || op->a >= RS_POLICY_COUNT)
+			return RS_EINVAL;
+		return RS_DONE; /* there is one; a change of tags comes with the second */
+	case RS_OP_LIMIT:
+		op->undo = n->members_max;
+		if (n->kind != RS_QUEUE || op->a > RS_ITEMS_MAX)
+			return RS_EINVAL;
+		n->members_max = op->a;
+		return RS_DONE;
+	case RS_OP_RESET:
+		op->undo = n->served;
+		op->undo2 = n->service_base;
+		n->served = 0;
+		n->service_base = n->service;
+		return RS_DONE;
+	case RS_OP_MOVE:
+		op->undo = (u64)n->parent;
+		return rs_node_move(t, n, rs_node_at(t, op->parent));
+	}
+	return RS_EINVAL;
+}
+
+RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op, u64 now)
+{
+	struct rs_node RS_ARENA *n = &t->nodes[(u32)op->node & (RS_NODES_MAX - 1)];
+
+	switch (op->code) {
+	case RS_OP_CREATE:
+		rs_node_delete(t, n, 0);
+		n->gen--; /* the id may be used again */
+		break;
+	case RS_OP_DELETE:
+		if (op->answer == RS_DRAINING) {
+			n->dying = 0;
+		} else {
+			n->kind = op->undo;
+			n->parent->nchildren++;
+		}
+		break;
+	case RS_OP_REWEIGHT:
+		rs_node_reweight(t, n, op->undo);
+		break;
+	case RS_OP_CAP:
+		rs_node_cap(t, n, op->undo, op->undo2, now);
+		break;
+	case RS_OP_CLASS:
+		rs_node_class(t, n, op->undo);
+		break;
+	case RS_OP_LIMIT:
+		n->members_max = op->undo;
+		break;
+	case RS_OP_RESET:
+		n->served = op->undo;
+		n->service_base = op->undo2;
+		break;
+	case RS_OP_MOVE:
+		rs_node_move(t, n, (struct rs_node RS_ARENA *)op->undo);
+		break;
+	}
+}
+
+/* Apply a batch whole, or not at all: then b->error and b->failed say why. */
+RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
+{
+	u32 done = 0;
+
+	b->error = 0;
+	b->failed = 0;
+	if (b->count > RS_BATCH_MAX)
+		return b->error = RS_EINVAL;
+	if (b->seq && b->seq <= t->seq)
+		return b->error = RS_ESTALE;
+	RS_LOOP(i, RS_BATCH_MAX) {
+		int answer;
+
+		if (i >= b->count)
+			break;
+		answer = rs_edit_one(t, &b->op[i], b->now);
+		b->op[i].answer = answer;
+		if (answer < 0) {
+			b->error = answer;
+			b->failed = i;
+			break;
+		}
+		done = i + 1;
+	}
+	if (!b->error) {
+		if (b->seq)
+			t->seq = b->seq;
+		return 0;
+	}
+	RS_LOOP(i, RS_BATCH_MAX) {
+		if (i >= done)
+			break;
+		rs_undo_one(t, &b->op[(done - 1 - i) & (RS_BATCH_MAX - 1)], b->now);
+	}
+	return b->error;
+}
+
+/* --- the tree itself ---------------------------------------------------------------------------- */
+
+/*
+ * Make an empty tree: the root, and q0 with weight 100. `mem` are at least rs_tree_bytes() zeroed bytes
+ * behind the header, aligned to 8.
+ */
+#define RS_TREE_BYTES(nodes, items) \
+	((u64)(nodes) * sizeof(struct rs_node) + (u64)(items) * sizeof(struct rs_item) + \
+	 (u64)(nodes) * 600 + (u64)(items) * 160)
+
+RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 nodes, u32 items)
+{
+	struct rs_node RS_ARENA *root, RS_ARENA *q0;
+
+	t->abi = RS_ABI_VERSION;
+	t->bytes = sizeof(struct rs_tree);
+	t->node_bytes = sizeof(struct rs_node);
+	t->item_bytes = sizeof(struct rs_item);
+	t->nodes_max = nodes;
+	t->items_max = items;
+	t->nodes = (struct rs_node RS_ARENA *)mem;
+	t->items = (struct rs_item RS_ARENA *)(mem + (u64)nodes * sizeof(struct rs_node));
+	t->pool = mem + (u64)nodes * sizeof(struct rs_node) + (u64)items * sizeof(struct rs_item);
+	t->pool_end = mem + bytes;
+	t->units = 1;
+	t->quantum = 4000000;
+	t->starve_ns = 5000000000ULL;
+	t->starve_gap_ns = 100000000ULL;
+	root = &t->nodes[0];
+	rs_node_reset(root);
+	root->kind = RS_SCHED;
+	root->gen = 1;
+	root->weight = RS_WEIGHT_ONE;
+	t->nodes_used = 1;
+	q0 = &t->nodes[1];
+	rs_node_create(t, 1ULL << 32 | 1, 1ULL << 32, RS_QUEUE, 0);
+	rs_node_reweight(t, q0, 100 * RS_WEIGHT_ONE);
+	t->magic = RS_MAGIC;
+}
+
+/*
+ * Forget the volatile half of everything: nothing runs, nothing waits. Items keep their queue. For the moment
+ * when the mechanism that ran the tree has been taken away: it will wake the items anew.
+ */
+RS_FN void rs_tree_reset(struct rs_tree RS_ARENA *t)
+{
+	t->poison = 0;
+	t->oldest = 0;
+	t->newest = 0;
+	t->throttle.n = 0;
+	t->starved_at = 0;
+	RS_LOOP(i, t->nodes_used)
+		rs_node_reset(&t->nodes[i & (RS_NODES_MAX - 1)]);
+	RS_LOOP(i, t->items_used) {
+		struct rs_item RS_ARENA *it = &t->items[i & (RS_ITEMS_MAX - 1)];
+
+		it->link.pos = 0;
+		it->older = 0;
+		if (it->state != RS_ITEM_FREE) {
+			it->newer = 0;
+			it->state = RS_IDLE;
+			it->tag.epoch = 0;
+		}
+	}
+	RS_LOOP(i, RS_UNITS_MAX)
+		t->unit[i].item = 0;
+}

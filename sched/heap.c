@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Binary heaps of {tag, stamp, object}, with the object's place kept in the object, so that one can be
+ * re-keyed or taken out anywhere in O(log n). Arrays come from a pool and grow by doubling, only when a
+ * node is created or an item joins: no event of scheduling allocates.
+ */
+
+RS_INLINE int rs_entry_before(u64 ka, u64 sa, u64 kb, u64 sb)
+{
+	if ((sa ^ sb) & RS_SEQ_BACKGROUND)
+		return !(sa & RS_SEQ_BACKGROUND);
+	if (ka != kb)
+		return rs_before(ka, kb);
+	return rs_before((sa & ~RS_SEQ_BACKGROUND) << 1, (sb & ~RS_SEQ_BACKGROUND) << 1);
+}
+
+RS_INLINE void rs_heap_put(struct rs_entry RS_ARENA *e, u32 i, u64 key, u64 seq,
+			   struct rs_link RS_ARENA *obj)
+{
+	e[i].key = key;
+	e[i].seq = seq;
+	e[i].obj = obj;
+	obj->pos = i + 1;
+}
+
+/* Move the hole at i towards the root, then put the entry there. */
+RS_FN void rs_heap_up(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i,
+		      struct rs_link RS_ARENA *obj)
+{
+	struct rs_entry RS_ARENA *e = h->e;
+	u64 key = e[h->n].key, seq = e[h->n].seq; /* the spare entry behind the last holds the new keys */
+	u32 done = 0;
+
+	RS_LOOP(k, RS_HEAP_LEVELS) {
+		u32 up = (i - 1) / 2;
+		if (i == 0 || !rs_entry_before(key, seq, e[up].key, e[up].seq)) {
+			done = 1;
+			break;
+		}
+		rs_heap_put(e, i, e[up].key, e[up].seq, e[up].obj);
+		i = up;
+	}
+	if (!done)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
+	rs_heap_put(e, i, key, seq, obj);
+}
+
+/* Move the hole at i towards the leaves as far as the spare entry's keys ask for; answers where it is. */
+RS_FN u32 rs_heap_down(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i)
+{
+	struct rs_entry RS_ARENA *e = h->e;
+	u32 n = h->n, done = 0;
+	u64 key = e[n].key, seq = e[n].seq;
+
+	RS_LOOP(k, RS_HEAP_LEVELS) {
+		u32 c = 2 * i + 1;
+		if (c >= n) {
+			done = 1;
+			break;
+		}
+		if (c + 1 < n && rs_entry_before(e[c + 1].key, e[c + 1].seq, e[c].key, e[c].seq))
+			c++;
+		if (!rs_entry_before(e[c].key, e[c].seq, key, seq)) {
+			done = 1;
+			break;
+		}
+		rs_heap_put(e, i, e[c].key, e[c].seq, e[c].obj);
+		i = c;
+	}
+	if (!done)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
+	return i;
+}
+
+RS_FN void rs_heap_push(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
+			struct rs_link RS_ARENA *obj)
+{
+	struct rs_entry RS_ARENA *e = h->e;
+	u32 n = h->n;
+
+	if (!e || n + 1 >= (8u << (h->order & 31)) || obj->pos) {
+		rs_poison(t, RS_POISON_HEAP_FULL);
+		return;
+	}
+	h->n = n + 1;
+	e[n + 1].key = key;
+	e[n + 1].seq = seq;
+	rs_heap_up(t, h, n, obj);
+}
+
+RS_FN void rs_heap_erase(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h,
+			 struct rs_link RS_ARENA *obj)
+{
+	struct rs_entry RS_ARENA *e = h->e;
+	struct rs_link RS_ARENA *last;
+	u32 i = obj->pos, n = h->n;
+
+	if (!i || i > n) {
+		rs_poison(t, RS_POISON_STATE);
+		return;
+	}
+	i--;
+	n--;
+	h->n = n;
+	obj->pos = 0;
+	if (i == n)
+		return;
+	last = e[n].obj; /* its keys stand at e[n], the spare entry of a heap of n */
+	i = rs_heap_down(t, h, i);
+	rs_heap_up(t, h, i, last);
+}
+
+/* Give an object that is in the heap new keys. */
+RS_FN void rs_heap_rekey(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
+			 struct rs_link RS_ARENA *obj)
+{
+	struct rs_entry RS_ARENA *e = h->e;
+	u32 i = obj->pos, n = h->n;
+
+	if (!i || i > n) {
+		rs_poison(t, RS_POISON_STATE);
+		return;
+	}
+	e[n].key = key;
+	e[n].seq = seq;
+	i = rs_heap_down(t, h, i - 1);
+	rs_heap_up(t, h, i, obj);
+}
+
+/* Room for `want` objects. Answers 0 when the pool is exhausted; nothing has changed then. */
+RS_FN int rs_heap_reserve(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 want)
+{
+	struct rs_entry RS_ARENA *e, RS_ARENA *old = h->e;
+	u32 order = 0, old_order = h->order, n = h->n, copied = 0;
+	u64 at;
+
+	want++; /* the spare entry */
+	if (old && want <= (8u << (old_order & 31)))
+		return 1;
+	RS_LOOP(k, RS_CHUNK_ORDERS) {
+		if ((8u << (order & 31)) >= want)
+			break;
+		order++;
+	}
+	if (order >= RS_CHUNK_ORDERS)
+		return 0;
+	at = t->chunk_free[order];
+	if (at) {
+		t->chunk_free[order] = *(u64 RS_ARENA *)at;
+	} else {
+		u64 bytes = (u64)(8u << (order & 31)) * sizeof(struct rs_entry);
+		if (t->pool + bytes > t->pool_end)
+			return 0;
+		at = t->pool;
+		t->pool = at + bytes;
+	}
+	e = (struct rs_entry RS_ARENA *)at;
+	RS_LOOP(k, n) {
+		e[k].key = old[k].key;
+		e[k].seq = old[k].seq;
+		e[k].obj = old[k].obj;
+		copied++;
+	}
+	if (copied != n)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
+	if (old && old_order < RS_CHUNK_ORDERS) {
+		*(u64 RS_ARENA *)old = t->chunk_free[old_order];
+		t->chunk_free[old_order] = (u64)old;
+	}
+	h->e = e;
+	h->order = order;
+	return 1;
+}
+
+/* Give the array of an empty heap back. */
+RS_FN void rs_heap_release(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h)
+{
+	if (h->e && h->order < RS_CHUNK_ORDERS) {
+		*(u64 RS_ARENA *)h->e = t->chunk_free[h->order];
+		t->chunk_free[h->order] = (u64)h->e;
+	}
+	h->e = 0;
+	h->n = 0;
+	h->order = 0;
+}

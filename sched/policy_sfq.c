@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Policy sfq: start-time fair queueing of the children of a node; composed along the tree it is
+ * H-SFQ, QLinux's CPU scheduler.
+ *
+ * Problem. Divide what a node receives among its children by weight, without knowing how long a step will
+ * take, and whatever the node itself receives (it may be stalled or slowed at any time).
+ *
+ * Idea. Each child carries a start tag; the ready child with the smallest goes first, and its tag advances by
+ * the work it then received divided by its weight. Children that wait for the same time keep tags within one
+ * step of each other, hence their normalised service too.
+ *
+ * Rules, in order of execution:
+ *   1. child becomes runnable: S = max(v, F)                                        sfq_wake
+ *   2. pick: the ready child with the smallest (S, seq) that this unit may serve    sfq_pick
+ *      v = S of that child                                                          sfq_dispatch
+ *      S += estimate / w, so that other units that pick now see it as charged
+ *   3. step of length l ends: the estimate is taken back, F = S + l / w, and S = F if it goes on; when no
+ *      child is in service any more, v = the smallest start tag that waits          sfq_charge
+ *   4. child becomes idle; when it was the last one, v = max F                       sfq_idle
+ *
+ * Background (weight 0) children sort behind all others and among themselves by tags of weight 1 with
+ * a virtual time of their own; a node serves them when no other child is ready.
+ *
+ * Example (also a test): weights 1 and 2, quantum 6, both runnable at v = 0. Tags: A 0, B 0. A runs: 6.
+ * B: 3, 6. A (6 came first): 12; B: 9, 12; A … so in every 18 units A gets 6 and B 12.
+ *
+ * Bound (SFQ-1): |W_f/w_f - W_m/w_m| <= l_f/w_f + l_m/w_m over any interval in which both are runnable, for
+ * any server. Several units: (d+1) times that with d steps outstanding (SFQ-7).
+ *
+ * Deviations: v on several units is that of SFQ(D); residuals are rescaled on reweight; stale tags of idle
+ * children are recognised by epoch instead of being compared; tags.c says how infeasible weights are held.
+ *
+ * References: Goyal, Vin, Cheng, SIGCOMM'96; Goyal, Guo, Vin, OSDI'96; QLinux §2.2; Jin, Chase, Kaur 2004.
+ */
+
+RS_INLINE u64 sfq_key(struct rs_node RS_ARENA *c)
+{
+	return c->tag.base + rs_vwork(c->res, c->weight ? c->weight : RS_WEIGHT_ONE);
+}
+
+/* v = max(v, min S), when no child is in service to hold it. `nsvc` steps are in service below p. */
+RS_INLINE void sfq_refresh_v(struct rs_node RS_ARENA *p, u32 nsvc)
+{
+	if (nsvc == 0 && p->ready.n && !(p->ready.e[0].seq & RS_SEQ_BACKGROUND))
+		rs_clock_advance(&p->clock, p->ready.e[0].key);
+}
+
+RS_INLINE void sfq_wake(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	if (!c->weight) {
+		c->tag.base = p->vb;
+		c->tag.rem = 0;
+		return;
+	}
+	sfq_refresh_v(p, p->nsvc);
+	rs_tag_start(&p->clock, &c->tag, 0);
+}
+
+RS_INLINE void sfq_idle(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	if (!c->weight)
+		return;
+	rs_tag_idle(&p->clock, &c->tag);
+	if (p->nrun)
+		sfq_refresh_v(p, p->nsvc);
+	else
+		rs_clock_idle(&p->clock);
+}
+
+/* c was chosen and does not carry the estimate of this step yet. A choice made for another reason than tags
+ * (affinity, starvation) moves v no further than the smallest tag that waits. */
+RS_INLINE void sfq_dispatch(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	struct rs_entry RS_ARENA *e = p->ready.e;
+	u64 s = sfq_key(c);
+
+	if (p->ready.n && !(e[0].seq & RS_SEQ_BACKGROUND) && rs_before(e[0].key, s))
+		s = e[0].key;
+	if (c->weight)
+		rs_clock_advance(&p->clock, s);
+	else if (rs_before(p->vb, s))
+		p->vb = s;
+}
+
+/* A step of c ended after `work`; c->nsvc and c->res are already those without it. */
+RS_INLINE void sfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			  struct rs_node RS_ARENA *c, u64 work)
+{
+	if (!c->weight) {
+		c->tag.base += rs_vwork(work, RS_WEIGHT_ONE);
+		return;
+	}
+	rs_tag_charge(t, &p->clock, &c->tag, work, c->weight, c->nsvc);
+}
+
+RS_INLINE void sfq_reweight(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+{
+	sfq_refresh_v(p, p->nsvc);
+	if (!c->weight || !w) {
+		/* Into or out of the background: the tags are of another clock. */
+		rs_tag_new(&p->clock, &c->tag);
+		if (!w)
+			c->tag.base = p->vb;
+	} else if (c->runnable ||
+		   (c->tag.epoch == p->clock.epoch && p->clock.hi - c->tag.hi < 2 &&
+		    rs_before(p->clock.v, c->tag.base))) {
+		rs_tag_reweight(&p->clock, &c->tag, c->weight, w);
+	}
+}
+
+RS_INLINE int rs_unit_in(u64 RS_ARENA *mask, u32 unit)
+{
+	return mask[(unit / 64) & (RS_UNIT_WORDS - 1)] >> (unit & 63) & 1;
+}
+
+RS_INLINE int rs_node_allows(struct rs_node RS_ARENA *n, u32 unit)
+{
+	return n->all || rs_unit_in(n->mask, unit);
+}
+
+/* The ready child with the smallest tag that `unit` may serve; 0: none. */
+RS_FN struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+{
+	struct rs_entry RS_ARENA *e = p->ready.e;
+	struct rs_node RS_ARENA *c, RS_ARENA *best = 0;
+	u64 key = 0, seq = 0;
+	u32 n = p->ready.n, seen = 0;
+
+	if (!n)
+		return 0;
+	c = (struct rs_node RS_ARENA *)e[0].obj;
+	if (rs_node_allows(c, unit))
+		return c;
+	/* Rare: the first may not run here. The heap gives no order among the rest, so look at all. */
+	RS_LOOP(i, n) {
+		c = (struct rs_node RS_ARENA *)e[i].obj;
+		if (rs_node_allows(c, unit) && (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
+			best = c;
+			key = e[i].key;
+			seq = e[i].seq;
+		}
+		seen++;
+	}
+	if (seen != n)
+		rs_poison(t, RS_POISON_SCAN);
+	return best;
+}

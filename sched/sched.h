@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Reserv's scheduling core: the contract, and the data it works on.
+ *
+ * One tree of nodes schedules one resource. Interior nodes order their children by a *policy*; leaves
+ * (queues) order the *items* in them by a *class*. An item is what is served: a thread, a packet, a disk
+ * request. A *unit* is what serves: a CPU, a device slot, a link. Everything here is plain C without maps,
+ * helpers, kernel types or a clock: the same file is compiled into BPF programs and into the host's test
+ * library, and makes identical decisions there.
+ *
+ * Events (the caller holds the tree's lock in each of them and passes the time):
+ *
+ *   rs_wake      an idle item wants service: its queue, and every node up to the first that already
+ *                had something to do, becomes runnable
+ *   rs_pick      a unit is free: the answer is an item, which is now in service on that unit; or none,
+ *                and then tree->next_ns says when a cap lets go (0: nothing waits). The caller may refuse
+ *                the item for a reason that only it can see: rs_settle(item, 0, 0 or 1) undoes the pick.
+ *   (reserve)    done inside rs_pick: a slice is charged in advance on the whole path, so that several
+ *                units that pick at the same time do not all choose the same child
+ *   rs_settle    a service step ended after `actual` work: the advance charge is replaced by the
+ *                truth; `more` says whether the item still wants service
+ *   rs_remove    an item that waits does so no longer (killed, moved, changed)
+ *   rs_item_*    an item joins, leaves or changes queue; its weight or the units it may use change
+ *   rs_edit      create, delete, reweight, cap, class, limit, move of nodes (edit.c)
+ *   rs_check     (check.c) verifies every structural invariant; used by tests after each step
+ *
+ * Reference: Goyal, Guo, Vin: hierarchical CPU scheduler (OSDI'96) as used in QLinux §2.2; SFQ(D) for
+ * several units (Jin, Chase, Kaur 2004).
+ *
+ * The dialect (what BPF's verifier asks for, kept everywhere):
+ *   - pointers into the tree are RS_ARENA pointers; functions are static and take at most five arguments,
+ *     because they run under a BPF spin lock where global functions and helpers are not allowed;
+ *   - every loop is RS_LOOP with a bound that holds by construction. Where the bound is hit all the same,
+ *     or the kernel's time budget for loops expires, the tree is *poisoned*: rs_poison() records the reason
+ *     and the caller leaves with it, instead of going on with a half-sorted heap;
+ *   - no floating point, no recursion, no division by a value that was not checked.
+ */
+#ifndef RESERV_SCHED_H
+#define RESERV_SCHED_H
+
+#ifdef __bpf__
+#define RS_ARENA __attribute__((address_space(1)))
+#define RS_CAN_LOOP can_loop
+#define RS_FN static __attribute__((noinline))
+#define RS_INLINE static __attribute__((always_inline)) inline
+#else
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int32_t s32;
+typedef int64_t s64;
+#define RS_ARENA
+#define RS_CAN_LOOP 1
+#define RS_FN static __attribute__((unused))
+#define RS_INLINE static __attribute__((always_inline, unused)) inline
+#endif
+
+/* Starts loop counters, so that the verifier does not unroll from a known constant. */
+static volatile const u32 rs_zero = 0;
+#define RS_LOOP(i, max) for (u32 i = rs_zero; i < (max) && RS_CAN_LOOP; i++)
+
+#define RS_MAGIC 0x7672657365723031ULL /* "10reserv" */
+#define RS_ABI_VERSION 1
+#define RS_NODES_MAX 16384
+#define RS_ITEMS_MAX 32768
+#define RS_DEPTH_MAX 16 /* nodes on a path, root and queue included */
+#define RS_UNIT_WORDS 4 /* 64 units a word */
+#define RS_UNITS_MAX (64 * RS_UNIT_WORDS)
+#define RS_TAG_SHIFT 20 /* tags are work << 20 / weight (ALGORITHMS §11) */
+#define RS_WEIGHT_ONE 1000 /* weights are in thousandths */
+#define RS_WEIGHT_MAX 1000000000
+#define RS_CHUNK_ORDERS 18 /* heap arrays of 8 << order entries */
+#define RS_HEAP_LEVELS 20 /* log2 of the largest heap, and a margin */
+
+enum rs_kind { RS_FREE = 0, RS_SCHED = 1, RS_QUEUE = 2 };
+enum rs_item_state { RS_ITEM_FREE = 0, RS_IDLE = 1, RS_QUEUED = 2, RS_SERVICE = 3 };
+enum rs_why { RS_WHY_WAKE = 0, RS_WHY_AGAIN = 1, RS_WHY_MOVE = 2 };
+enum rs_item_flags { RS_ITEM_BATCH = 1, RS_ITEM_BACKGROUND = 2 };
+enum rs_poison_reason {
+	RS_OK = 0,
+	RS_POISON_HEAP_LOOP = 1, /* a sift did not end */
+	RS_POISON_HEAP_FULL = 2, /* a push without room */
+	RS_POISON_PATH = 3, /* a path longer than RS_DEPTH_MAX */
+	RS_POISON_STATE = 4, /* an item or node in a state it cannot be in */
+	RS_POISON_SCAN = 5, /* a scan for an allowed child did not end */
+};
+
+struct rs_node;
+struct rs_item;
+
+/* What a heap holds: nodes or items. `pos` is the place in the one heap that the object can be in,
+ * plus one; 0 when it is in none. First in both structures. */
+struct rs_link {
+	u32 pos;
+};
+
+struct rs_entry {
+	u64 key; /* a tag; compared modulo 2^64 */
+	u64 seq; /* ties: first come, first served; the top bit marks background, which sorts last */
+	struct rs_link RS_ARENA *obj;
+};
+#define RS_SEQ_BACKGROUND (1ULL << 63)
+
+struct rs_heap {
+	struct rs_entry RS_ARENA *e;
+	u32 n;
+	u32 order; /* room for 8 << order entries, none while e is 0 */
+};
+
+/* Token bucket in arrears (ALGORITHMS §8.2). */
+struct rs_cap {
+	u64 ppm; /* work per 10^6 of time; 0: no cap */
+	s64 burst;
+	s64 tok;
+	u64 rem; /* of the refill's division */
+	u64 at; /* time of the last refill */
+};
+
+/* Start-time tags of a child in its parent, or of an item in its queue (tags.c). */
+struct rs_tag {
+	u64 base; /* start tag of the next step; the finish tag while idle */
+	u64 rem; /* of the division in base */
+	u32 epoch, hi; /* of the clock, when the child last became idle */
+};
+
+/* The virtual time those tags are measured against. */
+struct rs_clock {
+	u64 v; /* start tag of the last step dispatched; never goes back */
+	u64 fmax; /* largest finish tag */
+	u32 epoch; /* bumped when the last child becomes idle: older finish tags are void */
+	u32 hi; /* bumped at each 2^60 of v: tells finish tags that are too old to compare */
+};
+
+/*
+ * A node. The first part is durable: configuration, identity, counters. The second is volatile and rebuilt
+ * by rs_tree_reset() after the mechanism that runs the tree was taken away and came back.
+ */
+struct rs_node {
+	struct rs_link link; /* in the parent's ready heap */
+	u32 index, gen;
+	u8 kind, alg; /* enum rs_kind; policy or class, by kind */
+	u8 dying; /* draining: no new members, freed with the last */
+	u8 depth; /* the root's is 0 */
+	u32 weight; /* thousandths; 0 is background */
+	u32 nchildren;
+	u32 members, members_max; /* a queue's; 0: no limit of its own */
+	struct rs_node RS_ARENA *parent;
+	u64 service, service_base; /* work received; its value when the counters were reset */
+	u64 served; /* steps since the reset */
+	u64 throttled_ns;
+	struct rs_cap cap;
+
+	/* volatile: as a child */
+	struct rs_tag tag;
+	u64 res; /* work charged in advance for steps in service */
+	u32 nsvc; /* steps in service at or below */
+	u8 runnable; /* counted in the parent's nrun */
+	u8 all; /* counted in the parent's nall */
+	u8 throttled;
+	u8 pad0;
+	struct rs_link tlink; /* in the tree's heap of throttled nodes */
+	u64 throttled_at;
+
+	/* volatile: as a parent of nodes or items */
+	struct rs_clock clock;
+	u64 vb; /* virtual time of the background children */
+	u32 nrun; /* runnable children that are not background, or runnable items */
+	u32 nall; /* ready children (queued items) that any unit may serve */
+	u64 mask[RS_UNIT_WORDS]; /* superset of the units that the others may use */
+	struct rs_heap ready; /* children, or items, that a unit could take now */
+};
+
+struct rs_item {
+	struct rs_link link; /* in its queue's heap */
+	u32 index, gen;
+	u8 state, flags;
+	u8 all; /* may use every unit */
+	u8 pad0;
+	u32 weight; /* in the queue; thousandths */
+	u32 unit; /* in service on, while state is RS_SERVICE */
+	struct rs_node RS_ARENA *queue;
+	u64 owner; /* the caller's name for it: a tid */
+	u64 owner2; /* the caller's own: a tgid */
+	u64 service; /* work received */
+	u64 slice; /* charged in advance for the step in service */
+	u64 started; /* the caller's: when the step, or its uncharged part, began */
+	struct rs_tag tag;
+	u64 seq; /* its place among equals in the queue's heap */
+	u64 queued_at;
+	struct rs_item RS_ARENA *older, *newer; /* all queued items by queued_at */
+	u64 mask[RS_UNIT_WORDS];
+};
+
+struct rs_unit {
+	struct rs_item RS_ARENA *item; /* in service here */
+};
+
+struct rs_tree {
+	/* the arena's first page is this header: read it before anything else */
+	u64 magic;
+	u32 abi, bytes; /* RS_ABI_VERSION, sizeof(struct rs_tree) */
+	u32 node_bytes, item_bytes;
+	u32 nodes_max, items_max;
+	u64 seq; /* the last batch of edits that is in effect */
+	struct rs_node RS_ARENA *nodes;
+	struct rs_item RS_ARENA *items;
+	u32 poison; /* enum rs_poison_reason */
+	u32 poison_line;
+
+	/* configuration */
+	u32 units; /* how many */
+	u32 pad0;
+	u64 quantum; /* slice of a step */
+	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */
+	u64 starve_gap_ns; /* but no two such within this, unless twice as late */
+
+	/* allocation */
+	struct rs_item RS_ARENA *item_free; /* linked by newer */
+	u32 items_used; /* slots ever used */
+	u32 nodes_used;
+	u64 pool, pool_end; /* heap arrays are cut from here, as addresses */
+	u64 chunk_free[RS_CHUNK_ORDERS];
+
+	/* volatile */
+	u64 stamp; /* source of seq numbers */
+	u64 next_ns; /* rs_pick's answer when there is no item */
+	u64 starved_at;
+	u64 starved; /* count of such services */
+	struct rs_item RS_ARENA *oldest, *newest;
+	struct rs_heap throttle; /* nodes held back, by the time they may go on */
+	struct rs_unit unit[RS_UNITS_MAX];
+};
+
+RS_INLINE int rs_before(u64 a, u64 b)
+{
+	return (s64)(a - b) < 0;
+}
+
+/* a * b / c without overflow where the result and b * c fit in 64 bits. c > 0. */
+RS_INLINE u64 rs_muldiv(u64 a, u64 b, u64 c)
+{
+	return a / c * b + a % c * b / c;
+}
+
+RS_INLINE void rs_poison_at(struct rs_tree RS_ARENA *t, u32 why, u32 line)
+{
+	if (!t->poison) {
+		t->poison = why;
+		t->poison_line = line;
+	}
+}
+#define rs_poison(t, why) rs_poison_at(t, why, __LINE__)
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Start-time tags: the arithmetic that SFQ needs, for nodes in their parent and for items in their queue.
+ *
+ * A child that is served l units of work with weight w advances its tag by l / w (scaled by 2^20); the
+ * division's remainder is carried, so the sum of any number of steps is exact (ALGORITHMS §11). A child that
+ * becomes runnable starts at max(v, its finish tag). Virtual time v is the start tag of the step in service
+ * (SIGCOMM'96), on several units that of the last step dispatched (SFQ(D)); when nothing is in service it
+ * is the smallest start tag that waits, and when nothing waits either, the largest finish tag.
+ */
+
+/* Work in tag units at a weight. w > 0. */
+RS_INLINE u64 rs_vwork(u64 work, u32 w)
+{
+	return (work << RS_TAG_SHIFT) / w;
+}
+
+RS_INLINE void rs_clock_advance(struct rs_clock RS_ARENA *c, u64 v)
+{
+	if (!rs_before(c->v, v))
+		return;
+	if ((c->v ^ v) >> 60)
+		c->hi++;
+	c->v = v;
+}
+
+/* An idle child becomes runnable; it may start up to `credit` before v if its finish tag allows. */
+RS_INLINE void rs_tag_start(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u64 credit)
+{
+	u64 from = c->v - credit;
+
+	/* A finish tag of an earlier busy period, or more than 2^60 old, is behind v (and might look ahead
+	 * of it modulo 2^64). */
+	if (g->epoch != c->epoch || c->hi - g->hi >= 2 || rs_before(g->base, from)) {
+		g->base = g->epoch != c->epoch ? c->v : from;
+		g->rem = 0;
+	}
+}
+
+/* A new child, or one that comes from another parent: neither debt nor credit. */
+RS_INLINE void rs_tag_new(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g)
+{
+	g->base = c->v;
+	g->rem = 0;
+	g->epoch = c->epoch;
+	g->hi = c->hi;
+}
+
+RS_INLINE void rs_tag_idle(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g)
+{
+	g->epoch = c->epoch;
+	g->hi = c->hi;
+	if (rs_before(c->fmax, g->base))
+		c->fmax = g->base;
+}
+
+/* The last runnable child became idle: v = max F, and nobody starts the next busy period with a debt. */
+RS_INLINE void rs_clock_idle(struct rs_clock RS_ARENA *c)
+{
+	rs_clock_advance(c, c->fmax);
+	c->fmax = c->v;
+	c->epoch++;
+}
+
+/*
+ * A step ended. On several units a child may have been served where nobody else could be (affinity), or be
+ * unable to use its share (fewer threads than its weight is worth): its tag is then kept within what SFQ(D)
+ * allows anyway, [v - (d+1) q/w, v + (units+1) q/w], d being its steps still in service, so that
+ * it neither starves when others come, nor starves them. On one unit the tags obey tighter bounds by
+ * themselves and nothing is clamped.
+ */
+RS_INLINE void rs_tag_charge(struct rs_tree RS_ARENA *t, struct rs_clock RS_ARENA *c,
+			     struct rs_tag RS_ARENA *g, u64 work, u32 w, u32 nsvc)
+{
+	u64 x, span;
+
+	if (!w)
+		w = RS_WEIGHT_ONE;
+	x = (work << RS_TAG_SHIFT) + g->rem;
+	g->base += x / w;
+	g->rem = x % w;
+	if (t->units > 1) {
+		span = rs_vwork(t->quantum, w);
+		x = c->v - span * (nsvc + 1);
+		if (rs_before(g->base, x)) {
+			g->base = x;
+			g->rem = 0;
+		}
+		x = c->v + span * (t->units + 1);
+		if (rs_before(x, g->base)) {
+			g->base = x;
+			g->rem = 0;
+		}
+	}
+	if (rs_before(c->fmax, g->base))
+		c->fmax = g->base;
+}
+
+/* The weight changes from w to w2 (both > 0): the residual is rescaled, so that the fairness theorem holds
+ * with the new weights from now on (ALGORITHMS §1.3). */
+RS_INLINE void rs_tag_reweight(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u32 w, u32 w2)
+{
+	s64 d = (s64)(g->base - c->v);
+
+	if (d >= 0)
+		g->base = c->v + rs_muldiv(d, w, w2);
+	else
+		g->base = c->v - rs_muldiv(-d, w, w2);
+	g->rem = 0;
+	/* The largest finish tag may have been this one: an upper bound is enough for the idle jump. */
+	if (rs_before(c->fmax, g->base))
+		c->fmax = g->base;
+}
