@@ -1,2 +1,173 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Placeholder.
+//! The command line: a thin face of the files under /reserv, and of reservd's control socket for what no file
+//! does (start, stop, whole configurations). Hints and suggestions are written here and nowhere below.
+
+pub mod args;
+mod delta;
+mod doctor;
+mod edit;
+mod error;
+mod fs;
+pub mod generate;
+mod node;
+mod paint;
+mod path;
+mod run;
+mod signals;
+mod top;
+mod tree;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use serde_json::json;
+
+use args::{Cli, Command, Generated};
+use error::{Error, Kind};
+use fs::Mounted;
+use paint::Paint;
+
+/// The program.
+pub fn main() -> ExitCode {
+    signals::default();
+    let cli = Cli::parse();
+    let json = cli.json;
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            if json {
+                eprintln!("{}", error.to_json());
+            } else {
+                eprint!("{}", render(&error));
+            }
+            ExitCode::from(error.kind as u8)
+        }
+    }
+}
+
+fn render(error: &Error) -> String {
+    let paint = Paint::stderr();
+    let text = error.render();
+    match text.strip_prefix("reserv:") {
+        Some(rest) => format!("{}{rest}", paint.red("reserv:")),
+        None => text,
+    }
+}
+
+/// Standard output, as text or as JSON.
+fn say(text: &str) -> Result<ExitCode, Error> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::io("standard output", &e))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
+    let mut text = serde_json::to_string_pretty(value).map_err(|e| Error::refused(e.to_string()))?;
+    text.push('\n');
+    say(&text)
+}
+
+fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
+    let json = cli.json;
+    match cli.command {
+        Command::Doctor => {
+            let report = doctor::Machine::here().examine(&[]);
+            if json {
+                say_json(&report)?
+            } else {
+                say(&report.render(Paint::stdout()))?
+            };
+            Ok(if report.driver.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Refused as u8) })
+        }
+        Command::Tree { path } => {
+            let node = tree::load(&Mounted::open()?, &path)?;
+            if json { say_json(&node) } else { say(&tree::draw(&node, Paint::stdout())) }
+        }
+        Command::Top(args) => {
+            let files = Mounted::open()?;
+            if args.batch || json || !std::io::stdout().is_terminal() {
+                top::batch(&files, &args, json)?;
+            } else {
+                top::live(&files, &args)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Mk(args) => {
+            let path = edit::mk(&Mounted::open()?, &args)?;
+            if json { say_json(&json!({ "made": path.as_str() })) } else { Ok(ExitCode::SUCCESS) }
+        }
+        Command::Rm(args) => rm(&args, json),
+        Command::Set { words } => {
+            let changes = edit::set(&Mounted::open()?, &words)?;
+            if json {
+                return say_json(&json!({ "changed": changes }));
+            }
+            let paint = Paint::stdout();
+            for c in &changes {
+                say(&format!("{} {}: {} {} → {}\n", paint.yellow("~"), c.path, c.key, c.old, c.new))?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Mv { from, to } => {
+            let (from, to) = edit::mv(&Mounted::open()?, &from, &to)?;
+            if json {
+                say_json(&json!({ "from": from.as_str(), "to": to.as_str() }))
+            } else {
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+        Command::Run(args) => Err(run::run(&args.cpu, &args.command)),
+        Command::Tag(args) => {
+            let (queue, tagged) = run::tag(&Mounted::open()?, &args)?;
+            if json {
+                say_json(&json!({ "queue": queue.as_str(), "tagged": tagged }))
+            } else {
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+        Command::Stat { path } => {
+            let (text, stat) = tree::stat(&Mounted::open()?, &path)?;
+            if json { say_json(&stat) } else { say(&text) }
+        }
+        Command::Completion { shell } => {
+            generate::completion(shell, &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Gen { what, dir } => {
+            let written = match what {
+                Generated::Man => generate::man(&dir),
+                Generated::Completions => generate::completions(&dir),
+            }
+            .map_err(|e| Error::io(dir.display(), &e))?;
+            say(&format!("{}\n", written.join("\n")))
+        }
+        Command::Up(_) | Command::Save { .. } | Command::Down | Command::Status | Command::Demo { .. } => {
+            Err(Error::refused("not yet"))
+        }
+    }
+}
+
+/// Every path is tried; what went is said, what did not is the error.
+fn rm(args: &args::Rm, json: bool) -> Result<ExitCode, Error> {
+    let files = Mounted::open()?;
+    let mut removed = Vec::new();
+    let mut failed: Option<Error> = None;
+    for path in &args.paths {
+        match edit::rm(&files, path, args) {
+            Ok((path, how)) => {
+                if how == edit::Removed::Draining && !json {
+                    say(&format!("{path} goes when its last member has left\n"))?;
+                }
+                removed.push(json!({ "path": path.as_str(), "state": how }));
+            }
+            Err(error) => match &mut failed {
+                None => failed = Some(error),
+                Some(first) => first.add(&error.message),
+            },
+        }
+    }
+    if json {
+        say_json(&json!({ "removed": removed }))?;
+    }
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}

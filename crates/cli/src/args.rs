@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of commands. Help, completions and man pages are generated from it and from nothing else.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+/// What stands under every page of help.
+const AFTER: &str = "\
+Paths name nodes below a resource: 'web/site1', 'cpu/web/site1' and '/reserv/cpu/web/site1' are the same node; \
+'cpu' is the resource itself.
+
+Exit status: 0 done; 1 refused or failed, with a reason on standard error; 2 wrong usage; 3 Reserv is not running; \
+4 no such node or process; 5 not permitted. 'run' exits with the program's own status, or 125 when the reservation \
+could not be taken, 126 when the program could not be executed, 127 when it was not found.
+
+Environment: RESERV_MOUNT (the mount point, /reserv), RESERV_RUN (run-time directory, /run/reserv), NO_COLOR.";
+
+/// Give every tenant, program and thread its reserved share of the machine.
+#[derive(Debug, Parser)]
+#[command(
+    name = "reserv",
+    bin_name = "reserv",
+    version,
+    about = "Give every tenant, program and thread its reserved share of the machine",
+    after_help = AFTER,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    propagate_version = false,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Answer in JSON, for programs (the keys are documented in reserv(7))
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Say which driver will be used on this machine, why, and what is lost with it
+    Doctor,
+    /// Start Reserv, and apply a configuration
+    Up(Up),
+    /// Print the running tree as a configuration file
+    Save {
+        /// Where to write it; standard output if absent
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// Stop Reserv and give the machine back to the kernel's own scheduler
+    Down,
+    /// Drivers, versions, and the reasons of the last detachments
+    Status,
+    /// Draw the tree with its shares
+    Tree {
+        /// Only this node and what is below it
+        #[arg(default_value = "cpu")]
+        path: String,
+    },
+    /// Watch who is served: shares as bars, service rate, runnable threads, caps
+    Top(Top),
+    /// Make a node, with its share, in one step
+    Mk(Mk),
+    /// Delete nodes
+    Rm(Rm),
+    /// Change nodes while they run
+    #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
+    Set {
+        /// Nodes, then changes: share=, cap=, class=, policy=, gc=, limits=
+        #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
+        words: Vec<String>,
+    },
+    /// Rename a node, or hang it under another scheduler node
+    Mv {
+        /// The node
+        from: String,
+        /// Its new path; an existing scheduler node takes it in under its old name
+        to: String,
+    },
+    /// Run a program under a reservation, with everything it starts
+    Run(Run),
+    /// Put processes or threads that already run under a reservation
+    Tag(Tag),
+    /// Counters of a node
+    Stat {
+        /// The node
+        #[arg(default_value = "cpu")]
+        path: String,
+    },
+    /// Show on real servers what reservations do; takes some minutes
+    Demo {
+        /// Passed on to the demonstration
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Print the completion script of a shell
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write generated files (for packagers)
+    #[command(hide = true)]
+    Gen {
+        /// What to generate
+        #[arg(value_enum)]
+        what: Generated,
+        /// Where to put it
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
+}
+
+/// Arguments of `up`.
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Apply this configuration; the difference that it makes is printed
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Which driver of the CPU; auto takes the full one where this kernel can run it
+    #[arg(long, value_enum, default_value_t = Driver::Auto)]
+    pub driver: Driver,
+    /// Print the difference, change nothing and start nothing
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+    /// Stay in the foreground until Reserv is stopped
+    #[arg(long, short)]
+    pub foreground: bool,
+}
+
+/// The CPU's drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Driver {
+    /// The full driver where it can run, else the stock driver
+    Auto,
+    /// Our scheduler on sched_ext
+    Full,
+    /// The kernel's cgroups
+    Stock,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Only this node and what is below it
+    #[arg(default_value = "cpu")]
+    pub path: String,
+    /// Print plain tables instead of taking the terminal over
+    #[arg(long, short)]
+    pub batch: bool,
+    /// Stop after this many measurements
+    #[arg(long, short = 'N', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Seconds between measurements
+    #[arg(long, short, value_name = "S", default_value = "1", value_parser = interval)]
+    pub interval: f64,
+}
+
+/// Arguments of `mk`.
+#[derive(Debug, Args)]
+pub struct Mk {
+    /// The new node; its parent must exist and be a scheduler node
+    pub path: String,
+    /// A queue, where threads wait (the default)
+    #[arg(long, conflicts_with = "sched")]
+    pub queue: bool,
+    /// A scheduler node, which divides its share among its children
+    #[arg(long)]
+    pub sched: bool,
+    /// Its weight among its siblings; 0 is background
+    #[arg(long, short, value_name = "WEIGHT", default_value = "100", allow_hyphen_values = true)]
+    pub share: String,
+    /// An upper limit: 1.5cpu, 250ms/s, 25%
+    #[arg(long, value_name = "CAP")]
+    pub cap: Option<String>,
+    /// How the queue orders its threads: ts, sfq, rr, fifo
+    #[arg(long, value_name = "CLASS", conflicts_with = "sched")]
+    pub class: Option<String>,
+    /// How the scheduler node orders its children: sfq
+    #[arg(long, value_name = "POLICY", requires = "sched")]
+    pub policy: Option<String>,
+}
+
+/// Arguments of `rm`.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// The nodes; a scheduler node must have no children
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<String>,
+    /// Accept no new members; the node goes when its last one has left
+    #[arg(long, conflicts_with = "flush")]
+    pub drain: bool,
+    /// Move its members to q0 and delete it now
+    #[arg(long)]
+    pub flush: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The queue for the CPU
+    #[arg(long, value_name = "PATH", required = true)]
+    pub cpu: String,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
+          value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Arguments of `tag`.
+#[derive(Debug, Args)]
+pub struct Tag {
+    /// A queue
+    pub path: String,
+    /// Processes, with all their threads and what they will start
+    #[arg(value_name = "PID", required_unless_present = "thread", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pids: Vec<i32>,
+    /// Single threads
+    #[arg(long, short, value_name = "TID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
+    pub thread: Vec<i32>,
+}
+
+/// What `gen` makes.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Generated {
+    /// Man pages of the commands
+    Man,
+    /// Completion scripts of all shells
+    Completions,
+}
+
+fn interval(word: &str) -> Result<f64, String> {
+    let seconds: f64 = word.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("must be from 0.05 to 3600".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_programs_own_options_stay_its_own() {
+        let cli = Cli::try_parse_from(["reserv", "run", "--cpu", "web", "ls", "--json", "-l"]).unwrap();
+        assert!(!cli.json);
+        let Command::Run(run) = cli.command else { panic!("run") };
+        assert_eq!(run.command, ["ls", "--json", "-l"]);
+        let cli = Cli::try_parse_from(["reserv", "run", "--cpu", "web", "--", "ls", "--", "x"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("run") };
+        assert_eq!(run.command, ["ls", "--", "x"]);
+    }
+
+    #[test]
+    fn contradictions_are_usage_errors() {
+        for words in [
+            &["reserv", "mk", "a", "--queue", "--sched"][..],
+            &["reserv", "mk", "a", "--sched", "--class", "rr"],
+            &["reserv", "mk", "a", "--policy", "sfq"],
+            &["reserv", "rm", "a", "--drain", "--flush"],
+            &["reserv", "rm"],
+            &["reserv", "tag", "a"],
+            &["reserv", "tag", "a", "0"],
+            &["reserv", "tag", "a", "-1"],
+            &["reserv", "run", "--cpu", "a"],
+            &["reserv", "run", "ls"],
+            &["reserv", "top", "-i", "0"],
+            &["reserv", "top", "-i", "nan"],
+            &["reserv", "up", "--driver", "both"],
+            &["reserv", "frobnicate"],
+        ] {
+            let error = Cli::try_parse_from(words).expect_err(&words.join(" "));
+            assert_eq!(error.exit_code(), 2, "{words:?}");
+        }
+    }
+}

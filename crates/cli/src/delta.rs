@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The difference between two configurations, as `up` prints it: `+` made, `~` changed, `-` deleted.
+
+use reserv_model::{Config, Kind, NodeConfig, ResourceConfig, Rule, Weight, show_cap};
+use serde::Serialize;
+
+use crate::paint::{Paint, table};
+
+/// One line of the difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Line {
+    /// `+`, `~` or `-`.
+    pub(crate) mark: char,
+    /// A node's path, `cpu` for the resource, or `rule N`.
+    pub(crate) what: String,
+    /// What is made or changed, in words.
+    pub(crate) how: String,
+}
+
+/// What changes from `now` to `wanted`.
+pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if let Some(wanted) = &wanted.cpu {
+        let empty = ResourceConfig::default();
+        let now = now.cpu.as_ref().unwrap_or(&empty);
+        resource(now, wanted, &mut lines);
+    }
+    rules(&now.rules, &wanted.rules, &mut lines);
+    lines
+}
+
+fn resource(now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>) {
+    let mut line = |mark, what: String, how: String| lines.push(Line { mark, what, how });
+    if now.policy != wanted.policy {
+        line('~', "cpu".to_owned(), format!("policy {} → {}", now.policy, wanted.policy));
+    }
+    for path in now.nodes.keys().rev() {
+        // q0 is always there: left out of a configuration, it keeps its defaults.
+        if !wanted.nodes.contains_key(path) && path.to_string() != "q0" {
+            line('-', path.to_string(), String::new());
+        }
+    }
+    for (path, node) in &wanted.nodes {
+        match now.nodes.get(path) {
+            None => line('+', path.to_string(), describe(node)),
+            Some(old) => {
+                let how = changes(old, node);
+                if !how.is_empty() {
+                    line('~', path.to_string(), how);
+                }
+            }
+        }
+    }
+    let q0 = now.nodes.iter().find(|(path, _)| path.to_string() == "q0");
+    if let Some((path, old)) = q0.filter(|(path, _)| !wanted.nodes.contains_key(*path)) {
+        let how = changes(old, &NodeConfig::new(old.kind));
+        if !how.is_empty() {
+            line('~', path.to_string(), how);
+        }
+    }
+}
+
+fn discipline(node: &NodeConfig) -> String {
+    match node.full_kind() {
+        Kind::Scheduler(policy) => format!("policy {policy}"),
+        Kind::Queue(class) => format!("class {class}"),
+    }
+}
+
+fn share(node: &NodeConfig) -> String {
+    let share = node.share;
+    if share.minimum.0 == 0 { share.weight.to_string() } else { share.to_string() }
+}
+
+fn describe(node: &NodeConfig) -> String {
+    let mut words = vec![format!("share {}", share(node))];
+    if node.share.weight == Weight::BACKGROUND {
+        words.push("(background)".to_owned());
+    }
+    words.push(discipline(node));
+    if node.cap.is_some() {
+        words.push(format!("cap {}", show_cap(node.cap)));
+    }
+    if node.members_max > 0 {
+        words.push(format!("members_max {}", node.members_max));
+    }
+    if node.gc {
+        words.push("gc".to_owned());
+    }
+    words.join(" ")
+}
+
+fn changes(old: &NodeConfig, new: &NodeConfig) -> String {
+    let mut words = Vec::new();
+    let mut change = |what: &str, old: String, new: String| {
+        if old != new {
+            words.push(format!("{what} {old} → {new}"));
+        }
+    };
+    let word = |node: &NodeConfig| node.full_kind().word().to_owned();
+    change("kind", word(old), word(new));
+    change("share", share(old), share(new));
+    if old.kind == new.kind {
+        let (old, new) = (discipline(old), discipline(new));
+        let what = old.split(' ').next().unwrap_or_default().to_owned();
+        let value = |text: &str| text.rsplit(' ').next().unwrap_or_default().to_owned();
+        change(&what, value(&old), value(&new));
+    }
+    change("cap", show_cap(old.cap), show_cap(new.cap));
+    change("members_max", old.members_max.to_string(), new.members_max.to_string());
+    change("gc", u8::from(old.gc).to_string(), u8::from(new.gc).to_string());
+    words.join(", ")
+}
+
+fn rules(now: &[Rule], wanted: &[Rule], lines: &mut Vec<Line>) {
+    for number in 0..now.len().max(wanted.len()) {
+        let what = format!("rule {}", number + 1);
+        let line = match (now.get(number), wanted.get(number)) {
+            (None, Some(rule)) => Line { mark: '+', what, how: words(rule) },
+            (Some(_), None) => Line { mark: '-', what, how: String::new() },
+            (Some(old), Some(new)) if old != new => {
+                Line { mark: '~', what, how: format!("{} → {}", words(old), words(new)) }
+            }
+            _ => continue,
+        };
+        lines.push(line);
+    }
+}
+
+fn words(rule: &Rule) -> String {
+    let json = serde_json::to_value(&rule.conditions).unwrap_or_default();
+    let conditions: Vec<String> = json
+        .as_object()
+        .map(|map| {
+            map.iter()
+                .map(|(key, value)| {
+                    format!("{key}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                })
+                .collect()
+        })
+        .unwrap_or_default();
+    format!("{} in {}", conditions.join(" "), rule.cpu)
+}
+
+/// For people; empty when nothing changes.
+pub(crate) fn render(lines: &[Line], paint: Paint) -> String {
+    let rows: Vec<Vec<String>> = lines.iter().map(|line| vec![line.what.clone(), line.how.clone()]).collect();
+    let mut text = String::new();
+    for (line, row) in lines.iter().zip(table(&[false, false], &rows)) {
+        let whole = format!("{} {row}", line.mark);
+        text.push_str(&match line.mark {
+            '+' => paint.green(&whole),
+            '-' => paint.red(&whole),
+            _ => paint.yellow(&whole),
+        });
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        let config: Config = toml::from_str(text).unwrap();
+        config.check().unwrap();
+        config
+    }
+
+    const NOW: &str = r#"
+        [cpu.nodes.q0]
+        kind = "queue"
+        share = 4
+        [cpu.nodes.web]
+        kind = "scheduler"
+        [cpu.nodes."web/site1"]
+        kind = "queue"
+        [cpu.nodes."web/site2"]
+        kind = "queue"
+    "#;
+
+    #[test]
+    fn made_changed_and_deleted_nodes_are_printed() {
+        let wanted = config(
+            r#"
+            [cpu.nodes.web]
+            kind = "scheduler"
+            share = 50
+            [cpu.nodes."web/site1"]
+            kind = "queue"
+            class = "rr"
+            cap = "1.5cpu"
+            [cpu.nodes.backup]
+            kind = "queue"
+            share = 0
+            [[rule]]
+            match = { uid = "www-data", command = "php*" }
+            cpu = "web/site1"
+        "#,
+        );
+        let lines = difference(&config(NOW), &wanted);
+        assert_eq!(
+            render(&lines, Paint::stdout()),
+            "\
+- web/site2
++ backup     share 0 (background) class ts
+~ web        share 100 → 50
+~ web/site1  class ts → rr, cap none → 1.5cpu
+~ q0         share 4 → 100
++ rule 1     command=php* uid=www-data in web/site1
+"
+        );
+    }
+
+    #[test]
+    fn equal_configurations_differ_in_nothing() {
+        assert!(difference(&config(NOW), &config(NOW)).is_empty());
+        assert!(difference(&Config::default(), &Config::default()).is_empty());
+        assert!(difference(&config(NOW), &Config::default()).is_empty(), "an absent cpu is not touched");
+    }
+}

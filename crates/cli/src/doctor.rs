@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `doctor`: what this machine has, which driver that makes, and what is lost with it. Looks, changes nothing.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::paint::Paint;
+
+/// Kernel functions without which our scheduler cannot be loaded. Builds with incomplete BTF lack some of them.
+const KFUNCS: [&str; 6] = [
+    "scx_bpf_create_dsq",
+    "scx_bpf_dsq_insert",
+    "scx_bpf_dsq_move_to_local",
+    "scx_bpf_kick_cpu",
+    "bpf_arena_alloc_pages",
+    "bpf_spin_lock",
+];
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    /// There.
+    Ok,
+    /// Missing, and something does not work without it.
+    Missing,
+    /// Worth knowing.
+    Note,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Check {
+    /// A word for it; stable.
+    pub name: &'static str,
+    /// How it came out.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What it means, when it is not simply there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub means: Option<String>,
+}
+
+/// One driver of the CPU.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DriverReport {
+    /// `full` or `stock`.
+    pub name: &'static str,
+    /// The mechanism.
+    pub mechanism: &'static str,
+    /// Whether it can run here.
+    pub usable: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+    /// What it cannot do where it runs.
+    pub lost: Vec<&'static str>,
+}
+
+/// Everything that `doctor` says.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// `full`, `stock` or null.
+    pub driver: Option<&'static str>,
+    /// One sentence.
+    pub summary: String,
+    /// In order of preference.
+    pub drivers: Vec<DriverReport>,
+    /// What was looked at.
+    pub checks: Vec<Check>,
+}
+
+/// A machine's files; tests have their own.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    root: PathBuf,
+    is_root: bool,
+}
+
+impl Machine {
+    /// This one.
+    pub(crate) fn here() -> Self {
+        Self { root: PathBuf::from("/"), is_root: nix::unistd::geteuid().is_root() }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_owned())
+    }
+
+    fn mounts(&self, kind: &str) -> Vec<(String, String)> {
+        self.text("/proc/self/mounts")
+            .unwrap_or_default()
+            .lines()
+            .filter_map(|line| {
+                let words: Vec<&str> = line.split(' ').collect();
+                (words.len() > 3 && words[2] == kind).then(|| (words[1].to_owned(), words[3].to_owned()))
+            })
+            .collect()
+    }
+
+    /// Look at everything. `probes` are the drivers' own answers: the name, and what is missing.
+    pub(crate) fn examine(&self, probes: &[(&'static str, Result<(), String>)]) -> Report {
+        let checks = vec![
+            self.kernel(),
+            self.rights(),
+            self.sched_ext(),
+            self.other_scheduler(),
+            self.btf(),
+            self.bpffs(),
+            self.lsm(),
+            self.cgroup(),
+            self.fuse(),
+        ];
+        report(checks, probes)
+    }
+
+    fn kernel(&self) -> Check {
+        let release = self.text("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+        check("kernel", Verdict::Note, format!("Linux {release}"), None)
+    }
+
+    fn rights(&self) -> Check {
+        if self.is_root {
+            check("rights", Verdict::Ok, "root", None)
+        } else {
+            check(
+                "rights",
+                Verdict::Missing,
+                "not root",
+                Some("'reserv up' must be started by root; and some checks here see less"),
+            )
+        }
+    }
+
+    fn sched_ext(&self) -> Check {
+        match self.text("/sys/kernel/sched_ext/state") {
+            Some(state) => check("sched_ext", Verdict::Ok, format!("in this kernel, {state}"), None),
+            None => check(
+                "sched_ext",
+                Verdict::Missing,
+                "not in this kernel",
+                Some("the full driver needs a kernel with CONFIG_SCHED_CLASS_EXT (6.12 or later)"),
+            ),
+        }
+    }
+
+    fn other_scheduler(&self) -> Check {
+        match self.text("/sys/kernel/sched_ext/root/ops").filter(|ops| !ops.is_empty()) {
+            Some(ops) if ops.starts_with("reserv") => check("scheduler", Verdict::Ok, "ours is loaded", None),
+            Some(ops) => check(
+                "scheduler",
+                Verdict::Missing,
+                format!("'{ops}' is loaded"),
+                Some("there can be one sched_ext scheduler; stop the other one for the full driver"),
+            ),
+            None => check("scheduler", Verdict::Ok, "no other sched_ext scheduler", None),
+        }
+    }
+
+    fn btf(&self) -> Check {
+        let Ok(btf) = fs::read(self.path("/sys/kernel/btf/vmlinux")) else {
+            return check(
+                "btf",
+                Verdict::Missing,
+                "no type information of the kernel",
+                Some("the full driver needs CONFIG_DEBUG_INFO_BTF"),
+            );
+        };
+        let missing: Vec<&str> = KFUNCS.into_iter().filter(|name| !holds(&btf, name)).collect();
+        if missing.is_empty() {
+            check("btf", Verdict::Ok, "has every kernel function that we need", None)
+        } else {
+            check(
+                "btf",
+                Verdict::Missing,
+                format!("lacks {}", missing.join(", ")),
+                Some("the full driver cannot be loaded; use a complete build of a newer kernel"),
+            )
+        }
+    }
+
+    fn bpffs(&self) -> Check {
+        match self.mounts("bpf").first() {
+            Some((at, _)) => check("bpffs", Verdict::Ok, format!("at {at}"), None),
+            None => check(
+                "bpffs",
+                Verdict::Note,
+                "not mounted",
+                Some("'reserv up' with the full driver mounts it at /sys/fs/bpf"),
+            ),
+        }
+    }
+
+    fn lsm(&self) -> Check {
+        match self.text("/sys/kernel/security/lsm") {
+            Some(list) if list.contains("lockdown") && self.lockdown() => check(
+                "lsm",
+                Verdict::Missing,
+                format!("{list}; lockdown=confidentiality"),
+                Some("BPF is refused under this lockdown, and with it the full driver"),
+            ),
+            Some(list) => check("lsm", Verdict::Note, list, None),
+            None => check("lsm", Verdict::Note, "unknown (securityfs is not mounted)", None),
+        }
+    }
+
+    fn lockdown(&self) -> bool {
+        self.text("/sys/kernel/security/lockdown").is_some_and(|text| text.contains("[confidentiality]"))
+    }
+
+    fn cgroup(&self) -> Check {
+        let v2 = self.mounts("cgroup2").into_iter().find(|(at, _)| {
+            self.text(&format!("{at}/cgroup.controllers"))
+                .is_some_and(|list| list.split_whitespace().any(|name| name == "cpu"))
+        });
+        if let Some((at, _)) = v2 {
+            return check("cgroup", Verdict::Ok, format!("version 2 with cpu at {at}"), None);
+        }
+        let v1 = self
+            .mounts("cgroup")
+            .into_iter()
+            .find(|(_, options)| options.split(',').any(|option| option == "cpu"));
+        match v1 {
+            Some((at, _)) => check("cgroup", Verdict::Ok, format!("version 1 with cpu at {at}"), None),
+            None => check(
+                "cgroup",
+                Verdict::Missing,
+                "no cpu controller",
+                Some("the stock driver needs cgroup v2 with cpu, or v1"),
+            ),
+        }
+    }
+
+    fn fuse(&self) -> Check {
+        if self.path("/dev/fuse").exists() {
+            check("fuse", Verdict::Ok, "/dev/fuse", None)
+        } else {
+            check(
+                "fuse",
+                Verdict::Missing,
+                "no /dev/fuse",
+                Some("there can be no /reserv: load the module fuse"),
+            )
+        }
+    }
+}
+
+fn check(name: &'static str, verdict: Verdict, found: impl Into<String>, means: Option<&str>) -> Check {
+    Check { name, verdict, found: found.into(), means: means.map(str::to_owned) }
+}
+
+/// Whether a NUL-terminated name stands in BTF's string section.
+fn holds(btf: &[u8], name: &str) -> bool {
+    let mut whole = Vec::with_capacity(name.len() + 2);
+    whole.push(0);
+    whole.extend_from_slice(name.as_bytes());
+    whole.push(0);
+    btf.windows(whole.len()).any(|window| window == whole)
+}
+
+fn report(checks: Vec<Check>, probes: &[(&'static str, Result<(), String>)]) -> Report {
+    let missing = |names: &[&str]| -> Option<String> {
+        let found: Vec<String> = checks
+            .iter()
+            .filter(|check| names.contains(&check.name) && check.verdict == Verdict::Missing)
+            .map(|check| format!("{}: {}", check.name, check.found))
+            .collect();
+        (!found.is_empty()).then(|| found.join("; "))
+    };
+    let driver = |name: &'static str, mechanism, needs: &[&str], lost: Vec<&'static str>| {
+        let own =
+            probes.iter().find(|(probed, _)| *probed == name).and_then(|(_, result)| result.clone().err());
+        let why_not = missing(needs).or(own);
+        DriverReport { name, mechanism, usable: why_not.is_none(), why_not, lost }
+    };
+    let drivers = vec![
+        driver(
+            "full",
+            "our scheduler on sched_ext",
+            &["sched_ext", "scheduler", "btf", "lsm", "fuse"],
+            Vec::new(),
+        ),
+        driver(
+            "stock",
+            "the kernel's cgroups",
+            &["cgroup", "fuse"],
+            vec![
+                "no leaf class but ts: sfq, rr and fifo are refused",
+                "no chcpures(): threads are tagged through the files, by the daemon",
+                "shares hold among reservations; what runs outside our cgroups competes with all of them together",
+                "weight 0 (background) has the smallest weight that the kernel knows instead of none",
+            ],
+        ),
+    ];
+    let chosen = drivers.iter().find(|driver| driver.usable);
+    let summary = match chosen {
+        Some(driver) if driver.name == "full" => {
+            "The CPU will be driven by the full driver: everything works here.".to_owned()
+        }
+        Some(_) => format!(
+            "The CPU will be driven by the stock driver, because the full one cannot run here ({}).",
+            drivers[0].why_not.as_deref().unwrap_or("")
+        ),
+        None => "No driver of the CPU can run here.".to_owned(),
+    };
+    Report { driver: chosen.map(|driver| driver.name), summary, drivers, checks }
+}
+
+impl Report {
+    /// For people.
+    pub(crate) fn render(&self, paint: Paint) -> String {
+        let mut text = String::new();
+        let mut line = |words: String| {
+            text.push_str(&words);
+            text.push('\n');
+        };
+        for check in &self.checks {
+            let mark = match check.verdict {
+                Verdict::Ok => paint.green("ok  "),
+                Verdict::Missing => paint.red("no  "),
+                Verdict::Note => paint.dim("·   "),
+            };
+            line(format!("{mark}{:<10} {}", check.name, check.found));
+            if let Some(means) = &check.means {
+                line(format!("               {}", paint.dim(means)));
+            }
+        }
+        line(String::new());
+        for driver in &self.drivers {
+            let mark = if driver.usable { paint.green("can run") } else { paint.red("cannot run") };
+            line(format!("driver {} ({}): {mark}", paint.bold(driver.name), driver.mechanism));
+            if let Some(why) = &driver.why_not {
+                line(format!("    {why}"));
+            }
+            if driver.usable && Some(driver.name) == self.driver {
+                for lost in &driver.lost {
+                    line(format!("    lost: {lost}"));
+                }
+            }
+        }
+        line(String::new());
+        line(paint.bold(&self.summary));
+        text
+    }
+}
+
+/// A machine for tests, and for nothing else.
+#[cfg(test)]
+impl Machine {
+    fn at(root: &std::path::Path) -> Self {
+        Self { root: root.to_owned(), is_root: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        dir
+    }
+
+    fn btf(names: &[&str]) -> Vec<u8> {
+        let mut bytes = vec![0];
+        for name in names {
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.push(0);
+        }
+        bytes
+    }
+
+    const V2: (&str, &[u8]) =
+        ("proc/self/mounts", b"cgroup2 /cg cgroup2 rw 0 0\nbpf /sys/fs/bpf bpf rw 0 0\n");
+    const CPU: (&str, &[u8]) = ("cg/cgroup.controllers", b"cpuset cpu io\n");
+    const FUSE: (&str, &[u8]) = ("dev/fuse", b"");
+    const SCX: (&str, &[u8]) = ("sys/kernel/sched_ext/state", b"disabled\n");
+
+    fn driver(files: &[(&str, &[u8])]) -> Report {
+        Machine::at(machine(files).path()).examine(&[])
+    }
+
+    #[test]
+    fn the_best_driver_that_can_run_is_chosen() {
+        let btf_all = btf(&KFUNCS);
+        let btf_file: (&str, &[u8]) = ("sys/kernel/btf/vmlinux", &btf_all);
+        let full = driver(&[V2, CPU, FUSE, SCX, btf_file]);
+        assert_eq!(full.driver, Some("full"), "{full:?}");
+        let stock = driver(&[V2, CPU, FUSE]);
+        assert_eq!(stock.driver, Some("stock"));
+        assert!(stock.summary.contains("sched_ext: not in this kernel"));
+        let v1: (&str, &[u8]) = ("proc/self/mounts", b"cgroup /cg cgroup rw,cpu,cpuacct 0 0\n");
+        assert_eq!(driver(&[v1, FUSE]).driver, Some("stock"));
+        assert_eq!(driver(&[V2, FUSE]).driver, None, "no cpu controller");
+        assert_eq!(driver(&[V2, CPU, SCX, btf_file]).driver, None, "no fuse, no /reserv");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let half = btf(&KFUNCS[1..]);
+        let report = driver(&[V2, CPU, FUSE, SCX, ("sys/kernel/btf/vmlinux", &half)]);
+        assert_eq!(report.driver, Some("stock"));
+        assert!(report.drivers[0].why_not.as_ref().unwrap().contains("scx_bpf_create_dsq"));
+        let all = btf(&KFUNCS);
+        let other = driver(&[
+            V2,
+            CPU,
+            FUSE,
+            SCX,
+            ("sys/kernel/btf/vmlinux", &all),
+            ("sys/kernel/sched_ext/root/ops", b"scx_rusty\n"),
+        ]);
+        assert!(other.drivers[0].why_not.as_ref().unwrap().contains("scx_rusty"));
+        // A name inside a longer one is not that name.
+        assert!(!holds(&btf(&["scx_bpf_create_dsq_impl"]), "scx_bpf_create_dsq"));
+    }
+
+    #[test]
+    fn a_drivers_own_probe_counts() {
+        let all = btf(&KFUNCS);
+        let dir = machine(&[V2, CPU, FUSE, SCX, ("sys/kernel/btf/vmlinux", &all)]);
+        let report = Machine::at(dir.path()).examine(&[("full", Err("trampolines are refused".to_owned()))]);
+        assert_eq!(report.driver, Some("stock"));
+        assert!(report.render(Paint::stdout()).contains("trampolines are refused"));
+    }
+}

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The files: everything that the commands know of /reserv goes through here.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Kind};
+use crate::path::NodePath;
+
+/// Where /reserv is mounted, unless `RESERV_MOUNT` says otherwise.
+const MOUNT: &str = "/reserv";
+
+/// The operations on files that commands are made of. Paths are relative to the mount point.
+pub(crate) trait Files {
+    /// The mount point, for paths that people type.
+    fn mount(&self) -> &Path;
+    /// All of a file.
+    fn read(&self, path: &str) -> io::Result<String>;
+    /// One value, in one write.
+    fn write(&self, path: &str, text: &str) -> io::Result<()>;
+    /// Names in a directory: files, then directories, each sorted.
+    fn list(&self, dir: &str) -> io::Result<Listing>;
+    /// Open `newqueue` or `newsched`; answers the name of the new node.
+    fn create(&self, dir: &str, opener: &str) -> io::Result<String>;
+    /// Delete a node.
+    fn rmdir(&self, dir: &str) -> io::Result<()>;
+    /// Rename or move a node.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Whether there is a directory.
+    fn is_dir(&self, dir: &str) -> bool;
+}
+
+/// What stands in a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listing {
+    /// Control files.
+    pub files: Vec<String>,
+    /// Child nodes.
+    pub dirs: Vec<String>,
+}
+
+/// The real ones.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    root: PathBuf,
+}
+
+impl Mounted {
+    /// At `RESERV_MOUNT`, or /reserv; an error when nothing is mounted there.
+    pub(crate) fn open() -> Result<Self, Error> {
+        let mounted = Self::unchecked();
+        mounted.check()?;
+        Ok(mounted)
+    }
+
+    /// The same without looking.
+    pub(crate) fn unchecked() -> Self {
+        Self { root: std::env::var_os("RESERV_MOUNT").map_or_else(|| PathBuf::from(MOUNT), PathBuf::from) }
+    }
+
+    /// Files below another directory.
+    #[cfg(test)]
+    pub(crate) fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let at = self.root.display();
+        match fs::metadata(self.root.join("cpu/share")) {
+            Ok(_) => Ok(()),
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => Err(Error::io(format!("{at}"), &e)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {
+                Err(Error::new(Kind::NotRunning, format!("{at} is mounted, but nobody serves it"))
+                    .hint("start reservd again, it will adopt the running tree: reserv up"))
+            }
+            Err(_) => {
+                Err(Error::new(Kind::NotRunning, format!("Reserv is not running: {at} is not mounted"))
+                    .hint("start it with: reserv up"))
+            }
+        }
+    }
+
+    fn full(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+}
+
+impl Files for Mounted {
+    fn mount(&self) -> &Path {
+        &self.root
+    }
+
+    fn read(&self, path: &str) -> io::Result<String> {
+        let mut text = String::new();
+        fs::File::open(self.full(path))?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        let mut line = String::with_capacity(text.len() + 1);
+        line.push_str(text);
+        line.push('\n');
+        // One write(2): the daemon takes each write as a whole command.
+        let mut file = OpenOptions::new().write(true).truncate(true).open(self.full(path))?;
+        let written = file.write(line.as_bytes())?;
+        if written == line.len() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Listing> {
+        let mut listing = Listing::default();
+        for entry in fs::read_dir(self.full(dir))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.file_type()?.is_dir() {
+                listing.dirs.push(name);
+            } else {
+                listing.files.push(name);
+            }
+        }
+        listing.files.sort();
+        listing.dirs.sort_by_cached_key(|name| natural(name));
+        Ok(listing)
+    }
+
+    fn create(&self, dir: &str, opener: &str) -> io::Result<String> {
+        // The descriptor is the new node's own share file, so its inode number finds the directory.
+        let share = OpenOptions::new().read(true).open(self.full(dir).join(opener))?;
+        let inode = share.metadata()?.ino();
+        let mut names = self.list(dir)?.dirs;
+        names.reverse();
+        for name in names {
+            match fs::metadata(self.full(dir).join(&name).join("share")) {
+                Ok(found) if found.ino() == inode => return Ok(name),
+                _ => {}
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::ESTALE))
+    }
+
+    fn rmdir(&self, dir: &str) -> io::Result<()> {
+        fs::remove_dir(self.full(dir))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        // RENAME_NOREPLACE: a node that exists is never replaced by another.
+        let result = nix::fcntl::renameat2(
+            nix::fcntl::AT_FDCWD,
+            &self.full(from),
+            nix::fcntl::AT_FDCWD,
+            &self.full(to),
+            nix::fcntl::RenameFlags::RENAME_NOREPLACE,
+        );
+        match result {
+            // A file system that knows no flags says EINVAL; ours then refuses an existing target by itself.
+            Err(nix::errno::Errno::EINVAL) => fs::rename(self.full(from), self.full(to)),
+            other => other.map_err(io::Error::from),
+        }
+    }
+
+    fn is_dir(&self, dir: &str) -> bool {
+        self.full(dir).is_dir()
+    }
+}
+
+/// Sorts q2 before q10.
+fn natural(name: &str) -> (String, u64, String) {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = name[stem.len()..].parse().unwrap_or(0);
+    (stem.to_owned(), number, name.to_owned())
+}
+
+/// Turn a failed file operation on a node into an error, with the nearest name when the node is missing.
+pub(crate) fn explain(files: &dyn Files, path: &NodePath, what: &str, source: &io::Error) -> Error {
+    let error = Error::io(format!("{path}: {what}"), source);
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => missing(files, path).unwrap_or(error),
+        _ => error,
+    }
+}
+
+/// The error for a node that does not exist; `None` if it does.
+pub(crate) fn missing(files: &dyn Files, path: &NodePath) -> Option<Error> {
+    if files.is_dir(path.as_str()) {
+        return None;
+    }
+    let mut error = Error::new(Kind::NotFound, format!("there is no node '{path}'"));
+    error.errno = Some(libc::ENOENT);
+    // Only the first name on the way that does not exist can be a misspelling.
+    let mut first = path.clone();
+    while let Some(parent) = first.parent() {
+        if files.is_dir(parent.as_str()) {
+            let children = files.list(parent.as_str()).map(|l| l.dirs).unwrap_or_default();
+            if let Some(near) = nearest(first.name(), &children) {
+                return Some(error.hint(format!("did you mean '{}'?", parent.join(near))));
+            }
+            break;
+        }
+        first = parent;
+    }
+    // Perhaps the right name in the wrong place.
+    let mut found = Vec::new();
+    walk(files, &root_of(path), &mut |node| {
+        if node.name() == path.name() && found.len() < 3 {
+            found.push(node.to_string());
+        }
+    });
+    if found.is_empty() {
+        Some(error.hint("'reserv tree' shows what there is; 'reserv mk' makes a node"))
+    } else {
+        Some(error.hint(format!("there is '{}'", found.join("', '"))))
+    }
+}
+
+fn root_of(path: &NodePath) -> NodePath {
+    let mut root = path.clone();
+    while let Some(parent) = root.parent() {
+        root = parent;
+    }
+    root
+}
+
+/// Visit every node from `path` down.
+pub(crate) fn walk(files: &dyn Files, path: &NodePath, visit: &mut dyn FnMut(&NodePath)) {
+    visit(path);
+    for name in files.list(path.as_str()).map(|l| l.dirs).unwrap_or_default() {
+        walk(files, &path.join(&name), visit);
+    }
+}
+
+/// The most similar word, if one is similar at all: fewer edits than half its letters.
+pub(crate) fn nearest<'a>(word: &str, among: &'a [String]) -> Option<&'a str> {
+    among
+        .iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(edits, candidate)| edits * 2 < candidate.chars().count().max(word.chars().count()))
+        .min_by_key(|(edits, _)| *edits)
+        .map(|(_, candidate)| candidate.as_str())
+}
+
+#[cfg(test)]
+pub(crate) mod fake {
+    //! A directory of plain files that looks like a small /reserv.
+
+    use super::*;
+
+    /// Fake files; `refuse` lists paths whose next write fails with the errno.
+    pub(crate) struct Fake {
+        pub inner: Mounted,
+        pub refuse: std::cell::RefCell<Vec<(String, i32)>>,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Fake {
+        pub(crate) fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let fake =
+                Self { inner: Mounted::at(dir.path()), refuse: std::cell::RefCell::default(), _dir: dir };
+            fake.node("cpu", true);
+            fake.put("cpu/share", "1 0");
+            fake.node("cpu/q0", false);
+            fake
+        }
+
+        pub(crate) fn inner_path(&self, path: &str) -> PathBuf {
+            self.inner.full(path)
+        }
+
+        pub(crate) fn put(&self, path: &str, text: &str) {
+            fs::write(self.inner.full(path), format!("{text}\n")).unwrap();
+        }
+
+        pub(crate) fn node(&self, path: &str, sched: bool) {
+            fs::create_dir(self.inner.full(path)).unwrap();
+            self.put(&format!("{path}/share"), "0 0");
+            self.put(&format!("{path}/cap"), "none");
+            self.put(&format!("{path}/gc"), "0");
+            self.put(&format!("{path}/stat"), "");
+            self.put(&format!("{path}/state"), "active");
+            if sched {
+                self.put(&format!("{path}/policy"), "sfq");
+                self.put(&format!("{path}/newqueue"), "");
+                self.put(&format!("{path}/newsched"), "");
+            } else {
+                self.put(&format!("{path}/class"), "ts");
+                self.put(&format!("{path}/backlog"), "0 0 0");
+                self.put(&format!("{path}/members"), "");
+            }
+        }
+    }
+
+    impl Files for Fake {
+        fn mount(&self) -> &Path {
+            Path::new("/reserv")
+        }
+        fn read(&self, path: &str) -> io::Result<String> {
+            self.inner.read(path)
+        }
+        fn write(&self, path: &str, text: &str) -> io::Result<()> {
+            let mut refuse = self.refuse.borrow_mut();
+            if let Some(at) = refuse.iter().position(|(refused, _)| refused == path) {
+                return Err(io::Error::from_raw_os_error(refuse.remove(at).1));
+            }
+            self.inner.write(path, text)
+        }
+        fn list(&self, dir: &str) -> io::Result<Listing> {
+            self.inner.list(dir)
+        }
+        fn create(&self, dir: &str, opener: &str) -> io::Result<String> {
+            let prefix = if opener == "newsched" { 'r' } else { 'q' };
+            let name = (0..)
+                .map(|n| format!("{prefix}{n}"))
+                .find(|name| !self.is_dir(&format!("{dir}/{name}")))
+                .unwrap();
+            self.inner.read(&format!("{dir}/{opener}"))?;
+            self.node(&format!("{dir}/{name}"), prefix == 'r');
+            Ok(name)
+        }
+        fn rmdir(&self, dir: &str) -> io::Result<()> {
+            if !self.inner.list(dir)?.dirs.is_empty() {
+                return Err(io::Error::from_raw_os_error(libc::ENOTEMPTY));
+            }
+            fs::remove_dir_all(self.inner.full(dir))
+        }
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            self.inner.rename(from, to)
+        }
+        fn is_dir(&self, dir: &str) -> bool {
+            self.inner.is_dir(dir)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::Fake;
+    use super::*;
+
+    fn path(text: &str) -> NodePath {
+        NodePath::parse(text, Path::new("/reserv")).unwrap()
+    }
+
+    #[test]
+    fn numbers_sort_as_numbers() {
+        let fake = Fake::new();
+        for n in [10, 2, 1] {
+            fake.node(&format!("cpu/q{n}"), false);
+        }
+        assert_eq!(fake.list("cpu").unwrap().dirs, ["q0", "q1", "q2", "q10"]);
+    }
+
+    #[test]
+    fn a_misspelt_node_is_suggested() {
+        let fake = Fake::new();
+        fake.node("cpu/web", true);
+        fake.node("cpu/web/site1", false);
+        assert!(missing(&fake, &path("web/site1")).is_none());
+        let hint = |text: &str| missing(&fake, &path(text)).unwrap().hint.unwrap();
+        assert_eq!(hint("web/sit1"), "did you mean 'web/site1'?");
+        assert_eq!(hint("wbe/site1"), "did you mean 'web'?");
+        assert_eq!(hint("site1"), "there is 'web/site1'");
+        assert!(hint("zzz").contains("reserv tree"));
+    }
+
+    #[test]
+    fn nothing_mounted_is_not_running() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Mounted::at(dir.path()).check().unwrap_err();
+        assert_eq!(error.kind, Kind::NotRunning);
+        assert!(error.hint.unwrap().contains("reserv up"));
+    }
+
+    #[test]
+    fn a_rename_replaces_nothing() {
+        let fake = Fake::new();
+        fake.node("cpu/a", false);
+        fake.node("cpu/b", false);
+        assert_eq!(fake.rename("cpu/a", "cpu/b").unwrap_err().raw_os_error(), Some(libc::EEXIST));
+    }
+}

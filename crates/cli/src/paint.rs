@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Colours, bars and columns of plain output.
+
+use std::io::IsTerminal as _;
+
+/// Whether to colour, decided once: only on a terminal, and never when `NO_COLOR` is set (no-color.org).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paint(bool);
+
+impl Paint {
+    /// For standard output.
+    pub(crate) fn stdout() -> Self {
+        Self(std::io::stdout().is_terminal() && wanted())
+    }
+
+    /// For standard error.
+    pub(crate) fn stderr() -> Self {
+        Self(std::io::stderr().is_terminal() && wanted())
+    }
+
+    fn code(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Something good, something new.
+    pub(crate) fn green(self, text: &str) -> String {
+        self.code("32", text)
+    }
+
+    /// Something wrong, something removed.
+    pub(crate) fn red(self, text: &str) -> String {
+        self.code("31", text)
+    }
+
+    /// Something to look at, something changed.
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.code("33", text)
+    }
+
+    /// What is less important.
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.code("2", text)
+    }
+
+    /// A heading.
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.code("1", text)
+    }
+
+    /// A bar.
+    pub(crate) fn bar(self, text: &str) -> String {
+        self.code("36", text)
+    }
+}
+
+/// <https://no-color.org>: present and not empty.
+pub(crate) fn wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+        && std::env::var_os("TERM").is_none_or(|v| v != "dumb")
+}
+
+/// `part` of `width` cells in eighths of a cell, always exactly `width` columns wide.
+pub(crate) fn bar(part: f64, width: usize) -> String {
+    const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "between 0 and eight times a terminal's width"
+    )]
+    let eighths = (part * width as f64 * 8.0).round() as usize;
+    let full = eighths / 8;
+    let mut bar = "█".repeat(full);
+    if full < width {
+        bar.push(EIGHTHS[eighths % 8]);
+        bar.push_str(&" ".repeat(width - full - 1));
+    }
+    bar
+}
+
+/// `0.256` as ` 25.6%`.
+pub(crate) fn percent(part: f64) -> String {
+    format!("{:5.1}%", part * 100.0)
+}
+
+/// Nanoseconds in a unit that reads well.
+pub(crate) fn duration(ns: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "printed with three digits")]
+    let value = ns as f64;
+    match ns {
+        0 => "0".to_owned(),
+        1..1_000_000 => format!("{:.0}us", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.0}ms", value / 1e6),
+        1_000_000_000..100_000_000_000 => format!("{:.2}s", value / 1e9),
+        _ => format!("{:.0}s", value / 1e9),
+    }
+}
+
+/// CPU time per second as people read it: `1.50cpu`, `250ms/s`.
+pub(crate) fn rate(ns_per_s: f64) -> String {
+    if ns_per_s >= 999_500_000.0 {
+        format!("{:.2}cpu", ns_per_s / 1e9)
+    } else {
+        format!("{:.0}ms/s", ns_per_s / 1e6)
+    }
+}
+
+/// Columns, each as wide as its widest cell. `true` aligns to the right. Widths count characters.
+pub(crate) fn table(align_right: &[bool], rows: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..align_right.len()).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let pad = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
+                if column > 0 {
+                    line.push_str("  ");
+                }
+                if align_right[column] {
+                    line.push_str(&pad);
+                    line.push_str(cell);
+                } else {
+                    line.push_str(cell);
+                    line.push_str(&pad);
+                }
+            }
+            line.trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_have_their_width_whatever_the_part() {
+        for part in [-1.0, 0.0, 0.001, 0.5, 0.999, 1.0, 7.0, f64::NAN, f64::INFINITY] {
+            for width in [0, 1, 7, 20] {
+                assert_eq!(bar(part, width).chars().count(), width, "{part} of {width}");
+            }
+        }
+        assert_eq!(bar(0.5, 4), "██  ");
+        assert_eq!(bar(0.5, 1), "▌");
+    }
+
+    #[test]
+    fn columns_align() {
+        let rows = vec![vec!["a".into(), "1".into()], vec!["bcd".into(), "100".into()]];
+        assert_eq!(table(&[false, true], &rows), ["a      1", "bcd  100"]);
+    }
+
+    #[test]
+    fn units_read_well() {
+        assert_eq!(duration(0), "0");
+        assert_eq!(duration(1_500_000), "2ms");
+        assert_eq!(duration(2_340_000_000), "2.34s");
+        assert_eq!(rate(250e6), "250ms/s");
+        assert_eq!(rate(1.5e9), "1.50cpu");
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How people name nodes.
+//!
+//! ```text
+//! path     = mounted | resource [ "/" names ] | names
+//! mounted  = <mount point> "/" resource [ "/" names ]
+//! names    = name *( "/" name )
+//! ```
+//! A path whose first name is a resource starts there; any other starts at `cpu`.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::error::Error;
+
+/// Resources that there can be. A node of the CPU that has the same name is reached as `cpu/cpu`.
+const RESOURCES: [&str; 1] = ["cpu"];
+
+/// A node, as a path below the mount point: `cpu/web/site1`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodePath(String);
+
+impl NodePath {
+    /// Understand what was typed. `mount` is the mount point, for paths that begin with it.
+    pub(crate) fn parse(text: &str, mount: &Path) -> Result<Self, Error> {
+        let wrong = |why: &str| Error::usage(format!("'{text}' names no node: {why}"));
+        let mut rest = text;
+        if text.starts_with('/') {
+            let mount = mount.to_string_lossy();
+            let below = text.strip_prefix(mount.trim_end_matches('/'));
+            rest = match below {
+                Some(below) if below.is_empty() || below.starts_with('/') => below,
+                _ => return Err(wrong(&format!("it is not below {mount}"))),
+            };
+        }
+        let names: Vec<&str> = rest.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+        if names.contains(&"..") {
+            return Err(wrong("'..' is not followed; write the path from the resource on"));
+        }
+        if text.bytes().any(|b| b == b'\n' || b == 0) {
+            return Err(wrong("it contains a line feed or a zero byte"));
+        }
+        if names.is_empty() {
+            return Err(wrong("write 'cpu' for the resource itself, or a path such as 'web/site1'"));
+        }
+        let mut path = names.join("/");
+        if !RESOURCES.contains(&names[0]) {
+            if text.starts_with('/') {
+                return Err(wrong(&format!("'{}' is no resource; there is 'cpu'", names[0])));
+            }
+            path = format!("cpu/{path}");
+        }
+        Ok(Self(path))
+    }
+
+    /// Below the mount point.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The node above; `None` for a resource.
+    pub(crate) fn parent(&self) -> Option<Self> {
+        self.0.rsplit_once('/').map(|(parent, _)| Self(parent.to_owned()))
+    }
+
+    /// The last name.
+    pub(crate) fn name(&self) -> &str {
+        self.0.rsplit_once('/').map_or(&self.0, |(_, name)| name)
+    }
+
+    /// A child.
+    pub(crate) fn join(&self, name: &str) -> Self {
+        Self(format!("{}/{name}", self.0))
+    }
+
+    /// A file of this node.
+    pub(crate) fn file(&self, file: &str) -> String {
+        format!("{}/{file}", self.0)
+    }
+
+    /// Whether this is a resource and not a node of one.
+    pub(crate) fn is_resource(&self) -> bool {
+        !self.0.contains('/')
+    }
+}
+
+/// As people write it: without the resource where that is clear.
+impl fmt::Display for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.strip_prefix("cpu/") {
+            Some(rest) if !RESOURCES.contains(&rest.split('/').next().unwrap_or("")) => f.write_str(rest),
+            _ => f.write_str(&self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<NodePath, Error> {
+        NodePath::parse(text, Path::new("/reserv"))
+    }
+
+    #[test]
+    fn three_forms_are_one_node() {
+        for text in ["web/site1", "cpu/web/site1", "/reserv/cpu/web/site1", "web/site1/", "./web//site1"] {
+            let path = parse(text).unwrap();
+            assert_eq!(path.as_str(), "cpu/web/site1", "{text}");
+            assert_eq!(path.to_string(), "web/site1");
+            assert_eq!(path.name(), "site1");
+            assert_eq!(path.parent().unwrap().to_string(), "web");
+        }
+        assert_eq!(parse("cpu").unwrap().as_str(), "cpu");
+        assert!(parse("/reserv/cpu/").unwrap().is_resource());
+        assert_eq!(parse("cpu/cpu").unwrap().to_string(), "cpu/cpu");
+    }
+
+    #[test]
+    fn what_prints_parses_back() {
+        for text in ["cpu", "cpu/cpu", "cpu/cpu/a", "a", "a/cpu"] {
+            let path = parse(text).unwrap();
+            assert_eq!(parse(&path.to_string()).unwrap(), path);
+        }
+    }
+
+    #[test]
+    fn other_paths_are_refused() {
+        for text in
+            ["", "/", "/etc/passwd", "/reservoir/cpu", "/reserv", "../cpu", "web/../x", "a\nb", "/reserv/web"]
+        {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+    }
+}

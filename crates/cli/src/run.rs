@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `run` and `tag`: programs and threads under reservations.
+//!
+//! `run` sets both lists of its own process and its own tag, then executes the program in its place. Nothing
+//! of `reserv` stays: exit status, signals, terminal and process id are the program's own.
+
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+
+use nix::errno::Errno;
+
+use crate::args::Tag;
+use crate::error::{Error, Kind};
+use crate::fs::{Files, Mounted, explain, missing};
+use crate::path::NodePath;
+use crate::signals;
+
+/// Tag the calling process with a queue and execute the program. Returns only when that failed.
+pub(crate) fn run(cpu: &str, command: &[OsString]) -> Error {
+    let reservation = Mounted::open().and_then(|files| {
+        let pid = i32::try_from(std::process::id()).unwrap_or(0);
+        tag_process(&files, &queue(&files, cpu)?, pid)
+    });
+    if let Err(error) = reservation {
+        return error.of_kind(Kind::RunReservation);
+    }
+    let Ok(arguments) =
+        command.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()
+    else {
+        return Error::new(Kind::RunExec, "a word of the command contains a zero byte");
+    };
+    signals::as_inherited();
+    let Err(errno) = nix::unistd::execvp(&arguments[0], &arguments);
+    let program = command[0].to_string_lossy();
+    let kind = if errno == Errno::ENOENT { Kind::RunNotFound } else { Kind::RunExec };
+    let mut error = Error::new(kind, format!("cannot execute '{program}': {}", errno.desc()));
+    error.errno = Some(errno as i32);
+    error
+}
+
+/// A queue that exists.
+pub(crate) fn queue(files: &dyn Files, path: &str) -> Result<NodePath, Error> {
+    let path = NodePath::parse(path, files.mount())?;
+    if let Some(error) = missing(files, &path) {
+        return Err(error);
+    }
+    if files.read(&path.file("policy")).is_ok() {
+        let mut error = Error::refused(format!("'{path}' is a scheduler node; only queues have members"));
+        let queues: Vec<String> = files
+            .list(path.as_str())
+            .map(|l| l.dirs)
+            .unwrap_or_default()
+            .iter()
+            .map(|name| path.join(name).to_string())
+            .take(3)
+            .collect();
+        if !queues.is_empty() {
+            error = error.hint(format!("below it there is '{}'", queues.join("', '")));
+        }
+        return Err(error);
+    }
+    Ok(path)
+}
+
+/// Put a process, with its present threads and what it will start, under a queue.
+pub(crate) fn tag_process(files: &dyn Files, queue: &NodePath, pid: i32) -> Result<(), Error> {
+    let fail = |what: &str, e: &std::io::Error| of_process(files, queue, &format!("process {pid}"), what, e);
+    // The lists first: what the process starts from here on is in the reservation, and nothing is missed.
+    for list in ["default", "cdefault"] {
+        files
+            .write(&format!("proc/{pid}/{list}"), queue.as_str())
+            .map_err(|e| fail("its default list cannot be set", &e))?;
+    }
+    files.write(&queue.file("members"), &pid.to_string()).map_err(|e| fail("it cannot be tagged", &e))
+}
+
+/// Put one thread under a queue.
+pub(crate) fn tag_thread(files: &dyn Files, queue: &NodePath, tid: i32) -> Result<(), Error> {
+    files
+        .write(&queue.file("members"), &format!("thread {tid}"))
+        .map_err(|e| of_process(files, queue, &format!("thread {tid}"), "it cannot be tagged", &e))
+}
+
+fn of_process(files: &dyn Files, queue: &NodePath, who: &str, what: &str, e: &std::io::Error) -> Error {
+    match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => {
+            let mut error = Error::new(Kind::NotFound, format!("there is no {who}"));
+            error.errno = e.raw_os_error();
+            error
+        }
+        Some(libc::EAGAIN) => Error::refused(format!("'{queue}' has as many members as it may have"))
+            .hint("its limit stands in the file 'backlog'"),
+        Some(libc::EBUSY) => Error::refused(format!("'{queue}' is being drained and takes no new members")),
+        _ => explain(files, queue, &format!("{who}: {what}"), e),
+    }
+}
+
+/// The command `tag`. Everything that can be tagged is; the first failure is reported at the end.
+pub(crate) fn tag(files: &dyn Files, args: &Tag) -> Result<(NodePath, usize), Error> {
+    let queue = queue(files, &args.path)?;
+    let mut done = 0;
+    let mut failed: Option<Error> = None;
+    let mut note = |result: Result<(), Error>| match result {
+        Ok(()) => done += 1,
+        Err(error) => match &mut failed {
+            None => failed = Some(error),
+            Some(first) => first.add(&error.message),
+        },
+    };
+    for pid in &args.pids {
+        note(tag_process(files, &queue, *pid));
+    }
+    for tid in &args.thread {
+        note(tag_thread(files, &queue, *tid));
+    }
+    failed.map_or(Ok((queue, done)), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::fake::Fake;
+    use std::fs;
+
+    fn with_process(pid: i32) -> Fake {
+        let fake = Fake::new();
+        fs::create_dir_all(fake.inner_path(&format!("proc/{pid}"))).unwrap();
+        for list in ["default", "cdefault"] {
+            fake.put(&format!("proc/{pid}/{list}"), "cpu/q0");
+        }
+        fake
+    }
+
+    #[test]
+    fn a_process_gets_both_lists_and_the_tag() {
+        let fake = with_process(42);
+        let args = Tag { path: "q0".into(), pids: vec![42], thread: vec![] };
+        assert_eq!(tag(&fake, &args).unwrap().1, 1);
+        assert_eq!(fake.read("proc/42/default").unwrap(), "cpu/q0\n");
+        assert_eq!(fake.read("proc/42/cdefault").unwrap(), "cpu/q0\n");
+        assert_eq!(fake.read("cpu/q0/members").unwrap(), "42\n");
+    }
+
+    #[test]
+    fn failures_name_the_process_or_the_node() {
+        let fake = with_process(42);
+        fake.node("cpu/web", true);
+        fake.node("cpu/web/site1", false);
+        for (path, pid, what, kind) in [
+            ("q0", 43, "no process 43", Kind::NotFound),
+            ("web", 42, "only queues have members", Kind::Refused),
+            ("site1", 42, "there is 'web/site1'", Kind::NotFound),
+        ] {
+            let error = tag(&fake, &Tag { path: path.into(), pids: vec![pid], thread: vec![] }).unwrap_err();
+            assert_eq!(error.kind, kind);
+            assert!(error.to_string().contains(what), "{error}");
+        }
+        fake.refuse.borrow_mut().push(("cpu/q0/members".into(), libc::EAGAIN));
+        let error = tag(&fake, &Tag { path: "q0".into(), pids: vec![], thread: vec![7] }).unwrap_err();
+        assert!(error.to_string().contains("as many members"), "{error}");
+    }
+}

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `top`: who is served, measured again and again.
+//!
+//! A row is a node. Its rate is the difference of two readings of its service counter over the time
+//! between them; its bar is the part of everything served, and the mark on it the part it is entitled to.
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::{execute, terminal};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+use serde::Serialize;
+
+use crate::args::Top;
+use crate::error::Error;
+use crate::fs::{Files, explain};
+use crate::node::Node;
+use crate::paint::{bar, percent, rate, table, wanted};
+use crate::path::NodePath;
+
+/// One node in one measurement.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Measured {
+    /// `cpu/web/site1`.
+    pub path: String,
+    /// `scheduler` or `queue`.
+    pub kind: &'static str,
+    /// Below the node that is watched.
+    #[serde(skip)]
+    pub depth: usize,
+    /// The weight as written.
+    pub weight: String,
+    /// Part of the resource it is entitled to, 0 to 1.
+    pub entitled: f64,
+    /// Part of what was served to everyone, 0 to 1.
+    pub received: f64,
+    /// CPU time per second of wall time, in ns.
+    pub rate_ns_per_s: f64,
+    /// Threads that wait or run.
+    pub runnable: u64,
+    /// Threads tagged here.
+    pub members: u64,
+    /// Whether a cap holds it back now.
+    pub throttled: bool,
+    /// Class or policy, cap, state.
+    pub notes: String,
+}
+
+/// Readings of the tree, and the one before.
+pub(crate) struct Meter {
+    path: NodePath,
+    before: Option<(Instant, HashMap<String, u64>)>,
+}
+
+impl Meter {
+    /// Measures `path` and what is below it.
+    pub(crate) fn new(files: &dyn Files, path: &str) -> Result<Self, Error> {
+        Ok(Self { path: NodePath::parse(path, files.mount())?, before: None })
+    }
+
+    /// Read again. The first time rates are 0.
+    pub(crate) fn measure(&mut self, files: &dyn Files, now: Instant) -> Result<Vec<Measured>, Error> {
+        let root =
+            Node::read(files, &self.path).map_err(|e| explain(files, &self.path, "cannot be read", &e))?;
+        let mut service = HashMap::new();
+        root.each(&mut |node, _| {
+            service.insert(node.path.clone(), node.stat.service_ns());
+        });
+        let rates = rates(self.before.as_ref().map(|(then, old)| (now.duration_since(*then), old)), &service);
+        let total = rates.get(&root.path).copied().unwrap_or(0.0);
+        let mut rows = Vec::new();
+        root.each(&mut |node, depth| {
+            let rate = rates.get(&node.path).copied().unwrap_or(0.0);
+            rows.push(Measured {
+                path: node.path.clone(),
+                kind: node.kind,
+                depth,
+                weight: node.weight.clone(),
+                entitled: node.entitled,
+                received: if total > 0.0 { root.entitled * rate / total } else { 0.0 },
+                rate_ns_per_s: rate,
+                runnable: node.stat.runnable(),
+                members: node.stat.number("members"),
+                throttled: node.stat.throttled(),
+                notes: node.notes(),
+            });
+        });
+        self.before = Some((now, service));
+        Ok(rows)
+    }
+}
+
+/// ns of service per second of each node. A counter that fell (a node deleted and made anew) starts at 0.
+fn rates(
+    before: Option<(Duration, &HashMap<String, u64>)>,
+    now: &HashMap<String, u64>,
+) -> HashMap<String, f64> {
+    let Some((time, old)) = before else { return HashMap::new() };
+    let seconds = time.as_secs_f64();
+    if seconds <= 0.0 {
+        return HashMap::new();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a difference of counters, printed with three digits")]
+    let rate = |(path, new): (&String, &u64)| {
+        let served = old.get(path).map_or(0, |old| new.saturating_sub(*old));
+        (path.clone(), served as f64 / seconds)
+    };
+    now.iter().map(rate).collect()
+}
+
+const HEADER: [&str; 8] = ["NODE", "WEIGHT", "ENTITLED", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"];
+
+fn label(row: &Measured) -> String {
+    let name = if row.depth == 0 { row.path.as_str() } else { row.path.rsplit('/').next().unwrap_or("") };
+    let slash = if row.kind == "scheduler" && row.depth > 0 { "/" } else { "" };
+    format!("{}{name}{slash}", "  ".repeat(row.depth))
+}
+
+/// `top --batch`: plain tables (or one JSON object per line), the first after one interval.
+pub(crate) fn batch(files: &dyn Files, args: &Top, json: bool) -> Result<(), Error> {
+    let mut meter = Meter::new(files, &args.path)?;
+    let start = Instant::now();
+    meter.measure(files, start)?;
+    let mut next = start;
+    let mut out = io::stdout().lock();
+    let failed = |e: io::Error| Error::io("standard output", &e);
+    for n in 0.. {
+        if args.count.is_some_and(|count| n >= count) {
+            break;
+        }
+        next += Duration::from_secs_f64(args.interval);
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let rows = meter.measure(files, now)?;
+        let elapsed = now.duration_since(start).as_secs_f64();
+        if json {
+            let line = serde_json::json!({ "elapsed_s": elapsed, "nodes": rows });
+            writeln!(out, "{line}").map_err(failed)?;
+        } else {
+            writeln!(out, "# {elapsed:.2}s").map_err(failed)?;
+            for line in plain(&rows) {
+                writeln!(out, "{line}").map_err(failed)?;
+            }
+        }
+        out.flush().map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn plain(rows: &[Measured]) -> Vec<String> {
+    let mut cells: Vec<Vec<String>> = vec![HEADER.map(str::to_owned).to_vec()];
+    cells.extend(rows.iter().map(|row| {
+        vec![
+            label(row),
+            row.weight.clone(),
+            percent(row.entitled),
+            percent(row.received),
+            bar(row.received, 12),
+            rate(row.rate_ns_per_s),
+            row.runnable.to_string(),
+            row.notes.clone(),
+        ]
+    }));
+    table(&[false, true, true, true, false, true, true, false], &cells)
+}
+
+/// Gives the terminal back whatever happens, a panic included.
+struct Screen(Terminal<CrosstermBackend<io::Stdout>>);
+
+impl Screen {
+    fn open() -> io::Result<Self> {
+        terminal::enable_raw_mode()?;
+        if let Err(e) = execute!(io::stdout(), terminal::EnterAlternateScreen) {
+            let _ = terminal::disable_raw_mode();
+            return Err(e);
+        }
+        match Terminal::new(CrosstermBackend::new(io::stdout())) {
+            Ok(terminal) => Ok(Self(terminal)),
+            Err(e) => {
+                Self::restore();
+                Err(e)
+            }
+        }
+    }
+
+    fn restore() {
+        let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen, ratatui::crossterm::cursor::Show);
+        let _ = terminal::disable_raw_mode();
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        Self::restore();
+    }
+}
+
+/// What is on the screen.
+struct View {
+    rows: Vec<Measured>,
+    problem: Option<String>,
+    interval: Duration,
+    paused: bool,
+    table: TableState,
+    colour: bool,
+}
+
+/// The live view. Ends with q, Esc or Ctrl-C.
+pub(crate) fn live(files: &dyn Files, args: &Top) -> Result<(), Error> {
+    let failed = |e: io::Error| Error::io("the terminal", &e);
+    let mut meter = Meter::new(files, &args.path)?;
+    let rows = meter.measure(files, Instant::now())?;
+    let mut view = View {
+        rows,
+        problem: None,
+        interval: Duration::from_secs_f64(args.interval),
+        paused: false,
+        table: TableState::default(),
+        colour: wanted(),
+    };
+    let mut screen = Screen::open().map_err(failed)?;
+    // A first rate soon, then the steady interval.
+    let mut next = Instant::now() + view.interval.min(Duration::from_millis(250));
+    let mut measured = 0;
+    loop {
+        screen.0.draw(|frame| draw(frame, &mut view)).map_err(failed)?;
+        while Instant::now() < next {
+            if !event::poll(next.saturating_duration_since(Instant::now())).map_err(failed)? {
+                break;
+            }
+            match event::read().map_err(failed)? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    let ctrl_c =
+                        key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                    if ctrl_c || !view.key(key.code) {
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+            screen.0.draw(|frame| draw(frame, &mut view)).map_err(failed)?;
+        }
+        next = Instant::now() + view.interval;
+        if view.paused {
+            continue;
+        }
+        match meter.measure(files, Instant::now()) {
+            Ok(rows) => {
+                view.rows = rows;
+                view.problem = None;
+                measured += 1;
+                if args.count.is_some_and(|count| measured >= count) {
+                    return Ok(());
+                }
+            }
+            Err(error) => view.problem = Some(error.to_string()),
+        }
+    }
+}
+
+impl View {
+    /// What a key does; false ends.
+    fn key(&mut self, code: KeyCode) -> bool {
+        let last = self.rows.len().saturating_sub(1);
+        let at = self.table.selected().unwrap_or(0);
+        let go = match code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('p' | ' ') => {
+                self.paused = !self.paused;
+                return true;
+            }
+            KeyCode::Char('+') => {
+                self.interval = (self.interval / 2).max(Duration::from_millis(100));
+                return true;
+            }
+            KeyCode::Char('-') => {
+                self.interval = (self.interval * 2).min(Duration::from_secs(60));
+                return true;
+            }
+            KeyCode::Down | KeyCode::Char('j') => at + 1,
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::PageDown => at + 20,
+            KeyCode::PageUp => at.saturating_sub(20),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            _ => return true,
+        };
+        self.table.select(Some(go.min(last)));
+        true
+    }
+
+    fn style(&self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+}
+
+fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
+    let [top, body, bottom] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
+            .areas(frame.area());
+    let root = view.rows.first();
+    let title = Line::from(vec![
+        Span::styled(" reserv top ", Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED)),
+        Span::raw(format!(
+            "  {}  served {}  runnable {}  every {:.1}s{}",
+            root.map_or("", |row| row.path.as_str()),
+            root.map_or_else(String::new, |row| rate(row.rate_ns_per_s)),
+            root.map_or(0, |row| row.runnable),
+            view.interval.as_secs_f64(),
+            if view.paused { "  paused" } else { "" },
+        )),
+    ]);
+    frame.render_widget(Paragraph::new(title), top);
+
+    let name_width = view.rows.iter().map(|row| label(row).chars().count()).max().unwrap_or(4).clamp(4, 40);
+    let fixed = name_width + 7 + 8 + 8 + 9 + 8 + 7 + 14;
+    let bar_width = usize::from(body.width).saturating_sub(fixed).clamp(8, 60);
+    let header = Row::new(["NODE", "WEIGHT", "ENTITLED", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"])
+        .style(Style::new().add_modifier(Modifier::BOLD));
+    let rows: Vec<Row<'_>> = view
+        .rows
+        .iter()
+        .map(|row| {
+            let starved = row.runnable > 0 && row.received + 0.03 < row.entitled && !row.throttled;
+            let colour = if row.throttled {
+                Color::Yellow
+            } else if starved {
+                Color::Red
+            } else if row.kind == "scheduler" {
+                Color::Blue
+            } else {
+                Color::Cyan
+            };
+            let right = |text: String| Line::from(text).right_aligned();
+            Row::new(vec![
+                Cell::from(label(row)),
+                Cell::from(right(row.weight.clone())),
+                Cell::from(right(percent(row.entitled))),
+                Cell::from(right(percent(row.received))),
+                Cell::from(marked_bar(row, bar_width, view.style(colour), view.style(Color::White))),
+                Cell::from(right(rate(row.rate_ns_per_s))),
+                Cell::from(right(row.runnable.to_string())),
+                Cell::from(row.notes.clone()),
+            ])
+        })
+        .collect();
+    #[expect(clippy::cast_possible_truncation, reason = "at most 60")]
+    let widths = [
+        Constraint::Length(name_width as u16),
+        Constraint::Length(7),
+        Constraint::Length(8),
+        Constraint::Length(8),
+        Constraint::Length(bar_width as u16),
+        Constraint::Length(9),
+        Constraint::Length(8),
+        Constraint::Min(0),
+    ];
+    let table = Table::new(rows, widths)
+        .header(header)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    frame.render_stateful_widget(table, body, &mut view.table);
+
+    let foot = match &view.problem {
+        Some(problem) => Line::styled(format!(" {problem}"), view.style(Color::Red)),
+        None => Line::styled(
+            " q quit   p pause   + - faster, slower   ↑ ↓ scroll   ┃ entitled",
+            Style::new().add_modifier(Modifier::DIM),
+        ),
+    };
+    frame.render_widget(Paragraph::new(foot), bottom);
+}
+
+/// What was received, with a mark where the entitlement ends.
+fn marked_bar(row: &Measured, width: usize, bar_style: Style, mark_style: Style) -> Line<'static> {
+    let cells: Vec<char> = bar(row.received, width).chars().collect();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a column of a terminal"
+    )]
+    let mark = ((row.entitled.clamp(0.0, 1.0) * width as f64).ceil() as usize).clamp(1, width.max(1)) - 1;
+    let part = |range: &[char]| Span::styled(range.iter().collect::<String>(), bar_style);
+    if row.entitled <= 0.0 || width == 0 {
+        return Line::from(part(&cells));
+    }
+    Line::from(vec![part(&cells[..mark]), Span::styled("┃", mark_style), part(&cells[mark + 1..])])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::fake::Fake;
+    use ratatui::backend::TestBackend;
+
+    fn two_readings() -> Vec<Measured> {
+        let fake = Fake::new();
+        fake.put("cpu/q0/share", "1 0");
+        fake.node("cpu/a", false);
+        fake.put("cpu/a/share", "3 0");
+        let serve = |root: u64, a: u64, q0: u64| {
+            fake.put("cpu/stat", &format!("service_ns {root}"));
+            fake.put("cpu/a/stat", &format!("service_ns {a}\nqueued 2\nrunning 1\nmembers 3"));
+            fake.put("cpu/q0/stat", &format!("service_ns {q0}\nthrottled 1"));
+        };
+        serve(0, 0, 0);
+        let mut meter = Meter::new(&fake, "cpu").unwrap();
+        let start = Instant::now();
+        assert!(meter.measure(&fake, start).unwrap().iter().all(|row| row.rate_ns_per_s == 0.0));
+        serve(2_000_000_000, 1_500_000_000, 500_000_000);
+        meter.measure(&fake, start + Duration::from_secs(2)).unwrap()
+    }
+
+    #[test]
+    fn rates_are_differences_over_time() {
+        let rows = two_readings();
+        let by_name: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.rate_ns_per_s, r.received)).collect();
+        assert_eq!(by_name, [("cpu", 1e9, 1.0), ("cpu/a", 0.75e9, 0.75), ("cpu/q0", 0.25e9, 0.25)]);
+        assert_eq!((rows[1].runnable, rows[1].members, rows[2].throttled), (3, 3, true));
+        let old = HashMap::from([("x".to_owned(), 5)]);
+        let fallen = rates(Some((Duration::from_secs(1), &old)), &HashMap::from([("x".to_owned(), 1)]));
+        assert_eq!(fallen["x"], 0.0, "a counter that fell is no negative rate");
+    }
+
+    #[test]
+    fn plain_output_aligns() {
+        let lines = plain(&two_readings());
+        assert_eq!(
+            lines,
+            [
+                "NODE  WEIGHT  ENTITLED  RECEIVED                   RATE  RUNNABLE  NOTES",
+                "cpu        1    100.0%    100.0%  ████████████  1.00cpu         0  sfq",
+                "  a        3     75.0%     75.0%  █████████     750ms/s         3  ts",
+                "  q0       1     25.0%     25.0%  ███           250ms/s         0  ts, throttled",
+            ]
+        );
+    }
+
+    #[test]
+    fn any_size_of_terminal_is_drawn() {
+        let mut view = View {
+            rows: two_readings(),
+            problem: None,
+            interval: Duration::from_secs(1),
+            paused: false,
+            table: TableState::default(),
+            colour: false,
+        };
+        for (width, height) in [(1, 1), (2, 3), (20, 5), (80, 24), (400, 100)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| draw(frame, &mut view)).unwrap();
+            if width >= 80 {
+                let text: String = terminal.backend().buffer().content().iter().map(|c| c.symbol()).collect();
+                for word in ["reserv top", "750ms/s", "throttled", "┃", "75.0%"] {
+                    assert!(text.contains(word), "{word} at {width}x{height}: {text}");
+                }
+            }
+        }
+        assert!(view.key(KeyCode::End) && view.table.selected() == Some(2));
+        assert!(view.key(KeyCode::PageDown) && view.table.selected() == Some(2));
+        assert!(view.key(KeyCode::Char('p')) && view.paused);
+        assert!(!view.key(KeyCode::Char('q')));
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `tree` and `stat`: what there is, on paper.
+
+use crate::error::Error;
+use crate::fs::{Files, explain};
+use crate::node::{Node, Stat};
+use crate::paint::{Paint, bar, duration, percent, table};
+use crate::path::NodePath;
+
+const BAR: usize = 12;
+
+/// Read a node for showing.
+pub(crate) fn load(files: &dyn Files, path: &str) -> Result<Node, Error> {
+    let path = NodePath::parse(path, files.mount())?;
+    Node::read(files, &path).map_err(|e| explain(files, &path, "cannot be read", &e))
+}
+
+/// The tree with weights and entitlements, one line per node.
+pub(crate) fn draw(root: &Node, paint: Paint) -> String {
+    let mut labels = Vec::new();
+    label(root, "", "", "", &mut labels);
+    let mut rows =
+        vec![["NODE", "WEIGHT", "ENTITLED", "", "SERVICE", "RUNNABLE", "NOTES"].map(str::to_owned).to_vec()];
+    let mut nodes = Vec::new();
+    root.each(&mut |node, _| nodes.push(node));
+    for (label, node) in labels.iter().zip(&nodes) {
+        rows.push(vec![
+            label.clone(),
+            node.weight.clone(),
+            percent(node.entitled),
+            bar(node.entitled, BAR),
+            duration(node.stat.service_ns()),
+            node.stat.runnable().to_string(),
+            node.notes(),
+        ]);
+    }
+    let lines = table(&[false, true, true, false, true, true, false], &rows);
+    let mut text = String::new();
+    for (at, line) in lines.iter().enumerate() {
+        let node = at.checked_sub(1).map(|at| nodes[at]);
+        text.push_str(&match node {
+            None => paint.bold(line),
+            Some(node) => colour(line, node, paint),
+        });
+        text.push('\n');
+    }
+    text
+}
+
+/// Colours go on after the columns are aligned: escapes have no width.
+fn colour(line: &str, node: &Node, paint: Paint) -> String {
+    let bar = bar(node.entitled, BAR);
+    let line = if bar.trim().is_empty() { line.to_owned() } else { line.replacen(&bar, &paint.bar(&bar), 1) };
+    for word in ["throttled", "draining"] {
+        if let Some(head) = line.strip_suffix(word) {
+            return format!("{head}{}", paint.yellow(word));
+        }
+    }
+    line
+}
+
+fn label(node: &Node, lead: &str, elbow: &str, below: &str, labels: &mut Vec<String>) {
+    let name = if elbow.is_empty() { &node.path } else { &node.name };
+    let slash = if node.kind == "scheduler" && !elbow.is_empty() { "/" } else { "" };
+    labels.push(format!("{lead}{elbow}{name}{slash}"));
+    let lead = format!("{lead}{below}");
+    for (at, child) in node.children.iter().enumerate() {
+        let last = at + 1 == node.children.len();
+        let (elbow, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        label(child, &lead, elbow, below, labels);
+    }
+}
+
+/// The counters of a node as `key value` lines, the way the file has them.
+pub(crate) fn stat(files: &dyn Files, path: &str) -> Result<(String, Stat), Error> {
+    let path = NodePath::parse(path, files.mount())?;
+    let text = files
+        .read(&path.file("stat"))
+        .map_err(|e| explain(files, &path, "its counters cannot be read", &e))?;
+    let stat = Stat::parse(&text);
+    Ok((text, stat))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::fake::Fake;
+
+    #[test]
+    fn a_tree_is_drawn_aligned() {
+        let fake = Fake::new();
+        fake.put("cpu/q0/share", "25 0");
+        fake.node("cpu/web", true);
+        fake.put("cpu/web/share", "75 0");
+        fake.node("cpu/web/site1", false);
+        fake.put("cpu/web/site1/share", "1 0");
+        fake.put("cpu/web/site1/cap", "250ms/s");
+        fake.put("cpu/web/site1/stat", "service_ns 1500000000\nqueued 2\nrunning 1\nthrottled 1");
+        let text = draw(&load(&fake, "cpu").unwrap(), Paint::stdout());
+        assert_eq!(
+            text,
+            "\
+NODE         WEIGHT  ENTITLED                SERVICE  RUNNABLE  NOTES
+cpu               1    100.0%  ████████████        0         0  sfq
+├─ q0            25     25.0%  ███                 0         0  ts
+└─ web/          75     75.0%  █████████           0         0  sfq
+   └─ site1       1     75.0%  █████████       1.50s         3  ts, cap 250ms/s, throttled
+"
+        );
+    }
+}
