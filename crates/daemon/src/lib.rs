@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The daemon: `/reserv` over FUSE, journal, adoption, supervision. Not here: policy, mechanisms of planes.
 
+pub mod engine;
+pub mod events;
+pub mod fake;
 pub mod fuse;
 pub mod journal;
+pub mod keeper;
+pub mod link;
+pub mod process;
+pub mod revive;
+pub mod rules;
+pub mod settings;

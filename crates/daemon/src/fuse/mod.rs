@@ -2,3 +2,4 @@
 //! `/reserv` over the kernel's FUSE protocol; why the protocol is spoken directly: `docs/notes/fuse.md`.
 
 pub mod proto;
+pub mod session;

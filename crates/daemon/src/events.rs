@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's process events (netlink connector, `CN_IDX_PROC`): who execs, changes ids or name.
+//!
+//! Needs `CAP_NET_ADMIN` and `CONFIG_PROC_EVENTS`; without them the caller scans `/proc` once a second. When the
+//! kernel drops events (ENOBUFS), that is reported, and one scan makes up for it.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+const CN_IDX_PROC: u32 = 1;
+const LISTEN: u32 = 1;
+const EVENT_EXEC: u32 = 0x2;
+const EVENT_UID: u32 = 0x4;
+const EVENT_GID: u32 = 0x40;
+const EVENT_COMM: u32 = 0x200;
+const NETLINK_HEADER: usize = 16;
+const CONNECTOR_HEADER: usize = 20;
+
+/// A subscription.
+#[derive(Debug)]
+pub struct Events {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// What came.
+#[derive(Debug, PartialEq, Eq)]
+pub enum News {
+    /// These processes may match another rule now.
+    Changed(Vec<i32>),
+    /// Some events were lost: look at all processes.
+    Lost,
+    /// Nothing within the time.
+    Quiet,
+}
+
+/// The process that a message is about, when its kind matters.
+fn changed(message: &[u8]) -> Option<i32> {
+    let word = |at: usize| message.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+    let event = NETLINK_HEADER + CONNECTOR_HEADER;
+    if word(NETLINK_HEADER)? != CN_IDX_PROC {
+        return None;
+    }
+    // what, cpu, timestamp (8); then process_pid, process_tgid in all kinds that matter.
+    let what = word(event)?;
+    if ![EVENT_EXEC, EVENT_UID, EVENT_GID, EVENT_COMM].contains(&what) {
+        return None;
+    }
+    word(event + 20).map(u32::cast_signed)
+}
+
+/// The messages in one datagram.
+fn split(mut bytes: &[u8]) -> Vec<i32> {
+    let mut found = Vec::new();
+    while let Some(len) = bytes.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes) {
+        let len = len as usize;
+        let Some(message) = bytes.get(..len).filter(|_| len >= NETLINK_HEADER) else { break };
+        found.extend(changed(message));
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    found
+}
+
+impl Events {
+    /// Subscribes.
+    pub fn open() -> io::Result<Self> {
+        // SAFETY: socket takes values and answers a new descriptor, which is ours alone.
+        let socket = unsafe {
+            let fd = libc::socket(libc::AF_NETLINK, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::NETLINK_CONNECTOR);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        // SAFETY: an all-zero sockaddr_nl is valid.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        address.nl_family = libc::sa_family_t::try_from(libc::AF_NETLINK).map_err(io::Error::other)?;
+        address.nl_groups = CN_IDX_PROC;
+        let len = libc::socklen_t::try_from(size_of_val(&address)).map_err(io::Error::other)?;
+        // SAFETY: the address is a sockaddr_nl of the length given and lives through the call.
+        if unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBuf, &(1 << 20))?;
+        let mut message = Vec::new();
+        let body = 4_u32;
+        let total = u32::try_from(NETLINK_HEADER + CONNECTOR_HEADER).unwrap_or(0) + body;
+        message.extend_from_slice(&total.to_ne_bytes());
+        message.extend_from_slice(&3_u16.to_ne_bytes()); // NLMSG_DONE
+        message.extend_from_slice(&0_u16.to_ne_bytes());
+        for word in [0, std::process::id(), CN_IDX_PROC, 1, 0, 0, body, LISTEN] {
+            message.extend_from_slice(&word.to_ne_bytes());
+        }
+        nix::sys::socket::send(socket.as_raw_fd(), &message, nix::sys::socket::MsgFlags::empty())?;
+        Ok(Self { socket, buffer: vec![0; 8192] })
+    }
+
+    /// Waits at most `timeout_ms`.
+    pub fn wait(&mut self, timeout_ms: u16) -> io::Result<News> {
+        use std::os::fd::AsFd as _;
+        let mut fds = [nix::poll::PollFd::new(self.socket.as_fd(), nix::poll::PollFlags::POLLIN)];
+        match nix::poll::poll(&mut fds, timeout_ms) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(News::Quiet),
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => {}
+        }
+        let flags = nix::sys::socket::MsgFlags::MSG_DONTWAIT;
+        match nix::sys::socket::recv(self.socket.as_raw_fd(), &mut self.buffer, flags) {
+            Ok(len) => Ok(News::Changed(split(&self.buffer[..len]))),
+            Err(nix::errno::Errno::ENOBUFS) => Ok(News::Lost),
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(News::Quiet),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(what: u32, tgid: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let words = [76, 3, 0, 0, CN_IDX_PROC, 1, 0, 0, 40, what, 0, 0, 0, tgid + 1, tgid, 0, 0, 0, 0];
+        for word in words {
+            bytes.extend_from_slice(&u32::to_ne_bytes(word));
+        }
+        bytes
+    }
+
+    #[test]
+    fn exec_and_ids_are_news_and_the_rest_is_not() {
+        let bytes = [message(EVENT_EXEC, 7), message(1, 8), message(EVENT_UID, 9)].concat();
+        assert_eq!(split(&bytes), [7, 9]);
+        assert!(split(&bytes[..50]).is_empty());
+        assert!(split(&[0; 16]).is_empty());
+    }
+}

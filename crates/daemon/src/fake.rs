@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A plane without a resource: it keeps the contract's promises in a file instead of the kernel, so that everything above the
+//! contract can be tested anywhere. Chosen only by `RESERV_DRIVER=fake`.
+//!
+//! Like the kernel it outlives the daemon (the file is replaced by rename: a batch is whole or absent), checks what it is
+//! given, and knows which processes live. A test detaches it by making `fake-detach` beside the file, with the reason in it;
+//! while `fake-detach-hold` exists, revival fails.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use reserv_model::{Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Weight};
+use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Node {
+    generation: u32,
+    parent: u32,
+    kind: Kind,
+    weight: Weight,
+    cap: Option<Cap>,
+    members_max: u32,
+    draining: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct State {
+    seq: u64,
+    nodes: BTreeMap<u32, Node>,
+    /// The last generation of each slot that was ever used.
+    generations: BTreeMap<u32, u32>,
+    /// Queue (packed) and process of each tagged thread.
+    tags: BTreeMap<i32, (i32, u64)>,
+    /// Default and child default list (packed).
+    lists: BTreeMap<i32, (u64, u64)>,
+    drained: Vec<NodeId>,
+    mount: u64,
+}
+
+/// The plane.
+#[derive(Debug)]
+pub struct FakePlane {
+    path: PathBuf,
+    state: State,
+}
+
+fn stale(id: NodeId) -> PlaneError {
+    PlaneError::NoNode(format!("{}.{}", id.index, id.generation))
+}
+
+impl State {
+    fn new() -> Self {
+        let node = |parent, kind| Node {
+            generation: 1,
+            parent,
+            kind,
+            weight: Weight::DEFAULT,
+            cap: None,
+            members_max: 0,
+            draining: false,
+        };
+        let mut state = Self::default();
+        state.nodes.insert(NodeId::ROOT.index, node(0, Kind::Scheduler(reserv_model::Policy::default())));
+        state.nodes.insert(NodeId::Q0.index, node(0, Kind::Queue(Class::default())));
+        state.generations = [(0, 1), (1, 1)].into();
+        state
+    }
+
+    fn node(&self, id: NodeId) -> Result<&Node, PlaneError> {
+        self.nodes.get(&id.index).filter(|n| n.generation == id.generation).ok_or_else(|| stale(id))
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, PlaneError> {
+        self.nodes.get_mut(&id.index).filter(|n| n.generation == id.generation).ok_or_else(|| stale(id))
+    }
+
+    fn queue(&self, id: NodeId) -> Result<&Node, PlaneError> {
+        let node = self.node(id)?;
+        match node.kind {
+            Kind::Queue(_) => Ok(node),
+            Kind::Scheduler(_) => Err(PlaneError::Invalid("a scheduler node has no members".into())),
+        }
+    }
+
+    fn members(&self, id: NodeId) -> impl Iterator<Item = (i32, i32)> + '_ {
+        self.tags.iter().filter(move |(_, (_, q))| *q == id.pack()).map(|(&tid, &(tgid, _))| (tgid, tid))
+    }
+
+    fn remove(&mut self, id: NodeId) {
+        self.nodes.remove(&id.index);
+        self.lists.retain(|_, lists| lists.0 != id.pack() && lists.1 != id.pack());
+    }
+
+    fn apply_one(&mut self, op: &Op) -> Result<Outcome, PlaneError> {
+        match *op {
+            Op::Create { id, parent, kind } => {
+                let last = self.generations.get(&id.index).copied().unwrap_or(0);
+                if self.nodes.contains_key(&id.index) || id.generation <= last {
+                    return Err(PlaneError::Invalid(format!("slot {} is taken or was used later", id.index)));
+                }
+                if matches!(self.node(parent)?.kind, Kind::Queue(_)) {
+                    return Err(PlaneError::Invalid("a queue has no children".into()));
+                }
+                let node = Node {
+                    generation: id.generation,
+                    parent: parent.index,
+                    kind,
+                    weight: Weight::BACKGROUND,
+                    cap: None,
+                    members_max: 0,
+                    draining: false,
+                };
+                self.nodes.insert(id.index, node);
+                self.generations.insert(id.index, id.generation);
+            }
+            Op::Delete { id, mode } => {
+                self.node(id)?;
+                if id == NodeId::ROOT || id == NodeId::Q0 {
+                    return Err(PlaneError::Invalid("root and q0 stay".into()));
+                }
+                if self.nodes.iter().any(|(&i, n)| n.parent == id.index && i != 0) {
+                    return Err(PlaneError::Busy("it has children".into()));
+                }
+                if self.members(id).next().is_some() {
+                    match mode {
+                        DeleteMode::Refuse => return Err(PlaneError::Busy("it has members".into())),
+                        DeleteMode::Drain => {
+                            self.node_mut(id)?.draining = true;
+                            return Ok(Outcome::Draining);
+                        }
+                        DeleteMode::Flush => self.tags.retain(|_, (_, q)| *q != id.pack()),
+                    }
+                }
+                self.remove(id);
+            }
+            Op::Reweight { id, weight } => self.node_mut(id)?.weight = weight,
+            Op::SetCap { id, cap } => self.node_mut(id)?.cap = cap,
+            Op::SetClass { id, class } => {
+                self.queue(id)?;
+                self.node_mut(id)?.kind = Kind::Queue(class);
+            }
+            Op::SetPolicy { id, policy } => match &mut self.node_mut(id)?.kind {
+                Kind::Scheduler(old) => *old = policy,
+                Kind::Queue(_) => return Err(PlaneError::Invalid("a queue has no policy".into())),
+            },
+            Op::SetLimit { id, members_max } => {
+                self.queue(id)?;
+                self.node_mut(id)?.members_max = members_max;
+            }
+            Op::ResetCounters { id } => {
+                self.queue(id)?;
+            }
+            Op::Move { id, parent } => {
+                self.node(id)?;
+                let mut up = parent.index;
+                self.node(parent)?;
+                while up != 0 {
+                    if up == id.index {
+                        return Err(PlaneError::Invalid("below itself".into()));
+                    }
+                    up = self.nodes[&up].parent;
+                }
+                self.node_mut(id)?.parent = parent.index;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// The threads of a process that lives.
+fn threads(pid: i32) -> Result<Vec<i32>, PlaneError> {
+    let dir = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
+    Ok(dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+fn process_of(tid: i32) -> Result<i32, PlaneError> {
+    crate::process::tgid(tid).ok_or(PlaneError::NoProcess(tid))
+}
+
+impl FakePlane {
+    /// Begins with an empty tree.
+    pub fn start(path: &Path) -> io::Result<Self> {
+        let plane = Self { path: path.to_owned(), state: State::new() };
+        plane.save(&plane.state)?;
+        Ok(plane)
+    }
+
+    /// Finds what an earlier daemon left.
+    pub fn adopt(path: &Path) -> io::Result<Option<Self>> {
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(Some(Self { path: path.to_owned(), state: serde_json::from_slice(&bytes)? })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn save(&self, state: &State) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        std::fs::write(&new, serde_json::to_vec(state)?)?;
+        std::fs::rename(&new, &self.path)
+    }
+
+    fn beside(&self, name: &str) -> PathBuf {
+        self.path.with_file_name(name)
+    }
+
+    fn change<T>(&mut self, change: impl FnOnce(&mut State) -> Result<T, PlaneError>) -> Result<T, PlaneError> {
+        let mut next = self.state.clone();
+        next.tags.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
+        let answer = change(&mut next)?;
+        let gone: Vec<NodeId> = next
+            .nodes
+            .iter()
+            .map(|(&index, node)| (NodeId { index, generation: node.generation }, node.draining))
+            .filter(|&(id, draining)| draining && next.members(id).next().is_none())
+            .map(|(id, _)| id)
+            .collect();
+        for id in gone {
+            next.remove(id);
+            next.drained.push(id);
+        }
+        let tried = |source| PlaneError::Os { context: "writing the fake plane".into(), source };
+        self.save(&next).map_err(tried)?;
+        self.state = next;
+        Ok(answer)
+    }
+}
+
+impl Plane for FakePlane {
+    fn info(&self) -> DriverInfo {
+        DriverInfo {
+            name: "fake",
+            mechanism: "a file".into(),
+            version: 1,
+            limits: vec!["schedules nothing".into()],
+            outside: None,
+            chcpures: false,
+        }
+    }
+
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        self.change(|state| {
+            state.mount = dev;
+            Ok(())
+        })
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        self.change(|state| {
+            if batch.seq <= state.seq {
+                return Err(PlaneError::Invalid(format!("batch {} after {}", batch.seq, state.seq)));
+            }
+            state.seq = batch.seq;
+            batch.ops.iter().map(|op| state.apply_one(op)).collect()
+        })
+    }
+
+    fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
+        Ok(Some(self.state.seq))
+    }
+
+    fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError> {
+        if self.state.drained.is_empty() && !self.state.nodes.values().any(|n| n.draining) {
+            return Ok(Vec::new());
+        }
+        self.change(|state| Ok(std::mem::take(&mut state.drained)))
+    }
+
+    fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
+        let ids = self.state.nodes.iter().map(|(&index, n)| NodeId { index, generation: n.generation });
+        ids.map(|id| self.sample_one(id)).collect()
+    }
+
+    fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
+        let node = self.state.node(id)?;
+        let members = u32::try_from(self.state.members(id).count()).unwrap_or(u32::MAX);
+        Ok(Sample { id: id.pack(), members, draining: node.draining, ..Sample::default() })
+    }
+
+    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
+        let (tgid, tids) = match target {
+            Target::Thread(tid) => (process_of(tid)?, vec![tid]),
+            Target::Process(pid) => (pid, threads(pid)?),
+        };
+        self.change(|state| {
+            let node = state.queue(queue)?;
+            if node.draining {
+                return Err(PlaneError::Busy("it is draining".into()));
+            }
+            let after = state.members(queue).filter(|(_, tid)| !tids.contains(tid)).count() + tids.len();
+            if node.members_max != 0 && after > node.members_max as usize {
+                return Err(PlaneError::Full(format!("at most {} members", node.members_max)));
+            }
+            for tid in &tids {
+                if queue == NodeId::Q0 {
+                    state.tags.remove(tid);
+                } else {
+                    state.tags.insert(*tid, (tgid, queue.pack()));
+                }
+            }
+            Ok(tids.len())
+        })
+    }
+
+    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
+        process_of(tid)?;
+        Ok(self.state.tags.get(&tid).map_or(NodeId::Q0, |(_, q)| NodeId::unpack(*q)))
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.state.queue(queue)?;
+        let living = |&(_, tid): &(i32, i32)| Path::new(&format!("/proc/{tid}")).exists();
+        Ok(self.state.members(queue).filter(living).map(|(tgid, tid)| Member { tgid, tid }).collect())
+    }
+
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
+        threads(pid)?;
+        let q0 = NodeId::Q0.pack();
+        let (default, child) = self.state.lists.get(&pid).copied().unwrap_or((q0, q0));
+        Ok(Defaults { default: NodeId::unpack(default), child: NodeId::unpack(child) })
+    }
+
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
+        threads(pid)?;
+        self.change(|state| {
+            state.queue(queue)?;
+            let q0 = NodeId::Q0.pack();
+            let lists = state.lists.entry(pid).or_insert((q0, q0));
+            match list {
+                List::Default => lists.0 = queue.pack(),
+                List::Child => lists.1 = queue.pack(),
+            }
+            Ok(())
+        })
+    }
+
+    fn health(&mut self) -> Result<Health, PlaneError> {
+        match std::fs::read_to_string(self.beside("fake-detach")) {
+            Ok(reason) => Ok(Health::Detached(reason.trim().to_owned())),
+            Err(_) => Ok(Health::Running),
+        }
+    }
+
+    fn revive(&mut self) -> Result<(), PlaneError> {
+        if self.beside("fake-detach-hold").exists() {
+            return Err(PlaneError::Taken("fake-detach-hold exists".into()));
+        }
+        let _ = std::fs::remove_file(self.beside("fake-detach"));
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), PlaneError> {
+        let tried = |source| PlaneError::Os { context: "removing the fake plane".into(), source };
+        std::fs::remove_file(&self.path).map_err(tried)
+    }
+
+    fn supports_class(&self, _class: Class) -> bool {
+        true
+    }
+}

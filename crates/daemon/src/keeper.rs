@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The keeper: a tiny process that holds `/dev/fuse` open and starts the worker again when it dies.
+//!
+//! It knows nothing about trees and touches no file of the name space, so that there is little that can go wrong in it. While
+//! it lives, every open descriptor of `/reserv` survives the worker. When *it* is killed, the worker, which holds the same
+//! descriptor, starts a new keeper. When both are killed the descriptors are lost, the data plane is not.
+//!
+//! ```text
+//!  start: lock → remove a dead mount → open /dev/fuse → worker
+//!  worker dies:  before it was ever ready, by its own decision → give up (it has rolled back and said why)
+//!                by a signal, or later                         → start it again, at once, then less and less often
+//!  SIGTERM, SIGINT: tell the worker to stop; it says Done and ends; end
+//!  worker says Stopping and dies before Done: start a worker that only finishes the stop
+//! ```
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+
+use crate::fuse::session;
+use crate::link::{self, Held, UnixSeq, Word};
+use crate::settings::Settings;
+
+/// A worker that lived this long may be restarted at once.
+const STABLE: Duration = Duration::from_secs(10);
+/// Longest pause between two starts.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How often a worker that never became ready is started again after it was killed.
+const START_TRIES: u32 = 3;
+/// How long a full stop may take before the worker is killed and another one finishes it.
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+/// The worker as the keeper sees it: started by it, or the one that started the keeper.
+struct Worker {
+    pidfd: OwnedFd,
+    link: UnixSeq,
+    since: Instant,
+}
+
+/// What an earlier life of the keeper left.
+pub struct Inherited {
+    /// Descriptors.
+    pub held: Held,
+    /// The link to the living worker.
+    pub link: UnixSeq,
+    /// The living worker.
+    pub worker: OwnedFd,
+}
+
+struct Keeper {
+    held: Held,
+    signals: SignalFd,
+    /// Whether a worker has ever served.
+    ready: bool,
+    stopping: Option<Instant>,
+    done: bool,
+    /// Deaths in a row, for the pause.
+    deaths: u32,
+}
+
+fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes a pid and flags by value and answers a new descriptor, which is ours alone.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0);
+        let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        Ok(std::os::fd::FromRawFd::from_raw_fd(fd))
+    }
+}
+
+/// A descriptor of this process itself, to be handed to a new keeper.
+pub fn own_pidfd() -> io::Result<OwnedFd> {
+    pidfd_open(std::process::id())
+}
+
+fn kill(pidfd: &OwnedFd, signal: i32) {
+    // SAFETY: pidfd_send_signal takes all by value except the info pointer, which may be null.
+    unsafe {
+        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0);
+    }
+}
+
+fn take_lock(settings: &Settings) -> io::Result<File> {
+    std::fs::create_dir_all(&settings.run)?;
+    let path = settings.lock();
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        // The lock belongs to the open file and so to whoever inherits it: no guard may release it.
+        Ok(guard) => {
+            let file = guard.try_clone()?;
+            std::mem::forget(guard);
+            Ok(file)
+        }
+        Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+            let why = format!("reservd is running already ({} is locked)", path.display());
+            Err(io::Error::new(io::ErrorKind::AddrInUse, why))
+        }
+        Err((_, errno)) => Err(errno.into()),
+    }
+}
+
+fn prepare(settings: &Settings) -> io::Result<Held> {
+    let lock = take_lock(settings)?;
+    // Reached without a look-up of the mount point itself, which may be a dead mount.
+    if session::mounted(&settings.mount)?.is_some() {
+        tracing::info!(mount = %settings.mount.display(), "removing the mount that a dead reservd left");
+        session::unmount(&settings.mount)?;
+    }
+    std::fs::create_dir_all(&settings.mount)?;
+    let fuse = session::open_device().map_err(|e| io::Error::new(e.kind(), format!("/dev/fuse: {e}")))?;
+    Ok(Held { fuse, lock })
+}
+
+/// Runs the keeper until the daemon is stopped. Status 0: stopped, everything given back.
+pub fn run(settings: &Settings, inherited: Option<Inherited>) -> ExitCode {
+    match try_run(settings, inherited) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("reservd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool> {
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        mask.add(signal);
+    }
+    // The worker inherits the mask: only the keeper is stopped by signals (and by a key on its terminal).
+    mask.thread_block()?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC)?;
+    let (held, mut worker, ready) = match inherited {
+        Some(old) => {
+            link::notify(&format!("MAINPID={}", std::process::id()));
+            (old.held, Some(Worker { pidfd: old.worker, link: old.link, since: Instant::now() }), true)
+        }
+        None => (prepare(settings)?, None, false),
+    };
+    let mut keeper = Keeper { held, signals, ready, stopping: None, done: false, deaths: 0 };
+    loop {
+        let current = match worker.take() {
+            Some(worker) => worker,
+            None => keeper.start()?,
+        };
+        keeper.watch(&current)?;
+        let code = reap(&current.pidfd);
+        if keeper.done {
+            return Ok(true);
+        }
+        if code == Some(link::EXIT_REOPEN) {
+            tracing::warn!("the mount was taken away; making another");
+            keeper.held.fuse = session::open_device()?;
+        }
+        if let (false, Some(code)) = (keeper.ready, code) {
+            tracing::debug!(code, "the worker could not start");
+            return Ok(false);
+        }
+        if keeper.pause(&current) {
+            return Ok(false);
+        }
+    }
+}
+
+/// Takes the dead worker's status. `None` when it was killed, or is not our child.
+fn reap(pidfd: &OwnedFd) -> Option<i32> {
+    match waitid(Id::PIDFd(pidfd.as_fd()), WaitPidFlag::WEXITED) {
+        Ok(WaitStatus::Exited(_, code)) => Some(code),
+        _ => None,
+    }
+}
+
+impl Keeper {
+    fn start(&self) -> io::Result<Worker> {
+        let (ours, theirs) = UnixSeq::pair()?;
+        let flags: &[&str] = if self.stopping.is_some() { &["--finish-stop"] } else { &[] };
+        let child = link::spawn("worker", &self.held, &theirs, &[], flags)?;
+        tracing::info!(pid = child.id(), "worker started");
+        Ok(Worker { pidfd: pidfd_open(child.id())?, link: ours, since: Instant::now() })
+    }
+
+    /// Until the worker is dead.
+    fn watch(&mut self, worker: &Worker) -> io::Result<()> {
+        let mut linked = true;
+        loop {
+            let timeout = match self.stopping {
+                None => PollTimeout::NONE,
+                Some(since) => {
+                    let left = (since + STOP_MAX).saturating_duration_since(Instant::now());
+                    PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+                }
+            };
+            let flag = PollFlags::POLLIN;
+            let mut fds = vec![PollFd::new(self.signals.as_fd(), flag), PollFd::new(worker.pidfd.as_fd(), flag)];
+            if linked {
+                fds.push(PollFd::new(worker.link.0.as_fd(), flag));
+            }
+            match nix::poll::poll(&mut fds, timeout) {
+                Ok(0) => kill(&worker.pidfd, libc::SIGKILL),
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(errno) => return Err(errno.into()),
+                Ok(_) => {}
+            }
+            let [signal, dead, word] =
+                [0, 1, 2].map(|i| fds.get(i).and_then(PollFd::any).unwrap_or(false));
+            if signal {
+                self.signalled(worker);
+            }
+            // Words first: the last one may have been said just before death.
+            if word {
+                match Word::receive(&worker.link) {
+                    Some(word) => {
+                        self.hear(word);
+                        continue;
+                    }
+                    None => linked = false,
+                }
+            }
+            if dead {
+                return Ok(());
+            }
+        }
+    }
+
+    fn signalled(&mut self, worker: &Worker) {
+        if let Ok(Some(info)) = self.signals.read_signal() {
+            if info.ssi_signo == libc::SIGHUP.cast_unsigned() {
+                return;
+            }
+            tracing::info!(signal = info.ssi_signo, "stopping");
+            link::notify("STOPPING=1");
+            self.stopping.get_or_insert_with(Instant::now);
+            Word::Stop.send(&worker.link);
+        }
+    }
+
+    fn hear(&mut self, word: Word) {
+        match word {
+            Word::Ready => {
+                self.ready = true;
+                link::notify("READY=1");
+            }
+            Word::Stopping => {
+                self.stopping.get_or_insert_with(Instant::now);
+            }
+            Word::Done => self.done = true,
+            Word::Stop => {}
+        }
+    }
+
+    /// After a death that was not agreed. True when it makes no sense to go on.
+    fn pause(&mut self, worker: &Worker) -> bool {
+        if worker.since.elapsed() >= STABLE {
+            self.deaths = 0;
+        }
+        self.deaths += 1;
+        if let Some(since) = &mut self.stopping {
+            // Each worker that finishes the stop has the full time.
+            *since = Instant::now();
+        }
+        let hopeless = !self.ready || self.stopping.is_some();
+        if hopeless && self.deaths > START_TRIES {
+            tracing::error!(tries = START_TRIES, "the worker is killed again and again: giving up");
+            return true;
+        }
+        if self.deaths > 1 {
+            let pause = Duration::from_millis(25) * 2_u32.saturating_pow(self.deaths.min(10));
+            std::thread::sleep(pause.min(PAUSE_MAX));
+        }
+        tracing::warn!(deaths = self.deaths, "the worker died; starting another");
+        false
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What keeper and worker share: the descriptors that they hand each other, and their few words.
+//!
+//! Either starts the other as a program of its own with three descriptors inherited: the FUSE session, the lock and one end of a
+//! socket pair, the *link*. When the link ends, the other is dead.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+/// A worker that ends with this status needs a new `/dev/fuse`: its mount was taken away by somebody else.
+pub const EXIT_REOPEN: i32 = 75;
+
+/// What may be lost when only one of the two lives on.
+#[derive(Debug)]
+pub struct Held {
+    /// `/dev/fuse`, bound to the mount (or about to be).
+    pub fuse: File,
+    /// The locked file.
+    pub lock: File,
+}
+
+/// One word on the link. A datagram of one byte; an empty one is the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Worker: the name space is served.
+    Ready,
+    /// Worker: a full stop has begun; should I die, finish it.
+    Stopping,
+    /// Worker: everything is given back; do not start me again.
+    Done,
+    /// Keeper: stop and give everything back.
+    Stop,
+}
+
+impl Word {
+    const ALL: [(Self, u8); 4] = [(Self::Ready, b'R'), (Self::Stopping, b'S'), (Self::Done, b'D'), (Self::Stop, b'T')];
+
+    /// Says a word; the other's death is no error here.
+    pub fn send(self, link: &UnixSeq) {
+        if let Some((_, byte)) = Self::ALL.iter().find(|(word, _)| *word == self) {
+            let _ = nix::sys::socket::send(link.0.as_raw_fd(), &[*byte], nix::sys::socket::MsgFlags::MSG_NOSIGNAL);
+        }
+    }
+
+    /// Waits for a word; `None` when the other is dead.
+    pub fn receive(link: &UnixSeq) -> Option<Self> {
+        let mut byte = [0];
+        loop {
+            match nix::sys::socket::recv(link.0.as_raw_fd(), &mut byte, nix::sys::socket::MsgFlags::empty()) {
+                Ok(1) => {
+                    if let Some((word, _)) = Self::ALL.iter().find(|(_, b)| *b == byte[0]) {
+                        return Some(*word);
+                    }
+                }
+                Err(nix::errno::Errno::EINTR) => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// One end of a sequenced-packet socket pair: unlike a datagram pair it reports the other's end.
+#[derive(Debug)]
+pub struct UnixSeq(pub OwnedFd);
+
+impl UnixSeq {
+    /// Both ends, closed on exec.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+        let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        Ok((Self(a), Self(b)))
+    }
+}
+
+/// Starts this program again as `role`, with the held descriptors, the link and what else is named.
+pub fn spawn(role: &str, held: &Held, link: &UnixSeq, more: &[(&str, RawFd)], flags: &[&str]) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("reservd").arg(format!("--{role}")).args(flags).stdin(Stdio::null());
+    let mut fds = vec![
+        ("fuse-fd", held.fuse.as_raw_fd()),
+        ("lock-fd", held.lock.as_raw_fd()),
+        ("link-fd", link.0.as_raw_fd()),
+    ];
+    fds.extend_from_slice(more);
+    for (name, fd) in &fds {
+        command.arg(format!("--{name}={fd}"));
+    }
+    let fds: Vec<RawFd> = fds.into_iter().map(|(_, fd)| fd).collect();
+    // SAFETY: between fork and exec the closure makes only fcntl calls, which are async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            for &fd in &fds {
+                if libc::fcntl(fd, libc::F_SETFD, 0) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// Takes over a descriptor that was inherited under this number, and closes it on the next exec.
+pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    if fd <= 2 {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    // SAFETY: the number was given to us by the one who started us, for us alone; nothing else in this process knows it.
+    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+    fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(owned)
+}
+
+/// Tells the service manager, when there is one: `READY=1`, `MAINPID=…`, `STOPPING=1`.
+pub fn notify(state: &str) {
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    let sent = if let Some(name) = address.to_str().and_then(|a| a.strip_prefix('@')) {
+        use std::os::linux::net::SocketAddrExt as _;
+        std::os::unix::net::SocketAddr::from_abstract_name(name)
+            .and_then(|address| socket.send_to_addr(state.as_bytes(), &address))
+    } else {
+        socket.send_to(state.as_bytes(), &address)
+    };
+    if let Err(error) = sent {
+        tracing::warn!(%error, "the service manager was not told");
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `/proc` says about processes and threads.
+
+/// The facts of a process that rules and rights ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Process of the thread.
+    pub tgid: i32,
+    /// Real, effective, saved, file system uid.
+    pub uids: [u32; 4],
+    /// The same of the group.
+    pub gids: [u32; 4],
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// Command name, at most 15 bytes.
+    pub name: String,
+}
+
+fn four(text: &str) -> Option<[u32; 4]> {
+    let numbers: Vec<u32> = text.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    numbers.try_into().ok()
+}
+
+fn parse(text: &str) -> Option<Status> {
+    let field = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+    };
+    Some(Status {
+        tgid: field("Tgid")?.parse().ok()?,
+        uids: four(field("Uid")?)?,
+        gids: four(field("Gid")?)?,
+        groups: field("Groups")?.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
+        name: field("Name")?.to_owned(),
+    })
+}
+
+/// Of a living process or thread.
+pub fn status(tid: i32) -> Option<Status> {
+    parse(&std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?)
+}
+
+/// The process of a living thread.
+pub fn tgid(tid: i32) -> Option<i32> {
+    status(tid).map(|s| s.tgid)
+}
+
+/// All processes that live now, in ascending order.
+pub fn all() -> Vec<i32> {
+    let Ok(dir) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let mut pids: Vec<i32> = dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// The path of a process's cgroup: of version 2 where it is mounted, else of systemd's named hierarchy, else of `cpu`.
+pub fn cgroup(pid: i32) -> Option<String> {
+    pick_cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+}
+
+fn pick_cgroup(text: &str) -> Option<String> {
+    let lines: Vec<(&str, &str)> =
+        text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':')).collect();
+    let of = |wanted: &dyn Fn(&str) -> bool| {
+        lines.iter().find(|(controllers, path)| wanted(controllers) && *path != "/").map(|(_, path)| (*path).to_owned())
+    };
+    of(&str::is_empty)
+        .or_else(|| of(&|c| c == "name=systemd"))
+        .or_else(|| of(&|c| c.split(',').any(|c| c == "cpu")))
+        .or_else(|| (!lines.is_empty()).then(|| "/".to_owned()))
+}
+
+/// The innermost systemd unit (service or scope) in a cgroup's path.
+pub fn unit(cgroup: &str) -> Option<&str> {
+    cgroup.rsplit('/').find(|part| {
+        [".service", ".scope", ".slice"].iter().any(|suffix| part.len() > suffix.len() && part.ends_with(suffix))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_read() {
+        let text = "Name:\tbash\nTgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \n";
+        let got = parse(text).unwrap();
+        assert_eq!((got.tgid, got.uids, got.groups, got.name.as_str()), (7, [1, 2, 3, 4], vec![10, 20], "bash"));
+        assert_eq!(parse("Name:\tbash\nTgid:\tx\n"), None);
+    }
+
+    #[test]
+    fn the_cgroup_that_says_most_is_picked() {
+        let hybrid = "4:cpu,cpuacct:/a\n1:name=systemd:/system.slice/x.service\n0::/\n";
+        assert_eq!(pick_cgroup(hybrid).unwrap(), "/system.slice/x.service");
+        assert_eq!(pick_cgroup("0::/system.slice/y.service/sub").unwrap(), "/system.slice/y.service/sub");
+        assert_eq!(pick_cgroup("4:cpu,cpuacct:/a\n").unwrap(), "/a");
+        assert_eq!(pick_cgroup("0::/\n").unwrap(), "/");
+        assert_eq!(pick_cgroup(""), None);
+        assert_eq!(unit("/system.slice/y.service/sub"), Some("y.service"));
+        assert_eq!(unit("/a/b"), None);
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let pid = std::process::id().cast_signed();
+        assert_eq!(tgid(pid), Some(pid));
+        assert!(all().contains(&pid));
+    }
+}

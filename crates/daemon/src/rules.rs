@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rules tag processes by who they are; the rules themselves (`[[rule]]` of the configuration) are the model's.
+//!
+//! When: at `up` for all processes, then when a process execs, changes its ids or its name, and for unit and cgroup (of whose
+//! changes the kernel tells nothing) at a scan. A rule applies once: when another rule matches a process than before. It leaves
+//! alone whoever was tagged by hand, that is, whose queue is neither q0 nor one that a rule gave to it or its parent; so
+//! `reserv run` and later tags win. Kernel threads are not subject to rules.
+
+use std::collections::BTreeMap;
+
+use nix::unistd::{Gid, Group, Uid, User};
+use reserv_model::{NodePath, Rule, Subject};
+
+use crate::process;
+
+/// The facts about a process that rules look at.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Ids and name.
+    pub status: process::Status,
+    /// Path of its cgroup.
+    pub cgroup: String,
+    /// Last component of its executable's path; empty when unreadable.
+    pub executable: String,
+    /// Parent.
+    pub parent: i32,
+    /// Start time in clock ticks: tells a process from a later one of the same number.
+    pub started: u64,
+}
+
+impl Facts {
+    /// Of a living process; `None` when it is gone or a kernel thread.
+    pub fn of(pid: i32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // After the name, which may hold anything, from field 3 on.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let parent: i32 = fields.get(1)?.parse().ok()?;
+        let flags: u64 = fields.get(6)?.parse().ok()?;
+        const PF_KTHREAD: u64 = 0x0020_0000;
+        if flags & PF_KTHREAD != 0 {
+            return None;
+        }
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let executable = exe.as_deref().and_then(|p| p.file_name()?.to_str()).unwrap_or_default();
+        Some(Self {
+            status: process::status(pid)?,
+            cgroup: process::cgroup(pid).unwrap_or_default(),
+            executable: executable.trim_end_matches(" (deleted)").to_owned(),
+            parent,
+            started: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    fn first(&self, rules: &[Rule], names: &Names) -> Option<usize> {
+        let (uid, gid) = (self.status.uids[1], self.status.gids[1]);
+        let mut subject = Subject {
+            uid,
+            user: names.user(uid),
+            gid,
+            group: names.group(gid),
+            unit: process::unit(&self.cgroup),
+            cgroup: &self.cgroup,
+            command: &self.executable,
+        };
+        let matches = |subject: &Subject<'_>| rules.iter().position(|r| r.conditions.matches(subject));
+        let by_executable = matches(&subject);
+        subject.command = &self.status.name;
+        // By its file and by the name that it goes by: interpreters and daemons differ in which one tells.
+        [by_executable, matches(&subject)].into_iter().flatten().min()
+    }
+}
+
+/// Names of users and groups, looked up once each.
+#[derive(Debug, Default)]
+struct Names {
+    users: BTreeMap<u32, Option<String>>,
+    groups: BTreeMap<u32, Option<String>>,
+}
+
+impl Names {
+    /// Both borrow only what is there already: filled by [`Names::learn`].
+    fn user(&self, uid: u32) -> Option<&str> {
+        self.users.get(&uid)?.as_deref()
+    }
+
+    fn group(&self, gid: u32) -> Option<&str> {
+        self.groups.get(&gid)?.as_deref()
+    }
+
+    fn learn(&mut self, uid: u32, gid: u32) {
+        self.users.entry(uid).or_insert_with(|| User::from_uid(Uid::from_raw(uid)).ok()?.map(|u| u.name));
+        self.groups.entry(gid).or_insert_with(|| Group::from_gid(Gid::from_raw(gid)).ok()?.map(|g| g.name));
+    }
+}
+
+/// What a rule did to a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Done {
+    started: u64,
+    rule: Option<usize>,
+    queue: u64,
+}
+
+/// The rules, and what they did.
+#[derive(Debug, Default)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    names: Names,
+    done: BTreeMap<i32, Done>,
+}
+
+impl Rules {
+    /// Takes rules; processes are considered anew.
+    pub fn set(&mut self, rules: &[Rule]) {
+        *self = Self { rules: rules.to_vec(), ..Self::default() };
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether changes of a cgroup matter, which only a scan finds.
+    pub fn need_scan(&self) -> bool {
+        self.rules.iter().any(|r| r.conditions.unit.is_some() || r.conditions.cgroup.is_some())
+    }
+
+    /// What to do with a process that is in queue `now` (`q0` packed likewise): the number of the rule, to call
+    /// [`Rules::applied`] with, and the queue's path. `None`: leave it alone.
+    pub fn consider(&mut self, pid: i32, facts: &Facts, now: u64, q0: u64) -> Option<(usize, NodePath)> {
+        self.names.learn(facts.status.uids[1], facts.status.gids[1]);
+        let rule = facts.first(&self.rules, &self.names);
+        let before = self.done.get(&pid).filter(|d| d.started == facts.started);
+        if before.is_some_and(|d| d.rule == rule) {
+            return None;
+        }
+        let by_rule = |pid: i32| self.done.get(&pid).is_some_and(|d| d.rule.is_some() && d.queue == now);
+        let free = now == q0 && before.is_none_or(|d| d.rule.is_none() || d.queue == q0);
+        if !free && !by_rule(pid) && !by_rule(facts.parent) {
+            return None;
+        }
+        let Some(index) = rule else {
+            self.done.insert(pid, Done { started: facts.started, rule: None, queue: now });
+            return None;
+        };
+        Some((index, self.rules[index].cpu.clone()))
+    }
+
+    /// A rule's tag was set (or the process was found there already).
+    pub fn applied(&mut self, pid: i32, facts: &Facts, rule: usize, queue: u64) {
+        self.done.insert(pid, Done { started: facts.started, rule: Some(rule), queue });
+    }
+
+    /// Forgets the dead.
+    pub fn retain(&mut self, living: &[i32]) {
+        self.done.retain(|pid, _| living.binary_search(pid).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &[(&str, &str)]) -> Rules {
+        let list = text.iter().map(|(conditions, queue)| {
+            toml::from_str(&format!("match = {{ {conditions} }}\ncpu = \"{queue}\"")).unwrap()
+        });
+        let mut rules = Rules::default();
+        rules.set(&list.collect::<Vec<_>>());
+        rules
+    }
+
+    fn facts(uid: u32, name: &str, cgroup: &str) -> Facts {
+        let status = process::Status { uids: [uid; 4], name: name.into(), ..Default::default() };
+        Facts { status, cgroup: cgroup.into(), parent: 1, started: 5, ..Default::default() }
+    }
+
+    #[test]
+    fn the_first_match_wins_whether_by_name_or_by_file() {
+        let mut rules = rules(&[
+            ("uid = 33, command = \"php*\"", "php"),
+            ("unit = \"web@*.service\"", "web"),
+            ("uid = 33", "www"),
+        ]);
+        let mut queue = |f: &Facts| rules.consider(9, f, 0, 0).map(|(_, q)| q.to_string());
+        assert_eq!(queue(&facts(33, "php-fpm", "/")).as_deref(), Some("php"));
+        let by_file = Facts { executable: "php8.2".into(), ..facts(33, "worker", "/") };
+        assert_eq!(queue(&by_file).as_deref(), Some("php"));
+        assert_eq!(queue(&facts(33, "apache2", "/system.slice/web@1.service")).as_deref(), Some("web"));
+        assert_eq!(queue(&facts(33, "apache2", "/")).as_deref(), Some("www"));
+        assert_eq!(queue(&facts(34, "php-fpm", "/")), None);
+    }
+
+    #[test]
+    fn users_are_known_by_name() {
+        let mut rules = rules(&[("uid = \"root\"", "a")]);
+        assert!(rules.consider(9, &facts(0, "x", "/"), 1, 1).is_some());
+        assert!(rules.consider(10, &facts(33, "x", "/"), 1, 1).is_none());
+    }
+
+    #[test]
+    fn a_rule_applies_once_and_leaves_hand_made_tags_alone() {
+        let mut rules = rules(&[("uid = 33", "a"), ("uid = 34", "b")]);
+        let (q0, a, b, hand) = (1, 10, 11, 12);
+        let f33 = facts(33, "x", "/");
+        assert_eq!(rules.consider(9, &f33, hand, q0), None, "tagged by hand before");
+        let (n, _) = rules.consider(9, &f33, q0, q0).unwrap();
+        rules.applied(9, &f33, n, a);
+        assert_eq!(rules.consider(9, &f33, a, q0), None, "applied already");
+        assert_eq!(rules.consider(9, &f33, q0, q0), None, "moved back by hand");
+        let f34 = facts(34, "x", "/");
+        assert_eq!(rules.consider(9, &f34, hand, q0), None, "moved by hand, then changed its uid");
+        assert_eq!(rules.consider(9, &f34, a, q0).unwrap().1.to_string(), "b", "another rule now");
+        let child = Facts { parent: 9, ..f34.clone() };
+        assert_eq!(rules.consider(10, &child, a, q0).unwrap().1.to_string(), "b", "inherited from a rule");
+        assert_eq!(rules.consider(10, &child, b, q0), None, "inherited from a hand");
+        let reborn = Facts { started: 6, ..f33.clone() };
+        assert_eq!(rules.consider(9, &reborn, q0, q0).unwrap().1.to_string(), "a", "a new process of the same number");
+    }
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine over the fake plane: whatever instant it is killed at, the next one finds each edit whole or absent.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use reserv_daemon::engine::{Beginning, Engine, Origin};
+use reserv_daemon::fake::FakePlane;
+use reserv_model::{
+    Batch, Cap, Class, DeleteMode, Kind, Name, NodeId, Outcome, Policy, Request, Share, Tree, Weight,
+};
+use reserv_plane::{
+    Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target,
+};
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("reserv-engine-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn copy(from: &Path) -> Self {
+        let dir = Self::new();
+        for name in ["journal", "plane"] {
+            std::fs::copy(from.join(name), dir.0.join(name)).unwrap();
+        }
+        dir
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.0.join("journal")
+    }
+
+    fn plane(&self) -> PathBuf {
+        self.0.join("plane")
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The two instants of an edit that matter: what a killed daemon would leave.
+#[derive(Default)]
+struct Instants {
+    announced: Option<Dir>,
+    applied: Option<Dir>,
+}
+
+/// Copies journal and plane just before and just after each batch.
+struct Watched {
+    plane: FakePlane,
+    /// Answers as a plane that keeps no number.
+    forgetful: bool,
+    dir: PathBuf,
+    instants: Arc<Mutex<Instants>>,
+}
+
+impl Plane for Watched {
+    fn info(&self) -> DriverInfo {
+        self.plane.info()
+    }
+    fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        let announced = Dir::copy(&self.dir);
+        let answer = self.plane.apply(batch);
+        let applied = Dir::copy(&self.dir);
+        *self.instants.lock().unwrap() =
+            Instants { announced: Some(announced), applied: answer.is_ok().then_some(applied) };
+        answer
+    }
+    fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
+        if self.forgetful { Ok(None) } else { self.plane.applied_seq() }
+    }
+    fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError> {
+        self.plane.collect_drained()
+    }
+    fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
+        self.plane.sample()
+    }
+    fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
+        self.plane.sample_one(id)
+    }
+    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
+        self.plane.tag(target, queue)
+    }
+    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
+        self.plane.tag_of(tid)
+    }
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.plane.members(queue)
+    }
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
+        self.plane.defaults(pid)
+    }
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
+        self.plane.set_default(pid, list, queue)
+    }
+    fn health(&mut self) -> Result<Health, PlaneError> {
+        self.plane.health()
+    }
+    fn revive(&mut self) -> Result<(), PlaneError> {
+        self.plane.revive()
+    }
+    fn stop(&mut self) -> Result<(), PlaneError> {
+        self.plane.stop()
+    }
+    fn supports_class(&self, class: Class) -> bool {
+        class != Class::Fifo
+    }
+}
+
+fn begin(dir: &Dir, instants: &Arc<Mutex<Instants>>) -> Engine {
+    let plane = Watched {
+        plane: FakePlane::start(&dir.plane()).unwrap(),
+        forgetful: false,
+        dir: dir.0.clone(),
+        instants: instants.clone(),
+    };
+    let (engine, beginning) = Engine::open(&dir.journal(), Box::new(plane), false).unwrap();
+    assert_eq!(beginning, Beginning::Empty);
+    engine
+}
+
+fn adopt(dir: &Dir) -> Engine {
+    let plane = FakePlane::adopt(&dir.plane()).unwrap().unwrap();
+    let (engine, beginning) = Engine::open(&dir.journal(), Box::new(plane), true).unwrap();
+    assert_eq!(beginning, Beginning::Adopted);
+    engine
+}
+
+fn queue(name: &str) -> Request {
+    Request::Create {
+        parent: NodeId::ROOT.into(),
+        name: Some(Name::new(name).unwrap()),
+        kind: Kind::Queue(Class::Ts),
+        share: Some(Share::of(Weight::from_milli(24_000).unwrap())),
+    }
+}
+
+/// Random requests about the nodes that exist; a good part is refused.
+fn request(tree: &Tree, kind: u8, pick: u8, value: u32) -> Request {
+    let ids: Vec<NodeId> = tree.iter().map(|n| n.id).collect();
+    let id = ids[usize::from(pick) % ids.len()];
+    let other = ids[value as usize % ids.len()];
+    let node = id.into();
+    match kind % 10 {
+        0 | 1 => Request::Create { parent: node, name: None, kind: Kind::Queue(Class::Ts), share: None },
+        2 => Request::Create { parent: node, name: None, kind: Kind::Scheduler(Policy::Sfq), share: None },
+        3 => Request::Delete { node, mode: if value % 2 == 0 { DeleteMode::Drain } else { DeleteMode::Refuse } },
+        4 => Request::SetShare { node, share: Share::of(Weight::from_milli(value % 1000).unwrap()) },
+        5 => Request::SetCap { node, cap: Some(Cap { rate_ns_per_s: 1_000_000 + u64::from(value), burst_ns: 0 }) },
+        6 => Request::SetClass { node, class: if value % 2 == 0 { Class::Rr } else { Class::Fifo } },
+        7 => Request::Move { node, parent: other.into(), name: None },
+        8 => Request::Rename { node, name: Name::new(&format!("n{}", value % 5)).unwrap() },
+        _ => Request::SetGc { node, gc: value % 2 == 0 },
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn an_edit_is_whole_or_absent_at_both_instants(
+        steps in proptest::collection::vec((any::<u8>(), any::<u8>(), any::<u32>()), 1..60)
+    ) {
+        let dir = Dir::new();
+        let instants = Arc::new(Mutex::new(Instants::default()));
+        let mut engine = begin(&dir, &instants);
+        let mut refused = 0;
+        for (unique, (kind, pick, value)) in (2..).step_by(2).zip(steps) {
+            let before = engine.tree().clone();
+            let request = request(&before, kind, pick, value);
+            *instants.lock().unwrap() = Instants::default();
+            let origin = Some(Origin { unique, fresh: None });
+            let answer = engine.edit(&[request], origin);
+            let after = engine.tree().clone();
+            after.check().unwrap();
+            if answer.is_err() {
+                prop_assert_eq!(&before, &after, "a refusal changes nothing");
+                refused += 1;
+            }
+            let left = std::mem::take(&mut *instants.lock().unwrap());
+            // A drained queue that goes at once is a second batch; the copies are of the last one then.
+            let twice = after.seq() == before.seq() + 2;
+            if let Some(dir) = left.announced.filter(|_| !twice) {
+                let next = adopt(&dir);
+                prop_assert_eq!(next.tree(), &before, "announced only: absent");
+                prop_assert_eq!(next.answered(unique), None);
+            }
+            if let Some(dir) = left.applied {
+                let next = adopt(&dir);
+                prop_assert_eq!(next.tree(), &after, "applied: whole");
+                prop_assert!(next.answered(unique).is_some());
+            }
+        }
+        drop(engine);
+        let rest = adopt(&dir);
+        prop_assert_eq!(rest.plane().sample().unwrap().len(), rest.tree().len());
+        let _ = refused;
+    }
+}
+
+#[test]
+fn a_plane_that_keeps_no_number_gets_the_last_intent_again() {
+    let dir = Dir::new();
+    let instants = Arc::new(Mutex::new(Instants::default()));
+    let mut engine = begin(&dir, &instants);
+    engine.edit(&[queue("site1")], None).unwrap();
+    let after = engine.tree().clone();
+    let announced = instants.lock().unwrap().announced.take().unwrap();
+    let plane = Watched {
+        plane: FakePlane::adopt(&announced.plane()).unwrap().unwrap(),
+        forgetful: true,
+        dir: announced.0.clone(),
+        instants,
+    };
+    let (next, _) = Engine::open(&announced.journal(), Box::new(plane), true).unwrap();
+    assert_eq!(next.tree(), &after);
+    assert_eq!(next.plane().sample().unwrap().len(), 3);
+}
+
+#[test]
+fn a_plane_that_lost_everything_is_set_up_again_ids_included() {
+    let dir = Dir::new();
+    let mut engine = begin(&dir, &Arc::default());
+    engine.edit(&[queue("a"), queue("b")], None).unwrap();
+    let a = engine.tree().resolve(&"a".parse().unwrap()).unwrap();
+    engine.edit(&[Request::Delete { node: a.into(), mode: DeleteMode::Refuse }], None).unwrap();
+    engine.edit(&[queue("c")], None).unwrap();
+    let tree = engine.tree().clone();
+    drop(engine);
+    std::fs::remove_file(dir.plane()).unwrap();
+    let plane = FakePlane::start(&dir.plane()).unwrap();
+    let (next, beginning) = Engine::open(&dir.journal(), Box::new(plane), false).unwrap();
+    assert_eq!(beginning, Beginning::Rebuilt);
+    assert_eq!(next.tree(), &tree);
+    drop(next);
+    assert_eq!(adopt(&dir).tree(), &tree);
+}
+
+#[test]
+fn a_plane_without_its_journal_is_not_adopted() {
+    let dir = Dir::new();
+    let mut engine = begin(&dir, &Arc::default());
+    engine.edit(&[queue("a")], None).unwrap();
+    drop(engine);
+    std::fs::remove_file(dir.journal()).unwrap();
+    let plane = FakePlane::adopt(&dir.plane()).unwrap().unwrap();
+    let Err(refusal) = Engine::open(&dir.journal(), Box::new(plane), true) else { panic!("adopted") };
+    assert!(refusal.text.contains("the plane is at edit 1"), "{refusal}");
+}
+
+#[test]
+fn what_the_plane_refuses_leaves_no_trace() {
+    let dir = Dir::new();
+    let mut engine = begin(&dir, &Arc::default());
+    engine.edit(&[queue("a")], None).unwrap();
+    let a = engine.tree().resolve(&"a".parse().unwrap()).unwrap();
+    let me = std::process::id().cast_signed();
+    engine.plane_mut().tag(Target::Thread(me), a).unwrap();
+    let refusal = engine.edit(&[Request::Delete { node: a.into(), mode: DeleteMode::Refuse }], None).unwrap_err();
+    assert_eq!(refusal.errno, libc::EBUSY);
+    let refusal = engine.edit(&[Request::SetClass { node: a.into(), class: Class::Fifo }], None).unwrap_err();
+    assert_eq!(refusal.errno, libc::EOPNOTSUPP);
+    let tree = engine.tree().clone();
+    drop(engine);
+    let mut next = adopt(&dir);
+    assert_eq!(next.tree(), &tree);
+    next.edit(&[Request::Delete { node: a.into(), mode: DeleteMode::Drain }], None).unwrap();
+    assert!(next.tree().get(a).unwrap().draining, "it has a member");
+    next.plane_mut().tag(Target::Thread(me), NodeId::Q0).unwrap();
+    next.collect().unwrap();
+    assert!(next.tree().get(a).is_none(), "gone with the last member");
+}
+
+#[test]
+fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
+    let dir = Dir::new();
+    let mut engine = begin(&dir, &Arc::default());
+    let rule: reserv_model::Rule = toml::from_str("match = { uid = 33 }\ncpu = \"a\"").unwrap();
+    engine.set_rules(vec![rule.clone()]).unwrap();
+    let first = engine.fresh_number().unwrap();
+    let create = Request::Create {
+        parent: NodeId::ROOT.into(),
+        name: None,
+        kind: Kind::Queue(Class::Ts),
+        share: None,
+    };
+    let origin = Origin { unique: 8, fresh: Some(77) };
+    let made = engine.edit(&[create], Some(origin)).unwrap().created[0];
+    // Long enough for several compactions.
+    for n in 1..12_000_u32 {
+        let share = Share::of(Weight::from_milli(n).unwrap());
+        engine.edit(&[Request::SetShare { node: made.into(), share }], None).unwrap();
+    }
+    assert!(std::fs::metadata(dir.journal()).unwrap().len() < 2 << 20);
+    drop(engine);
+    let mut next = adopt(&dir);
+    assert_eq!(next.fresh_node(77), Some(made));
+    assert_eq!(next.answered(8), Some(Some(made)));
+    assert_eq!(next.rules(), [rule]);
+    assert!(next.fresh_number().unwrap() > first);
+    assert_eq!(next.tree().get(made).unwrap().weight.milli(), 11_999);
+    next.new_session().unwrap();
+    drop(next);
+    let next = adopt(&dir);
+    assert_eq!((next.fresh_node(77), next.answered(8)), (None, None));
+    next.stop().map_err(|(_, e)| e).unwrap();
+    assert!(!dir.journal().exists() && !dir.plane().exists());
+}
