@@ -123,7 +123,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn write_share<S: Serializer>(share: &Share, out: S) -> Result<S::Ok, S::Error> {
     if share.minimum.0 == 0 { out.collect_str(&share.weight) } else { out.collect_str(share) }
 }

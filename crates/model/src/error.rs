@@ -3,7 +3,6 @@
 
 /// The numbers that a system call answers with (Linux, all architectures that we build for).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(clippy::upper_case_acronyms, reason = "the names of errno(3)")]
 #[expect(missing_docs, reason = "the names of errno(3)")]
 #[repr(i32)]
 pub enum Errno {

@@ -136,28 +136,26 @@ fn is_below(top: &str, path: &str) -> bool {
 /// `*` is any text, `?` one character. Linear in space and, with one point to fall back to, at most
 /// quadratic in time.
 fn fits(pattern: &str, text: &str) -> bool {
-    let (p, t): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut i, mut j) = (0, 0);
-    // The last star, and where in the text what follows it is being tried.
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut read) = (0, 0);
+    // What follows the last star, and where in the text that is being tried.
     let mut star: Option<(usize, usize)> = None;
-    while j < t.len() {
-        match p.get(i) {
-            Some('*') => {
-                star = Some((i + 1, j));
-                i += 1;
+    while let Some(&next) = text.get(read) {
+        match (pattern.get(at), star) {
+            (Some('*'), _) => {
+                at += 1;
+                star = Some((at, read));
             }
-            Some(&c) if c == '?' || c == t[j] => {
-                i += 1;
-                j += 1;
+            (Some(&c), _) if c == '?' || c == next => {
+                at += 1;
+                read += 1;
             }
-            _ => match star {
-                Some((after, from)) => {
-                    star = Some((after, from + 1));
-                    (i, j) = (after, from + 1);
-                }
-                None => return false,
-            },
+            (_, Some((after, from))) => {
+                star = Some((after, from + 1));
+                (at, read) = (after, from + 1);
+            }
+            (_, None) => return false,
         }
     }
-    p[i..].iter().all(|&c| c == '*')
+    pattern[at..].iter().all(|&c| c == '*')
 }

@@ -219,6 +219,9 @@ impl Tree {
     }
 
     /// The root.
+    ///
+    /// # Panics
+    /// Never: no edit removes it, and a tree without it is not restored.
     pub fn root(&self) -> &Node {
         self.get(NodeId::ROOT).expect("invariant: the root exists")
     }

@@ -1,2 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Placeholder.
+//! The name space of `/reserv`: which files there are, their inode numbers, and what their texts mean.
+//!
+//! Pure: no clock, file, thread or float; the daemon brings trees, samples and bytes.
+//!
+//! * [`TABLE`]: every file, one row. [`lookup`], [`list`], [`attributes`] answer what a file system asks.
+//! * [`Ino`] and [`Object`]: an inode number says what it is, and the kernel's programs can read it.
+//! * [`parse_write`], [`parse_defaults`]: bytes written → a [`Command`].
+//! * [`render_read`], [`render_defaults`], [`render_status`]: text read. Reads print what writes accept.
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::float_arithmetic,
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    clippy::disallowed_macros
+)]
+
+mod directory;
+mod ino;
+mod read;
+mod table;
+mod text;
+mod write;
+
+pub use directory::{Attributes, DirItem, FileType, attributes, list, list_processes, lookup};
+pub use ino::{FileKind, Ino, Object, QUEUE_DIR_WORD, Resource};
+pub use read::{
+    Health, Member, NodeSample, ResourceStatus, View, render_defaults, render_read, render_status,
+};
+pub use table::{Entry, Place, Read, TABLE, Write, entry};
+pub use text::line;
+pub use write::{Command, PID_MAX, Who, parse_defaults, parse_write};

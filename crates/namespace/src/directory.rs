@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lookups, listings and attributes, as a file system asks for them.
+
+use reserv_model::{Error, ErrorKind, Kind, Name, Node, NodeId, Tree, quoted};
+
+use crate::ino::{FileKind, Ino, Object, Resource};
+use crate::table::{Place, entry};
+use crate::write::PID_MAX;
+
+/// Of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileType {
+    /// `S_IFDIR`, `DT_DIR`
+    Directory,
+    /// `S_IFREG`, `DT_REG`
+    Regular,
+    /// `S_IFLNK`, `DT_LNK`
+    Link,
+}
+
+impl FileType {
+    /// The bits of `st_mode`.
+    pub const fn mode(self) -> u32 {
+        match self {
+            Self::Directory => 0o040_000,
+            Self::Regular => 0o100_000,
+            Self::Link => 0o120_000,
+        }
+    }
+
+    /// `d_type` of a directory entry.
+    pub const fn d_type(self) -> u32 {
+        self.mode() >> 12
+    }
+}
+
+impl FileKind {
+    /// Its inode's type.
+    pub const fn file_type(self) -> FileType {
+        match self {
+            Self::MountDir | Self::SchedulerDir | Self::QueueDir | Self::ProcDir | Self::ProcessDir => {
+                FileType::Directory
+            }
+            Self::SelfLink => FileType::Link,
+            _ => FileType::Regular,
+        }
+    }
+}
+
+/// What `stat` shows. Owner and group are root's; sizes are 0 (files are read directly); times are the mount's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Type.
+    pub file_type: FileType,
+    /// Type and permission bits, as in `st_mode`.
+    pub mode: u32,
+    /// Links: 2 and one per directory in it for a directory, else 1.
+    pub nlink: u32,
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirItem {
+    /// In its directory.
+    pub name: String,
+    /// Of the entry.
+    pub ino: Ino,
+    /// Of the entry.
+    pub file_type: FileType,
+    /// Where a listing that stopped after this entry goes on. Depends on the entry alone and grows along the listing, so
+    /// that nodes made or deleted meanwhile neither hide nor repeat others.
+    pub cookie: u64,
+}
+
+/// Cookies of the directory's own files are below this, of nodes and processes above.
+const NODE_COOKIE: u64 = 1 << 10;
+
+impl Place {
+    /// The place that a directory is; `None` for files.
+    pub fn of(object: Object) -> Option<Self> {
+        Some(match object {
+            Object::Mount(FileKind::MountDir) => Self::Mount,
+            Object::Mount(FileKind::ProcDir) => Self::Proc,
+            Object::Process { file: FileKind::ProcessDir, .. } => Self::Process,
+            Object::Node { file: FileKind::QueueDir, .. } => Self::Queue,
+            Object::Node { file: FileKind::SchedulerDir, id: NodeId::ROOT, .. } => Self::Resource,
+            Object::Node { file: FileKind::SchedulerDir, .. } => Self::Scheduler,
+            _ => return None,
+        })
+    }
+
+    /// The place that a node's directory is.
+    pub fn of_node(node: &Node) -> Self {
+        match node.kind {
+            Kind::Queue(_) => Self::Queue,
+            Kind::Scheduler(_) if node.id == NodeId::ROOT => Self::Resource,
+            Kind::Scheduler(_) => Self::Scheduler,
+        }
+    }
+}
+
+/// The directory inode of a node.
+fn dir_kind(node: &Node) -> FileKind {
+    if node.kind.is_queue() { FileKind::QueueDir } else { FileKind::SchedulerDir }
+}
+
+/// The object of a file of the table in a directory.
+fn in_directory(dir: Object, file: FileKind) -> Object {
+    match dir {
+        Object::Node { resource, id, .. } => Object::Node { resource, id, file },
+        Object::Process { pid, .. } => Object::Process { pid, file },
+        Object::Mount(_) | Object::Fresh(_) => Object::Mount(file),
+    }
+}
+
+/// What `name` is in a directory. `trees` gives a resource's tree, or `None` where the resource is not running.
+///
+/// `newqueue` and `newsched` answer their plain inode; the daemon replaces it by a fresh one. Of `proc/PID` only the
+/// number is checked; whether the process exists is the daemon's.
+///
+/// `NotScheduler` (`ENOTDIR`) when `dir` is no directory, `Stale` when its node is gone, else `NotFound`.
+pub fn lookup<'t>(
+    dir: Object,
+    name: &[u8],
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
+) -> Result<Object, Error> {
+    let missing = || {
+        let shown = quoted(&String::from_utf8_lossy(name));
+        Error::new(ErrorKind::NotFound, format!("no {shown} here"))
+    };
+    let Some(place) = Place::of(dir) else {
+        return Err(Error::new(ErrorKind::NotScheduler, "not a directory"));
+    };
+    let name = std::str::from_utf8(name).map_err(|_| missing())?;
+    if let Object::Node { resource, id, .. } = dir {
+        trees(resource).ok_or_else(missing)?.node(id)?;
+    }
+    if let Some(row) = place.file(name) {
+        return Ok(in_directory(dir, row.file));
+    }
+    match (place, dir) {
+        (Place::Mount, _) => {
+            let resource = Resource::by_name(name).filter(|r| trees(*r).is_some()).ok_or_else(missing)?;
+            Ok(Object::Node { resource, id: NodeId::ROOT, file: FileKind::SchedulerDir })
+        }
+        (Place::Proc, _) => {
+            let canonical = name.bytes().all(|b| b.is_ascii_digit()) && !name.starts_with('0');
+            let pid = name.parse().ok().filter(|pid| canonical && (1..=PID_MAX).contains(pid));
+            Ok(Object::Process { pid: pid.ok_or_else(missing)?, file: FileKind::ProcessDir })
+        }
+        (Place::Resource | Place::Scheduler, Object::Node { resource, id, .. }) => {
+            let tree = trees(resource).ok_or_else(missing)?;
+            let name = Name::new(name).map_err(|_| missing())?;
+            let child = tree.child(id, &name).and_then(|c| tree.get(c)).ok_or_else(missing)?;
+            Ok(Object::Node { resource, id: child.id, file: dir_kind(child) })
+        }
+        _ => Err(missing()),
+    }
+}
+
+/// All entries of a directory but `.` and `..`, in order of their cookies. Of `proc` only its own files: the
+/// processes come from [`list_processes`].
+pub fn list<'t>(dir: Object, trees: impl Fn(Resource) -> Option<&'t Tree>) -> Result<Vec<DirItem>, Error> {
+    let Some(place) = Place::of(dir) else {
+        return Err(Error::new(ErrorKind::NotScheduler, "not a directory"));
+    };
+    let mut items = Vec::new();
+    for (cookie, row) in (1..).zip(place.files()) {
+        let ino = in_directory(dir, row.file).into();
+        items.push(DirItem { name: row.name.into(), ino, file_type: row.file.file_type(), cookie });
+    }
+    if place == Place::Mount {
+        for &resource in Resource::ALL.iter().filter(|r| trees(**r).is_some()) {
+            let ino = Ino::of_node(resource, NodeId::ROOT, FileKind::SchedulerDir);
+            let (name, cookie) = (resource.name().into(), NODE_COOKIE + resource as u64);
+            items.push(DirItem { name, ino, file_type: FileType::Directory, cookie });
+        }
+    }
+    if let Object::Node { resource, id, .. } = dir {
+        let tree = trees(resource).ok_or_else(|| Error::new(ErrorKind::NotFound, "not running"))?;
+        let mut children: Vec<&Node> =
+            tree.node(id)?.children.values().filter_map(|&c| tree.get(c)).collect();
+        children.sort_unstable_by_key(|n| n.id.index);
+        items.extend(children.into_iter().map(|n| DirItem {
+            name: n.name.to_string(),
+            ino: Ino::of_node(resource, n.id, dir_kind(n)),
+            file_type: FileType::Directory,
+            cookie: NODE_COOKIE + u64::from(n.id.index),
+        }));
+    }
+    Ok(items)
+}
+
+/// The entries of `proc` for these processes, in order of pid.
+pub fn list_processes(pids: &[u32]) -> Vec<DirItem> {
+    let mut pids = pids.to_vec();
+    pids.sort_unstable();
+    pids.dedup();
+    let item = |pid: u32| DirItem {
+        name: pid.to_string(),
+        ino: Ino::of_process(pid, FileKind::ProcessDir),
+        file_type: FileType::Directory,
+        cookie: NODE_COOKIE + u64::from(pid),
+    };
+    pids.into_iter().map(item).collect()
+}
+
+/// What `stat` shows of an object; `Stale` when its node is gone. A fresh `newqueue` shows what the table says.
+pub fn attributes<'t>(
+    object: Object,
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
+) -> Result<Attributes, Error> {
+    let (file, nlink, place) = match object {
+        Object::Fresh(_) => (FileKind::NewQueue, 1, Place::Resource),
+        Object::Mount(FileKind::MountDir) => {
+            let resources = Resource::ALL.iter().filter(|r| trees(**r).is_some()).count();
+            (FileKind::MountDir, 3 + u32::try_from(resources).unwrap_or(0), Place::Mount)
+        }
+        Object::Mount(FileKind::ProcDir) => (FileKind::ProcDir, 2, Place::Mount),
+        Object::Mount(file) => (file, 1, Place::Mount),
+        Object::Process { file: FileKind::ProcessDir, .. } => (FileKind::ProcessDir, 2, Place::Process),
+        Object::Process { file, .. } => (file, 1, Place::Process),
+        Object::Node { resource, id, file } => {
+            let tree = trees(resource).ok_or_else(|| Error::new(ErrorKind::Stale, "not running"))?;
+            let node = tree.node(id)?;
+            let directory = file.file_type() == FileType::Directory;
+            let links = if directory { 2 + node.children.len() } else { 1 };
+            (file, u32::try_from(links).unwrap_or(u32::MAX), Place::of_node(node))
+        }
+    };
+    let permissions = match file {
+        // `mkdir`, `rmdir` and `mv` are root's.
+        FileKind::MountDir | FileKind::ProcDir | FileKind::ProcessDir => 0o555,
+        FileKind::SchedulerDir | FileKind::QueueDir => 0o755,
+        _ => {
+            let row =
+                entry(file, place).ok_or_else(|| Error::new(ErrorKind::NotFound, "no such file here"))?;
+            u32::from(row.mode)
+        }
+    };
+    let file_type = file.file_type();
+    Ok(Attributes { file_type, mode: file_type.mode() | permissions, nlink })
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a read prints. Every text ends with a newline; the grammar stands in `table.rs`.
+//!
+//! `stat`, in this order, shares in parts per million of the whole resource:
+//!
+//! ```text
+//! weight_share_ppm 250000       if every node wanted
+//! effective_share_ppm 333333    given who wants now; 0 for a node that does not
+//! service_ns 120000000          CPU time received, by all below it too
+//! runnable 2                    threads that wait or run, below it too
+//! queued 1
+//! running 1
+//! members 3                     threads tagged, below it too
+//! throttled 0                   1: its own cap holds it back now
+//! throttled_ns 0
+//! state active                  or draining
+//! ```
+
+use std::fmt::Write as _;
+
+use reserv_model::{
+    Amount, Error, ErrorKind, Kind, Node, NodeId, NodePath, Tree, effective_shares, show_cap, weight_share,
+};
+
+use crate::ino::{FileKind, Resource};
+use crate::table::{Read, TABLE};
+
+/// Counters and state of one node at one instant, as a plane gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeSample {
+    /// Which node.
+    pub id: NodeId,
+    /// CPU time received since it was made, in ns; of a scheduler node, by all below it.
+    pub service_ns: u64,
+    /// The same since `backlog` was last written.
+    pub service_since_reset_ns: u64,
+    /// Times that a thread was served, since `backlog` was last written.
+    pub served: u64,
+    /// Threads that wait.
+    pub queued: u32,
+    /// Threads that run.
+    pub running: u32,
+    /// Threads tagged.
+    pub members: u32,
+    /// Whether a cap holds the node back now.
+    pub throttled: bool,
+    /// Time held back, in ns.
+    pub throttled_ns: u64,
+}
+
+impl NodeSample {
+    /// Nothing yet.
+    pub const fn new(id: NodeId) -> Self {
+        Self {
+            id,
+            service_ns: 0,
+            service_since_reset_ns: 0,
+            served: 0,
+            queued: 0,
+            running: 0,
+            members: 0,
+            throttled: false,
+            throttled_ns: 0,
+        }
+    }
+}
+
+/// A thread that is tagged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+}
+
+/// What a file of a node is printed from.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The resource's tree.
+    pub tree: &'a Tree,
+    /// Whose file.
+    pub node: NodeId,
+    /// Of all nodes, in order of index (as a plane gives them). Needed by `stat` and `backlog` only; a node without a
+    /// sample counts as idle.
+    pub samples: &'a [NodeSample],
+    /// Of this node. Needed by `members` only.
+    pub members: &'a [Member],
+    /// The whole resource in ns per second; what the root's `share` shows as its minimum.
+    pub capacity_ns_per_s: u64,
+}
+
+impl View<'_> {
+    fn node(&self) -> Result<&Node, Error> {
+        self.tree.node(self.node)
+    }
+
+    fn sample(&self, id: NodeId) -> NodeSample {
+        let found = self.samples.binary_search_by_key(&id.index, |s| s.id.index).ok();
+        found.map(|i| self.samples[i]).filter(|s| s.id == id).unwrap_or(NodeSample::new(id))
+    }
+
+    /// Whether a queue competes: it has threads, and no cap on its way up holds it back.
+    fn competes(&self, id: NodeId) -> bool {
+        let sample = self.sample(id);
+        let mut up = self.tree.get(id);
+        while let Some(node) = up {
+            if self.sample(node.id).throttled {
+                return false;
+            }
+            up = node.parent.and_then(|p| self.tree.get(p));
+        }
+        sample.queued + sample.running > 0
+    }
+}
+
+/// The text of a file of a node. `Stale` when the node is gone, `NotPermitted` for files that are not read, or not
+/// through this function.
+pub fn render_read(file: FileKind, view: &View<'_>) -> Result<String, Error> {
+    match TABLE.iter().find(|e| e.file == file).map(|e| (e.name, e.read)) {
+        Some((_, Read::Node(render))) => render(view),
+        Some((name, _)) => Err(Error::new(ErrorKind::NotPermitted, format!("{name} is not read"))),
+        None => Err(Error::new(ErrorKind::NotPermitted, "a directory is not read")),
+    }
+}
+
+pub(crate) fn share(view: &View<'_>) -> Result<String, Error> {
+    let node = view.node()?;
+    if node.parent.is_none() {
+        return Ok(format!("{} {}\n", node.weight, Amount(view.capacity_ns_per_s)));
+    }
+    Ok(format!("{}\n", node.share()))
+}
+
+pub(crate) fn cap(view: &View<'_>) -> Result<String, Error> {
+    Ok(show_cap(view.node()?.cap) + "\n")
+}
+
+pub(crate) fn policy(view: &View<'_>) -> Result<String, Error> {
+    match view.node()?.kind {
+        Kind::Scheduler(policy) => Ok(format!("{policy}\n")),
+        Kind::Queue(_) => Err(Error::new(ErrorKind::NotScheduler, "a queue has no policy")),
+    }
+}
+
+pub(crate) fn class(view: &View<'_>) -> Result<String, Error> {
+    match view.node()?.kind {
+        Kind::Queue(class) => Ok(format!("{class}\n")),
+        Kind::Scheduler(_) => Err(Error::new(ErrorKind::NotQueue, "a scheduler node has no class")),
+    }
+}
+
+pub(crate) fn gc(view: &View<'_>) -> Result<String, Error> {
+    Ok(format!("{}\n", u8::from(view.node()?.gc)))
+}
+
+fn state_word(node: &Node) -> &'static str {
+    if node.draining { "draining" } else { "active" }
+}
+
+pub(crate) fn state(view: &View<'_>) -> Result<String, Error> {
+    Ok(format!("{}\n", state_word(view.node()?)))
+}
+
+pub(crate) fn backlog(view: &View<'_>) -> Result<String, Error> {
+    let (node, s) = (view.node()?, view.sample(view.node));
+    let (served, service, limit) = (s.served, s.service_since_reset_ns, node.members_max);
+    Ok(format!("served {served}\nservice_ns {service}\nlimit {limit} 0\n"))
+}
+
+pub(crate) fn members(view: &View<'_>) -> Result<String, Error> {
+    view.node()?;
+    let mut members = view.members.to_vec();
+    members.sort_unstable();
+    let mut out = String::new();
+    for member in members {
+        let _ = writeln!(out, "tid {} pid {}", member.tid, member.pid);
+    }
+    Ok(out)
+}
+
+pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
+    let node = view.node()?;
+    let own = view.sample(node.id);
+    let (mut queued, mut running, mut members) = (0_u64, 0_u64, 0_u64);
+    let mut below = vec![node];
+    while let Some(next) = below.pop() {
+        if next.kind.is_queue() {
+            let sample = view.sample(next.id);
+            queued += u64::from(sample.queued);
+            running += u64::from(sample.running);
+            members += u64::from(sample.members);
+        }
+        below.extend(next.children.values().filter_map(|&c| view.tree.get(c)));
+    }
+    let shares = effective_shares(view.tree, |id| view.competes(id));
+    let effective = shares.iter().find(|(id, _)| *id == node.id).map_or(0, |(_, ppm)| *ppm);
+    let lines: [(&str, &dyn std::fmt::Display); 10] = [
+        ("weight_share_ppm", &weight_share(view.tree, node.id)),
+        ("effective_share_ppm", &effective),
+        ("service_ns", &own.service_ns),
+        ("runnable", &(queued + running)),
+        ("queued", &queued),
+        ("running", &running),
+        ("members", &members),
+        ("throttled", &u8::from(own.throttled)),
+        ("throttled_ns", &own.throttled_ns),
+        ("state", &state_word(node)),
+    ];
+    let mut out = String::new();
+    for (key, value) in lines {
+        let _ = writeln!(out, "{key} {value}");
+    }
+    Ok(out)
+}
+
+/// The text of a process's `default` or `cdefault`, in the paper's form: paths with a blank between two.
+pub fn render_defaults(mount: &str, tags: &[(Resource, NodePath)]) -> String {
+    let words: Vec<String> =
+        tags.iter().map(|(resource, path)| format!("{mount}/{}/{path}", resource.name())).collect();
+    words.join(" ") + "\n"
+}
+
+/// How a driver is, for `status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health<'a> {
+    /// It holds the resource.
+    Running,
+    /// It lost it, for this reason.
+    Detached(&'a str),
+}
+
+/// What `status` says about one resource.
+#[derive(Clone, Copy, Debug)]
+pub struct ResourceStatus<'a> {
+    /// Which.
+    pub resource: Resource,
+    /// `full` or `stock`.
+    pub driver: &'a str,
+    /// In words: `sched_ext`, `cgroup v2 (threaded)`.
+    pub mechanism: &'a str,
+    /// Of the data plane's interface.
+    pub abi: u32,
+    /// Whether it holds.
+    pub health: Health<'a>,
+    /// Times that the driver was brought back.
+    pub revivals: u64,
+    /// Why it was detached last, if ever.
+    pub last_detachment: Option<&'a str>,
+    /// Nodes in the tree.
+    pub nodes: usize,
+    /// Number of the last edit in effect.
+    pub edits: u64,
+    /// Whether a thread can change its own tag by system call.
+    pub chcpures: bool,
+    /// What q0 is weighed against outside our tree, if anything.
+    pub outside: Option<&'a str>,
+    /// What the driver cannot do, one sentence each.
+    pub limits: &'a [String],
+}
+
+/// The text of `status`: `key value` lines in a fixed order, keys `version`, then `<resource>.<what>`.
+pub fn render_status(version: &str, resources: &[ResourceStatus<'_>]) -> String {
+    let mut out = format!("version {version}\n");
+    for status in resources {
+        let mut put = |key: &str, value: &dyn std::fmt::Display| {
+            // A value is one line, whatever a kernel or driver said.
+            let value: String =
+                value.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let _ = writeln!(out, "{}.{key} {value}", status.resource.name());
+        };
+        put("driver", &status.driver);
+        put("mechanism", &status.mechanism);
+        put("abi", &status.abi);
+        match status.health {
+            Health::Running => put("health", &"running"),
+            Health::Detached(why) => put("health", &format_args!("detached: {why}")),
+        }
+        put("revivals", &status.revivals);
+        put("last_detachment", &status.last_detachment.unwrap_or("none"));
+        put("nodes", &status.nodes);
+        put("edits", &status.edits);
+        put("chcpures", &if status.chcpures { "yes" } else { "no" });
+        put("outside", &status.outside.unwrap_or("nothing"));
+        for limit in status.limits {
+            put("limit", limit);
+        }
+    }
+    out
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a write means. The grammar stands in `table.rs`.
+
+use reserv_model::{
+    DeleteMode, Error, ErrorKind, Kind, Name, NodeId, NodePath, Request, Share, Weight, parse_cap, quoted,
+};
+
+use crate::ino::{FileKind, Resource};
+use crate::table::{TABLE, Write};
+use crate::text::{line, number, single, surplus};
+
+/// Largest process and thread id (Linux `PID_MAX_LIMIT`).
+pub const PID_MAX: u32 = 1 << 22;
+
+/// Whom a write to `members` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// All threads of a process.
+    Process(u32),
+    /// One thread; with a pid, only if it is that process's (ids are used again).
+    Thread {
+        /// The thread.
+        tid: u32,
+        /// Its process, if it was named.
+        pid: Option<u32>,
+    },
+    /// The writer's process.
+    CallerProcess,
+    /// The writing thread.
+    CallerThread,
+}
+
+/// What the daemon has to do for a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Change the tree, all at once.
+    Edit(Vec<Request>),
+    /// Tag threads with this queue.
+    Tag {
+        /// The queue whose `members` was written.
+        queue: NodeId,
+        /// Which threads.
+        who: Who,
+    },
+}
+
+/// A write to a file of `node`. Only the text is checked here; whether the tree allows it is `Tree::plan`'s.
+/// `NotPermitted` (`EACCES`) for files that are not written, or not through this function.
+pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command, Error> {
+    let row = TABLE.iter().find(|e| e.file == file);
+    match row.map(|e| (e.name, e.write)) {
+        Some((name, Write::Node(parse))) => {
+            line(bytes).and_then(|text| parse(node, text)).map_err(|e| e.at(name))
+        }
+        Some((name, _)) => Err(Error::new(ErrorKind::NotPermitted, format!("{name} is not written"))),
+        None => Err(Error::new(ErrorKind::NotPermitted, "a directory is not written")),
+    }
+}
+
+/// A write to a process's `default` or `cdefault`: at most one queue per resource; resources that are not named
+/// keep theirs. `mount` is where `/reserv` is mounted; `find` resolves a path in a resource's tree.
+pub fn parse_defaults(
+    bytes: &[u8],
+    mount: &str,
+    find: impl Fn(Resource, &NodePath) -> Result<NodeId, Error>,
+) -> Result<Vec<(Resource, NodeId)>, Error> {
+    let hint = "queues, one per resource: /reserv/cpu/q2";
+    let mut tags: Vec<(Resource, NodeId)> = Vec::new();
+    for word in line(bytes)?.split_ascii_whitespace() {
+        let below = match word.strip_prefix(mount) {
+            Some(rest) => rest.strip_prefix('/'),
+            None if word.starts_with('/') => None,
+            None => Some(word),
+        };
+        let Some(below) = below else {
+            return Err(
+                Error::new(ErrorKind::Invalid, format!("{} is not below {mount}", quoted(word))).hint(hint)
+            );
+        };
+        let (name, path) = below.split_once('/').unwrap_or((below, ""));
+        let resource = Resource::by_name(name).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("{} names no resource", quoted(word))).hint(hint)
+        })?;
+        if tags.iter().any(|(r, _)| *r == resource) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{} is a second queue of {name}", quoted(word)),
+            )
+            .hint(hint));
+        }
+        let path: NodePath = path.parse().map_err(|e: Error| e.at(quoted(word)))?;
+        tags.push((resource, find(resource, &path).map_err(|e| e.at(quoted(word)))?));
+    }
+    Ok(tags)
+}
+
+fn edit(request: Request) -> Command {
+    Command::Edit(vec![request])
+}
+
+pub(crate) fn share(node: NodeId, text: &str) -> Result<Command, Error> {
+    Ok(edit(Request::SetShare { node: node.into(), share: text.parse()? }))
+}
+
+pub(crate) fn cap(node: NodeId, text: &str) -> Result<Command, Error> {
+    Ok(edit(Request::SetCap { node: node.into(), cap: parse_cap(text)? }))
+}
+
+pub(crate) fn policy(node: NodeId, text: &str) -> Result<Command, Error> {
+    let policy = single(text, "a policy", "one word: sfq")?.parse()?;
+    Ok(edit(Request::SetPolicy { node: node.into(), policy }))
+}
+
+pub(crate) fn class(node: NodeId, text: &str) -> Result<Command, Error> {
+    let class = single(text, "a class", "one word: ts, sfq, rr or fifo")?.parse()?;
+    Ok(edit(Request::SetClass { node: node.into(), class }))
+}
+
+pub(crate) fn gc(node: NodeId, text: &str) -> Result<Command, Error> {
+    let hint = "1: collect when unreferenced, 0: keep";
+    let gc = match single(text, "0 or 1", hint)? {
+        "0" => false,
+        "1" => true,
+        word => {
+            return Err(Error::new(ErrorKind::Invalid, format!("{} is not 0 or 1", quoted(word))).hint(hint));
+        }
+    };
+    Ok(edit(Request::SetGc { node: node.into(), gc }))
+}
+
+pub(crate) fn backlog(node: NodeId, text: &str) -> Result<Command, Error> {
+    let hint = "most members and most service enqueued, 0 for no limit: 16 0";
+    let mut words = text.split_ascii_whitespace().peekable();
+    words.next_if_eq(&"limit");
+    let Some(members) = words.next() else {
+        return Err(Error::new(ErrorKind::Invalid, "nothing where limits should be").hint(hint));
+    };
+    let members_max = number(members, 0, PID_MAX, "a limit of members").map_err(|e| e.hint(hint))?;
+    match words.next() {
+        None | Some("0") => {}
+        Some(word) => {
+            let why = format!("{}: a CPU queue has no limit of enqueued service", quoted(word));
+            return Err(Error::new(ErrorKind::Unsupported, why).hint("leave it out, or write 0"));
+        }
+    }
+    if let Some(word) = words.next() {
+        return Err(surplus(word, "limits", hint));
+    }
+    Ok(Command::Edit(vec![
+        Request::SetLimit { node: node.into(), members_max },
+        Request::ResetCounters { node: node.into() },
+    ]))
+}
+
+pub(crate) fn state(node: NodeId, text: &str) -> Result<Command, Error> {
+    let hint = "drain: accept no new member, and go when the last one has left";
+    let node = node.into();
+    Ok(edit(match single(text, "a state", hint)? {
+        "drain" | "draining" => Request::Delete { node, mode: DeleteMode::Drain },
+        "active" => Request::Active { node },
+        word => {
+            return Err(Error::new(ErrorKind::Invalid, format!("{} is not a state", quoted(word))).hint(hint));
+        }
+    }))
+}
+
+pub(crate) fn members(queue: NodeId, text: &str) -> Result<Command, Error> {
+    let hint = "1234 (a process), tid 1234 (a thread), self or tid self";
+    let pid = |word: &str, what: &str| number(word, 1, PID_MAX, what).map_err(|e| e.hint(hint));
+    let mut words = text.split_ascii_whitespace();
+    let who = match words.next().unwrap_or_default() {
+        "self" => Who::CallerProcess,
+        "tid" => match words.next() {
+            Some("self") => Who::CallerThread,
+            Some(tid) => {
+                let tid = pid(tid, "a thread")?;
+                let owner = match (words.next(), words.next()) {
+                    (None, _) => None,
+                    (Some("pid"), Some(owner)) => Some(pid(owner, "a process")?),
+                    (Some(word), _) => return Err(surplus(word, "a thread", hint)),
+                };
+                Who::Thread { tid, pid: owner }
+            }
+            None => return Err(Error::new(ErrorKind::Invalid, "\"tid\" without a thread").hint(hint)),
+        },
+        word => Who::Process(pid(word, "a process")?),
+    };
+    match words.next() {
+        Some(word) => Err(surplus(word, "a member", hint)),
+        None => Ok(Command::Tag { queue, who }),
+    }
+}
+
+pub(crate) fn mk(parent: NodeId, text: &str) -> Result<Command, Error> {
+    let hint = "queue or scheduler, a name, and perhaps a share: queue site1 50";
+    let (kind, rest) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+    let kind = match kind {
+        "queue" => Kind::Queue(reserv_model::Class::default()),
+        "scheduler" => Kind::Scheduler(reserv_model::Policy::default()),
+        word => {
+            let why = format!("{} is neither queue nor scheduler", quoted(word));
+            return Err(Error::new(ErrorKind::Invalid, why).hint(hint));
+        }
+    };
+    let rest = rest.trim_matches([' ', '\t']);
+    let (name, share) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+    let name = Name::new(name)?;
+    let share = share.trim_matches([' ', '\t']);
+    let share = if share.is_empty() { Share::of(Weight::DEFAULT) } else { share.parse()? };
+    Ok(edit(Request::Create { parent: parent.into(), name: Some(name), kind, share: Some(share) }))
+}
