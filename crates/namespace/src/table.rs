@@ -16,7 +16,6 @@
 //! default    = tag {tag}                     /reserv/cpu/q2            at most one per resource
 //! cdefault   = tag {tag}
 //! tag        = [mount "/"] resource "/" name {"/" name}
-//! config     = a configuration in TOML (many lines; not parsed here)
 //! ```
 //!
 //! weight, amount and duration are in `reserv_model`'s units, names in its `Name`.
@@ -63,7 +62,7 @@ pub enum Read {
     No,
     /// From tree and samples, by [`crate::render_read`].
     Node(fn(&View<'_>) -> Result<String, Error>),
-    /// From the daemon: `status`, `config`, the lists of a process, links.
+    /// From the daemon: `status`, the lists of a process, links.
     Daemon,
 }
 
@@ -74,7 +73,7 @@ pub enum Write {
     No,
     /// One line for [`crate::parse_write`].
     Node(fn(NodeId, &str) -> Result<Command, Error>),
-    /// For the daemon: `config`, and the lists of a process through [`crate::parse_defaults`].
+    /// For the daemon: the lists of a process, through [`crate::parse_defaults`].
     Daemon,
 }
 
@@ -116,7 +115,6 @@ pub const TABLE: &[Entry] = &[
     row("proc",     &[Mount],                        F::ProcDir,      0o555, Read::No,                  Write::No),
     row("self",     &[Mount, Proc],                  F::SelfLink,     0o777, Read::Daemon,              Write::No),
     row("status",   &[Mount],                        F::Status,       0o444, Read::Daemon,              Write::No),
-    row("config",   &[Mount],                        F::Config,       0o600, Read::Daemon,              Write::Daemon),
     row("share",    &[Resource],                     F::Share,        0o444, Read::Node(read::share),   Write::Node(write::share)),
     row("share",    &[Scheduler, Queue],             F::Share,        0o644, Read::Node(read::share),   Write::Node(write::share)),
     row("policy",   &[Resource, Scheduler],          F::Policy,       0o644, Read::Node(read::policy),  Write::Node(write::policy)),
