@@ -3,3 +3,5 @@
 //!
 //! Every driver module offers `probe() -> Result<(), String>` (the string says what is missing),
 //! `start() -> Result<Self, PlaneError>` and `adopt() -> Result<Option<Self>, PlaneError>`.
+
+pub mod stock;

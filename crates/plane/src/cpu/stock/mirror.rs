@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tree as the driver knows it: pure bookkeeping, no cgroup is touched here.
+//!
+//! A batch is applied to a copy first; only when every op is valid are the cgroups changed to match.
+
+use std::collections::BTreeMap;
+
+use reserv_model::{Cap, Class, DeleteMode, Kind, NODES_MAX, NodeId, Op, Outcome, Policy, Weight};
+use serde::{Deserialize, Serialize};
+
+use super::weights::{self, Range, Share};
+use crate::PlaneError;
+
+/// Service that a node received in cgroups that are gone (a move makes a new one).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Carried {
+    pub(super) service_ns: u64,
+    pub(super) throttled_ns: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    /// `None` for the root alone.
+    pub(super) parent: Option<NodeId>,
+    pub(super) scheduler: bool,
+    pub(super) weight: Weight,
+    pub(super) cap: Option<Cap>,
+    /// 0: no limit of its own.
+    pub(super) members_max: u32,
+    pub(super) draining: bool,
+    pub(super) carried: Carried,
+    /// Service at the last reset of the counters.
+    pub(super) reset_service_ns: u64,
+}
+
+impl Node {
+    fn new(id: NodeId, parent: Option<NodeId>, scheduler: bool, weight: Weight) -> Self {
+        Self {
+            id,
+            parent,
+            scheduler,
+            weight,
+            cap: None,
+            members_max: 0,
+            draining: false,
+            carried: Carried::default(),
+            reset_service_ns: 0,
+        }
+    }
+}
+
+/// What the tree needs to know about the world to judge an edit.
+pub(super) trait Facts {
+    /// Threads in a queue.
+    fn members(&self, id: NodeId) -> Result<usize, PlaneError>;
+    /// Service since the node was made.
+    fn service_ns(&self, id: NodeId) -> Result<u64, PlaneError>;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mirror {
+    nodes: BTreeMap<u32, Node>,
+    /// The last generation of slots whose node is gone.
+    gone: BTreeMap<u32, u32>,
+}
+
+/// A bandwidth limit in the kernel's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quota {
+    pub(super) quota_us: u64,
+    pub(super) period_us: u64,
+    pub(super) burst_us: u64,
+}
+
+impl Quota {
+    /// The period is the kernel's usual 100 ms, or 1 s where the quota would fall below its least, 1 ms.
+    pub(super) fn of(cap: Cap) -> Option<Self> {
+        let (quota_us, period_us) = match cap.rate_ns_per_s / 10_000 {
+            0..1_000 => (cap.rate_ns_per_s / 1_000, 1_000_000),
+            quota => (quota, 100_000),
+        };
+        // The kernel accepts no burst above the quota.
+        let burst_us = (cap.burst_ns / 1_000).min(quota_us);
+        // Its own ceiling is 2^44 - 1 µs for quota and burst together.
+        (quota_us >= 1_000 && quota_us + burst_us < 1 << 44).then_some(Self { quota_us, period_us, burst_us })
+    }
+}
+
+/// What a node's cgroup is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attr {
+    pub(super) share: Share,
+    pub(super) quota: Option<Quota>,
+}
+
+/// What the mechanism asks of attributes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) range: Range,
+    /// The kernel has `cpu.idle`.
+    pub(super) idle: bool,
+    /// A child's quota may not exceed its parent's (v1).
+    pub(super) quotas_nest: bool,
+    /// Weight of everything beside our tree.
+    pub(super) outside: u32,
+}
+
+fn text(id: NodeId) -> String {
+    format!("{}.{}", id.index, id.generation)
+}
+
+fn unsupported<T>(reason: &str) -> Result<T, PlaneError> {
+    Err(PlaneError::Unsupported(reason.to_owned()))
+}
+
+fn invalid<T>(reason: String) -> Result<T, PlaneError> {
+    Err(PlaneError::Invalid(reason))
+}
+
+/// Why a class is refused, if it is.
+pub(super) fn class_refused(class: Class) -> Option<String> {
+    (class != Class::Ts).then(|| {
+        format!("class {class:?}: the kernel's own scheduler orders the threads of a cgroup (class ts only)")
+            .to_lowercase()
+    })
+}
+
+fn policy_refused(policy: Policy) -> Option<String> {
+    (policy != Policy::Sfq).then(|| {
+        format!("policy {policy:?}: cgroups are ordered by the kernel's fair scheduler only").to_lowercase()
+    })
+}
+
+impl Mirror {
+    /// The empty tree: root and q0.
+    pub(super) fn new() -> Self {
+        let root = Node::new(NodeId::ROOT, None, true, Weight::DEFAULT);
+        let q0 = Node::new(NodeId::Q0, Some(NodeId::ROOT), false, Weight::DEFAULT);
+        Self { nodes: [root, q0].into_iter().map(|n| (n.id.index, n)).collect(), gone: BTreeMap::new() }
+    }
+
+    pub(super) fn get(&self, id: NodeId) -> Result<&Node, PlaneError> {
+        self.nodes.get(&id.index).filter(|n| n.id == id).ok_or_else(|| PlaneError::NoNode(text(id)))
+    }
+
+    pub(super) fn get_mut(&mut self, id: NodeId) -> Result<&mut Node, PlaneError> {
+        self.nodes.get_mut(&id.index).filter(|n| n.id == id).ok_or_else(|| PlaneError::NoNode(text(id)))
+    }
+
+    /// In order of index.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    fn children(&self, id: NodeId) -> impl Iterator<Item = &Node> {
+        self.nodes.values().filter(move |n| n.parent == Some(id))
+    }
+
+    /// Puts a node that was found in cgroupfs.
+    pub(super) fn insert(
+        &mut self,
+        id: NodeId,
+        parent: NodeId,
+        scheduler: bool,
+        weight: Weight,
+    ) -> &mut Node {
+        self.nodes.insert(id.index, Node::new(id, Some(parent), scheduler, weight));
+        self.nodes.get_mut(&id.index).expect("just inserted")
+    }
+
+    /// Takes a drained node out.
+    pub(super) fn forget(&mut self, id: NodeId) {
+        if self.get(id).is_ok() {
+            self.nodes.remove(&id.index);
+            self.gone.insert(id.index, id.generation);
+        }
+    }
+
+    /// Where a node's cgroup lies below the root's: `""` for the root itself, else `/s4.1/q7.2`.
+    pub(super) fn path(&self, id: NodeId) -> Result<String, PlaneError> {
+        let mut parts = Vec::new();
+        let mut node = self.get(id)?;
+        while let Some(parent) = node.parent {
+            parts.push(component(node.id, node.scheduler));
+            node = self.get(parent)?;
+        }
+        Ok(parts.iter().rev().fold(String::new(), |path, part| path + "/" + part))
+    }
+
+    /// All paths, parents before children.
+    pub(super) fn paths(&self) -> Vec<(NodeId, String)> {
+        let mut below: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
+        for node in self.nodes.values() {
+            if let Some(parent) = node.parent {
+                below.entry(parent).or_default().push(node);
+            }
+        }
+        let mut out = vec![(NodeId::ROOT, String::new())];
+        let mut at = 0;
+        while let Some((id, path)) = out.get(at).cloned() {
+            for child in below.get(&id).into_iter().flatten() {
+                out.push((child.id, format!("{path}/{}", component(child.id, child.scheduler))));
+            }
+            at += 1;
+        }
+        out
+    }
+
+    /// What every cgroup is set to, and the scheduler nodes whose children's ratios are not kept exactly.
+    pub(super) fn attributes(&self, shape: &Shape) -> (BTreeMap<NodeId, Attr>, Vec<NodeId>) {
+        let mut sets: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
+        for node in self.nodes.values() {
+            if let Some(parent) = node.parent {
+                sets.entry(parent).or_default().push(node);
+            }
+        }
+        let top = weights::against_outside(shape.outside, self.q0_weight(), self.others_milli(), shape.range);
+        let mut out = BTreeMap::from([(NodeId::ROOT, Attr { share: Share::Weight(top), quota: None })]);
+        let mut inexact = Vec::new();
+        // The tightest quota on the way up.
+        let mut bound: BTreeMap<NodeId, Option<Quota>> = BTreeMap::new();
+        for (id, _) in self.paths() {
+            let Some(set) = sets.get(&id) else { continue };
+            let above = bound.get(&id).copied().flatten();
+            let scaled =
+                weights::scale(&set.iter().map(|n| n.weight).collect::<Vec<_>>(), shape.range, shape.idle);
+            if !scaled.exact {
+                inexact.push(id);
+            }
+            for (node, share) in set.iter().zip(scaled.shares) {
+                let own = node.cap.and_then(Quota::of);
+                let quota = match (own, above) {
+                    (Some(own), Some(parent)) if shape.quotas_nest => {
+                        let rate = |q: Quota| u128::from(q.quota_us) * 1_000_000 / u128::from(q.period_us);
+                        Some(if rate(own) > rate(parent) { parent } else { own })
+                    }
+                    (own, _) => own,
+                };
+                bound.insert(node.id, quota.or(above));
+                out.insert(node.id, Attr { share, quota });
+            }
+        }
+        (out, inexact)
+    }
+
+    pub(super) fn q0_weight(&self) -> Weight {
+        self.nodes.get(&NodeId::Q0.index).map_or(Weight::BACKGROUND, |n| n.weight)
+    }
+
+    /// Weights of q0's siblings together.
+    pub(super) fn others_milli(&self) -> u64 {
+        self.children(NodeId::ROOT).filter(|n| n.id != NodeId::Q0).map(|n| u64::from(n.weight.milli())).sum()
+    }
+
+    fn scheduler(&self, id: NodeId) -> Result<&Node, PlaneError> {
+        let node = self.get(id)?;
+        if node.scheduler {
+            Ok(node)
+        } else {
+            invalid(format!("{} is a queue and has no children", text(id)))
+        }
+    }
+
+    fn queue(&self, id: NodeId) -> Result<&Node, PlaneError> {
+        let node = self.get(id)?;
+        if node.scheduler {
+            invalid(format!("{} is a scheduler node, not a queue", text(id)))
+        } else {
+            Ok(node)
+        }
+    }
+
+    /// Applies one op to the bookkeeping. `replay`: what is already so is no error (used where it is not known
+    /// which batches are in effect).
+    pub(super) fn edit(&mut self, op: &Op, facts: &dyn Facts, replay: bool) -> Result<Outcome, PlaneError> {
+        match *op {
+            Op::Create { id, parent, kind } => self.create(id, parent, kind, replay)?,
+            Op::Delete { id, mode } => return self.delete(id, mode, facts, replay),
+            Op::Reweight { id, weight } => {
+                if id == NodeId::ROOT {
+                    return invalid("the share of the whole resource is read-only".into());
+                }
+                self.get_mut(id)?.weight = weight;
+            }
+            Op::SetCap { id, cap } => self.set_cap(id, cap)?,
+            Op::SetClass { id, class } => {
+                self.queue(id)?;
+                if let Some(reason) = class_refused(class) {
+                    return Err(PlaneError::Unsupported(reason));
+                }
+            }
+            Op::SetPolicy { id, policy } => {
+                self.scheduler(id)?;
+                if let Some(reason) = policy_refused(policy) {
+                    return Err(PlaneError::Unsupported(reason));
+                }
+            }
+            Op::SetLimit { id, members_max } => {
+                self.queue(id)?;
+                if id == NodeId::Q0 && members_max != 0 {
+                    return unsupported("q0 has no limit of members: it is everyone without another tag");
+                }
+                self.get_mut(id)?.members_max = members_max;
+            }
+            Op::ResetCounters { id } => {
+                self.queue(id)?;
+                let now = facts.service_ns(id)?;
+                self.get_mut(id)?.reset_service_ns = now;
+            }
+            Op::Move { id, parent } => self.hang(id, parent)?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn create(&mut self, id: NodeId, parent: NodeId, kind: Kind, replay: bool) -> Result<(), PlaneError> {
+        let scheduler = match kind {
+            Kind::Scheduler(policy) => {
+                if let Some(reason) = policy_refused(policy) {
+                    return Err(PlaneError::Unsupported(reason));
+                }
+                true
+            }
+            Kind::Queue(class) => {
+                if let Some(reason) = class_refused(class) {
+                    return Err(PlaneError::Unsupported(reason));
+                }
+                false
+            }
+        };
+        self.scheduler(parent)?;
+        if id.index >= NODES_MAX {
+            return Err(PlaneError::Full(format!("a tree has at most {NODES_MAX} nodes")));
+        }
+        if let Some(node) = self.nodes.get(&id.index) {
+            if replay && node.id == id && node.parent == Some(parent) && node.scheduler == scheduler {
+                return Ok(());
+            }
+            return invalid(format!("slot {} is taken by {}", id.index, text(node.id)));
+        }
+        let last = self.gone.get(&id.index).copied().unwrap_or(0);
+        // A replay may make again what its own later op deletes.
+        if id.generation < last || id.generation == 0 || (id.generation == last && !replay) {
+            return invalid(format!("{} is not newer than generation {last} of its slot", text(id)));
+        }
+        self.nodes.insert(id.index, Node::new(id, Some(parent), scheduler, Weight::BACKGROUND));
+        Ok(())
+    }
+
+    fn delete(
+        &mut self,
+        id: NodeId,
+        mode: DeleteMode,
+        facts: &dyn Facts,
+        replay: bool,
+    ) -> Result<Outcome, PlaneError> {
+        if id == NodeId::ROOT || id == NodeId::Q0 {
+            return invalid(format!(
+                "{} cannot be deleted",
+                if id == NodeId::ROOT { "the root" } else { "q0" }
+            ));
+        }
+        if replay && self.get(id).is_err() {
+            return Ok(Outcome::Done);
+        }
+        let node = self.get(id)?;
+        if self.children(id).next().is_some() {
+            return Err(PlaneError::Busy(format!("{} has children", text(id))));
+        }
+        let members = if node.scheduler { 0 } else { facts.members(id)? };
+        match mode {
+            DeleteMode::Refuse if members > 0 => {
+                Err(PlaneError::Busy(format!("{} has {members} members", text(id))))
+            }
+            DeleteMode::Drain if members > 0 => {
+                self.get_mut(id)?.draining = true;
+                Ok(Outcome::Draining)
+            }
+            _ => {
+                self.forget(id);
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    fn set_cap(&mut self, id: NodeId, cap: Option<Cap>) -> Result<(), PlaneError> {
+        self.get(id)?;
+        if id == NodeId::ROOT || id == NodeId::Q0 {
+            if cap.is_none() {
+                return Ok(());
+            }
+            return unsupported(
+                "a cap on the root or on q0: most of q0's threads live in cgroups that are not ours",
+            );
+        }
+        if let Some(cap) = cap
+            && Quota::of(cap).is_none()
+        {
+            return unsupported("the kernel's caps lie between 1ms/s and 2^44 us of quota");
+        }
+        self.get_mut(id)?.cap = cap;
+        Ok(())
+    }
+
+    fn hang(&mut self, id: NodeId, parent: NodeId) -> Result<(), PlaneError> {
+        self.get(id)?;
+        if id == NodeId::ROOT {
+            return invalid("the root cannot be moved".into());
+        }
+        if id == NodeId::Q0 {
+            return unsupported("moving q0: most of its threads live in cgroups that are not ours");
+        }
+        let mut above = Some(self.scheduler(parent)?.id);
+        while let Some(at) = above {
+            if at == id {
+                return invalid(format!("{} lies in {} itself", text(parent), text(id)));
+            }
+            above = self.get(at)?.parent;
+        }
+        self.get_mut(id)?.parent = Some(parent);
+        Ok(())
+    }
+}
+
+/// Name of a node's directory: kind and handle, so that the tree can be read back from cgroupfs.
+fn component(id: NodeId, scheduler: bool) -> String {
+    format!("{}{}.{}", if scheduler { 's' } else { 'q' }, id.index, id.generation)
+}
+
+/// The reverse: handle, and whether it is a scheduler node.
+pub(super) fn parse_component(name: &str) -> Option<(NodeId, bool)> {
+    let scheduler = match name.as_bytes().first()? {
+        b's' => true,
+        b'q' => false,
+        _ => return None,
+    };
+    let (index, generation) = name[1..].split_once('.')?;
+    let id = NodeId { index: index.parse().ok()?, generation: generation.parse().ok()? };
+    (component(id, scheduler) == name && id.index < NODES_MAX && id.generation > 0).then_some((id, scheduler))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_are_read_back_and_nothing_else_is() {
+        for scheduler in [true, false] {
+            let id = NodeId { index: 41, generation: 3 };
+            assert_eq!(parse_component(&component(id, scheduler)), Some((id, scheduler)));
+        }
+        for name in ["", "q", "q1", "q1.", "q01.1", "q+1.1", "x1.1", "q1.1.1", "q16384.1", "q5.0", "é1.1"] {
+            assert_eq!(parse_component(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn quotas() {
+        let of = |rate, burst| Quota::of(Cap { rate_ns_per_s: rate, burst_ns: burst });
+        assert_eq!(of(250_000_000, 0), Some(Quota { quota_us: 25_000, period_us: 100_000, burst_us: 0 }));
+        assert_eq!(
+            of(1_000_000, 9_000_000),
+            Some(Quota { quota_us: 1_000, period_us: 1_000_000, burst_us: 1_000 })
+        );
+        assert_eq!(of(999_999, 0), None);
+        assert_eq!(of(0, 0), None);
+        assert_eq!(of(u64::MAX, 0), None);
+    }
+}
