@@ -73,7 +73,7 @@ pub enum Command {
     /// Change nodes while they run
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
-        /// Nodes, then changes: share=, cap=, class=, policy=, gc=, limits=
+        /// Nodes, then changes: share=, cap=, class=, policy=, gc=, limit= (of members; resets the queue's backlog counters)
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
     },
@@ -129,6 +129,12 @@ pub struct Up {
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
+    /// Queues that the configuration leaves out accept no new members, and go when their last one has left
+    #[arg(long, requires = "config", conflicts_with = "flush")]
+    pub drain: bool,
+    /// Members of queues that the configuration leaves out move to q0
+    #[arg(long, requires = "config")]
+    pub flush: bool,
     /// Stay in the foreground until Reserv is stopped
     #[arg(long, short)]
     pub foreground: bool,

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `mk`, `rm`, `set`, `mv`: changes of the tree. Each is whole or undone.
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-
 use crate::args::{Mk, Rm};
 use crate::error::{Error, Kind};
 use crate::fs::{Files, explain, missing};
 use crate::path::NodePath;
+use crate::signals::Held;
 
 /// The keys of `set`, each with its file.
 const KEYS: [(&str, &str); 6] = [
@@ -15,32 +14,11 @@ const KEYS: [(&str, &str); 6] = [
     ("class", "class"),
     ("policy", "policy"),
     ("gc", "gc"),
-    ("tune", "tune"),
+    ("limit", "backlog"),
 ];
 
-/// While it lives, an interrupt waits: an edit of several steps is finished or undone first.
-struct Whole(SigSet);
-
-impl Whole {
-    fn begin() -> Self {
-        let mut stop = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
-            stop.add(signal);
-        }
-        let mut old = SigSet::empty();
-        // Cannot fail: the how and the sets are valid. If it did, the edit would only be less protected.
-        let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), Some(&mut old));
-        Self(old)
-    }
-}
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.0), None);
-    }
-}
-
-/// Make a node. It gets its name last, so nobody sees it under its name before it has its share.
+/// Make a node. With nothing but a share that is one write. Class, policy or cap are set while its weight is
+/// still 0, so that it competes with nobody before it is as it was asked for.
 pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
     let path = NodePath::parse(&args.path, files.mount())?;
     let parent = path
@@ -50,45 +28,45 @@ pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
         return Err(Error::refused(format!("there is a node '{path}' already"))
             .hint(format!("change it with: reserv set {path} share={}", args.share)));
     }
-    let opener = if args.sched { "newsched" } else { "newqueue" };
-    let _whole = Whole::begin();
-    let made = files.create(parent.as_str(), opener).map_err(|e| {
-        let queue = files.read(&parent.file("class")).is_ok();
-        if queue {
-            Error::refused(format!("'{parent}' is a queue and has no children"))
-                .hint(format!("make a scheduler node first: reserv mk --sched {parent}"))
-        } else {
-            explain(files, &parent, "cannot get a child", &e)
+    if let Some(error) = missing(files, &parent) {
+        return Err(error);
+    }
+    let later: Vec<(&str, &String)> = [("policy", &args.policy), ("class", &args.class), ("cap", &args.cap)]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value.as_ref()?)))
+        .collect();
+    let kind = if args.sched { "scheduler" } else { "queue" };
+    let share = if later.is_empty() { args.share.as_str() } else { "0" };
+    let _whole = Held::begin();
+    files.write(&parent.file("mk"), &format!("{kind} {} {share}", path.name())).map_err(|e| {
+        if files.read(&parent.file("class")).is_ok() {
+            return Error::refused(format!("'{parent}' is a queue and has no children"))
+                .hint(format!("make a scheduler node instead: reserv mk --sched {parent}"));
         }
+        if let Err(wrong) = reserv_model::Name::new(path.name()) {
+            return worded(format!("{path}: {wrong}"), wrong.hint, &e);
+        }
+        refused(files, &path, &parent, "share", &args.share, &e)
     })?;
-    let new = parent.join(&made);
-    let mut values = vec![("share", Some(&args.share)), ("cap", args.cap.as_ref())];
-    values.insert(0, ("class", args.class.as_ref()));
-    values.insert(0, ("policy", args.policy.as_ref()));
-    let finish = || -> Result<(), Error> {
-        for (key, value) in &values {
-            if let Some(value) = value {
-                files
-                    .write(&new.file(key), value)
-                    .map_err(|e| refused(files, &path, &new, key, value, &e))?;
+    let last = (!later.is_empty()).then_some(("share", &args.share));
+    for (key, value) in later.into_iter().chain(last) {
+        if let Err(e) = files.write(&path.file(key), value) {
+            let mut error = refused(files, &path, &path, key, value, &e);
+            if let Err(e) = files.rmdir(path.as_str()) {
+                error.add(&format!("and '{path}' could not be removed again: {e}"));
             }
+            return Err(error);
         }
-        if new != path {
-            files
-                .rename(new.as_str(), path.as_str())
-                .map_err(|e| Error::io(format!("cannot make '{path}'"), &e))?;
-        }
-        Ok(())
-    };
-    finish().map_err(|error| undo(error, files.rmdir(new.as_str()).err(), &new))?;
+    }
     Ok(path)
 }
 
-fn undo(error: Error, failure: Option<std::io::Error>, left: &NodePath) -> Error {
-    match failure {
-        None => error,
-        Some(e) => error.hint(format!("and '{left}' could not be removed again: {e}")),
-    }
+/// A refusal in the words of the grammar, with the errno of the file.
+fn worded(message: String, hint: String, source: &std::io::Error) -> Error {
+    let mut error = Error::refused(message);
+    error.hint = (!hint.is_empty()).then_some(hint);
+    error.errno = source.raw_os_error();
+    error
 }
 
 /// Why a value was not taken. `shown` is the path to print, `at` the node that has the file.
@@ -106,9 +84,19 @@ fn refused(
     let mut error = Error::io(format!("{shown}: {key} '{value}'"), source);
     let errno = source.raw_os_error();
     if errno == Some(libc::ENOENT) {
-        let kind = if files.read(&at.file("policy")).is_ok() { "a scheduler node" } else { "a queue" };
+        let kind = if at.is_resource() {
+            "a resource"
+        } else if files.read(&at.file("policy")).is_ok() {
+            "a scheduler node"
+        } else {
+            "a queue"
+        };
         error.message = format!("{shown} is {kind}, which has no {key}");
         error.kind = Kind::Refused;
+    }
+    let file = KEYS.iter().find(|(known, _)| *known == key).map_or(key, |(_, file)| *file);
+    if let Some(reason) = files.reason(&at.file(file)) {
+        error.message = format!("{shown}: {reason}");
     }
     if let Some(wrong) = wrong_value(key, value) {
         error.message = format!("{shown}: {key}: {wrong}");
@@ -130,9 +118,16 @@ fn wrong_value(key: &str, value: &str) -> Option<reserv_model::Error> {
         "gc" if value != "0" && value != "1" => {
             Some(Error::new(ErrorKind::Invalid, format!("'{value}' is neither 0 nor 1")))
         }
+        "limit" if value.parse::<u32>().is_err() => Some(
+            Error::new(ErrorKind::Invalid, format!("'{value}' is not a number of members"))
+                .hint("most members that the queue takes; 0 is no limit"),
+        ),
         _ => None,
     }
 }
+
+/// Most rounds of moving members away.
+const FLUSHES_MAX: usize = 20;
 
 /// One change that `set` made.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -155,7 +150,7 @@ pub(crate) fn set(files: &dyn Files, words: &[String]) -> Result<Vec<Change>, Er
             return Err(error);
         }
     }
-    let _whole = Whole::begin();
+    let _whole = Held::begin();
     let mut done: Vec<Change> = Vec::new();
     for path in &paths {
         for (key, file, value) in &changes {
@@ -165,8 +160,8 @@ pub(crate) fn set(files: &dyn Files, words: &[String]) -> Result<Vec<Change>, Er
                 Ok(old) => done.push(Change {
                     path: path.to_string(),
                     key: (*key).to_owned(),
-                    old: old.trim_end().to_owned(),
-                    new: files.read(&name).unwrap_or_default().trim_end().to_owned(),
+                    old: settable(&old),
+                    new: settable(&files.read(&name).unwrap_or_default()),
                 }),
                 Err(e) => {
                     let error = refused(files, path, path, key, value, &e);
@@ -178,10 +173,16 @@ pub(crate) fn set(files: &dyn Files, words: &[String]) -> Result<Vec<Change>, Er
     Ok(done)
 }
 
+/// The line of a file that can be written back: the last one (`backlog` shows counters before its limits).
+fn settable(text: &str) -> String {
+    text.trim_end().lines().last().unwrap_or_default().to_owned()
+}
+
 fn take_back(files: &dyn Files, done: &[Change], mut error: Error) -> Error {
     for change in done.iter().rev() {
         let Ok(path) = NodePath::parse(&change.path, files.mount()) else { continue };
-        if let Err(e) = files.write(&path.file(&change.key), &change.old) {
+        let file = KEYS.iter().find(|(key, _)| *key == change.key).map_or("", |(_, file)| *file);
+        if let Err(e) = files.write(&path.file(file), &change.old) {
             error.add(&format!(
                 "and {} of '{}' could not be set back to '{}': {e}",
                 change.key, change.path, change.old
@@ -251,13 +252,15 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
     if let Some(error) = missing(files, &path) {
         return Err(error);
     }
-    if args.drain || args.flush {
-        let word = if args.drain { "drain" } else { "flush" };
-        files.write(&path.file("state"), word).map_err(|e| explain(files, &path, "cannot be deleted", &e))?;
-        let gone = !files.is_dir(path.as_str());
-        if gone || args.drain {
-            return Ok((path, if gone { Removed::Deleted } else { Removed::Draining }));
-        }
+    if args.drain && files.read(&path.file("class")).is_ok() {
+        files
+            .write(&path.file("state"), "drain")
+            .map_err(|e| explain(files, &path, "cannot be deleted", &e))?;
+        let how = if files.is_dir(path.as_str()) { Removed::Draining } else { Removed::Deleted };
+        return Ok((path, how));
+    }
+    if args.flush {
+        flush(files, &path)?;
     }
     match files.rmdir(path.as_str()) {
         Ok(()) => Ok((path, Removed::Deleted)),
@@ -281,6 +284,29 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
             Err(error)
         }
     }
+}
+
+/// Move the members of a queue to its resource's q0. Members may start others meanwhile: again, but not for ever.
+fn flush(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
+    let root = path.as_str().split('/').next().unwrap_or_default();
+    for _ in 0..FLUSHES_MAX {
+        let members = files.read(&path.file("members")).unwrap_or_default();
+        if members.trim().is_empty() {
+            return Ok(());
+        }
+        for member in members.lines().filter(|line| !line.is_empty()) {
+            match files.write(&format!("{root}/q0/members"), member) {
+                Ok(()) => {}
+                // It has ended.
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(e) => {
+                    return Err(Error::io(format!("{path}: its member {member} cannot be moved to q0"), &e));
+                }
+            }
+        }
+    }
+    Err(Error::refused(format!("'{path}' gets new members faster than they can be moved to q0"))
+        .hint(format!("let it accept none: reserv rm --drain {path}")))
 }
 
 fn members(files: &dyn Files, path: &NodePath) -> usize {
@@ -352,7 +378,6 @@ mod tests {
         assert_eq!(fake.read("cpu/web/site1/share").unwrap(), "100\n");
         assert_eq!(fake.read("cpu/web/site1/cap").unwrap(), "25%\n");
         assert_eq!(fake.read("cpu/web/site1/class").unwrap(), "rr\n");
-        // A name that the name space would have given by itself.
         try_mk(&fake, &["q1"]).unwrap();
         assert_eq!(names(&fake, "cpu"), ["q0", "q1", "web"]);
     }
@@ -360,11 +385,24 @@ mod tests {
     #[test]
     fn a_refused_mk_leaves_nothing() {
         let fake = Fake::new();
-        fake.refuse.borrow_mut().push(("cpu/q1/share".into(), libc::ENOSPC));
-        let error = try_mk(&fake, &["web", "--share", "7"]).unwrap_err();
-        assert_eq!(error.kind, Kind::Refused);
-        assert!(error.message.contains("share '7'"), "{}", error.message);
-        assert_eq!(names(&fake, "cpu"), ["q0"]);
+        for (file, words) in [
+            ("cpu/mk", &["web", "--share", "7"][..]),
+            ("cpu/web/share", &["web", "--share", "7", "--cap", "1cpu"]),
+            ("cpu/web/cap", &["web", "--share", "7", "--cap", "1cpu"]),
+            ("cpu/web/class", &["web", "--share", "7", "--class", "rr"]),
+        ] {
+            fake.refuse.borrow_mut().push((file.into(), libc::ENOSPC));
+            let error = try_mk(&fake, words).unwrap_err();
+            assert_eq!(error.kind, Kind::Refused, "{error}");
+            assert_eq!(names(&fake, "cpu"), ["q0"], "{file}");
+            assert!(fake.refuse.borrow().is_empty(), "{file} was written");
+        }
+        fake.refuse.borrow_mut().push(("cpu/mk".into(), libc::EINVAL));
+        let error = try_mk(&fake, &["web", "--share", "lots"]).unwrap_err();
+        assert!(error.to_string().contains("\"lots\" is not a weight"), "{error}");
+        fake.refuse.borrow_mut().push(("cpu/mk".into(), libc::EINVAL));
+        let error = try_mk(&fake, &["a:b"]).unwrap_err();
+        assert!(error.to_string().contains("A-Z a-z 0-9"), "{error}");
         for (words, what) in [
             (&["q0/x"][..], "is a queue"),
             (&["nix/x"], "no node 'nix'"),
@@ -392,6 +430,15 @@ mod tests {
             assert_eq!(fake.read(&format!("cpu/{node}/share")).unwrap(), "7\n");
             assert_eq!(fake.read(&format!("cpu/{node}/cap")).unwrap(), "1cpu\n");
         }
+    }
+
+    #[test]
+    fn a_limit_is_set_and_set_back() {
+        let fake = Fake::new();
+        fake.put("cpu/q0/backlog", "served 3\nservice_ns 4\nlimit 5 0");
+        fake.refuse.borrow_mut().push(("cpu/q0/class".into(), libc::EINVAL));
+        assert!(try_set(&fake, &["q0", "limit=16", "class=x"]).is_err());
+        assert_eq!(fake.read("cpu/q0/backlog").unwrap(), "limit 5 0\n");
     }
 
     #[test]
@@ -427,6 +474,12 @@ mod tests {
         fake.node("cpu/d", false);
         assert_eq!(try_rm(&fake, "d", &["--drain"]).unwrap().1, Removed::Draining);
         assert_eq!(fake.read("cpu/d/state").unwrap(), "drain\n");
+        // Members that stay where they are, as they do in plain files, end in an error and not in a loop.
+        fake.put("cpu/d/members", "tid 7 pid 7");
+        assert!(try_rm(&fake, "d", &["--flush"]).unwrap_err().to_string().contains("--drain"));
+        assert_eq!(fake.read("cpu/q0/members").unwrap(), "tid 7 pid 7\n");
+        fake.put("cpu/d/members", "");
+        assert_eq!(try_rm(&fake, "d", &["--flush"]).unwrap().1, Removed::Deleted);
     }
 
     #[test]

@@ -106,7 +106,9 @@ impl Error {
         error.errno = errno;
         match kind {
             Kind::NotRunning => error.hint("reservd has gone; start it with: reserv up"),
-            Kind::Denied => error.hint("this needs the rights of the directory's owner (usually root)"),
+            Kind::Denied if !nix::unistd::geteuid().is_root() => {
+                error.hint("this needs the rights of the file's owner (usually root)")
+            }
             _ => error,
         }
     }
@@ -142,13 +144,15 @@ fn reason(errno: Errno) -> &'static str {
         Errno::ENOTEMPTY => "it still has children",
         Errno::EBUSY => "it is in use",
         Errno::EINVAL => "Reserv does not understand this value",
-        Errno::ERANGE => "the value is out of range",
-        Errno::ENOSPC => "this would promise more than there is, or the tree is full",
-        Errno::EDQUOT => "this is more than the caller may reserve",
+        Errno::ENOSPC => "the tree is full",
         Errno::EAGAIN => "the queue has as many members as it may have",
         Errno::EOPNOTSUPP => "the driver in use cannot do this",
         Errno::EROFS => "this is read-only",
-        Errno::EACCES | Errno::EPERM => "not permitted",
+        Errno::EACCES => "not permitted",
+        Errno::EPERM => "the resource itself and q0 allow less than other nodes",
+        Errno::EMLINK => "the tree would get too deep",
+        Errno::EMSGSIZE => "the text is too long",
+        Errno::EILSEQ => "this is no text",
         Errno::ENOTDIR => "a queue has no children",
         Errno::EISDIR => "this is a directory",
         Errno::ELOOP => "a node cannot hang below itself",

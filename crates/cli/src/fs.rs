@@ -3,7 +3,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Kind};
@@ -22,14 +21,21 @@ pub(crate) trait Files {
     fn write(&self, path: &str, text: &str) -> io::Result<()>;
     /// Names in a directory: files, then directories, each sorted.
     fn list(&self, dir: &str) -> io::Result<Listing>;
-    /// Open `newqueue` or `newsched`; answers the name of the new node.
-    fn create(&self, dir: &str, opener: &str) -> io::Result<String>;
     /// Delete a node.
     fn rmdir(&self, dir: &str) -> io::Result<()>;
     /// Rename or move a node.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Whether there is a directory.
     fn is_dir(&self, dir: &str) -> bool;
+
+    /// Why the daemon refused the last change of this file by the calling user, in its own words: an errno alone
+    /// cannot say. From `status`, which keeps the last refusals as `refused TIME ms: uid UID PATH: WORDS`.
+    fn reason(&self, path: &str) -> Option<String> {
+        let about = format!(" uid {} {path}: ", nix::unistd::geteuid());
+        let status = self.read("status").ok()?;
+        let last = status.lines().rfind(|line| line.starts_with("refused ") && line.contains(&about))?;
+        last.split_once(&about).map(|(_, words)| words.to_owned())
+    }
 }
 
 /// What stands in a directory.
@@ -124,21 +130,6 @@ impl Files for Mounted {
         Ok(listing)
     }
 
-    fn create(&self, dir: &str, opener: &str) -> io::Result<String> {
-        // The descriptor is the new node's own share file, so its inode number finds the directory.
-        let share = OpenOptions::new().read(true).open(self.full(dir).join(opener))?;
-        let inode = share.metadata()?.ino();
-        let mut names = self.list(dir)?.dirs;
-        names.reverse();
-        for name in names {
-            match fs::metadata(self.full(dir).join(&name).join("share")) {
-                Ok(found) if found.ino() == inode => return Ok(name),
-                _ => {}
-            }
-        }
-        Err(io::Error::from_raw_os_error(libc::ESTALE))
-    }
-
     fn rmdir(&self, dir: &str) -> io::Result<()> {
         fs::remove_dir(self.full(dir))
     }
@@ -173,7 +164,10 @@ fn natural(name: &str) -> (String, u64, String) {
 
 /// Turn a failed file operation on a node into an error, with the nearest name when the node is missing.
 pub(crate) fn explain(files: &dyn Files, path: &NodePath, what: &str, source: &io::Error) -> Error {
-    let error = Error::io(format!("{path}: {what}"), source);
+    let mut error = Error::io(format!("{path}: {what}"), source);
+    if let Some(reason) = files.reason(path.as_str()) {
+        error.message = format!("{path}: {what}: {reason}");
+    }
     match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => missing(files, path).unwrap_or(error),
         _ => error,
@@ -277,14 +271,13 @@ pub(crate) mod fake {
             self.put(&format!("{path}/cap"), "none");
             self.put(&format!("{path}/gc"), "0");
             self.put(&format!("{path}/stat"), "");
-            self.put(&format!("{path}/state"), "active");
             if sched {
                 self.put(&format!("{path}/policy"), "sfq");
-                self.put(&format!("{path}/newqueue"), "");
-                self.put(&format!("{path}/newsched"), "");
+                self.put(&format!("{path}/mk"), "");
             } else {
                 self.put(&format!("{path}/class"), "ts");
-                self.put(&format!("{path}/backlog"), "0 0 0");
+                self.put(&format!("{path}/backlog"), "served 0\nservice_ns 0\nlimit 0 0");
+                self.put(&format!("{path}/state"), "active");
                 self.put(&format!("{path}/members"), "");
             }
         }
@@ -302,20 +295,16 @@ pub(crate) mod fake {
             if let Some(at) = refuse.iter().position(|(refused, _)| refused == path) {
                 return Err(io::Error::from_raw_os_error(refuse.remove(at).1));
             }
-            self.inner.write(path, text)
+            let Some(dir) = path.strip_suffix("/mk") else { return self.inner.write(path, text) };
+            let words: Vec<&str> = text.splitn(3, ' ').collect();
+            let node = format!("{dir}/{}", words[1]);
+            self.inner.read(path)?;
+            self.node(&node, words[0] == "scheduler");
+            self.put(&format!("{node}/share"), words[2]);
+            Ok(())
         }
         fn list(&self, dir: &str) -> io::Result<Listing> {
             self.inner.list(dir)
-        }
-        fn create(&self, dir: &str, opener: &str) -> io::Result<String> {
-            let prefix = if opener == "newsched" { 'r' } else { 'q' };
-            let name = (0..)
-                .map(|n| format!("{prefix}{n}"))
-                .find(|name| !self.is_dir(&format!("{dir}/{name}")))
-                .unwrap();
-            self.inner.read(&format!("{dir}/{opener}"))?;
-            self.node(&format!("{dir}/{name}"), prefix == 'r');
-            Ok(name)
         }
         fn rmdir(&self, dir: &str) -> io::Result<()> {
             if !self.inner.list(dir)?.dirs.is_empty() {
@@ -361,6 +350,21 @@ mod tests {
         assert_eq!(hint("wbe/site1"), "did you mean 'web'?");
         assert_eq!(hint("site1"), "there is 'web/site1'");
         assert!(hint("zzz").contains("reserv tree"));
+    }
+
+    #[test]
+    fn the_daemons_own_words_are_found() {
+        let fake = Fake::new();
+        let me = nix::unistd::geteuid();
+        fake.put(
+            "status",
+            &format!(
+                "state running\nrefused 5 ms: uid {me} cpu/a/cap: old\nrefused 7 ms: uid {me} cpu/a/cap: new: it\n\
+                 refused 9 ms: uid {me}1 cpu/a/cap: other\nrefused 9 ms: uid {me} cpu/b/cap: elsewhere"
+            ),
+        );
+        assert_eq!(fake.reason("cpu/a/cap").unwrap(), "new: it");
+        assert_eq!(fake.reason("cpu/a/share"), None);
     }
 
     #[test]

@@ -10,6 +10,9 @@ use clap_complete::Shell;
 
 use crate::args::Cli;
 
+/// First line of a page.
+const HEAD: &str = ".\\\" SPDX-License-Identifier: MIT OR Apache-2.0. Generated: reserv gen man DIR\n";
+
 /// `reserv.1` and one page per command. The pages carry no date, so that equal tables give equal pages.
 pub fn man(dir: &Path) -> io::Result<Vec<String>> {
     fs::create_dir_all(dir)?;
@@ -26,7 +29,9 @@ pub fn man(dir: &Path) -> io::Result<Vec<String>> {
         let mut text = Vec::new();
         man.render(&mut text)?;
         let file = format!("{name}.1");
-        fs::write(dir.join(&file), text)?;
+        // The text after the options is about exit status, environment and paths.
+        let text = String::from_utf8_lossy(&text).replace(".SH EXTRA\n", ".SH NOTES\n");
+        fs::write(dir.join(&file), format!("{HEAD}{text}"))?;
         written.push(file);
         Ok(())
     };

@@ -3,6 +3,7 @@
 //! does (start, stop, whole configurations). Hints and suggestions are written here and nowhere below.
 
 pub mod args;
+mod control;
 mod delta;
 mod doctor;
 mod edit;
@@ -16,6 +17,7 @@ mod run;
 mod signals;
 mod top;
 mod tree;
+mod up;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -25,7 +27,7 @@ use serde_json::json;
 
 use args::{Cli, Command, Generated};
 use error::{Error, Kind};
-use fs::Mounted;
+use fs::{Files as _, Mounted};
 use paint::Paint;
 
 /// The program.
@@ -141,9 +143,69 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             .map_err(|e| Error::io(dir.display(), &e))?;
             say(&format!("{}\n", written.join("\n")))
         }
-        Command::Up(_) | Command::Save { .. } | Command::Down | Command::Status | Command::Demo { .. } => {
-            Err(Error::refused("not yet"))
+        Command::Up(args) => up(&args, json),
+        Command::Save { file } => {
+            let (config, text) = up::save()?;
+            match file {
+                Some(path) => up::write_whole(&path, &text).map(|()| ExitCode::SUCCESS),
+                None if json => say_json(&config),
+                None => say(&text),
+            }
         }
+        Command::Down => {
+            up::down()?;
+            if json { say_json(&json!({ "running": false })) } else { Ok(ExitCode::SUCCESS) }
+        }
+        Command::Status => {
+            if json {
+                say_json(&up::status_json()?)
+            } else {
+                say(&up::status()?)
+            }
+        }
+        Command::Demo { args } => Err(demo(&args)),
+    }
+}
+
+fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
+    let brought = up::up(args)?;
+    if json {
+        say_json(&json!({
+            "dry_run": args.dry_run,
+            "started": brought.started,
+            "difference": brought.difference,
+        }))?;
+    } else {
+        if brought.started {
+            say(&format!("Reserv is up: {}\n", Mounted::unchecked().mount().display()))?;
+        }
+        match &brought.difference {
+            Some(lines) if lines.is_empty() => say("no difference\n")?,
+            Some(lines) => say(&delta::render(lines, Paint::stdout()))?,
+            None if !brought.started && !args.dry_run => say("Reserv is running already\n")?,
+            None => ExitCode::SUCCESS,
+        };
+    }
+    if let Some(child) = brought.child {
+        up::stay(child)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The demonstration is a program of its own, installed in `share/reserv`.
+fn demo(args: &[std::ffi::OsString]) -> Error {
+    use std::os::unix::process::CommandExt as _;
+    let exe = std::env::current_exe().unwrap_or_default();
+    let script = exe
+        .ancestors()
+        .skip(2)
+        .take(2)
+        .flat_map(|above| [above.join("share/reserv/demo"), above.join("demo/run")])
+        .find(|path| path.is_file());
+    match script {
+        Some(path) => Error::io(path.display(), &std::process::Command::new(&path).args(args).exec()),
+        None => Error::refused("the demonstration is not installed")
+            .hint("in the source tree: make demo (make demo QUICK=1 takes about a minute)"),
     }
 }
 

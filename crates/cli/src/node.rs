@@ -28,6 +28,8 @@ pub(crate) struct Node {
     pub cap: String,
     /// The part of the resource that it is entitled to while everyone competes, 0 to 1.
     pub entitled: f64,
+    /// The part that it is entitled to now, given who wants; 0 when it does not want itself.
+    pub effective: f64,
     /// Counters: every `key value` line of `stat`.
     pub stat: Stat,
     /// In the order of their names.
@@ -64,9 +66,9 @@ impl Stat {
         self.0.get(key).and_then(serde_json::Value::as_u64).unwrap_or(0)
     }
 
-    /// A fraction, when there.
-    pub(crate) fn fraction(&self, key: &str) -> Option<f64> {
-        self.0.get(key).and_then(serde_json::Value::as_f64)
+    /// Parts per million as a fraction.
+    fn ppm(&self, key: &str) -> f64 {
+        u32::try_from(self.number(key)).map_or(1.0, f64::from) / 1e6
     }
 
     /// CPU time received.
@@ -76,7 +78,7 @@ impl Stat {
 
     /// Threads that wait or run.
     pub(crate) fn runnable(&self) -> u64 {
-        self.number("queued") + self.number("running")
+        self.number("runnable")
     }
 
     /// Whether a cap holds the node back now.
@@ -93,13 +95,6 @@ impl Stat {
 impl Node {
     /// Read a node and everything below it.
     pub(crate) fn read(files: &dyn Files, path: &NodePath) -> io::Result<Self> {
-        let mut node = Self::read_below(files, path)?;
-        let whole = place_of(files, path);
-        node.entitle(whole);
-        Ok(node)
-    }
-
-    fn read_below(files: &dyn Files, path: &NodePath) -> io::Result<Self> {
         let listing = files.list(path.as_str())?;
         let has = |name: &str| listing.files.iter().any(|file| file == name);
         let read = |name: &str| files.read(&path.file(name)).map(|text| text.trim_end().to_owned());
@@ -108,13 +103,14 @@ impl Node {
         let scheduler = has("policy");
         let mut children = Vec::new();
         for name in &listing.dirs {
-            match Self::read_below(files, &path.join(name)) {
+            match Self::read(files, &path.join(name)) {
                 Ok(child) => children.push(child),
                 // It went between the listing and the reading.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => {}
                 Err(e) => return Err(e),
             }
         }
+        let stat = Stat::parse(&read("stat").unwrap_or_default());
         Ok(Self {
             path: path.as_str().to_owned(),
             name: path.name().to_owned(),
@@ -123,20 +119,11 @@ impl Node {
             minimum: words.next().unwrap_or("0").to_owned(),
             discipline: read(if scheduler { "policy" } else { "class" }).unwrap_or_default(),
             cap: read("cap").unwrap_or_else(|_| "none".to_owned()),
-            entitled: 0.0,
-            stat: Stat::parse(&read("stat").unwrap_or_default()),
+            entitled: stat.ppm("weight_share_ppm"),
+            effective: stat.ppm("effective_share_ppm"),
+            stat,
             children,
         })
-    }
-
-    /// Divide `whole` by the weights of the children, downwards.
-    fn entitle(&mut self, whole: f64) {
-        self.entitled = whole;
-        let total: f64 = self.children.iter().map(|child| weight_of(&child.weight)).sum();
-        for child in &mut self.children {
-            let part = if total > 0.0 { weight_of(&child.weight) / total } else { 0.0 };
-            child.entitle(whole * part);
-        }
     }
 
     /// This node and everything below it, parents first, with the depth.
@@ -170,24 +157,6 @@ impl Node {
     }
 }
 
-/// The part of the resource that the node is entitled to by the weights above it.
-fn place_of(files: &dyn Files, path: &NodePath) -> f64 {
-    let Some(parent) = path.parent() else { return 1.0 };
-    let siblings = files.list(parent.as_str()).map(|l| l.dirs).unwrap_or_default();
-    let mut total = 0.0;
-    let mut own = 0.0;
-    for name in siblings {
-        let share = files.read(&parent.join(&name).file("share")).unwrap_or_default();
-        let weight = weight_of(share.split_whitespace().next().unwrap_or("0"));
-        total += weight;
-        if name == path.name() {
-            own = weight;
-        }
-    }
-    let above = place_of(files, &parent);
-    if total > 0.0 { above * own / total } else { 0.0 }
-}
-
 fn weight_of(word: &str) -> f64 {
     word.parse().ok().filter(|w: &f64| w.is_finite()).unwrap_or(0.0)
 }
@@ -202,52 +171,43 @@ mod tests {
         NodePath::parse(text, Path::new("/reserv")).unwrap()
     }
 
-    pub(crate) fn hosting() -> Fake {
+    #[test]
+    fn a_node_is_its_files() {
         let fake = Fake::new();
         fake.put("cpu/q0/share", "4 0");
+        fake.put("cpu/q0/stat", "weight_share_ppm 250000\neffective_share_ppm 1000000\nrunnable 2");
         fake.node("cpu/web", true);
-        fake.put("cpu/web/share", "12 0");
-        for (name, weight) in [("site1", "1 0"), ("site2", "3 0"), ("logs", "0 0")] {
-            fake.node(&format!("cpu/web/{name}"), false);
-            fake.put(&format!("cpu/web/{name}/share"), weight);
-        }
-        fake
-    }
-
-    #[test]
-    fn entitlement_is_the_product_of_shares_on_the_way() {
-        let fake = hosting();
+        fake.node("cpu/web/logs", false);
         let root = Node::read(&fake, &path("cpu")).unwrap();
         let mut found = Vec::new();
-        root.each(&mut |node, depth| found.push((node.name.clone(), depth, node.entitled)));
+        root.each(&mut |node, depth| found.push((node.name.clone(), depth, node.kind)));
         assert_eq!(
             found,
             [
-                ("cpu".to_owned(), 0, 1.0),
-                ("q0".to_owned(), 1, 0.25),
-                ("web".to_owned(), 1, 0.75),
-                ("logs".to_owned(), 2, 0.0),
-                ("site1".to_owned(), 2, 0.1875),
-                ("site2".to_owned(), 2, 0.5625),
+                ("cpu".to_owned(), 0, "scheduler"),
+                ("q0".to_owned(), 1, "queue"),
+                ("web".to_owned(), 1, "scheduler"),
+                ("logs".to_owned(), 2, "queue"),
             ]
         );
-        let alone = Node::read(&fake, &path("web/site2")).unwrap();
-        assert!((alone.entitled - 0.5625).abs() < 1e-9);
-        assert!(alone.children.is_empty());
-        assert!(root.children[1].children[0].notes().contains("background"));
+        let q0 = &root.children[0];
+        assert_eq!((q0.weight.as_str(), q0.stat.runnable()), ("4", 2));
+        assert!((q0.entitled - 0.25).abs() < 1e-9 && (q0.effective - 1.0).abs() < 1e-9);
+        assert_eq!(root.children[1].children[0].notes(), "ts, background");
     }
 
     #[test]
     fn stat_lines_keep_their_types() {
         let stat = Stat::parse("service_ns 12\nshare 0.25\nthrottled 1\nstate draining\nodd\n\n");
         assert_eq!(stat.service_ns(), 12);
-        assert_eq!(stat.fraction("share"), Some(0.25));
+        assert_eq!(stat.0["share"], 0.25);
         assert!(stat.throttled() && stat.draining());
         assert_eq!(stat.0.len(), 4);
     }
 
     #[test]
     fn a_missing_node_is_an_error() {
-        assert_eq!(Node::read(&hosting(), &path("nix")).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        let error = Node::read(&Fake::new(), &path("nix")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn tag_process(files: &dyn Files, queue: &NodePath, pid: i32) -> Resu
 /// Put one thread under a queue.
 pub(crate) fn tag_thread(files: &dyn Files, queue: &NodePath, tid: i32) -> Result<(), Error> {
     files
-        .write(&queue.file("members"), &format!("thread {tid}"))
+        .write(&queue.file("members"), &format!("tid {tid}"))
         .map_err(|e| of_process(files, queue, &format!("thread {tid}"), "it cannot be tagged", &e))
 }
 

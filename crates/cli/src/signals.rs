@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGPIPE as our caller left it. The Rust runtime ignores the signal before `main`; a program that `run`
-//! executes must inherit what `reserv` was given, and `reserv tree | head` should end quietly.
+//! Signals: SIGPIPE as our caller left it, and interrupts that wait until an edit is whole.
+//!
+//! The Rust runtime ignores SIGPIPE before `main`; a program that `run` executes must inherit what `reserv` was
+//! given, and `reserv tree | head` should end quietly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 
 static INHERITED: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
@@ -37,4 +41,38 @@ pub(crate) fn default() {
 /// For the program that we become.
 pub(crate) fn as_inherited() {
     set(if INHERITED.load(Ordering::Relaxed) == libc::SIG_IGN { libc::SIG_IGN } else { libc::SIG_DFL });
+}
+
+const STOPPING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+/// While it lives, an interrupt waits: what has several steps is finished or undone first.
+pub(crate) struct Held(SigSet);
+
+impl Held {
+    /// From now on.
+    pub(crate) fn begin() -> Self {
+        let stop: SigSet = STOPPING.into_iter().collect();
+        let mut old = SigSet::empty();
+        // Cannot fail: the how and the sets are valid. If it did, the steps would only be less protected.
+        let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), Some(&mut old));
+        Self(old)
+    }
+
+    /// Whether one waits.
+    pub(crate) fn pending(&self) -> bool {
+        // SAFETY: sigpending writes a set, which is plain data and valid when zeroed; sigismember reads it.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigpending(&raw mut set) == 0
+                && STOPPING.iter().any(|signal| {
+                    !self.0.contains(*signal) && libc::sigismember(&raw const set, *signal as i32) == 1
+                })
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.0), None);
+    }
 }

@@ -115,7 +115,7 @@ fn rates(
     now.iter().map(rate).collect()
 }
 
-const HEADER: [&str; 8] = ["NODE", "WEIGHT", "ENTITLED", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"];
+const HEADER: [&str; 8] = ["NODE", "WEIGHT", "SHARE", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"];
 
 fn label(row: &Measured) -> String {
     let name = if row.depth == 0 { row.path.as_str() } else { row.path.rsplit('/').next().unwrap_or("") };
@@ -322,7 +322,7 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
     let name_width = view.rows.iter().map(|row| label(row).chars().count()).max().unwrap_or(4).clamp(4, 40);
     let fixed = name_width + 7 + 8 + 8 + 9 + 8 + 7 + 14;
     let bar_width = usize::from(body.width).saturating_sub(fixed).clamp(8, 60);
-    let header = Row::new(["NODE", "WEIGHT", "ENTITLED", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"])
+    let header = Row::new(["NODE", "WEIGHT", "SHARE", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"])
         .style(Style::new().add_modifier(Modifier::BOLD));
     let rows: Vec<Row<'_>> = view
         .rows
@@ -370,7 +370,7 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
     let foot = match &view.problem {
         Some(problem) => Line::styled(format!(" {problem}"), view.style(Color::Red)),
         None => Line::styled(
-            " q quit   p pause   + - faster, slower   ↑ ↓ scroll   ┃ entitled",
+            " q quit   p pause   + - faster, slower   ↑ ↓ scroll   ┃ share",
             Style::new().add_modifier(Modifier::DIM),
         ),
     };
@@ -406,9 +406,12 @@ mod tests {
         fake.node("cpu/a", false);
         fake.put("cpu/a/share", "3 0");
         let serve = |root: u64, a: u64, q0: u64| {
-            fake.put("cpu/stat", &format!("service_ns {root}"));
-            fake.put("cpu/a/stat", &format!("service_ns {a}\nqueued 2\nrunning 1\nmembers 3"));
-            fake.put("cpu/q0/stat", &format!("service_ns {q0}\nthrottled 1"));
+            fake.put("cpu/stat", &format!("weight_share_ppm 1000000\nservice_ns {root}"));
+            fake.put(
+                "cpu/a/stat",
+                &format!("weight_share_ppm 750000\nservice_ns {a}\nrunnable 3\nmembers 3"),
+            );
+            fake.put("cpu/q0/stat", &format!("weight_share_ppm 250000\nservice_ns {q0}\nthrottled 1"));
         };
         serve(0, 0, 0);
         let mut meter = Meter::new(&fake, "cpu").unwrap();
@@ -426,7 +429,7 @@ mod tests {
         assert_eq!((rows[1].runnable, rows[1].members, rows[2].throttled), (3, 3, true));
         let old = HashMap::from([("x".to_owned(), 5)]);
         let fallen = rates(Some((Duration::from_secs(1), &old)), &HashMap::from([("x".to_owned(), 1)]));
-        assert_eq!(fallen["x"], 0.0, "a counter that fell is no negative rate");
+        assert!(fallen["x"].abs() < f64::EPSILON, "a counter that fell is no negative rate");
     }
 
     #[test]
@@ -435,10 +438,10 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "NODE  WEIGHT  ENTITLED  RECEIVED                   RATE  RUNNABLE  NOTES",
-                "cpu        1    100.0%    100.0%  ████████████  1.00cpu         0  sfq",
-                "  a        3     75.0%     75.0%  █████████     750ms/s         3  ts",
-                "  q0       1     25.0%     25.0%  ███           250ms/s         0  ts, throttled",
+                "NODE  WEIGHT   SHARE  RECEIVED                   RATE  RUNNABLE  NOTES",
+                "cpu        1  100.0%    100.0%  ████████████  1.00cpu         0  sfq",
+                "  a        3   75.0%     75.0%  █████████     750ms/s         3  ts",
+                "  q0       1   25.0%     25.0%  ███           250ms/s         0  ts, throttled",
             ]
         );
     }
@@ -457,7 +460,8 @@ mod tests {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             terminal.draw(|frame| draw(frame, &mut view)).unwrap();
             if width >= 80 {
-                let text: String = terminal.backend().buffer().content().iter().map(|c| c.symbol()).collect();
+                let text: String =
+                    terminal.backend().buffer().content().iter().map(ratatui::buffer::Cell::symbol).collect();
                 for word in ["reserv top", "750ms/s", "throttled", "┃", "75.0%"] {
                     assert!(text.contains(word), "{word} at {width}x{height}: {text}");
                 }

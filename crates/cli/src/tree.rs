@@ -19,8 +19,9 @@ pub(crate) fn load(files: &dyn Files, path: &str) -> Result<Node, Error> {
 pub(crate) fn draw(root: &Node, paint: Paint) -> String {
     let mut labels = Vec::new();
     label(root, "", "", "", &mut labels);
-    let mut rows =
-        vec![["NODE", "WEIGHT", "ENTITLED", "", "SERVICE", "RUNNABLE", "NOTES"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["NODE", "WEIGHT", "SHARE", "", "NOW", "SERVICE", "RUNNABLE", "NOTES"].map(str::to_owned).to_vec(),
+    ];
     let mut nodes = Vec::new();
     root.each(&mut |node, _| nodes.push(node));
     for (label, node) in labels.iter().zip(&nodes) {
@@ -29,12 +30,13 @@ pub(crate) fn draw(root: &Node, paint: Paint) -> String {
             node.weight.clone(),
             percent(node.entitled),
             bar(node.entitled, BAR),
+            if node.effective > 0.0 { percent(node.effective) } else { "-".to_owned() },
             duration(node.stat.service_ns()),
             node.stat.runnable().to_string(),
             node.notes(),
         ]);
     }
-    let lines = table(&[false, true, true, false, true, true, false], &rows);
+    let lines = table(&[false, true, true, false, true, true, true, false], &rows);
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
         let node = at.checked_sub(1).map(|at| nodes[at]);
@@ -89,22 +91,28 @@ mod tests {
     #[test]
     fn a_tree_is_drawn_aligned() {
         let fake = Fake::new();
+        fake.put("cpu/stat", "weight_share_ppm 1000000\neffective_share_ppm 1000000");
         fake.put("cpu/q0/share", "25 0");
+        fake.put("cpu/q0/stat", "weight_share_ppm 250000");
         fake.node("cpu/web", true);
         fake.put("cpu/web/share", "75 0");
+        fake.put("cpu/web/stat", "weight_share_ppm 750000\neffective_share_ppm 1000000");
         fake.node("cpu/web/site1", false);
         fake.put("cpu/web/site1/share", "1 0");
         fake.put("cpu/web/site1/cap", "250ms/s");
-        fake.put("cpu/web/site1/stat", "service_ns 1500000000\nqueued 2\nrunning 1\nthrottled 1");
+        fake.put(
+            "cpu/web/site1/stat",
+            "weight_share_ppm 750000\neffective_share_ppm 1000000\nservice_ns 1500000000\nrunnable 3\nthrottled 1",
+        );
         let text = draw(&load(&fake, "cpu").unwrap(), Paint::stdout());
         assert_eq!(
             text,
             "\
-NODE         WEIGHT  ENTITLED                SERVICE  RUNNABLE  NOTES
-cpu               1    100.0%  ████████████        0         0  sfq
-├─ q0            25     25.0%  ███                 0         0  ts
-└─ web/          75     75.0%  █████████           0         0  sfq
-   └─ site1       1     75.0%  █████████       1.50s         3  ts, cap 250ms/s, throttled
+NODE         WEIGHT   SHARE                   NOW  SERVICE  RUNNABLE  NOTES
+cpu               1  100.0%  ████████████  100.0%        0         0  sfq
+├─ q0            25   25.0%  ███                -        0         0  ts
+└─ web/          75   75.0%  █████████     100.0%        0         0  sfq
+   └─ site1       1   75.0%  █████████     100.0%    1.50s         3  ts, cap 250ms/s, throttled
 "
         );
     }

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `up`, `down`, `save`, `status`: the daemon's life, and whole configurations.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use reserv_model::{Config, Name, Tree, to_config};
+use serde_json::{Value, json};
+
+use crate::args::{Driver, Up};
+use crate::control::{Control, run_dir};
+use crate::delta::{self, Line};
+use crate::error::Error;
+use crate::fs::{Files as _, Mounted};
+use crate::signals::Held;
+
+/// Starting includes verification of the programs, which takes long under emulation.
+const START_MAX: Duration = Duration::from_secs(120);
+/// Stopping waits for the planes to give everything back.
+const STOP_MAX: Duration = Duration::from_secs(60);
+/// How often a wait looks whether it is still worth waiting.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What `up` did.
+pub(crate) struct Brought {
+    /// What the configuration changed, or would change.
+    pub(crate) difference: Option<Vec<Line>>,
+    /// Whether reservd was started.
+    pub(crate) started: bool,
+    /// A daemon in the foreground, to wait for.
+    pub(crate) child: Option<Child>,
+}
+
+/// Read and check a configuration; with its text, which is what the daemon gets.
+pub(crate) fn read_config(path: &Path) -> Result<(Config, String), Error> {
+    let mut text = String::new();
+    if path.as_os_str() == "-" {
+        io::stdin().read_to_string(&mut text).map_err(|e| Error::io("standard input", &e))?;
+    } else {
+        text = fs::read_to_string(path).map_err(|e| {
+            let mut error = Error::refused(format!("{}: {e}", path.display()));
+            error.errno = e.raw_os_error();
+            error
+        })?;
+    }
+    let config: Config = toml::from_str(&text).map_err(|e| {
+        // toml names line and column and shows the line.
+        Error::refused(format!("{}: {}", path.display(), e.to_string().trim_end()))
+            .hint("reserv(5) describes the format; 'reserv save' prints a valid file")
+    })?;
+    config.check().map_err(|e| {
+        let error = Error::refused(format!("{}: {e}", path.display()));
+        if e.hint.is_empty() { error } else { error.hint(e.hint) }
+    })?;
+    Ok((config, text))
+}
+
+/// The configuration of a tree that has nothing but q0.
+fn nothing() -> Config {
+    let tree = Name::new("cpu").ok().map(Tree::new);
+    Config { cpu: tree.map(|tree| to_config(&tree, reserv_model::Driver::Auto)), rules: Vec::new() }
+}
+
+/// Start Reserv if it does not run, and apply a configuration.
+pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
+    let config = args.config.as_deref().map(read_config).transpose()?;
+    let (config, text) = config.map_or((None, String::new()), |(config, text)| (Some(config), text));
+    let running = Control::connect()?;
+    if args.dry_run {
+        let now = match running {
+            Some(mut control) => {
+                if config.is_some() {
+                    control.ask(&request(args, &text))?;
+                }
+                saved(&mut control)?
+            }
+            None => nothing(),
+        };
+        let difference = config.map(|config| delta::difference(&now, &config));
+        return Ok(Brought { difference, started: false, child: None });
+    }
+    let signals = Held::begin();
+    let (mut control, child, started) = if let Some(mut control) = running {
+        check_driver(&mut control, args.driver)?;
+        if config.is_none() {
+            // A scheduler that was given up after too many ejections is tried again.
+            control.ask(&json!({ "cmd": "up" }))?;
+        }
+        (control, None, false)
+    } else {
+        let child = start(args, config.as_ref(), &signals)?;
+        (Control::need()?, Some(child), true)
+    };
+    let difference = match &config {
+        None => None,
+        Some(config) => match apply(&mut control, config, &request(args, &text)) {
+            Ok(difference) => Some(difference),
+            Err(error) if started => {
+                // What this command started, it stops again: a failed `up` leaves the machine as it was.
+                let stopped = down_with(control);
+                let error = match stopped {
+                    Ok(()) => error,
+                    Err(also) => {
+                        let mut error = error;
+                        error.add(&format!("and reservd could not be stopped again: {}", also.message));
+                        error
+                    }
+                };
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        },
+    };
+    Ok(Brought { difference, started, child: child.filter(|_| args.foreground) })
+}
+
+fn request(args: &Up, config: &str) -> Value {
+    let mode = match (args.drain, args.flush) {
+        (true, _) => "drain",
+        (_, true) => "flush",
+        _ => "refuse",
+    };
+    json!({ "cmd": "up", "config": config, "dry_run": args.dry_run, "mode": mode })
+}
+
+fn apply(control: &mut Control, config: &Config, request: &Value) -> Result<Vec<Line>, Error> {
+    let before = saved(control)?;
+    control.ask(request)?;
+    Ok(delta::difference(&before, config))
+}
+
+/// The running tree and rules as a file.
+fn saved_text(control: &mut Control) -> Result<String, Error> {
+    let answer = control.ask(&json!({ "cmd": "save" }))?;
+    Ok(answer.get("config").and_then(Value::as_str).unwrap_or_default().to_owned())
+}
+
+/// The same, understood.
+fn saved(control: &mut Control) -> Result<Config, Error> {
+    toml::from_str(&saved_text(control)?).map_err(|e| Error::refused(format!("reservd's configuration: {e}")))
+}
+
+/// A running daemon keeps its driver: saying so is better than pretending.
+fn check_driver(control: &mut Control, wanted: Driver) -> Result<(), Error> {
+    let wanted = match wanted {
+        Driver::Auto => return Ok(()),
+        Driver::Full => "full",
+        Driver::Stock => "stock",
+    };
+    let status = control.ask(&json!({ "cmd": "status" }))?;
+    let runs = status.pointer("/status/driver").and_then(Value::as_str);
+    if runs == Some(wanted) {
+        return Ok(());
+    }
+    Err(Error::refused(format!("Reserv runs with the {} driver", runs.unwrap_or("unknown")))
+        .hint("the driver is chosen at the start: reserv save tree.toml; reserv down; reserv up --driver … --config tree.toml"))
+}
+
+/// Where reservd is: beside this program, or in PATH.
+fn find_daemon() -> Result<PathBuf, Error> {
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("reservd")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let sbin = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
+    beside
+        .into_iter()
+        .chain(std::env::split_paths(&path).chain(sbin).map(|dir| dir.join("reservd")))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| {
+            Error::refused("reservd was not found, neither beside 'reserv' nor in PATH")
+                .hint("'make build' leaves both in target/release; 'make install' installs them")
+        })
+}
+
+fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Result<Child, Error> {
+    let daemon = find_daemon()?;
+    let run = run_dir();
+    fs::create_dir_all(&run).map_err(|e| Error::io(run.display(), &e))?;
+    let log_path = run.join("reservd.log");
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&log_path)
+        .map_err(|e| Error::io(log_path.display(), &e))?;
+    let from = log.metadata().map_or(0, |m| m.len());
+
+    // The service manager's protocol (sd_notify): READY=1 when /reserv is served.
+    let failed = |e: io::Error| Error::io("cannot start reservd", &e);
+    let name = format!("reserv-up-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
+    let ready = UnixDatagram::bind_addr(&address).map_err(failed)?;
+    ready.set_read_timeout(Some(LOOK)).map_err(failed)?;
+
+    let mut command = Command::new(&daemon);
+    command.stdin(Stdio::null()).env("NOTIFY_SOCKET", format!("@{name}"));
+    let configured = config.and_then(|config| config.cpu.as_ref()).map(|cpu| cpu.driver);
+    let driver = match (args.driver, configured) {
+        (Driver::Full, _) | (Driver::Auto, Some(reserv_model::Driver::Full)) => Some("full"),
+        (Driver::Stock, _) | (Driver::Auto, Some(reserv_model::Driver::Stock)) => Some("stock"),
+        _ => None,
+    };
+    if let Some(driver) = driver {
+        command.env("RESERV_DRIVER", driver);
+    }
+    if !args.foreground {
+        let log_too = log.try_clone().map_err(failed)?;
+        command.stdout(log).stderr(log_too).current_dir("/");
+        // SAFETY: setsid is async-signal-safe and the closure allocates nothing.
+        unsafe {
+            command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));
+        }
+    }
+    let mut child = command.spawn().map_err(failed)?;
+    match wait_ready(&mut child, &ready, signals) {
+        Ok(()) => Ok(child),
+        Err(why) => {
+            stop_child(&mut child);
+            let mut error = Error::refused(why);
+            if !args.foreground {
+                let said = tail(&log_path, from);
+                if !said.is_empty() {
+                    error.add(&said);
+                }
+            }
+            Err(error.hint(format!(
+                "nothing was changed; 'reserv doctor' looks at this machine; log: {}",
+                log_path.display()
+            )))
+        }
+    }
+}
+
+/// Wait for READY=1, for the child's death, for a key, or for too long.
+fn wait_ready(child: &mut Child, ready: &UnixDatagram, signals: &Held) -> Result<(), String> {
+    let start = Instant::now();
+    let mut progress = Progress::new("starting reservd");
+    let mut message = [0; 4096];
+    loop {
+        match ready.recv(&mut message) {
+            Ok(n) if message[..n].split(|b| *b == b'\n').any(|line| line == b"READY=1") => return Ok(()),
+            Ok(_) => {}
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(format!("cannot wait for reservd: {e}")),
+        }
+        match child.try_wait() {
+            Ok(Some(status)) => return Err(format!("reservd did not start ({})", describe(status))),
+            Ok(None) => {}
+            Err(e) => return Err(format!("cannot wait for reservd: {e}")),
+        }
+        if signals.pending() {
+            return Err("interrupted while reservd was starting; it was stopped again".to_owned());
+        }
+        if start.elapsed() > START_MAX {
+            return Err(format!(
+                "reservd was not ready after {} s; it was stopped again",
+                START_MAX.as_secs()
+            ));
+        }
+        progress.tick(start.elapsed());
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        _ => "ended".to_owned(),
+    }
+}
+
+fn stop_child(child: &mut Child) {
+    let Ok(pid) = i32::try_from(child.id()) else { return };
+    let start = Instant::now();
+    let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    while start.elapsed() < STOP_MAX {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(LOOK),
+            _ => return,
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The last lines of the log since `from`: what the daemon said before it gave up.
+fn tail(path: &Path, from: u64) -> String {
+    let mut text = String::new();
+    if let Ok(mut log) = fs::File::open(path)
+        && log.seek(SeekFrom::Start(from)).is_ok()
+    {
+        let _ = log.read_to_string(&mut text);
+    }
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(5)..].join("\n  ")
+}
+
+/// A line on standard error for what takes longer than a second.
+struct Progress {
+    what: &'static str,
+    terminal: bool,
+    last: u64,
+}
+
+impl Progress {
+    fn new(what: &'static str) -> Self {
+        Self { what, terminal: io::stderr().is_terminal(), last: 0 }
+    }
+
+    fn tick(&mut self, elapsed: Duration) {
+        let seconds = elapsed.as_secs();
+        // Without a terminal less often, and a line each.
+        let step = if self.terminal { 1 } else { 5 };
+        if seconds >= self.last + step {
+            self.last = seconds;
+            let start = if self.terminal { "\r" } else { "" };
+            let end = if self.terminal { "" } else { "\n" };
+            let _ = write!(io::stderr(), "{start}reserv: {} … {seconds} s{end}", self.what);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.terminal && self.last > 0 {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// Stop Reserv.
+pub(crate) fn down() -> Result<(), Error> {
+    let _signals = Held::begin();
+    down_with(Control::need()?)
+}
+
+fn down_with(mut control: Control) -> Result<(), Error> {
+    control.ask(&json!({ "cmd": "down" }))?;
+    drop(control);
+    // Keeper and worker hold the lock together: it is free when both are gone.
+    let path = run_dir().join("lock");
+    let start = Instant::now();
+    let mut progress = Progress::new("stopping");
+    loop {
+        let Ok(file) = fs::File::open(&path) else { return Ok(()) };
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Ok(_) => return Ok(()),
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) if start.elapsed() < STOP_MAX => {
+                std::thread::sleep(LOOK);
+            }
+            Err((_, errno)) => {
+                return Err(Error::refused(format!(
+                    "reservd has not ended after {} s ({errno})",
+                    STOP_MAX.as_secs()
+                )));
+            }
+        }
+        progress.tick(start.elapsed());
+    }
+}
+
+/// The running tree as a file.
+pub(crate) fn save() -> Result<(Config, String), Error> {
+    let mut control = Control::need()?;
+    Ok((saved(&mut control)?, saved_text(&mut control)?))
+}
+
+/// Write a file whole or not at all.
+pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new{}", std::process::id()));
+    let new = path.with_file_name(name);
+    let result = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    result.map_err(|e| {
+        let _ = fs::remove_file(&new);
+        Error::refused(format!("{}: {e}", path.display()))
+    })
+}
+
+/// What the daemon says about itself, as text. Everybody may read it.
+pub(crate) fn status() -> Result<String, Error> {
+    Mounted::open()?.read("status").map_err(|e| Error::io("status", &e))
+}
+
+/// The same for programs.
+pub(crate) fn status_json() -> Result<Value, Error> {
+    let answer = Control::need()?.ask(&json!({ "cmd": "status" }))?;
+    Ok(answer.get("status").cloned().unwrap_or_default())
+}
+
+/// Stay until the daemon ends; a request to end goes on to it.
+pub(crate) fn stay(mut child: Child) -> Result<(), Error> {
+    let signals = Held::begin();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(Error::refused(format!("reservd ended ({})", describe(status)))),
+            Ok(None) => {}
+            Err(e) => return Err(Error::io("reservd", &e)),
+        }
+        if signals.pending() {
+            stop_child(&mut child);
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
