@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The daemon: `/reserv` over FUSE, journal, adoption, supervision. Not here: policy, mechanisms of planes.
 
+pub mod control;
+pub mod core;
+pub mod drivers;
 pub mod engine;
 pub mod events;
 pub mod fake;
+pub mod fs;
 pub mod fuse;
 pub mod journal;
 pub mod keeper;
@@ -12,3 +16,4 @@ pub mod process;
 pub mod revive;
 pub mod rules;
 pub mod settings;
+pub mod worker;

@@ -1,1 +1,92 @@
-fn main() {}
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `reservd`: serves `/reserv`. Started by the service manager or by `reserv up`; it stays in the foreground.
+
+use std::os::fd::RawFd;
+use std::process::ExitCode;
+
+use clap::Parser;
+use reserv_daemon::link::{Held, UnixSeq, inherit};
+use reserv_daemon::settings::Settings;
+use reserv_daemon::{keeper, worker};
+
+/// Serves /reserv: keeps the tree of reservations and the kernel's scheduler in agreement.
+///
+/// Stays in the foreground; SIGTERM stops it and gives the machine back. Killed, the reservations hold, and the
+/// next start adopts them.
+///
+/// Environment: RESERV_MOUNT (/reserv), RESERV_RUN (/run/reserv), RESERV_CONFIG (/etc/reserv/reserv.toml), RESERV_DRIVER
+/// (auto, full, stock), RESERV_BPFFS (/sys/fs/bpf/reserv), RESERV_CGROUP (reserv), RESERV_LOG (info).
+#[derive(Parser)]
+#[command(name = "reservd", version)]
+struct Arguments {
+    /// Stay in the foreground (it always does; accepted for service files)
+    #[arg(long)]
+    foreground: bool,
+    #[command(flatten)]
+    role: Role,
+}
+
+/// How keeper and worker start each other.
+#[derive(clap::Args)]
+struct Role {
+    #[arg(long, hide = true, requires_all = ["fuse_fd", "lock_fd", "link_fd"])]
+    worker: bool,
+    #[arg(long, hide = true, requires_all = ["fuse_fd", "lock_fd", "link_fd", "worker_fd"])]
+    keeper: bool,
+    #[arg(long, hide = true, requires = "worker")]
+    finish_stop: bool,
+    #[arg(long, hide = true)]
+    fuse_fd: Option<RawFd>,
+    #[arg(long, hide = true)]
+    lock_fd: Option<RawFd>,
+    #[arg(long, hide = true)]
+    link_fd: Option<RawFd>,
+    #[arg(long, hide = true)]
+    worker_fd: Option<RawFd>,
+}
+
+impl Role {
+    fn inherited(&self) -> std::io::Result<Option<(Held, UnixSeq)>> {
+        let (Some(fuse), Some(lock), Some(link)) = (self.fuse_fd, self.lock_fd, self.link_fd) else {
+            return Ok(None);
+        };
+        let held = Held { fuse: inherit(fuse)?.into(), lock: inherit(lock)?.into() };
+        Ok(Some((held, UnixSeq(inherit(link)?))))
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("RESERV_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    match start(&arguments.role) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("reservd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(role: &Role) -> std::io::Result<ExitCode> {
+    // Where the mount is found in the mount table.
+    let mut settings = Settings::from_env();
+    settings.mount = reserv_daemon::fuse::session::canonical(&settings.mount)?;
+    match role.inherited()? {
+        Some((held, link)) if role.worker => {
+            let inherited = worker::Inherited { held, link, finish_stop: role.finish_stop };
+            Ok(worker::run(&settings, inherited))
+        }
+        Some((held, link)) if role.keeper => {
+            let worker = inherit(role.worker_fd.unwrap_or(-1))?;
+            Ok(keeper::run(&settings, Some(keeper::Inherited { held, link, worker })))
+        }
+        _ => Ok(keeper::run(&settings, None)),
+    }
+}

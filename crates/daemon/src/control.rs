@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control socket `/run/reserv/control.sock`: what is no file of the name space. Root only (asked of the kernel,
+//! `SO_PEERCRED`, beside the mode 0600).
+//!
+//! One JSON object per line, one line per answer; a connection may carry several.
+//!
+//! ```text
+//! {"request":"version"}                          → {"version":"0.1.0","pid":4711}
+//! {"request":"status"}                           → {"version":…,"resources":{"cpu":{"driver":…}},…}   (`core::Status`)
+//! {"request":"up","config":{…},"dry_run":true,
+//!  "mode":"refuse"|"drain"|"flush"}              → {"changes":["create cpu/web: …", …]}
+//! {"request":"save"}                             → {"config":{…}}
+//! {"request":"rules"}                            → {"rules":[{"match":{…},"cpu":"…"}],"watch":"events"}
+//! {"request":"down"}                             → {"stopped":true}, when everything has been given back
+//! anything refused                               → {"error":{"errno":22,"text":"…","hint":"…"}}
+//! ```
+//!
+//! A configuration is the model's `Config` as JSON. `config`, `dry_run` and `mode` may be left out of `up`: without `config` it
+//! only begins the count of revivals anew; `mode` says what happens to members of queues that the configuration leaves
+//! out, `refuse` if left out.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use reserv_model::{Config, DeleteMode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::core::{Core, lock};
+use crate::engine::Refusal;
+
+/// Longest line.
+const LINE_MAX: u64 = 1 << 20;
+/// Most connections at once.
+const CONNECTIONS_MAX: usize = 32;
+/// How long a connection may be silent.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
+enum Command {
+    Version,
+    Status,
+    Up {
+        config: Option<Box<Config>>,
+        #[serde(default)]
+        dry_run: bool,
+        #[serde(default)]
+        mode: Mode,
+    },
+    Save,
+    Rules,
+    Down,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Refuse,
+    Drain,
+    Flush,
+}
+
+/// Asks the main thread for a full stop; the answer comes when it is done, just before the process ends.
+pub type StopAsker = Sender<Sender<Result<(), Refusal>>>;
+
+/// Reads a configuration from its text (TOML).
+pub fn parse_config(text: &str) -> Result<Config, Refusal> {
+    let config: Config = toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or_else(String::new, |span| {
+            format!("line {}: ", 1 + text[..span.start.min(text.len())].matches('\n').count())
+        });
+        Refusal::new(libc::EINVAL, format!("configuration: {line}{}", error.message()))
+    })?;
+    config.check()?;
+    Ok(config)
+}
+
+/// Binds the socket; an old one (the lock says that its owner is dead) is replaced.
+pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves connections, for ever.
+pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        if connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+            connections.fetch_sub(1, Ordering::AcqRel);
+            continue;
+        }
+        let (core, stop, connections) = (core.clone(), stop.clone(), connections.clone());
+        std::thread::spawn(move || {
+            if let Err(error) = talk(stream, &core, &stop) {
+                tracing::debug!(%error, "a control connection ended");
+            }
+            connections.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+}
+
+fn refusal(refusal: &Refusal) -> Value {
+    json!({"error": {"errno": refusal.errno, "text": refusal.text, "hint": refusal.hint}})
+}
+
+fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    stream.set_write_timeout(Some(SILENCE_MAX))?;
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    let mut writer = stream.try_clone()?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        let answer = if peer.uid() == 0 {
+            answer(&line, core, stop).unwrap_or_else(|why| refusal(&why))
+        } else {
+            refusal(&Refusal::new(libc::EPERM, "only root may use the control socket"))
+        };
+        let mut text = answer.to_string();
+        text.push('\n');
+        writer.write_all(text.as_bytes())?;
+    }
+}
+
+fn answer(line: &[u8], core: &Mutex<Core>, stop: &StopAsker) -> Result<Value, Refusal> {
+    let command: Command = serde_json::from_slice(line)
+        .map_err(|e| Refusal::new(libc::EINVAL, format!("no command of the control socket: {e}")))?;
+    Ok(match command {
+        Command::Version => json!({"version": env!("CARGO_PKG_VERSION"), "pid": std::process::id()}),
+        Command::Status => json!(lock(core).status()?),
+        Command::Up { config, dry_run, mode } => {
+            let mode = match mode {
+                Mode::Refuse => DeleteMode::Refuse,
+                Mode::Drain => DeleteMode::Drain,
+                Mode::Flush => DeleteMode::Flush,
+            };
+            let mut core = lock(core);
+            let config = match config {
+                Some(config) => *config,
+                None => core.save()?,
+            };
+            json!({"changes": core.apply(&config, dry_run, mode)?})
+        }
+        Command::Save => {
+            json!({"config": lock(core).save()?})
+        }
+        Command::Rules => {
+            let mut core = lock(core);
+            let watch = core.watch;
+            json!({"rules": core.engine()?.rules(), "watch": watch})
+        }
+        Command::Down => {
+            let (done, wait) = channel();
+            let gone = || Refusal::new(libc::ENODEV, "reservd is stopping");
+            stop.send(done).map_err(|_| gone())?;
+            wait.recv().map_err(|_| gone())??;
+            json!({"stopped": true})
+        }
+    })
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The worker: everything but holding `/dev/fuse`. Killed at any instant, the next one goes on where it was.
+//!
+//! | thread | does |
+//! |---|---|
+//! | main | starts, then waits for the end |
+//! | fuse | answers requests, one at a time |
+//! | link | hears the keeper; starts a new one when it dies |
+//! | poll | every 100 ms: is the resource ours, have queues drained |
+//! | watch | process events or scans, for the rules |
+//! | control | one per connection |
+//!
+//! A thread that panics ends the process: the state of the others cannot be trusted then, the journal's can.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reserv_model::{Config, DeleteMode, Driver};
+
+use crate::control;
+use crate::core::{Core, lock};
+use crate::drivers::{self, Choice};
+use crate::engine::{Beginning, Engine, Refusal};
+use crate::events::{Events, News};
+use crate::fs::Fs;
+use crate::fuse::session;
+use crate::keeper;
+use crate::link::{self, EXIT_REOPEN, Held, UnixSeq, Word};
+use crate::settings::Settings;
+
+const POLL: Duration = Duration::from_millis(100);
+/// Between scans where the kernel gives no events.
+const SCAN: Duration = Duration::from_secs(1);
+/// Between scans for what there are no events of.
+const SCAN_CGROUPS: Duration = Duration::from_secs(5);
+
+/// Why the main thread wakes up.
+enum Wake {
+    /// A full stop is asked for; the answer goes there.
+    Stop(Option<Sender<Result<(), Refusal>>>),
+    /// The file system is mounted no more.
+    Unmounted,
+    /// The keeper is dead.
+    KeeperDied,
+}
+
+/// What the worker was started with.
+pub struct Inherited {
+    /// Descriptors.
+    pub held: Held,
+    /// To the keeper.
+    pub link: UnixSeq,
+    /// Only finish a stop that a dead worker began.
+    pub finish_stop: bool,
+}
+
+/// Runs the worker. Its status means something to the keeper (`link::EXIT_REOPEN`).
+pub fn run(settings: &Settings, inherited: Inherited) -> ExitCode {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        hook(info);
+        std::process::abort();
+    }));
+    let finish_stop = inherited.finish_stop;
+    let result = if finish_stop { stop_what_is_left(settings, &inherited) } else { work(settings, inherited) };
+    match result {
+        Ok(code) => code,
+        Err(refusal) => {
+            let hint = if refusal.hint.is_empty() { String::new() } else { format!(" ({})", refusal.hint) };
+            eprintln!("reservd: {refusal}{hint}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn context(what: &str) -> impl Fn(io::Error) -> Refusal + '_ {
+    move |error| Refusal::new(error.raw_os_error().unwrap_or(libc::EIO), format!("{what}: {error}"))
+}
+
+fn read_config(settings: &Settings) -> Result<Option<Config>, Refusal> {
+    let path = &settings.config;
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            let at = |refusal: Refusal| Refusal { text: format!("{}: {refusal}", path.display()), ..refusal };
+            control::parse_config(&text).map(Some).map_err(at)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(context(&path.display().to_string())(error)),
+    }
+}
+
+fn driver_of(settings: &Settings, config: Option<&Config>) -> Driver {
+    match settings.driver.as_deref() {
+        Some("full") => Driver::Full,
+        Some("stock") => Driver::Stock,
+        Some(_) => Driver::Auto,
+        None => config.and_then(|c| c.cpu.as_ref()).map(|c| c.driver).unwrap_or_default(),
+    }
+}
+
+fn remove_journal(settings: &Settings) {
+    let _ = std::fs::remove_file(settings.journal());
+}
+
+/// The engine with its tree: adopted, or started and set up as configured. On error nothing is left running that
+/// was not running before.
+fn begin(settings: &Settings) -> Result<Core, Refusal> {
+    let config = read_config(settings)?;
+    let choice = Choice::of(settings, config.as_ref().and_then(|c| c.cpu.as_ref()).map(|c| c.driver))?;
+    let driver = driver_of(settings, config.as_ref());
+    let opened = drivers::open(settings, choice)?;
+    let adopted = opened.adopted;
+    let (engine, beginning) = match Engine::open(&settings.journal(), opened.plane, adopted) {
+        Ok(both) => both,
+        Err(refusal) => {
+            // An adopted plane goes on; a new one is of no use without its engine.
+            if !adopted
+                && let Ok(Some(opened)) = drivers::adopt(settings, choice)
+            {
+                let mut plane = opened.plane;
+                let _ = plane.stop();
+            }
+            return Err(refusal);
+        }
+    };
+    let mut core = Core::new(engine, beginning, driver);
+    if let (Beginning::Empty, Some(config)) = (beginning, config)
+        && let Err(refusal) = core.apply(&config, false, DeleteMode::Flush)
+    {
+        core.stop()?;
+        return Err(refusal);
+    }
+    Ok(core)
+}
+
+fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitCode, Refusal> {
+    let choice = Choice::of(settings, None)?;
+    if let Some(opened) = drivers::adopt(settings, choice)? {
+        let mut plane = opened.plane;
+        plane.stop()?;
+    }
+    remove_journal(settings);
+    let _ = std::fs::remove_file(settings.socket());
+    if session::mounted(&settings.mount).map_err(context("mount table"))?.is_some() {
+        session::unmount(&settings.mount).map_err(context("unmount"))?;
+    }
+    Word::Done.send(&inherited.link);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> {
+    let Inherited { held, link, .. } = inherited;
+    let mut core = begin(settings)?;
+    let fresh_start = core.status()?.resources.values().all(|r| r.beginning == "empty");
+    let found = session::mounted(&settings.mount).map_err(context("mount table"))?;
+    let ready = match found {
+        Some(dev) => Ok((dev, true)),
+        None => make_mount(settings, &held, core.engine()?).map(|dev| (dev, false)),
+    };
+    let (dev, takeover) = match ready {
+        Ok(ready) => ready,
+        Err(refusal) if fresh_start => {
+            core.stop()?;
+            return Err(refusal);
+        }
+        // Reservations hold; the keeper brings another descriptor.
+        Err(refusal) => {
+            tracing::error!(%refusal, "no mount");
+            return Ok(exit_code(EXIT_REOPEN));
+        }
+    };
+    core.engine()?.plane_mut().set_mount(dev)?;
+    let core = Arc::new(Mutex::new(core));
+    let (news, hear) = channel();
+    let listener = control::bind(&settings.socket()).map_err(context("control socket"))?;
+
+    start_fuse(settings, &held, core.clone(), news.clone())?;
+    if takeover && let Err(error) = session::resend(&held.fuse) {
+        tracing::warn!(%error, "requests that the last worker took are lost (no resend before Linux 6.9)");
+    }
+    let (asker, asked) = channel();
+    let (core_, news_) = (core.clone(), news.clone());
+    std::thread::spawn(move || control::serve(&listener, &core_, &asker));
+    std::thread::spawn(move || {
+        for answer in asked {
+            let _ = news_.send(Wake::Stop(Some(answer)));
+        }
+    });
+    let core_ = core.clone();
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(POLL);
+            lock(&core_).poll();
+        }
+    });
+    let core_ = core.clone();
+    std::thread::spawn(move || watch(&core_));
+    Word::Ready.send(&link);
+    tracing::info!(mount = %settings.mount.display(), takeover, "serving");
+    wait(settings, &core, &held, link, &news, &hear)
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn make_mount(settings: &Settings, held: &Held, engine: &mut Engine) -> Result<u64, Refusal> {
+    engine.new_session()?;
+    let at = format!("mount at {}", settings.mount.display());
+    session::mount(&held.fuse, &settings.mount).map_err(context(&at))?;
+    let dev = session::mounted(&settings.mount).map_err(context("mount table"))?;
+    dev.ok_or_else(|| Refusal::new(libc::EIO, format!("{at}: it is not in the mount table")))
+}
+
+fn start_fuse(
+    settings: &Settings,
+    held: &Held,
+    core: Arc<Mutex<Core>>,
+    news: Sender<Wake>,
+) -> Result<(), Refusal> {
+    let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
+    let mut fs = Fs::new(core, &settings.mount);
+    std::thread::spawn(move || {
+        match session::serve(&device, &mut fs) {
+            Ok(session::End::Unmounted) => tracing::info!("unmounted"),
+            Err(error) => tracing::error!(%error, "/dev/fuse"),
+        }
+        let _ = news.send(Wake::Unmounted);
+    });
+    Ok(())
+}
+
+/// One thread per life of the link: it ends when the keeper does.
+fn listen(link: &UnixSeq, news: &Sender<Wake>) -> io::Result<()> {
+    let link = UnixSeq(link.0.try_clone()?);
+    let news = news.clone();
+    std::thread::spawn(move || {
+        while let Some(word) = Word::receive(&link) {
+            if word == Word::Stop {
+                let _ = news.send(Wake::Stop(None));
+            }
+        }
+        let _ = news.send(Wake::KeeperDied);
+    });
+    Ok(())
+}
+
+fn wait(
+    settings: &Settings,
+    core: &Mutex<Core>,
+    held: &Held,
+    mut link: UnixSeq,
+    news: &Sender<Wake>,
+    hear: &Receiver<Wake>,
+) -> Result<ExitCode, Refusal> {
+    listen(&link, news).map_err(context("link"))?;
+    let mut keepers = 0_u32;
+    while let Ok(what) = hear.recv() {
+        match what {
+            Wake::Unmounted => {
+                tracing::warn!("the file system was unmounted by somebody else; reservations hold");
+                return Ok(exit_code(EXIT_REOPEN));
+            }
+            Wake::KeeperDied => {
+                keepers += 1;
+                tracing::warn!(keepers, "the keeper died; starting another");
+                if keepers > 1 {
+                    // Rate, not number: without a keeper descriptors are only as safe as this process.
+                    std::thread::sleep(Duration::from_millis(50) * keepers.min(40));
+                }
+                link = new_keeper(held).map_err(context("keeper"))?;
+                listen(&link, news).map_err(context("link"))?;
+            }
+            Wake::Stop(answer) => {
+                Word::Stopping.send(&link);
+                let stopped = stop(settings, core);
+                match (&stopped, answer) {
+                    (Ok(()), answer) => {
+                        Word::Done.send(&link);
+                        if let Some(answer) = answer {
+                            let _ = answer.send(Ok(()));
+                            // The connection's thread still has to write its line.
+                            std::thread::sleep(Duration::from_millis(50));
+                        }
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                    (Err(refusal), Some(answer)) => {
+                        let _ = answer.send(Err(refusal.clone()));
+                    }
+                    (Err(refusal), None) => tracing::error!(%refusal, "the stop failed"),
+                }
+            }
+        }
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+fn stop(settings: &Settings, core: &Mutex<Core>) -> Result<(), Refusal> {
+    lock(core).stop()?;
+    let _ = std::fs::remove_file(settings.socket());
+    session::unmount(&settings.mount).map_err(context("unmount"))
+}
+
+fn new_keeper(held: &Held) -> io::Result<UnixSeq> {
+    let (ours, theirs) = UnixSeq::pair()?;
+    let own = keeper::own_pidfd()?;
+    let mut child = link::spawn("keeper", held, &theirs, &[("worker-fd", own.as_raw_fd())], &[])?;
+    std::thread::spawn(move || {
+        let _ = child.wait();
+    });
+    Ok(ours)
+}
+
+fn watch(core: &Mutex<Core>) {
+    let mut events = match Events::open() {
+        Ok(events) => Some(events),
+        Err(error) => {
+            tracing::info!(%error, "no process events: scanning once a second while there are rules");
+            None
+        }
+    };
+    let word = if events.is_some() { "events" } else { "scan" };
+    lock(core).watch = word;
+    lock(core).scan();
+    let mut scanned = std::time::Instant::now();
+    loop {
+        let every = if events.is_some() { SCAN_CGROUPS } else { SCAN };
+        let news = match &mut events {
+            Some(events) => events.wait(500),
+            None => {
+                std::thread::sleep(SCAN);
+                Ok(News::Quiet)
+            }
+        };
+        let (rules, need_scan) = lock(core).has_rules();
+        match news {
+            Ok(News::Changed(pids)) if rules => {
+                for pid in pids {
+                    lock(core).consider(pid);
+                }
+            }
+            Ok(News::Lost) => lock(core).scan(),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "process events ended; scanning");
+                events = None;
+                lock(core).watch = "scan";
+            }
+        }
+        if rules && (need_scan || events.is_none()) && scanned.elapsed() >= every {
+            lock(core).scan();
+            scanned = std::time::Instant::now();
+        }
+    }
+}
