@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The product, used as anybody would use it: up, mk, set, run, stat, down. And the baseline: nothing of it."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from . import plan
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
+UP_S_MAX = 120.0
+#: Where `make build` leaves it.
+RESERV = ROOT / "target" / "release" / "reserv"
+
+
+class ReservError(Exception):
+    """`reserv` refused; with its words."""
+
+
+def full_runs_here() -> bool:
+    """What `reserv doctor` would say without starting anything: whether this kernel has sched_ext."""
+    return Path("/sys/kernel/sched_ext").exists()
+
+
+def driver_of(status: dict[str, Any]) -> tuple[str, str]:
+    """Name and mechanism of the CPU's driver, from `reserv status --json`."""
+    cpu = status["cpu"]
+    return cpu["driver"], cpu["mechanism"]
+
+
+class Baseline:
+    """The kernel's own scheduler: no reservations, no cgroup weights, autogroup off."""
+
+    name = "without"
+
+    def __init__(self) -> None:
+        self._autogroup: str | None = None
+
+    def start(self) -> list[str]:
+        """Returns what was done, in words."""
+        notes = ["no cgroup weights"]
+        if not AUTOGROUP.exists():
+            return [*notes, "this kernel has no autogroup"]
+        before = AUTOGROUP.read_text().strip()
+        if before == "0":
+            return [*notes, "autogroup is off"]
+        try:
+            AUTOGROUP.write_text("0")
+        except OSError as error:
+            return [*notes, f"autogroup could not be turned off ({error.strerror})"]
+        self._autogroup = before
+        return [*notes, "autogroup off"]
+
+    def prefix(self, site: int) -> list[str]:
+        del site
+        return []
+
+    def counters(self) -> dict[str, Any] | None:
+        return None
+
+    def stop(self) -> None:
+        if self._autogroup is not None:
+            AUTOGROUP.write_text(self._autogroup)
+            self._autogroup = None
+
+
+class Reservations:
+    """q1..q4 with one site each, q0 for all the rest."""
+
+    name = "with"
+
+    def __init__(self, driver: str, cpus: set[int], reserv: Path = RESERV):
+        self.reserv = reserv
+        self.driver = driver
+        #: Where the daemon runs: off the servers' CPU.
+        self.cpus = cpus
+        self._up = False
+
+    def _call(self, *words: str, timeout: float = UP_S_MAX) -> str:
+        command = [str(self.reserv), *words]
+        # The daemon inherits our output; a file cannot hold us up as a pipe would that it keeps open.
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+                              check=False, preexec_fn=lambda: os.sched_setaffinity(0, self.cpus))
+        if done.returncode != 0:
+            raise ReservError(f"`reserv {' '.join(words)}` exited with {done.returncode}: "
+                              f"{(done.stderr or done.stdout).strip()[-800:]}")
+        return done.stdout
+
+    def start(self) -> list[str]:
+        self._call("up", "--driver", self.driver)
+        self._up = True
+        for site in range(plan.SITES):
+            self._call("mk", f"q{site + 1}", "--share", str(plan.SITE_WEIGHT))
+        self._call("set", "q0", f"share={plan.Q0_WEIGHT}")
+        weights = ", ".join(f"q{site + 1} {plan.SITE_WEIGHT}" for site in range(plan.SITES))
+        return [f"weights in /reserv/cpu: {weights}, q0 {plan.Q0_WEIGHT}"]
+
+    def status(self) -> dict[str, Any]:
+        return json.loads(self._call("status", "--json"))
+
+    def prefix(self, site: int) -> list[str]:
+        return [str(self.reserv), "run", "--cpu", f"q{site + 1}", "--"]
+
+    def counters(self) -> dict[str, Any]:
+        """What the scheduler itself has counted for each queue; kept with the raw data."""
+        return {f"q{q}": json.loads(self._call("stat", f"q{q}", "--json")) for q in range(plan.SITES + 1)}
+
+    def stop(self) -> None:
+        if self._up:
+            self._up = False
+            self._call("down")
