@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""End-to-end tests use the product as its users do: this starts it, loads it and reads what it says.
+
+    with Live("full") as live:
+        live.mk("a", 1); hog = live.spin("a")
+        ...
+    Checks print `ok - …` / `not ok - …`; finish() gives the exit status.
+"""
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+RESERV = os.path.join(ROOT, "target", "release", "reserv")
+WORKLOAD = os.path.join(ROOT, "target", "tests", "workload")
+MOUNT = os.environ.get("RESERV_MOUNT", "/reserv")
+
+failed = 0
+
+
+def check(good, text, detail=""):
+    global failed
+    print(f"{'ok' if good else 'not ok'} - {text}{': ' + str(detail) if detail != '' else ''}", flush=True)
+    failed += not good
+    return good
+
+
+def finish():
+    sys.exit(1 if failed else 0)
+
+
+def skip(reason):
+    print(f"# skip: {reason}")
+    sys.exit(77)
+
+
+def build_workload():
+    """Compiles tests/lib/workload.c unless that is done already."""
+    source = os.path.join(ROOT, "tests", "lib", "workload.c")
+    os.makedirs(os.path.dirname(WORKLOAD), exist_ok=True)
+    with open(WORKLOAD + ".lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(WORKLOAD) or os.path.getmtime(WORKLOAD) < os.path.getmtime(source):
+            subprocess.run(["cc", "-O2", "-pthread", "-o", WORKLOAD + ".new", source], check=True)
+            os.rename(WORKLOAD + ".new", WORKLOAD)
+
+
+class Live:
+    """A running reservd, with the load that the test put on it."""
+
+    def __init__(self, driver, *up_args):
+        self.driver, self.up_args, self.load = driver, up_args, []
+
+    def __enter__(self):
+        build_workload()
+        self.reserv("up", "--driver", self.driver, *self.up_args)
+        return self
+
+    def __exit__(self, *exc):
+        self.kill_load()
+        out = subprocess.run([RESERV, "down"], capture_output=True, text=True, timeout=120)
+        if out.returncode:
+            check(False, "down", out.stderr)
+
+    def reserv(self, *args, ok=True):
+        out = subprocess.run([RESERV, *map(str, args)], capture_output=True, text=True, timeout=180)
+        if ok and out.returncode:
+            raise RuntimeError(f"reserv {' '.join(map(str, args))}: {out.returncode}: {out.stderr.strip()}")
+        return out
+
+    def mk(self, path, share=None, *more):
+        self.reserv("mk", path, *(["--share", share] if share is not None else []), *more)
+
+    def start(self, path, *args, cpus=None):
+        """A workload in the queue `path` (None: untagged)."""
+        command = [WORKLOAD, *map(str, args)]
+        if path is not None:
+            command = [RESERV, "run", "--cpu", path, "--", *command]
+        if cpus is not None:
+            command = ["taskset", "-c", cpus, *command]
+        child = subprocess.Popen(command)
+        self.load.append(child)
+        return child
+
+    def spin(self, path, threads=1, cpus=None):
+        return self.start(path, "spin", threads, cpus=cpus)
+
+    def kill_load(self):
+        for child in self.load:
+            child.kill()
+        for child in self.load:
+            child.wait()
+        self.load = []
+
+    def stat(self, path):
+        """The `stat` file of a node as a dict of text."""
+        with open(os.path.join(MOUNT, "cpu", path, "stat"), encoding="utf-8") as file:
+            return dict(line.rstrip("\n").split(" ", 1) for line in file if " " in line)
+
+    def service(self, path):
+        """CPU time received by a node, in ns."""
+        return int(self.stat(path)["service_ns"])
+
+    def status(self):
+        return json.loads(self.reserv("status", "--json").stdout)
+
+    def members(self, path):
+        with open(os.path.join(MOUNT, "cpu", path, "members"), encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def wait(self, text, condition, seconds=30):
+        """Until the condition holds: polls what the product says. A check of its own."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if condition():
+                return check(True, text)
+            time.sleep(0.05)
+        return check(False, text, f"not within {seconds} s")
+
+    def all_run(self, paths):
+        """Waits until each queue has received something, so that a measurement starts in the middle of the load."""
+        before = {p: self.service(p) for p in paths}
+        end = time.monotonic() + 60
+        while time.monotonic() < end and any(self.service(p) == before[p] for p in paths):
+            time.sleep(0.05)
+
+    def shares(self, paths, seconds):
+        """What each of the nodes received of what all of them did."""
+        before = [self.service(p) for p in paths]
+        time.sleep(seconds)
+        got = [self.service(p) - b for p, b in zip(paths, before)]
+        return [g / sum(got) if sum(got) else 0.0 for g in got]
+
+
+def pids_of(name):
+    """Processes by the name of their executable, and their command lines."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.path.basename(os.readlink(f"/proc/{pid}/exe")).split(" ")[0] == name:
+                found[int(pid)] = open(f"/proc/{pid}/cmdline", encoding="utf-8").read().replace("\0", " ").strip()
+        except OSError:
+            pass
+    return found
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
