@@ -69,7 +69,6 @@ pub enum Request {
 
 /// A change that has been checked against the tree as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a plan changes nothing until it is committed"]
 pub struct Plan {
     base: u64,
     edits: Vec<Edit>,

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the property tests share: settings with a printed seed, and random requests.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::hash::{BuildHasher as _, Hasher as _};
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use reserv_model::{
+    Cap, Class, DeleteMode, Kind, Minimum, Name, NodeId, NodePath, NodeRef, Policy, Request, Share, Tree,
+    Weight,
+};
+
+/// `PROPTEST_CASES` (or 256) cases divided by `cost`, at least 16. The seed is printed first;
+/// `PROPTEST_RNG_SEED` replays it.
+pub(crate) fn config(cost: u32) -> ProptestConfig {
+    let base = ProptestConfig::default();
+    let seed = match base.rng_seed {
+        RngSeed::Fixed(seed) => seed,
+        RngSeed::Random => seed(),
+    };
+    #[expect(clippy::disallowed_macros, reason = "a test says how to replay it")]
+    {
+        println!("replay with PROPTEST_RNG_SEED={seed} PROPTEST_CASES={}", base.cases);
+    }
+    ProptestConfig {
+        cases: (base.cases / cost).max(16),
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        ..base
+    }
+}
+
+/// A number nobody chose.
+pub(crate) fn seed() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// One random decision: what, to whom, with what.
+pub(crate) type Step = (u8, u16, u16, u32);
+
+/// Random decisions.
+pub(crate) fn steps(max: usize) -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(any::<Step>(), 0..max)
+}
+
+/// Names of which some collide with numbered ones.
+pub(crate) const NAMES: [&str; 12] =
+    ["a", "b", "web", "q0", "q1", "q2", "r0", "r1", "q10", "x.y-z_", "Q", "q01"];
+
+pub(crate) fn name(n: u32) -> Name {
+    Name::new(NAMES[n as usize % NAMES.len()]).unwrap()
+}
+
+pub(crate) fn weight(n: u32) -> Weight {
+    let milli = match n % 8 {
+        0 => 0,
+        1 => 1,
+        2 => 1_000_000_000,
+        3 => 100_000,
+        _ => n / 8 % 1_000_000_001,
+    };
+    Weight::from_milli(milli).unwrap()
+}
+
+/// In a fifth of the cases with a minimum, which is refused.
+pub(crate) fn share(n: u32) -> Share {
+    Share { weight: weight(n / 5), minimum: Minimum(if n.is_multiple_of(5) { u64::from(n / 5) } else { 0 }) }
+}
+
+/// In a few cases out of range.
+pub(crate) fn cap(n: u32) -> Option<Cap> {
+    let wide = u64::from(n);
+    match n % 8 {
+        0 | 1 => None,
+        2 => Some(Cap { rate_ns_per_s: Cap::RATE_MIN, burst_ns: Cap::BURST_MAX }),
+        3 => Some(Cap { rate_ns_per_s: wide * 4096, burst_ns: wide * 8 }),
+        4 => Some(Cap { rate_ns_per_s: wide % 1_000_000, burst_ns: 0 }),
+        _ => Some(Cap { rate_ns_per_s: wide.max(Cap::RATE_MIN), burst_ns: 0 }),
+    }
+}
+
+pub(crate) fn kind(n: u32) -> Kind {
+    if n.is_multiple_of(2) { Kind::Scheduler(Policy::Sfq) } else { Kind::Queue(class(n / 2)) }
+}
+
+pub(crate) fn class(n: u32) -> Class {
+    Class::ALL[n as usize % Class::ALL.len()]
+}
+
+pub(crate) fn mode(n: u32) -> DeleteMode {
+    [DeleteMode::Refuse, DeleteMode::Drain, DeleteMode::Flush][n as usize % 3]
+}
+
+/// A live node's handle or path; in about a tenth of the cases one that is not there.
+pub(crate) fn node(tree: &Tree, n: u16) -> NodeRef {
+    let nodes: Vec<_> = tree.iter().map(|n| n.id).collect();
+    let id = nodes[n as usize / 20 % nodes.len()];
+    match n % 20 {
+        0 => NodeId { index: id.index, generation: id.generation.wrapping_add(1) }.into(),
+        1 => NodePath::from_iter([name(u32::from(n / 20)), name(u32::from(n / 40))]).into(),
+        2..10 => tree.path(id).unwrap().into(),
+        _ => id.into(),
+    }
+}
+
+/// A request that may or may not make sense for `tree`. Creation is the most frequent.
+pub(crate) fn request(tree: &Tree, (what, a, b, c): Step) -> Request {
+    let (node, n) = (node(tree, a), c / 16);
+    match what % 24 {
+        0..9 => Request::Create {
+            parent: node,
+            name: (c % 4 > 0).then(|| name(u32::from(b))),
+            kind: kind(n),
+            share: (c % 3 > 0).then(|| share(n)),
+        },
+        9 | 10 => Request::Delete { node, mode: mode(n) },
+        11..14 => Request::SetShare { node, share: share(n) },
+        14 => Request::SetCap { node, cap: cap(n) },
+        15 => Request::SetClass { node, class: class(n) },
+        16 => Request::SetPolicy { node, policy: Policy::Sfq },
+        17 => Request::SetLimit { node, members_max: n % 3 * 100 },
+        18 => Request::ResetCounters { node },
+        19 => Request::SetGc { node, gc: n.is_multiple_of(2) },
+        20 => Request::Active { node },
+        21 => Request::Rename { node, name: name(n) },
+        _ => Request::Move { node, parent: self::node(tree, b), name: c.is_multiple_of(2).then(|| name(n)) },
+    }
+}
+
+/// The tree that random steps make of a new one; what is refused is left out.
+pub(crate) fn grown(steps: &[Step]) -> Tree {
+    let mut tree = Tree::new(Name::new("cpu").unwrap());
+    for step in steps {
+        if let Ok(plan) = tree.plan(&[request(&tree, *step)]) {
+            tree.commit(&plan).unwrap();
+        }
+    }
+    tree
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Declarative trees: `save` then `up` changes nothing, `up` makes exactly what is written, and what is wrong is refused.
+
+mod common;
+
+use proptest::prelude::*;
+use reserv_model::*;
+
+fn new() -> Tree {
+    Tree::new(Name::new("cpu").unwrap())
+}
+
+fn read(text: &str) -> Result<Config, String> {
+    let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
+    config.check().map_err(|e| format!("{e} ({})", e.hint))?;
+    Ok(config)
+}
+
+/// `up` on a tree.
+fn up(tree: &mut Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result<(), Error> {
+    let plan = tree.plan(&diff(tree, wanted, mode)?)?;
+    tree.commit(&plan)?;
+    tree.check()
+}
+
+proptest! {
+    #![proptest_config(common::config(2))]
+
+    #[test]
+    fn saved_and_brought_up_changes_nothing(all in common::steps(80)) {
+        let tree = common::grown(&all);
+        let config = Config { cpu: Some(to_config(&tree, Driver::Auto)), rules: vec![] };
+        let text = toml::to_string(&config).unwrap();
+        let again = read(&text).unwrap();
+        prop_assert_eq!(&again, &config, "{}", text);
+        for mode in [DeleteMode::Refuse, DeleteMode::Drain, DeleteMode::Flush] {
+            prop_assert_eq!(diff(&tree, again.cpu.as_ref().unwrap(), mode), Ok(vec![]), "{}", text);
+        }
+    }
+
+    #[test]
+    fn any_tree_becomes_any_other_in_one_plan(from in common::steps(60), to in common::steps(60)) {
+        let (mut tree, wanted) = (common::grown(&from), common::grown(&to));
+        let wanted = to_config(&wanted, Driver::Full);
+        let gone: Vec<_> = tree.iter().filter(|n| n.draining).map(|n| n.id).collect();
+        let plan = tree.plan_gone(&gone);
+        tree.commit(&plan).unwrap();
+        let seq = tree.seq();
+        up(&mut tree, &wanted, DeleteMode::Flush).unwrap();
+        prop_assert!(tree.seq() <= seq + 1, "one record");
+        prop_assert_eq!(to_config(&tree, Driver::Full), wanted.clone());
+        prop_assert_eq!(diff(&tree, &wanted, DeleteMode::Flush), Ok(vec![]));
+        // From nothing, too; and the order of keys in the text does not matter, for there is only one.
+        let mut fresh = new();
+        up(&mut fresh, &wanted, DeleteMode::Refuse).unwrap();
+        prop_assert_eq!(to_config(&fresh, Driver::Full), wanted);
+    }
+}
+
+const EXAMPLE: &str = r#"
+[cpu]
+driver = "full"
+policy = "sfq"
+[cpu.nodes."web/site1"]
+kind = "queue"
+class = "rr"
+share = "0.24 0"
+members_max = 500
+gc = true
+[cpu.nodes."web"]
+kind = "scheduler"
+share = 50
+cap = "150% burst 20ms"
+policy = "sfq"
+[cpu.nodes.backup]
+kind = "queue"
+share = "0"
+[[rule]]
+match = { uid = "www-data", command = "php*" }
+cpu = "web/site1"
+[[rule]]
+match = { uid = 1000, gid = "users", unit = "backup.service", cgroup = "/system.slice" }
+cpu = "backup"
+[[rule]]
+match = { command = "init" }
+cpu = "q0"
+"#;
+
+#[test]
+fn an_example() {
+    let config = read(EXAMPLE).unwrap();
+    let cpu = config.cpu.as_ref().unwrap();
+    assert_eq!(cpu.driver, Driver::Full);
+    let mut tree = new();
+    up(&mut tree, cpu, DeleteMode::Refuse).unwrap();
+    let at = |p: &str| tree.get(tree.resolve(&p.parse().unwrap()).unwrap()).unwrap();
+    assert_eq!(at("web").weight.milli(), 50_000);
+    assert_eq!(at("web").cap, Some(Cap { rate_ns_per_s: 1_500_000_000, burst_ns: 20_000_000 }));
+    let site = at("web/site1");
+    assert_eq!(
+        (site.kind, site.weight.milli(), site.members_max, site.gc),
+        (Kind::Queue(Class::Rr), 240, 500, true)
+    );
+    assert_eq!(at("backup").weight, Weight::BACKGROUND);
+    assert_eq!(at("q0").weight, Weight::DEFAULT, "left out: as it starts");
+    assert_eq!(config.rules.len(), 3);
+    assert_eq!(read(&toml::to_string(&config).unwrap()), Ok(config));
+}
+
+#[test]
+fn the_text_of_save_is_pinned() {
+    let mut tree = new();
+    up(&mut tree, read(EXAMPLE).unwrap().cpu.as_ref().unwrap(), DeleteMode::Refuse).unwrap();
+    let config = Config { cpu: Some(to_config(&tree, Driver::Auto)), rules: vec![] };
+    let wanted = r#"[cpu]
+driver = "auto"
+policy = "sfq"
+
+[cpu.nodes.backup]
+kind = "queue"
+share = "0"
+class = "ts"
+
+[cpu.nodes.q0]
+kind = "queue"
+share = "100"
+class = "ts"
+
+[cpu.nodes.web]
+kind = "scheduler"
+share = "50"
+cap = "1.5cpu burst 20ms"
+policy = "sfq"
+
+[cpu.nodes."web/site1"]
+kind = "queue"
+share = "0.24"
+class = "rr"
+members_max = 500
+gc = true
+"#;
+    assert_eq!(toml::to_string(&config).unwrap(), wanted);
+}
+
+#[test]
+fn a_change_is_only_what_changed() {
+    let mut tree = new();
+    let mut wanted = read(EXAMPLE).unwrap().cpu.unwrap();
+    up(&mut tree, &wanted, DeleteMode::Refuse).unwrap();
+    let site: NodePath = "web/site1".parse().unwrap();
+    wanted.nodes.get_mut(&site).unwrap().class = Some(Class::Fifo);
+    wanted.nodes.remove(&"backup".parse().unwrap());
+    let backup = tree.resolve(&"backup".parse().unwrap()).unwrap();
+    let requests = diff(&tree, &wanted, DeleteMode::Drain).unwrap();
+    assert_eq!(
+        requests,
+        [
+            Request::Delete { node: backup.into(), mode: DeleteMode::Drain },
+            Request::SetClass { node: site.into(), class: Class::Fifo },
+        ]
+    );
+    // A queue that becomes a scheduler is made anew, and its place must be free for that.
+    wanted.nodes.insert("backup".parse().unwrap(), NodeConfig::new(NodeKind::Scheduler));
+    let requests = diff(&tree, &wanted, DeleteMode::Drain).unwrap();
+    assert_eq!(tree.plan(&requests).unwrap_err().kind, ErrorKind::Exists);
+    up(&mut tree, &wanted, DeleteMode::Flush).unwrap();
+    assert!(tree.get(backup).is_none());
+}
+
+#[test]
+fn draining_queues_do_not_count() {
+    let mut tree = new();
+    let mut wanted = read(EXAMPLE).unwrap().cpu.unwrap();
+    up(&mut tree, &wanted, DeleteMode::Refuse).unwrap();
+    let path: NodePath = "backup".parse().unwrap();
+    let plan = tree.plan(&[Request::Delete { node: path.clone().into(), mode: DeleteMode::Drain }]).unwrap();
+    tree.commit(&plan).unwrap();
+    assert_eq!(diff(&tree, &wanted, DeleteMode::Flush).unwrap_err().errno(), Errno::EBUSY);
+    wanted.nodes.remove(&path);
+    assert_eq!(diff(&tree, &wanted, DeleteMode::Flush), Ok(vec![]), "it goes by itself");
+    assert!(!to_config(&tree, Driver::Auto).nodes.contains_key(&path));
+}
+
+#[test]
+fn wrong_configurations() {
+    let node = |lines: &str| format!("[cpu.nodes.a]\n{lines}");
+    let rule = |lines: &str| format!("{}\n[[rule]]\n{lines}", node("kind = \"queue\""));
+    let cases = [
+        ("x = 1".to_owned(), "unknown field `x`"),
+        ("[cpu]\ndriver = \"fast\"".to_owned(), "fast"),
+        ("[cpu]\nnode = {}".to_owned(), "unknown field `node`"),
+        ("[cpu]\npolicy = \"wf2q\"".to_owned(), "wf2q"),
+        ("[disk]".to_owned(), "disk"),
+        (node("share = 1"), "missing field `kind`"),
+        (node("kind = \"leaf\""), "leaf"),
+        (node("kind = \"queue\"\nweight = 3"), "unknown field `weight`"),
+        (node("kind = \"queue\"\nshare = \"heavy\""), "\"heavy\" is not a weight"),
+        (node("kind = \"queue\"\nshare = -1"), "-1"),
+        (node("kind = \"queue\"\nshare = 0.5"), "floating point"),
+        (node("kind = \"queue\"\nshare = 1000001"), "too large"),
+        (node("kind = \"queue\"\nshare = \"=25%\""), "fixed"),
+        (node("kind = \"queue\"\ncap = 2"), "no unit"),
+        (node("kind = \"queue\"\ncap = \"0\""), "a cap of 0"),
+        (node("kind = \"queue\"\nclass = \"edf\""), "edf"),
+        (node("kind = \"queue\"\nmembers_max = -1"), "-1"),
+        (node("kind = \"queue\"\ngc = 1"), "boolean"),
+        (node("kind = \"queue\"\npolicy = \"sfq\""), "no policy"),
+        (node("kind = \"scheduler\"\nclass = \"ts\""), "no class"),
+        (node("kind = \"scheduler\"\nmembers_max = 1"), "no members"),
+        ("[cpu.nodes.\"a/b\"]\nkind = \"queue\"".to_owned(), "add [cpu.nodes.\"a\"]"),
+        (node("kind = \"queue\"\n[cpu.nodes.\"a/b\"]\nkind = \"queue\""), "a is a queue"),
+        ("[cpu.nodes.\"q0/b\"]\nkind = \"queue\"".to_owned(), "q0 is a queue"),
+        ("[cpu.nodes.q0]\nkind = \"scheduler\"".to_owned(), "always a queue"),
+        ("[cpu.nodes.\"\"]\nkind = \"scheduler\"".to_owned(), "itself"),
+        ("[cpu.nodes.share]\nkind = \"queue\"".to_owned(), "share"),
+        ("[cpu.nodes.\"a//b\"]\nkind = \"queue\"".to_owned(), "empty name"),
+        (rule("cpu = \"a\""), "missing field `match`"),
+        (rule("match = {}\ncpu = \"a\""), "without a condition"),
+        (rule("match = { uid = 1 }"), "missing field `cpu`"),
+        (rule("match = { user = 1 }\ncpu = \"a\""), "unknown field `user`"),
+        (rule("match = { uid = -1 }\ncpu = \"a\""), "Who"),
+        (rule("match = { unit = \"\" }\ncpu = \"a\""), "empty pattern"),
+        (rule("match = { cgroup = \"x\" }\ncpu = \"a\""), "absolute"),
+        (rule("match = { uid = 1 }\ncpu = \"b\""), "no queue"),
+        (rule("match = { uid = 1 }\ncpu = \"\""), "no queue"),
+        (rule("match = { uid = 1 }\ncpu = \"a\"\nnet = \"x\""), "unknown field `net`"),
+    ];
+    for (text, holds) in cases {
+        let error = read(&text).expect_err(&text);
+        assert!(error.contains(holds), "{text}\n→ {error}");
+    }
+    // What only the tree can refuse.
+    for text in
+        [node("kind = \"queue\"\nshare = \"1 1cpu\""), "[cpu.nodes.q0]\nkind = \"queue\"\nshare = 0".into()]
+    {
+        let wanted = read(&text).unwrap().cpu.unwrap();
+        let mut tree = new();
+        let before = tree.clone();
+        assert!(up(&mut tree, &wanted, DeleteMode::Flush).is_err(), "{text}");
+        assert_eq!(tree, before);
+    }
+}
+
+#[test]
+fn rules_match_by_all_their_conditions() {
+    let rules = read(EXAMPLE).unwrap().rules;
+    let www =
+        Subject { uid: 33, user: Some("www-data"), command: "php-fpm8.2", cgroup: "/", ..Subject::default() };
+    let first = |s: &Subject<'_>| Rule::first(&rules, s).map(|r| r.cpu.to_string());
+    assert_eq!(first(&www).as_deref(), Some("web/site1"));
+    assert_eq!(first(&Subject { command: "bash", ..www }), None);
+    assert_eq!(first(&Subject { user: None, ..www }), None);
+    let backup = Subject {
+        uid: 1000,
+        user: Some("anna"),
+        gid: 100,
+        group: Some("users"),
+        unit: Some("backup.service"),
+        cgroup: "/system.slice/backup.service",
+        command: "tar",
+    };
+    assert_eq!(first(&backup).as_deref(), Some("backup"));
+    for other in [
+        Subject { uid: 1001, ..backup },
+        Subject { group: None, ..backup },
+        Subject { unit: None, ..backup },
+        Subject { cgroup: "/system.slice2/backup.service", ..backup },
+        Subject { cgroup: "/user.slice", ..backup },
+    ] {
+        assert_eq!(first(&other), None, "{other:?}");
+    }
+}
+
+#[test]
+fn patterns() {
+    let fits = |pattern: &str, text: &str| {
+        let conditions = Match { command: Some(pattern.into()), ..Match::default() };
+        conditions.matches(&Subject { command: text, ..Subject::default() })
+    };
+    for (pattern, text) in [
+        ("ffmpeg", "ffmpeg"),
+        ("*", ""),
+        ("*", "x"),
+        ("php*", "php"),
+        ("*fpm", "php-fpm"),
+        ("a*b*c", "aXbYbZc"),
+        ("?", "ä"),
+        ("**", ""),
+        ("a?c", "abc"),
+        ("*.service", "a.service.service"),
+    ] {
+        assert!(fits(pattern, text), "{pattern} {text}");
+    }
+    for (pattern, text) in [
+        ("ffmpeg", "ffmpeg2"),
+        ("ffmpeg", ""),
+        ("?", ""),
+        ("a*b", "a"),
+        ("a*b*c", "acb"),
+        ("php*", "xphp"),
+        ("A", "a"),
+    ] {
+        assert!(!fits(pattern, text), "{pattern} {text}");
+    }
+    // A pattern that is slow for a matcher that recurses.
+    assert!(!fits(&"*a".repeat(200), &"a".repeat(199)));
+    assert!(fits(&"*a".repeat(200), &"a".repeat(5000)));
+    assert!(!Match::default().matches(&Subject::default()), "no condition matches nobody");
+    let below = |top: &str, path: &str| {
+        let conditions = Match { cgroup: Some(top.into()), ..Match::default() };
+        conditions.matches(&Subject { cgroup: path, ..Subject::default() })
+    };
+    assert!(
+        below("/", "/a")
+            && below("/a", "/a")
+            && below("/a/", "/a/b")
+            && !below("/a", "/ab")
+            && !below("/a/b", "/a")
+    );
+    let by_name = Match { uid: Some(Who::Name("33".into())), ..Match::default() };
+    assert!(by_name.matches(&Subject { uid: 33, ..Subject::default() }));
+}
