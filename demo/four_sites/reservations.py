@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,39 @@ from . import plan
 ROOT = Path(__file__).resolve().parent.parent.parent
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 UP_S_MAX = 120.0
-#: Where `make build` leaves it.
-RESERV = ROOT / "target" / "release" / "reserv"
+#: Exit status of `reserv` when nothing runs that it could ask.
+NOT_RUNNING = 3
 
 
 class ReservError(Exception):
     """`reserv` refused; with its words."""
 
 
+def find_reserv() -> Path | None:
+    """`RESERV` names it; else what `make build` left in this tree; else the installed one."""
+    if named := os.environ.get("RESERV"):
+        return Path(named)
+    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "reserv"
+    if built.exists():
+        return built
+    installed = shutil.which("reserv")
+    return Path(installed) if installed else None
+
+
 def full_runs_here() -> bool:
-    """What `reserv doctor` would say without starting anything: whether this kernel has sched_ext."""
-    return Path("/sys/kernel/sched_ext").exists()
+    """Whether this kernel has what the full driver needs, in `reserv doctor`'s judgement."""
+    reserv = find_reserv()
+    if reserv is None:
+        return False
+    done = subprocess.run([str(reserv), "doctor", "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=UP_S_MAX, check=False)
+    drivers = json.loads(done.stdout).get("drivers", []) if done.stdout.startswith("{") else []
+    return any(d["name"] == "full" and d["usable"] for d in drivers)
 
 
 def driver_of(status: dict[str, Any]) -> tuple[str, str]:
     """Name and mechanism of the CPU's driver, from `reserv status --json`."""
-    cpu = status["cpu"]
+    cpu = status["resources"]["cpu"]
     return cpu["driver"], cpu["mechanism"]
 
 
@@ -72,7 +90,7 @@ class Reservations:
 
     name = "with"
 
-    def __init__(self, driver: str, cpus: set[int], reserv: Path = RESERV):
+    def __init__(self, driver: str, cpus: set[int], reserv: Path):
         self.reserv = reserv
         self.driver = driver
         #: Where the daemon runs: off the servers' CPU.
@@ -89,7 +107,18 @@ class Reservations:
                               f"{(done.stderr or done.stdout).strip()[-800:]}")
         return done.stdout
 
+    def _status(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(self.reserv), "status"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=UP_S_MAX, check=False)
+
+    def check(self) -> None:
+        """Before anything is measured: whether `start` has a chance."""
+        if self._status().returncode != NOT_RUNNING:
+            raise ReservError("Reserv runs here already; the demo wants a tree of its own: `reserv down` first "
+                              "(`reserv save` keeps your tree)")
+
     def start(self) -> list[str]:
+        self.check()
         self._call("up", "--driver", self.driver)
         self._up = True
         for site in range(plan.SITES):
