@@ -2,8 +2,13 @@
 /*
  * Edits of a tree: one batch is applied whole or not at all, under the tree's lock, and its sequence number
  * is kept in the header, so that the journal knows after a crash whether it happened. Ids are the
- * caller's; a stale or taken one is an error. A batch that fails half-way is undone in reverse order; nothing
- * else happens in between, so nobody sees it.
+ * caller's; a stale or taken one is an error.
+ *
+ * A batch is gone through twice. The first time creates, deletes and moves happen, as far as the shape of the
+ * tree goes, and all else is only checked; where something is refused, the shape is put back in reverse order,
+ * and nothing has changed. The second time cannot fail: what is new is initialised, and weights, caps,
+ * classes, limits and counters change. One thing is not put back: a node that moved comes back to its old
+ * parent as a newcomer, with neither debt nor credit.
  */
 
 enum rs_op_code {
@@ -37,7 +42,7 @@ struct rs_op {
 	u64 node; /* gen << 32 | index */
 	u64 parent;
 	u64 a, b;
-	u64 undo, undo2; /* scratch */
+	u64 undo, undo2; /* scratch: what the first time through has to put back */
 };
 
 #define RS_BATCH_MAX 128
@@ -94,10 +99,11 @@ RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
 		n->mask[i] = 0;
 }
 
-RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, u64 id, u64 parent, u32 kind, u32 alg)
+/* The shape: the slot is taken and hangs under its parent. `op` keeps what was in the slot. */
+RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op)
 {
-	u32 index = (u32)id, gen = id >> 32;
-	struct rs_node RS_ARENA *p = rs_node_at(t, parent), RS_ARENA *n;
+	u32 index = (u32)op->node, gen = op->node >> 32;
+	struct rs_node RS_ARENA *p = rs_node_at(t, op->parent), RS_ARENA *n;
 
 	if (index >= t->nodes_max || !gen)
 		return RS_EINVAL;
@@ -110,25 +116,34 @@ RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, u64 id, u64 parent, u32 kin
 		return RS_ESTALE;
 	if (p->kind != RS_SCHED || p->depth + 1 >= RS_DEPTH_MAX)
 		return RS_EINVAL;
-	if (!(kind == RS_SCHED && alg < RS_POLICY_COUNT) && !(kind == RS_QUEUE && alg < RS_CLASS_COUNT))
+	if (!(op->a == RS_SCHED && op->b < RS_POLICY_COUNT) && !(op->a == RS_QUEUE && op->b < RS_CLASS_COUNT))
 		return RS_EINVAL;
 	if (!rs_heap_reserve(t, &p->ready, p->nchildren + 1) || !rs_heap_reserve(t, &n->ready, 1) ||
 	    !rs_heap_reserve(t, &t->throttle, index + 1))
 		return RS_ENOSPC;
 	if (index >= t->nodes_used)
 		t->nodes_used = index + 1;
-	rs_node_reset(n);
+	op->undo = (u64)n->parent;
+	op->undo2 = (u64)n->gen << 32 | n->depth;
 	n->index = index;
 	n->gen = gen;
-	n->kind = kind;
+	n->kind = op->a;
+	n->depth = p->depth + 1;
+	n->parent = p;
+	p->nchildren++;
+	return RS_DONE;
+}
+
+/* The rest of a new node. Its weight is 0 until it is given one. */
+RS_FN void rs_node_fresh(struct rs_node RS_ARENA *n, u32 alg)
+{
+	rs_node_reset(n);
 	n->alg = alg;
 	n->dying = 0;
-	n->depth = p->depth + 1;
 	n->weight = 0;
 	n->nchildren = 0;
 	n->members = 0;
 	n->members_max = 0;
-	n->parent = p;
 	n->service = 0;
 	n->service_base = 0;
 	n->served = 0;
@@ -138,9 +153,7 @@ RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, u64 id, u64 parent, u32 kin
 	n->cap.tok = 0;
 	n->cap.rem = 0;
 	n->cap.at = 0;
-	n->tag.base = p->vb;
-	p->nchildren++;
-	return RS_DONE;
+	n->tag.base = n->parent->vb;
 }
 
 /* Take the node out of the tree; its slot and heap array wait for the next create. */
@@ -164,37 +177,33 @@ RS_FN int rs_node_delete(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	return RS_DONE;
 }
 
-RS_FN int rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 weight)
+RS_FN void rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 w)
 {
 	struct rs_node RS_ARENA *p = n->parent;
-	u32 w = weight;
 
-	if (!p || weight > RS_WEIGHT_MAX || (n->index == 1 && !w))
-		return RS_EINVAL;
 	if (w == n->weight)
-		return RS_DONE;
-	policy_reweight(p, n, w);
-	if (n->runnable) {
-		if (!n->weight)
-			p->nrun++;
-		else if (!w)
-			p->nrun--;
+		return;
+	if (n->weight && !w && n->runnable) {
+		p->nrun--;
+		policy_idle(p, n);
 	}
+	policy_reweight(p, n, w);
+	if (!n->weight && n->runnable)
+		p->nrun++;
 	n->weight = w;
 	if (n->link.pos)
 		rs_heap_rekey(t, &p->ready, policy_key(p, n), rs_seq_for(t, n), &n->link);
-	return RS_DONE;
 }
 
-RS_FN int rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst, u64 now)
+RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst, u64 now)
 {
-	if (!n->parent || ppm > 1000000ULL * RS_UNITS_MAX || burst > 1000000000000ULL)
-		return RS_EINVAL;
 	if (!burst) {
 		burst = rs_muldiv(10000000, ppm, 1000000);
 		if (burst < 2 * t->quantum)
 			burst = 2 * t->quantum;
 	}
+	if (n->cap.ppm)
+		rs_cap_refill(&n->cap, now);
 	if (n->throttled)
 		rs_unthrottle(t, n, now);
 	if (!n->cap.ppm || n->cap.tok > (s64)burst)
@@ -207,44 +216,56 @@ RS_FN int rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u6
 		rs_throttle(t, n, now);
 		rs_refresh(t, n);
 	}
-	return RS_DONE;
 }
 
-/* The queue's items are ordered anew. */
-RS_FN int rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
+/*
+ * The queue's items keep their order, under the keys of the new class. The heap is sorted in place: each first
+ * one goes behind what is left of the heap, then all are turned round. In ascending order it is a heap again.
+ */
+RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	u32 n = q->ready.n, done = 0;
 
-	if (q->kind != RS_QUEUE || class >= RS_CLASS_COUNT)
-		return RS_EINVAL;
 	if (class == q->alg)
-		return RS_DONE;
+		return;
+	if (!q->nsvc && n && class_keyed(q))
+		rs_clock_advance(&q->clock, e[0].key);
 	q->alg = class;
-	/* In heap order, which is close to the old order of service; then make it a heap of the new keys. */
-	RS_LOOP(i, n) {
-		struct rs_item RS_ARENA *it = (struct rs_item RS_ARENA *)e[i].obj;
+	/* Tags of another class mean nothing: those who are idle or in service start anew too. */
+	q->clock.epoch++;
+	RS_LOOP(i, RS_UNITS_MAX) {
+		struct rs_item RS_ARENA *it = t->unit[i & (RS_UNITS_MAX - 1)].item;
 
-		e[i].key = class_enqueue(t, q, it, RS_WHY_MOVE);
-		e[i].seq = it->seq;
+		if (it && it->queue == q)
+			rs_tag_new(&q->clock, &it->tag);
+	}
+	RS_LOOP(i, n) {
+		struct rs_link RS_ARENA *first = e[0].obj;
+
+		rs_heap_erase(t, &q->ready, first);
+		e[q->ready.n].obj = first;
 		done++;
 	}
 	RS_LOOP(i, n / 2) {
-		u32 k = n / 2 - 1 - i, at;
-		struct rs_link RS_ARENA *obj = e[k].obj;
+		struct rs_link RS_ARENA *x = e[i].obj;
 
-		e[n].key = e[k].key;
-		e[n].seq = e[k].seq;
-		at = rs_heap_down(t, &q->ready, k);
-		rs_heap_put(e, at, e[n].key, e[n].seq, obj);
+		e[i].obj = e[n - 1 - i].obj;
+		e[n - 1 - i].obj = x;
 	}
+	RS_LOOP(i, n) {
+		struct rs_item RS_ARENA *it = (struct rs_item RS_ARENA *)e[i].obj;
+		u64 key = class_enqueue(t, q, it, RS_WHY_MOVE);
+
+		rs_heap_put(e, i, key, it->seq, &it->link);
+	}
+	q->ready.n = n;
 	if (done != n)
 		rs_poison(t, RS_POISON_HEAP_LOOP);
-	return RS_DONE;
 }
 
 /* Add (sign 1) or take away (-1) what is in service below n from all its ancestors' counts. */
-RS_INLINE void rs_service_of(struct rs_node RS_ARENA *n, s32 sign)
+RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s32 sign)
 {
 	struct rs_node RS_ARENA *p = n->parent;
 
@@ -253,6 +274,8 @@ RS_INLINE void rs_service_of(struct rs_node RS_ARENA *n, s32 sign)
 			break;
 		p->nsvc += sign * (s32)n->nsvc;
 		p->res += sign * (s64)n->res;
+		if (p->link.pos && n->res)
+			rs_heap_rekey(t, &p->parent->ready, policy_key(p->parent, p), rs_seq_for(t, p), &p->link);
 		p = p->parent;
 	}
 }
@@ -263,7 +286,7 @@ RS_FN u32 rs_height(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 	u32 height = 1, top = n->depth;
 
 	RS_LOOP(i, t->nodes_used) {
-		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], RS_ARENA *x = m;
+		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], *x = m;
 
 		if (m->kind == RS_FREE || m->depth <= top)
 			continue;
@@ -282,7 +305,7 @@ RS_FN u32 rs_height(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 RS_FN void rs_redepth(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 old)
 {
 	RS_LOOP(i, t->nodes_used) {
-		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], RS_ARENA *x = m;
+		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], *x = m;
 
 		if (m->kind == RS_FREE || m == n)
 			continue;
@@ -299,7 +322,7 @@ RS_FN void rs_redepth(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u3
 /* The subtree hangs under `to` from now on: nothing is charged, tags as of a new child. */
 RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, struct rs_node RS_ARENA *to)
 {
-	struct rs_node RS_ARENA *from = n->parent, RS_ARENA *x = to;
+	struct rs_node RS_ARENA *from = n->parent, *x = to;
 	u32 depth = n->depth, was_throttled = n->throttled, nsvc = n->nsvc;
 
 	if (!from || !to || n->index < 2 || to->kind != RS_SCHED)
@@ -318,7 +341,7 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1))
 		return RS_ENOSPC;
 	/* Make it idle for its parent, as a throttled node without steps in service is. */
-	rs_service_of(n, -1);
+	rs_service_of(t, n, -1);
 	n->throttled = 1;
 	n->nsvc = 0;
 	rs_refresh(t, n);
@@ -337,7 +360,7 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	rs_redepth(t, n, depth);
 	n->throttled = was_throttled;
 	n->nsvc = nsvc;
-	rs_service_of(n, 1);
+	rs_service_of(t, n, 1);
 	rs_tag_new(&to->clock, &n->tag);
 	n->tag.epoch = to->clock.epoch - 1;
 	x = n;
@@ -350,87 +373,93 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	return RS_DONE;
 }
 
-RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op, u64 now)
+/*
+ * One operation: in the first pass (`commit` 0) the shape of the tree changes and all else is checked, in the
+ * second all else changes. A node that a later operation of the batch deletes is gone in the second.
+ */
+RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op, u64 now, u32 commit)
 {
 	struct rs_node RS_ARENA *n;
 
-	op->undo = 0;
-	op->undo2 = 0;
-	if (op->code == RS_OP_CREATE)
-		return rs_node_create(t, op->node, op->parent, op->a, op->b);
+	if (op->code == RS_OP_CREATE && !commit)
+		return rs_node_create(t, op);
 	n = rs_node_at(t, op->node);
 	if (!n)
 		return RS_ENOENT;
 	switch (op->code) {
+	case RS_OP_CREATE:
+		rs_node_fresh(n, op->b);
+		return RS_DONE;
 	case RS_OP_DELETE:
-		op->undo = n->kind;
+		if (commit)
+			return RS_DONE;
+		op->undo = n->kind | (u32)n->throttled << 8 | (u32)n->dying << 16;
+		op->undo2 = n->throttled_at;
 		return rs_node_delete(t, n, op->a);
+	case RS_OP_MOVE:
+		if (commit)
+			return RS_DONE;
+		op->undo = (u64)n->parent;
+		return rs_node_move(t, n, rs_node_at(t, op->parent));
 	case RS_OP_REWEIGHT:
-		op->undo = n->weight;
-		return rs_node_reweight(t, n, op->a);
+		if (!n->parent || op->a > RS_WEIGHT_MAX || (n->index == 1 && !op->a))
+			return RS_EINVAL;
+		if (commit)
+			rs_node_reweight(t, n, op->a);
+		return RS_DONE;
 	case RS_OP_CAP:
-		op->undo = n->cap.ppm;
-		op->undo2 = n->cap.burst;
-		return rs_node_cap(t, n, op->a, op->b, now);
+		if (!n->parent || op->a > 1000000ULL * RS_UNITS_MAX || op->b > 1000000000000ULL)
+			return RS_EINVAL;
+		if (commit)
+			rs_node_cap(t, n, op->a, op->b, now);
+		return RS_DONE;
 	case RS_OP_CLASS:
-		op->undo = n->alg;
-		return rs_node_class(t, n, op->a);
+		if (n->kind != RS_QUEUE || op->a >= RS_CLASS_COUNT)
+			return RS_EINVAL;
+		if (commit)
+			rs_node_class(t, n, op->a);
+		return RS_DONE;
 	case RS_OP_POLICY:
-		op->undo = n->alg;
 		if (n->kind != RS_SCHED || op->a >= RS_POLICY_COUNT)
 			return RS_EINVAL;
 		return RS_DONE; /* there is one; a change of tags comes with the second */
 	case RS_OP_LIMIT:
-		op->undo = n->members_max;
 		if (n->kind != RS_QUEUE || op->a > RS_ITEMS_MAX)
 			return RS_EINVAL;
-		n->members_max = op->a;
+		if (commit)
+			n->members_max = op->a;
 		return RS_DONE;
 	case RS_OP_RESET:
-		op->undo = n->served;
-		op->undo2 = n->service_base;
-		n->served = 0;
-		n->service_base = n->service;
+		if (commit) {
+			n->served = 0;
+			n->service_base = n->service;
+		}
 		return RS_DONE;
-	case RS_OP_MOVE:
-		op->undo = (u64)n->parent;
-		return rs_node_move(t, n, rs_node_at(t, op->parent));
 	}
 	return RS_EINVAL;
 }
 
-RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op, u64 now)
+/* Put back what the first pass did for an operation that succeeded. */
+RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op)
 {
 	struct rs_node RS_ARENA *n = &t->nodes[(u32)op->node & (RS_NODES_MAX - 1)];
 
 	switch (op->code) {
 	case RS_OP_CREATE:
-		rs_node_delete(t, n, 0);
-		n->gen--; /* the id may be used again */
+		n->parent->nchildren--;
+		n->kind = RS_FREE;
+		n->parent = (struct rs_node RS_ARENA *)op->undo;
+		n->gen = op->undo2 >> 32;
+		n->depth = op->undo2;
 		break;
 	case RS_OP_DELETE:
-		if (op->answer == RS_DRAINING) {
-			n->dying = 0;
-		} else {
-			n->kind = op->undo;
-			n->parent->nchildren++;
-		}
-		break;
-	case RS_OP_REWEIGHT:
-		rs_node_reweight(t, n, op->undo);
-		break;
-	case RS_OP_CAP:
-		rs_node_cap(t, n, op->undo, op->undo2, now);
-		break;
-	case RS_OP_CLASS:
-		rs_node_class(t, n, op->undo);
-		break;
-	case RS_OP_LIMIT:
-		n->members_max = op->undo;
-		break;
-	case RS_OP_RESET:
-		n->served = op->undo;
-		n->service_base = op->undo2;
+		n->dying = op->undo >> 16;
+		if (op->answer == RS_DRAINING)
+			break;
+		n->kind = op->undo;
+		n->parent->nchildren++;
+		if (op->undo >> 8 & 1)
+			rs_throttle(t, n, op->undo2);
 		break;
 	case RS_OP_MOVE:
 		rs_node_move(t, n, (struct rs_node RS_ARENA *)op->undo);
@@ -449,13 +478,17 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 		return b->error = RS_EINVAL;
 	if (b->seq && b->seq <= t->seq)
 		return b->error = RS_ESTALE;
-	RS_LOOP(i, RS_BATCH_MAX) {
+	RS_LOOP(i, 2 * RS_BATCH_MAX) {
+		u32 commit = i >= b->count;
+		struct rs_op RS_BATCH_MEM *op = &b->op[(commit ? i - b->count : i) & (RS_BATCH_MAX - 1)];
 		int answer;
 
-		if (i >= b->count)
+		if (i >= 2 * b->count)
 			break;
-		answer = rs_edit_one(t, &b->op[i], b->now);
-		b->op[i].answer = answer;
+		answer = rs_edit_one(t, op, b->now, commit);
+		if (commit)
+			continue;
+		op->answer = answer;
 		if (answer < 0) {
 			b->error = answer;
 			b->failed = i;
@@ -471,7 +504,7 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= done)
 			break;
-		rs_undo_one(t, &b->op[(done - 1 - i) & (RS_BATCH_MAX - 1)], b->now);
+		rs_undo_one(t, &b->op[(done - 1 - i) & (RS_BATCH_MAX - 1)]);
 	}
 	return b->error;
 }
@@ -488,7 +521,7 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 
 RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 nodes, u32 items)
 {
-	struct rs_node RS_ARENA *root, RS_ARENA *q0;
+	struct rs_node RS_ARENA *root, *q0;
 
 	t->abi = RS_ABI_VERSION;
 	t->bytes = sizeof(struct rs_tree);
@@ -510,9 +543,19 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 	root->gen = 1;
 	root->weight = RS_WEIGHT_ONE;
 	t->nodes_used = 1;
+	rs_heap_reserve(t, &root->ready, 1);
 	q0 = &t->nodes[1];
-	rs_node_create(t, 1ULL << 32 | 1, 1ULL << 32, RS_QUEUE, 0);
-	rs_node_reweight(t, q0, 100 * RS_WEIGHT_ONE);
+	rs_heap_reserve(t, &q0->ready, 1);
+	rs_heap_reserve(t, &t->throttle, 2);
+	t->nodes_used = 2;
+	q0->index = 1;
+	q0->gen = 1;
+	q0->kind = RS_QUEUE;
+	q0->depth = 1;
+	q0->parent = root;
+	root->nchildren = 1;
+	rs_node_fresh(q0, 0);
+	q0->weight = 100 * RS_WEIGHT_ONE;
 	t->magic = RS_MAGIC;
 }
 

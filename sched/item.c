@@ -152,7 +152,10 @@ RS_FN void rs_item_reweight(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		weight = 1;
 	if (weight == it->weight)
 		return;
-	if (q && it->state != RS_IDLE) {
+	if (q && !q->nsvc && q->ready.n && class_keyed(q))
+		rs_clock_advance(&q->clock, q->ready.e[0].key);
+	if (q && (it->state != RS_IDLE || (it->tag.epoch == q->clock.epoch && q->clock.hi - it->tag.hi < 2 &&
+					   rs_before(q->clock.v, it->tag.base)))) {
 		rs_tag_reweight(&q->clock, &it->tag, it->weight, weight);
 		if (it->state == RS_QUEUED && class_keyed(q))
 			rs_heap_rekey(t, &q->ready, it->tag.base, it->seq, &it->link);

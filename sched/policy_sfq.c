@@ -49,8 +49,11 @@ RS_INLINE void sfq_refresh_v(struct rs_node RS_ARENA *p, u32 nsvc)
 RS_INLINE void sfq_wake(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	if (!c->weight) {
-		c->tag.base = p->vb;
-		c->tag.rem = 0;
+		/* max(vb, F): a finish tag lies at most a step ahead, all else is behind or too old to compare. */
+		if (c->tag.base - p->vb > RS_ADVANCE_MAX) {
+			c->tag.base = p->vb;
+			c->tag.rem = 0;
+		}
 		return;
 	}
 	sfq_refresh_v(p, p->nsvc);
@@ -75,12 +78,14 @@ RS_INLINE void sfq_dispatch(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA 
 	struct rs_entry RS_ARENA *e = p->ready.e;
 	u64 s = sfq_key(c);
 
+	if (!c->weight) {
+		if (rs_before(p->vb, s))
+			p->vb = s;
+		return;
+	}
 	if (p->ready.n && !(e[0].seq & RS_SEQ_BACKGROUND) && rs_before(e[0].key, s))
 		s = e[0].key;
-	if (c->weight)
-		rs_clock_advance(&p->clock, s);
-	else if (rs_before(p->vb, s))
-		p->vb = s;
+	rs_clock_advance(&p->clock, s);
 }
 
 /* A step of c ended after `work`; c->nsvc and c->res are already those without it. */
@@ -123,7 +128,7 @@ RS_INLINE int rs_node_allows(struct rs_node RS_ARENA *n, u32 unit)
 RS_FN struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
-	struct rs_node RS_ARENA *c, RS_ARENA *best = 0;
+	struct rs_node RS_ARENA *c, *best = 0;
 	u64 key = 0, seq = 0;
 	u32 n = p->ready.n, seen = 0;
 

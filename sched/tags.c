@@ -9,10 +9,23 @@
  * is the smallest start tag that waits, and when nothing waits either, the largest finish tag.
  */
 
+/*
+ * Number range. A step counts as at most 2^43 of work (2.4 h in ns), and moves a tag by at most 2^60 (18 min at
+ * weight 0.001): runnable tags then never are half the circle apart, and a clock passes at most two multiples of
+ * 2^60 in one step, so that `hi` tells stale finish tags apart.
+ */
+#define RS_WORK_MAX (1ULL << 43)
+#define RS_ADVANCE_MAX (1ULL << 60)
+
 /* Work in tag units at a weight. w > 0. */
 RS_INLINE u64 rs_vwork(u64 work, u32 w)
 {
-	return (work << RS_TAG_SHIFT) / w;
+	u64 x;
+
+	if (work > RS_WORK_MAX)
+		work = RS_WORK_MAX;
+	x = (work << RS_TAG_SHIFT) / w;
+	return x > RS_ADVANCE_MAX ? RS_ADVANCE_MAX : x;
 }
 
 RS_INLINE void rs_clock_advance(struct rs_clock RS_ARENA *c, u64 v)
@@ -76,9 +89,14 @@ RS_INLINE void rs_tag_charge(struct rs_tree RS_ARENA *t, struct rs_clock RS_AREN
 
 	if (!w)
 		w = RS_WEIGHT_ONE;
+	if (work > RS_WORK_MAX)
+		work = RS_WORK_MAX;
 	x = (work << RS_TAG_SHIFT) + g->rem;
-	g->base += x / w;
 	g->rem = x % w;
+	x /= w;
+	if (x > RS_ADVANCE_MAX)
+		x = RS_ADVANCE_MAX;
+	g->base += x;
 	if (t->units > 1) {
 		span = rs_vwork(t->quantum, w);
 		x = c->v - span * (nsvc + 1);
@@ -100,12 +118,12 @@ RS_INLINE void rs_tag_charge(struct rs_tree RS_ARENA *t, struct rs_clock RS_AREN
  * with the new weights from now on (ALGORITHMS §1.3). */
 RS_INLINE void rs_tag_reweight(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u32 w, u32 w2)
 {
-	s64 d = (s64)(g->base - c->v);
+	u64 d, ahead = !rs_before(g->base, c->v);
 
-	if (d >= 0)
-		g->base = c->v + rs_muldiv(d, w, w2);
-	else
-		g->base = c->v - rs_muldiv(-d, w, w2);
+	d = rs_muldiv(ahead ? g->base - c->v : c->v - g->base, w, w2);
+	if (d > RS_ADVANCE_MAX)
+		d = RS_ADVANCE_MAX;
+	g->base = ahead ? c->v + d : c->v - d;
 	g->rem = 0;
 	/* The largest finish tag may have been this one: an upper bound is enough for the idle jump. */
 	if (rs_before(c->fmax, g->base))

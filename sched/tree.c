@@ -170,6 +170,9 @@ RS_FN void rs_refresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 
 /* --- caps: token buckets in arrears ------------------------------------------------------------- */
 
+#define RS_CAP_SPAN 1000000000000000ULL /* no refill and no wait is longer than 11 days: products fit 64 bits */
+#define RS_CAP_DEBT (-(1LL << 50))
+
 RS_INLINE void rs_cap_refill(struct rs_cap RS_ARENA *c, u64 now)
 {
 	u64 dt = now - c->at, part;
@@ -177,8 +180,8 @@ RS_INLINE void rs_cap_refill(struct rs_cap RS_ARENA *c, u64 now)
 	if ((s64)dt <= 0)
 		return;
 	c->at = now;
-	if (dt > 100000000000ULL) /* 100 s: any debt and any burst are made good by then or never matter */
-		dt = 100000000000ULL;
+	if (dt > RS_CAP_SPAN)
+		dt = RS_CAP_SPAN;
 	part = dt % 1000000 * c->ppm + c->rem;
 	c->tok += dt / 1000000 * c->ppm + part / 1000000;
 	c->rem = part % 1000000;
@@ -191,9 +194,12 @@ RS_INLINE void rs_cap_refill(struct rs_cap RS_ARENA *c, u64 now)
 /* When a node that is in debt may go on: its bucket is positive then. */
 RS_INLINE u64 rs_cap_due(struct rs_cap RS_ARENA *c)
 {
-	u64 debt = c->tok < 0 ? -c->tok : 0;
+	u64 debt = c->tok < 0 ? -c->tok : 0, wait = RS_CAP_SPAN;
 
-	return c->at + rs_muldiv(debt + 1, 1000000, c->ppm) + 1;
+	/* debt is at most 2^50, and a second's worth of ppm at least one: wait only overflows when clamped. */
+	if (c->ppm && debt / c->ppm < RS_CAP_SPAN / 1000000)
+		wait = rs_muldiv(debt + 1, 1000000, c->ppm) + 1;
+	return c->at + wait;
 }
 
 RS_INLINE struct rs_node RS_ARENA *rs_of_tlink(struct rs_link RS_ARENA *l)
@@ -212,7 +218,8 @@ RS_FN void rs_unthrottle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 {
 	rs_heap_erase(t, &t->throttle, &n->tlink);
 	n->throttled = 0;
-	n->throttled_ns += now - n->throttled_at;
+	if (rs_before(n->throttled_at, now)) /* clocks of several units differ by a little */
+		n->throttled_ns += now - n->throttled_at;
 	rs_refresh(t, n);
 }
 
@@ -239,8 +246,12 @@ RS_FN void rs_unthrottle_due(struct rs_tree RS_ARENA *t, u64 now)
 RS_FN void rs_item_in(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 why, u64 now)
 {
 	struct rs_node RS_ARENA *q = it->queue;
-	u64 key = class_enqueue(t, q, it, why);
+	u64 key;
 
+	/* Virtual time of a queue without a step in service: the smallest tag that waits. */
+	if (why != RS_WHY_AGAIN && !q->nsvc && q->ready.n && class_keyed(q))
+		rs_clock_advance(&q->clock, q->ready.e[0].key);
+	key = class_enqueue(t, q, it, why);
 	it->state = RS_QUEUED;
 	it->queued_at = now;
 	rs_heap_push(t, &q->ready, key, it->seq, &it->link);
@@ -362,7 +373,7 @@ RS_FN void rs_begin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32
  */
 RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work, u32 more, u64 now)
 {
-	struct rs_node RS_ARENA *q = it->queue, RS_ARENA *n = q;
+	struct rs_node RS_ARENA *q = it->queue, *n = q;
 	u32 done = 0;
 
 	if (it->state != RS_SERVICE) {
@@ -383,7 +394,9 @@ RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u6
 		n->served++;
 		if (n->cap.ppm) {
 			rs_cap_refill(&n->cap, now);
-			n->cap.tok -= work;
+			n->cap.tok -= work < RS_WORK_MAX ? work : RS_WORK_MAX;
+			if (n->cap.tok < RS_CAP_DEBT)
+				n->cap.tok = RS_CAP_DEBT;
 			if (n->cap.tok <= 0 && !n->throttled)
 				rs_throttle(t, n, now);
 		}
@@ -415,7 +428,7 @@ RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u6
 RS_FN struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 unit)
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
-	struct rs_item RS_ARENA *it, RS_ARENA *best = 0;
+	struct rs_item RS_ARENA *it, *best = 0;
 	u64 key = 0, seq = 0;
 	u32 n = q->ready.n, seen = 0;
 
@@ -448,16 +461,15 @@ RS_FN struct rs_item RS_ARENA *rs_starving(struct rs_tree RS_ARENA *t, u32 unit,
 {
 	struct rs_item RS_ARENA *it = t->oldest;
 
-	if (!t->starve_ns || !it || now - it->queued_at < t->starve_ns)
+	if (!t->starve_ns || !it)
 		return 0;
 	RS_LOOP(i, 8) {
 		u64 waited;
 
-		if (!it)
+		/* Signed: clocks of several units differ by a little. */
+		if (!it || rs_before(now, it->queued_at + t->starve_ns))
 			return 0;
 		waited = now - it->queued_at;
-		if (waited < t->starve_ns)
-			return 0;
 		if (waited < 2 * t->starve_ns && now - t->starved_at < t->starve_gap_ns)
 			return 0;
 		if (it->all || rs_unit_in(it->mask, unit)) {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Compiles `sched/` for the host: the core as it is, and every deliberately broken variant of `mutants.rs`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+include!("mutants.rs");
+
+fn compile(dir: &Path, name: &str, symbol: &str, strict: bool) {
+    let mut build = cc::Build::new();
+    build.file(dir.join("host.c")).define("RS_HOST_API", symbol).opt_level(2).debug(true);
+    build.flag("-std=gnu11").flag("-Wall").flag("-Wextra").flag("-fno-strict-aliasing");
+    if strict {
+        build.flag("-Werror");
+        if env::var_os("RESERV_SANITIZE").is_some() {
+            build.flag("-fsanitize=address,undefined").flag("-fno-sanitize-recover=all");
+        }
+    } else {
+        build.warnings(false).flag("-w");
+    }
+    build.compile(name);
+}
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let sched = root.join("../../sched");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+
+    println!("cargo:rerun-if-changed=mutants.rs");
+    println!("cargo:rerun-if-changed={}", sched.display());
+    println!("cargo:rerun-if-env-changed=RESERV_SANITIZE");
+    compile(&sched, "rs_core", "rs_host_api", true);
+
+    let mut table = String::from("unsafe extern \"C\" {\n");
+    for m in MUTANTS {
+        writeln!(table, "    safe fn rs_mutant_{}() -> *const Api;", m.name).expect("a string");
+    }
+    table.push_str("}\npub(crate) static MUTANT_APIS: &[extern \"C\" fn() -> *const Api] = &[\n");
+    for m in MUTANTS {
+        writeln!(table, "    rs_mutant_{},", m.name).expect("a string");
+    }
+    table.push_str("];\n");
+    fs::write(out.join("mutant_table.rs"), table).expect("OUT_DIR is writable");
+
+    for m in MUTANTS {
+        let dir = out.join(m.name);
+        fs::create_dir_all(&dir).expect("OUT_DIR is writable");
+        for entry in fs::read_dir(&sched).expect("sched/ is there") {
+            let path = entry.expect("readable").path();
+            let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+            if !Path::new(&name).extension().is_some_and(|e| e == "c" || e == "h") {
+                continue;
+            }
+            let mut text = fs::read_to_string(&path).expect("readable");
+            if name == m.file {
+                assert_eq!(text.matches(m.from).count(), 1, "mutant {}: text in {}", m.name, m.file);
+                text = text.replace(m.from, m.to);
+            }
+            fs::write(dir.join(&name), text).expect("OUT_DIR is writable");
+        }
+        compile(&dir, &format!("rs_mutant_{}", m.name), &format!("rs_mutant_{}", m.name), false);
+    }
+    if env::var_os("RESERV_SANITIZE").is_some() {
+        println!("cargo:rustc-link-arg=-fsanitize=address,undefined");
+    }
+}

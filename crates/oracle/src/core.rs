@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The scheduling core, as compiled for the host (`sched/host.c`), behind a safe face.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr::NonNull;
+
+include!("../mutants.rs");
+
+#[repr(C)]
+struct RawTree {
+    _opaque: [u8; 0],
+}
+
+/// Table of functions of `sched/host.c`; same order.
+#[repr(C)]
+pub(crate) struct Api {
+    bytes: u32,
+    batch_bytes: u32,
+    node_view_bytes: u32,
+    item_view_bytes: u32,
+    tree_view_bytes: u32,
+    pad0: u32,
+    create: unsafe extern "C" fn(u32, u32, u32, u64) -> *mut RawTree,
+    destroy: unsafe extern "C" fn(*mut RawTree),
+    set: unsafe extern "C" fn(*mut RawTree, u64, u64, u64),
+    start_at: unsafe extern "C" fn(*mut RawTree, u64),
+    edit: unsafe extern "C" fn(*mut RawTree, *mut RawBatch) -> c_int,
+    item_new: unsafe extern "C" fn(*mut RawTree, u64, u32, u32) -> u32,
+    item_leave: unsafe extern "C" fn(*mut RawTree, u32),
+    item_move: unsafe extern "C" fn(*mut RawTree, u32, u64, u64, u64) -> c_int,
+    item_units: unsafe extern "C" fn(*mut RawTree, u32, u32, *const u64),
+    item_reweight: unsafe extern "C" fn(*mut RawTree, u32, u32),
+    wake: unsafe extern "C" fn(*mut RawTree, u32, u64),
+    remove: unsafe extern "C" fn(*mut RawTree, u32),
+    pick: unsafe extern "C" fn(*mut RawTree, u32, u64) -> u32,
+    begin: unsafe extern "C" fn(*mut RawTree, u32, u32),
+    settle: unsafe extern "C" fn(*mut RawTree, u32, u64, u32, u64),
+    preempts: unsafe extern "C" fn(*mut RawTree, u32, u32, u64) -> c_int,
+    node_view: unsafe extern "C" fn(*mut RawTree, u64, *mut NodeView) -> c_int,
+    node_id: unsafe extern "C" fn(*mut RawTree, u32) -> u64,
+    item_view: unsafe extern "C" fn(*mut RawTree, u32, *mut ItemView),
+    tree_view: unsafe extern "C" fn(*mut RawTree, *mut TreeView),
+    reset: unsafe extern "C" fn(*mut RawTree),
+    check: unsafe extern "C" fn(*mut RawTree, *mut c_char, u32) -> u32,
+}
+
+unsafe extern "C" {
+    safe fn rs_host_api() -> *const Api;
+}
+
+mod mutant_table {
+    use super::Api;
+    include!(concat!(env!("OUT_DIR"), "/mutant_table.rs"));
+}
+
+/// Id of a node: generation << 32 | index.
+pub type Id = u64;
+/// Id of the root.
+pub const ROOT: Id = 1 << 32;
+/// Id of q0, the queue that exists from the start.
+pub const Q0: Id = 1 << 32 | 1;
+/// Makes an id.
+pub const fn id(index: u32, gen_: u32) -> Id {
+    (gen_ as u64) << 32 | index as u64
+}
+/// Thousandths in a weight of one.
+pub const ONE: u32 = 1000;
+/// Kind of an interior node.
+pub const SCHED: u32 = 1;
+/// Kind of a leaf.
+pub const QUEUE: u32 = 2;
+/// Class time sharing.
+pub const TS: u32 = 0;
+/// Class start-time fair queueing.
+pub const SFQ: u32 = 1;
+/// Class round robin.
+pub const RR: u32 = 2;
+/// Class first come, first served.
+pub const FIFO: u32 = 3;
+/// State of an item: wants no service.
+pub const IDLE: u32 = 1;
+/// State of an item: waits.
+pub const QUEUED: u32 = 2;
+/// State of an item: is served.
+pub const SERVICE: u32 = 3;
+/// Item flag: SCHED_BATCH.
+pub const BATCH: u32 = 1;
+/// Item flag: SCHED_IDLE.
+pub const BACKGROUND: u32 = 2;
+/// Tag units of one unit of work at weight 0.001.
+pub const TAG_ONE: u64 = 1 << 20;
+/// Most operations of a batch.
+pub const BATCH_MAX: usize = 128;
+
+/// What a node looks like from outside.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as in sched.h")]
+pub struct NodeView {
+    pub id: Id,
+    pub parent: Id,
+    pub kind: u32,
+    pub alg: u32,
+    pub dying: u32,
+    pub depth: u32,
+    pub weight: u32,
+    pub nchildren: u32,
+    pub members: u32,
+    pub members_max: u32,
+    pub service: u64,
+    pub served: u64,
+    pub throttled_ns: u64,
+    pub cap_ppm: u64,
+    pub cap_burst: u64,
+    pub cap_tok: i64,
+    pub tag: u64,
+    pub key: u64,
+    pub res: u64,
+    pub v: u64,
+    pub fmax: u64,
+    pub epoch: u32,
+    pub nsvc: u32,
+    pub runnable: u32,
+    pub ready: u32,
+    pub throttled: u32,
+    pub nrun: u32,
+    pub waiting: u32,
+    pad0: u32,
+}
+
+/// What an item looks like from outside.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as in sched.h")]
+pub struct ItemView {
+    pub queue: Id,
+    pub service: u64,
+    pub tag: u64,
+    pub v: u64,
+    pub queued_at: u64,
+    pub state: u32,
+    pub unit: u32,
+    pub weight: u32,
+    pub all: u32,
+}
+
+/// What a tree looks like from outside.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as in sched.h")]
+pub struct TreeView {
+    pub seq: u64,
+    pub next_ns: u64,
+    pub starved: u64,
+    pub quantum: u64,
+    pub pool_left: u64,
+    pub poison: u32,
+    pub poison_line: u32,
+    pub units: u32,
+    pub nodes_used: u32,
+    pub items_used: u32,
+    pad0: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawOp {
+    code: u32,
+    answer: i32,
+    node: u64,
+    parent: u64,
+    a: u64,
+    b: u64,
+    undo: u64,
+    undo2: u64,
+}
+
+#[repr(C)]
+struct RawBatch {
+    seq: u64,
+    now: u64,
+    count: u32,
+    error: i32,
+    failed: u32,
+    pad0: u32,
+    op: [RawOp; BATCH_MAX],
+}
+
+/// An edit of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as in edit.c")]
+pub enum Op {
+    Create {
+        node: Id,
+        parent: Id,
+        kind: u32,
+        alg: u32,
+    },
+    Delete {
+        node: Id,
+        drain: bool,
+    },
+    Reweight {
+        node: Id,
+        weight: u32,
+    },
+    Cap {
+        node: Id,
+        ppm: u64,
+        burst: u64,
+    },
+    Class {
+        node: Id,
+        class: u32,
+    },
+    Policy {
+        node: Id,
+        policy: u32,
+    },
+    Limit {
+        node: Id,
+        members: u64,
+    },
+    Reset {
+        node: Id,
+    },
+    Move {
+        node: Id,
+        parent: Id,
+    },
+    /// Anything, for malformed ones.
+    Raw {
+        code: u32,
+        node: Id,
+        parent: Id,
+        a: u64,
+        b: u64,
+    },
+}
+
+impl Op {
+    fn raw(self) -> RawOp {
+        let (code, node, parent, a, b) = match self {
+            Self::Create { node, parent, kind, alg } => (1, node, parent, u64::from(kind), u64::from(alg)),
+            Self::Delete { node, drain } => (2, node, 0, u64::from(drain), 0),
+            Self::Reweight { node, weight } => (3, node, 0, u64::from(weight), 0),
+            Self::Cap { node, ppm, burst } => (4, node, 0, ppm, burst),
+            Self::Class { node, class } => (5, node, 0, u64::from(class), 0),
+            Self::Policy { node, policy } => (6, node, 0, u64::from(policy), 0),
+            Self::Limit { node, members } => (7, node, 0, members, 0),
+            Self::Reset { node } => (8, node, 0, 0, 0),
+            Self::Move { node, parent } => (9, node, parent, 0, 0),
+            Self::Raw { code, node, parent, a, b } => (code, node, parent, a, b),
+        };
+        RawOp { code, node, parent, a, b, ..RawOp::default() }
+    }
+}
+
+/// Why a batch was refused: the errno, negative, and which operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "two words")]
+pub struct Refused {
+    pub error: i32,
+    pub failed: u32,
+}
+
+/// A tree of the core, or of a broken variant of it.
+pub struct Core {
+    api: &'static Api,
+    tree: NonNull<RawTree>,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("tree", &self.tree()).finish_non_exhaustive()
+    }
+}
+
+/// Which build of the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// The real one.
+    Real,
+    /// A mutant, by its place in `MUTANTS`.
+    Mutant(usize),
+}
+
+/// How a tree is made.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "named as in sched.h")]
+pub struct Setup {
+    pub build: Build,
+    pub nodes: u32,
+    pub items: u32,
+    pub units: u32,
+    pub quantum: u64,
+    /// Where every clock starts.
+    pub start: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { build: Build::Real, nodes: 64, items: 64, units: 1, quantum: 4_000_000, start: 0 }
+    }
+}
+
+impl Core {
+    /// An empty tree: the root and q0, the starvation rule switched off.
+    ///
+    /// # Panics
+    /// When host.c and this file disagree about a structure, or memory is exhausted.
+    pub fn new(setup: Setup) -> Self {
+        let api = match setup.build {
+            Build::Real => rs_host_api(),
+            Build::Mutant(n) => mutant_table::MUTANT_APIS[n](),
+        };
+        // SAFETY: the function answers the address of a constant table.
+        let api: &'static Api = unsafe { &*api };
+        assert_eq!(api.bytes as usize, size_of::<Api>());
+        assert_eq!(api.batch_bytes as usize, size_of::<RawBatch>());
+        assert_eq!(api.node_view_bytes as usize, size_of::<NodeView>());
+        assert_eq!(api.item_view_bytes as usize, size_of::<ItemView>());
+        assert_eq!(api.tree_view_bytes as usize, size_of::<TreeView>());
+        // SAFETY: no preconditions; null is checked.
+        let tree = unsafe { (api.create)(setup.nodes, setup.items, setup.units, setup.quantum) };
+        let core = Self { api, tree: NonNull::new(tree).expect("memory for a tree") };
+        core.set(setup.quantum, 0, 0);
+        if setup.start != 0 {
+            // SAFETY: the tree lives.
+            unsafe { (api.start_at)(tree, setup.start) };
+        }
+        core
+    }
+
+    /// Quantum and starvation rule.
+    pub fn set(&self, quantum: u64, starve_ns: u64, starve_gap_ns: u64) {
+        // SAFETY: the tree lives as long as self; so in all methods below.
+        unsafe { (self.api.set)(self.tree.as_ptr(), quantum, starve_ns, starve_gap_ns) }
+    }
+
+    /// A batch of edits.
+    ///
+    /// # Panics
+    /// With more than `BATCH_MAX` operations.
+    pub fn edit(&mut self, seq: u64, now: u64, ops: &[Op]) -> Result<Vec<i32>, Refused> {
+        assert!(ops.len() <= BATCH_MAX);
+        let mut batch = Box::new(RawBatch {
+            seq,
+            now,
+            count: u32::try_from(ops.len()).expect("checked"),
+            error: 0,
+            failed: 0,
+            pad0: 0,
+            op: [RawOp::default(); BATCH_MAX],
+        });
+        for (raw, op) in batch.op.iter_mut().zip(ops) {
+            *raw = op.raw();
+        }
+        // SAFETY: the batch is valid for the call.
+        let answer = unsafe { (self.api.edit)(self.tree.as_ptr(), &raw mut *batch) };
+        assert_eq!(answer, batch.error);
+        if answer == 0 {
+            Ok(batch.op[..ops.len()].iter().map(|o| o.answer).collect())
+        } else {
+            Err(Refused { error: answer, failed: batch.failed })
+        }
+    }
+
+    /// One edit that must succeed.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn must(&mut self, now: u64, op: Op) -> i32 {
+        match self.edit(0, now, &[op]) {
+            Ok(answers) => answers[0],
+            Err(e) => panic!("{op:?}: {e:?}"),
+        }
+    }
+
+    /// A new item in a queue; none when the queue does not take it.
+    pub fn item_new(&mut self, queue: Id, weight: u32, flags: u32) -> Option<u32> {
+        // SAFETY: as above.
+        let i = unsafe { (self.api.item_new)(self.tree.as_ptr(), queue, weight, flags) };
+        (i != u32::MAX).then_some(i)
+    }
+
+    fn known(&self, item: u32) -> u32 {
+        assert!(item < self.tree().items_used, "item {item}");
+        item
+    }
+
+    /// An idle item leaves the tree.
+    pub fn item_leave(&mut self, item: u32) {
+        // SAFETY: as above; the item is one of the tree's. So in all methods below.
+        unsafe { (self.api.item_leave)(self.tree.as_ptr(), self.known(item)) }
+    }
+
+    /// Move an item to another queue.
+    pub fn item_move(&mut self, item: u32, to: Id, work: u64, now: u64) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.api.item_move)(self.tree.as_ptr(), self.known(item), to, work, now) != 0 }
+    }
+
+    /// The units an item may use; none: all.
+    pub fn item_units(&mut self, item: u32, mask: Option<[u64; 4]>) {
+        let words = mask.unwrap_or([u64::MAX; 4]);
+        // SAFETY: as above; four words are read.
+        unsafe {
+            (self.api.item_units)(
+                self.tree.as_ptr(),
+                self.known(item),
+                u32::from(mask.is_none()),
+                words.as_ptr(),
+            );
+        }
+    }
+
+    /// Change an item's weight.
+    pub fn item_reweight(&mut self, item: u32, weight: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.item_reweight)(self.tree.as_ptr(), self.known(item), weight) }
+    }
+
+    /// An idle item wants service.
+    pub fn wake(&mut self, item: u32, now: u64) {
+        // SAFETY: as above.
+        unsafe { (self.api.wake)(self.tree.as_ptr(), self.known(item), now) }
+    }
+
+    /// A waiting item wants service no longer.
+    pub fn remove(&mut self, item: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.remove)(self.tree.as_ptr(), self.known(item)) }
+    }
+
+    /// A unit is free.
+    pub fn pick(&mut self, unit: u32, now: u64) -> Option<u32> {
+        // SAFETY: as above.
+        let i = unsafe { (self.api.pick)(self.tree.as_ptr(), unit, now) };
+        (i != u32::MAX).then_some(i)
+    }
+
+    /// A waiting item goes into service without being asked for.
+    pub fn begin(&mut self, item: u32, unit: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.begin)(self.tree.as_ptr(), self.known(item), unit) }
+    }
+
+    /// A step ended.
+    pub fn settle(&mut self, item: u32, work: u64, more: bool, now: u64) {
+        // SAFETY: as above.
+        unsafe { (self.api.settle)(self.tree.as_ptr(), self.known(item), work, u32::from(more), now) }
+    }
+
+    /// Whether a queued item should displace one in service.
+    pub fn preempts(&self, item: u32, cur: u32, ran: u64) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.api.preempts)(self.tree.as_ptr(), self.known(item), self.known(cur), ran) != 0 }
+    }
+
+    /// A node; none when the id is stale.
+    pub fn try_node(&self, id: Id) -> Option<NodeView> {
+        let mut view = NodeView::default();
+        // SAFETY: as above; the view is written.
+        (unsafe { (self.api.node_view)(self.tree.as_ptr(), id, &raw mut view) } != 0).then_some(view)
+    }
+
+    /// A node that exists.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn node(&self, id: Id) -> NodeView {
+        self.try_node(id).expect("a node")
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> Vec<NodeView> {
+        (0..self.tree().nodes_used)
+            // SAFETY: as above.
+            .filter_map(|i| self.try_node(unsafe { (self.api.node_id)(self.tree.as_ptr(), i) }))
+            .collect()
+    }
+
+    /// An item.
+    pub fn item(&self, item: u32) -> ItemView {
+        let mut view = ItemView::default();
+        // SAFETY: as above; the view is written.
+        unsafe { (self.api.item_view)(self.tree.as_ptr(), self.known(item), &raw mut view) };
+        view
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> TreeView {
+        let mut view = TreeView::default();
+        // SAFETY: as above; the view is written.
+        unsafe { (self.api.tree_view)(self.tree.as_ptr(), &raw mut view) };
+        view
+    }
+
+    /// Forget the volatile half.
+    pub fn reset(&mut self) {
+        // SAFETY: as above.
+        unsafe { (self.api.reset)(self.tree.as_ptr()) }
+    }
+
+    /// Every structural invariant.
+    pub fn check(&self) -> Result<(), String> {
+        let mut text = [0 as c_char; 256];
+        // SAFETY: as above; text has the size that is told.
+        let line = unsafe { (self.api.check)(self.tree.as_ptr(), text.as_mut_ptr(), 256) };
+        if line == 0 {
+            return Ok(());
+        }
+        // SAFETY: snprintf ended it with a zero.
+        let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
+        Err(format!("check.c:{line}: {text}"))
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // SAFETY: created by create, destroyed once.
+        unsafe { (self.api.destroy)(self.tree.as_ptr()) }
+    }
+}

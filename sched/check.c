@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Every structural invariant of a tree, recomputed naively from the items and the nodes' configuration. Host
+ * only: the tests call it after each event. Answers the first thing that is wrong; line 0 says nothing is.
+ */
+struct rs_fault {
+	u32 line;
+	const char *what, *of;
+	u32 index;
+	s64 a, b;
+};
+
+#define RS_FAIL(kind, idx, text, x, y) \
+	return (struct rs_fault){ __LINE__, text, kind, idx, (s64)(x), (s64)(y) }
+#define RS_SAME(kind, idx, text, x, y) \
+	do { \
+		if ((x) != (y)) \
+			RS_FAIL(kind, idx, text, x, y); \
+	} while (0)
+#define RS_GOOD ((struct rs_fault){ 0 })
+
+static int check_below(struct rs_node *n, struct rs_node *top)
+{
+	for (; n; n = n->parent)
+		if (n == top)
+			return 1;
+	return 0;
+}
+
+/* Order, places and size of a heap; what its entries mean is the caller's to check. */
+static struct rs_fault check_heap(struct rs_heap *h, const char *of, u32 index)
+{
+	if (h->n && !h->e)
+		RS_FAIL(of, index, "a heap without room", h->n, 0);
+	if (h->e && h->n + 1 > (8u << h->order))
+		RS_FAIL(of, index, "a heap beyond its room", h->n, 8u << h->order);
+	for (u32 i = 0; i < h->n; i++) {
+		u32 up = (i - 1) / 2;
+
+		RS_SAME(of, index, "the place kept in an object", h->e[i].obj->pos, i + 1);
+		if (i && rs_entry_before(h->e[i].key, h->e[i].seq, h->e[up].key, h->e[up].seq))
+			RS_FAIL(of, index, "heap order", up, i);
+	}
+	return RS_GOOD;
+}
+
+static struct rs_fault check_item(struct rs_tree *t, struct rs_item *it)
+{
+	struct rs_node *q = it->queue;
+	u32 i = it->index;
+
+	RS_SAME("item", i, "index", &t->items[i], it);
+	if (it->state == RS_ITEM_FREE)
+		return RS_GOOD;
+	if (it->state > RS_SERVICE)
+		RS_FAIL("item", i, "state", it->state, 0);
+	if (!q) {
+		RS_SAME("item", i, "state without a queue", it->state, (u8)RS_IDLE);
+		return RS_GOOD;
+	}
+	RS_SAME("item", i, "kind of its queue", q->kind, (u8)RS_QUEUE);
+	if (!it->weight)
+		RS_FAIL("item", i, "weight 0", 0, 0);
+	if (it->state == RS_QUEUED) {
+		u32 pos = it->link.pos;
+
+		if (!pos || pos > q->ready.n || q->ready.e[pos - 1].obj != &it->link)
+			RS_FAIL("item", i, "queued but not in the heap", pos, q->ready.n);
+		RS_SAME("item", i, "stamp in the heap", q->ready.e[pos - 1].seq, it->seq);
+		RS_SAME("item", i, "key in the heap", q->ready.e[pos - 1].key, class_keyed(q) ? it->tag.base : 0);
+	} else {
+		RS_SAME("item", i, "place in the heap", it->link.pos, 0u);
+	}
+	if (it->state == RS_SERVICE) {
+		if (it->unit >= RS_UNITS_MAX || t->unit[it->unit].item != it)
+			RS_FAIL("item", i, "in service but not on its unit", it->unit, 0);
+	}
+	/* Nobody that wants service has a start tag behind virtual time, beyond the credit of class ts. */
+	if (it->state == RS_QUEUED && t->units == 1 && class_keyed(q)) {
+		s64 ahead = it->tag.base - q->clock.v;
+		s64 credit = q->alg == 0 ? (s64)rs_vwork(t->quantum / 2, RS_WEIGHT_ONE) : 0;
+
+		if (ahead < -credit)
+			RS_FAIL("item", i, "start tag behind virtual time", ahead, credit);
+	}
+	return RS_GOOD;
+}
+
+static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
+{
+	u32 children = 0, members = 0, queued = 0, nsvc = 0, nrun = 0, nall = 0;
+	u64 res = 0, mask[RS_UNIT_WORDS] = { 0 };
+
+	for (u32 i = 0; i < t->items_used; i++) {
+		struct rs_item *it = &t->items[i];
+
+		if (it->state == RS_ITEM_FREE || !it->queue)
+			continue;
+		if (it->state == RS_SERVICE && check_below(it->queue, n)) {
+			nsvc++;
+			res += it->slice;
+		}
+		if (it->queue != n)
+			continue;
+		members++;
+		nrun += it->state != RS_IDLE;
+		if (it->state == RS_QUEUED) {
+			queued++;
+			nall += it->all;
+			for (u32 k = 0; k < RS_UNIT_WORDS && !it->all; k++)
+				mask[k] |= it->mask[k];
+		}
+	}
+	for (u32 i = 0; i < t->nodes_used; i++) {
+		struct rs_node *c = &t->nodes[i];
+
+		if (c->kind == RS_FREE || c->parent != n)
+			continue;
+		children++;
+		queued += c->ready.n && !c->throttled;
+		nrun += c->weight && ((c->ready.n && !c->throttled) || c->nsvc);
+		nall += c->ready.n && !c->throttled && c->nall;
+		if (c->ready.n && !c->throttled && !c->nall)
+			for (u32 k = 0; k < RS_UNIT_WORDS; k++)
+				mask[k] |= c->mask[k];
+	}
+	RS_SAME("node", n->index, "children", n->nchildren, children);
+	RS_SAME("node", n->index, "members", n->members, members);
+	RS_SAME("node", n->index, "waiting below", n->ready.n, queued);
+	RS_SAME("node", n->index, "steps in service", n->nsvc, nsvc);
+	RS_SAME("node", n->index, "work reserved", n->res, res);
+	RS_SAME("node", n->index, "runnable below", n->nrun, nrun);
+	RS_SAME("node", n->index, "allowed everywhere below", n->nall, nall);
+	for (u32 k = 0; k < RS_UNIT_WORDS; k++)
+		if (mask[k] & ~n->mask[k])
+			RS_FAIL("node", n->index, "a unit is missing in the mask", mask[k], n->mask[k]);
+	return RS_GOOD;
+}
+
+static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
+{
+	struct rs_node *p = n->parent;
+	u32 i = n->index, ready = n->ready.n && !n->throttled;
+
+	if (p->kind != RS_SCHED || p < t->nodes || p >= t->nodes + t->nodes_used)
+		RS_FAIL("node", i, "parent", p->kind, 0);
+	RS_SAME("node", i, "depth", n->depth, p->depth + 1);
+	RS_SAME("node", i, "ready", n->link.pos != 0, ready != 0);
+	RS_SAME("node", i, "runnable", n->runnable != 0, (ready || n->nsvc));
+	RS_SAME("node", i, "all", n->all != 0, (ready && n->nall));
+	if (n->link.pos) {
+		struct rs_entry *e = &p->ready.e[n->link.pos - 1];
+
+		if (n->link.pos > p->ready.n || e->obj != &n->link)
+			RS_FAIL("node", i, "ready but not in the heap", n->link.pos, p->ready.n);
+		RS_SAME("node", i, "key in the heap", e->key, policy_key(p, n));
+		RS_SAME("node", i, "background bit", (e->seq & RS_SEQ_BACKGROUND) != 0, !n->weight);
+		if (t->units == 1 && n->weight && rs_before(e->key, p->clock.v))
+			RS_FAIL("node", i, "start tag behind virtual time", e->key, p->clock.v);
+	}
+	RS_SAME("node", i, "place among the throttled", n->tlink.pos != 0, n->throttled != 0);
+	if (n->throttled) {
+		if (n->tlink.pos > t->throttle.n || t->throttle.e[n->tlink.pos - 1].obj != &n->tlink)
+			RS_FAIL("node", i, "throttled but not in the heap", n->tlink.pos, t->throttle.n);
+		if (!n->cap.ppm)
+			RS_FAIL("node", i, "throttled without a cap", 0, 0);
+	}
+	return RS_GOOD;
+}
+
+/* The list by age holds the queued items, once each. */
+static struct rs_fault check_ages(struct rs_tree *t)
+{
+	struct rs_item *it = t->oldest, *prev = 0;
+	u32 queued = 0, listed = 0;
+
+	for (u32 i = 0; i < t->items_used; i++)
+		queued += t->items[i].state == RS_QUEUED;
+	for (; it; prev = it, it = it->newer) {
+		RS_SAME("item", it->index, "state in the list by age", it->state, (u8)RS_QUEUED);
+		RS_SAME("item", it->index, "link back", it->older, prev);
+		if (prev && rs_before(it->queued_at, prev->queued_at))
+			RS_FAIL("item", it->index, "age", prev->queued_at, it->queued_at);
+		if (++listed > queued)
+			RS_FAIL("item", it->index, "list by age is too long", listed, queued);
+	}
+	RS_SAME("tree", 0, "newest", t->newest, prev);
+	RS_SAME("tree", 0, "list by age", listed, queued);
+	return RS_GOOD;
+}
+
+/* Heap arrays and free chunks fill what was cut from the pool, and nothing is in two places. */
+static struct rs_fault check_pool(struct rs_tree *t)
+{
+	u64 start = (u64)(t->items + t->items_max), sum = 0, bytes;
+	u32 free_items = 0, listed = 0;
+
+	if (t->pool > t->pool_end || t->pool < start)
+		RS_FAIL("pool", 0, "range", t->pool, t->pool_end);
+	for (u32 i = 0; i <= t->nodes_used; i++) {
+		struct rs_heap *h = i < t->nodes_used ? &t->nodes[i].ready : &t->throttle;
+
+		if (!h->e)
+			continue;
+		bytes = (u64)(8u << h->order) * sizeof(struct rs_entry);
+		if ((u64)h->e < start || (u64)h->e + bytes > t->pool)
+			RS_FAIL("pool", i, "array outside", (u64)h->e - start, bytes);
+		sum += bytes;
+	}
+	for (u32 o = 0; o < RS_CHUNK_ORDERS; o++) {
+		bytes = (u64)(8u << o) * sizeof(struct rs_entry);
+		for (u64 c = t->chunk_free[o]; c; c = *(u64 *)c) {
+			if (c < start || c + bytes > t->pool)
+				RS_FAIL("pool", o, "free chunk outside", c - start, bytes);
+			sum += bytes;
+			if (sum > t->pool - start)
+				break;
+		}
+	}
+	RS_SAME("pool", 0, "sum of arrays", sum, t->pool - start);
+	for (u32 i = 0; i < t->items_used; i++)
+		free_items += t->items[i].state == RS_ITEM_FREE;
+	for (struct rs_item *it = t->item_free; it; it = it->newer) {
+		RS_SAME("item", it->index, "state in the free list", it->state, (u8)RS_ITEM_FREE);
+		if (++listed > free_items)
+			break;
+	}
+	RS_SAME("pool", 0, "free items", listed, free_items);
+	return RS_GOOD;
+}
+
+#define RS_CHECKED(call) \
+	do { \
+		struct rs_fault f_ = (call); \
+		if (f_.line) \
+			return f_; \
+	} while (0)
+
+static struct rs_fault rs_check(struct rs_tree *t)
+{
+	RS_SAME("tree", t->poison_line, "poison", t->poison, 0u);
+	for (u32 i = 0; i < t->items_used; i++)
+		RS_CHECKED(check_item(t, &t->items[i]));
+	for (u32 i = 0; i < t->nodes_used; i++) {
+		struct rs_node *n = &t->nodes[i];
+
+		if (n->kind == RS_FREE) {
+			RS_SAME("node", i, "a free node in a heap", n->link.pos | n->tlink.pos, 0u);
+			continue;
+		}
+		RS_SAME("node", i, "index", n->index, i);
+		if (n->dying && !(n->kind == RS_QUEUE && n->members))
+			RS_FAIL("node", i, "draining without members", n->members, 0);
+		RS_CHECKED(check_heap(&n->ready, "node", i));
+		RS_CHECKED(check_counts(t, n));
+		if (i)
+			RS_CHECKED(check_child(t, n));
+		else
+			RS_SAME("node", 0, "parent of the root", n->parent, (struct rs_node *)0);
+	}
+	RS_CHECKED(check_heap(&t->throttle, "throttle", 0));
+	for (u32 i = 0; i < t->throttle.n; i++)
+		if (!rs_of_tlink(t->throttle.e[i].obj)->throttled)
+			RS_FAIL("throttle", i, "a node that is not throttled", i, t->throttle.n);
+	for (u32 i = 0; i < RS_UNITS_MAX; i++) {
+		struct rs_item *it = t->unit[i].item;
+
+		if (it && (it->state != RS_SERVICE || it->unit != i))
+			RS_FAIL("unit", i, "item", it->index, it->state);
+	}
+	RS_CHECKED(check_ages(t));
+	return check_pool(t);
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The core as a library for the host's tests: one table of functions, so that several variants of the core (the
+ * deliberately broken ones of the conformance suite among them) live in one program.
+ *
+ * Nodes are named by id (generation << 32 | index), items by index. Nothing here decides anything.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "core.c"
+#include "check.c"
+
+#ifndef RS_HOST_API
+#define RS_HOST_API rs_host_api
+#endif
+
+#define RS_HOST_NONE 0xffffffffu
+
+struct rs_node_view {
+	uint64_t id, parent; /* the root's parent is 0 */
+	uint32_t kind, alg, dying, depth, weight, nchildren, members, members_max;
+	uint64_t service, served, throttled_ns;
+	uint64_t cap_ppm, cap_burst;
+	int64_t cap_tok;
+	uint64_t tag, key, res, v, fmax;
+	uint32_t epoch, nsvc, runnable, ready, throttled, nrun, waiting, pad0;
+};
+
+struct rs_item_view {
+	uint64_t queue; /* 0: none */
+	uint64_t service, tag, v, queued_at;
+	uint32_t state, unit, weight, all;
+};
+
+struct rs_tree_view {
+	uint64_t seq, next_ns, starved, quantum, pool_left;
+	uint32_t poison, poison_line, units, nodes_used, items_used, pad0;
+};
+
+static struct rs_node *host_node(struct rs_tree *t, uint64_t id)
+{
+	return rs_node_at(t, id);
+}
+
+static uint64_t host_id(struct rs_node *n)
+{
+	return n ? (uint64_t)n->gen << 32 | n->index : 0;
+}
+
+static struct rs_tree *host_create(uint32_t nodes, uint32_t items, uint32_t units, uint64_t quantum)
+{
+	uint64_t bytes = RS_TREE_BYTES(nodes, items);
+	struct rs_tree *t = calloc(1, sizeof(*t) + bytes);
+
+	if (!t)
+		return 0;
+	rs_tree_init(t, (uint64_t)(t + 1), bytes, nodes, items);
+	t->units = units;
+	t->quantum = quantum;
+	return t;
+}
+
+static void host_destroy(struct rs_tree *t)
+{
+	free(t);
+}
+
+static void host_set(struct rs_tree *t, uint64_t quantum, uint64_t starve_ns, uint64_t starve_gap_ns)
+{
+	t->quantum = quantum;
+	t->starve_ns = starve_ns;
+	t->starve_gap_ns = starve_gap_ns;
+}
+
+/* Start every clock at `v` (an idle tree): decisions must not depend on it. */
+static void host_start_at(struct rs_tree *t, uint64_t v)
+{
+	for (uint32_t i = 0; i < t->nodes_max; i++) {
+		struct rs_node *n = &t->nodes[i];
+
+		n->clock.v = v;
+		n->clock.fmax = v;
+		n->vb = v;
+		n->tag.base = v;
+	}
+}
+
+static int host_edit(struct rs_tree *t, struct rs_batch *b)
+{
+	return rs_edit(t, b);
+}
+
+static uint32_t host_item_new(struct rs_tree *t, uint64_t queue, uint32_t weight, uint32_t flags)
+{
+	struct rs_node *q = host_node(t, queue);
+	struct rs_item *it;
+
+	if (!q)
+		return RS_HOST_NONE;
+	it = rs_item_alloc(t);
+	if (!it)
+		return RS_HOST_NONE;
+	it->weight = weight;
+	it->flags = flags;
+	if (!rs_item_join(t, it, q)) {
+		rs_item_free(t, it);
+		return RS_HOST_NONE;
+	}
+	return it->index;
+}
+
+static void host_item_leave(struct rs_tree *t, uint32_t item)
+{
+	rs_item_leave(t, &t->items[item]);
+}
+
+static int host_item_move(struct rs_tree *t, uint32_t item, uint64_t to, uint64_t work, uint64_t now)
+{
+	struct rs_node *q = host_node(t, to);
+
+	return q ? rs_item_move(t, &t->items[item], q, work, now) : 0;
+}
+
+static void host_item_units(struct rs_tree *t, uint32_t item, uint32_t all, const uint64_t *mask)
+{
+	for (int i = 0; i < RS_UNIT_WORDS; i++)
+		t->items[item].mask[i] = all ? ~0ULL : mask[i];
+	rs_item_units(t, &t->items[item], all);
+}
+
+static void host_item_reweight(struct rs_tree *t, uint32_t item, uint32_t weight)
+{
+	rs_item_reweight(t, &t->items[item], weight);
+}
+
+static void host_wake(struct rs_tree *t, uint32_t item, uint64_t now)
+{
+	rs_wake(t, &t->items[item], now);
+}
+
+static void host_remove(struct rs_tree *t, uint32_t item)
+{
+	rs_remove(t, &t->items[item]);
+}
+
+static uint32_t host_pick(struct rs_tree *t, uint32_t unit, uint64_t now)
+{
+	struct rs_item *it = rs_pick(t, unit, now);
+
+	return it ? it->index : RS_HOST_NONE;
+}
+
+static void host_begin(struct rs_tree *t, uint32_t item, uint32_t unit)
+{
+	rs_begin(t, &t->items[item], unit);
+}
+
+static void host_settle(struct rs_tree *t, uint32_t item, uint64_t work, uint32_t more, uint64_t now)
+{
+	rs_settle(t, &t->items[item], work, more, now);
+}
+
+static int host_preempts(struct rs_tree *t, uint32_t item, uint32_t cur, uint64_t ran)
+{
+	return rs_preempts(&t->items[item], &t->items[cur], ran);
+}
+
+static int host_node_view(struct rs_tree *t, uint64_t id, struct rs_node_view *v)
+{
+	struct rs_node *n = host_node(t, id);
+
+	if (!n)
+		return 0;
+	memset(v, 0, sizeof(*v));
+	v->id = host_id(n);
+	v->parent = host_id(n->parent);
+	v->kind = n->kind;
+	v->alg = n->alg;
+	v->dying = n->dying;
+	v->depth = n->depth;
+	v->weight = n->weight;
+	v->nchildren = n->nchildren;
+	v->members = n->members;
+	v->members_max = n->members_max;
+	v->service = n->service;
+	v->served = n->served;
+	v->throttled_ns = n->throttled_ns;
+	v->cap_ppm = n->cap.ppm;
+	v->cap_burst = n->cap.burst;
+	v->cap_tok = n->cap.tok;
+	v->tag = n->tag.base;
+	v->key = n->parent ? sfq_key(n) : 0;
+	v->res = n->res;
+	v->v = n->clock.v;
+	v->fmax = n->clock.fmax;
+	v->epoch = n->clock.epoch;
+	v->nsvc = n->nsvc;
+	v->runnable = n->runnable;
+	v->ready = n->link.pos != 0;
+	v->throttled = n->throttled;
+	v->nrun = n->nrun;
+	v->waiting = n->ready.n;
+	return 1;
+}
+
+static uint64_t host_node_id(struct rs_tree *t, uint32_t index)
+{
+	return index < t->nodes_used && t->nodes[index].kind != RS_FREE ? host_id(&t->nodes[index]) : 0;
+}
+
+static void host_item_view(struct rs_tree *t, uint32_t item, struct rs_item_view *v)
+{
+	struct rs_item *it = &t->items[item];
+
+	v->queue = host_id(it->queue);
+	v->service = it->service;
+	v->tag = it->tag.base;
+	v->v = it->queue ? it->queue->clock.v : 0;
+	v->queued_at = it->queued_at;
+	v->state = it->state;
+	v->unit = it->unit;
+	v->weight = it->weight;
+	v->all = it->all;
+}
+
+static void host_tree_view(struct rs_tree *t, struct rs_tree_view *v)
+{
+	v->seq = t->seq;
+	v->next_ns = t->next_ns;
+	v->starved = t->starved;
+	v->quantum = t->quantum;
+	v->pool_left = t->pool_end - t->pool;
+	v->poison = t->poison;
+	v->poison_line = t->poison_line;
+	v->units = t->units;
+	v->nodes_used = t->nodes_used;
+	v->items_used = t->items_used;
+	v->pad0 = 0;
+}
+
+static void host_reset(struct rs_tree *t)
+{
+	rs_tree_reset(t);
+}
+
+/* 0, or the line of check.c that found something; `text` says what. */
+static uint32_t host_check(struct rs_tree *t, char *text, uint32_t size)
+{
+	struct rs_fault f = rs_check(t);
+
+	if (!f.line)
+		return 0;
+	snprintf(text, size, "%s: %s %u (%lld, %lld)", f.what, f.of, f.index, (long long)f.a, (long long)f.b);
+	return f.line;
+}
+
+struct rs_host {
+	uint32_t bytes, batch_bytes, node_view_bytes, item_view_bytes, tree_view_bytes, pad0;
+	struct rs_tree *(*create)(uint32_t nodes, uint32_t items, uint32_t units, uint64_t quantum);
+	void (*destroy)(struct rs_tree *t);
+	void (*set)(struct rs_tree *t, uint64_t quantum, uint64_t starve_ns, uint64_t starve_gap_ns);
+	void (*start_at)(struct rs_tree *t, uint64_t v);
+	int (*edit)(struct rs_tree *t, struct rs_batch *b);
+	uint32_t (*item_new)(struct rs_tree *t, uint64_t queue, uint32_t weight, uint32_t flags);
+	void (*item_leave)(struct rs_tree *t, uint32_t item);
+	int (*item_move)(struct rs_tree *t, uint32_t item, uint64_t to, uint64_t work, uint64_t now);
+	void (*item_units)(struct rs_tree *t, uint32_t item, uint32_t all, const uint64_t *mask);
+	void (*item_reweight)(struct rs_tree *t, uint32_t item, uint32_t weight);
+	void (*wake)(struct rs_tree *t, uint32_t item, uint64_t now);
+	void (*remove)(struct rs_tree *t, uint32_t item);
+	uint32_t (*pick)(struct rs_tree *t, uint32_t unit, uint64_t now);
+	void (*begin)(struct rs_tree *t, uint32_t item, uint32_t unit);
+	void (*settle)(struct rs_tree *t, uint32_t item, uint64_t work, uint32_t more, uint64_t now);
+	int (*preempts)(struct rs_tree *t, uint32_t item, uint32_t cur, uint64_t ran);
+	int (*node_view)(struct rs_tree *t, uint64_t id, struct rs_node_view *v);
+	uint64_t (*node_id)(struct rs_tree *t, uint32_t index);
+	void (*item_view)(struct rs_tree *t, uint32_t item, struct rs_item_view *v);
+	void (*tree_view)(struct rs_tree *t, struct rs_tree_view *v);
+	void (*reset)(struct rs_tree *t);
+	uint32_t (*check)(struct rs_tree *t, char *text, uint32_t size);
+};
+
+const struct rs_host *RS_HOST_API(void);
+const struct rs_host *RS_HOST_API(void)
+{
+	static const struct rs_host api = {
+		.bytes = sizeof(struct rs_host),
+		.batch_bytes = sizeof(struct rs_batch),
+		.node_view_bytes = sizeof(struct rs_node_view),
+		.item_view_bytes = sizeof(struct rs_item_view),
+		.tree_view_bytes = sizeof(struct rs_tree_view),
+		.create = host_create,
+		.destroy = host_destroy,
+		.set = host_set,
+		.start_at = host_start_at,
+		.edit = host_edit,
+		.item_new = host_item_new,
+		.item_leave = host_item_leave,
+		.item_move = host_item_move,
+		.item_units = host_item_units,
+		.item_reweight = host_item_reweight,
+		.wake = host_wake,
+		.remove = host_remove,
+		.pick = host_pick,
+		.begin = host_begin,
+		.settle = host_settle,
+		.preempts = host_preempts,
+		.node_view = host_node_view,
+		.node_id = host_node_id,
+		.item_view = host_item_view,
+		.tree_view = host_tree_view,
+		.reset = host_reset,
+		.check = host_check,
+	};
+
+	return &api;
+}
