@@ -119,6 +119,7 @@ pub enum Command {
 
 /// Arguments of `up`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
 pub struct Up {
     /// Apply this configuration; the difference that it makes is printed
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -55,10 +55,9 @@ impl Control {
         }
         let answer: Value = serde_json::from_str(&answer)
             .map_err(|e| Error::refused(format!("reservd's answer is no JSON: {e}")))?;
-        if answer.get("ok").and_then(Value::as_bool) == Some(true) {
-            Ok(answer)
-        } else {
-            Err(refusal(&answer))
+        match answer.get("error") {
+            Some(error) => Err(refusal(error)),
+            None => Ok(answer),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::args::{Mk, Rm};
 use crate::error::{Error, Kind};
-use crate::fs::{Files, explain, missing};
+use crate::fs::{Files, explain, missing, writing};
 use crate::path::NodePath;
 use crate::signals::Held;
 
@@ -78,11 +78,10 @@ fn refused(
     value: &str,
     source: &std::io::Error,
 ) -> Error {
-    if let Some(error) = missing(files, at) {
-        return error;
-    }
-    let mut error = Error::io(format!("{shown}: {key} '{value}'"), source);
+    let file = KEYS.iter().find(|(known, _)| *known == key).map_or(key, |(_, file)| *file);
     let errno = source.raw_os_error();
+    let operation = writing(at, if shown == at { file } else { "mk" });
+    let mut error = explain(files, at, &format!("{key} '{value}'"), &operation, source);
     if errno == Some(libc::ENOENT) {
         let kind = if at.is_resource() {
             "a resource"
@@ -94,14 +93,10 @@ fn refused(
         error.message = format!("{shown} is {kind}, which has no {key}");
         error.kind = Kind::Refused;
     }
-    let file = KEYS.iter().find(|(known, _)| *known == key).map_or(key, |(_, file)| *file);
-    if let Some(reason) = files.reason(&at.file(file)) {
-        error.message = format!("{shown}: {reason}");
-    }
     if let Some(wrong) = wrong_value(key, value) {
         error.message = format!("{shown}: {key}: {wrong}");
         error.hint = (!wrong.hint.is_empty()).then_some(wrong.hint);
-    } else if errno == Some(libc::EOPNOTSUPP) {
+    } else if errno == Some(libc::EOPNOTSUPP) && error.hint.is_none() {
         error.hint = Some("'reserv doctor' says what each driver can do".to_owned());
     }
     error
@@ -255,7 +250,7 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
     if args.drain && files.read(&path.file("class")).is_ok() {
         files
             .write(&path.file("state"), "drain")
-            .map_err(|e| explain(files, &path, "cannot be deleted", &e))?;
+            .map_err(|e| explain(files, &path, "cannot be deleted", &writing(&path, "state"), &e))?;
         let how = if files.is_dir(path.as_str()) { Removed::Draining } else { Removed::Deleted };
         return Ok((path, how));
     }
@@ -265,7 +260,9 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
     match files.rmdir(path.as_str()) {
         Ok(()) => Ok((path, Removed::Deleted)),
         Err(e) => {
-            let mut error = explain(files, &path, "cannot be deleted", &e);
+            let parent = path.parent().unwrap_or_else(|| path.clone());
+            let operation = format!("rmdir {} {} schedulerdir", path.name(), parent.as_str().to_lowercase());
+            let mut error = explain(files, &path, "cannot be deleted", &operation, &e);
             match e.raw_os_error() {
                 Some(libc::ENOTEMPTY) => {
                     error = error.hint(format!("delete its children first; 'reserv tree {path}' shows them"));
@@ -333,10 +330,12 @@ pub(crate) fn mv(files: &dyn Files, from: &str, to: &str) -> Result<(NodePath, N
         return Err(Error::refused(format!("there is a node '{to}' already")));
     }
     files.rename(from.as_str(), to.as_str()).map_err(|e| {
-        match to.parent().and_then(|p| missing(files, &p)) {
-            Some(error) => error,
-            None => Error::io(format!("cannot move '{from}' to '{to}'"), &e),
+        if let Some(error) = to.parent().and_then(|parent| missing(files, &parent)) {
+            return error;
         }
+        let parent = from.parent().unwrap_or_else(|| from.clone());
+        let operation = format!("mv {} {} schedulerdir", from.name(), parent.as_str().to_lowercase());
+        explain(files, &from, &format!("cannot become '{to}'"), &operation, &e)
     })?;
     Ok((from, to))
 }

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::control::Control;
 use crate::error::{Error, Kind};
 use crate::path::NodePath;
 
@@ -28,14 +29,22 @@ pub(crate) trait Files {
     /// Whether there is a directory.
     fn is_dir(&self, dir: &str) -> bool;
 
-    /// Why the daemon refused the last change of this file by the calling user, in its own words: an errno alone
-    /// cannot say. From `status`, which keeps the last refusals as `refused TIME ms: uid UID PATH: WORDS`.
-    fn reason(&self, path: &str) -> Option<String> {
-        let about = format!(" uid {} {path}: ", nix::unistd::geteuid());
+    /// Why the daemon refused the calling user's last operation of this kind, in its own words, and what would be
+    /// right: an errno alone cannot say. From `status`, which keeps the last refusals.
+    fn refusal(&self, operation: &str) -> Option<(String, Option<String>)> {
         let status = self.read("status").ok()?;
-        let last = status.lines().rfind(|line| line.starts_with("refused ") && line.contains(&about))?;
-        last.split_once(&about).map(|(_, words)| words.to_owned())
+        let about = format!("uid {}: {operation}: ", nix::unistd::geteuid());
+        let words = |line: &str| {
+            let (_, rest) = line.strip_prefix("refused ")?.split_once(" ms: ")?;
+            rest.strip_prefix(&about).map(|words| (words.to_owned(), None))
+        };
+        status.lines().filter_map(words).next_back()
     }
+}
+
+/// What the daemon calls a write to a file of a node.
+pub(crate) fn writing(node: &NodePath, file: &str) -> String {
+    format!("write {node} {file}", node = node.as_str()).to_lowercase()
 }
 
 /// What stands in a directory.
@@ -153,6 +162,20 @@ impl Files for Mounted {
     fn is_dir(&self, dir: &str) -> bool {
         self.full(dir).is_dir()
     }
+
+    fn refusal(&self, operation: &str) -> Option<(String, Option<String>)> {
+        // The control socket has the hint too, but speaks to root only.
+        let status = Control::connect().ok()??.ask(&serde_json::json!({ "request": "status" })).ok()?;
+        let uid = nix::unistd::geteuid().as_raw();
+        let refusals = status.get("refusals")?.as_array()?;
+        let own = |r: &&serde_json::Value| {
+            r.get("uid").and_then(serde_json::Value::as_u64) == Some(u64::from(uid))
+                && r.get("what").and_then(serde_json::Value::as_str) == Some(operation)
+        };
+        let last = refusals.iter().rfind(own)?;
+        let text = |key: &str| last.get(key)?.as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+        Some((text("text")?, text("hint")))
+    }
 }
 
 /// Sorts q2 before q10.
@@ -163,14 +186,36 @@ fn natural(name: &str) -> (String, u64, String) {
 }
 
 /// Turn a failed file operation on a node into an error, with the nearest name when the node is missing.
-pub(crate) fn explain(files: &dyn Files, path: &NodePath, what: &str, source: &io::Error) -> Error {
-    let mut error = Error::io(format!("{path}: {what}"), source);
-    if let Some(reason) = files.reason(path.as_str()) {
-        error.message = format!("{path}: {what}: {reason}");
+/// `operation` is what the daemon calls it; empty for reads.
+pub(crate) fn explain(
+    files: &dyn Files,
+    path: &NodePath,
+    what: &str,
+    operation: &str,
+    source: &io::Error,
+) -> Error {
+    if matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
+        && let Some(error) = missing(files, path)
+    {
+        return error;
     }
-    match source.raw_os_error() {
-        Some(libc::ENOENT | libc::ENOTDIR) => missing(files, path).unwrap_or(error),
-        _ => error,
+    let mut error = Error::io(format!("{path}: {what}"), source);
+    // What the kernel refuses by the file's mode, the daemon never hears of.
+    let told = operation.is_empty() || source.raw_os_error() == Some(libc::EACCES);
+    if let Some((reason, hint)) = (!told).then(|| files.refusal(operation)).flatten() {
+        let reason = plain(&reason);
+        let names_it = reason.starts_with(path.as_str());
+        error.message = if names_it { reason.to_owned() } else { format!("{path}: {reason}") };
+        error.hint = hint.or(error.hint);
+    }
+    error
+}
+
+/// The daemon puts the file's name before its words, and its grammar once more.
+fn plain(reason: &str) -> &str {
+    match reason.split_once(": ") {
+        Some((first, rest)) if rest.starts_with(&format!("{first}: ")) => rest,
+        _ => reason,
     }
 }
 
@@ -359,12 +404,17 @@ mod tests {
         fake.put(
             "status",
             &format!(
-                "state running\nrefused 5 ms: uid {me} cpu/a/cap: old\nrefused 7 ms: uid {me} cpu/a/cap: new: it\n\
-                 refused 9 ms: uid {me}1 cpu/a/cap: other\nrefused 9 ms: uid {me} cpu/b/cap: elsewhere"
+                "version 1\nrefused 5 ms: uid {me}: write cpu/a cap: old\n\
+                 refused 7 ms: uid {me}: write cpu/a cap: cap: new\n\
+                 refused 9 ms: uid {me}1: write cpu/a cap: other\nrefused 9 ms: uid {me}: write cpu/a/b cap: no"
             ),
         );
-        assert_eq!(fake.reason("cpu/a/cap").unwrap(), "new: it");
-        assert_eq!(fake.reason("cpu/a/share"), None);
+        let found =
+            |node: &str, file: &str| fake.refusal(&writing(&path(node), file)).map(|(words, _)| words);
+        assert_eq!(found("A", "cap").unwrap(), "cap: new");
+        assert_eq!(found("a", "share"), None);
+        assert_eq!(plain("cap: cap: new"), "cap: new");
+        assert_eq!(plain("cap: new"), "cap: new");
     }
 
     #[test]

@@ -27,11 +27,12 @@ impl NodePath {
         let mut rest = text;
         if text.starts_with('/') {
             let mount = mount.to_string_lossy();
-            let below = text.strip_prefix(mount.trim_end_matches('/'));
-            rest = match below {
-                Some(below) if below.is_empty() || below.starts_with('/') => below,
-                _ => return Err(wrong(&format!("it is not below {mount}"))),
-            };
+            // The usual place is understood wherever /reserv really is.
+            let below = [mount.trim_end_matches('/'), "/reserv"]
+                .into_iter()
+                .filter_map(|mount| text.strip_prefix(mount))
+                .find(|below| below.is_empty() || below.starts_with('/'));
+            rest = below.ok_or_else(|| wrong(&format!("it is not below {mount}")))?;
         }
         let names: Vec<&str> = rest.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
         if names.contains(&"..") {
@@ -114,6 +115,9 @@ mod tests {
         assert_eq!(parse("cpu").unwrap().as_str(), "cpu");
         assert!(parse("/reserv/cpu/").unwrap().is_resource());
         assert_eq!(parse("cpu/cpu").unwrap().to_string(), "cpu/cpu");
+        for text in ["/reserv/cpu/a", "/mnt/x/cpu/a"] {
+            assert_eq!(NodePath::parse(text, Path::new("/mnt/x/")).unwrap().to_string(), "a");
+        }
     }
 
     #[test]

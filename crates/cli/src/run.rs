@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use crate::args::Tag;
 use crate::error::{Error, Kind};
-use crate::fs::{Files, Mounted, explain, missing};
+use crate::fs::{Files, Mounted, explain, missing, writing};
 use crate::path::NodePath;
 use crate::signals;
 
@@ -64,34 +64,41 @@ pub(crate) fn queue(files: &dyn Files, path: &str) -> Result<NodePath, Error> {
 
 /// Put a process, with its present threads and what it will start, under a queue.
 pub(crate) fn tag_process(files: &dyn Files, queue: &NodePath, pid: i32) -> Result<(), Error> {
-    let fail = |what: &str, e: &std::io::Error| of_process(files, queue, &format!("process {pid}"), what, e);
+    let who = format!("process {pid}");
     // The lists first: what the process starts from here on is in the reservation, and nothing is missed.
-    for list in ["default", "cdefault"] {
+    for (list, called) in [("default", "default"), ("cdefault", "childdefault")] {
         files
             .write(&format!("proc/{pid}/{list}"), queue.as_str())
-            .map_err(|e| fail("its default list cannot be set", &e))?;
+            .map_err(|e| of_process(files, queue, &who, &format!("write proc/{pid} {called}"), &e))?;
     }
-    files.write(&queue.file("members"), &pid.to_string()).map_err(|e| fail("it cannot be tagged", &e))
+    files
+        .write(&queue.file("members"), &pid.to_string())
+        .map_err(|e| of_process(files, queue, &who, &writing(queue, "members"), &e))
 }
 
 /// Put one thread under a queue.
 pub(crate) fn tag_thread(files: &dyn Files, queue: &NodePath, tid: i32) -> Result<(), Error> {
     files
         .write(&queue.file("members"), &format!("tid {tid}"))
-        .map_err(|e| of_process(files, queue, &format!("thread {tid}"), "it cannot be tagged", &e))
+        .map_err(|e| of_process(files, queue, &format!("thread {tid}"), &writing(queue, "members"), &e))
 }
 
-fn of_process(files: &dyn Files, queue: &NodePath, who: &str, what: &str, e: &std::io::Error) -> Error {
+fn of_process(files: &dyn Files, queue: &NodePath, who: &str, operation: &str, e: &std::io::Error) -> Error {
     match e.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) => {
             let mut error = Error::new(Kind::NotFound, format!("there is no {who}"));
+            if let Some((reason, _)) =
+                files.refusal(operation).filter(|(reason, _)| reason.contains("is a thread of"))
+            {
+                error = Error::new(Kind::NotFound, reason).hint("--thread takes single threads");
+            }
             error.errno = e.raw_os_error();
             error
         }
         Some(libc::EAGAIN) => Error::refused(format!("'{queue}' has as many members as it may have"))
-            .hint("its limit stands in the file 'backlog'"),
+            .hint(format!("raise its limit: reserv set {queue} limit=N (0 is none)")),
         Some(libc::EBUSY) => Error::refused(format!("'{queue}' is being drained and takes no new members")),
-        _ => explain(files, queue, &format!("{who}: {what}"), e),
+        _ => explain(files, queue, &format!("{who} cannot be tagged"), operation, e),
     }
 }
 

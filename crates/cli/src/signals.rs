@@ -58,16 +58,12 @@ impl Held {
         Self(old)
     }
 
-    /// Whether one waits.
-    pub(crate) fn pending(&self) -> bool {
-        // SAFETY: sigpending writes a set, which is plain data and valid when zeroed; sigismember reads it.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigpending(&raw mut set) == 0
-                && STOPPING.iter().any(|signal| {
-                    !self.0.contains(*signal) && libc::sigismember(&raw const set, *signal as i32) == 1
-                })
-        }
+    /// Take one that waits. It is then ours to act upon, and ends nothing later.
+    pub(crate) fn take(&self) -> bool {
+        let wanted: SigSet = STOPPING.into_iter().filter(|signal| !self.0.contains(*signal)).collect();
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the set and the time live for the whole call; no information about the signal is asked for.
+        unsafe { libc::sigtimedwait(wanted.as_ref(), std::ptr::null_mut(), &raw const now) > 0 }
     }
 }
 

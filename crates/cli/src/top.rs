@@ -67,8 +67,8 @@ impl Meter {
 
     /// Read again. The first time rates are 0.
     pub(crate) fn measure(&mut self, files: &dyn Files, now: Instant) -> Result<Vec<Measured>, Error> {
-        let root =
-            Node::read(files, &self.path).map_err(|e| explain(files, &self.path, "cannot be read", &e))?;
+        let root = Node::read(files, &self.path)
+            .map_err(|e| explain(files, &self.path, "cannot be read", "", &e))?;
         let mut service = HashMap::new();
         root.each(&mut |node, _| {
             service.insert(node.path.clone(), node.stat.service_ns());

@@ -12,7 +12,7 @@ const BAR: usize = 12;
 /// Read a node for showing.
 pub(crate) fn load(files: &dyn Files, path: &str) -> Result<Node, Error> {
     let path = NodePath::parse(path, files.mount())?;
-    Node::read(files, &path).map_err(|e| explain(files, &path, "cannot be read", &e))
+    Node::read(files, &path).map_err(|e| explain(files, &path, "cannot be read", "", &e))
 }
 
 /// The tree with weights and entitlements, one line per node.
@@ -78,7 +78,7 @@ pub(crate) fn stat(files: &dyn Files, path: &str) -> Result<(String, Stat), Erro
     let path = NodePath::parse(path, files.mount())?;
     let text = files
         .read(&path.file("stat"))
-        .map_err(|e| explain(files, &path, "its counters cannot be read", &e))?;
+        .map_err(|e| explain(files, &path, "its counters cannot be read", "", &e))?;
     let stat = Stat::parse(&text);
     Ok((text, stat))
 }

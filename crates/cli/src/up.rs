@@ -40,8 +40,8 @@ pub(crate) struct Brought {
     pub(crate) child: Option<Child>,
 }
 
-/// Read and check a configuration; with its text, which is what the daemon gets.
-pub(crate) fn read_config(path: &Path) -> Result<(Config, String), Error> {
+/// Read and check a configuration.
+fn read_config(path: &Path) -> Result<Config, Error> {
     let mut text = String::new();
     if path.as_os_str() == "-" {
         io::stdin().read_to_string(&mut text).map_err(|e| Error::io("standard input", &e))?;
@@ -61,7 +61,7 @@ pub(crate) fn read_config(path: &Path) -> Result<(Config, String), Error> {
         let error = Error::refused(format!("{}: {e}", path.display()));
         if e.hint.is_empty() { error } else { error.hint(e.hint) }
     })?;
-    Ok((config, text))
+    Ok(config)
 }
 
 /// The configuration of a tree that has nothing but q0.
@@ -73,13 +73,12 @@ fn nothing() -> Config {
 /// Start Reserv if it does not run, and apply a configuration.
 pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     let config = args.config.as_deref().map(read_config).transpose()?;
-    let (config, text) = config.map_or((None, String::new()), |(config, text)| (Some(config), text));
     let running = Control::connect()?;
     if args.dry_run {
         let now = match running {
             Some(mut control) => {
-                if config.is_some() {
-                    control.ask(&request(args, &text))?;
+                if let Some(config) = &config {
+                    control.ask(&request(args, config)?)?;
                 }
                 saved(&mut control)?
             }
@@ -93,7 +92,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         check_driver(&mut control, args.driver)?;
         if config.is_none() {
             // A scheduler that was given up after too many ejections is tried again.
-            control.ask(&json!({ "cmd": "up" }))?;
+            control.ask(&json!({ "request": "up" }))?;
         }
         (control, None, false)
     } else {
@@ -102,7 +101,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     };
     let difference = match &config {
         None => None,
-        Some(config) => match apply(&mut control, config, &request(args, &text)) {
+        Some(config) => match apply(&mut control, config, args) {
             Ok(difference) => Some(difference),
             Err(error) if started => {
                 // What this command started, it stops again: a failed `up` leaves the machine as it was.
@@ -123,30 +122,27 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     Ok(Brought { difference, started, child: child.filter(|_| args.foreground) })
 }
 
-fn request(args: &Up, config: &str) -> Value {
+fn request(args: &Up, config: &Config) -> Result<Value, Error> {
     let mode = match (args.drain, args.flush) {
         (true, _) => "drain",
         (_, true) => "flush",
         _ => "refuse",
     };
-    json!({ "cmd": "up", "config": config, "dry_run": args.dry_run, "mode": mode })
+    let config = serde_json::to_value(config).map_err(|e| Error::refused(e.to_string()))?;
+    Ok(json!({ "request": "up", "config": config, "dry_run": args.dry_run, "mode": mode }))
 }
 
-fn apply(control: &mut Control, config: &Config, request: &Value) -> Result<Vec<Line>, Error> {
+fn apply(control: &mut Control, config: &Config, args: &Up) -> Result<Vec<Line>, Error> {
     let before = saved(control)?;
-    control.ask(request)?;
+    control.ask(&request(args, config)?)?;
     Ok(delta::difference(&before, config))
 }
 
-/// The running tree and rules as a file.
-fn saved_text(control: &mut Control) -> Result<String, Error> {
-    let answer = control.ask(&json!({ "cmd": "save" }))?;
-    Ok(answer.get("config").and_then(Value::as_str).unwrap_or_default().to_owned())
-}
-
-/// The same, understood.
+/// The running tree and rules.
 fn saved(control: &mut Control) -> Result<Config, Error> {
-    toml::from_str(&saved_text(control)?).map_err(|e| Error::refused(format!("reservd's configuration: {e}")))
+    let answer = control.ask(&json!({ "request": "save" }))?;
+    serde_json::from_value(answer.get("config").cloned().unwrap_or_default())
+        .map_err(|e| Error::refused(format!("reservd's configuration: {e}")))
 }
 
 /// A running daemon keeps its driver: saying so is better than pretending.
@@ -156,8 +152,8 @@ fn check_driver(control: &mut Control, wanted: Driver) -> Result<(), Error> {
         Driver::Full => "full",
         Driver::Stock => "stock",
     };
-    let status = control.ask(&json!({ "cmd": "status" }))?;
-    let runs = status.pointer("/status/driver").and_then(Value::as_str);
+    let status = control.ask(&json!({ "request": "status" }))?;
+    let runs = status.pointer("/resources/cpu/driver").and_then(Value::as_str);
     if runs == Some(wanted) {
         return Ok(());
     }
@@ -256,7 +252,7 @@ fn wait_ready(child: &mut Child, ready: &UnixDatagram, signals: &Held) -> Result
             Ok(None) => {}
             Err(e) => return Err(format!("cannot wait for reservd: {e}")),
         }
-        if signals.pending() {
+        if signals.take() {
             return Err("interrupted while reservd was starting; it was stopped again".to_owned());
         }
         if start.elapsed() > START_MAX {
@@ -344,7 +340,7 @@ pub(crate) fn down() -> Result<(), Error> {
 }
 
 fn down_with(mut control: Control) -> Result<(), Error> {
-    control.ask(&json!({ "cmd": "down" }))?;
+    control.ask(&json!({ "request": "down" }))?;
     drop(control);
     // Keeper and worker hold the lock together: it is free when both are gone.
     let path = run_dir().join("lock");
@@ -370,8 +366,10 @@ fn down_with(mut control: Control) -> Result<(), Error> {
 
 /// The running tree as a file.
 pub(crate) fn save() -> Result<(Config, String), Error> {
-    let mut control = Control::need()?;
-    Ok((saved(&mut control)?, saved_text(&mut control)?))
+    let config = saved(&mut Control::need()?)?;
+    let text = toml::to_string(&config)
+        .map_err(|e| Error::refused(format!("cannot write the tree as TOML: {e}")))?;
+    Ok((config, text))
 }
 
 /// Write a file whole or not at all.
@@ -393,8 +391,7 @@ pub(crate) fn status() -> Result<String, Error> {
 
 /// The same for programs.
 pub(crate) fn status_json() -> Result<Value, Error> {
-    let answer = Control::need()?.ask(&json!({ "cmd": "status" }))?;
-    Ok(answer.get("status").cloned().unwrap_or_default())
+    Control::need()?.ask(&json!({ "request": "status" }))
 }
 
 /// Stay until the daemon ends; a request to end goes on to it.
@@ -407,7 +404,7 @@ pub(crate) fn stay(mut child: Child) -> Result<(), Error> {
             Ok(None) => {}
             Err(e) => return Err(Error::io("reservd", &e)),
         }
-        if signals.pending() {
+        if signals.take() {
             stop_child(&mut child);
             return Ok(());
         }
