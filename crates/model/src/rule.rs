@@ -17,15 +17,15 @@ use crate::{Error, ErrorKind, NodePath};
 
 /// A user or a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Who {
+#[serde(untagged, expecting = "a number or a name of a user or group")]
+pub enum Principal {
     /// By number.
     Id(u32),
     /// By name.
     Name(String),
 }
 
-impl Who {
+impl Principal {
     fn is(&self, id: u32, name: Option<&str>) -> bool {
         match self {
             Self::Id(i) => *i == id,
@@ -41,10 +41,10 @@ impl Who {
 pub struct Match {
     /// Effective user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<Who>,
+    pub uid: Option<Principal>,
     /// Effective group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gid: Option<Who>,
+    pub gid: Option<Principal>,
     /// Systemd unit: a pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,

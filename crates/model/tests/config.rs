@@ -218,7 +218,7 @@ fn wrong_configurations() {
         (rule("match = {}\ncpu = \"a\""), "without a condition"),
         (rule("match = { uid = 1 }"), "missing field `cpu`"),
         (rule("match = { user = 1 }\ncpu = \"a\""), "unknown field `user`"),
-        (rule("match = { uid = -1 }\ncpu = \"a\""), "Who"),
+        (rule("match = { uid = -1 }\ncpu = \"a\""), "a number or a name"),
         (rule("match = { unit = \"\" }\ncpu = \"a\""), "empty pattern"),
         (rule("match = { cgroup = \"x\" }\ncpu = \"a\""), "absolute"),
         (rule("match = { uid = 1 }\ncpu = \"b\""), "no queue"),
@@ -317,6 +317,6 @@ fn patterns() {
             && !below("/a", "/ab")
             && !below("/a/b", "/a")
     );
-    let by_name = Match { uid: Some(Who::Name("33".into())), ..Match::default() };
+    let by_name = Match { uid: Some(Principal::Name("33".into())), ..Match::default() };
     assert!(by_name.matches(&Subject { uid: 33, ..Subject::default() }));
 }

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Arbitrary bytes into everything that takes bytes. Nothing panics; what is accepted is accepted again in the
+//! form in which it is read; what is refused leaves the tree as it was and says why in one line.
+//!
+//! Bounded by itself; `RESERV_FUZZ_SECONDS=600 cargo test --release -p reserv-namespace --test fuzz` runs for long.
+//! The seed is printed first; `RESERV_FUZZ_SEED` replays it.
+
+#[path = "../../model/tests/common/mod.rs"]
+mod common;
+
+use reserv_model::*;
+use reserv_namespace::*;
+
+/// xorshift64*: small, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() >> 33).unwrap() % n
+    }
+
+    fn step(&mut self) -> common::Step {
+        let (a, b) = (self.next().to_le_bytes(), self.next().to_le_bytes());
+        let short = |b: [u8; 2]| u16::from_le_bytes(b);
+        (a[7], short([a[5], a[6]]), short([a[3], a[4]]), u32::from_le_bytes([b[4], b[5], b[6], b[7]]))
+    }
+}
+
+/// Texts that are right or nearly so; what is tried is grown from them.
+const SEEDS: [&str; 40] = [
+    "24 0",
+    "0.24",
+    "1000000 0",
+    "=25% 0",
+    "10 250ms/s",
+    "none",
+    "1.5cpu",
+    "25% burst 20ms",
+    "0.001ms/s",
+    "8192cpu burst 10s",
+    "sfq",
+    "ts",
+    "rr",
+    "fifo",
+    "0",
+    "1",
+    "limit 16 0",
+    "16",
+    "16 5ms",
+    "1234",
+    "tid 7 pid 6",
+    "self",
+    "tid self",
+    "drain",
+    "draining",
+    "active",
+    "queue site1 50",
+    "scheduler web",
+    "queue q0 0 0",
+    "/reserv/cpu/q0",
+    "cpu/web/site1",
+    "/reserv/cpu/q0 /reserv/cpu/q1",
+    "q0",
+    "web",
+    "newqueue",
+    "..",
+    "\n",
+    "\0",
+    "\u{7f}",
+    "ä",
+];
+
+fn bytes(random: &mut Random) -> Vec<u8> {
+    let mut out = SEEDS[random.below(SEEDS.len())].as_bytes().to_vec();
+    for _ in 0..random.below(6) {
+        let at = random.below(out.len() + 1);
+        let other = SEEDS[random.below(SEEDS.len())].as_bytes();
+        match random.below(8) {
+            0 => out.insert(at, random.next().to_le_bytes()[7]),
+            1 => out.insert(at, b"0123456789.%= \t\n/"[random.below(17)]),
+            2 if at < out.len() => drop(out.remove(at)),
+            3 if at < out.len() => out[at] ^= 1 << random.below(8),
+            4 => out.truncate(at),
+            5 => drop(out.splice(at..at, other.iter().copied())),
+            6 => out.extend([b" ", other].concat()),
+            _ if random.below(50) == 0 => out = out.repeat(1 + random.below(2000)),
+            _ => {}
+        }
+    }
+    out
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: u64,
+    refused: u64,
+    planned: u64,
+}
+
+fn says_why(error: &Error) {
+    assert!(!error.context.is_empty() && error.context.len() < 2000, "{error:?}");
+    assert!(!error.context.chars().chain(error.hint.chars()).any(char::is_control), "{error:?}");
+}
+
+/// Write `text` into one file of one node, and read it back.
+fn write(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8], counts: &mut Counts) {
+    let command = match parse_write(row.file, id, text) {
+        Ok(command) => command,
+        Err(e) => {
+            counts.refused += 1;
+            return says_why(&e);
+        }
+    };
+    counts.accepted += 1;
+    let Command::Edit(requests) = command else { return };
+    let plan = match tree.plan(&requests) {
+        Ok(plan) => plan,
+        Err(e) => return says_why(&e),
+    };
+    tree.commit(&plan).unwrap();
+    tree.check().unwrap();
+    counts.planned += 1;
+    if !matches!(row.read, Read::Node(_)) {
+        return;
+    }
+    let view = View { tree, node: id, samples: &[], members: &[], capacity_ns_per_s: 0 };
+    let read = render_read(row.file, &view).unwrap();
+    match parse_write(row.file, id, read.lines().last().unwrap_or_default().as_bytes()).unwrap() {
+        Command::Edit(again) => match tree.plan(&again) {
+            Ok(plan) => assert!(plan.edits().iter().all(|e| matches!(e, Edit::Reset { .. })), "{read:?}"),
+            Err(e) => assert_eq!(e.kind, ErrorKind::Busy, "{read:?}: {e}"),
+        },
+        Command::Tag { .. } => {}
+    }
+}
+
+fn round(random: &mut Random, tree: &mut Tree, counts: &mut Counts) {
+    let text = bytes(random);
+    let nodes: Vec<_> = tree.iter().map(|n| n.id).collect();
+    let id = nodes[random.below(nodes.len())];
+    let place = Place::of_node(tree.get(id).unwrap());
+    let rows: Vec<_> = place.files().collect();
+    let row = rows[random.below(rows.len())];
+    write(tree, row, id, &text, counts);
+
+    let trees = |_| Some(&*tree);
+    match parse_defaults(&text, "/reserv", |_, path| tree.resolve(path)) {
+        Ok(tags) => assert!(tags.iter().all(|(_, id)| tree.get(*id).is_some())),
+        Err(e) => says_why(&e),
+    }
+    if let Ok(name) = std::str::from_utf8(&text) {
+        let _ = (Name::new(name), name.parse::<NodePath>(), Resource::by_name(name));
+    }
+    let ino = Ino(random.next() >> random.below(64));
+    if let Some(object) = ino.object() {
+        assert_eq!(Ino::from(object), ino);
+        let _ = (attributes(object, trees), list(object, trees));
+    }
+    let dir = Ino::of_node(Resource::Cpu, id, FileKind::SchedulerDir).object().unwrap();
+    match lookup(dir, &text, trees) {
+        Ok(found) => assert!(attributes(found, trees).is_ok() || Place::of(dir) != Some(place)),
+        Err(e) => says_why(&e),
+    }
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "settings, seed and count of a test"
+)]
+fn arbitrary_bytes() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    let seed = number("RESERV_FUZZ_SEED").unwrap_or_else(common::seed) | 1;
+    println!("replay with RESERV_FUZZ_SEED={seed}");
+    #[expect(clippy::disallowed_types, reason = "how long a test runs is no part of the crate")]
+    let end =
+        number("RESERV_FUZZ_SECONDS").map(|s| std::time::Instant::now() + std::time::Duration::from_secs(s));
+    let (mut random, mut counts, mut rounds) = (Random(seed), Counts::default(), 0);
+    #[expect(clippy::disallowed_types, reason = "as above")]
+    while rounds < 200 || end.is_some_and(|end| std::time::Instant::now() < end) {
+        let steps: Vec<_> = (0..random.below(40)).map(|_| random.step()).collect();
+        let mut tree = common::grown(&steps);
+        for _ in 0..100 {
+            round(&mut random, &mut tree, &mut counts);
+        }
+        rounds += 1;
+    }
+    println!("{rounds} trees, {counts:?}");
+    // The seeds are near enough to the grammar that both ways are walked.
+    assert!(counts.accepted > rounds && counts.refused > rounds && counts.planned > rounds, "{counts:?}");
+}
