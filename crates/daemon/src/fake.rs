@@ -2,8 +2,8 @@
 //! A plane without a resource: it keeps the contract's promises in a file instead of the kernel, so that everything above the
 //! contract can be tested anywhere. Chosen only by `RESERV_DRIVER=fake`.
 //!
-//! Like the kernel it outlives the daemon (the file is replaced by rename: a batch is whole or absent), checks what it is
-//! given, and knows which processes live. A test detaches it by making `fake-detach` beside the file, with the reason in it;
+//! Like the kernel it outlives the daemon (a record per change, written at once: a batch is whole or absent), checks what it
+//! is given, and knows which processes live. A test detaches it by making `fake-detach` beside the file, with the reason in it;
 //! while `fake-detach-hold` exists, revival fails.
 
 use std::collections::BTreeMap;
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use reserv_model::{Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Weight};
 use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 use serde::{Deserialize, Serialize};
+
+use crate::journal::Journal;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Node {
@@ -39,10 +41,20 @@ struct State {
     mount: u64,
 }
 
+/// One record of the file.
+#[derive(Serialize, Deserialize)]
+enum Change {
+    /// All of it.
+    Whole(State),
+    /// A batch that was accepted.
+    Batch(Batch),
+}
+
 /// The plane.
 #[derive(Debug)]
 pub struct FakePlane {
     path: PathBuf,
+    file: Journal,
     state: State,
 }
 
@@ -91,6 +103,14 @@ impl State {
     fn remove(&mut self, id: NodeId) {
         self.nodes.remove(&id.index);
         self.lists.retain(|_, lists| lists.0 != id.pack() && lists.1 != id.pack());
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        if batch.seq <= self.seq {
+            return Err(PlaneError::Invalid(format!("batch {} after {}", batch.seq, self.seq)));
+        }
+        self.seq = batch.seq;
+        batch.ops.iter().map(|op| self.apply_one(op)).collect()
     }
 
     fn apply_one(&mut self, op: &Op) -> Result<Outcome, PlaneError> {
@@ -182,24 +202,28 @@ fn process_of(tid: i32) -> Result<i32, PlaneError> {
 impl FakePlane {
     /// Begins with an empty tree.
     pub fn start(path: &Path) -> io::Result<Self> {
-        let plane = Self { path: path.to_owned(), state: State::new() };
-        plane.save(&plane.state)?;
-        Ok(plane)
+        let (mut file, _) = Journal::open(path)?;
+        let state = State::new();
+        file.replace(&serde_json::to_vec(&Change::Whole(state.clone()))?)?;
+        Ok(Self { path: path.to_owned(), file, state })
     }
 
     /// Finds what an earlier daemon left.
     pub fn adopt(path: &Path) -> io::Result<Option<Self>> {
-        match std::fs::read(path) {
-            Ok(bytes) => Ok(Some(Self { path: path.to_owned(), state: serde_json::from_slice(&bytes)? })),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        if !path.exists() {
+            return Ok(None);
         }
-    }
-
-    fn save(&self, state: &State) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        std::fs::write(&new, serde_json::to_vec(state)?)?;
-        std::fs::rename(&new, &self.path)
+        let (file, records) = Journal::open(path)?;
+        let mut state = State::new();
+        for record in records {
+            match serde_json::from_slice(&record)? {
+                Change::Whole(whole) => state = whole,
+                Change::Batch(batch) => {
+                    state.apply(&batch).map_err(io::Error::other)?;
+                }
+            }
+        }
+        Ok(Some(Self { path: path.to_owned(), file, state }))
     }
 
     fn beside(&self, name: &str) -> PathBuf {
@@ -221,11 +245,15 @@ impl FakePlane {
             next.remove(id);
             next.drained.push(id);
         }
-        let tried = |source| PlaneError::Os { context: "writing the fake plane".into(), source };
-        self.save(&next).map_err(tried)?;
+        let whole = serde_json::to_vec(&Change::Whole(next.clone())).map_err(|e| tried(e.into()))?;
+        self.file.append(&whole).map_err(tried)?;
         self.state = next;
         Ok(answer)
     }
+}
+
+fn tried(source: io::Error) -> PlaneError {
+    PlaneError::Os { context: "writing the fake plane".into(), source }
 }
 
 impl Plane for FakePlane {
@@ -248,13 +276,18 @@ impl Plane for FakePlane {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
-        self.change(|state| {
-            if batch.seq <= state.seq {
-                return Err(PlaneError::Invalid(format!("batch {} after {}", batch.seq, state.seq)));
-            }
-            state.seq = batch.seq;
-            batch.ops.iter().map(|op| state.apply_one(op)).collect()
-        })
+        let mut next = self.state.clone();
+        next.tags.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
+        if next.tags.len() != self.state.tags.len() {
+            // Who died is in the file before a batch that depends on it.
+            let whole = serde_json::to_vec(&Change::Whole(next.clone())).map_err(|e| tried(e.into()))?;
+            self.file.append(&whole).map_err(tried)?;
+        }
+        let outcomes = next.apply(batch)?;
+        let record = serde_json::to_vec(&Change::Batch(batch.clone())).map_err(|e| tried(e.into()))?;
+        self.file.append(&record).map_err(tried)?;
+        self.state = next;
+        Ok(outcomes)
     }
 
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {

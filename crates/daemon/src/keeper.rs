@@ -29,8 +29,9 @@ use crate::fuse::session;
 use crate::link::{self, Held, UnixSeq, Word};
 use crate::settings::Settings;
 
-/// A worker that lived this long may be restarted at once.
-const STABLE: Duration = Duration::from_secs(10);
+/// A worker that lived this long is followed by another at once. One that dies sooner, again and again (on a request, say,
+/// that the kernel then gives to the next), is followed more and more slowly.
+const STABLE: Duration = Duration::from_millis(200);
 /// Longest pause between two starts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often a worker that never became ready is started again after it was killed.
@@ -272,7 +273,7 @@ impl Keeper {
             return true;
         }
         if self.deaths > 1 {
-            let pause = Duration::from_millis(25) * 2_u32.saturating_pow(self.deaths.min(10));
+            let pause = Duration::from_millis(10) * 2_u32.saturating_pow(self.deaths.min(10));
             std::thread::sleep(pause.min(PAUSE_MAX));
         }
         tracing::warn!(deaths = self.deaths, "the worker died; starting another");

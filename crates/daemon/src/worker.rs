@@ -184,24 +184,29 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     }
     let (asker, asked) = channel();
     let (core_, news_) = (core.clone(), news.clone());
-    std::thread::spawn(move || control::serve(&listener, &core_, &asker));
-    std::thread::spawn(move || {
+    spawn("control", move || control::serve(&listener, &core_, &asker))?;
+    spawn("stop", move || {
         for answer in asked {
             let _ = news_.send(Wake::Stop(Some(answer)));
         }
-    });
+    })?;
     let core_ = core.clone();
-    std::thread::spawn(move || {
+    spawn("poll", move || {
         loop {
             std::thread::sleep(POLL);
             lock(&core_).poll();
         }
-    });
+    })?;
     let core_ = core.clone();
-    std::thread::spawn(move || watch(&core_));
+    spawn("watch", move || watch(&core_))?;
     Word::Ready.send(&link);
     tracing::info!(mount = %settings.mount.display(), takeover, "serving");
     wait(settings, &core, &held, link, &news, &hear)
+}
+
+/// A thread with a name, to be told apart in `ps` and by tests.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop).map_err(context(name))
 }
 
 fn exit_code(code: i32) -> ExitCode {
@@ -224,14 +229,13 @@ fn start_fuse(
 ) -> Result<(), Refusal> {
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     let mut fs = Fs::new(core, &settings.mount);
-    std::thread::spawn(move || {
+    spawn("fuse", move || {
         match session::serve(&device, &mut fs) {
             Ok(session::End::Unmounted) => tracing::info!("unmounted"),
             Err(error) => tracing::error!(%error, "/dev/fuse"),
         }
         let _ = news.send(Wake::Unmounted);
-    });
-    Ok(())
+    })
 }
 
 /// One thread per life of the link: it ends when the keeper does.

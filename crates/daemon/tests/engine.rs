@@ -297,7 +297,7 @@ fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     let origin = Origin { unique: 8, fresh: Some(77) };
     let made = engine.edit(&[create], Some(origin)).unwrap().created[0];
     // Long enough for several compactions.
-    for n in 1..12_000_u32 {
+    for n in 1..9_000_u32 {
         let share = Share::of(Weight::from_milli(n).unwrap());
         engine.edit(&[Request::SetShare { node: made.into(), share }], None).unwrap();
     }
@@ -308,7 +308,7 @@ fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     assert_eq!(next.answered(8), Some(Some(made)));
     assert_eq!(next.rules(), [rule]);
     assert!(next.fresh_number().unwrap() > first);
-    assert_eq!(next.tree().get(made).unwrap().weight.milli(), 11_999);
+    assert_eq!(next.tree().get(made).unwrap().weight.milli(), 8_999);
     next.new_session().unwrap();
     drop(next);
     let next = adopt(&dir);

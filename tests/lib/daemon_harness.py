@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A reservd of our own beside whatever else runs: its mount, run directory and driver are the test's.
+
+Every wait is for a state (a readiness message, a process's end, a file), bounded by DEADLINE; nothing sleeps for luck.
+"""
+
+import contextlib
+import errno
+import glob
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+DEADLINE = 30.0
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+failed = 0
+
+
+def check(condition, text, detail=""):
+    """One line per promise."""
+    global failed
+    if condition:
+        print(f"ok - {text}", flush=True)
+    else:
+        failed += 1
+        print(f"not ok - {text} {detail}", flush=True)
+    return bool(condition)
+
+
+def finish():
+    sys.exit(1 if failed else 0)
+
+
+def need_root():
+    if os.geteuid() != 0:
+        print("not ok - this test needs root")
+        sys.exit(1)
+
+
+def reservd():
+    named = os.environ.get("RESERVD")
+    if named:
+        return named
+    built = [f"{ROOT}/target/{p}/reservd" for p in ("release", "debug")]
+    built = [b for b in built if os.path.exists(b)]
+    if not built:
+        print("not ok - reservd is not built")
+        sys.exit(1)
+    return max(built, key=os.path.getmtime)
+
+
+def refusal(call, *args):
+    """The errno of a call's refusal; 0 when it is not refused."""
+    try:
+        call(*args)
+        return 0
+    except OSError as e:
+        return e.errno
+
+
+def as_nobody(call, *args):
+    """The errno of a call made by uid and gid 65534 without groups; 0 when it is allowed."""
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        os._exit(refusal(call, *args))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def name(number):
+    return errno.errorcode.get(number, str(number))
+
+
+def until(condition, what, deadline=DEADLINE):
+    """Waits until a condition holds that has no signal of its own."""
+    end = time.monotonic() + deadline
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {deadline:.0f} s for {what}")
+        time.sleep(0.002)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Daemon:
+    def __init__(self, driver="fake", config=None, env=None):
+        self.dir = tempfile.mkdtemp(prefix="reserv-test-", dir="/tmp")
+        self.mount = self.dir + "/reserv"
+        self.run = self.dir + "/run"
+        os.mkdir(self.mount)
+        os.mkdir(self.run)
+        self.log = self.dir + "/log"
+        self.config = self.dir + "/reserv.toml"
+        if config is not None:
+            with open(self.config, "w") as f:
+                f.write(config)
+        self.env = dict(os.environ, RESERV_MOUNT=self.mount, RESERV_RUN=self.run, RESERV_CONFIG=self.config,
+                        RESERV_DRIVER=driver, **(env or {}))
+        self.keeper = None
+        self.pids = set()
+
+    cpu = property(lambda self: self.mount + "/cpu")
+
+    def start(self, expect=True):
+        """Starts keeper and worker, until READY=1; with expect=False until they have given up."""
+        notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        address = self.dir + "/notify"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(address)
+        notify.bind(address)
+        log = open(self.log, "ab")
+        self.keeper = subprocess.Popen([reservd()], env=dict(self.env, NOTIFY_SOCKET=address), stdout=log, stderr=log,
+                                       start_new_session=True)
+        end = time.monotonic() + DEADLINE
+        while time.monotonic() < end:
+            ready, _, _ = select.select([notify], [], [], 0.05)
+            if ready and b"READY=1" in notify.recv(4096):
+                notify.close()
+                self.note()
+                if not expect:
+                    raise AssertionError("it started")
+                return self
+            if self.keeper.poll() is not None:
+                notify.close()
+                if expect:
+                    raise AssertionError(f"reservd ended with {self.keeper.returncode}:\n{self.tail()}")
+                return self
+        raise TimeoutError(f"reservd is not ready:\n{self.tail()}")
+
+    def tail(self, lines=20):
+        with open(self.log, errors="replace") as f:
+            return "".join(f.readlines()[-lines:])
+
+    def processes(self):
+        """Keeper and worker, found by their environment (never by name alone)."""
+        found = {}
+        want = ("RESERV_RUN=" + self.run).encode()
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            pid = int(path.split("/")[2])
+            try:
+                with open(path, "rb") as f:
+                    if want not in f.read().split(b"\0"):
+                        continue
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    words = f.read().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if os.path.basename(words[0]) != b"reservd" or not alive(pid):
+                continue
+            found["worker" if b"--worker" in words else "keeper"] = pid
+        return found
+
+    def note(self):
+        found = self.processes()
+        self.pids |= set(found.values())
+        return found
+
+    def worker(self):
+        return until(lambda: self.note().get("worker"), "a worker")
+
+    def keeper_pid(self):
+        return until(lambda: self.note().get("keeper"), "a keeper")
+
+    def kill(self, pid, sig=signal.SIGKILL):
+        os.kill(pid, sig)
+        if self.keeper and pid == self.keeper.pid:
+            self.keeper.wait(DEADLINE)
+        until(lambda: not alive(pid), f"the end of {pid}")
+
+    def new_worker(self, old):
+        return until(lambda: self.note().get("worker", old) not in (old,) and self.note()["worker"], "a new worker")
+
+    def ask(self, **request):
+        end = time.monotonic() + DEADLINE
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+                    s.settimeout(DEADLINE)
+                    s.connect(self.run + "/control.sock")
+                    s.sendall(json.dumps(request).encode() + b"\n")
+                    answer = s.makefile().readline()
+                    return json.loads(answer)
+            except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, json.JSONDecodeError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+
+    def read(self, path):
+        with open(f"{self.mount}/{path}") as f:
+            return f.read()
+
+    def write(self, path, text):
+        fd = os.open(f"{self.mount}/{path}", os.O_WRONLY)
+        try:
+            return os.write(fd, text if isinstance(text, bytes) else text.encode())
+        finally:
+            os.close(fd)
+
+    def dirs(self, path="cpu"):
+        with os.scandir(f"{self.mount}/{path}") as entries:
+            return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+
+    def mounted(self):
+        with open("/proc/self/mountinfo") as f:
+            return any(line.split()[4] == self.mount for line in f)
+
+    def stop(self):
+        """An orderly end."""
+        pid = self.keeper_pid()
+        os.kill(pid, signal.SIGTERM)
+        code = self.keeper.wait(DEADLINE) if self.keeper and pid == self.keeper.pid else None
+        until(lambda: not self.processes(), "the end of reservd")
+        return code
+
+    def clean(self):
+        def kill_all():
+            # Each starts the other again: repeat until both are gone.
+            found = self.processes()
+            for pid in found.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not found
+        until(kill_all, "the end of reservd")
+        if self.keeper:
+            self.keeper.wait(DEADLINE)
+        while self.mounted():
+            subprocess.run(["umount", "-l", self.mount], check=False)
+        subprocess.run(["rm", "-rf", "--one-file-system", self.dir], check=False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None and os.path.exists(self.log):
+            print("\n".join("# " + line for line in self.tail(30).splitlines()))
+        self.clean()
