@@ -292,10 +292,12 @@ fn report(checks: Vec<Check>, probes: &[(&'static str, Result<(), String>)]) -> 
             "the kernel's cgroups",
             &["cgroup", "fuse"],
             vec![
-                "no leaf class but ts: sfq, rr and fifo are refused",
-                "no chcpures(): threads are tagged through the files, by the daemon",
-                "shares hold among reservations; what runs outside our cgroups competes with all of them together",
-                "weight 0 (background) has the smallest weight that the kernel knows instead of none",
+                "policies other than the kernel's fair scheduler, and classes other than ts",
+                "changing one's own tag by system call, and so rebinding per request",
+                "a child default list of its own: cdefault is always the same as default",
+                "the order against the outside: real-time threads run before every reservation, and what runs outside \
+                 our cgroups is weighed against the whole tree",
+                "exact shares on several CPUs: they depend on the kernel's load balancer",
             ],
         ),
     ];

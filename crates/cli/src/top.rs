@@ -320,10 +320,13 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
     frame.render_widget(Paragraph::new(title), top);
 
     let name_width = view.rows.iter().map(|row| label(row).chars().count()).max().unwrap_or(4).clamp(4, 40);
-    let fixed = name_width + 7 + 8 + 8 + 9 + 8 + 7 + 14;
-    let bar_width = usize::from(body.width).saturating_sub(fixed).clamp(8, 60);
-    let header = Row::new(["NODE", "WEIGHT", "SHARE", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"])
-        .style(Style::new().add_modifier(Modifier::BOLD));
+    let columns = columns(usize::from(body.width), name_width);
+    let bar_width = columns.iter().find(|(column, _)| *column == Column::Bar).map_or(0, |(_, width)| *width);
+    let head = columns.iter().map(|(column, _)| {
+        let line = Line::from(column.title());
+        if column.right() { line.right_aligned() } else { line }
+    });
+    let header = Row::new(head.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::BOLD));
     let rows: Vec<Row<'_>> = view
         .rows
         .iter()
@@ -338,30 +341,18 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
             } else {
                 Color::Cyan
             };
-            let right = |text: String| Line::from(text).right_aligned();
-            Row::new(vec![
-                Cell::from(label(row)),
-                Cell::from(right(row.weight.clone())),
-                Cell::from(right(percent(row.entitled))),
-                Cell::from(right(percent(row.received))),
-                Cell::from(marked_bar(row, bar_width, view.style(colour), view.style(Color::White))),
-                Cell::from(right(rate(row.rate_ns_per_s))),
-                Cell::from(right(row.runnable.to_string())),
-                Cell::from(row.notes.clone()),
-            ])
+            let cells = columns.iter().map(|(column, _)| {
+                let line = match column {
+                    Column::Bar => marked_bar(row, bar_width, view.style(colour), view.style(Color::White)),
+                    _ => Line::from(column.text(row)),
+                };
+                Cell::from(if column.right() { line.right_aligned() } else { line })
+            });
+            Row::new(cells.collect::<Vec<_>>())
         })
         .collect();
-    #[expect(clippy::cast_possible_truncation, reason = "at most 60")]
-    let widths = [
-        Constraint::Length(name_width as u16),
-        Constraint::Length(7),
-        Constraint::Length(8),
-        Constraint::Length(8),
-        Constraint::Length(bar_width as u16),
-        Constraint::Length(9),
-        Constraint::Length(8),
-        Constraint::Min(0),
-    ];
+    let widths =
+        columns.iter().map(|(_, width)| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
     let table = Table::new(rows, widths)
         .header(header)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
@@ -375,6 +366,73 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
         ),
     };
     frame.render_widget(Paragraph::new(foot), bottom);
+}
+
+/// What a column shows, in the order on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Node,
+    Weight,
+    Share,
+    Received,
+    Bar,
+    Rate,
+    Runnable,
+    Notes,
+}
+
+impl Column {
+    fn title(self) -> &'static str {
+        HEADER[self as usize]
+    }
+
+    fn right(self) -> bool {
+        !matches!(self, Self::Node | Self::Bar | Self::Notes)
+    }
+
+    fn text(self, row: &Measured) -> String {
+        match self {
+            Self::Node => label(row),
+            Self::Weight => row.weight.clone(),
+            Self::Share => percent(row.entitled),
+            Self::Received => percent(row.received),
+            Self::Bar => String::new(),
+            Self::Rate => rate(row.rate_ns_per_s),
+            Self::Runnable => row.runnable.to_string(),
+            Self::Notes => row.notes.clone(),
+        }
+    }
+}
+
+/// The columns that fit into a width, and how wide each is: the most important ones first, what is left for the bar
+/// and the notes.
+fn columns(width: usize, name: usize) -> Vec<(Column, usize)> {
+    use Column::{Bar, Node, Notes, Rate, Received, Runnable, Share, Weight};
+    const BAR_MIN: usize = 8;
+    const NOTES: usize = 14;
+    let mut left = width.saturating_sub(name);
+    let mut chosen = vec![(Node, name)];
+    for (column, needs) in
+        [(Received, 8), (Share, 6), (Rate, 8), (Bar, BAR_MIN), (Runnable, 8), (Weight, 7), (Notes, NOTES)]
+    {
+        if left > needs {
+            left -= needs + 1;
+            chosen.push((column, needs));
+        }
+    }
+    for (column, width) in &mut chosen {
+        // The bar may grow to 60 columns; the notes get the rest.
+        if *column == Bar {
+            let more = left.min(60 - BAR_MIN);
+            *width += more;
+            left -= more;
+        }
+    }
+    if let Some((_, width)) = chosen.iter_mut().find(|(column, _)| *column == Notes) {
+        *width += left;
+    }
+    chosen.sort_by_key(|(column, _)| *column as usize);
+    chosen
 }
 
 /// What was received, with a mark where the entitlement ends.
@@ -443,6 +501,21 @@ mod tests {
                 "  a        3   75.0%     75.0%  █████████     750ms/s         3  ts",
                 "  q0       1   25.0%     25.0%  ███           250ms/s         0  ts, throttled",
             ]
+        );
+    }
+
+    #[test]
+    fn the_most_important_columns_stay() {
+        for width in 0..300 {
+            let chosen = columns(width, 10);
+            let used: usize = chosen.iter().map(|(_, width)| width + 1).sum::<usize>() - 1;
+            assert!(used <= width.max(10), "{used} of {width}");
+            assert_eq!(chosen[0].0, Column::Node);
+        }
+        assert_eq!(columns(120, 10).len(), HEADER.len());
+        assert_eq!(
+            columns(40, 10).iter().map(|(c, _)| *c).collect::<Vec<_>>(),
+            [Column::Node, Column::Share, Column::Received, Column::Rate]
         );
     }
 
