@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Numbers that stand in C and in Rust are the same.
+
+use reserv_model::*;
+
+const REGISTRY: &str = include_str!("../../../sched/registry.h");
+const SCHED: &str = include_str!("../../../sched/sched.h");
+
+/// The `X(number, name)` of the list that `#define head(X)` begins.
+fn list(head: &str) -> Vec<(u8, String)> {
+    let start = REGISTRY.find(&format!("#define {head}(X)")).expect("the list is there");
+    let text = REGISTRY[start..].replace("\\\n", " ");
+    let line = text.lines().next().expect("a line");
+    let items = line.split("X(").skip(1).map(|item| {
+        let (number, name) = item.split_once(')').expect("closed").0.split_once(',').expect("two");
+        (number.trim().parse().expect("a number"), name.trim().to_owned())
+    });
+    items.collect()
+}
+
+fn constant(name: &str) -> u64 {
+    let mut lines =
+        SCHED.lines().filter_map(|l| l.strip_prefix("#define ")?.strip_prefix(name)?.strip_prefix(' '));
+    let value = lines.next().unwrap_or_else(|| panic!("{name} is defined"));
+    value.split_ascii_whitespace().next().expect("a value").parse().expect("a number")
+}
+
+#[test]
+fn policies_and_classes_have_the_numbers_of_the_registry() {
+    let policies = list("RS_POLICIES");
+    assert_eq!(policies.len(), Policy::ALL.len());
+    for (policy, (number, name)) in Policy::ALL.iter().zip(policies) {
+        assert_eq!((*policy as u8, policy.word()), (number, name.as_str()));
+    }
+    let classes = list("RS_CLASSES");
+    assert_eq!(classes.len(), Class::ALL.len());
+    for (class, (number, name)) in Class::ALL.iter().zip(classes) {
+        assert_eq!(*class as u8, number);
+        // A class that has a policy's name ends in c there, for functions need names of their own.
+        let policy = Policy::ALL.iter().any(|p| p.word() == class.word());
+        assert_eq!(if policy { format!("{class}c") } else { class.to_string() }, name);
+    }
+}
+
+#[test]
+fn bounds_are_those_of_the_core() {
+    assert_eq!(constant("RS_NODES_MAX"), u64::from(NODES_MAX));
+    assert_eq!(constant("RS_DEPTH_MAX"), DEPTH_MAX as u64);
+    assert_eq!(constant("RS_WEIGHT_MAX"), u64::from(Weight::MAX.milli()));
+    assert_eq!(constant("RS_WEIGHT_ONE"), u64::from("1".parse::<Weight>().unwrap().milli()));
+}
