@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::path::Path;
 
-/// Files and directories of cgroupfs and /proc.
+/// Files and directories of cgroupfs and /proc, and the driver's own few files.
 pub(super) trait Kernel: Send {
     /// The whole text of a file.
     fn read(&self, path: &str) -> io::Result<String>;
@@ -18,6 +19,12 @@ pub(super) trait Kernel: Send {
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
     /// Whether there is a file or directory of this name.
     fn exists(&self, path: &str) -> bool;
+    /// Makes a file of our own with this text, whole or not at all.
+    fn store(&self, path: &str, text: &[u8]) -> io::Result<()>;
+    /// Adds to a file of our own.
+    fn append(&self, path: &str, text: &str) -> io::Result<()>;
+    /// Removes a file of our own; there need not be one.
+    fn remove(&self, path: &str);
     /// Lets the kernel finish something (an exit that still holds a cgroup) between two attempts.
     fn pause(&self);
 }
@@ -57,6 +64,27 @@ impl Kernel for Real {
 
     fn exists(&self, path: &str) -> bool {
         fs::exists(path).unwrap_or(false)
+    }
+
+    fn store(&self, path: &str, text: &[u8]) -> io::Result<()> {
+        if let Some(parent) = Path::new(path).parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let new = format!("{path}.new");
+        fs::write(&new, text)?;
+        fs::rename(&new, path)
+    }
+
+    fn append(&self, path: &str, text: &str) -> io::Result<()> {
+        fs::OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn remove(&self, path: &str) {
+        if let Err(error) = fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path, %error, "not removed");
+        }
     }
 
     fn pause(&self) {

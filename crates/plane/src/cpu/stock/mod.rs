@@ -22,14 +22,13 @@ mod v1;
 mod v2;
 mod weights;
 
-#[cfg(any())]
+#[cfg(test)]
 mod fake;
-#[cfg(any())]
+#[cfg(test)]
 mod tests;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use reserv_model::{Batch, NodeId, Outcome, Weight};
 
@@ -46,7 +45,7 @@ use crate::{PlaneError, Target};
 #[derive(Clone, Debug)]
 struct Config {
     cgroup: String,
-    run: PathBuf,
+    run: String,
 }
 
 impl Config {
@@ -58,15 +57,15 @@ impl Config {
         if cgroup.contains('/') || cgroup.starts_with('.') || cgroup.chars().any(char::is_whitespace) {
             return Err(PlaneError::Invalid(format!("RESERV_CGROUP={cgroup:?} is not one directory's name")));
         }
-        Ok(Self { cgroup, run: var("RESERV_RUN", "/run/reserv").into() })
+        Ok(Self { cgroup, run: var("RESERV_RUN", "/run/reserv") })
     }
 
-    fn state(&self) -> PathBuf {
-        self.run.join("stock-cpu.state")
+    fn state(&self) -> String {
+        format!("{}/stock-cpu.state", self.run)
     }
 
-    fn origins(&self) -> PathBuf {
-        self.run.join("stock-cpu.origins")
+    fn origins(&self) -> String {
+        format!("{}/stock-cpu.origins", self.run)
     }
 }
 
@@ -97,7 +96,9 @@ fn probe_with(kernel: &dyn Kernel) -> Result<(), String> {
         let procs = format!("{}/cgroup.procs", hierarchy.mount);
         match kernel.write(&procs, "") {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS)) => {
-                return Err(format!("{procs} cannot be written ({e}): the driver needs root and a writable mount"));
+                return Err(format!(
+                    "{procs} cannot be written ({e}): the driver needs root and a writable mount"
+                ));
             }
             _ => {}
         }
@@ -122,7 +123,6 @@ fn boot_id(kernel: &dyn Kernel) -> String {
 impl Stock {
     fn open(kernel: Box<dyn Kernel>, config: &Config) -> Result<Cg, PlaneError> {
         let layout = mounts::find(&*kernel).map_err(PlaneError::Unsupported)?;
-        std::fs::create_dir_all(&config.run).map_err(os(format!("mkdir {}", config.run.display())))?;
         Ok(Cg::new(kernel, layout, config.cgroup.clone()))
     }
 
@@ -145,8 +145,8 @@ impl Stock {
         let origins = Origins::empty(config.origins());
         let state = State::new(Mirror::new(), prepared, machine_ns, boot);
         let mut driver = Self::assemble(cg, config, state, origins);
-        driver.origins.delete();
-        let made = driver.state.save(&driver.config.state()).and_then(|()| driver.make_all(&[]));
+        driver.origins.delete(driver.cg.kernel());
+        let made = driver.save().and_then(|()| driver.make_all(&[]));
         if let Err(error) = made {
             driver.dismantle();
             return Err(error);
@@ -174,7 +174,7 @@ impl Stock {
             return Ok(None);
         }
         let boot = boot_id(cg.kernel());
-        let mut state = if let Some(state) = State::load(&config.state(), &boot) {
+        let mut state = if let Some(state) = State::load(cg.kernel(), &config.state(), &boot) {
             state
         } else {
             let machine_ns = cg.machine_ns().map_err(os("CPU time of the machine"))?;
@@ -223,11 +223,11 @@ impl Stock {
         log: &mut Log,
     ) -> Result<(BTreeMap<NodeId, Attr>, Vec<NodeId>), PlaneError> {
         let (attrs, inexact) = desired.attributes(&self.shape());
-        let (state, file) = (&self.state, self.config.state());
+        let (kernel, state, file) = (self.cg.kernel(), &self.state, self.config.state());
         let mut before_removal = |log: &Log| {
             let mut state = state.clone();
             state.leaving.clone_from(&log.leaving);
-            state.save(&file)
+            state.save(kernel, &file)
         };
         sync::sync(&self.cg, &mut self.origins, actual, desired, &attrs, log, &mut before_removal)?;
         Ok((attrs, inexact))
@@ -282,7 +282,7 @@ impl Stock {
     }
 
     fn save(&self) -> Result<(), PlaneError> {
-        self.state.save(&self.config.state())
+        self.state.save(self.cg.kernel(), &self.config.state())
     }
 
     /// After a death between two hierarchies: the one that counts follows the one that schedules.
@@ -317,7 +317,8 @@ impl Stock {
                 continue;
             }
             let dir = format!("{}/{name}", self.cg.top());
-            let read = |file: &str| self.cg.kernel().read(&format!("{dir}/{file}")).ok()?.trim().parse::<u32>().ok();
+            let read =
+                |file: &str| self.cg.kernel().read(&format!("{dir}/{file}")).ok()?.trim().parse::<u32>().ok();
             if read("cpu.idle") == Some(1) {
                 continue;
             }
@@ -374,7 +375,10 @@ impl Stock {
             match self.cg.unmake(path) {
                 Ok(true) => {}
                 Ok(false) => {
-                    first.get_or_insert(PlaneError::Busy(format!("{} does not become empty", self.cg.cpu(path))));
+                    first.get_or_insert(PlaneError::Busy(format!(
+                        "{} does not become empty",
+                        self.cg.cpu(path)
+                    )));
                 }
                 Err(error) => {
                     first.get_or_insert(error);
@@ -385,8 +389,8 @@ impl Stock {
             if self.state.prepared {
                 self.cg.flavour().unprepare(self.cg.kernel(), self.cg.top());
             }
-            self.origins.delete();
-            let _ = std::fs::remove_file(self.config.state());
+            self.origins.delete(self.cg.kernel());
+            self.cg.kernel().remove(&self.config.state());
         }
         first
     }
@@ -430,7 +434,6 @@ fn absorb(cg: &Cg, mirror: &mut Mirror, leaving: &[Leaving]) {
     }
 }
 
-
 /// The world as it is, for judging edits.
 struct Now<'a>(&'a Stock);
 
@@ -454,4 +457,3 @@ impl Facts for Now<'_> {
 fn outcome(draining: bool) -> Outcome {
     if draining { Outcome::Draining } else { Outcome::Done }
 }
-

@@ -6,13 +6,11 @@
 //! ancestor. The records are lines appended to a file, so that they outlive the daemon.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write as _;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::cg::{Cg, Place, gone, os};
+use super::kernel::Kernel;
 use super::mounts::Version;
 use crate::PlaneError;
 
@@ -25,7 +23,7 @@ struct Record {
 
 pub(super) struct Origins {
     records: BTreeMap<i32, (u64, Place)>,
-    file: PathBuf,
+    file: String,
     /// Records that are kept without looking whether they are still of use.
     watermark: usize,
 }
@@ -33,18 +31,18 @@ pub(super) struct Origins {
 const SPARE: usize = 1024;
 
 impl Origins {
-    pub(super) fn empty(file: PathBuf) -> Self {
+    pub(super) fn empty(file: String) -> Self {
         Self { records: BTreeMap::new(), file, watermark: SPARE }
     }
 
     /// Reads what a previous daemon left, keeping the records of threads that are still ours. A torn last line is the
     /// record of a thread that was not moved yet.
-    pub(super) fn load(cg: &Cg, file: PathBuf) -> Result<Self, PlaneError> {
+    pub(super) fn load(cg: &Cg, file: String) -> Result<Self, PlaneError> {
         let mut origins = Self::empty(file);
-        let text = match fs::read_to_string(&origins.file) {
+        let text = match cg.kernel().read(&origins.file) {
             Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(e) => return Err(os(format!("read {}", origins.file.display()))(e)),
+            Err(e) if gone(&e) => String::new(),
+            Err(e) => return Err(os(format!("read {}", origins.file))(e)),
         };
         for record in text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok()) {
             origins.records.insert(record.tid, (record.started, record.place));
@@ -62,10 +60,7 @@ impl Origins {
         self.watermark = 2 * self.records.len() + SPARE;
         let lines: String =
             self.records.iter().map(|(tid, (started, place))| line(*tid, *started, place)).collect();
-        let new = self.file.with_extension("new");
-        fs::write(&new, lines)
-            .and_then(|()| fs::rename(&new, &self.file))
-            .map_err(os(format!("write {}", self.file.display())))
+        cg.kernel().store(&self.file, lines.as_bytes()).map_err(os(format!("write {}", self.file)))
     }
 
     /// Records threads that are about to enter the tree.
@@ -76,12 +71,7 @@ impl Origins {
             lines += &line(*tid, stat.started, place);
             self.records.insert(*tid, (stat.started, place.clone()));
         }
-        fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.file)
-            .and_then(|mut file| file.write_all(lines.as_bytes()))
-            .map_err(os(format!("append to {}", self.file.display())))?;
+        cg.kernel().append(&self.file, &lines).map_err(os(format!("append to {}", self.file)))?;
         if self.records.len() > self.watermark {
             self.prune(cg)?;
         }
@@ -206,9 +196,9 @@ impl Origins {
     }
 
     /// The file, when everybody has gone home.
-    pub(super) fn delete(&mut self) {
+    pub(super) fn delete(&mut self, kernel: &dyn Kernel) {
         self.records.clear();
-        let _ = fs::remove_file(&self.file);
+        kernel.remove(&self.file);
     }
 }
 

@@ -4,13 +4,11 @@
 //! Written after the cgroups, by rename: a daemon that died between the two finds the tree before the batch here,
 //! makes the cgroups match it again and has its caller send the batch anew. So a batch is whole or absent.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use reserv_model::{Batch, NodeId};
 use serde::{Deserialize, Serialize};
 
 use super::cg::os;
+use super::kernel::Kernel;
 use super::mirror::{Carried, Mirror};
 use crate::PlaneError;
 
@@ -57,22 +55,21 @@ impl State {
     }
 
     /// `None` when there is none, or none that is of use now.
-    pub(super) fn load(file: &Path, boot: &str) -> Option<Self> {
-        let text = fs::read(file).ok()?;
-        match serde_json::from_slice::<Self>(&text) {
+    pub(super) fn load(kernel: &dyn Kernel, file: &str, boot: &str) -> Option<Self> {
+        let text = kernel.read(file).ok()?;
+        match serde_json::from_str::<Self>(&text) {
             Ok(state) if state.version == VERSION && state.boot == boot => Some(state),
             Ok(_) => None,
             Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "unreadable state is ignored");
+                tracing::warn!(file, %error, "unreadable state is ignored");
                 None
             }
         }
     }
 
-    pub(super) fn save(&self, file: &PathBuf) -> Result<(), PlaneError> {
-        let context = || os(format!("write {}", file.display()));
+    pub(super) fn save(&self, kernel: &dyn Kernel, file: &str) -> Result<(), PlaneError> {
+        let context = || os(format!("write {file}"));
         let text = serde_json::to_vec(self).map_err(|e| context()(e.into()))?;
-        let new = file.with_extension("new");
-        fs::write(&new, text).and_then(|()| fs::rename(&new, file)).map_err(context())
+        kernel.store(file, &text).map_err(context())
     }
 }
