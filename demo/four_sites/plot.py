@@ -84,7 +84,7 @@ class Panel:
     def theory(self, points: list[tuple[float, float]], label: str) -> list[str]:
         """`points`: (n, requests per second)."""
         path = " ".join(f"{self.x(n):.1f},{self.y(r):.1f}" for n, r in points)
-        style = f'fill="none" stroke="{GREY}" stroke-width="1.5" stroke-dasharray="6 5"'
+        style = f'fill="none" stroke="{GREY}" stroke-width="1.3" stroke-dasharray="5 5"'
         right, y = self.left + PANEL_W, TOP + 16
         return [f'<polyline points="{path}" {style}/>', text(right, y + 4, label, 12, "end", GREY),
                 f'<path d="M{right - 6.1 * len(label) - 42:.1f} {y}h30" {style}/>']
@@ -147,19 +147,20 @@ def draw(data: dict[str, Any], judgement: Judgement) -> str:
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
            text(LEFT, 32, "Four companies' web servers on one CPU: what site 1 keeps when its neighbours grow", 20,
                 extra='font-weight="700"'),
-           text(LEFT, 55, f"Apache and a CGI program of 500 000 random numbers per request; {data['driver']} driver "
+           text(LEFT, 55, f"Apache with CGI, 500 000 random numbers per request; {data['driver']} driver "
                 f"({data['mechanism']}), kernel {data['environment']['kernel']}{where}, {data['date']}", 13,
                 colour=GREY),
            *left.frame("Without reservations", "; ".join(data["halves"]["without"]["notes"]), True),
            *right.frame("With reservations",
                         f"/reserv/cpu: q1 to q4 weight {plan.SITE_WEIGHT} each, q0 weight {plan.Q0_WEIGHT}", True),
            f'<text transform="translate(26 {TOP + PANEL_H / 2:.0f}) rotate(-90)" font-size="14" '
-           f'text-anchor="middle" fill="{INK}">requests served per second</text>',
-           *left.theory(follows, "theory: 8/(8+3n) of the total")]
-    if promised:
-        out += right.theory(promised, f"promise: {weights:.2f} of the total")
+           f'text-anchor="middle" fill="{INK}">requests served per second</text>']
     for panel in (left, right):
         for site in reversed(range(plan.SITES)):
             out += panel.site(site)
         out += panel.site1_words()
+    # On top, because a site that follows theory would hide it.
+    out += left.theory(follows, "theory: 8/(8+3n) of the total")
+    if promised:
+        out += right.theory(promised, f"promise: {weights:.2f} of the total")
     return "\n".join([*out, *legend(), "</svg>"]) + "\n"
