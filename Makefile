@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Thin: every target is a script, and every script does its own set-up.
+
+.PHONY: help setup build check test lint bench fuzz soak demo vm install
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+demo: ## the main job: four Apache sites, without and with reservations (QUICK=1, DRIVER=stock)
+	@scripts/setup build demo $(if $(filter stock,$(DRIVER)),,test)
+	@scripts/build
+	@QUICK='$(QUICK)' DRIVER='$(DRIVER)' demo/run
+
+build: ## reserv and reservd into target/release
+	@scripts/build
+
+check: ## unit and property tests: fast, no root
+	@scripts/check
+
+test: ## everything: unit, this machine, the guest (root; TESTS_ARGS='guest-smoke' chooses)
+	@scripts/test $(TESTS_ARGS)
+
+lint: ## format, clippy, shell scripts
+	@scripts/lint
+
+bench: ## the benchmarks
+	@scripts/bench
+
+fuzz: ## the parsers and the name space for long (FUZZ_SECONDS=600)
+	@scripts/fuzz
+
+soak: ## the long tests in the guest
+	@scripts/test --soak $(TESTS_ARGS)
+
+vm: ## a shell command in the guest: make vm RUN='uname -a'
+	@scripts/setup test
+	@vm/run $(VM_ARGS) -- sh -c '$(or $(RUN),uname -a)'
+
+setup: ## what building and testing needs, installed with apt
+	@scripts/setup build test lint
+
+install: ## into PREFIX=/usr/local (after make build)
+	@scripts/install
