@@ -39,7 +39,7 @@ pub use kind::{Class, Kind, Policy};
 pub use name::{NAME_MAX, Name, NodePath, RESERVED_NAMES};
 pub use plan::{NodeRef, Plan, Request};
 pub use rule::{Match, Principal, Rule, Subject};
-pub use share::{Ppm, effective_shares, weight_share};
+pub use share::{Ppm, effective_share, effective_shares, weight_share};
 pub use tree::{DEPTH_MAX, Edit, Node, Tree};
 pub use units::{Amount, CPUS_MAX, Cap, Duration, Minimum, Share, Weight, parse_cap, show_cap};
 

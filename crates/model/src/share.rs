@@ -136,15 +136,25 @@ pub fn effective_shares(tree: &Tree, runnable: impl Fn(NodeId) -> bool) -> Vec<(
     tree.iter().map(|n| (n.id, shares[n.id.index as usize].ppm())).collect()
 }
 
-/// The share of one node when every node wants; 0 for a node that is gone.
-pub fn weight_share(tree: &Tree, id: NodeId) -> Ppm {
-    let wants = vec![true; tree.slots.len()];
+/// The product along the walk from `id` up to the root.
+fn along(tree: &Tree, id: NodeId, wants: &[bool]) -> Ppm {
     let mut share = Fraction::one();
     let Some(mut node) = tree.get(id) else { return 0 };
     while let Some(parent) = node.parent.and_then(|p| tree.get(p)) {
-        let (part, of) = Sum::of(tree, parent, &wants).part(node.weight);
+        let (part, of) = Sum::of(tree, parent, wants).part(node.weight);
         share = share.times(part, of);
         node = parent;
     }
     share.ppm()
+}
+
+/// The share of one node now, as in [`effective_shares`]; 0 for a node that is gone or does not want.
+pub fn effective_share(tree: &Tree, id: NodeId, runnable: impl Fn(NodeId) -> bool) -> Ppm {
+    let wants = wanting(tree, runnable);
+    if wants.get(id.index as usize) == Some(&true) { along(tree, id, &wants) } else { 0 }
+}
+
+/// The share of one node when every node wants; 0 for a node that is gone.
+pub fn weight_share(tree: &Tree, id: NodeId) -> Ppm {
+    along(tree, id, &vec![true; tree.slots.len()])
 }

@@ -387,6 +387,14 @@ impl Run {
         Self { tree, naive: Naive::new(), plane: Plane::new(), journal: Vec::new(), snapshot: None }
     }
 
+    /// Begin with a chain of schedulers, so that the deepest level is often met.
+    fn begin(&mut self, levels: usize) {
+        let requests = common::chain(levels.min(DEPTH_MAX - 1));
+        requests.iter().for_each(|r| self.naive.take(r).unwrap());
+        let plan = self.tree.plan(&requests).unwrap();
+        self.commit(&plan, false);
+    }
+
     fn commit(&mut self, plan: &Plan, busy: bool) {
         if plan.is_empty() {
             assert_eq!(self.tree.commit(plan), Ok(self.tree.seq()));
@@ -476,8 +484,11 @@ proptest! {
     #![proptest_config(config(2))]
 
     #[test]
-    fn trees_agree_with_the_naive_model_plane_and_journal(all in steps(120), middle in 0..100_usize) {
+    fn trees_agree_with_the_naive_model_plane_and_journal(
+        all in steps(160), middle in 0..100_usize, deep in 0..32_usize,
+    ) {
         let mut run = Run::new();
+        run.begin(deep.saturating_sub(16));
         let mut rest = &all[..];
         while let Some(first) = rest.first() {
             // Mostly one request, sometimes several in one plan, sometimes a drained queue goes.
@@ -514,10 +525,10 @@ proptest! {
 
     /// Any edits in any order: refused or carried out, and the tree holds together.
     #[test]
-    fn strange_records_are_refused(all in steps(40), strange in steps(20)) {
+    fn strange_records_are_refused(all in steps(40), strange in steps(40)) {
         let mut tree = common::grown(&all);
         for (what, a, b, c) in strange {
-            let id = |n: u16| NodeId { index: u32::from(n % 16), generation: 1 + u32::from(n / 16 % 3) };
+            let id = |n: u16| NodeId { index: u32::from(n % 24), generation: 1 + u32::from(n / 24 % 16 / 14) };
             let edit = match what % 13 {
                 0 => Edit::Create { id: id(a), parent: id(b), name: common::name(c), kind: common::kind(c / 16) },
                 1 => Edit::Share { id: id(a), share: common::share(c) },

@@ -265,6 +265,12 @@ fn the_deepest_level() {
     let up = |id: NodeId| tree.get(id).unwrap().parent.unwrap();
     refused(&tree, into(deepest), Errno::EMLINK, "16 levels");
     refused(&tree, into(up(deepest)), Errno::EMLINK, "16 levels");
+    // Not even by a record.
+    let id = tree.resolve(&"t".parse().unwrap()).unwrap();
+    let edit = Edit::Move { id, parent: up(deepest), name: name("t") };
+    let mut other = tree.clone();
+    assert!(other.replay(&Record { seq: tree.seq() + 1, edits: vec![edit] }).is_err());
+    assert_eq!(tree, other);
     let fits = into(up(up(deepest)));
     doit(&mut tree, &[fits]);
 }

@@ -135,6 +135,9 @@ proptest! {
         wanted.sort_unstable();
         let shares = effective_shares(&tree, wants);
         prop_assert_eq!(&shares, &wanted);
+        for (id, share) in &shares {
+            prop_assert_eq!(effective_share(&tree, *id, wants), *share, "one node alone");
+        }
         // Children never have more than their parent, and lose less than one part each by rounding.
         for node in tree.iter().filter(|n| !n.children.is_empty()) {
             let share = |id: NodeId| u64::from(shares.iter().find(|(n, _)| *n == id).unwrap().1);

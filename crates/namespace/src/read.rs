@@ -19,7 +19,7 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Amount, Error, ErrorKind, Kind, Node, NodeId, NodePath, Tree, effective_shares, show_cap, weight_share,
+    Amount, Error, ErrorKind, Kind, Node, NodeId, NodePath, Tree, effective_share, show_cap, weight_share,
 };
 
 use crate::ino::{FileKind, Resource};
@@ -193,8 +193,7 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
         }
         below.extend(next.children.values().filter_map(|&c| view.tree.get(c)));
     }
-    let shares = effective_shares(view.tree, |id| view.competes(id));
-    let effective = shares.iter().find(|(id, _)| *id == node.id).map_or(0, |(_, ppm)| *ppm);
+    let effective = effective_share(view.tree, node.id, |id| view.competes(id));
     let lines: [(&str, &dyn std::fmt::Display); 10] = [
         ("weight_share_ppm", &weight_share(view.tree, node.id)),
         ("effective_share_ppm", &effective),

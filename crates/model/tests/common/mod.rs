@@ -7,8 +7,8 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use reserv_model::{
-    Cap, Class, DeleteMode, Kind, Minimum, Name, NodeId, NodePath, NodeRef, Policy, Request, Share, Tree,
-    Weight,
+    Cap, Class, DEPTH_MAX, DeleteMode, Kind, Minimum, Name, NodeId, NodePath, NodeRef, Policy, Request,
+    Share, Tree, Weight,
 };
 
 /// `PROPTEST_CASES` (or 256) cases divided by `cost`, at least 16. The seed is printed first;
@@ -63,9 +63,9 @@ pub(crate) fn weight(n: u32) -> Weight {
     Weight::from_milli(milli).unwrap()
 }
 
-/// In a fifth of the cases with a minimum, which is refused.
+/// In a ninth of the cases with a minimum, which is refused.
 pub(crate) fn share(n: u32) -> Share {
-    Share { weight: weight(n / 5), minimum: Minimum(if n.is_multiple_of(5) { u64::from(n / 5) } else { 0 }) }
+    Share { weight: weight(n / 9), minimum: Minimum(if n.is_multiple_of(9) { u64::from(n / 9) } else { 0 }) }
 }
 
 /// In a few cases out of range.
@@ -104,12 +104,29 @@ pub(crate) fn node(tree: &Tree, n: u16) -> NodeRef {
     }
 }
 
+/// Like [`node`], but in most cases a scheduler node: where something can be put.
+pub(crate) fn scheduler(tree: &Tree, n: u16) -> NodeRef {
+    let nodes: Vec<_> = tree.iter().filter(|n| n.kind.is_scheduler()).map(|n| n.id).collect();
+    if n % 16 < 2 { node(tree, n / 16) } else { nodes[n as usize / 16 % nodes.len()].into() }
+}
+
+/// A chain of scheduler nodes below the root.
+pub(crate) fn chain(levels: usize) -> Vec<Request> {
+    let step = |level| Request::Create {
+        parent: NodePath::from_iter(std::iter::repeat_n(name(1), level)).into(),
+        name: Some(name(1)),
+        kind: Kind::Scheduler(Policy::Sfq),
+        share: None,
+    };
+    (0..levels).map(step).collect()
+}
+
 /// A request that may or may not make sense for `tree`. Creation is the most frequent.
 pub(crate) fn request(tree: &Tree, (what, a, b, c): Step) -> Request {
     let (node, n) = (node(tree, a), c / 16);
     match what % 24 {
         0..9 => Request::Create {
-            parent: node,
+            parent: scheduler(tree, a),
             name: (c % 4 > 0).then(|| name(u32::from(b))),
             kind: kind(n),
             share: (c % 3 > 0).then(|| share(n)),
@@ -124,13 +141,16 @@ pub(crate) fn request(tree: &Tree, (what, a, b, c): Step) -> Request {
         19 => Request::SetGc { node, gc: n.is_multiple_of(2) },
         20 => Request::Active { node },
         21 => Request::Rename { node, name: name(n) },
-        _ => Request::Move { node, parent: self::node(tree, b), name: c.is_multiple_of(2).then(|| name(n)) },
+        _ => Request::Move { node, parent: scheduler(tree, b), name: c.is_multiple_of(2).then(|| name(n)) },
     }
 }
 
 /// The tree that random steps make of a new one; what is refused is left out.
 pub(crate) fn grown(steps: &[Step]) -> Tree {
     let mut tree = Tree::new(Name::new("cpu").unwrap());
+    let deep = steps.first().map_or(0, |s| usize::from(s.1) % 24).saturating_sub(8);
+    let plan = tree.plan(&chain(deep.min(DEPTH_MAX - 1))).unwrap();
+    tree.commit(&plan).unwrap();
     for step in steps {
         if let Ok(plan) = tree.plan(&[request(&tree, *step)]) {
             tree.commit(&plan).unwrap();
