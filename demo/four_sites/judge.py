@@ -139,6 +139,20 @@ def _honesty_check(data: dict[str, Any]) -> Check:
     return Check(what, HOLDS, f"{requests} requests")
 
 
+def _counters_remark(rows: list[Row], points: list[dict[str, Any]]) -> list[str]:
+    """How far the scheduler's own counters are from what the clients got."""
+    off = []
+    for row, point in zip(rows, points):
+        if not point.get("counters"):
+            continue
+        before, after = point["counters"]["before"], point["counters"]["after"]
+        service = [int(after[q]["service_ns"]) - int(before[q]["service_ns"])
+                   for q in (f"q{site + 1}" for site in range(plan.SITES))]
+        if sum(service) > 0:
+            off += [abs(ns / sum(service) - share.mean) for ns, share in zip(service, row.shares)]
+    return [f"The scheduler's own counters give the same shares of the sites' CPU time within {max(off):.3f}."] if off else []
+
+
 def judge(data: dict[str, Any]) -> Judgement:
     quick = bool(data["quick"])
     rows = {name: [make_row(name, p) for p in half["points"]] for name, half in data["halves"].items()}
@@ -149,6 +163,7 @@ def judge(data: dict[str, Any]) -> Judgement:
     verdict = FAIL if FAILS in outcomes else UNCLEAR.upper() if UNCLEAR in outcomes else PASS
     if quick:
         remarks.append("QUICK: short windows, judged on means; `make demo` measures longer and judges on intervals.")
+    remarks += _counters_remark(rows["with"], data["halves"]["with"]["points"])
     first = {name: half[0] for name, half in rows.items()}
     if first["with"].n == first["without"].n == 0 and first["without"].total.mean > 0:
         alone = first["with"].rates[0].mean / first["without"].rates[0].mean
