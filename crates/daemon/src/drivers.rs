@@ -2,7 +2,7 @@
 //! Which driver: the one that runs already, else the one asked for, else the best that the kernel can.
 
 use reserv_model::Driver;
-use reserv_plane::Plane;
+use reserv_plane::{Plane, PlaneError, cpu};
 
 use crate::engine::Refusal;
 use crate::fake::FakePlane;
@@ -42,29 +42,72 @@ impl Choice {
     }
 }
 
+/// A driver that is built in.
+struct Built {
+    driver: Driver,
+    probe: fn() -> Result<(), String>,
+    start: fn() -> Result<Box<dyn Plane>, PlaneError>,
+    adopt: fn() -> Result<Option<Box<dyn Plane>>, PlaneError>,
+}
+
+fn boxed<P: Plane + 'static>(plane: P) -> Box<dyn Plane> {
+    Box::new(plane)
+}
+
+/// All of them, the best first. A driver finds its places (`RESERV_RUN`, `RESERV_BPFFS`, `RESERV_CGROUP`) itself.
+const BUILT: &[Built] = &[Built {
+    driver: Driver::Stock,
+    probe: cpu::stock::probe,
+    start: || cpu::stock::start().map(boxed),
+    adopt: || Ok(cpu::stock::adopt()?.map(boxed)),
+}];
+
 /// Takes over what runs, or starts the driver that was chosen.
 pub fn open(settings: &Settings, choice: Choice) -> Result<Opened, Refusal> {
     if let Some(opened) = adopt(settings, choice)? {
         return Ok(opened);
     }
-    let plane: Box<dyn Plane> = match choice {
-        Choice::Fake => Box::new(FakePlane::start(&fake_path(settings))?),
-        Choice::Real(driver) => start(settings, driver)?,
+    let plane = match choice {
+        Choice::Fake => boxed(FakePlane::start(&fake_path(settings))?),
+        Choice::Real(driver) => start(driver)?,
     };
     Ok(Opened { plane, adopted: false })
 }
 
-/// Takes over what runs, if anything does.
+/// Takes over what runs, if anything does; also another driver than the one chosen, for what holds is not dropped.
 pub fn adopt(settings: &Settings, choice: Choice) -> Result<Option<Opened>, Refusal> {
-    let found: Option<Box<dyn Plane>> = match choice {
-        Choice::Fake => FakePlane::adopt(&fake_path(settings))?.map(|p| Box::new(p) as Box<dyn Plane>),
-        Choice::Real(_) => None,
+    let Choice::Real(wanted) = choice else {
+        let found = FakePlane::adopt(&fake_path(settings))?;
+        return Ok(found.map(|plane| Opened { plane: boxed(plane), adopted: true }));
     };
-    Ok(found.map(|plane| Opened { plane, adopted: true }))
+    for built in BUILT {
+        if let Some(plane) = (built.adopt)()? {
+            if wanted != Driver::Auto && wanted != built.driver {
+                tracing::warn!(?wanted, runs = ?built.driver, "another driver runs; it is kept until `reserv down`");
+            }
+            return Ok(Some(Opened { plane, adopted: true }));
+        }
+    }
+    Ok(None)
 }
 
-fn start(_settings: &Settings, driver: Driver) -> Result<Box<dyn Plane>, Refusal> {
-    Err(Refusal::new(libc::EOPNOTSUPP, format!("the {driver:?} driver is not built in")))
+fn start(wanted: Driver) -> Result<Box<dyn Plane>, Refusal> {
+    let mut missing = Vec::new();
+    for built in BUILT.iter().filter(|b| wanted == Driver::Auto || wanted == b.driver) {
+        match (built.probe)() {
+            Ok(()) => return Ok((built.start)()?),
+            Err(why) => {
+                tracing::info!(driver = ?built.driver, why, "cannot be used here");
+                missing.push(format!("{:?}: {why}", built.driver).to_lowercase());
+            }
+        }
+    }
+    let why = if missing.is_empty() { "it is not built in".to_owned() } else { missing.join("; ") };
+    Err(Refusal {
+        errno: libc::EOPNOTSUPP,
+        text: format!("no driver for the CPU: {why}"),
+        hint: "`reserv doctor` looks at this machine".into(),
+    })
 }
 
 fn fake_path(settings: &Settings) -> std::path::PathBuf {

@@ -112,7 +112,13 @@ fn begin(settings: &Settings) -> Result<Core, Refusal> {
     let config = read_config(settings)?;
     let choice = Choice::of(settings, config.as_ref().and_then(|c| c.cpu.as_ref()).map(|c| c.driver))?;
     let driver = driver_of(settings, config.as_ref());
-    let opened = drivers::open(settings, choice)?;
+    let mut opened = drivers::open(settings, choice)?;
+    if opened.adopted && !settings.journal().exists() {
+        // Its names are lost with the journal: nobody could tell one node from another.
+        tracing::error!("the kernel holds a tree whose journal is gone: removing it and beginning anew");
+        opened.plane.stop()?;
+        opened = drivers::open(settings, choice)?;
+    }
     let adopted = opened.adopted;
     let (engine, beginning) = match Engine::open(&settings.journal(), opened.plane, adopted) {
         Ok(both) => both,
