@@ -390,7 +390,9 @@ impl Run {
     /// Begin with a chain of schedulers, so that the deepest level is often met.
     fn begin(&mut self, levels: usize) {
         let requests = common::chain(levels.min(DEPTH_MAX - 1));
-        requests.iter().for_each(|r| self.naive.take(r).unwrap());
+        for request in &requests {
+            self.naive.take(request).unwrap();
+        }
         let plan = self.tree.plan(&requests).unwrap();
         self.commit(&plan, false);
     }

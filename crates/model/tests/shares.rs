@@ -86,6 +86,42 @@ fn the_largest_numbers_are_exact() {
     assert_eq!(share, 30);
 }
 
+#[test]
+fn the_longest_products_fit() {
+    // The worst tree: all slots taken, as many siblings at each of 15 levels as there can be, all of the largest weight.
+    let mut saved = Tree::new(Name::new("cpu").unwrap()).snapshot();
+    let levels = u32::try_from(DEPTH_MAX).unwrap() - 1;
+    let per_level = (NODES_MAX - 2) / levels;
+    let mut parent = NodeId::ROOT;
+    let mut leaf = NodeId::Q0;
+    for level in 1..=levels {
+        for sibling in 0..per_level {
+            let id = NodeId { index: u32::try_from(saved.slots.len()).unwrap(), generation: 1 };
+            let interior = sibling == 0 && level < levels;
+            let node = SavedNode {
+                name: Name::numbered('n', sibling),
+                parent: Some(parent),
+                kind: if interior { Kind::Scheduler(Policy::Sfq) } else { Kind::Queue(Class::Ts) },
+                share: Share::of(Weight::MAX),
+                cap: None,
+                members_max: 0,
+                gc: false,
+                draining: false,
+            };
+            saved.slots.push(SavedSlot { generation: 1, node: Some(node) });
+            leaf = id;
+        }
+        parent = NodeId { index: leaf.index + 1 - per_level, generation: 1 };
+    }
+    let tree = saved.restore().unwrap();
+    assert_eq!(tree.depth(leaf), DEPTH_MAX);
+    // (1/1092)^15 of a million is nothing; that it is computed without a carry lost is asserted inside.
+    assert_eq!(weight_share(&tree, leaf), 0);
+    assert_eq!(effective_share(&tree, leaf, |id| id == leaf), 1_000_000, "alone it gets all");
+    let first = NodeId { index: 3, generation: 1 };
+    assert_eq!(weight_share(&tree, first), 1_000_000 / per_level, "q0 hardly counts");
+}
+
 /// The same, recursively and in fractions of 128 bits, for trees whose products fit.
 fn naive(
     tree: &Tree,

@@ -113,7 +113,7 @@ pub(crate) fn scheduler(tree: &Tree, n: u16) -> NodeRef {
 /// A chain of scheduler nodes below the root.
 pub(crate) fn chain(levels: usize) -> Vec<Request> {
     let step = |level| Request::Create {
-        parent: NodePath::from_iter(std::iter::repeat_n(name(1), level)).into(),
+        parent: std::iter::repeat_n(name(1), level).collect::<NodePath>().into(),
         name: Some(name(1)),
         kind: Kind::Scheduler(Policy::Sfq),
         share: None,
