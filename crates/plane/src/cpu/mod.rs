@@ -4,4 +4,5 @@
 //! Every driver module offers `probe() -> Result<(), String>` (the string says what is missing),
 //! `start() -> Result<Self, PlaneError>` and `adopt() -> Result<Option<Self>, PlaneError>`.
 
+pub mod full;
 pub mod stock;

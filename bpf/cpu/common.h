@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What all programs of the CPU plane share: the arena with the tree, its one lock, the maps, and small helpers.
+ *
+ * The lock. `tree_lock` guards everything in the arena, except `started` of an item (see below). It is taken with interrupts
+ * off, inside run-queue locks, and nothing is taken inside it. No kernel function is called under it.
+ *
+ * Time. One clock, scx_bpf_now(). It is monotonic on one CPU only, so a section of the lock uses rc_clock(), which never
+ * goes back for the tree; lengths of runs are differences on one CPU.
+ *
+ * An item's `started` says how long the present step has run: on the CPU it is the time at which the step would have begun had it
+ * run without a break; off it, RC_OFF | the time it has had so far. The thread's own CPU changes it in running() and
+ * stopping(), and whoever settles the item under the lock.
+ */
+#ifndef RESERV_CPU_COMMON_H
+#define RESERV_CPU_COMMON_H
+
+#define RS_BATCH_MEM RS_ARENA
+#include "../../sched/core.c"
+#include "../abi.h"
+
+#define RC_OFF (1ULL << 63)
+#define RC_ITEM_FLOOR 0x80 /* a kernel thread that runs under its floor, outside the tree */
+
+#define RC_ARENA_PAGES 16384
+#define RC_PAGE 4096
+/* The low half is not 0, so that a null pointer is outside of the tree. */
+#define RC_ARENA_AT 0x100010000000ULL
+
+#define RC_FLOOR_SHIFT 4 /* kernel threads' floor: about 1/20 of each CPU … */
+#define RC_FLOOR_PERCENT 5
+#define RC_FLOOR_BURST 20000000LL /* … and this much at once */
+
+#define E_SRCH 3
+#define E_BADF 9
+#define E_AGAIN 11
+#define E_NOMEM 12
+#define E_INVAL 22
+#define E_STALE 116
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARENA);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, RC_ARENA_PAGES);
+	__ulong(map_extra, RC_ARENA_AT);
+} arena SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct rc_io);
+} io SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct rc_state);
+} state SEC(".maps");
+
+/* A thread's durable tag, and its item while the scheduler is attached. */
+struct rc_thread {
+	struct rc_tag tag;
+	u64 item;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct rc_thread);
+} tags SEC(".maps");
+
+/* Lists of processes, by the address of their signal structure; those with both lists at q0 have no entry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, struct rc_lists);
+} lists SEC(".maps");
+
+#define private(name) SEC(".bss." #name) __attribute__((visibility("hidden"))) __attribute__((aligned(8)))
+private(lock) struct bpf_spin_lock tree_lock;
+
+/* The tree's address in the arena; 0 before rc_setup. */
+u64 tree_at;
+u64 batch_at;
+u64 clock_max; /* under the lock */
+u64 mount_dev;
+u32 cpus = 1; /* possible CPUs that the tree may use */
+
+/* Floor of kernel threads per CPU; each changed on its CPU only, under its run queue's lock. */
+struct rc_bucket {
+	s64 tok;
+	u64 at;
+	u64 pad[6];
+};
+struct rc_bucket bucket[RS_UNITS_MAX];
+
+/* Every program that touches the arena must name its map. */
+static __always_inline struct rs_tree RS_ARENA *rc_tree(void)
+{
+	asm volatile("" : : "r"(&arena));
+	return (struct rs_tree RS_ARENA *)tree_at;
+}
+
+static __always_inline struct rs_item RS_ARENA *rc_item(struct task_struct *p)
+{
+	return (struct rs_item RS_ARENA *)p->scx.dsq_vtime;
+}
+
+static __always_inline struct rc_state *rc_state(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&state, &zero);
+}
+
+/* Under the lock. */
+static __always_inline u64 rc_clock(u64 raw)
+{
+	if (rs_before(raw, clock_max))
+		return clock_max;
+	clock_max = raw;
+	return raw;
+}
+
+/* How long the step of an item has run; the count starts anew. */
+static __always_inline u64 rc_ran(struct rs_item RS_ARENA *it, u64 raw)
+{
+	u64 s = it->started;
+
+	if (s & RC_OFF)
+		return s & ~RC_OFF;
+	return rs_before(s, raw) ? raw - s : 0;
+}
+
+/* Under the lock: what the item did so far is charged, and it is queued (more) or idle. */
+static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 more, u64 raw,
+				      u64 now)
+{
+	u64 ran = rc_ran(it, raw);
+
+	it->started = RC_OFF;
+	rs_settle(t, it, ran, more, now);
+}
+
+/* A queue by handle; a stale one, and 0, is q0. */
+static __always_inline struct rs_node RS_ARENA *rc_queue(struct rs_tree RS_ARENA *t, u64 id)
+{
+	struct rs_node RS_ARENA *q = id ? rs_node_at(t, id) : 0;
+
+	if (!q || q->kind != RS_QUEUE)
+		q = &t->nodes[1];
+	return q;
+}
+
+static __always_inline u64 rc_id(struct rs_node RS_ARENA *n)
+{
+	return (u64)n->gen << 32 | n->index;
+}
+
+/* Outside the lock: a tree that found itself wrong is not scheduled with. */
+static __noinline void rc_poisoned(u32 why, u32 line)
+{
+	static char text[] = "the tree is inconsistent: reason %d at line %d";
+	unsigned long long args[2] = { why, line };
+
+	scx_bpf_error_bstr(text, args, sizeof(args));
+}
+
+#define RC_CHECK(t)                                                                                               \
+	do {                                                                                                      \
+		if ((t)->poison)                                                                                  \
+			rc_poisoned((t)->poison, (t)->poison_line);                                               \
+	} while (0)
+
+/* CPUs without work look again. */
+static __always_inline void rc_kick_idle(void)
+{
+	RS_LOOP(cpu, RS_UNITS_MAX) {
+		if (cpu >= cpus)
+			break;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+}
+
+/*
+ * Under the lock: the item is moved at once, running or queued. Answers 0, or a negative errno.
+ */
+static __always_inline int rc_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
+				   struct rs_node RS_ARENA *q, u64 raw, u64 now)
+{
+	u64 ran = 0;
+
+	if (it->queue == q)
+		return 0;
+	if (it->state == RS_SERVICE) {
+		ran = rc_ran(it, raw);
+		it->started = it->started & RC_OFF ? RC_OFF : it->started + ran;
+	}
+	return rs_item_move(t, it, q, ran, now) ? 0 : -E_AGAIN;
+}
+
+#endif

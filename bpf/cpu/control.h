@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The daemon's calls: SYSCALL programs, pinned, one run per call. The context is struct rc_call. */
+
+struct rc_timer {
+	struct bpf_timer timer;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct rc_timer);
+} timers SEC(".maps");
+
+#define RC_CALL(name) SEC("syscall") int name(struct rc_call *c)
+
+/* An index as the verifier wants it: the compiler must not turn the loop into one over pointers. */
+static __always_inline u32 rc_slot(u32 i)
+{
+	asm volatile("" : "+r"(i));
+	return i;
+}
+
+static __always_inline struct rc_io *rc_io(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&io, &zero);
+}
+
+/*
+ * Caps let go while CPUs are idle: this looks at the tree when the first is due, at least every 4 ms while something is held
+ * back, and every 20 ms otherwise. Started with the first cap.
+ */
+#define CLOCK_MONOTONIC 1
+u32 timer_on;
+
+static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	u64 wait = 20000000, raw = scx_bpf_now(), due = 0;
+
+	bpf_spin_lock(&tree_lock);
+	if (t->throttle.n) {
+		wait = 4000000;
+		due = t->throttle.e[0].key;
+		if (!rs_before(raw, due))
+			due = 1;
+		else if (due - raw < wait)
+			wait = due - raw;
+	}
+	bpf_spin_unlock(&tree_lock);
+	if (due == 1)
+		rc_kick_idle();
+	if (wait < 100000)
+		wait = 100000;
+	bpf_timer_start(&timer->timer, wait, 0);
+	return 0;
+}
+
+static __always_inline void rc_timer_on(void)
+{
+	u32 zero = 0;
+	struct rc_timer *timer;
+
+	if (timer_on)
+		return;
+	timer = bpf_map_lookup_elem(&timers, &zero);
+	if (!timer)
+		return;
+	timer_on = 1;
+	bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&timer->timer, rc_tick);
+	bpf_timer_start(&timer->timer, 1000000, 0);
+}
+
+/* Make the arena and an empty tree in it. Once. */
+RC_CALL(rc_setup)
+{
+	u64 head = (sizeof(struct rs_tree) + sizeof(struct rs_batch) + RC_PAGE - 1) / RC_PAGE * RC_PAGE;
+	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + RC_PAGE - 1) / RC_PAGE * RC_PAGE;
+	struct rs_tree RS_ARENA *t;
+	struct rc_state *s = rc_state();
+
+	if (tree_at || !s)
+		return 0;
+	_Static_assert(RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + sizeof(struct rs_tree) + sizeof(struct rs_batch) +
+				       2 * RC_PAGE < (u64)RC_ARENA_PAGES * RC_PAGE, "the arena holds the tree");
+	t = bpf_arena_alloc_pages(&arena, 0, (head + body) / RC_PAGE, -1, 0);
+	if (!t) {
+		c->answer = -E_NOMEM;
+		return 0;
+	}
+	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RS_ITEMS_MAX);
+	tree_at = (u64)t;
+	batch_at = (u64)t + sizeof(struct rs_tree);
+	s->magic = t->magic;
+	s->abi = RC_ABI_VERSION;
+	s->rs_abi = RS_ABI_VERSION;
+	c->answer = 0;
+	return 0;
+}
+
+/* Bring the counters of `state` that live in the tree up to date. */
+RC_CALL(rc_refresh)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_state *s = rc_state();
+
+	if (!tree_at || !s) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	s->seq = t->seq;
+	s->nodes_used = t->nodes_used;
+	s->items_used = t->items_used;
+	c->answer = 0;
+	return 0;
+}
+
+/* io->batch is applied, whole or not at all. */
+RC_CALL(rc_edit)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
+	struct rc_io *in = rc_io();
+	u64 raw = scx_bpf_now();
+	u32 caps = 0, count;
+
+	if (!tree_at || !in || in->batch.count > RS_BATCH_MAX) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	count = in->batch.count;
+	RS_LOOP(i, RS_BATCH_MAX) {
+		struct rs_op *op;
+
+		if (i >= count)
+			break;
+		op = &in->batch.op[rc_slot(i) & (RS_BATCH_MAX - 1)];
+		b->op[i].code = op->code;
+		b->op[i].answer = 0;
+		b->op[i].node = op->node;
+		b->op[i].parent = op->parent;
+		b->op[i].a = op->a;
+		b->op[i].b = op->b;
+		if (op->code == RS_OP_CAP && op->a)
+			caps = 1;
+	}
+	b->seq = in->batch.seq;
+	b->count = count;
+	bpf_spin_lock(&tree_lock);
+	b->now = rc_clock(raw);
+	rs_edit(t, b);
+	bpf_spin_unlock(&tree_lock);
+	RS_LOOP(i, RS_BATCH_MAX) {
+		if (i >= count)
+			break;
+		in->batch.op[rc_slot(i) & (RS_BATCH_MAX - 1)].answer = b->op[i].answer;
+	}
+	in->batch.error = b->error;
+	in->batch.failed = b->failed;
+	RC_CHECK(t);
+	if (caps)
+		rc_timer_on();
+	rc_kick_idle();
+	c->answer = b->error;
+	return 0;
+}
+
+static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_node *out)
+{
+	out->id = rc_id(n);
+	out->parent = n->parent ? rc_id(n->parent) : 0;
+	out->service = n->service;
+	out->service_base = n->service_base;
+	out->served = n->served;
+	out->throttled_ns = n->throttled_ns;
+	out->cap_ppm = n->cap.ppm;
+	out->cap_burst = n->cap.burst;
+	out->weight = n->weight;
+	out->queued = n->kind == RS_QUEUE ? n->ready.n : 0;
+	out->running = n->nsvc;
+	out->members = n->members;
+	out->members_max = n->members_max;
+	out->kind = n->kind;
+	out->alg = n->alg;
+	out->throttled = n->throttled;
+	out->dying = n->dying;
+}
+
+/* Slots first … first + RC_SAMPLES_MAX: those in use are written to io->node, their number to count; `first` goes on. */
+RC_CALL(rc_sample)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_io *out = rc_io();
+	u32 got = rs_zero, first = c->first, n = 0;
+
+	if (!tree_at || !out) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	bpf_spin_lock(&tree_lock);
+	RS_LOOP(i, RC_SAMPLES_MAX) {
+		u32 at = first + i;
+
+		n = i + 1;
+		if (at >= t->nodes_used || at >= RS_NODES_MAX)
+			break;
+		if (t->nodes[at].kind == RS_FREE)
+			continue;
+		rc_node_read(&t->nodes[at], &out->node[rc_slot(got) & (RC_SAMPLES_MAX - 1)]);
+		got++;
+	}
+	if (first + n > t->nodes_used)
+		n = t->nodes_used - first;
+	bpf_spin_unlock(&tree_lock);
+	c->count = got;
+	c->first = first + n;
+	c->what = t->nodes_used;
+	c->answer = 0;
+	return 0;
+}
+
+/* One node, by handle, into io->node[0]. */
+RC_CALL(rc_sample_one)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_node RS_ARENA *n;
+	struct rc_io *out = rc_io();
+	u64 id = c->node;
+	s32 answer = 0;
+
+	if (!tree_at || !out) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	bpf_spin_lock(&tree_lock);
+	n = rs_node_at(t, id);
+	if (n)
+		rc_node_read(n, &out->node[0]);
+	else
+		answer = -E_STALE;
+	bpf_spin_unlock(&tree_lock);
+	c->answer = answer;
+	return 0;
+}
+
+/* Items from `first` on that belong to `node`, at most RC_MEMBERS_MAX looked at: written to io->member, number to count. */
+RC_CALL(rc_members)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_node RS_ARENA *q;
+	struct rc_io *out = rc_io();
+	u64 id = c->node;
+	u32 got = rs_zero, first = c->first, n = 0;
+	s32 answer = 0;
+
+	if (!tree_at || !out) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	bpf_spin_lock(&tree_lock);
+	q = rs_node_at(t, id);
+	if (!q) {
+		answer = -E_STALE;
+	} else {
+		RS_LOOP(i, RC_MEMBERS_MAX) {
+			struct rs_item RS_ARENA *it = &t->items[(first + i) & (RS_ITEMS_MAX - 1)];
+			struct rc_member *m;
+
+			n = i;
+			if (first + i >= t->items_used)
+				break;
+			n = i + 1;
+			if (it->state == RS_ITEM_FREE || it->queue != q)
+				continue;
+			m = &out->member[rc_slot(got) & (RC_MEMBERS_MAX - 1)];
+			m->tgid = it->owner2 >> 32;
+			m->tid = it->owner2;
+			got++;
+		}
+	}
+	bpf_spin_unlock(&tree_lock);
+	c->count = got;
+	c->what = first + n >= t->items_used; /* nothing more */
+	c->first = first + n;
+	c->answer = answer;
+	return 0;
+}
+
+/* Thread `tid` is tagged with `node` and moved. */
+RC_CALL(rc_tag)
+{
+	struct task_struct *p;
+
+	if (!tree_at) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	p = bpf_task_from_pid(c->tid);
+	if (!p) {
+		c->answer = -E_SRCH;
+		return 0;
+	}
+	c->answer = rc_retag(p, c->node);
+	bpf_task_release(p);
+	rc_kick_idle();
+	return 0;
+}
+
+/* The tag of thread `tid`, as it counts now, to node. */
+RC_CALL(rc_tag_get)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_thread *th;
+	struct task_struct *p;
+
+	if (!tree_at) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	p = bpf_task_from_pid(c->tid);
+	if (!p) {
+		c->answer = -E_SRCH;
+		return 0;
+	}
+	th = bpf_task_storage_get(&tags, p, 0, 0);
+	c->node = rc_id(rc_queue(t, th ? th->tag.node : 0));
+	bpf_task_release(p);
+	c->answer = 0;
+	return 0;
+}
+
+/* The lists of process `tid`: read into node (default) and node2 (child). */
+RC_CALL(rc_lists_get)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_lists *l;
+	struct task_struct *p = bpf_task_from_pid(c->tid);
+	u64 key;
+
+	if (!p) {
+		c->answer = -E_SRCH;
+		return 0;
+	}
+	key = (u64)p->signal;
+	l = bpf_map_lookup_elem(&lists, &key);
+	c->node = rc_id(rc_queue(t, l ? l->def : 0));
+	c->node2 = rc_id(rc_queue(t, l ? l->child : 0));
+	bpf_task_release(p);
+	c->answer = 0;
+	return 0;
+}
+
+/* One list (`what`) of process `tid` becomes `node`. */
+RC_CALL(rc_lists_set)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_node RS_ARENA *q = rs_node_at(t, c->node);
+	struct rc_lists *l, both = {};
+	struct task_struct *p;
+	u64 key;
+
+	if (!q || q->kind != RS_QUEUE) {
+		c->answer = q ? -E_INVAL : -E_STALE;
+		return 0;
+	}
+	p = bpf_task_from_pid(c->tid);
+	if (!p) {
+		c->answer = -E_SRCH;
+		return 0;
+	}
+	key = (u64)p->signal;
+	l = bpf_map_lookup_elem(&lists, &key);
+	if (l)
+		both = *l;
+	if (c->what == RC_LIST_CHILD)
+		both.child = c->node;
+	else
+		both.def = c->node;
+	c->answer = bpf_map_update_elem(&lists, &key, &both, BPF_ANY);
+	bpf_task_release(p);
+	return 0;
+}
+
+/* node: device number of the mount (0: none); node2: the quantum in ns (0: as it is). */
+RC_CALL(rc_configure)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+
+	if (!tree_at) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	if (c->what & 1)
+		mount_dev = c->node;
+	if (c->what & 2)
+		t->quantum = c->node2;
+	c->answer = 0;
+	return 0;
+}

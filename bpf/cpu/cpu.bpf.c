@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The CPU plane's full driver: the scheduling core (sched/) inside the kernel, on sched_ext. One object file, because an arena belongs to
+ * the programs that were loaded with it.
+ */
+#include "../kernel.h"
+#include "common.h"
+#include "tags.h"
+#include "ops.h"
+#include "control.h"
+
+char _license[] SEC("license") = "GPL";
+
+/* Sizes and offsets of what both sides use; crates/plane/src/cpu/full/abi.rs has the same list (LAYOUT). */
+const u32 rc_layout[] SEC(".rodata.layout") = {
+	RC_ABI_VERSION,
+	sizeof(struct rs_op),
+	__builtin_offsetof(struct rs_op, undo),
+	sizeof(struct rs_batch),
+	__builtin_offsetof(struct rs_batch, op),
+	sizeof(struct rc_node),
+	__builtin_offsetof(struct rc_node, dying),
+	sizeof(struct rc_member),
+	sizeof(struct rc_io),
+	sizeof(struct rc_call),
+	__builtin_offsetof(struct rc_call, answer),
+	sizeof(struct rc_state),
+	__builtin_offsetof(struct rc_state, exit_reason),
+	RS_NODES_MAX,
+};

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tags of threads and default lists of processes (Eclipse/BSD §2.5).
+ *
+ * A new thread of a process inherits its creator's tag. A new process starts with both lists equal to its parent's child
+ * list, and its first thread is tagged with it. The rule is applied in two places, because while the scheduler is attached the kernel asks for a
+ * new thread's queue (init_task) before the tracepoint of the fork: both find the same answer.
+ */
+
+/* The child's tag, by the rule. `th` is the child's. */
+static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
+{
+	struct rc_thread *from;
+	struct rc_lists *l;
+	u64 key;
+
+	if (child->tgid == parent->tgid) {
+		from = bpf_task_storage_get(&tags, parent, 0, 0);
+		th->tag.node = from ? from->tag.node : 0;
+		return;
+	}
+	key = (u64)parent->signal;
+	l = bpf_map_lookup_elem(&lists, &key);
+	th->tag.node = l ? l->child : 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(rc_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct rc_thread *th;
+	struct rc_lists *l, both;
+	u64 key = (u64)parent->signal;
+
+	if (child->tgid == parent->tgid) {
+		th = bpf_task_storage_get(&tags, parent, 0, 0);
+		if (!th || !th->tag.node)
+			return 0;
+	} else {
+		l = bpf_map_lookup_elem(&lists, &key);
+		if (!l || !l->child)
+			return 0;
+		both.def = l->child;
+		both.child = l->child;
+		key = (u64)child->signal;
+		bpf_map_update_elem(&lists, &key, &both, BPF_ANY);
+	}
+	th = bpf_task_storage_get(&tags, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (th && !th->item)
+		rc_inherit(child, parent, th);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(rc_exited, struct task_struct *p)
+{
+	u64 key = (u64)p->signal;
+
+	if (p->signal->live.counter == 0)
+		bpf_map_delete_elem(&lists, &key);
+	return 0;
+}
+
+/* Tag a thread and move it. */
+static __always_inline int rc_retag(struct task_struct *p, u64 node)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_node RS_ARENA *q;
+	struct rs_item RS_ARENA *it;
+	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u64 raw = scx_bpf_now(), owner = p->scx.tid;
+	int answer = 0;
+
+	if (!th)
+		return -E_NOMEM;
+	it = (struct rs_item RS_ARENA *)th->item;
+	bpf_spin_lock(&tree_lock);
+	q = rs_node_at(t, node);
+	if (!q)
+		answer = -E_STALE;
+	else if (q->kind != RS_QUEUE)
+		answer = -E_INVAL;
+	else if (it && it->owner == owner && it->state != RS_ITEM_FREE)
+		answer = rc_move(t, it, q, raw, rc_clock(raw));
+	else if (q->dying)
+		answer = -E_AGAIN;
+	if (!answer)
+		th->tag.node = node;
+	bpf_spin_unlock(&tree_lock);
+	return answer;
+}
+
+/* The queue directory of /reserv that a descriptor of the current process stands for: its id, or a negative errno. */
+static __always_inline s64 rc_resolve(u32 fd)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct fdtable *table = BPF_CORE_READ(me, files, fdt);
+	struct file **files, *file = 0;
+	u64 ino;
+
+	if (!table || fd >= BPF_CORE_READ(table, max_fds))
+		return -E_BADF;
+	files = BPF_CORE_READ(table, fd);
+	if (bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+		return -E_BADF;
+	if (!(BPF_CORE_READ(file, f_mode) & FMODE_READ))
+		return -E_BADF;
+	if (!mount_dev || BPF_CORE_READ(file, f_inode, i_sb, s_dev) != mount_dev)
+		return -E_INVAL;
+	ino = BPF_CORE_READ(file, f_inode, i_ino);
+	if (ino >> 48 != RC_QUEUE_DIR_WORD)
+		return -E_INVAL;
+	return (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
+}
+
+SEC("fmod_ret/security_task_prctl")
+int BPF_PROG(rc_prctl, int option, unsigned long arg2, unsigned long arg3, unsigned long arg4, unsigned long arg5, int ret)
+{
+	struct task_struct *me;
+	struct rc_thread *th;
+	s64 node;
+	int answer;
+
+	if (ret || (option & ~3) != (PR_RESERV_CHCPURES & ~3))
+		return ret;
+	me = bpf_get_current_task_btf();
+	if (option == PR_RESERV_GETCPURES) {
+		struct rs_tree RS_ARENA *t = rc_tree();
+
+		th = bpf_task_storage_get(&tags, me, 0, 0);
+		return 1 + (th ? rc_queue(t, th->tag.node)->index : 1);
+	}
+	if (option != PR_RESERV_CHCPURES)
+		return ret;
+	node = rc_resolve(arg2);
+	if (node < 0)
+		return node;
+	answer = rc_retag(me, node);
+	return answer ? answer : 1;
+}

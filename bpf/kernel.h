@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel as these programs see it: only the types, fields and kernel functions that they use, found at
+ * load time by name (CO-RE), so that no generated header is kept here. What differs between kernels is in this file and
+ * nowhere else, dated.
+ */
+#ifndef RESERV_KERNEL_H
+#define RESERV_KERNEL_H
+
+typedef unsigned char u8;
+typedef signed char s8;
+typedef unsigned short u16;
+typedef signed short s16;
+typedef unsigned int u32;
+typedef signed int s32;
+typedef unsigned long long u64;
+typedef signed long long s64;
+typedef u8 __u8;
+typedef s8 __s8;
+typedef u16 __u16;
+typedef s16 __s16;
+typedef u32 __u32;
+typedef s32 __s32;
+typedef u64 __u64;
+typedef s64 __s64;
+typedef u16 __be16;
+typedef u32 __be32;
+typedef u64 __be64;
+typedef u16 __sum16;
+typedef u32 __wsum;
+typedef _Bool bool;
+typedef u64 size_t;
+enum { false = 0, true = 1 };
+
+/* As the system call knows them. */
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+	BPF_MAP_TYPE_ARENA = 33,
+};
+enum {
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_F_NO_PREALLOC = 1 << 0,
+	BPF_F_MMAPABLE = 1 << 10,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+};
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+/* Whether a loop that the verifier cannot bound by itself may go on (6.9; by time since 6.15). */
+#define can_loop                                                                                                  \
+	({                                                                                                        \
+		__label__ l_stop, l_go;                                                                           \
+		bool go = true;                                                                                   \
+		asm volatile goto("may_goto %l[l_stop]" : : : : l_stop);                                          \
+		goto l_go;                                                                                        \
+	l_stop:                                                                                                   \
+		go = false;                                                                                       \
+	l_go:;                                                                                                    \
+		go;                                                                                               \
+	})
+
+enum scx_exit_kind { SCX_EXIT_NONE = 0 };
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct cpumask {
+	unsigned long bits[4];
+};
+
+struct sched_ext_entity {
+	u32 flags;
+	u64 tid; /* 7.2 */
+	u64 slice;
+	u64 dsq_vtime;
+};
+
+struct super_block {
+	u32 s_dev;
+};
+
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+};
+
+struct file {
+	u32 f_mode;
+	struct inode *f_inode;
+};
+
+struct fdtable {
+	u32 max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+typedef struct {
+	s32 counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+};
+
+struct task_struct {
+	u32 flags;
+	s32 pid, tgid;
+	s32 static_prio;
+	u32 policy;
+	s32 nr_cpus_allowed;
+	u16 migration_disabled;
+	const struct cpumask *cpus_ptr;
+	struct sched_ext_entity scx;
+	struct files_struct *files;
+	struct signal_struct *signal;
+	struct task_struct *group_leader;
+};
+
+struct scx_init_task_args {
+	bool fork;
+};
+
+struct scx_exit_task_args {
+	bool cancelled;
+};
+
+struct scx_exit_info {
+	enum scx_exit_kind kind;
+	s64 exit_code;
+	const char *reason;
+	char *msg;
+};
+
+#pragma clang attribute pop
+
+struct bpf_timer {
+	u64 opaque[2];
+} __attribute__((aligned(8)));
+
+struct bpf_spin_lock {
+	u32 val;
+};
+
+/* libbpf copies members by name, so this is what we set, in any order. */
+struct sched_ext_ops {
+	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
+	void (*enqueue)(struct task_struct *p, u64 enq_flags);
+	void (*dispatch)(s32 cpu, struct task_struct *prev);
+	void (*running)(struct task_struct *p);
+	void (*stopping)(struct task_struct *p, bool runnable);
+	void (*quiescent)(struct task_struct *p, u64 deq_flags);
+	void (*set_weight)(struct task_struct *p, u32 weight);
+	void (*enable)(struct task_struct *p);
+	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
+	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
+	void (*cpu_online)(s32 cpu);
+	void (*cpu_offline)(s32 cpu);
+	s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *info);
+	u64 flags;
+	u32 timeout_ms;
+	u32 exit_dump_len;
+	char name[128];
+};
+
+enum {
+	SCX_OPS_ENQ_LAST = 1 << 1,
+	SCX_OPS_ENQ_EXITING = 1 << 2,
+	SCX_OPS_ENQ_MIGRATION_DISABLED = 1 << 4, /* 6.14 */
+	SCX_OPS_TID_TO_TASK = 1 << 8, /* 7.2 */
+
+	SCX_TASK_QUEUED = 1 << 0,
+
+	SCX_KICK_IDLE = 1 << 0,
+	SCX_KICK_PREEMPT = 1 << 1,
+
+	PF_EXITING = 0x4,
+	PF_KTHREAD = 0x00200000,
+
+	SCHED_BATCH = 3,
+	SCHED_IDLE = 5,
+
+	FMODE_READ = 1,
+};
+#define SCX_DSQ_LOCAL 0x8000000000000002ULL
+#define SCX_ENQ_HEAD (1ULL << 16)
+#define SCX_ENQ_PREEMPT (1ULL << 32)
+#define SCX_ENQ_LAST (1ULL << 41)
+
+/* Kernel functions. Those that differ between releases are weak; reserv asks which are there before it loads. */
+/* libbpf takes the last ___suffix for a flavour of ours. */
+bool scx_bpf_dsq_insert___v2___reserv(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym; /* 6.19 */
+#define scx_insert scx_bpf_dsq_insert___v2___reserv
+void scx_bpf_dispatch_cancel(void) __ksym;
+void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
+s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) __ksym;
+s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
+bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym; /* 6.19 */
+bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, u64 vtime) __ksym; /* 6.19 */
+s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
+u32 scx_bpf_nr_cpu_ids(void) __ksym;
+u64 scx_bpf_now(void) __ksym; /* 6.14 */
+struct task_struct *scx_bpf_tid_to_task(u64 tid) __ksym; /* 7.2 */
+void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
+struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
+void bpf_task_release(struct task_struct *p) __ksym;
+bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
+void bpf_rcu_read_lock(void) __ksym;
+void bpf_rcu_read_unlock(void) __ksym;
+void __attribute__((address_space(1))) *bpf_arena_alloc_pages(void *map, void __attribute__((address_space(1))) *addr,
+							      u32 page_cnt, int node_id, u64 flags) __ksym;
+
+#endif

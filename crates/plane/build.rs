@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Compiles the full CPU driver's programs (`bpf/cpu`, with `sched/` in them) with clang-22 and hands the object file to
+//! `cpu::full`. Other releases of clang mis-compile arena code in larger programs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+use std::{env, fs};
+
+fn fail(why: &str) -> ! {
+    println!("cargo::error={why}");
+    exit(1)
+}
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    for folder in ["bpf", "bpf/cpu", "sched"] {
+        println!("cargo::rerun-if-changed={}", root.join(folder).display());
+    }
+    println!("cargo::rerun-if-env-changed=RESERV_CLANG");
+    let include = out.join("include/bpf");
+    if let Err(why) = headers(&include) {
+        fail(&format!("{}: {why}", include.display()));
+    }
+    let clang = env::var("RESERV_CLANG").unwrap_or_else(|_| "clang-22".into());
+    let object = out.join("cpu.bpf.o");
+    let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("aarch64") => "arm64",
+        Ok("riscv64") => "riscv",
+        _ => "x86",
+    };
+    let built = Command::new(&clang)
+        .args(["-target", "bpf", "-O2", "-g", "-mcpu=v4", "-fno-jump-tables", "-Wall", "-Wno-unused-function"])
+        .arg(format!("-D__TARGET_ARCH_{arch}"))
+        .arg("-I")
+        .arg(out.join("include"))
+        .arg(format!("-ffile-prefix-map={}=.", root.display()))
+        .arg("-c")
+        .arg(root.join("bpf/cpu/cpu.bpf.c"))
+        .arg("-o")
+        .arg(&object)
+        .output();
+    match built {
+        Ok(done) if done.status.success() => {
+            for line in String::from_utf8_lossy(&done.stderr).lines() {
+                println!("cargo::warning={line}");
+            }
+        }
+        Ok(done) => fail(&format!("{clang} refused bpf/cpu/cpu.bpf.c:\n{}", String::from_utf8_lossy(&done.stderr))),
+        Err(why) => fail(&format!(
+            "{clang} could not be run ({why}); the CPU's programs need clang 22: 'make setup' or 'apt-get install clang-22', or set RESERV_CLANG"
+        )),
+    }
+}
+
+/// libbpf's own headers, as its crate carries them.
+fn headers(folder: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    for (name, text) in libbpf_sys::API_HEADERS {
+        fs::write(folder.join(name), text)?;
+    }
+    Ok(())
+}

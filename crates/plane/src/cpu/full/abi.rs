@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Rust face of `bpf/abi.h` and of the batch in `sched/edit.c`. The object file carries a table of sizes and offsets
+//! (`rc_layout`) with which a test compares these.
+
+/// `RC_ABI_VERSION`
+pub(super) const ABI_VERSION: u32 = 1;
+/// `RS_MAGIC`
+pub(super) const MAGIC: u64 = 0x7672_6573_6572_3031;
+/// `RS_BATCH_MAX`
+pub(super) const BATCH_MAX: usize = 128;
+/// `RC_SAMPLES_MAX`
+pub(super) const SAMPLES_MAX: usize = 256;
+/// `RC_MEMBERS_MAX`
+pub(super) const MEMBERS_MAX: usize = 4096;
+const TEXT_MAX: usize = 160;
+
+/// `struct rs_op`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RsOp {
+    pub(super) code: u32,
+    pub(super) answer: i32,
+    pub(super) node: u64,
+    pub(super) parent: u64,
+    pub(super) a: u64,
+    pub(super) b: u64,
+    pub(super) undo: [u64; 2],
+}
+
+/// `enum rs_op_code`
+pub(super) mod op {
+    pub(in super::super) const CREATE: u32 = 1;
+    pub(in super::super) const DELETE: u32 = 2;
+    pub(in super::super) const REWEIGHT: u32 = 3;
+    pub(in super::super) const CAP: u32 = 4;
+    pub(in super::super) const CLASS: u32 = 5;
+    pub(in super::super) const POLICY: u32 = 6;
+    pub(in super::super) const LIMIT: u32 = 7;
+    pub(in super::super) const RESET: u32 = 8;
+    pub(in super::super) const MOVE: u32 = 9;
+}
+
+/// `RS_DRAINING`
+pub(super) const DRAINING: i32 = 1;
+
+/// `struct rs_batch`
+#[repr(C)]
+pub(super) struct RsBatch {
+    pub(super) seq: u64,
+    pub(super) now: u64,
+    pub(super) count: u32,
+    pub(super) error: i32,
+    pub(super) failed: u32,
+    pub(super) pad0: u32,
+    pub(super) op: [RsOp; BATCH_MAX],
+}
+
+/// `struct rc_node`
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct RcNode {
+    pub(super) id: u64,
+    pub(super) parent: u64,
+    pub(super) service: u64,
+    pub(super) service_base: u64,
+    pub(super) served: u64,
+    pub(super) throttled_ns: u64,
+    pub(super) cap_ppm: u64,
+    pub(super) cap_burst: u64,
+    pub(super) weight: u32,
+    pub(super) queued: u32,
+    pub(super) running: u32,
+    pub(super) members: u32,
+    pub(super) members_max: u32,
+    pub(super) kind: u8,
+    pub(super) alg: u8,
+    pub(super) throttled: u8,
+    pub(super) dying: u8,
+}
+
+/// `struct rc_member`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RcMember {
+    pub(super) tgid: i32,
+    pub(super) tid: i32,
+}
+
+/// `struct rc_io`
+#[repr(C)]
+pub(super) union RcIo {
+    pub(super) batch: std::mem::ManuallyDrop<RsBatch>,
+    pub(super) node: [RcNode; SAMPLES_MAX],
+    pub(super) member: [RcMember; MEMBERS_MAX],
+}
+
+/// `struct rc_call`
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct RcCall {
+    pub(super) node: u64,
+    pub(super) node2: u64,
+    pub(super) first: u32,
+    pub(super) count: u32,
+    pub(super) tid: i32,
+    pub(super) what: u32,
+    pub(super) answer: i32,
+    pub(super) pad0: u32,
+}
+
+/// `struct rc_state`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RcState {
+    pub(super) magic: u64,
+    pub(super) abi: u32,
+    pub(super) rs_abi: u32,
+    pub(super) attached: u64,
+    pub(super) detached: u64,
+    pub(super) exit_code: u64,
+    pub(super) exit_kind: u32,
+    pub(super) cpus: u32,
+    pub(super) kthread_ns: u64,
+    pub(super) forced: u64,
+    pub(super) lost: u64,
+    pub(super) sections: u64,
+    pub(super) steps: u64,
+    pub(super) refused: u64,
+    pub(super) seq: u64,
+    pub(super) nodes_used: u32,
+    pub(super) items_used: u32,
+    pub(super) exit_reason: [u8; TEXT_MAX],
+    pub(super) exit_msg: [u8; TEXT_MAX],
+}
+
+/// What `rc_layout` must say; in the order of the table in `bpf/cpu/cpu.bpf.c`.
+pub(super) const LAYOUT: &[u32] = {
+    use std::mem::{offset_of, size_of};
+    #[expect(clippy::cast_possible_truncation, reason = "sizes of small structures")]
+    const fn w(n: usize) -> u32 {
+        n as u32
+    }
+    &[
+        ABI_VERSION,
+        w(size_of::<RsOp>()),
+        w(offset_of!(RsOp, undo)),
+        w(size_of::<RsBatch>()),
+        w(offset_of!(RsBatch, op)),
+        w(size_of::<RcNode>()),
+        w(offset_of!(RcNode, dying)),
+        w(size_of::<RcMember>()),
+        w(size_of::<RcIo>()),
+        w(size_of::<RcCall>()),
+        w(offset_of!(RcCall, answer)),
+        w(size_of::<RcState>()),
+        w(offset_of!(RcState, exit_reason)),
+        reserv_model::NODES_MAX,
+    ]
+};

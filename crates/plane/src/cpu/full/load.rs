@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loading the programs, pinning everything, and finding it again.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::{env, fs, io};
+
+use libbpf_rs::{ErrorExt as _, MapCore as _, MapType, ObjectBuilder, PrintLevel, ProgramType};
+
+use super::abi::RcCall;
+use super::sys;
+use crate::PlaneError;
+
+/// The programs, built by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.bpf.o"));
+
+/// The struct_ops map, and its link's pin.
+const OPS: &str = "reserv";
+const OPS_LINK: &str = "link-reserv";
+
+/// What libbpf had to say, the last of it: the verifier's words when it refuses a program.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+fn listen(_: PrintLevel, text: String) {
+    if let Ok(mut said) = SAID.lock() {
+        said.push_str(&text);
+        let extra = said.len().saturating_sub(16_384);
+        let cut = (extra..=said.len()).find(|i| said.is_char_boundary(*i)).unwrap_or(0);
+        said.drain(..cut);
+    }
+}
+
+pub(super) fn os(context: impl Into<String>) -> impl FnOnce(io::Error) -> PlaneError {
+    let context = context.into();
+    move |source| PlaneError::Os { context, source }
+}
+
+/// The folder of pins.
+pub(super) fn folder() -> PathBuf {
+    Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join("cpu")
+}
+
+/// Whether a scheduler of sched_ext runs, and its name.
+pub(super) fn scx_root() -> Option<String> {
+    let state = fs::read_to_string("/sys/kernel/sched_ext/state").ok()?;
+    if state.trim() == "disabled" {
+        return None;
+    }
+    Some(fs::read_to_string("/sys/kernel/sched_ext/root/ops").map_or_else(|_| "?".into(), |ops| ops.trim().into()))
+}
+
+/// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the scheduler is not.
+pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
+    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
+    if let Ok(mut said) = SAID.lock() {
+        said.clear();
+    }
+    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    let refused = |context: &str, error: libbpf_rs::Error| {
+        let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
+        let tail: Vec<&str> = said.lines().rev().take(40).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        PlaneError::Os { context: format!("{context}: {error:#}\n{}", tail.join("\n")), source: io::Error::other("libbpf") }
+    };
+    let open = ObjectBuilder::default()
+        .name("reserv_cpu")
+        .and_then(|builder| builder.open_memory(OBJECT))
+        .map_err(|error| refused("open the CPU's programs", error))?;
+    let mut object = open.load().map_err(|error| refused("load the CPU's programs", error))?;
+    for mut program in object.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        match program.prog_type() {
+            ProgramType::Syscall => program
+                .pin(folder.join(&name))
+                .context("pin")
+                .map_err(|error| refused(&name, error))?,
+            ProgramType::Tracing => {
+                let mut link = program.attach().map_err(|error| refused(&format!("attach {name}"), error))?;
+                link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, error))?;
+            }
+            _ => {}
+        }
+    }
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name.contains('.') {
+            continue; // sections: the programs hold them
+        }
+        if map.map_type() == MapType::StructOps {
+            // libbpf fills the kernel's structure in when it attaches, so the first link is made here and given up again.
+            continue;
+        }
+        map.pin(folder.join(&name)).map_err(|error| refused(&name, error))?;
+    }
+    // The tree must be there before the scheduler is.
+    let programs = open_programs(folder)?;
+    call(&programs, "rc_setup", &mut RcCall::default())?;
+    for mut map in object.maps_mut() {
+        if map.map_type() != MapType::StructOps {
+            continue;
+        }
+        if let Some(other) = scx_root() {
+            return Err(PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")));
+        }
+        map.pin(folder.join(OPS)).map_err(|error| refused("pin", error))?;
+        let mut link = map.attach_struct_ops().map_err(|error| match scx_root() {
+            Some(other) => PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")),
+            None => refused("attach the scheduler", error),
+        })?;
+        link.pin(folder.join(OPS_LINK)).map_err(|error| refused("pin the scheduler's link", error))?;
+    }
+    Ok(())
+}
+
+/// Attach the pinned scheduler anew, after the kernel has taken it out.
+pub(super) fn attach_again(folder: &Path) -> Result<(), PlaneError> {
+    let path = folder.join(OPS_LINK);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(os(format!("{}", path.display()))(error)),
+        _ => {}
+    }
+    let map = sys::open(&folder.join(OPS)).map_err(os("open the pinned scheduler"))?;
+    // The old link goes a moment after its pin, and the kernel holds one scheduler at a time.
+    let mut tries = 0;
+    let link = loop {
+        match sys::attach_struct_ops(&map) {
+            Ok(link) => break link,
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                match scx_root() {
+                    Some(other) if other != OPS && other != "?" => {
+                        return Err(PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")));
+                    }
+                    _ if tries >= 100 => return Err(os("attach the scheduler again")(error)),
+                    _ => {}
+                }
+                tries += 1;
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            Err(error) => return Err(os("attach the scheduler again")(error)),
+        }
+    };
+    sys::pin(&link, &path).map_err(os("pin the scheduler's link"))
+}
+
+/// Take the scheduler out of the kernel and remove all pins.
+pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
+    if let Ok(link) = sys::open(&folder.join(OPS_LINK)) {
+        let _ = sys::detach(&link);
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(os(format!("read {}", folder.display()))(error)),
+    };
+    for entry in entries.flatten() {
+        fs::remove_file(entry.path()).map_err(os(format!("remove {}", entry.path().display())))?;
+    }
+    fs::remove_dir(folder).map_err(os(format!("remove {}", folder.display())))
+}
+
+/// The pinned SYSCALL programs, by name.
+pub(super) type Programs = BTreeMap<String, OwnedFd>;
+
+pub(super) fn open_programs(folder: &Path) -> Result<Programs, PlaneError> {
+    let mut programs = Programs::new();
+    for entry in fs::read_dir(folder).map_err(os(format!("read {}", folder.display())))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("rc_") {
+            let fd = sys::open(&entry.path()).map_err(os(format!("open {}", entry.path().display())))?;
+            programs.insert(name, fd);
+        }
+    }
+    Ok(programs)
+}
+
+/// One call: `Err` when it could not be made; what it answered stands in `call.answer`.
+pub(super) fn call(programs: &Programs, name: &str, call: &mut RcCall) -> Result<i32, PlaneError> {
+    let program = programs
+        .get(name)
+        .ok_or_else(|| os(format!("program {name}"))(io::Error::from_raw_os_error(libc::ENOENT)))?;
+    sys::run(program, call).map_err(os(format!("run {name}")))?;
+    Ok(call.answer)
+}

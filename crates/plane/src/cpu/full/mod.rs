@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The full CPU driver: our scheduler on sched_ext.
+//!
+//! The tree lives in the kernel (an arena of BPF), with the core of `sched/` compiled into the programs of `bpf/cpu`. Everything is
+//! pinned under `RESERV_BPFFS`/cpu and does not need us: this module loads it, finds it again, and makes calls (runs of pinned
+//! SYSCALL programs). The design note is `docs/notes/cpu-full.md`.
+
+mod abi;
+mod load;
+mod probe;
+mod sys;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
+use std::path::PathBuf;
+use std::{fs, io, ptr};
+
+use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome};
+
+use self::abi::{RcCall, RcIo, RcNode, RcState, RsBatch, RsOp, op};
+use self::load::{Programs, os};
+use self::sys::Mapped;
+use crate::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
+
+pub use self::probe::probe;
+
+/// The driver. Dropping it leaves the scheduler running.
+#[derive(Debug)]
+pub struct Full {
+    folder: PathBuf,
+    programs: Programs,
+    io: Mapped<RcIo>,
+    state: Mapped<RcState>,
+    draining: BTreeSet<NodeId>,
+}
+
+/// Take the CPUs, with a tree of root and q0.
+pub fn start() -> Result<Full, PlaneError> {
+    probe().map_err(PlaneError::Unsupported)?;
+    if let Some(other) = load::scx_root()
+        && other != "reserv"
+    {
+        return Err(PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")));
+    }
+    let folder = load::folder();
+    load::unload(&folder)?;
+    if let Err(error) = load::load(&folder) {
+        let _ = load::unload(&folder);
+        return Err(error);
+    }
+    Full::open(folder)
+}
+
+/// Find the tree that was left running; `None` when there is none.
+pub fn adopt() -> Result<Option<Full>, PlaneError> {
+    let folder = load::folder();
+    if !folder.join("state").exists() {
+        return Ok(None);
+    }
+    Full::open(folder).map(Some)
+}
+
+fn io_error(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number.abs())
+}
+
+impl Full {
+    fn open(folder: PathBuf) -> Result<Self, PlaneError> {
+        let programs = load::open_programs(&folder)?;
+        let map = |name: &str| sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")));
+        let io = Mapped::new(&map("io")?).map_err(os("map 'io'"))?;
+        let state = Mapped::new(&map("state")?).map_err(os("map 'state'"))?;
+        let mut full = Self { folder, programs, io, state, draining: BTreeSet::new() };
+        let state = full.state();
+        if state.magic != abi::MAGIC || state.abi != abi::ABI_VERSION {
+            return Err(PlaneError::Invalid(format!(
+                "the pinned scheduler has magic {:#x} and ABI version {}, this daemon understands {:#x} and {}: \
+                 take it down with the daemon that made it",
+                state.magic,
+                state.abi,
+                abi::MAGIC,
+                abi::ABI_VERSION
+            )));
+        }
+        full.draining = full.nodes()?.iter().filter(|n| n.dying != 0).map(|n| NodeId::unpack(n.id)).collect();
+        Ok(full)
+    }
+
+    fn state(&self) -> RcState {
+        // SAFETY: the mapping is as large as the structure, which is plain numbers; a torn read of a counter is possible
+        // and harmless.
+        unsafe { ptr::read_volatile(self.state.at()) }
+    }
+
+    fn call(&self, name: &str, call: &mut RcCall) -> Result<i32, PlaneError> {
+        load::call(&self.programs, name, call)
+    }
+
+    /// A call that must answer 0, or an error about a node.
+    fn call_node(&self, name: &str, call: &mut RcCall, id: NodeId) -> Result<(), PlaneError> {
+        match -self.call(name, call)? {
+            0 => Ok(()),
+            libc::ESRCH => Err(PlaneError::NoProcess(call.tid)),
+            errno => Err(refusal(errno, format!("{id:?}"))),
+        }
+    }
+
+    fn nodes(&self) -> Result<Vec<RcNode>, PlaneError> {
+        let mut nodes = Vec::new();
+        let mut first = 0;
+        loop {
+            let mut call = RcCall { first, ..RcCall::default() };
+            if let errno @ 1.. = -self.call("rc_sample", &mut call)? {
+                return Err(os("sample the tree")(io_error(errno)));
+            }
+            for i in 0..(call.count as usize).min(abi::SAMPLES_MAX) {
+                // SAFETY: the program has just written `count` nodes there; it is done.
+                nodes.push(unsafe { ptr::read_volatile(&raw const (*self.io.at()).node[i]) });
+            }
+            if call.first >= call.what || call.first <= first {
+                return Ok(nodes);
+            }
+            first = call.first;
+        }
+    }
+
+    fn one(&self, id: NodeId) -> Result<RcNode, PlaneError> {
+        let mut call = RcCall { node: id.pack(), ..RcCall::default() };
+        self.call_node("rc_sample_one", &mut call, id)?;
+        // SAFETY: the program has just written the node there.
+        Ok(unsafe { ptr::read_volatile(&raw const (*self.io.at()).node[0]) })
+    }
+
+    fn threads_of(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        let mut members = Vec::new();
+        let mut first = 0;
+        loop {
+            let mut call = RcCall { node: queue.pack(), first, ..RcCall::default() };
+            self.call_node("rc_members", &mut call, queue)?;
+            for i in 0..(call.count as usize).min(abi::MEMBERS_MAX) {
+                // SAFETY: the program has just written `count` members there.
+                let m = unsafe { ptr::read_volatile(&raw const (*self.io.at()).member[i]) };
+                members.push(Member { tgid: m.tgid, tid: m.tid });
+            }
+            if call.what != 0 || call.first <= first {
+                members.sort_unstable();
+                return Ok(members);
+            }
+            first = call.first;
+        }
+    }
+
+    fn tag_thread(&self, tid: i32, queue: NodeId) -> Result<(), PlaneError> {
+        let mut call = RcCall { node: queue.pack(), tid, ..RcCall::default() };
+        self.call_node("rc_tag", &mut call, queue)
+    }
+
+    /// Everybody in a queue that drains goes to q0, so that it is gone. Answers whether it is.
+    fn flush(&self, queue: NodeId) -> Result<bool, PlaneError> {
+        for _ in 0..100 {
+            match self.threads_of(queue) {
+                Ok(members) => {
+                    for member in members {
+                        match self.tag_thread(member.tid, NodeId::Q0) {
+                            Ok(()) | Err(PlaneError::NoProcess(_)) => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+                Err(PlaneError::NoNode(_)) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn refusal(errno: i32, what: String) -> PlaneError {
+    match errno {
+        libc::ENOENT | libc::ESTALE => PlaneError::NoNode(what),
+        libc::EBUSY => PlaneError::Busy(what),
+        libc::EAGAIN | libc::ENOSPC | libc::ENOMEM => PlaneError::Full(what),
+        libc::EINVAL | libc::EEXIST | libc::ELOOP => PlaneError::Invalid(format!("{what}: {}", io_error(errno))),
+        _ => os(what)(io_error(errno)),
+    }
+}
+
+fn encode(edit: &Op) -> RsOp {
+    let of = |code: u32, id: NodeId| RsOp { code, node: id.pack(), ..RsOp::default() };
+    match *edit {
+        Op::Create { id, parent, kind } => {
+            let (a, b) = match kind {
+                Kind::Scheduler(policy) => (1, policy as u64),
+                Kind::Queue(class) => (2, class as u64),
+            };
+            RsOp { parent: parent.pack(), a, b, ..of(op::CREATE, id) }
+        }
+        Op::Delete { id, mode } => RsOp { a: u64::from(mode != DeleteMode::Refuse), ..of(op::DELETE, id) },
+        Op::Reweight { id, weight } => RsOp { a: u64::from(weight.milli()), ..of(op::REWEIGHT, id) },
+        Op::SetCap { id, cap } => {
+            // Work per 10^6 of time; more than the machine has is no cap that could be felt.
+            let rate = cap.map_or(0, |cap| (cap.rate_ns_per_s / 1000).clamp(1, 256_000_000));
+            RsOp { a: rate, b: cap.map_or(0, |cap| cap.burst_ns), ..of(op::CAP, id) }
+        }
+        Op::SetClass { id, class } => RsOp { a: class as u64, ..of(op::CLASS, id) },
+        Op::SetPolicy { id, policy } => RsOp { a: policy as u64, ..of(op::POLICY, id) },
+        Op::SetLimit { id, members_max } => RsOp { a: u64::from(members_max), ..of(op::LIMIT, id) },
+        Op::ResetCounters { id } => of(op::RESET, id),
+        Op::Move { id, parent } => RsOp { parent: parent.pack(), ..of(op::MOVE, id) },
+    }
+}
+
+fn sample_of(n: &RcNode, queued: u32) -> Sample {
+    Sample {
+        id: n.id,
+        service_ns: n.service,
+        service_since_reset_ns: n.service.wrapping_sub(n.service_base),
+        served: n.served,
+        queued,
+        running: n.running,
+        members: n.members,
+        throttled: n.throttled != 0,
+        throttled_ns: n.throttled_ns,
+        draining: n.dying != 0,
+    }
+}
+
+impl Plane for Full {
+    fn info(&self) -> DriverInfo {
+        DriverInfo {
+            name: "full",
+            mechanism: "sched_ext".into(),
+            version: abi::ABI_VERSION,
+            limits: Vec::new(),
+            outside: None,
+            chcpures: true,
+        }
+    }
+
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        // st_dev as the C library packs it, to the kernel's own form.
+        let dev = u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev));
+        let mut call = RcCall { node: dev, what: 1, ..RcCall::default() };
+        self.call("rc_configure", &mut call).map(drop)
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        if batch.ops.len() > abi::BATCH_MAX {
+            return Err(PlaneError::Full(format!("{} edits at once; at most {}", batch.ops.len(), abi::BATCH_MAX)));
+        }
+        let mut encoded = RsBatch {
+            seq: batch.seq,
+            now: 0,
+            count: u32::try_from(batch.ops.len()).unwrap_or(u32::MAX),
+            error: 0,
+            failed: 0,
+            pad0: 0,
+            op: [RsOp::default(); abi::BATCH_MAX],
+        };
+        for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
+            *slot = encode(edit);
+        }
+        // SAFETY: `io` is ours between two calls, and as large as the batch.
+        unsafe { ptr::write_volatile(&raw mut (*self.io.at()).batch, ManuallyDrop::new(encoded)) };
+        let answer = self.call("rc_edit", &mut RcCall::default())?;
+        // SAFETY: the program is done with it.
+        let done = unsafe { ptr::read_volatile(&raw const (*self.io.at()).batch) };
+        if answer < 0 {
+            if answer == -libc::ESTALE && batch.seq != 0 && done.failed == 0 && self.applied_seq()? >= Some(batch.seq) {
+                return Err(PlaneError::Invalid(format!("batch {} is not newer than the last applied", batch.seq)));
+            }
+            let what = batch.ops.get(done.failed as usize).map_or_else(String::new, |edit| format!("{edit:?}"));
+            return Err(refusal(-answer, what));
+        }
+        let mut outcomes = Vec::with_capacity(batch.ops.len());
+        for (edit, slot) in batch.ops.iter().zip(&done.op) {
+            let mut outcome = if slot.answer == abi::DRAINING { Outcome::Draining } else { Outcome::Done };
+            if let Op::Delete { id, mode } = *edit
+                && outcome == Outcome::Draining
+            {
+                if mode == DeleteMode::Flush && self.flush(id)? {
+                    outcome = Outcome::Done;
+                } else {
+                    self.draining.insert(id);
+                }
+            }
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
+        self.call("rc_refresh", &mut RcCall::default())?;
+        Ok(Some(self.state().seq))
+    }
+
+    fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError> {
+        let mut gone = Vec::new();
+        for id in self.draining.iter().copied().collect::<Vec<_>>() {
+            match self.one(id) {
+                Ok(_) => {}
+                Err(PlaneError::NoNode(_)) => {
+                    self.draining.remove(&id);
+                    gone.push(id);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(gone)
+    }
+
+    fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
+        let nodes = self.nodes()?;
+        let mut queued: Vec<u32> = nodes.iter().map(|n| n.queued).collect();
+        let place = |id: u64| nodes.binary_search_by_key(&(id & 0xffff_ffff), |n| n.id & 0xffff_ffff).ok();
+        for n in &nodes {
+            let mut parent = n.parent;
+            while n.queued > 0
+                && parent != 0
+                && let Some(at) = place(parent)
+            {
+                queued[at] += n.queued;
+                parent = nodes[at].parent;
+            }
+        }
+        Ok(nodes.iter().zip(queued).map(|(n, queued)| sample_of(n, queued)).collect())
+    }
+
+    fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
+        let n = self.one(id)?;
+        if n.kind == 2 {
+            return Ok(sample_of(&n, n.queued));
+        }
+        let all = self.sample()?;
+        all.into_iter().find(|s| s.id == id.pack()).ok_or_else(|| PlaneError::NoNode(format!("{id:?}")))
+    }
+
+    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
+        let pid = match target {
+            Target::Thread(tid) => return self.tag_thread(tid, queue).map(|()| 1),
+            Target::Process(pid) => pid,
+        };
+        let mut done = BTreeSet::new();
+        loop {
+            let before = done.len();
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
+            for tid in threads.flatten().filter_map(|e| e.file_name().to_string_lossy().parse::<i32>().ok()) {
+                if done.contains(&tid) {
+                    continue;
+                }
+                match self.tag_thread(tid, queue) {
+                    Ok(()) => {
+                        done.insert(tid);
+                    }
+                    Err(PlaneError::NoProcess(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            // A thread made meanwhile inherited the tag of one that we may not have reached yet: look again.
+            if done.len() == before {
+                break;
+            }
+        }
+        if done.is_empty() { Err(PlaneError::NoProcess(pid)) } else { Ok(done.len()) }
+    }
+
+    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
+        let mut call = RcCall { tid, ..RcCall::default() };
+        self.call_node("rc_tag_get", &mut call, NodeId::Q0)?;
+        Ok(NodeId::unpack(call.node))
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        if queue == NodeId::Q0 {
+            return Ok(Vec::new());
+        }
+        self.threads_of(queue)
+    }
+
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
+        let mut call = RcCall { tid: pid, ..RcCall::default() };
+        self.call_node("rc_lists_get", &mut call, NodeId::Q0)?;
+        Ok(Defaults { default: NodeId::unpack(call.node), child: NodeId::unpack(call.node2) })
+    }
+
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
+        let what = u32::from(list == List::Child);
+        let mut call = RcCall { tid: pid, node: queue.pack(), what, ..RcCall::default() };
+        self.call_node("rc_lists_set", &mut call, queue)
+    }
+
+    fn health(&mut self) -> Result<Health, PlaneError> {
+        let state = self.state();
+        if state.attached > state.detached {
+            return Ok(Health::Running);
+        }
+        let text = |bytes: &[u8]| {
+            let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+            String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
+        };
+        let (reason, message) = (text(&state.exit_reason), text(&state.exit_msg));
+        let mut why = format!("the kernel took the CPUs back: {reason} (kind {})", state.exit_kind);
+        if !message.is_empty() {
+            why = format!("{why}: {message}");
+        }
+        Ok(Health::Detached(why))
+    }
+
+    fn revive(&mut self) -> Result<(), PlaneError> {
+        if self.state().attached > self.state().detached {
+            return Ok(());
+        }
+        load::attach_again(&self.folder)
+    }
+
+    fn stop(&mut self) -> Result<(), PlaneError> {
+        load::unload(&self.folder)
+    }
+
+    fn supports_class(&self, _: Class) -> bool {
+        true
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether this kernel can run the full driver, and if not, what is missing.
+
+use std::path::Path;
+
+use libbpf_rs::btf::types::Func;
+use libbpf_rs::btf::{Btf, BtfType};
+
+/// Kernel functions that the programs call. A twin with `_impl` is what the kernel itself looks for since it hands such functions an
+/// argument that programs do not see; some builds lack it.
+const KFUNCS: &[&str] = &[
+    "scx_bpf_dsq_insert___v2_impl",
+    "scx_bpf_dispatch_cancel_impl",
+    "scx_bpf_kick_cpu_impl",
+    "scx_bpf_select_cpu_dfl_impl",
+    "scx_bpf_pick_idle_cpu_impl",
+    "scx_bpf_task_set_slice_impl",
+    "scx_bpf_task_set_dsq_vtime_impl",
+    "scx_bpf_error_bstr_impl",
+    "scx_bpf_task_cpu",
+    "scx_bpf_nr_cpu_ids",
+    "scx_bpf_now",
+    "scx_bpf_tid_to_task",
+    "bpf_task_from_pid",
+    "bpf_task_release",
+    "bpf_cpumask_test_cpu",
+    "bpf_arena_alloc_pages",
+];
+
+/// `Err` says in words what is missing.
+pub fn probe() -> Result<(), String> {
+    if !Path::new("/sys/kernel/sched_ext/state").exists() {
+        return Err("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)".into());
+    }
+    let btf = Btf::from_vmlinux().map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
+    let missing: Vec<&str> =
+        KFUNCS.iter().copied().filter(|name| btf.type_by_name::<Func<'_>>(name).is_none()).collect();
+    if !missing.is_empty() {
+        return Err(format!("sched_ext of this kernel lacks (in its type information): {}", missing.join(", ")));
+    }
+    if btf.type_by_name::<BtfType<'_>>("sched_ext_ops").is_none() {
+        return Err("the kernel's type information has no sched_ext_ops".into());
+    }
+    let folder = super::load::folder();
+    let bpffs = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
+    match nix::sys::statfs::statfs(bpffs) {
+        Ok(fs) if fs.filesystem_type() == nix::sys::statfs::BPF_FS_MAGIC => Ok(()),
+        Ok(_) => Err(format!("{} is not in a bpf file system (mount -t bpf bpf /sys/fs/bpf)", folder.display())),
+        Err(error) => Err(format!("{}: {error}", bpffs.display())),
+    }
+}
