@@ -9,13 +9,12 @@ use serde::Serialize;
 use crate::paint::Paint;
 
 /// Kernel functions without which our scheduler cannot be loaded. Builds with incomplete BTF lack some of them.
-const KFUNCS: [&str; 6] = [
+const KFUNCS: [&str; 5] = [
     "scx_bpf_create_dsq",
     "scx_bpf_dsq_insert",
     "scx_bpf_dsq_move_to_local",
     "scx_bpf_kick_cpu",
     "bpf_arena_alloc_pages",
-    "bpf_spin_lock",
 ];
 
 /// How a check came out.
@@ -308,7 +307,7 @@ fn report(checks: Vec<Check>, probes: &[(&'static str, Result<(), String>)]) -> 
         }
         Some(_) => format!(
             "The CPU will be driven by the stock driver, because the full one cannot run here ({}).",
-            drivers[0].why_not.as_deref().unwrap_or("")
+            drivers[0].why_not.as_deref().and_then(|why| why.split("; ").next()).unwrap_or("")
         ),
         None => "No driver of the CPU can run here.".to_owned(),
     };

@@ -219,17 +219,14 @@ fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Result<Child, Er
         Ok(()) => Ok(child),
         Err(why) => {
             stop_child(&mut child);
-            let mut error = Error::refused(why);
-            if !args.foreground {
-                let said = tail(&log_path, from);
-                if !said.is_empty() {
-                    error.add(&said);
-                }
-            }
-            Err(error.hint(format!(
-                "nothing was changed; 'reserv doctor' looks at this machine; log: {}",
-                log_path.display()
-            )))
+            let said = if args.foreground { String::new() } else { said(&log_path, from) };
+            let error = Error::refused(if said.is_empty() { why } else { format!("{why}: {said}") });
+            let hint = "nothing was changed; 'reserv doctor' looks at this machine";
+            Err(error.hint(if args.foreground {
+                hint.to_owned()
+            } else {
+                format!("{hint}; the log is {}", log_path.display())
+            }))
         }
     }
 }
@@ -288,16 +285,23 @@ fn stop_child(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The last lines of the log since `from`: what the daemon said before it gave up.
-fn tail(path: &Path, from: u64) -> String {
+/// What the daemon said before it gave up: its last words in the log since `from`, or else the log's last lines.
+fn said(path: &Path, from: u64) -> String {
     let mut text = String::new();
     if let Ok(mut log) = fs::File::open(path)
         && log.seek(SeekFrom::Start(from)).is_ok()
     {
         let _ = log.read_to_string(&mut text);
     }
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(5)..].join("\n  ")
+    last_words(&text)
+}
+
+fn last_words(log: &str) -> String {
+    if let Some(words) = log.lines().rev().find_map(|line| line.strip_prefix("reservd: ")) {
+        return words.to_owned();
+    }
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(3)..].join("\n  ")
 }
 
 /// A line on standard error for what takes longer than a second.
@@ -409,5 +413,22 @@ pub(crate) fn stay(mut child: Child) -> Result<(), Error> {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_last_words_are_what_counts() {
+        assert_eq!(last_words("x INFO worker started\nreservd: no driver\nx INFO end\n"), "no driver");
+        assert_eq!(last_words("a\n\nb\nc\nd\n"), "b\n  c\n  d");
+        assert_eq!(last_words(""), "");
+    }
+
+    #[test]
+    fn an_empty_tree_is_q0() {
+        assert_eq!(nothing().cpu.map(|cpu| cpu.nodes.len()), Some(1));
     }
 }
