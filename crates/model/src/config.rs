@@ -264,8 +264,9 @@ impl Config {
 }
 
 /// The requests that turn `current` into `wanted`, in an order that can be planned at once; none when it is
-/// already so. Queues that are deleted treat their members as `mode` says. Draining queues do not count as there:
-/// wanting one back is `Busy`.
+/// already so. Queues that are deleted treat their members as `mode` says. A node that stands elsewhere in `wanted` is
+/// deleted and made anew. Draining queues do not count as there: wanting one back is `Busy`, and so is deleting the
+/// scheduler above one, unless `mode` is `Flush`.
 pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Vec<Request>, Error> {
     wanted.check()?;
     let mut requests = Vec::new();
@@ -290,6 +291,7 @@ pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result
         {
             kept.insert(path.clone(), *node);
         } else {
+            requests.extend(end_draining(current, node, mode)?);
             requests.push(Request::Delete { node: node.id.into(), mode });
         }
     }
@@ -303,6 +305,19 @@ pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result
         requests.extend(difference(kept.get(path).copied(), path, node));
     }
     Ok(requests)
+}
+
+/// What empties a scheduler that is to be deleted of queues that drain in it.
+fn end_draining(tree: &Tree, node: &Node, mode: DeleteMode) -> Result<Vec<Request>, Error> {
+    let children = node.children.values().filter_map(|&c| tree.get(c));
+    let draining: Vec<_> = children.filter(|c| c.draining).map(|c| c.id).collect();
+    match draining.first() {
+        Some(&id) if mode != DeleteMode::Flush => {
+            let why = format!("{} is still draining, so {} cannot go", tree.shown(id), tree.shown(node.id));
+            Err(Error::new(ErrorKind::Busy, why).hint("wait until its last member has left, or flush it"))
+        }
+        _ => Ok(draining.into_iter().map(|id| Request::Delete { node: id.into(), mode }).collect()),
+    }
 }
 
 /// What makes one node as wanted.

@@ -179,6 +179,17 @@ fn draining_queues_do_not_count() {
     wanted.nodes.remove(&path);
     assert_eq!(diff(&tree, &wanted, DeleteMode::Flush), Ok(vec![]), "it goes by itself");
     assert!(!to_config(&tree, Driver::Auto).nodes.contains_key(&path));
+    // A scheduler cannot go before what drains in it.
+    let site: NodePath = "web/site1".parse().unwrap();
+    let plan = tree.plan(&[Request::Delete { node: site.into(), mode: DeleteMode::Drain }]).unwrap();
+    tree.commit(&plan).unwrap();
+    let nothing = ResourceConfig::default();
+    for mode in [DeleteMode::Refuse, DeleteMode::Drain] {
+        let error = diff(&tree, &nothing, mode).unwrap_err();
+        assert!(error.errno() == Errno::EBUSY && error.context.contains("cpu/web/site1"), "{error}");
+    }
+    up(&mut tree, &nothing, DeleteMode::Flush).unwrap();
+    assert_eq!(tree.len(), 3, "root, q0, and backup that drains");
 }
 
 #[test]

@@ -430,16 +430,19 @@ impl Run {
     }
 
     fn step(&mut self, steps: &[Step]) {
-        let before = self.tree.clone();
         let requests: Vec<_> = steps.iter().map(|s| request(&self.tree, *s)).collect();
+        self.take(&requests, steps.iter().any(|s| s.3.is_multiple_of(2)));
+    }
+
+    fn take(&mut self, requests: &[Request], busy: bool) {
+        let before = self.tree.clone();
         let mut naive = self.naive.clone();
         let wanted = requests.iter().try_for_each(|r| naive.take(r));
-        let plan = self.tree.plan(&requests);
+        let plan = self.tree.plan(requests);
         assert_eq!(plan.as_ref().map(drop).map_err(|e| e.kind), wanted, "{requests:?}");
         match plan {
             Ok(plan) => {
                 self.naive = naive;
-                let busy = steps.iter().any(|s| s.3.is_multiple_of(2));
                 self.commit(&plan, busy);
             }
             Err(e) => assert!(!e.context.contains('\n')),
@@ -480,6 +483,55 @@ impl Run {
             assert_eq!(replay(restored, &self.journal[*at..]), self.tree);
         }
     }
+}
+
+/// Every sequence of three requests of those that two names and two levels allow.
+#[test]
+fn every_short_sequence() {
+    let name = |n: &str| Name::new(n).unwrap();
+    let path = |p: &str| NodeRef::from(p.parse::<NodePath>().unwrap());
+    let queue = Kind::Queue(Class::Ts);
+    let mut requests = Vec::new();
+    for (parent, child, kind) in
+        [("", "a", queue), ("", "a", Kind::Scheduler(Policy::Sfq)), ("a", "b", queue), ("", "b", queue)]
+    {
+        requests.push(Request::Create { parent: path(parent), name: Some(name(child)), kind, share: None });
+    }
+    requests.push(Request::Create {
+        parent: path("a"),
+        name: None,
+        kind: queue,
+        share: Some(Share::of(Weight::MAX)),
+    });
+    requests.push(Request::Create { parent: path(""), name: None, kind: queue, share: None });
+    for at in ["a", "b", "a/b"] {
+        requests.push(Request::Delete { node: path(at), mode: DeleteMode::Drain });
+        requests.push(Request::Delete { node: path(at), mode: DeleteMode::Flush });
+        requests.push(Request::SetClass { node: path(at), class: Class::Rr });
+    }
+    for (from, to, by) in
+        [("b", "a", None), ("a", "b", None), ("a/b", "", None), ("b", "a", Some("q0")), ("a", "a", None)]
+    {
+        requests.push(Request::Move { node: path(from), parent: path(to), name: by.map(name) });
+    }
+    requests.push(Request::Rename { node: path("a"), name: name("b") });
+    requests.push(Request::Active { node: path("b") });
+    let mut made = 0;
+    for first in &requests {
+        for second in &requests {
+            for third in &requests {
+                for busy in [false, true] {
+                    let mut run = Run::new();
+                    for request in [first, second, third] {
+                        run.take(std::slice::from_ref(request), busy);
+                    }
+                    run.check();
+                    made += run.tree.seq();
+                }
+            }
+        }
+    }
+    assert!(made > 10_000, "most sequences do something: {made}");
 }
 
 proptest! {

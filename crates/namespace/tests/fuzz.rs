@@ -2,7 +2,7 @@
 //! Arbitrary bytes into everything that takes bytes. Nothing panics; what is accepted is accepted again in the
 //! form in which it is read; what is refused leaves the tree as it was and says why in one line.
 //!
-//! Bounded by itself; `RESERV_FUZZ_SECONDS=600 cargo test --release -p reserv-namespace --test fuzz` runs for long.
+//! Bounded by itself, in step with `PROPTEST_CASES`; `RESERV_FUZZ_SECONDS=600 cargo test --release -p reserv-namespace --test fuzz` runs for long.
 //! The seed is printed first; `RESERV_FUZZ_SEED` replays it.
 
 #[path = "../../model/tests/common/mod.rs"]
@@ -183,9 +183,10 @@ fn arbitrary_bytes() {
     #[expect(clippy::disallowed_types, reason = "how long a test runs is no part of the crate")]
     let end =
         number("RESERV_FUZZ_SECONDS").map(|s| std::time::Instant::now() + std::time::Duration::from_secs(s));
+    let least = 200 * number("PROPTEST_CASES").unwrap_or(256) / 256 + 1;
     let (mut random, mut counts, mut rounds) = (Random(seed), Counts::default(), 0);
     #[expect(clippy::disallowed_types, reason = "as above")]
-    while rounds < 200 || end.is_some_and(|end| std::time::Instant::now() < end) {
+    while rounds < least || end.is_some_and(|end| std::time::Instant::now() < end) {
         let steps: Vec<_> = (0..random.below(40)).map(|_| random.step()).collect();
         let mut tree = common::grown(&steps);
         for _ in 0..100 {
