@@ -18,6 +18,8 @@ pub struct Settings {
     pub config: PathBuf,
     /// `RESERV_DRIVER`: `auto`, `full`, `stock` or (for tests) `fake`; before the configuration's.
     pub driver: Option<String>,
+    /// `RESERV_WATCH=scan`: look for new processes once a second instead of listening to the kernel's events.
+    pub scan: bool,
 }
 
 fn variable(name: &str, default: &str) -> String {
@@ -34,6 +36,7 @@ impl Settings {
             cgroup: variable("RESERV_CGROUP", "reserv"),
             config: variable("RESERV_CONFIG", "/etc/reserv/reserv.toml").into(),
             driver: std::env::var("RESERV_DRIVER").ok().filter(|value| !value.is_empty()),
+            scan: variable("RESERV_WATCH", "events") == "scan",
         }
     }
 

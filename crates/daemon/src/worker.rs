@@ -204,7 +204,8 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         }
     })?;
     let core_ = core.clone();
-    spawn("watch", move || watch(&core_))?;
+    let scan = settings.scan;
+    spawn("watch", move || watch(&core_, scan))?;
     Word::Ready.send(&link);
     tracing::info!(mount = %settings.mount.display(), takeover, "serving");
     wait(settings, &core, &held, link, &news, &hear)
@@ -325,9 +326,9 @@ fn new_keeper(held: &Held) -> io::Result<UnixSeq> {
     Ok(ours)
 }
 
-fn watch(core: &Mutex<Core>) {
+fn watch(core: &Mutex<Core>, scan: bool) {
     let mut events = match Events::open() {
-        Ok(events) => Some(events),
+        Ok(events) => (!scan).then_some(events),
         Err(error) => {
             tracing::info!(%error, "no process events: scanning once a second while there are rules");
             None
