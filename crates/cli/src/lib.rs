@@ -211,7 +211,8 @@ fn demo(args: &[std::ffi::OsString]) -> Error {
 
 /// What the drivers themselves say about this machine.
 fn probes() -> Vec<(&'static str, Result<(), String>)> {
-    Vec::new()
+    use reserv_plane::cpu::{full, stock};
+    vec![("full", full::probe()), ("stock", stock::probe())]
 }
 
 /// Every path is tried; what went is said, what did not is the error.
