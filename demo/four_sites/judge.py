@@ -141,16 +141,22 @@ def _honesty_check(data: dict[str, Any]) -> Check:
 
 def _counters_remark(rows: list[Row], points: list[dict[str, Any]]) -> list[str]:
     """How far the scheduler's own counters are from what the clients got."""
-    off = []
+    off, had = [], {}
     for row, point in zip(rows, points):
         if not point.get("counters"):
             continue
         before, after = point["counters"]["before"], point["counters"]["after"]
         service = [int(after[q]["service_ns"]) - int(before[q]["service_ns"])
                    for q in (f"q{site + 1}" for site in range(plan.SITES))]
+        had[row.n] = sum(service) / (1e9 * point["batch_s"] * len(point["served"][0]))
         if sum(service) > 0:
             off += [abs(ns / sum(service) - share.mean) for ns, share in zip(service, row.shares)]
-    return [f"The scheduler's own counters give the same shares of the sites' CPU time within {max(off):.3f}."] if off else []
+    if not off:
+        return []
+    least = min(had, key=lambda n: had[n])
+    return [f"The scheduler's own counters give the same shares of the sites' CPU time within {max(off):.3f}; all sites "
+            f"together had at least {min(had[least], 1):.0%} of the servers' CPU (n={least}), the rest went to whatever else "
+            "runs on this machine."]
 
 
 def judge(data: dict[str, Any]) -> Judgement:
