@@ -107,7 +107,7 @@ impl Cg {
     }
 
     /// The same in the hierarchy that counts.
-    fn acct(&self, path: &str) -> String {
+    pub(super) fn acct(&self, path: &str) -> String {
         let last = self.layout.hierarchies.len() - 1;
         format!("{}/{}{path}", self.layout.hierarchies[last].mount, self.name)
     }

@@ -426,9 +426,13 @@ fn read_back(found: &[Actual]) -> Mirror {
 
 /// Adds the counters of directories that a move has removed.
 fn absorb(cg: &Cg, mirror: &mut Mirror, leaving: &[Leaving]) {
-    for l in leaving.iter().filter(|l| !cg.kernel().exists(&cg.cpu(&l.path))) {
-        if let Ok(node) = mirror.get_mut(l.id) {
+    for l in leaving {
+        let Ok(node) = mirror.get_mut(l.id) else { continue };
+        // v1 may keep the two counters in directories of two hierarchies, and a death may come between them.
+        if !cg.kernel().exists(&cg.acct(&l.path)) {
             node.carried.service_ns += l.carried.service_ns;
+        }
+        if !cg.kernel().exists(&cg.cpu(&l.path)) {
             node.carried.throttled_ns += l.carried.throttled_ns;
         }
     }

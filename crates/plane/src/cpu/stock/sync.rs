@@ -102,16 +102,16 @@ pub(super) fn sync(
     let surplus: Vec<&Actual> =
         actual.iter().filter(|a| wanted.get(&a.id).is_none_or(|path| *path != a.path)).collect();
     for a in &surplus {
-        if let Some(path) = wanted.get(&a.id) {
-            migrate(cg, &a.path, &cg.dirs(path))?;
-            let carried = Carried {
-                service_ns: cg.usage_ns(&a.path).unwrap_or(0),
-                throttled_ns: cg.throttled_ns(&a.path).unwrap_or(0),
-            };
-            log.leaving.push(Leaving { id: a.id, path: a.path.clone(), carried });
-        } else {
-            flush(cg, origins, a, &q0, log)?;
+        match wanted.get(&a.id) {
+            Some(path) => migrate(cg, &a.path, &cg.dirs(path))?,
+            None => flush(cg, origins, a, &q0, log)?,
         }
+        // Of a deleted node too: should the batch be undone, it comes back with them.
+        let carried = Carried {
+            service_ns: cg.usage_ns(&a.path).unwrap_or(0),
+            throttled_ns: cg.throttled_ns(&a.path).unwrap_or(0),
+        };
+        log.leaving.push(Leaving { id: a.id, path: a.path.clone(), carried });
     }
     if !log.leaving.is_empty() {
         before_removal(log)?;

@@ -2,6 +2,8 @@
 //! The driver on simulated machines: every version of cgroups, every failing call, death at every call, and random
 //! events against a naive model.
 
+mod crash;
+
 use std::collections::BTreeMap;
 
 use reserv_model::{Batch, Cap, Class, DeleteMode, Kind as NodeKind, NodeId, Op, Outcome, Policy, Weight};
