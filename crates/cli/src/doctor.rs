@@ -136,7 +136,7 @@ impl Machine {
                 "sched_ext",
                 Verdict::Missing,
                 "not in this kernel",
-                Some("the full driver needs a kernel with CONFIG_SCHED_CLASS_EXT (6.12 or later)"),
+                Some("the full driver needs a kernel with CONFIG_SCHED_CLASS_EXT; it is tested on 7.2"),
             ),
         }
     }

@@ -161,13 +161,15 @@ fn check_driver(control: &mut Control, wanted: Driver) -> Result<(), Error> {
         .hint("the driver is chosen at the start: reserv save tree.toml; reserv down; reserv up --driver … --config tree.toml"))
 }
 
-/// Where reservd is: beside this program, or in PATH.
+/// Where reservd is: beside this program, in the sbin beside its bin, or in PATH.
 fn find_daemon() -> Result<PathBuf, Error> {
-    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("reservd")));
+    let exe = std::env::current_exe().unwrap_or_default();
+    let beside = exe.parent().map(|bin| [bin.join("reservd"), bin.join("../sbin/reservd")]);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
     beside
         .into_iter()
+        .flatten()
         .chain(std::env::split_paths(&path).chain(sbin).map(|dir| dir.join("reservd")))
         .find(|candidate| candidate.is_file())
         .ok_or_else(|| {
