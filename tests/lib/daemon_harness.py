@@ -185,6 +185,13 @@ class Daemon:
             self.keeper.wait(DEADLINE)
         until(lambda: not alive(pid), f"the end of {pid}")
 
+    def kill_both(self):
+        """Keeper and worker at once; the keeper is stopped first, so that it starts no other worker meanwhile."""
+        keeper = self.keeper_pid()
+        os.kill(keeper, signal.SIGSTOP)
+        self.kill(self.worker())
+        self.kill(keeper)
+
     def new_worker(self, old):
         return until(lambda: self.note().get("worker", old) not in (old,) and self.note()["worker"], "a new worker")
 

@@ -262,7 +262,7 @@ impl Core {
             engine.check(&requests)?;
             return Ok(words);
         }
-        engine.edit(&requests, None)?;
+        edit_in_parts(engine, &requests)?;
         engine.set_rules(config.rules.clone())?;
         if config.cpu.is_some() {
             for rule in engine.rules() {
@@ -362,6 +362,27 @@ impl Core {
             refusal
         })
     }
+}
+
+/// Requests that make at most as many ops as a plane takes in one batch (each makes up to three).
+const PART: usize = 40;
+
+/// Carries out what `up` wants. What fits into one batch is atomic; of more, what the plane refuses half-way is undone.
+fn edit_in_parts(engine: &mut Engine, requests: &[Request]) -> Result<(), Refusal> {
+    engine.check(requests)?;
+    let before = to_config(engine.tree(), Driver::Auto);
+    for (n, part) in requests.chunks(PART).enumerate() {
+        if let Err(refusal) = engine.edit(part, None) {
+            if n > 0 {
+                let back = diff(engine.tree(), &before, DeleteMode::Flush)?;
+                for part in back.chunks(PART) {
+                    engine.edit(part, None)?;
+                }
+            }
+            return Err(refusal);
+        }
+    }
+    Ok(())
 }
 
 fn named(tree: &Tree, node: &NodeRef) -> String {

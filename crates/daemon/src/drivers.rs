@@ -55,12 +55,20 @@ fn boxed<P: Plane + 'static>(plane: P) -> Box<dyn Plane> {
 }
 
 /// All of them, the best first. A driver finds its places (`RESERV_RUN`, `RESERV_BPFFS`, `RESERV_CGROUP`) itself.
-const BUILT: &[Built] = &[Built {
-    driver: Driver::Stock,
-    probe: cpu::stock::probe,
-    start: || cpu::stock::start().map(boxed),
-    adopt: || Ok(cpu::stock::adopt()?.map(boxed)),
-}];
+const BUILT: &[Built] = &[
+    Built {
+        driver: Driver::Full,
+        probe: cpu::full::probe,
+        start: || cpu::full::start().map(boxed),
+        adopt: || Ok(cpu::full::adopt()?.map(boxed)),
+    },
+    Built {
+        driver: Driver::Stock,
+        probe: cpu::stock::probe,
+        start: || cpu::stock::start().map(boxed),
+        adopt: || Ok(cpu::stock::adopt()?.map(boxed)),
+    },
+];
 
 /// Takes over what runs, or starts the driver that was chosen.
 pub fn open(settings: &Settings, choice: Choice) -> Result<Opened, Refusal> {

@@ -31,6 +31,8 @@ use crate::journal::Journal;
 const ANSWERED_MAX: usize = 4096;
 /// The journal is compacted when it is this long, and not before it is four times as long as its snapshot.
 const COMPACT_MIN: u64 = 1 << 20;
+/// Ops in one batch when a tree is set up again.
+const REBUILD_BATCH: usize = 100;
 /// Numbers of fresh inodes that are taken at once.
 const FRESH_BLOCK: u32 = 1 << 16;
 
@@ -272,7 +274,7 @@ impl Engine {
                 return Err(Refusal {
                     errno: libc::ESTALE,
                     text: why,
-                    hint: "`reserv down` removes what runs; then start again".into(),
+                    hint: "the kernel's tree has to be set up again from the journal".into(),
                 });
             }
         } else {
@@ -282,7 +284,16 @@ impl Engine {
                 told.extras.note(origin, made(&record));
             }
             if told.tree.seq() > 0 {
-                plane.apply(&Batch { seq: told.tree.seq(), ops: from_nothing(&told.tree) })?;
+                let mut snapshot = told.tree.snapshot();
+                for ops in from_nothing(&told.tree).chunks(REBUILD_BATCH) {
+                    snapshot.seq += 1;
+                    plane.apply(&Batch { seq: snapshot.seq, ops: ops.to_vec() })?;
+                }
+                if snapshot.seq == told.tree.seq() {
+                    // Nothing but root and q0 as they begin: the plane still has to know the number.
+                    plane.apply(&Batch { seq: snapshot.seq, ops: Vec::new() })?;
+                }
+                told.tree = snapshot.restore()?;
             }
         }
         let beginning = match (adopted, had) {

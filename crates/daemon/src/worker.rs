@@ -102,6 +102,14 @@ fn driver_of(settings: &Settings, config: Option<&Config>) -> Driver {
     }
 }
 
+/// Removes what runs in the kernel, if anything does.
+fn stop_plane(settings: &Settings, choice: Choice) -> Result<(), Refusal> {
+    if let Some(mut opened) = drivers::adopt(settings, choice)? {
+        opened.plane.stop()?;
+    }
+    Ok(())
+}
+
 fn remove_journal(settings: &Settings) {
     let _ = std::fs::remove_file(settings.journal());
 }
@@ -122,13 +130,16 @@ fn begin(settings: &Settings) -> Result<Core, Refusal> {
     let adopted = opened.adopted;
     let (engine, beginning) = match Engine::open(&settings.journal(), opened.plane, adopted) {
         Ok(both) => both,
+        Err(refusal) if adopted && refusal.errno == libc::ESTALE => {
+            tracing::error!(%refusal, "the kernel's tree is not the journal's: setting it up again; tags are lost");
+            stop_plane(settings, choice)?;
+            let opened = drivers::open(settings, choice)?;
+            Engine::open(&settings.journal(), opened.plane, opened.adopted)?
+        }
         Err(refusal) => {
             // An adopted plane goes on; a new one is of no use without its engine.
-            if !adopted
-                && let Ok(Some(opened)) = drivers::adopt(settings, choice)
-            {
-                let mut plane = opened.plane;
-                let _ = plane.stop();
+            if !adopted && let Err(error) = stop_plane(settings, choice) {
+                tracing::error!(%error, "the plane was not stopped");
             }
             return Err(refusal);
         }
@@ -145,10 +156,7 @@ fn begin(settings: &Settings) -> Result<Core, Refusal> {
 
 fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitCode, Refusal> {
     let choice = Choice::of(settings, None)?;
-    if let Some(opened) = drivers::adopt(settings, choice)? {
-        let mut plane = opened.plane;
-        plane.stop()?;
-    }
+    stop_plane(settings, choice)?;
     remove_journal(settings);
     let _ = std::fs::remove_file(settings.socket());
     if session::mounted(&settings.mount).map_err(context("mount table"))?.is_some() {
