@@ -3,6 +3,7 @@
 //! events against a naive model.
 
 mod crash;
+mod model;
 
 use std::collections::BTreeMap;
 

@@ -59,7 +59,10 @@ fn edits() -> Vec<Vec<Op>> {
     };
     vec![
         [&scheduler(7, id(3, 1), 9)[..], &queue(8, id(7, 1), 5)].concat(),
-        vec![Op::Reweight { id: id(6, 1), weight: weight(77) }, Op::Reweight { id: id(5, 1), weight: weight(0) }],
+        vec![
+            Op::Reweight { id: id(6, 1), weight: weight(77) },
+            Op::Reweight { id: id(5, 1), weight: weight(0) },
+        ],
         vec![cap(2, 100), cap(4, 900), cap(5, 7)],
         vec![Op::Move { id: id(4, 1), parent: id(3, 1) }],
         vec![Op::Move { id: id(2, 1), parent: id(3, 1) }, Op::Reweight { id: id(2, 1), weight: weight(5) }],
@@ -97,14 +100,22 @@ fn a_failing_call_leaves_the_old_tree() {
                 if result.is_ok() {
                     // A thread that is refused its home is taken by q0; only that failure is swallowed.
                     let now = view(&fake, &plane);
-                    assert_eq!((&now.groups, &now.tags), (&after.groups, &after.tags), "{kind:?} {ops:?} {nth}");
+                    assert_eq!(
+                        (&now.groups, &now.tags),
+                        (&after.groups, &after.tags),
+                        "{kind:?} {ops:?} {nth}"
+                    );
                 } else {
                     failures += 1;
                     assert_eq!(view(&fake, &plane), before, "{kind:?} {ops:?} {nth}");
                     // And the same batch is accepted afterwards.
                     apply(&mut plane, &ops).expect("valid");
                     let now = view(&fake, &plane);
-                    assert_eq!((&now.groups, &now.tags), (&after.groups, &after.tags), "{kind:?} {ops:?} {nth}");
+                    assert_eq!(
+                        (&now.groups, &now.tags),
+                        (&after.groups, &after.tags),
+                        "{kind:?} {ops:?} {nth}"
+                    );
                 }
                 if through {
                     break;
