@@ -112,13 +112,13 @@ impl World {
     }
 
     /// A thread that is born where its creator is, or at `path`.
-    pub(super) fn spawn(&mut self, tid: i32, tgid: i32, parent: i32, path: &str) {
-        let at = match self.threads.get(&if tid == tgid { parent } else { tgid }) {
+    pub(super) fn spawn(&mut self, tid: i32, process: i32, parent: i32, path: &str) {
+        let at = match self.threads.get(&if tid == process { parent } else { process }) {
             Some(creator) => creator.at.clone(),
             None => vec![path.to_owned(); self.groups.len()],
         };
         self.clock += 1;
-        self.threads.insert(tid, Thread { tgid, parent, started: self.clock, at });
+        self.threads.insert(tid, Thread { tgid: process, parent, started: self.clock, at });
     }
 
     /// A thread runs: its cgroup and all above count it.

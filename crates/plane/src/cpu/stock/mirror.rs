@@ -66,6 +66,7 @@ pub(super) struct Mirror {
 }
 
 /// A bandwidth limit in the kernel's words.
+#[expect(clippy::struct_field_names, reason = "units come last in names")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quota {
     pub(super) quota_us: u64,

@@ -233,7 +233,8 @@ fn compare(fake: &Fake, plane: &Stock, naive: &Naive, kind: Kind) {
             let mut path = String::new();
             for above in naive.above(n.id).iter().rev().skip(1) {
                 let queue = naive.nodes[naive.at(*above).expect("it exists")].queue;
-                path += &format!("/{}{}.{}", if queue { 'q' } else { 's' }, above.index, above.generation);
+                let letter = if queue { 'q' } else { 's' };
+                path = format!("{path}/{letter}{}.{}", above.index, above.generation);
             }
             let g = group(fake, &format!("/reserv{path}"));
             assert_eq!(g.idle, n.weight == 0, "{path}");
@@ -289,6 +290,7 @@ fn compare(fake: &Fake, plane: &Stock, naive: &Naive, kind: Kind) {
 }
 
 /// An event in four small numbers; `handle` finds a node of that slot, or a stale or unborn one.
+#[expect(clippy::many_single_char_names, reason = "random numbers")]
 fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)) {
     let (what, a, b, n) = e;
     // Mostly what makes sense: a live node, a scheduler as parent, a free slot with a new generation.
@@ -298,7 +300,7 @@ fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)
     };
     let x = handle(naive, a);
     let schedulers: Vec<NodeId> = naive.nodes.iter().filter(|n| !n.queue).map(|n| n.id).collect();
-    let y = if n >> 12 & 7 == 0 { handle(naive, b) } else { schedulers[usize::from(b) % schedulers.len()] };
+    let y = if n >> 12 & 7 < 1 { handle(naive, b) } else { schedulers[usize::from(b) % schedulers.len()] };
     let fresh = |naive: &Naive, slot: u8| {
         let free = (2..12).find(|slot| naive.nodes.iter().all(|n| n.id.index != *slot));
         let slot = free.filter(|_| n >> 16 & 7 > 0).unwrap_or(u32::from(slot));
@@ -318,7 +320,7 @@ fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)
     let hang = Op::Move { id: x, parent: y };
     let tids: Vec<i32> = fake.world().threads.keys().copied().collect();
     let tid = tids[n as usize % tids.len()];
-    let tgid = fake.world().threads[&tid].tgid;
+    let process = fake.world().threads[&tid].tgid;
     let ops = match what % 16 {
         0 | 1 => vec![create],
         2 => vec![reweight],
@@ -334,8 +336,9 @@ fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)
             return;
         }
         10 => {
-            let whole: Vec<i32> = tids.into_iter().filter(|t| fake.world().threads[t].tgid == tgid).collect();
-            let got = plane.tag(Target::Process(tgid), x).map(drop).map_err(|e| kin(&e));
+            let whole: Vec<i32> =
+                tids.into_iter().filter(|t| fake.world().threads[t].tgid == process).collect();
+            let got = plane.tag(Target::Process(process), x).map(drop).map_err(|e| kin(&e));
             assert_eq!(got, naive.tag(&whole, x));
             return;
         }
@@ -348,16 +351,16 @@ fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)
             // A birth: the child is where its parent is. Not in a full queue's limit: births are not refused.
             let new = 100 + i32::from(a) * 256 + i32::from(b);
             if !tids.contains(&new) {
-                let (of, parent) = if n % 2 == 0 { (new, tgid) } else { (tgid, 1) };
+                let (of, parent) = if n % 2 == 0 { (new, process) } else { (process, 1) };
                 fake.world().spawn(new, of, parent, "");
-                if let Some(queue) = naive.tags.get(&tgid).copied() {
+                if let Some(queue) = naive.tags.get(&process).copied() {
                     naive.tags.insert(new, queue);
                 }
             }
             return;
         }
         14 => {
-            if tid >= 100 && tid != tgid {
+            if tid >= 100 && tid != process {
                 fake.world().threads.remove(&tid);
                 naive.tags.remove(&tid);
             }
