@@ -103,7 +103,7 @@ RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
 RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op)
 {
 	u32 index = (u32)op->node, gen = op->node >> 32;
-	struct rs_node RS_ARENA *p = rs_node_at(t, op->parent), RS_ARENA *n;
+	struct rs_node RS_ARENA *p = rs_node_at(t, op->parent), *n;
 
 	if (index >= t->nodes_max || !gen)
 		return RS_EINVAL;
@@ -225,7 +225,7 @@ RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u
 RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
-	u32 n = q->ready.n, done = 0;
+	u32 n = q->ready.n, done = rs_zero;
 
 	if (class == q->alg)
 		return;
@@ -264,13 +264,23 @@ RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
 		rs_poison(t, RS_POISON_HEAP_LOOP);
 }
 
-/* Add (sign 1) or take away (-1) what is in service below n from all its ancestors' counts. */
-RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s32 sign)
+/* Add (sign 1) or take away (-1) what is in service below n from its ancestors' counts, below `top`. */
+RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s32 sign,
+			 struct rs_node RS_ARENA *top)
 {
 	struct rs_node RS_ARENA *p = n->parent;
 
+	if (!n->nsvc)
+		return;
 	RS_LOOP(d, RS_DEPTH_MAX) {
-		if (!p)
+		if (!p || p == top)
+			break;
+		policy_sync(p);
+		p = p->parent;
+	}
+	p = n->parent;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!p || p == top)
 			break;
 		p->nsvc += sign * (s32)n->nsvc;
 		p->res += sign * (s64)n->res;
@@ -322,7 +332,7 @@ RS_FN void rs_redepth(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u3
 /* The subtree hangs under `to` from now on: nothing is charged, tags as of a new child. */
 RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, struct rs_node RS_ARENA *to)
 {
-	struct rs_node RS_ARENA *from = n->parent, *x = to;
+	struct rs_node RS_ARENA *from = n->parent, *x = to, *top;
 	u32 depth = n->depth, was_throttled = n->throttled, nsvc = n->nsvc;
 
 	if (!from || !to || n->index < 2 || to->kind != RS_SCHED)
@@ -340,15 +350,25 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 		return RS_EINVAL;
 	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1))
 		return RS_ENOSPC;
+	/* The lowest common ancestor, and all above it, see nothing of the move. */
+	top = from;
+	x = to;
+	RS_LOOP(d, 2 * RS_DEPTH_MAX) {
+		if (top == x || !top || !x)
+			break;
+		if (top->depth > x->depth)
+			top = top->parent;
+		else
+			x = x->parent;
+	}
 	/* Make it idle for its parent, as a throttled node without steps in service is. */
-	rs_service_of(t, n, -1);
+	rs_service_of(t, n, -1, top);
 	n->throttled = 1;
 	n->nsvc = 0;
-	rs_refresh(t, n);
-	/* Ancestors whose only step in service it was are idle now; refresh stops where nothing changed. */
+	rs_refresh_one(t, n);
 	x = from;
 	RS_LOOP(d, RS_DEPTH_MAX) {
-		if (!x || !x->parent)
+		if (!x || x == top)
 			break;
 		rs_refresh_one(t, x);
 		x = x->parent;
@@ -360,9 +380,11 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	rs_redepth(t, n, depth);
 	n->throttled = was_throttled;
 	n->nsvc = nsvc;
-	rs_service_of(t, n, 1);
+	rs_service_of(t, n, 1, top);
 	rs_tag_new(&to->clock, &n->tag);
 	n->tag.epoch = to->clock.epoch - 1;
+	if (!n->weight)
+		n->tag.base = to->vb;
 	x = n;
 	RS_LOOP(d, RS_DEPTH_MAX) {
 		if (!x || !x->parent)

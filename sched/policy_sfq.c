@@ -46,6 +46,12 @@ RS_INLINE void sfq_refresh_v(struct rs_node RS_ARENA *p, u32 nsvc)
 		rs_clock_advance(&p->clock, p->ready.e[0].key);
 }
 
+/* Bring v up to date, before something other than a pick changes what is in service below p. */
+RS_INLINE void sfq_sync(struct rs_node RS_ARENA *p)
+{
+	sfq_refresh_v(p, p->nsvc);
+}
+
 RS_INLINE void sfq_wake(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	if (!c->weight) {
@@ -79,6 +85,7 @@ RS_INLINE void sfq_dispatch(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA 
 	u64 s = sfq_key(c);
 
 	if (!c->weight) {
+		sfq_refresh_v(p, p->nsvc);
 		if (rs_before(p->vb, s))
 			p->vb = s;
 		return;
@@ -130,7 +137,7 @@ RS_FN struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct rs_no
 	struct rs_entry RS_ARENA *e = p->ready.e;
 	struct rs_node RS_ARENA *c, *best = 0;
 	u64 key = 0, seq = 0;
-	u32 n = p->ready.n, seen = 0;
+	u32 n = p->ready.n, seen = rs_zero;
 
 	if (!n)
 		return 0;

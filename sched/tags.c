@@ -118,13 +118,19 @@ RS_INLINE void rs_tag_charge(struct rs_tree RS_ARENA *t, struct rs_clock RS_AREN
  * with the new weights from now on (ALGORITHMS §1.3). */
 RS_INLINE void rs_tag_reweight(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u32 w, u32 w2)
 {
-	u64 d, ahead = !rs_before(g->base, c->v);
+	u64 d, x;
 
-	d = rs_muldiv(ahead ? g->base - c->v : c->v - g->base, w, w2);
+	/* Behind v there is credit, which is the same at any weight (else renicing would multiply it). */
+	if (rs_before(g->base, c->v))
+		return;
+	/* (d + rem / w) * w / w2, with the remainder of that */
+	d = g->base - c->v;
+	x = d % w2 * w + g->rem;
+	d = d / w2 * w + x / w2;
+	g->rem = x % w2;
 	if (d > RS_ADVANCE_MAX)
 		d = RS_ADVANCE_MAX;
-	g->base = ahead ? c->v + d : c->v - d;
-	g->rem = 0;
+	g->base = c->v + d;
 	/* The largest finish tag may have been this one: an upper bound is enough for the idle jump. */
 	if (rs_before(c->fmax, g->base))
 		c->fmax = g->base;

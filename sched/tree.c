@@ -10,6 +10,13 @@
  *   mask      superset of the units that may serve what else waits below c
  */
 
+RS_INLINE void policy_sync(struct rs_node RS_ARENA *p)
+{
+#define RS_CALL(name) name##_sync(p)
+	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
 RS_INLINE void policy_wake(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) name##_wake(p, c)
@@ -112,9 +119,9 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 
 	if (!p)
 		return 0;
-	ready = n->ready.n && !n->throttled;
-	run = ready || n->nsvc;
-	all = ready && n->nall;
+	ready = RS_FORGET(n->ready.n && !n->throttled);
+	run = RS_FORGET(ready || n->nsvc);
+	all = RS_FORGET(ready && n->nall);
 	if (run && !n->runnable) {
 		policy_wake(p, n);
 		n->runnable = 1;
@@ -149,7 +156,7 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 			}
 		}
 	}
-	return changed;
+	return RS_FORGET(changed);
 }
 
 /* After something changed at n: up to the first ancestor for which nothing does. */
@@ -430,7 +437,7 @@ RS_FN struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, struct
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
 	u64 key = 0, seq = 0;
-	u32 n = q->ready.n, seen = 0;
+	u32 n = q->ready.n, seen = rs_zero;
 
 	if (!n)
 		return 0;

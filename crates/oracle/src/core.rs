@@ -239,6 +239,11 @@ pub enum Op {
 }
 
 impl Op {
+    /// The node it is about.
+    pub fn node(self) -> Id {
+        self.raw().node
+    }
+
     fn raw(self) -> RawOp {
         let (code, node, parent, a, b) = match self {
             Self::Create { node, parent, kind, alg } => (1, node, parent, u64::from(kind), u64::from(alg)),
