@@ -350,3 +350,47 @@ fn snapshots_that_do_not_fit_together() {
     }
     assert_eq!(tree.replay(&Record { seq: 2, edits: vec![] }), Ok(()));
 }
+
+/// A journal is believed only where the tree stays a tree.
+#[test]
+fn records_that_break_the_tree() {
+    let mut tree = new();
+    doit(&mut tree, &[mk("", "a", SCHED), mk("a", "b", QUEUE)]);
+    let (root, q0) = (NodeId::ROOT, NodeId::Q0);
+    let id = |index| NodeId { index, generation: 1 };
+    let (a, b) = (id(2), id(3));
+    let zero = Share::default();
+    for edit in [
+        Edit::Share { id: q0, share: zero },
+        Edit::Share { id: root, share: zero },
+        Edit::Share { id: id(9), share: zero },
+        Edit::Cap { id: a, cap: Some(Cap { rate_ns_per_s: 0, burst_ns: 0 }) },
+        Edit::Class { id: a, class: Class::Rr },
+        Edit::Policy { id: b, policy: Policy::Sfq },
+        Edit::Rename { id: root, name: name("x") },
+        Edit::Rename { id: q0, name: name("x") },
+        Edit::Rename { id: a, name: name("q0") },
+        Edit::Move { id: q0, parent: a, name: name("q0") },
+        Edit::Move { id: a, parent: a, name: name("x") },
+        Edit::Move { id: a, parent: b, name: name("x") },
+        Edit::Move { id: b, parent: q0, name: name("x") },
+        Edit::Drain { id: q0 },
+        Edit::Drain { id: a },
+        Edit::Delete { id: q0, mode: DeleteMode::Flush },
+        Edit::Delete { id: root, mode: DeleteMode::Flush },
+        Edit::Gone { id: a },
+        Edit::Create { id: id(5), parent: root, name: name("x"), kind: QUEUE },
+        Edit::Create { id: id(3), parent: root, name: name("x"), kind: QUEUE },
+        Edit::Create { id: NodeId { index: 4, generation: 2 }, parent: root, name: name("x"), kind: QUEUE },
+        Edit::Create { id: id(4), parent: b, name: name("x"), kind: QUEUE },
+        Edit::Create { id: id(4), parent: a, name: name("b"), kind: QUEUE },
+        Edit::Create { id: id(4), parent: id(7), name: name("x"), kind: QUEUE },
+    ] {
+        let mut other = tree.clone();
+        let record = Record { seq: 2, edits: vec![edit.clone()] };
+        assert!(other.replay(&record).is_err(), "{edit:?}");
+        assert_eq!(other, tree, "{edit:?}");
+    }
+    let good = Edit::Create { id: id(4), parent: a, name: name("x"), kind: QUEUE };
+    assert_eq!(tree.replay(&Record { seq: 2, edits: vec![good] }), Ok(()));
+}
