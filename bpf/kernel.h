@@ -145,9 +145,9 @@ struct bpf_timer {
 	u64 opaque[2];
 } __attribute__((aligned(8)));
 
-struct bpf_spin_lock {
-	u32 val;
-};
+struct bpf_iter_num {
+	u64 opaque;
+} __attribute__((aligned(8)));
 
 /* libbpf copies members by name, so this is what we set, in any order. */
 struct sched_ext_ops {
@@ -213,8 +213,8 @@ void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksy
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
-void bpf_rcu_read_lock(void) __ksym;
-void bpf_rcu_read_unlock(void) __ksym;
+void bpf_local_irq_save(unsigned long *flags) __ksym; /* 6.14 */
+void bpf_local_irq_restore(unsigned long *flags) __ksym;
 void __attribute__((address_space(1))) *bpf_arena_alloc_pages(void *map, void __attribute__((address_space(1))) *addr,
 							      u32 page_cnt, int node_id, u64 flags) __ksym;
 

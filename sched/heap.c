@@ -130,8 +130,8 @@ RS_FN void rs_heap_rekey(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h,
 /* Room for `want` objects. Answers 0 when the pool is exhausted; nothing has changed then. */
 RS_FN int rs_heap_reserve(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 want)
 {
-	struct rs_entry RS_ARENA *e, RS_ARENA *old = h->e;
-	u32 order = 0, old_order = h->order, n = h->n, copied = 0;
+	struct rs_entry RS_ARENA *e, *old = h->e;
+	u32 order = rs_zero, old_order = h->order, n = h->n, copied = rs_zero;
 	u64 at;
 
 	want++; /* the spare entry */

@@ -5,7 +5,7 @@
  */
 
 /* A free item from the pool, belonging nowhere yet; 0 when all are used. */
-RS_FN struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
+RS_FN_PTR struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
 {
 	struct rs_item RS_ARENA *it = t->item_free;
 

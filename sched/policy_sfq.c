@@ -132,7 +132,7 @@ RS_INLINE int rs_node_allows(struct rs_node RS_ARENA *n, u32 unit)
 }
 
 /* The ready child with the smallest tag that `unit` may serve; 0: none. */
-RS_FN struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+RS_FN_PTR struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 	struct rs_node RS_ARENA *c, *best = 0;

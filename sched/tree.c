@@ -119,9 +119,9 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 
 	if (!p)
 		return 0;
-	ready = RS_FORGET(n->ready.n && !n->throttled);
-	run = RS_FORGET(ready || n->nsvc);
-	all = RS_FORGET(ready && n->nall);
+	ready = n->ready.n && !n->throttled;
+	run = ready || n->nsvc;
+	all = ready && n->nall;
 	if (run && !n->runnable) {
 		policy_wake(p, n);
 		n->runnable = 1;
@@ -156,7 +156,7 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 			}
 		}
 	}
-	return RS_FORGET(changed);
+	return changed;
 }
 
 /* After something changed at n: up to the first ancestor for which nothing does. */
@@ -432,7 +432,7 @@ RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u6
 }
 
 /* The item of a queue that `unit` should serve; 0: none that it may. */
-RS_FN struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 unit)
+RS_FN_PTR struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 unit)
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
@@ -464,7 +464,7 @@ RS_FN struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, struct
  * because a kernel takes the whole scheduler away from one that forgets a thread. Rationed by starve_gap_ns,
  * except to those that waited twice as long.
  */
-RS_FN struct rs_item RS_ARENA *rs_starving(struct rs_tree RS_ARENA *t, u32 unit, u64 now)
+RS_FN_PTR struct rs_item RS_ARENA *rs_starving(struct rs_tree RS_ARENA *t, u32 unit, u64 now)
 {
 	struct rs_item RS_ARENA *it = t->oldest;
 
@@ -493,7 +493,7 @@ RS_FN struct rs_item RS_ARENA *rs_starving(struct rs_tree RS_ARENA *t, u32 unit,
  * A unit is free: what should it serve? The item is in service when this returns. 0: nothing that this unit
  * may serve, and t->next_ns is the time at which a cap lets something go (0: none does).
  */
-RS_FN struct rs_item RS_ARENA *rs_pick(struct rs_tree RS_ARENA *t, u32 unit, u64 now)
+RS_FN_PTR struct rs_item RS_ARENA *rs_pick(struct rs_tree RS_ARENA *t, u32 unit, u64 now)
 {
 	struct rs_item RS_ARENA *it;
 	struct rs_node RS_ARENA *root = t->nodes;

@@ -3,7 +3,7 @@
  * What all programs of the CPU plane share: the arena with the tree, its one lock, the maps, and small helpers.
  *
  * The lock. `tree_lock` guards everything in the arena, except `started` of an item (see below). It is taken with interrupts
- * off, inside run-queue locks, and nothing is taken inside it. No kernel function is called under it.
+ * off, inside run-queue locks, and nothing is taken inside it. No kernel function that takes a lock is called under it.
  *
  * Time. One clock, scx_bpf_now(). It is monotonic on one CPU only, so a section of the lock uses rc_clock(), which never
  * goes back for the tree; lengths of runs are differences on one CPU.
@@ -83,8 +83,12 @@ struct {
 	__type(value, struct rc_lists);
 } lists SEC(".maps");
 
-#define private(name) SEC(".bss." #name) __attribute__((visibility("hidden"))) __attribute__((aligned(8)))
-private(lock) struct bpf_spin_lock tree_lock;
+/*
+ * The lock. Not bpf_spin_lock: under that the verifier allows no functions that it has verified by themselves, and would
+ * verify the core anew at each place that calls it. It is held for microseconds, with interrupts off.
+ */
+u32 tree_lock __attribute__((aligned(64)));
+u32 tree_lock_pad[15];
 
 /* The tree's address in the arena; 0 before rc_setup. */
 u64 tree_at;
@@ -107,6 +111,40 @@ static __always_inline struct rs_tree RS_ARENA *rc_tree(void)
 	asm volatile("" : : "r"(&arena));
 	return (struct rs_tree RS_ARENA *)tree_at;
 }
+
+/* Where interrupts are off already: in everything that the kernel calls with a run queue locked. */
+static __always_inline void rc_lock(void)
+{
+	int i, k;
+
+	if (!__sync_lock_test_and_set(&tree_lock, 1))
+		return;
+	bpf_for(k, 0, 1 << 8) {
+		bpf_for(i, 0, 1 << 23) { /* the most that it takes */
+			if (!*(volatile u32 *)&tree_lock && !__sync_lock_test_and_set(&tree_lock, 1))
+				return;
+		}
+	}
+	/* Many seconds. The scheduler goes, and the tree is built anew. */
+	rs_poison(rc_tree(), RS_POISON_STATE);
+}
+
+static __always_inline void rc_unlock(void)
+{
+	__atomic_store_n(&tree_lock, 0, __ATOMIC_RELEASE);
+}
+
+/* Everywhere else. */
+#define RC_LOCK(irq)                                                                                              \
+	do {                                                                                                      \
+		bpf_local_irq_save(&irq);                                                                         \
+		rc_lock();                                                                                        \
+	} while (0)
+#define RC_UNLOCK(irq)                                                                                            \
+	do {                                                                                                      \
+		rc_unlock();                                                                                      \
+		bpf_local_irq_restore(&irq);                                                                      \
+	} while (0)
 
 static __always_inline struct rs_item RS_ARENA *rc_item(struct task_struct *p)
 {

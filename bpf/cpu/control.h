@@ -36,10 +36,11 @@ u32 timer_on;
 
 static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	u64 wait = 20000000, raw = scx_bpf_now(), due = 0;
 
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	if (t->throttle.n) {
 		wait = 4000000;
 		due = t->throttle.e[0].key;
@@ -48,7 +49,7 @@ static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 		else if (due - raw < wait)
 			wait = due - raw;
 	}
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	if (due == 1)
 		rc_kick_idle();
 	if (wait < 100000)
@@ -120,6 +121,7 @@ RC_CALL(rc_refresh)
 /* io->batch is applied, whole or not at all. */
 RC_CALL(rc_edit)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
 	struct rc_io *in = rc_io();
@@ -148,10 +150,10 @@ RC_CALL(rc_edit)
 	}
 	b->seq = in->batch.seq;
 	b->count = count;
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	b->now = rc_clock(raw);
 	rs_edit(t, b);
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= count)
 			break;
@@ -191,6 +193,7 @@ static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_n
 /* Slots first … first + RC_SAMPLES_MAX: those in use are written to io->node, their number to count; `first` goes on. */
 RC_CALL(rc_sample)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_io *out = rc_io();
 	u32 got = rs_zero, first = c->first, n = 0;
@@ -199,7 +202,7 @@ RC_CALL(rc_sample)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	RS_LOOP(i, RC_SAMPLES_MAX) {
 		u32 at = first + i;
 
@@ -213,7 +216,7 @@ RC_CALL(rc_sample)
 	}
 	if (first + n > t->nodes_used)
 		n = t->nodes_used - first;
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	c->count = got;
 	c->first = first + n;
 	c->what = t->nodes_used;
@@ -224,6 +227,7 @@ RC_CALL(rc_sample)
 /* One node, by handle, into io->node[0]. */
 RC_CALL(rc_sample_one)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_node RS_ARENA *n;
 	struct rc_io *out = rc_io();
@@ -234,13 +238,13 @@ RC_CALL(rc_sample_one)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	n = rs_node_at(t, id);
 	if (n)
 		rc_node_read(n, &out->node[0]);
 	else
 		answer = -E_STALE;
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	c->answer = answer;
 	return 0;
 }
@@ -248,6 +252,7 @@ RC_CALL(rc_sample_one)
 /* Items from `first` on that belong to `node`, at most RC_MEMBERS_MAX looked at: written to io->member, number to count. */
 RC_CALL(rc_members)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_node RS_ARENA *q;
 	struct rc_io *out = rc_io();
@@ -259,7 +264,7 @@ RC_CALL(rc_members)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	q = rs_node_at(t, id);
 	if (!q) {
 		answer = -E_STALE;
@@ -280,7 +285,7 @@ RC_CALL(rc_members)
 			got++;
 		}
 	}
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	c->count = got;
 	c->what = first + n >= t->items_used; /* nothing more */
 	c->first = first + n;

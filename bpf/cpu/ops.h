@@ -129,7 +129,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	all = rc_units(p, mask);
-	bpf_spin_lock(&tree_lock);
+	rc_lock();
 	now = rc_clock(raw);
 	it->flags &= ~RC_ITEM_FLOOR;
 	state = it->state;
@@ -151,7 +151,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	busy = cur != 0;
 	if (busy && (enq_flags & 1) && it->state == RS_QUEUED)
 		preempt = rs_preempts(it, cur, rc_ran(cur, raw));
-	bpf_spin_unlock(&tree_lock);
+	rc_unlock();
 	RC_CHECK(t);
 	if (preempt)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
@@ -163,58 +163,39 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /*
- * One try of a dispatch: charge, choose. Answers the chosen item, in service on the CPU now, or 0. `pi` is prev's
- * item while prev may go on, else 0.
+ * One try of a dispatch: charge, choose. Answers the chosen item, in service on the CPU now, or 0. `pi` is prev's item while prev
+ * may go on, else 0. What else stands in service here was chosen and never arrived: it is idle as far as we know (enqueue() comes if it is
+ * not), or, with `again`, was found unable to run here and goes on waiting.
  */
 static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_ARENA *t, u32 cpu,
-							  struct rs_item RS_ARENA *pi, u64 raw)
+							  struct rs_item RS_ARENA *pi, u32 again, u64 raw)
 {
-	struct rs_item RS_ARENA *it, *old;
+	struct rs_item RS_ARENA *it;
 	u64 now;
 
-	bpf_spin_lock(&tree_lock);
+	rc_lock();
 	now = rc_clock(raw);
-	old = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
-	if (old && old != pi)
-		rc_settle(t, old, 0, raw, now); /* chosen, and never arrived */
-	if (pi && pi->state != RS_QUEUED) {
-		if (t->units > 1) {
-			pi->all = 0;
-			pi->mask[0] = pi->mask[1] = pi->mask[2] = pi->mask[3] = 0;
-			pi->mask[(cpu / 64) & (RS_UNIT_WORDS - 1)] = 1ULL << (cpu & 63);
+	it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
+	if (pi && pi->state != RS_QUEUED && t->units > 1) {
+		pi->all = 0;
+		pi->mask[0] = pi->mask[1] = pi->mask[2] = pi->mask[3] = 0;
+		pi->mask[(cpu / 64) & (RS_UNIT_WORDS - 1)] = 1ULL << (cpu & 63);
+	}
+	if (it)
+		rc_settle(t, it, it == pi || again, raw, now);
+	if (pi && pi->state == RS_IDLE) {
+		if (pi->flags & RC_ITEM_FLOOR) {
+			rc_floor_charge(t, pi, rc_ran(pi, raw));
+			pi->flags &= ~RC_ITEM_FLOOR;
 		}
-		if (pi->state == RS_SERVICE) {
-			rc_settle(t, pi, 1, raw, now);
-		} else {
-			if (pi->flags & RC_ITEM_FLOOR) {
-				rc_floor_charge(t, pi, rc_ran(pi, raw));
-				pi->flags &= ~RC_ITEM_FLOOR;
-			}
-			pi->started = RC_OFF;
-			rs_wake(t, pi, now);
-		}
+		pi->started = RC_OFF;
+		rs_wake(t, pi, now);
 	}
 	it = rs_pick(t, cpu, now);
 	if (it)
 		it->started = it == pi ? raw : RC_OFF;
-	bpf_spin_unlock(&tree_lock);
+	rc_unlock();
 	return it;
-}
-
-/* The chosen item cannot run here after all. */
-static __always_inline void rc_refuse(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 owner, u32 cpu,
-				      u32 more, u32 all, u64 mask[RS_UNIT_WORDS], u64 raw)
-{
-	bpf_spin_lock(&tree_lock);
-	if (it->owner == owner && it->state == RS_SERVICE && it->unit == cpu) {
-		if (more) {
-			rc_mask_set(it, all, mask);
-			it->all = all;
-		}
-		it->started = RC_OFF;
-		rs_settle(t, it, 0, more, rc_clock(raw));
-	}
-	bpf_spin_unlock(&tree_lock);
 }
 
 void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
@@ -223,7 +204,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	struct rs_item RS_ARENA *it, *pi = 0;
 	u64 raw = scx_bpf_now(), owner, mask[RS_UNIT_WORDS] = {};
 	struct task_struct *p;
-	u32 all;
+	u32 again = 0, all;
 
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
 		pi = rc_item(prev);
@@ -231,7 +212,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 			bucket[cpu & (RS_UNITS_MAX - 1)].tok -= rc_ran(pi, raw);
 	}
 	RS_LOOP(tries, 8) {
-		it = rc_choose(t, cpu, pi, raw);
+		it = rc_choose(t, cpu, pi, again, raw);
 		RC_CHECK(t);
 		if (!it)
 			return;
@@ -239,19 +220,23 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 			scx_bpf_task_set_slice(prev, t->quantum);
 			return;
 		}
+		again = 0;
 		owner = it->owner;
 		p = scx_bpf_tid_to_task(owner);
-		if (p && scx_insert(p, SCX_DSQ_LOCAL, t->quantum, 0)) {
-			/* Looked at after the insertion: what changes from now on makes the insertion void. */
-			if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-			    !(p->migration_disabled && scx_bpf_task_cpu(p) != cpu))
-				return;
-			scx_bpf_dispatch_cancel();
-			all = rc_units(p, mask);
-			rc_refuse(t, it, owner, cpu, 1, all, mask, raw);
-		} else {
-			rc_refuse(t, it, owner, cpu, 0, 0, mask, raw);
+		if (!p || !scx_insert(p, SCX_DSQ_LOCAL, t->quantum, 0))
+			continue;
+		/* Looked at after the insertion: what changes from now on makes the insertion void. */
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !(p->migration_disabled && scx_bpf_task_cpu(p) != cpu))
+			return;
+		scx_bpf_dispatch_cancel();
+		all = rc_units(p, mask);
+		rc_lock();
+		if (it->owner == owner && it->state == RS_SERVICE) {
+			rc_mask_set(it, all, mask);
+			it->all = all;
+			again = 1;
 		}
+		rc_unlock();
 	}
 }
 
@@ -269,7 +254,7 @@ void RC_OP(rc_running, struct task_struct *p)
 	it->started = raw - (ran & RC_OFF ? ran & ~RC_OFF : 0);
 	if (it->state == RS_SERVICE ? it->unit == cpu : it->flags & RC_ITEM_FLOOR)
 		return;
-	bpf_spin_lock(&tree_lock);
+	rc_lock();
 	now = rc_clock(raw);
 	old = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
 	if (old && old != it)
@@ -281,7 +266,7 @@ void RC_OP(rc_running, struct task_struct *p)
 		rs_wake(t, it, now);
 	if (it->state == RS_QUEUED)
 		rs_begin(t, it, cpu);
-	bpf_spin_unlock(&tree_lock);
+	rc_unlock();
 	RC_CHECK(t);
 	s = rc_state();
 	if (s)
@@ -301,12 +286,12 @@ void RC_OP(rc_stopping, struct task_struct *p, bool runnable)
 	if (it->flags & RC_ITEM_FLOOR) {
 		ran = rc_ran(it, raw);
 		bucket[cpu & (RS_UNITS_MAX - 1)].tok -= ran;
-		bpf_spin_lock(&tree_lock);
+		rc_lock();
 		rc_floor_charge(t, it, ran);
 		it->started = RC_OFF;
 		if (!runnable)
 			it->flags &= ~RC_ITEM_FLOOR;
-		bpf_spin_unlock(&tree_lock);
+		rc_unlock();
 		s = rc_state();
 		if (s)
 			__sync_fetch_and_add(&s->kthread_ns, ran);
@@ -320,10 +305,10 @@ void RC_OP(rc_stopping, struct task_struct *p, bool runnable)
 		it->started = RC_OFF | rc_ran(it, raw);
 		return;
 	}
-	bpf_spin_lock(&tree_lock);
+	rc_lock();
 	if (it->state == RS_SERVICE)
 		rc_settle(t, it, 0, raw, rc_clock(raw));
-	bpf_spin_unlock(&tree_lock);
+	rc_unlock();
 	RC_CHECK(t);
 }
 
@@ -336,13 +321,13 @@ void RC_OP(rc_quiescent, struct task_struct *p, u64 deq_flags)
 	if (!it || it->state == RS_IDLE)
 		return;
 	raw = scx_bpf_now();
-	bpf_spin_lock(&tree_lock);
+	rc_lock();
 	if (it->state == RS_QUEUED)
 		rs_remove(t, it);
 	else if (it->state == RS_SERVICE)
 		rc_settle(t, it, 0, raw, rc_clock(raw));
 	it->started = RC_OFF;
-	bpf_spin_unlock(&tree_lock);
+	rc_unlock();
 	RC_CHECK(t);
 }
 
@@ -354,16 +339,17 @@ void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
 
 	if (!it)
 		return;
-	bpf_spin_lock(&tree_lock);
+	rc_lock();
 	it->flags = (it->flags & ~(RS_ITEM_BATCH | RS_ITEM_BACKGROUND)) | flags;
 	rs_item_reweight(t, it, w);
-	bpf_spin_unlock(&tree_lock);
+	rc_unlock();
 	RC_CHECK(t);
 }
 
 /* Also called for threads of other classes, which may come to us later; enable() is when one does. */
 s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th;
@@ -376,7 +362,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		return -E_NOMEM;
 	if (fork)
 		rc_inherit(p, bpf_get_current_task_btf(), th);
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	it = rs_item_alloc(t);
 	if (it) {
 		it->owner = owner;
@@ -388,7 +374,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		if (!joined)
 			rs_item_free(t, it);
 	}
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	th->item = joined ? (u64)it : 0;
 	return joined ? 0 : -E_AGAIN;
 }
@@ -403,6 +389,7 @@ void RC_OP(rc_enable, struct task_struct *p)
 
 void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
 	struct rs_item RS_ARENA *it;
@@ -411,13 +398,13 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 	if (!th || !th->item)
 		return;
 	it = (struct rs_item RS_ARENA *)th->item;
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	if (it->state == RS_QUEUED)
 		rs_remove(t, it);
 	else if (it->state == RS_SERVICE)
 		rc_settle(t, it, 0, raw, rc_clock(raw));
 	rs_item_leave(t, it);
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	th->item = 0;
 }
 
@@ -428,19 +415,21 @@ void RC_OP(rc_cpu_online, s32 cpu)
 
 void RC_OP(rc_cpu_offline, s32 cpu)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it;
 	u64 raw = scx_bpf_now();
 
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
 	if (it)
 		rc_settle(t, it, 0, raw, rc_clock(raw));
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 }
 
 s32 RC_OP_SLEEPABLE(rc_init)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_state *s = rc_state();
 	u32 n = scx_bpf_nr_cpu_ids();
@@ -450,10 +439,10 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	if (n > RS_UNITS_MAX)
 		n = RS_UNITS_MAX;
 	cpus = n;
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	rs_tree_reset(t);
 	t->units = n;
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	s->cpus = n;
 	s->attached++;
 	return 0;

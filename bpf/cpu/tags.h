@@ -63,6 +63,7 @@ int BPF_PROG(rc_exited, struct task_struct *p)
 /* Tag a thread and move it. */
 static __always_inline int rc_retag(struct task_struct *p, u64 node)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_node RS_ARENA *q;
 	struct rs_item RS_ARENA *it;
@@ -73,7 +74,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	if (!th)
 		return -E_NOMEM;
 	it = (struct rs_item RS_ARENA *)th->item;
-	bpf_spin_lock(&tree_lock);
+	RC_LOCK(irq);
 	q = rs_node_at(t, node);
 	if (!q)
 		answer = -E_STALE;
@@ -85,7 +86,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		answer = -E_AGAIN;
 	if (!answer)
 		th->tag.node = node;
-	bpf_spin_unlock(&tree_lock);
+	RC_UNLOCK(irq);
 	return answer;
 }
 

@@ -30,7 +30,7 @@ fn main() {
         _ => "x86",
     };
     let built = Command::new(&clang)
-        .args(["-target", "bpf", "-O2", "-g", "-mcpu=v4", "-fno-jump-tables", "-Wall", "-Wno-unused-function"])
+        .args(["-target", "bpf", "-O2", "-g", "-mcpu=v4", "-fno-jump-tables", "-Wall", "-Wno-unused-function", "-Wno-ignored-attributes"])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
         .arg("-I")
         .arg(out.join("include"))

@@ -64,10 +64,17 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
         let tail: Vec<&str> = tail.into_iter().rev().collect();
         PlaneError::Os { context: format!("{context}: {error:#}\n{}", tail.join("\n")), source: io::Error::other("libbpf") }
     };
-    let open = ObjectBuilder::default()
+    let mut open = ObjectBuilder::default()
         .name("reserv_cpu")
         .and_then(|builder| builder.open_memory(OBJECT))
         .map_err(|error| refused("open the CPU's programs", error))?;
+    if env::var_os("RESERV_VERIFIER").is_some() {
+        // For whoever works on the programs: what each costs the verifier.
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
+        for mut program in open.progs_mut() {
+            program.set_log_level(4);
+        }
+    }
     let mut object = open.load().map_err(|error| refused("load the CPU's programs", error))?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
