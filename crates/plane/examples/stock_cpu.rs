@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tries the stock CPU driver on the running kernel, as root: `stock_cpu shares [SECONDS] | tags | life | cap`.
+//! Tries the stock CPU driver on the running kernel, as root: `stock_cpu shares [SECONDS] | tags | life | cap | rate`.
 //!
 //! Prints `ok - …` and `not ok - …`; exit status 1 when a check failed, 77 when the driver cannot run here.
 //! Used by `tests/host/stock_cpu` and `tests/guest/stock_cpu_*`.
@@ -375,6 +375,37 @@ fn cap(seconds: u64) {
     check(after.throttled && after.throttled_ns > before.throttled_ns, "and reported as throttled");
 }
 
+/// Edits per second in a tree of some size, one edit a batch.
+fn rate(nodes: u32) {
+    let mut rig = Rig::start();
+    let mut ops = Vec::new();
+    for index in 2..nodes {
+        let parent = if index < 12 { NodeId::ROOT } else { id(2 + index % 10) };
+        let kind = if index < 12 { Kind::Scheduler(Policy::Sfq) } else { Kind::Queue(Class::Ts) };
+        ops.push(Op::Create { id: id(index), parent, kind });
+        ops.push(Op::Reweight { id: id(index), weight: weight(1_000 * (1 + index % 7)) });
+    }
+    rig.must(ops);
+    let begin = Instant::now();
+    let mut edits = 0u32;
+    while begin.elapsed() < Duration::from_secs(3) {
+        let x = NodeId { index: nodes + 1, generation: edits / 4 + 1 };
+        let op = match edits % 4 {
+            0 => Op::Create { id: x, parent: id(2), kind: Kind::Queue(Class::Ts) },
+            1 => Op::Reweight { id: x, weight: weight(1_000 + edits % 9) },
+            2 => Op::Move { id: x, parent: id(3) },
+            _ => Op::Delete { id: x, mode: DeleteMode::Flush },
+        };
+        rig.must(vec![op]);
+        edits += 1;
+    }
+    let per_second = f64::from(edits) / begin.elapsed().as_secs_f64();
+    check(
+        per_second >= 200.0,
+        &format!("{nodes} nodes: {per_second:.0} edits/s (create, reweight, move, delete)"),
+    );
+}
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let seconds = args.get(1).and_then(|s| s.parse().ok()).unwrap_or(8);
@@ -411,8 +442,9 @@ fn main() -> ExitCode {
         "tags" => tags(),
         "life" => life(),
         "cap" => cap(seconds),
+        "rate" => rate(args.get(1).and_then(|n| n.parse().ok()).unwrap_or(100)),
         _ => {
-            eprintln!("stock_cpu shares|cap [SECONDS], stock_cpu tags|life");
+            eprintln!("stock_cpu shares|cap [SECONDS], stock_cpu tags|life, stock_cpu rate [NODES]");
             return ExitCode::from(2);
         }
     }

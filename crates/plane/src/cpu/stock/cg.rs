@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One interface to the cgroups of either version: our directories, who is in them, where a thread is.
 
+use std::cell::Cell;
 use std::io;
 
 use super::kernel::Kernel;
@@ -77,6 +78,7 @@ pub(super) struct Cg {
     /// Our cgroup's name at the top of each hierarchy.
     pub(super) name: String,
     flavour: Box<dyn Flavour>,
+    idle: Cell<Option<bool>>,
 }
 
 impl Cg {
@@ -85,7 +87,7 @@ impl Cg {
             Version::V1 => Box::new(v1::V1),
             Version::V2 => Box::new(v2::V2),
         };
-        Self { kernel, layout, name, flavour }
+        Self { kernel, layout, name, flavour, idle: Cell::new(None) }
     }
 
     pub(super) fn flavour(&self) -> &dyn Flavour {
@@ -134,8 +136,12 @@ impl Cg {
         self.kernel.exists(&self.cpu(""))
     }
 
+    /// The kernel has `cpu.idle`; our first directory shows it.
     pub(super) fn has_idle(&self) -> bool {
-        self.kernel.exists(&format!("{}/cpu.idle", self.cpu("")))
+        if self.idle.get().is_none() && self.present() {
+            self.idle.set(Some(self.kernel.exists(&format!("{}/cpu.idle", self.cpu("")))));
+        }
+        self.idle.get().unwrap_or(false)
     }
 
     /// Makes a node's directories; those that exist are fine.

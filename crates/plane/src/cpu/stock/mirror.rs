@@ -65,6 +65,13 @@ pub(super) struct Mirror {
     gone: BTreeMap<u32, u32>,
 }
 
+/// See [`Mirror::since`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Change {
+    changed: Vec<Node>,
+    gone: Vec<(u32, u32)>,
+}
+
 /// A bandwidth limit in the kernel's words.
 #[expect(clippy::struct_field_names, reason = "units come last in names")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +259,26 @@ impl Mirror {
     /// Weights of q0's siblings together.
     pub(super) fn others_milli(&self) -> u64 {
         self.children(NodeId::ROOT).filter(|n| n.id != NodeId::Q0).map(|n| u64::from(n.weight.milli())).sum()
+    }
+
+    /// What makes this tree out of an older one: nodes that are new or other than they were, and the slots whose last
+    /// generation has gone since.
+    pub(super) fn since(&self, old: &Self) -> Change {
+        let changed = self.nodes.iter().filter(|(index, node)| old.nodes.get(index) != Some(node));
+        let gone = self.gone.iter().filter(|(index, generation)| old.gone.get(index) != Some(generation));
+        Change {
+            changed: changed.map(|(_, node)| node.clone()).collect(),
+            gone: gone.map(|(index, generation)| (*index, *generation)).collect(),
+        }
+    }
+
+    /// The reverse of [`Mirror::since`].
+    pub(super) fn catch_up(&mut self, change: Change) {
+        for (index, generation) in change.gone {
+            self.nodes.remove(&index);
+            self.gone.insert(index, generation);
+        }
+        self.nodes.extend(change.changed.into_iter().map(|node| (node.id.index, node)));
     }
 
     fn scheduler(&self, id: NodeId) -> Result<&Node, PlaneError> {

@@ -27,7 +27,7 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use reserv_model::{Batch, NodeId, Outcome, Weight};
@@ -36,10 +36,13 @@ use self::cg::{Cg, os};
 use self::kernel::{Kernel, Real};
 use self::mirror::{Attr, Carried, Facts, Mirror, Shape};
 use self::origin::Origins;
-use self::state::{Leaving, State};
+use self::state::{Leaving, State, Step};
 use self::sync::{Actual, Log};
 use self::weights::Share;
 use crate::{PlaneError, Target};
+
+/// The state file is written anew after so many steps.
+const STEPS_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
 /// Names and places that the environment sets.
 #[derive(Clone, Debug)]
@@ -79,6 +82,10 @@ pub struct Stock {
     written: BTreeMap<NodeId, Attr>,
     /// Scheduler nodes whose children's ratios do not fit the kernel's range.
     inexact: Vec<NodeId>,
+    /// Steps in the state file since it was last written whole.
+    steps: usize,
+    /// Weight of everything beside our tree, as last looked at.
+    outside: Cell<u32>,
     /// Counters as last read: outside time never runs backwards, a throttled node shows as such, and what a foreign
     /// hand removes is not forgotten.
     seen: RefCell<BTreeMap<NodeId, Carried>>,
@@ -162,6 +169,8 @@ impl Stock {
             origins,
             written: BTreeMap::new(),
             inexact: Vec::new(),
+            steps: 0,
+            outside: Cell::new(0),
             seen: RefCell::default(),
         }
     }
@@ -198,7 +207,7 @@ impl Stock {
             range: self.cg.flavour().range(),
             idle: self.cg.has_idle(),
             quotas_nest: self.cg.flavour().quotas_nest(),
-            outside: self.outside().0,
+            outside: self.outside.get(),
         }
     }
 
@@ -207,6 +216,7 @@ impl Stock {
         self.cg.flavour().prepare(self.cg.kernel(), self.cg.top())?;
         // The first directory shows what the kernel has (cpu.idle).
         self.cg.make("", true)?;
+        self.look_outside();
         let mut log = Log::default();
         let result = self.settle(found, &self.state.mirror.clone(), &mut log);
         absorb(&self.cg, &mut self.state.mirror, &log.leaving);
@@ -223,11 +233,15 @@ impl Stock {
         log: &mut Log,
     ) -> Result<(BTreeMap<NodeId, Attr>, Vec<NodeId>), PlaneError> {
         let (attrs, inexact) = desired.attributes(&self.shape());
-        let (kernel, state, file) = (self.cg.kernel(), &self.state, self.config.state());
+        let (kernel, file) = (self.cg.kernel(), self.config.state());
         let mut before_removal = |log: &Log| {
-            let mut state = state.clone();
-            state.leaving.clone_from(&log.leaving);
-            state.save(kernel, &file)
+            // Most of what goes was never used.
+            let leaving: Vec<_> =
+                log.leaving.iter().filter(|l| l.carried != Carried::default()).cloned().collect();
+            if leaving.is_empty() {
+                return Ok(());
+            }
+            Step { change: None, last: None, leaving }.append(kernel, &file)
         };
         sync::sync(&self.cg, &mut self.origins, actual, desired, &attrs, log, &mut before_removal)?;
         Ok((attrs, inexact))
@@ -247,16 +261,25 @@ impl Stock {
                 attr: self.written.get(&id).copied(),
             })
             .collect();
+        if (new.q0_weight(), new.others_milli()) != (old.mirror.q0_weight(), old.mirror.others_milli()) {
+            self.look_outside();
+        }
         let mut log = Log::default();
         let result = self.settle(&actual, &new, &mut log);
         let result = result.and_then(|(attrs, inexact)| {
             self.state.mirror = new;
             absorb(&self.cg, &mut self.state.mirror, &log.leaving);
-            if let Some(last) = last {
+            if let Some(last) = last.clone() {
                 self.state.seq = Some(last.0.seq);
                 self.state.last = Some(last);
             }
-            self.save()?;
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
+                self.save()?;
+            } else {
+                let change = Some(self.state.mirror.since(&old.mirror));
+                Step { change, last, leaving: Vec::new() }.append(self.cg.kernel(), &self.config.state())?;
+            }
             (self.written, self.inexact) = (attrs, inexact);
             Ok(())
         });
@@ -281,7 +304,8 @@ impl Stock {
         self.save()
     }
 
-    fn save(&self) -> Result<(), PlaneError> {
+    fn save(&mut self) -> Result<(), PlaneError> {
+        self.steps = 0;
         self.state.save(self.cg.kernel(), &self.config.state())
     }
 
@@ -308,7 +332,7 @@ impl Stock {
     }
 
     /// Weight of everything beside our tree, and who that is, in words.
-    fn outside(&self) -> (u32, Vec<String>) {
+    fn look_outside(&self) -> (u32, Vec<String>) {
         let range = self.cg.flavour().range();
         let mut total = range.default;
         let mut who = vec![format!("each runnable thread of the top cgroup itself counts {}", range.default)];
@@ -327,6 +351,7 @@ impl Stock {
                 who.push(format!("{name} {weight}"));
             }
         }
+        self.outside.set(total);
         (total, who)
     }
 

@@ -102,7 +102,7 @@ impl Stock {
     }
 
     fn outside_words(&self) -> String {
-        let (total, who) = self.outside();
+        let (total, who) = self.look_outside();
         let ours = match self.written.get(&NodeId::ROOT).map(|a| a.share) {
             Some(Share::Weight(weight)) => weight,
             _ => 0,
