@@ -209,6 +209,19 @@ fn cgroup_of(tid: i32) -> String {
     fs::read_to_string(format!("/proc/{tid}/cgroup")).unwrap_or_default()
 }
 
+fn threads_of(pid: i32) -> Vec<i32> {
+    let names = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    names.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A child has started all its threads.
+fn await_threads(pid: i32, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while threads_of(pid).len() < count && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Threads, processes and what becomes of them.
 fn tags() {
     let mut rig = Rig::start();
@@ -216,14 +229,8 @@ fn tags() {
     let r = rig.queue(3, NodeId::ROOT, 100_000);
     let crowd = Crowd::spawn("threads", 1);
     let pid = crowd.pids()[0];
-    let threads = || -> Vec<i32> {
-        let dir = fs::read_dir(format!("/proc/{pid}/task")).expect("the process");
-        dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
-    };
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while threads().len() < 4 && Instant::now() < deadline {
-        std::thread::yield_now();
-    }
+    let threads = || threads_of(pid);
+    await_threads(pid, 4);
     let home = cgroup_of(pid);
     let tid = threads().into_iter().find(|t| *t != pid).expect("a second thread");
     check(matches!(rig.plane.tag(Target::Thread(tid), q), Ok(1)), "a single thread is tagged");
@@ -284,6 +291,9 @@ fn life() {
     let q = rig.queue(3, s, 7);
     let crowd = Crowd::hogs(2);
     let home = cgroup_of(crowd.pids()[0]);
+    for pid in crowd.pids() {
+        await_threads(pid, 2);
+    }
     crowd.tag(&mut rig, q);
     check(matches!(stock::start(), Err(PlaneError::Taken(_))), "a second start is refused");
     // The child adopts, edits and is killed in the middle of its work, again and again.
