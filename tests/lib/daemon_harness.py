@@ -102,7 +102,8 @@ def alive(pid):
 
 class Daemon:
     def __init__(self, driver="fake", config=None, env=None):
-        self.dir = tempfile.mkdtemp(prefix="reserv-test-", dir="/tmp")
+        # In RAM, as /run is.
+        self.dir = tempfile.mkdtemp(prefix="reserv-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else "/tmp")
         self.mount = self.dir + "/reserv"
         self.run = self.dir + "/run"
         os.mkdir(self.mount)

@@ -246,7 +246,12 @@ impl Core {
     }
 
     /// Makes the tree as the configuration wants it, all or nothing; answers the differences in words.
-    pub fn apply(&mut self, config: &Config, dry_run: bool, mode: DeleteMode) -> Result<Vec<String>, Refusal> {
+    pub fn apply(
+        &mut self,
+        config: &Config,
+        dry_run: bool,
+        mode: DeleteMode,
+    ) -> Result<Vec<String>, Refusal> {
         config.check()?;
         self.reviver = Reviver::default();
         let engine = self.engine.as_mut().ok_or_else(stopped)?;
@@ -290,7 +295,9 @@ impl Core {
         let Some(facts) = Facts::of(pid) else { return };
         let Some(engine) = &mut self.engine else { return };
         let Ok(now) = engine.plane().tag_of(pid) else { return };
-        let Some((rule, path)) = self.rules.consider(pid, &facts, now.pack(), NodeId::Q0.pack()) else { return };
+        let Some((rule, path)) = self.rules.consider(pid, &facts, now.pack(), NodeId::Q0.pack()) else {
+            return;
+        };
         let Ok(queue) = engine.tree().resolve(&path) else { return };
         let tagged = engine.plane_mut().tag(Target::Process(pid), queue).and_then(|_| {
             // Both lists, as `reserv run` does: what the process starts stays with it.
@@ -338,7 +345,10 @@ impl Core {
                     Action::Wait => {}
                     Action::Revive => match engine.plane_mut().revive() {
                         Ok(()) => {
-                            tracing::warn!(tries = self.reviver.tries(), "the resource is ours again, tree and tags kept");
+                            tracing::warn!(
+                                tries = self.reviver.tries(),
+                                "the resource is ours again, tree and tags kept"
+                            );
                             self.detached = false;
                             self.revivals += 1;
                         }

@@ -42,15 +42,17 @@ impl Choice {
     }
 }
 
+type AnyPlane = Box<dyn Plane>;
+
 /// A driver that is built in.
 struct Built {
     driver: Driver,
     probe: fn() -> Result<(), String>,
-    start: fn() -> Result<Box<dyn Plane>, PlaneError>,
-    adopt: fn() -> Result<Option<Box<dyn Plane>>, PlaneError>,
+    start: fn() -> Result<AnyPlane, PlaneError>,
+    adopt: fn() -> Result<Option<AnyPlane>, PlaneError>,
 }
 
-fn boxed<P: Plane + 'static>(plane: P) -> Box<dyn Plane> {
+fn boxed<P: Plane + 'static>(plane: P) -> AnyPlane {
     Box::new(plane)
 }
 
@@ -99,7 +101,7 @@ pub fn adopt(settings: &Settings, choice: Choice) -> Result<Option<Opened>, Refu
     Ok(None)
 }
 
-fn start(wanted: Driver) -> Result<Box<dyn Plane>, Refusal> {
+fn start(wanted: Driver) -> Result<AnyPlane, Refusal> {
     let mut missing = Vec::new();
     for built in BUILT.iter().filter(|b| wanted == Driver::Auto || wanted == b.driver) {
         match (built.probe)() {

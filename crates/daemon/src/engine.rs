@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use reserv_model::{
-    Batch, Class, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Record, Request, Rule, Share, Snapshot, Tree,
+    Batch, Class, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Record, Request, Rule, Share,
+    Snapshot, Tree,
 };
 use reserv_plane::{Plane, PlaneError};
 use serde::{Deserialize, Serialize};
@@ -352,7 +353,9 @@ impl Engine {
 
     fn check_classes(&self, edits: &[Edit]) -> Result<(), Refusal> {
         for edit in edits {
-            let (Edit::Class { class, .. } | Edit::Create { kind: Kind::Queue(class), .. }) = edit else { continue };
+            let (Edit::Class { class, .. } | Edit::Create { kind: Kind::Queue(class), .. }) = edit else {
+                continue;
+            };
             if !self.plane.supports_class(*class) {
                 let why = format!("the {} driver has no class {class}", self.plane.info().name);
                 return Err(Error::new(ErrorKind::Unsupported, why).into());

@@ -66,7 +66,11 @@ impl Events {
     pub fn open() -> io::Result<Self> {
         // SAFETY: socket takes values and answers a new descriptor, which is ours alone.
         let socket = unsafe {
-            let fd = libc::socket(libc::AF_NETLINK, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::NETLINK_CONNECTOR);
+            let fd = libc::socket(
+                libc::AF_NETLINK,
+                libc::SOCK_DGRAM | libc::SOCK_CLOEXEC,
+                libc::NETLINK_CONNECTOR,
+            );
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }

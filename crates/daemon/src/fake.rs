@@ -230,7 +230,10 @@ impl FakePlane {
         self.path.with_file_name(name)
     }
 
-    fn change<T>(&mut self, change: impl FnOnce(&mut State) -> Result<T, PlaneError>) -> Result<T, PlaneError> {
+    fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut State) -> Result<T, PlaneError>,
+    ) -> Result<T, PlaneError> {
         let mut next = self.state.clone();
         next.tags.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
         let answer = change(&mut next)?;

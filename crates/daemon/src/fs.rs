@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 use reserv_model::{Class, Error, ErrorKind, Kind, Name, NodeId, Policy, Request as Edit, Tree, quoted};
 use reserv_namespace::{
-    Command, FileKind, FileType, Ino, Member, NodeSample, Object, Place, Resource, View, Who, attributes, list,
-    list_processes, lookup, parse_defaults, parse_write, render_defaults, render_read,
+    Command, FileKind, FileType, Ino, Member, NodeSample, Object, Place, Resource, View, Who, attributes,
+    list, list_processes, lookup, parse_defaults, parse_write, render_defaults, render_read,
 };
 use reserv_plane::{List, Sample, Target};
 
@@ -126,7 +126,11 @@ fn object(engine: &Engine, ino: u64) -> Result<Object, Refusal> {
 /// A process that lives, by its own number (not a thread's).
 fn living(pid: u32) -> Result<i32, Refusal> {
     let pid = pid.cast_signed();
-    if process::tgid(pid) == Some(pid) { Ok(pid) } else { Err(error(ErrorKind::NotFound, format!("no process {pid}"))) }
+    if process::tgid(pid) == Some(pid) {
+        Ok(pid)
+    } else {
+        Err(error(ErrorKind::NotFound, format!("no process {pid}")))
+    }
 }
 
 /// A node's directory.
@@ -156,7 +160,8 @@ fn child(engine: &Engine, parent: Object, name: &[u8]) -> Result<(NodeId, FileKi
 impl Fs {
     /// Over the core, mounted at `mount`.
     pub fn new(core: Arc<Mutex<Core>>, mount: &Path) -> Self {
-        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since_epoch =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             core,
@@ -243,7 +248,8 @@ impl Fs {
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
                 let lists = engine.plane().defaults(living(pid)?)?;
                 let id = if file == FileKind::Default { lists.default } else { lists.child };
-                let path = engine.tree().path(id).or_else(|| engine.tree().path(NodeId::Q0)).ok_or_else(gone)?;
+                let path =
+                    engine.tree().path(id).or_else(|| engine.tree().path(NodeId::Q0)).ok_or_else(gone)?;
                 render_defaults(&self.mount, &[(Resource::Cpu, path)])
             }
             Object::Mount(FileKind::Status) => core.status()?.text(),
@@ -252,7 +258,14 @@ impl Fs {
         Ok(text.into_bytes())
     }
 
-    fn read(&mut self, ino: u64, handle: u64, offset: u64, size: u32, reply: &mut Reply) -> Result<(), Refusal> {
+    fn read(
+        &mut self,
+        ino: u64,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        reply: &mut Reply,
+    ) -> Result<(), Refusal> {
         let kept = if offset == 0 { None } else { self.texts.remove(&handle) };
         let text = match kept {
             Some(text) => text,
@@ -312,7 +325,7 @@ impl Fs {
         Ok(())
     }
 
-    fn readdir(&self, engine: &Engine, ino: u64, offset: u64, size: u32, reply: &mut Reply) -> Result<(), Refusal> {
+    fn readdir(engine: &Engine, ino: u64, offset: u64, size: u32, reply: &mut Reply) -> Result<(), Refusal> {
         let dir = object(engine, ino)?;
         let mut items = list(dir, trees(engine))?;
         if Place::of(dir) == Some(Place::Proc) {
@@ -338,7 +351,7 @@ impl Fs {
         Ok(())
     }
 
-    fn make_directory(&self, engine: &mut Engine, request: &Request<'_>, name: &[u8]) -> Result<NodeId, Refusal> {
+    fn make_directory(engine: &mut Engine, request: &Request<'_>, name: &[u8]) -> Result<NodeId, Refusal> {
         let parent = node_of(object(engine, request.node)?)?;
         let kind = Kind::Scheduler(Policy::default());
         let create = Edit::Create { parent: parent.into(), name: Some(name_of(name)?), kind, share: None };
@@ -390,7 +403,7 @@ impl Fs {
                 Ok(())
             }
             Op::Mkdir { name } => {
-                let id = self.make_directory(core.engine()?, request, name)?;
+                let id = Self::make_directory(core.engine()?, request, name)?;
                 let made = Object::Node { resource: Resource::Cpu, id, file: FileKind::SchedulerDir };
                 reply.entry(Ino::from(made).0, &self.attr(core.engine()?, made)?);
                 Ok(())
@@ -400,7 +413,9 @@ impl Fs {
                 Self::rename(core.engine()?, request, (from, new_parent, to, flags))
             }
             Op::Unlink { .. } => Err(error(ErrorKind::Protected, "files stay; rmdir removes a node")),
-            Op::Make => Err(error(ErrorKind::Protected, "mkdir, newqueue and mk make nodes; nothing else is made")),
+            Op::Make => {
+                Err(error(ErrorKind::Protected, "mkdir, newqueue and mk make nodes; nothing else is made"))
+            }
             Op::Open { flags } => {
                 let handle = self.open(core, request.node, request, flags)?;
                 reply.open(handle, OPEN_DIRECT_IO | OPEN_NOFLUSH);
@@ -415,7 +430,9 @@ impl Fs {
                 reply.open(self.handle(), 0);
                 Ok(())
             }
-            Op::Readdir { offset, size, .. } => self.readdir(core.engine()?, request.node, offset, size, reply),
+            Op::Readdir { offset, size, .. } => {
+                Self::readdir(core.engine()?, request.node, offset, size, reply)
+            }
             Op::Statfs => {
                 reply.statfs();
                 Ok(())
@@ -451,7 +468,10 @@ impl Fs {
 fn target_queue(engine: &Engine, queue: NodeId) -> Result<(), Refusal> {
     let node = engine.tree().node(queue)?;
     if !node.kind.is_queue() {
-        return Err(error(ErrorKind::NotQueue, format!("{} is a scheduler node", engine.tree().shown(queue))));
+        return Err(error(
+            ErrorKind::NotQueue,
+            format!("{} is a scheduler node", engine.tree().shown(queue)),
+        ));
     }
     if node.draining {
         return Err(error(ErrorKind::Busy, format!("{} is draining", engine.tree().shown(queue))));

@@ -40,7 +40,10 @@ fn records(bytes: &[u8]) -> (Vec<Vec<u8>>, usize) {
     while let Some(frame) = bytes.get(at..at + FRAME) {
         let word = |i: usize| u32::from_le_bytes([frame[i], frame[i + 1], frame[i + 2], frame[i + 3]]);
         let len = word(0) as usize;
-        let Some(payload) = (len <= PAYLOAD_MAX).then(|| bytes.get(at + FRAME..at + FRAME + len)).flatten() else { break };
+        let Some(payload) = (len <= PAYLOAD_MAX).then(|| bytes.get(at + FRAME..at + FRAME + len)).flatten()
+        else {
+            break;
+        };
         if crc32fast::hash(payload) != word(4) {
             break;
         }
@@ -63,7 +66,8 @@ impl Journal {
     /// Opens the journal, or makes an empty one; answers the payloads of its good records. A file that is no journal of
     /// ours (or of another version) is an error, not an empty journal.
     pub fn open(path: &Path) -> io::Result<(Self, Vec<Vec<u8>>)> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let mut start = MAGIC.len();
@@ -162,7 +166,8 @@ mod tests {
         fn new() -> Self {
             static COUNT: AtomicU32 = AtomicU32::new(0);
             let n = COUNT.fetch_add(1, Ordering::Relaxed);
-            Self(std::env::temp_dir().join(format!("reserv-journal-{}-{n}", std::process::id())))
+            let base = Some(PathBuf::from("/dev/shm")).filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
+            Self(base.join(format!("reserv-journal-{}-{n}", std::process::id())))
         }
     }
 

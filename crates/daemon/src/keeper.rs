@@ -84,7 +84,13 @@ pub fn own_pidfd() -> io::Result<OwnedFd> {
 fn kill(pidfd: &OwnedFd, signal: i32) {
     // SAFETY: pidfd_send_signal takes all by value except the info pointer, which may be null.
     unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0);
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        );
     }
 }
 
@@ -200,7 +206,8 @@ impl Keeper {
                 }
             };
             let flag = PollFlags::POLLIN;
-            let mut fds = vec![PollFd::new(self.signals.as_fd(), flag), PollFd::new(worker.pidfd.as_fd(), flag)];
+            let mut fds =
+                vec![PollFd::new(self.signals.as_fd(), flag), PollFd::new(worker.pidfd.as_fd(), flag)];
             if linked {
                 fds.push(PollFd::new(worker.link.0.as_fd(), flag));
             }
@@ -210,8 +217,7 @@ impl Keeper {
                 Err(errno) => return Err(errno.into()),
                 Ok(_) => {}
             }
-            let [signal, dead, word] =
-                [0, 1, 2].map(|i| fds.get(i).and_then(PollFd::any).unwrap_or(false));
+            let [signal, dead, word] = [0, 1, 2].map(|i| fds.get(i).and_then(PollFd::any).unwrap_or(false));
             if signal {
                 self.signalled(worker);
             }

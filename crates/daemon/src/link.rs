@@ -37,12 +37,17 @@ pub enum Word {
 }
 
 impl Word {
-    const ALL: [(Self, u8); 4] = [(Self::Ready, b'R'), (Self::Stopping, b'S'), (Self::Done, b'D'), (Self::Stop, b'T')];
+    const ALL: [(Self, u8); 4] =
+        [(Self::Ready, b'R'), (Self::Stopping, b'S'), (Self::Done, b'D'), (Self::Stop, b'T')];
 
     /// Says a word; the other's death is no error here.
     pub fn send(self, link: &UnixSeq) {
         if let Some((_, byte)) = Self::ALL.iter().find(|(word, _)| *word == self) {
-            let _ = nix::sys::socket::send(link.0.as_raw_fd(), &[*byte], nix::sys::socket::MsgFlags::MSG_NOSIGNAL);
+            let _ = nix::sys::socket::send(
+                link.0.as_raw_fd(),
+                &[*byte],
+                nix::sys::socket::MsgFlags::MSG_NOSIGNAL,
+            );
         }
     }
 
@@ -77,7 +82,13 @@ impl UnixSeq {
 }
 
 /// Starts this program again as `role`, with the held descriptors, the link and what else is named.
-pub fn spawn(role: &str, held: &Held, link: &UnixSeq, more: &[(&str, RawFd)], flags: &[&str]) -> io::Result<Child> {
+pub fn spawn(
+    role: &str,
+    held: &Held,
+    link: &UnixSeq,
+    more: &[(&str, RawFd)],
+    flags: &[&str],
+) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("reservd").arg(format!("--{role}")).args(flags).stdin(Stdio::null());
     let mut fds = vec![

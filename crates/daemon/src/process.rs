@@ -22,9 +22,8 @@ fn four(text: &str) -> Option<[u32; 4]> {
 }
 
 fn parse(text: &str) -> Option<Status> {
-    let field = |name: &str| {
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
-    };
+    let field =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
     Some(Status {
         tgid: field("Tgid")?.parse().ok()?,
         uids: four(field("Uid")?)?,
@@ -61,7 +60,10 @@ fn pick_cgroup(text: &str) -> Option<String> {
     let lines: Vec<(&str, &str)> =
         text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':')).collect();
     let of = |wanted: &dyn Fn(&str) -> bool| {
-        lines.iter().find(|(controllers, path)| wanted(controllers) && *path != "/").map(|(_, path)| (*path).to_owned())
+        lines
+            .iter()
+            .find(|(controllers, path)| wanted(controllers) && *path != "/")
+            .map(|(_, path)| (*path).to_owned())
     };
     of(&str::is_empty)
         .or_else(|| of(&|c| c == "name=systemd"))
@@ -72,7 +74,9 @@ fn pick_cgroup(text: &str) -> Option<String> {
 /// The innermost systemd unit (service or scope) in a cgroup's path.
 pub fn unit(cgroup: &str) -> Option<&str> {
     cgroup.rsplit('/').find(|part| {
-        [".service", ".scope", ".slice"].iter().any(|suffix| part.len() > suffix.len() && part.ends_with(suffix))
+        [".service", ".scope", ".slice"]
+            .iter()
+            .any(|suffix| part.len() > suffix.len() && part.ends_with(suffix))
     })
 }
 
@@ -84,7 +88,10 @@ mod tests {
     fn a_status_is_read() {
         let text = "Name:\tbash\nTgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \n";
         let got = parse(text).unwrap();
-        assert_eq!((got.tgid, got.uids, got.groups, got.name.as_str()), (7, [1, 2, 3, 4], vec![10, 20], "bash"));
+        assert_eq!(
+            (got.tgid, got.uids, got.groups, got.name.as_str()),
+            (7, [1, 2, 3, 4], vec![10, 20], "bash")
+        );
         assert_eq!(parse("Name:\tbash\nTgid:\tx\n"), None);
     }
 

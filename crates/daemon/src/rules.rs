@@ -28,6 +28,9 @@ pub struct Facts {
     pub started: u64,
 }
 
+/// Flag of a kernel thread in `/proc/PID/stat`.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
 impl Facts {
     /// Of a living process; `None` when it is gone or a kernel thread.
     pub fn of(pid: i32) -> Option<Self> {
@@ -36,7 +39,6 @@ impl Facts {
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let parent: i32 = fields.get(1)?.parse().ok()?;
         let flags: u64 = fields.get(6)?.parse().ok()?;
-        const PF_KTHREAD: u64 = 0x0020_0000;
         if flags & PF_KTHREAD != 0 {
             return None;
         }
@@ -104,7 +106,7 @@ struct Done {
 /// The rules, and what they did.
 #[derive(Debug, Default)]
 pub struct Rules {
-    rules: Vec<Rule>,
+    list: Vec<Rule>,
     names: Names,
     done: BTreeMap<i32, Done>,
 }
@@ -112,24 +114,24 @@ pub struct Rules {
 impl Rules {
     /// Takes rules; processes are considered anew.
     pub fn set(&mut self, rules: &[Rule]) {
-        *self = Self { rules: rules.to_vec(), ..Self::default() };
+        *self = Self { list: rules.to_vec(), ..Self::default() };
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.list.is_empty()
     }
 
     /// Whether changes of a cgroup matter, which only a scan finds.
     pub fn need_scan(&self) -> bool {
-        self.rules.iter().any(|r| r.conditions.unit.is_some() || r.conditions.cgroup.is_some())
+        self.list.iter().any(|r| r.conditions.unit.is_some() || r.conditions.cgroup.is_some())
     }
 
     /// What to do with a process that is in queue `now` (`q0` packed likewise): the number of the rule, to call
     /// [`Rules::applied`] with, and the queue's path. `None`: leave it alone.
     pub fn consider(&mut self, pid: i32, facts: &Facts, now: u64, q0: u64) -> Option<(usize, NodePath)> {
         self.names.learn(facts.status.uids[1], facts.status.gids[1]);
-        let rule = facts.first(&self.rules, &self.names);
+        let rule = facts.first(&self.list, &self.names);
         let before = self.done.get(&pid).filter(|d| d.started == facts.started);
         if before.is_some_and(|d| d.rule == rule) {
             return None;
@@ -143,7 +145,7 @@ impl Rules {
             self.done.insert(pid, Done { started: facts.started, rule: None, queue: now });
             return None;
         };
-        Some((index, self.rules[index].cpu.clone()))
+        Some((index, self.list[index].cpu.clone()))
     }
 
     /// A rule's tag was set (or the process was found there already).
@@ -215,6 +217,10 @@ mod tests {
         assert_eq!(rules.consider(10, &child, a, q0).unwrap().1.to_string(), "b", "inherited from a rule");
         assert_eq!(rules.consider(10, &child, b, q0), None, "inherited from a hand");
         let reborn = Facts { started: 6, ..f33.clone() };
-        assert_eq!(rules.consider(9, &reborn, q0, q0).unwrap().1.to_string(), "a", "a new process of the same number");
+        assert_eq!(
+            rules.consider(9, &reborn, q0, q0).unwrap().1.to_string(),
+            "a",
+            "a new process of the same number"
+        );
     }
 }

@@ -66,7 +66,8 @@ pub fn run(settings: &Settings, inherited: Inherited) -> ExitCode {
         std::process::abort();
     }));
     let finish_stop = inherited.finish_stop;
-    let result = if finish_stop { stop_what_is_left(settings, &inherited) } else { work(settings, inherited) };
+    let result =
+        if finish_stop { stop_what_is_left(settings, &inherited) } else { work(settings, inherited) };
     match result {
         Ok(code) => code,
         Err(refusal) => {
@@ -196,11 +197,11 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     if takeover && let Err(error) = session::resend(&held.fuse) {
         tracing::warn!(%error, "requests that the last worker took are lost (no resend before Linux 6.9)");
     }
-    let (asker, asked) = channel();
+    let (asker, wishes) = channel();
     let (core_, news_) = (core.clone(), news.clone());
     spawn("control", move || control::serve(&listener, &core_, &asker))?;
     spawn("stop", move || {
-        for answer in asked {
+        for answer in wishes {
             let _ = news_.send(Wake::Stop(Some(answer)));
         }
     })?;
@@ -348,12 +349,11 @@ fn watch(core: &Mutex<Core>, scan: bool) {
     let mut scanned = std::time::Instant::now();
     loop {
         let every = if events.is_some() { SCAN_CGROUPS } else { SCAN };
-        let news = match &mut events {
-            Some(events) => events.wait(500),
-            None => {
-                std::thread::sleep(SCAN);
-                Ok(News::Quiet)
-            }
+        let news = if let Some(events) = &mut events {
+            events.wait(500)
+        } else {
+            std::thread::sleep(SCAN);
+            Ok(News::Quiet)
         };
         let (rules, need_scan) = lock(core).has_rules();
         match news {

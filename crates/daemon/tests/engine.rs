@@ -11,9 +11,7 @@ use reserv_daemon::fake::FakePlane;
 use reserv_model::{
     Batch, Cap, Class, DeleteMode, Kind, Name, NodeId, Outcome, Policy, Request, Share, Tree, Weight,
 };
-use reserv_plane::{
-    Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target,
-};
+use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
 struct Dir(PathBuf);
 
@@ -21,7 +19,9 @@ impl Dir {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("reserv-engine-{}-{n}", std::process::id()));
+        // In RAM, as the real one: a rename onto a disk waits for it.
+        let base = Some(PathBuf::from("/dev/shm")).filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
+        let path = base.join(format!("reserv-engine-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -155,13 +155,19 @@ fn request(tree: &Tree, kind: u8, pick: u8, value: u32) -> Request {
     match kind % 10 {
         0 | 1 => Request::Create { parent: node, name: None, kind: Kind::Queue(Class::Ts), share: None },
         2 => Request::Create { parent: node, name: None, kind: Kind::Scheduler(Policy::Sfq), share: None },
-        3 => Request::Delete { node, mode: if value % 2 == 0 { DeleteMode::Drain } else { DeleteMode::Refuse } },
+        3 => Request::Delete {
+            node,
+            mode: if value.is_multiple_of(2) { DeleteMode::Drain } else { DeleteMode::Refuse },
+        },
         4 => Request::SetShare { node, share: Share::of(Weight::from_milli(value % 1000).unwrap()) },
-        5 => Request::SetCap { node, cap: Some(Cap { rate_ns_per_s: 1_000_000 + u64::from(value), burst_ns: 0 }) },
-        6 => Request::SetClass { node, class: if value % 2 == 0 { Class::Rr } else { Class::Fifo } },
+        5 => Request::SetCap {
+            node,
+            cap: Some(Cap { rate_ns_per_s: 1_000_000 + u64::from(value), burst_ns: 0 }),
+        },
+        6 => Request::SetClass { node, class: if value.is_multiple_of(2) { Class::Rr } else { Class::Fifo } },
         7 => Request::Move { node, parent: other.into(), name: None },
         8 => Request::Rename { node, name: Name::new(&format!("n{}", value % 5)).unwrap() },
-        _ => Request::SetGc { node, gc: value % 2 == 0 },
+        _ => Request::SetGc { node, gc: value.is_multiple_of(2) },
     }
 }
 
@@ -267,7 +273,8 @@ fn what_the_plane_refuses_leaves_no_trace() {
     let a = engine.tree().resolve(&"a".parse().unwrap()).unwrap();
     let me = std::process::id().cast_signed();
     engine.plane_mut().tag(Target::Thread(me), a).unwrap();
-    let refusal = engine.edit(&[Request::Delete { node: a.into(), mode: DeleteMode::Refuse }], None).unwrap_err();
+    let refusal =
+        engine.edit(&[Request::Delete { node: a.into(), mode: DeleteMode::Refuse }], None).unwrap_err();
     assert_eq!(refusal.errno, libc::EBUSY);
     let refusal = engine.edit(&[Request::SetClass { node: a.into(), class: Class::Fifo }], None).unwrap_err();
     assert_eq!(refusal.errno, libc::EOPNOTSUPP);
@@ -285,7 +292,8 @@ fn what_the_plane_refuses_leaves_no_trace() {
 #[test]
 fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     let dir = Dir::new();
-    let mut engine = begin(&dir, &Arc::default());
+    let plane = FakePlane::start(&dir.plane()).unwrap();
+    let (mut engine, _) = Engine::open(&dir.journal(), Box::new(plane), false).unwrap();
     let rule: reserv_model::Rule = toml::from_str("match = { uid = 33 }\ncpu = \"a\"").unwrap();
     engine.set_rules(vec![rule.clone()]).unwrap();
     let first = engine.fresh_number().unwrap();

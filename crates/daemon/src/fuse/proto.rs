@@ -60,34 +60,80 @@ pub struct Request<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are those of fuse.h")]
 pub enum Op<'a> {
-    Init { major: u32, minor: u32, flags: u64 },
+    Init {
+        major: u32,
+        minor: u32,
+        flags: u64,
+    },
     Destroy,
-    Lookup { name: &'a [u8] },
-    Forget { count: u64 },
+    Lookup {
+        name: &'a [u8],
+    },
+    Forget {
+        count: u64,
+    },
     /// Pairs of nodeid and count, 16 bytes each; read with [`forgets`].
-    BatchForget { pairs: &'a [u8] },
+    BatchForget {
+        pairs: &'a [u8],
+    },
     Getattr,
-    Setattr { valid: u32, size: u64 },
+    Setattr {
+        valid: u32,
+        size: u64,
+    },
     Readlink,
-    Mkdir { name: &'a [u8] },
-    Unlink { name: &'a [u8] },
-    Rmdir { name: &'a [u8] },
-    Rename { from: &'a [u8], new_parent: u64, to: &'a [u8], flags: u32 },
-    Open { flags: u32 },
-    Read { handle: u64, offset: u64, size: u32 },
-    Write { handle: u64, offset: u64, data: &'a [u8] },
-    Release { handle: u64 },
+    Mkdir {
+        name: &'a [u8],
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    Rmdir {
+        name: &'a [u8],
+    },
+    Rename {
+        from: &'a [u8],
+        new_parent: u64,
+        to: &'a [u8],
+        flags: u32,
+    },
+    Open {
+        flags: u32,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        size: u32,
+    },
+    Write {
+        handle: u64,
+        offset: u64,
+        data: &'a [u8],
+    },
+    Release {
+        handle: u64,
+    },
     Statfs,
     Opendir,
-    Readdir { handle: u64, offset: u64, size: u32 },
-    Releasedir { handle: u64 },
+    Readdir {
+        handle: u64,
+        offset: u64,
+        size: u32,
+    },
+    Releasedir {
+        handle: u64,
+    },
     Fsync,
-    Access { mask: u32 },
+    Access {
+        mask: u32,
+    },
     Interrupt,
     /// Nodes that this file system never has: symlink, link, mknod, create. Refused with EPERM.
     Make,
     /// Anything else: answered ENOSYS.
-    Unknown { opcode: u32 },
+    Unknown {
+        opcode: u32,
+    },
 }
 
 /// Attributes of an inode as the kernel wants them.
@@ -331,7 +377,8 @@ impl Reply {
 
     /// `fuse_init_out`: what we accept of what the kernel `offers`.
     pub fn init(&mut self, offers: u64) {
-        let wanted = INIT_ATOMIC_O_TRUNC | INIT_BIG_WRITES | INIT_PARALLEL_DIROPS | INIT_EXT | INIT_HAS_RESEND;
+        let wanted =
+            INIT_ATOMIC_O_TRUNC | INIT_BIG_WRITES | INIT_PARALLEL_DIROPS | INIT_EXT | INIT_HAS_RESEND;
         let flags = offers & wanted;
         let [low, high] = [flags & u64::from(u32::MAX), flags >> 32].map(|w| u32::try_from(w).unwrap_or(0));
         self.word32(7);

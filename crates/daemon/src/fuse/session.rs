@@ -66,7 +66,8 @@ pub fn mounted(path: &Path) -> io::Result<Option<u64>> {
             continue;
         }
         // A later mount hides an earlier one.
-        found = (fields.get(dash + 1) == Some(&&b"fuse.reserv"[..])).then(|| device_number(fields[2])).flatten();
+        found =
+            (fields.get(dash + 1) == Some(&&b"fuse.reserv"[..])).then(|| device_number(fields[2])).flatten();
     }
     Ok(found)
 }
