@@ -6,6 +6,8 @@
 //! cancelled in the journal. A [`DeleteMode::Drain`] leaves the node in the tree, marked; when the plane says that
 //! it is gone, at once ([`Plan::drained`]) or later, [`Tree::plan_gone`] makes the plan that forgets it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
@@ -128,9 +130,19 @@ impl Tree {
             plan.edits = self.edits_for(request)?;
         } else {
             let mut scratch = self.clone();
+            // A queue without members goes as soon as it is told to drain: nothing later in the batch may name it.
+            let mut drained = BTreeSet::new();
             for request in requests {
                 let edits = scratch.edits_for(request)?;
                 for edit in &edits {
+                    if drained.contains(&edit.id()) {
+                        let at = scratch.shown(edit.id());
+                        let why = format!("{at}: an earlier part of the same change lets it drain");
+                        return Err(Error::new(ErrorKind::Busy, why).hint("make two changes of it"));
+                    }
+                    if let Edit::Drain { id } = *edit {
+                        drained.insert(id);
+                    }
                     scratch.apply(edit)?;
                 }
                 plan.edits.extend(edits);

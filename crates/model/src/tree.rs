@@ -143,6 +143,25 @@ pub enum Edit {
 }
 
 impl Edit {
+    /// The node that it changes or makes.
+    pub const fn id(&self) -> NodeId {
+        match *self {
+            Self::Create { id, .. }
+            | Self::Share { id, .. }
+            | Self::Cap { id, .. }
+            | Self::Class { id, .. }
+            | Self::Policy { id, .. }
+            | Self::Limit { id, .. }
+            | Self::Gc { id, .. }
+            | Self::Reset { id }
+            | Self::Rename { id, .. }
+            | Self::Move { id, .. }
+            | Self::Drain { id }
+            | Self::Delete { id, .. }
+            | Self::Gone { id } => id,
+        }
+    }
+
     /// What the plane has to do for it; `None` where the kernel needs nothing.
     pub fn op(&self) -> Option<Op> {
         Some(match *self {

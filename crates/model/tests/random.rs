@@ -437,7 +437,14 @@ impl Run {
     fn take(&mut self, requests: &[Request], busy: bool) {
         let before = self.tree.clone();
         let mut naive = self.naive.clone();
-        let wanted = requests.iter().try_for_each(|r| naive.take(r));
+        // What drains in this plan may be gone at once: nothing later in it may change it.
+        let mut drained: Vec<Flat> = Vec::new();
+        let wanted = requests.iter().try_for_each(|r| {
+            let before = naive.clone();
+            naive.take(r)?;
+            drained.extend(naive.nodes.iter().filter(|n| n.draining && !before.nodes.contains(n)).cloned());
+            if drained.iter().all(|d| naive.nodes.contains(d)) { Ok(()) } else { Err(ErrorKind::Busy) }
+        });
         let plan = self.tree.plan(requests);
         assert_eq!(plan.as_ref().map(drop).map_err(|e| e.kind), wanted, "{requests:?}");
         match plan {

@@ -218,7 +218,13 @@ fn deletion() {
     let plan = doit(&mut tree, &[delete("web", DeleteMode::Drain)]);
     assert!(matches!(plan.ops()[..], [Op::Delete { mode: DeleteMode::Refuse, .. }]));
     // Draining can be cut short.
-    doit(&mut tree, &[mk("", "x", QUEUE), delete("x", DeleteMode::Drain), delete("x", DeleteMode::Flush)]);
+    doit(&mut tree, &[mk("", "x", QUEUE), delete("x", DeleteMode::Drain)]);
+    doit(&mut tree, &[delete("x", DeleteMode::Flush)]);
+    // But not in one plan: without members it is gone when the next edit of the batch comes.
+    doit(&mut tree, &[mk("", "x", QUEUE)]);
+    let error = tree.plan(&[delete("x", DeleteMode::Drain), delete("x", DeleteMode::Flush)]).unwrap_err();
+    assert_eq!((error.errno(), error.context.contains("cpu/x")), (Errno::EBUSY, true));
+    doit(&mut tree, &[delete("x", DeleteMode::Flush)]);
     assert_eq!(tree.len(), 2);
 }
 
