@@ -23,6 +23,7 @@ clean() {
 trap clean EXIT
 
 contains "up with the $driver driver" "$("$RESERV" up --driver "$driver" 2>&1)" "Reserv is up"
+[ "$tap_failed" = 0 ] || tap_end
 contains "status names it" "$("$RESERV" status)" "cpu.driver $driver"
 if [ "$driver" = stock ]; then
     refuse "what it cannot do is refused" "$RESERV" mk rr --class rr 2>/dev/null
@@ -41,7 +42,7 @@ members() { cat "$RESERV_MOUNT/cpu/$1/members"; }
 mkfifo "$scratch/there"
 "$RESERV" run --cpu web/site1 -- sh -c 'sh -c "echo \$PPID \$\$ >'"$scratch/there"'; exec sleep 600" & wait' &
 pids+=($!)
-read -r parent child <"$scratch/there"
+read -r -t 60 parent child <>"$scratch/there"
 pids+=("$child")
 equal "run becomes the program: same process" "$parent" "${pids[0]}"
 contains "the program is a member" "$(members web/site1)" "pid $parent"
