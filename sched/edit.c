@@ -91,6 +91,7 @@ RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
 	n->clock.fmax = 0;
 	n->clock.epoch = 1;
 	n->clock.hi = 0;
+	n->clock.slow = 0;
 	n->vb = 0;
 	n->nrun = 0;
 	n->nall = 0;
@@ -192,7 +193,8 @@ RS_FN void rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 		p->nrun++;
 	n->weight = w;
 	if (n->link.pos)
-		rs_heap_rekey(t, &p->ready, policy_key(p, n), rs_seq_for(t, n), &n->link);
+		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
+	rs_refresh(t, p);
 }
 
 RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst, u64 now)
@@ -285,7 +287,7 @@ RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 		p->nsvc += sign * (s32)n->nsvc;
 		p->res += sign * (s64)n->res;
 		if (p->link.pos && n->res)
-			rs_heap_rekey(t, &p->parent->ready, policy_key(p->parent, p), rs_seq_for(t, p), &p->link);
+			rs_heap_rekey(t, &p->parent->ready, policy_key(t, p->parent, p), rs_seq_for(t, p), &p->link);
 		p = p->parent;
 	}
 }

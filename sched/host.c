@@ -190,7 +190,7 @@ static int host_node_view(struct rs_tree *t, uint64_t id, struct rs_node_view *v
 	v->cap_burst = n->cap.burst;
 	v->cap_tok = n->cap.tok;
 	v->tag = n->tag.base;
-	v->key = n->parent ? sfq_key(n) : 0;
+	v->key = n->parent ? sfq_key(t, n) : 0;
 	v->res = n->res;
 	v->v = n->clock.v;
 	v->fmax = n->clock.fmax;

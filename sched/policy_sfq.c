@@ -34,9 +34,21 @@
  * References: Goyal, Vin, Cheng, SIGCOMM'96; Goyal, Guo, Vin, OSDI'96; QLinux §2.2; Jin, Chase, Kaur 2004.
  */
 
-RS_INLINE u64 sfq_key(struct rs_node RS_ARENA *c)
+/*
+ * A child's place among its siblings: its start tag, as if the steps in service had taken what is reserved.
+ *
+ * Several units: a scheduler whose first ready child is behind virtual time there (a child that can never use its
+ * share, tags.c) must not make that one wait until the steps it gave to other children meanwhile are paid:
+ * its place is then two quanta before its tag. Its share is as before, since its tag is.
+ */
+RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
-	return c->tag.base + rs_vwork(c->res, c->weight ? c->weight : RS_WEIGHT_ONE);
+	u32 w = c->weight ? c->weight : RS_WEIGHT_ONE;
+
+	if (t->units > 1 && c->kind == RS_SCHED && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
+	    rs_before(c->ready.e[0].key, c->clock.v))
+		return c->tag.base - rs_vwork(2 * t->quantum, w);
+	return c->tag.base + rs_vwork(c->res, w);
 }
 
 /* v = max(v, min S), when no child is in service to hold it. `nsvc` steps are in service below p. */
@@ -79,10 +91,10 @@ RS_INLINE void sfq_idle(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 
 /* c was chosen and does not carry the estimate of this step yet. A choice made for another reason than tags
  * (affinity, starvation) moves v no further than the smallest tag that waits. */
-RS_INLINE void sfq_dispatch(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void sfq_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
-	u64 s = sfq_key(c);
+	u64 s = sfq_key(t, c);
 
 	if (!c->weight) {
 		sfq_refresh_v(p, p->nsvc);
@@ -103,7 +115,9 @@ RS_INLINE void sfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		c->tag.base += rs_vwork(work, RS_WEIGHT_ONE);
 		return;
 	}
-	rs_tag_charge(t, &p->clock, &c->tag, work, c->weight, c->nsvc);
+	rs_tag_charge(&p->clock, &c->tag, work, c->weight);
+	if (t->units > 1)
+		rs_tag_hold(t, &p->clock, &c->tag, work, c->weight, c->nsvc);
 }
 
 RS_INLINE void sfq_reweight(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)

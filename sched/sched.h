@@ -139,6 +139,7 @@ struct rs_clock {
 	u64 fmax; /* largest finish tag */
 	u32 epoch; /* bumped when the last child becomes idle: older finish tags are void */
 	u32 hi; /* bumped at each 2^60 of v: tells finish tags that are too old to compare */
+	u64 slow; /* several units: the longest step of late, in tag units */
 };
 
 /*

@@ -75,17 +75,10 @@ RS_INLINE void rs_clock_idle(struct rs_clock RS_ARENA *c)
 	c->epoch++;
 }
 
-/*
- * A step ended. On several units a child may have been served where nobody else could be (affinity), or be
- * unable to use its share (fewer threads than its weight is worth): its tag is then kept within what SFQ(D)
- * allows anyway, [v - (d+1) q/w, v + (units+1) q/w], d being its steps still in service, so that
- * it neither starves when others come, nor starves them. On one unit the tags obey tighter bounds by
- * themselves and nothing is clamped.
- */
-RS_INLINE void rs_tag_charge(struct rs_tree RS_ARENA *t, struct rs_clock RS_ARENA *c,
-			     struct rs_tag RS_ARENA *g, u64 work, u32 w, u32 nsvc)
+/* A step ended. */
+RS_INLINE void rs_tag_charge(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u64 work, u32 w)
 {
-	u64 x, span;
+	u64 x;
 
 	if (!w)
 		w = RS_WEIGHT_ONE;
@@ -97,21 +90,36 @@ RS_INLINE void rs_tag_charge(struct rs_tree RS_ARENA *t, struct rs_clock RS_AREN
 	if (x > RS_ADVANCE_MAX)
 		x = RS_ADVANCE_MAX;
 	g->base += x;
-	if (t->units > 1) {
-		span = rs_vwork(t->quantum, w);
-		x = c->v - span * (nsvc + 1);
-		if (rs_before(g->base, x)) {
-			g->base = x;
-			g->rem = 0;
-		}
-		x = c->v + span * (t->units + 1);
-		if (rs_before(x, g->base)) {
-			g->base = x;
-			g->rem = 0;
-		}
-	}
 	if (rs_before(c->fmax, g->base))
 		c->fmax = g->base;
+}
+
+/*
+ * Several units: after its charge a tag is held near virtual time.
+ *
+ * Below: a child that cannot use its share (fewer threads than its weight is worth) falls behind v for ever, and so
+ * comes first whenever it waits: that is GMS's answer. How far behind is all the same, as long as it is more
+ * than v moves at once; v - 4 steps of the slowest sibling bounds the credit, equally for all siblings, so that
+ * those behind keep their order. Above: at most units + 1 steps of debt.
+ */
+RS_INLINE void rs_tag_hold(struct rs_tree RS_ARENA *t, struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u64 work,
+			   u32 w, u32 nsvc)
+{
+	u64 step = rs_vwork(work > t->quantum ? work : t->quantum, w), x;
+
+	c->slow -= c->slow >> 6;
+	if (c->slow < step)
+		c->slow = step;
+	x = c->v - 4 * c->slow - nsvc * step;
+	if (rs_before(g->base, x)) {
+		g->base = x;
+		g->rem = 0;
+	}
+	x = c->v + step * (t->units + 1);
+	if (rs_before(x, g->base)) {
+		g->base = x;
+		g->rem = 0;
+	}
 }
 
 /* The weight changes from w to w2 (both > 0): the residual is rescaled, so that the fairness theorem holds

@@ -31,18 +31,18 @@ RS_INLINE void policy_idle(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *
 #undef RS_CALL
 }
 
-RS_INLINE u64 policy_key(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE u64 policy_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	u64 key = 0;
-#define RS_CALL(name) key = name##_key(c)
+#define RS_CALL(name) key = name##_key(t, c)
 	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
 #undef RS_CALL
 	return key;
 }
 
-RS_INLINE void policy_dispatch(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void policy_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
-#define RS_CALL(name) name##_dispatch(p, c)
+#define RS_CALL(name) name##_dispatch(t, p, c)
 	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
 #undef RS_CALL
 }
@@ -129,10 +129,14 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 			p->nrun++;
 	}
 	if (ready && !n->link.pos) {
-		rs_heap_push(t, &p->ready, policy_key(p, n), rs_seq_for(t, n), &n->link);
+		rs_heap_push(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		changed = 1;
 	} else if (!ready && n->link.pos) {
 		rs_heap_erase(t, &p->ready, &n->link);
+		changed = 1;
+	}
+	if (ready && t->units > 1 && policy_key(t, p, n) != p->ready.e[n->link.pos - 1].key) {
+		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		changed = 1;
 	}
 	if (all != n->all) {
@@ -364,10 +368,10 @@ RS_FN void rs_begin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32
 			break;
 		}
 		rs_refresh_one(t, n);
-		policy_dispatch(p, n);
+		policy_dispatch(t, p, n);
 		n->res += it->slice;
 		if (n->link.pos)
-			rs_heap_rekey(t, &p->ready, policy_key(p, n), rs_seq_for(t, n), &n->link);
+			rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		n = p;
 	}
 	if (!done)
@@ -391,7 +395,9 @@ RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u6
 	if (t->unit[it->unit & (RS_UNITS_MAX - 1)].item == it)
 		t->unit[it->unit & (RS_UNITS_MAX - 1)].item = 0;
 	it->state = RS_IDLE;
-	rs_tag_charge(t, &q->clock, &it->tag, work, it->weight, 0);
+	rs_tag_charge(&q->clock, &it->tag, work, it->weight);
+	if (t->units > 1 && class_keyed(q))
+		rs_tag_hold(t, &q->clock, &it->tag, work, it->weight, 0);
 	RS_LOOP(d, RS_DEPTH_MAX) {
 		struct rs_node RS_ARENA *p = n->parent;
 
@@ -413,7 +419,7 @@ RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u6
 		}
 		policy_charge(t, p, n, work);
 		if (n->link.pos)
-			rs_heap_rekey(t, &p->ready, policy_key(p, n), rs_seq_for(t, n), &n->link);
+			rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		n = p;
 	}
 	if (!done)

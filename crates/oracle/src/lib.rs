@@ -4,9 +4,11 @@
 //! Nothing here shares code with `sched/`: the models are naive (lists and linear search) and exact (rationals).
 
 pub mod core;
+pub mod gms;
 pub mod model;
 pub mod pair;
 pub mod rng;
+pub mod smp;
 pub mod trace;
 
 /// Seeds of a randomised test: `count` of them, from RESERV_SEED alone if that is set; more while RESERV_SOAK_SECONDS
