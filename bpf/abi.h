@@ -38,6 +38,11 @@ struct rc_node {
 	u8 kind, alg, throttled, dying;
 };
 
+/* A step in service when `rc_sample` looked, not charged to anybody yet: the queue, and how long it has run. */
+struct rc_run {
+	u64 node, ran;
+};
+
 struct rc_member {
 	s32 tgid, tid;
 };
@@ -46,7 +51,10 @@ struct rc_member {
 struct rc_io {
 	union {
 		struct rs_batch batch;
-		struct rc_node node[RC_SAMPLES_MAX];
+		struct {
+			struct rc_node node[RC_SAMPLES_MAX];
+			struct rc_run run[RS_UNITS_MAX];
+		};
 		struct rc_member member[RC_MEMBERS_MAX];
 	};
 };
@@ -59,7 +67,7 @@ struct rc_call {
 	s32 tid; /* tag, lists */
 	u32 what;
 	s32 answer; /* 0 or a negative errno */
-	u32 pad0;
+	u32 runs; /* sample: how many */
 };
 
 enum { RC_LIST_DEFAULT = 0, RC_LIST_CHILD = 1 };

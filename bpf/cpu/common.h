@@ -94,6 +94,7 @@ u32 tree_lock_pad[15];
 u64 tree_at;
 u64 batch_at;
 u64 clock_max; /* under the lock */
+u64 lost_count; /* under the lock */
 u64 mount_dev;
 u32 cpus = 1; /* possible CPUs that the tree may use */
 
@@ -201,6 +202,14 @@ static __always_inline u64 rc_id(struct rs_node RS_ARENA *n)
 {
 	return (u64)n->gen << 32 | n->index;
 }
+
+/* Counted per CPU without atomics would be cheaper; these are rare, or for whoever measures. */
+#define RC_COUNT(what, n)                                                                                         \
+	do {                                                                                                      \
+		struct rc_state *s_ = rc_state();                                                                 \
+		if (s_)                                                                                           \
+			__sync_fetch_and_add(&s_->what, n);                                                       \
+	} while (0)
 
 /* Outside the lock: a tree that found itself wrong is not scheduled with. */
 static __noinline void rc_poisoned(u32 why, u32 line)

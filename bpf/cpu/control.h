@@ -112,6 +112,7 @@ RC_CALL(rc_refresh)
 		return 0;
 	}
 	s->seq = t->seq;
+	s->lost = lost_count;
 	s->nodes_used = t->nodes_used;
 	s->items_used = t->items_used;
 	c->answer = 0;
@@ -196,13 +197,28 @@ RC_CALL(rc_sample)
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_io *out = rc_io();
-	u32 got = rs_zero, first = c->first, n = 0;
+	u32 got = rs_zero, first = c->first, n = 0, runs = rs_zero;
+	u64 raw = scx_bpf_now();
 
 	if (!tree_at || !out) {
 		c->answer = -E_INVAL;
 		return 0;
 	}
 	RC_LOCK(irq);
+	RS_LOOP(cpu, RS_UNITS_MAX) {
+		struct rs_item RS_ARENA *it;
+		struct rc_run *run;
+
+		if (cpu >= t->units)
+			break;
+		it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
+		if (!it)
+			continue;
+		run = &out->run[rc_slot(runs) & (RS_UNITS_MAX - 1)];
+		run->node = rc_id(it->queue);
+		run->ran = rc_ran(it, raw);
+		runs++;
+	}
 	RS_LOOP(i, RC_SAMPLES_MAX) {
 		u32 at = first + i;
 
@@ -218,6 +234,7 @@ RC_CALL(rc_sample)
 		n = t->nodes_used - first;
 	RC_UNLOCK(irq);
 	c->count = got;
+	c->runs = runs;
 	c->first = first + n;
 	c->what = t->nodes_used;
 	c->answer = 0;

@@ -21,6 +21,8 @@ const u32 rc_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rc_node),
 	__builtin_offsetof(struct rc_node, dying),
 	sizeof(struct rc_member),
+	sizeof(struct rc_run),
+	__builtin_offsetof(struct rc_io, run),
 	sizeof(struct rc_io),
 	sizeof(struct rc_call),
 	__builtin_offsetof(struct rc_call, answer),

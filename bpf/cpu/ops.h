@@ -181,8 +181,11 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 		pi->mask[0] = pi->mask[1] = pi->mask[2] = pi->mask[3] = 0;
 		pi->mask[(cpu / 64) & (RS_UNIT_WORDS - 1)] = 1ULL << (cpu & 63);
 	}
-	if (it)
+	if (it) {
+		if (it != pi)
+			lost_count++;
 		rc_settle(t, it, it == pi || again, raw, now);
+	}
 	if (pi && pi->state == RS_IDLE) {
 		if (pi->flags & RC_ITEM_FLOOR) {
 			rc_floor_charge(t, pi, rc_ran(pi, raw));
@@ -226,8 +229,10 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		if (!p || !scx_insert(p, SCX_DSQ_LOCAL, t->quantum, 0))
 			continue;
 		/* Looked at after the insertion: what changes from now on makes the insertion void. */
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !(p->migration_disabled && scx_bpf_task_cpu(p) != cpu))
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !(p->migration_disabled && scx_bpf_task_cpu(p) != cpu)) {
+			RC_COUNT(steps, 1);
 			return;
+		}
 		scx_bpf_dispatch_cancel();
 		all = rc_units(p, mask);
 		rc_lock();
@@ -246,7 +251,6 @@ void RC_OP(rc_running, struct task_struct *p)
 	struct rs_item RS_ARENA *it = rc_item(p), *old;
 	u64 raw = scx_bpf_now(), now, ran;
 	u32 cpu = scx_bpf_task_cpu(p);
-	struct rc_state *s;
 
 	if (!it)
 		return;
@@ -268,9 +272,7 @@ void RC_OP(rc_running, struct task_struct *p)
 		rs_begin(t, it, cpu);
 	rc_unlock();
 	RC_CHECK(t);
-	s = rc_state();
-	if (s)
-		__sync_fetch_and_add(&s->forced, 1);
+	RC_COUNT(forced, 1);
 }
 
 void RC_OP(rc_stopping, struct task_struct *p, bool runnable)
@@ -279,7 +281,6 @@ void RC_OP(rc_stopping, struct task_struct *p, bool runnable)
 	struct rs_item RS_ARENA *it = rc_item(p);
 	u64 raw = scx_bpf_now(), ran;
 	u32 cpu = scx_bpf_task_cpu(p);
-	struct rc_state *s;
 
 	if (!it)
 		return;
@@ -292,9 +293,7 @@ void RC_OP(rc_stopping, struct task_struct *p, bool runnable)
 		if (!runnable)
 			it->flags &= ~RC_ITEM_FLOOR;
 		rc_unlock();
-		s = rc_state();
-		if (s)
-			__sync_fetch_and_add(&s->kthread_ns, ran);
+		RC_COUNT(kthread_ns, ran);
 		return;
 	}
 	if (it->state != RS_SERVICE) {

@@ -69,6 +69,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{s:?}");
     }
     println!("health: {:?}", plane.health()?);
+    plane.applied_seq()?;
+    println!("{:?}", plane.counters());
     for mut child in children {
         child.kill()?;
         child.wait()?;

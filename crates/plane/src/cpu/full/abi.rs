@@ -10,6 +10,8 @@ pub(super) const MAGIC: u64 = 0x7672_6573_6572_3031;
 pub(super) const BATCH_MAX: usize = 128;
 /// `RC_SAMPLES_MAX`
 pub(super) const SAMPLES_MAX: usize = 256;
+/// `RS_UNITS_MAX`
+pub(super) const UNITS_MAX: usize = 256;
 /// `RC_MEMBERS_MAX`
 pub(super) const MEMBERS_MAX: usize = 4096;
 const TEXT_MAX: usize = 160;
@@ -78,6 +80,22 @@ pub(super) struct RcNode {
     pub(super) dying: u8,
 }
 
+/// `struct rc_run`
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct RcRun {
+    pub(super) node: u64,
+    pub(super) ran: u64,
+}
+
+/// The part of `struct rc_io` that `rc_sample` fills.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RcSamples {
+    pub(super) node: [RcNode; SAMPLES_MAX],
+    pub(super) run: [RcRun; UNITS_MAX],
+}
+
 /// `struct rc_member`
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -90,7 +108,7 @@ pub(super) struct RcMember {
 #[repr(C)]
 pub(super) union RcIo {
     pub(super) batch: std::mem::ManuallyDrop<RsBatch>,
-    pub(super) node: [RcNode; SAMPLES_MAX],
+    pub(super) samples: RcSamples,
     pub(super) member: [RcMember; MEMBERS_MAX],
 }
 
@@ -105,7 +123,7 @@ pub(super) struct RcCall {
     pub(super) tid: i32,
     pub(super) what: u32,
     pub(super) answer: i32,
-    pub(super) pad0: u32,
+    pub(super) runs: u32,
 }
 
 /// `struct rc_state`
@@ -134,6 +152,7 @@ pub(super) struct RcState {
 }
 
 /// What `rc_layout` must say; in the order of the table in `bpf/cpu/cpu.bpf.c`.
+#[cfg(test)]
 pub(super) const LAYOUT: &[u32] = {
     use std::mem::{offset_of, size_of};
     #[expect(clippy::cast_possible_truncation, reason = "sizes of small structures")]
@@ -149,6 +168,8 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RcNode>()),
         w(offset_of!(RcNode, dying)),
         w(size_of::<RcMember>()),
+        w(size_of::<RcRun>()),
+        w(offset_of!(RcSamples, run)),
         w(size_of::<RcIo>()),
         w(size_of::<RcCall>()),
         w(offset_of!(RcCall, answer)),

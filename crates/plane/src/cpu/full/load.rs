@@ -14,7 +14,7 @@ use super::sys;
 use crate::PlaneError;
 
 /// The programs, built by build.rs.
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.bpf.o"));
+pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.bpf.o"));
 
 /// The struct_ops map, and its link's pin.
 const OPS: &str = "reserv";

@@ -37,6 +37,27 @@ pub struct Full {
     draining: BTreeSet<NodeId>,
 }
 
+/// Counters of the programs; for tests, benchmarks and `status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times that the kernel gave us the CPUs.
+    pub attached: u64,
+    /// Times that it took them back.
+    pub detached: u64,
+    /// Time that kernel threads had under their floor, outside the tree's shares.
+    pub kernel_threads_ns: u64,
+    /// Threads that ran without being chosen.
+    pub forced: u64,
+    /// Threads that were chosen and never arrived.
+    pub lost: u64,
+    /// Sections of the tree's lock in scheduling.
+    pub sections: u64,
+    /// Threads chosen.
+    pub steps: u64,
+    /// Threads that got no item.
+    pub refused: u64,
+}
+
 /// Take the CPUs, with a tree of root and q0.
 pub fn start() -> Result<Full, PlaneError> {
     probe().map_err(PlaneError::Unsupported)?;
@@ -47,9 +68,15 @@ pub fn start() -> Result<Full, PlaneError> {
     }
     let folder = load::folder();
     load::unload(&folder)?;
-    if let Err(error) = load::load(&folder) {
+    let mut tries = 0;
+    while let Err(error) = load::load(&folder) {
         let _ = load::unload(&folder);
-        return Err(error);
+        // Making an arena allocates without being allowed to wait (7.2), and now and then there is nothing at hand.
+        if tries == 20 || !error.to_string().contains("'arena': failed to create: -ENOMEM") {
+            return Err(error);
+        }
+        tries += 1;
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
     Full::open(folder)
 }
@@ -95,6 +122,21 @@ impl Full {
         unsafe { ptr::read_volatile(self.state.at()) }
     }
 
+    /// What the programs count, beside the tree's own counters.
+    pub fn counters(&self) -> Counters {
+        let s = self.state();
+        Counters {
+            attached: s.attached,
+            detached: s.detached,
+            kernel_threads_ns: s.kthread_ns,
+            forced: s.forced,
+            lost: s.lost,
+            sections: s.sections,
+            steps: s.steps,
+            refused: s.refused,
+        }
+    }
+
     fn call(&self, name: &str, call: &mut RcCall) -> Result<i32, PlaneError> {
         load::call(&self.programs, name, call)
     }
@@ -109,29 +151,48 @@ impl Full {
     }
 
     fn nodes(&self) -> Result<Vec<RcNode>, PlaneError> {
-        let mut nodes = Vec::new();
+        let mut nodes: Vec<RcNode> = Vec::new();
+        let mut runs = Vec::new();
         let mut first = 0;
         loop {
             let mut call = RcCall { first, ..RcCall::default() };
             if let errno @ 1.. = -self.call("rc_sample", &mut call)? {
                 return Err(os("sample the tree")(io_error(errno)));
             }
+            let from = nodes.len();
             for i in 0..(call.count as usize).min(abi::SAMPLES_MAX) {
                 // SAFETY: the program has just written `count` nodes there; it is done.
-                nodes.push(unsafe { ptr::read_volatile(&raw const (*self.io.at()).node[i]) });
+                nodes.push(unsafe { ptr::read_volatile(&raw const (*self.io.at()).samples.node[i]) });
+            }
+            for i in 0..(call.runs as usize).min(abi::UNITS_MAX) {
+                // SAFETY: as above, `runs` of them.
+                runs.push((from, unsafe { ptr::read_volatile(&raw const (*self.io.at()).samples.run[i]) }));
             }
             if call.first >= call.what || call.first <= first {
-                return Ok(nodes);
+                break;
             }
             first = call.first;
         }
+        // Steps in service count as far as they have come. Each call read its own nodes and all steps at one instant.
+        let place = |nodes: &[RcNode], id: u64| nodes.binary_search_by_key(&id32(id), |n| id32(n.id)).ok();
+        for (i, &(from, run)) in runs.iter().enumerate() {
+            let to = runs[i..].iter().map(|r| r.0).find(|f| *f > from).unwrap_or(nodes.len());
+            let mut at = place(&nodes, run.node);
+            while let Some(found) = at {
+                if (from..to).contains(&found) {
+                    nodes[found].service += run.ran;
+                }
+                at = if nodes[found].parent == 0 { None } else { place(&nodes, nodes[found].parent) };
+            }
+        }
+        Ok(nodes)
     }
 
     fn one(&self, id: NodeId) -> Result<RcNode, PlaneError> {
         let mut call = RcCall { node: id.pack(), ..RcCall::default() };
         self.call_node("rc_sample_one", &mut call, id)?;
         // SAFETY: the program has just written the node there.
-        Ok(unsafe { ptr::read_volatile(&raw const (*self.io.at()).node[0]) })
+        Ok(unsafe { ptr::read_volatile(&raw const (*self.io.at()).samples.node[0]) })
     }
 
     fn threads_of(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
@@ -176,6 +237,11 @@ impl Full {
         }
         Ok(false)
     }
+}
+
+/// The index in a packed handle.
+fn id32(id: u64) -> u64 {
+    id & 0xffff_ffff
 }
 
 fn refusal(errno: i32, what: String) -> PlaneError {
@@ -315,7 +381,7 @@ impl Plane for Full {
     fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
         let nodes = self.nodes()?;
         let mut queued: Vec<u32> = nodes.iter().map(|n| n.queued).collect();
-        let place = |id: u64| nodes.binary_search_by_key(&(id & 0xffff_ffff), |n| n.id & 0xffff_ffff).ok();
+        let place = |id: u64| nodes.binary_search_by_key(&id32(id), |n| id32(n.id)).ok();
         for n in &nodes {
             let mut parent = n.parent;
             while n.queued > 0
@@ -330,10 +396,7 @@ impl Plane for Full {
     }
 
     fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
-        let n = self.one(id)?;
-        if n.kind == 2 {
-            return Ok(sample_of(&n, n.queued));
-        }
+        self.one(id)?;
         let all = self.sample()?;
         all.into_iter().find(|s| s.id == id.pack()).ok_or_else(|| PlaneError::NoNode(format!("{id:?}")))
     }

@@ -1,1 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+
+use reserv_model::{Cap, Class, DeleteMode, Kind, NodeId, Op, Policy, Weight};
+
+use super::abi::{self, op};
+use super::{encode, load, refusal};
+use crate::PlaneError;
+
+/// The table that the compiler of the programs wrote, against ours.
+#[test]
+fn both_sides_agree_on_every_size_and_offset() {
+    let words: Vec<u8> = abi::LAYOUT.iter().flat_map(|w| w.to_le_bytes()).collect();
+    assert!(
+        load::OBJECT.windows(words.len()).any(|w| w == words),
+        "abi.rs and bpf/abi.h differ: ours is {:?}",
+        abi::LAYOUT
+    );
+}
+
+#[test]
+fn edits_are_encoded_as_the_core_reads_them() {
+    let id = NodeId { index: 7, generation: 3 };
+    let create = encode(&Op::Create { id, parent: NodeId::ROOT, kind: Kind::Queue(Class::Fifo) });
+    assert_eq!((create.code, create.node, create.parent), (op::CREATE, 3 << 32 | 7, 1 << 32));
+    assert_eq!((create.a, create.b), (2, 3));
+    let create = encode(&Op::Create { id, parent: NodeId::ROOT, kind: Kind::Scheduler(Policy::Sfq) });
+    assert_eq!((create.a, create.b), (1, 0));
+    let weight = Weight::from_milli(240).expect("a weight");
+    assert_eq!(encode(&Op::Reweight { id, weight }).a, 240);
+    let cap = |rate| encode(&Op::SetCap { id, cap: Some(Cap { rate_ns_per_s: rate, burst_ns: 5 }) });
+    assert_eq!((cap(250_000_000).a, cap(250_000_000).b), (250_000, 5));
+    assert_eq!(cap(1).a, 1, "a cap is never 'none' by rounding");
+    assert_eq!(cap(Cap::RATE_MAX).a, 256_000_000);
+    assert_eq!(encode(&Op::SetCap { id, cap: None }).a, 0);
+    for (mode, a) in [(DeleteMode::Refuse, 0), (DeleteMode::Drain, 1), (DeleteMode::Flush, 1)] {
+        assert_eq!(encode(&Op::Delete { id, mode }).a, a);
+    }
+}
+
+#[test]
+fn refusals_keep_their_kind() {
+    let kind = |errno| refusal(errno, "x".into());
+    assert!(matches!(kind(libc::ESTALE), PlaneError::NoNode(_)));
+    assert!(matches!(kind(libc::EBUSY), PlaneError::Busy(_)));
+    assert!(matches!(kind(libc::EAGAIN), PlaneError::Full(_)));
+    assert!(matches!(kind(libc::ELOOP), PlaneError::Invalid(_)));
+    assert!(matches!(kind(libc::EIO), PlaneError::Os { .. }));
+}
