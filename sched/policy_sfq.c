@@ -107,17 +107,41 @@ RS_INLINE void sfq_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 	rs_clock_advance(&p->clock, s);
 }
 
-/* A step of c ended after `work`; c->nsvc and c->res are already those without it. */
+/*
+ * A step of c ended after `work`; c->nsvc and c->res are already those without it. `forced`: something waits below p, but
+ * nothing that the unit could have served instead (affinity). Such a step makes no debt: else what c has on other units
+ * would starve. It uses up credit if nothing of c waits there.
+ */
 RS_INLINE void sfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
-			  struct rs_node RS_ARENA *c, u64 work)
+			  struct rs_node RS_ARENA *c, u64 work, u32 forced)
 {
+	u64 old = c->tag.base;
+
 	if (!c->weight) {
 		c->tag.base += rs_vwork(work, RS_WEIGHT_ONE);
 		return;
 	}
 	rs_tag_charge(&p->clock, &c->tag, work, c->weight);
+	if (forced && (c->link.pos || rs_before(p->clock.v, c->tag.base))) {
+		c->tag.base = !c->link.pos && rs_before(old, p->clock.v) ? p->clock.v : old;
+		c->tag.rem = 0;
+	}
 	if (t->units > 1)
 		rs_tag_hold(t, &p->clock, &c->tag, work, c->weight, c->nsvc);
+}
+
+/* Several units: something more wants service below c. What c could not use before is no credit for that. */
+RS_INLINE void sfq_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 low;
+
+	if (!c->weight || !c->runnable)
+		return;
+	low = p->clock.v - rs_vwork(t->quantum, c->weight) * (c->nsvc + 1);
+	if (rs_before(c->tag.base, low)) {
+		c->tag.base = low;
+		c->tag.rem = 0;
+	}
 }
 
 RS_INLINE void sfq_reweight(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)

@@ -17,6 +17,13 @@ RS_INLINE void policy_sync(struct rs_node RS_ARENA *p)
 #undef RS_CALL
 }
 
+RS_INLINE void policy_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+#define RS_CALL(name) name##_more(t, p, c)
+	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
 RS_INLINE void policy_wake(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) name##_wake(p, c)
@@ -48,9 +55,9 @@ RS_INLINE void policy_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARE
 }
 
 RS_INLINE void policy_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
-			     struct rs_node RS_ARENA *c, u64 work)
+			     struct rs_node RS_ARENA *c, u64 work, u32 forced)
 {
-#define RS_CALL(name) name##_charge(t, p, c, work)
+#define RS_CALL(name) name##_charge(t, p, c, work, forced)
 	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
 #undef RS_CALL
 }
@@ -321,6 +328,20 @@ RS_FN void rs_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 
 		rs_poison(t, RS_POISON_STATE);
 		return;
 	}
+	if (t->units > 1) {
+		struct rs_node RS_ARENA *n = it->queue;
+
+		RS_LOOP(d, RS_DEPTH_MAX) {
+			struct rs_node RS_ARENA *p = n->parent;
+
+			if (!p)
+				break;
+			policy_more(t, p, n);
+			if (n->link.pos && policy_key(t, p, n) != p->ready.e[n->link.pos - 1].key)
+				rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
+			n = p;
+		}
+	}
 	it->queue->nrun++;
 	rs_item_in(t, it, RS_WHY_WAKE, now);
 	rs_refresh(t, it->queue);
@@ -378,6 +399,40 @@ RS_FN void rs_begin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32
 		rs_poison(t, RS_POISON_PATH);
 }
 
+#define RS_FEW 64 /* more waiting children than that are not looked through one by one */
+
+/* The exact mask of a queue in which no item may use every unit. */
+RS_FN void rs_mask_items(struct rs_node RS_ARENA *q)
+{
+	RS_LOOP(k, RS_UNIT_WORDS) {
+		u64 mask = 0;
+
+		RS_LOOP(i, RS_FEW) {
+			if (i >= q->ready.n)
+				break;
+			mask |= ((struct rs_item RS_ARENA *)q->ready.e[i].obj)->mask[k];
+		}
+		q->mask[k] = mask;
+	}
+}
+
+/* Whether something waits below p that could be served, but nothing that `unit` may. */
+RS_FN u32 rs_forced(struct rs_node RS_ARENA *p, u32 unit)
+{
+	u32 n = p->ready.n;
+
+	if (!n || p->nall || n > RS_FEW)
+		return 0;
+	RS_LOOP(i, RS_FEW) {
+		if (i >= n)
+			break;
+		if (rs_unit_in(((struct rs_node RS_ARENA *)p->ready.e[i].obj)->mask, unit))
+			return 0;
+	}
+	p->mask[(unit / 64) & (RS_UNIT_WORDS - 1)] &= ~(1ULL << (unit & 63));
+	return 1;
+}
+
 /*
  * The step of an item in service ended after `work`. The whole path is charged, then the item is queued again
  * (`more`) or becomes idle (QLX: update, then sleep).
@@ -385,7 +440,7 @@ RS_FN void rs_begin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32
 RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work, u32 more, u64 now)
 {
 	struct rs_node RS_ARENA *q = it->queue, *n = q;
-	u32 done = 0;
+	u32 done = 0, forced = 0, unit = it->unit;
 
 	if (it->state != RS_SERVICE) {
 		rs_poison(t, RS_POISON_STATE);
@@ -396,6 +451,8 @@ RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u6
 		t->unit[it->unit & (RS_UNITS_MAX - 1)].item = 0;
 	it->state = RS_IDLE;
 	rs_tag_charge(&q->clock, &it->tag, work, it->weight);
+	if (t->units > 1 && !q->nall && q->ready.n <= RS_FEW)
+		rs_mask_items(q);
 	if (t->units > 1 && class_keyed(q))
 		rs_tag_hold(t, &q->clock, &it->tag, work, it->weight, 0);
 	RS_LOOP(d, RS_DEPTH_MAX) {
@@ -417,7 +474,9 @@ RS_FN void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u6
 			done = 1;
 			break;
 		}
-		policy_charge(t, p, n, work);
+		if (t->units > 1)
+			forced = rs_forced(p, unit);
+		policy_charge(t, p, n, work, forced);
 		if (n->link.pos)
 			rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		n = p;

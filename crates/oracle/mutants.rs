@@ -23,7 +23,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "leaf_only",
         mistake: "charge only the leaf, not its ancestors",
         file: "tree.c",
-        from: "\t\tpolicy_charge(t, p, n, work);",
-        to: "\t\tpolicy_charge(t, p, n, n == q ? work : 0);",
+        from: "\t\tpolicy_charge(t, p, n, work, forced);",
+        to: "\t\tpolicy_charge(t, p, n, n == q ? work : 0, forced);",
     },
 ];

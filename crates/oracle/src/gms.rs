@@ -67,8 +67,10 @@ impl Ideal {
         // Background shares what the others cannot use.
         let mut parts = fill(&have, &of);
         let rest = parts.iter().fold(have.clone(), |a, b| a - b);
-        let behind: Vec<(u32, Q)> =
-            of.iter().map(|(w, m)| (u32::from(*w == 0), if *w == 0 { m.clone() } else { Q::zero() })).collect();
+        let behind: Vec<(u32, Q)> = of
+            .iter()
+            .map(|(w, m)| (u32::from(*w == 0), if *w == 0 { m.clone() } else { Q::zero() }))
+            .collect();
         for (part, more) in parts.iter_mut().zip(fill(&rest, &behind)) {
             *part += more;
         }
