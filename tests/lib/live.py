@@ -15,7 +15,7 @@ import sys
 import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-RESERV = os.path.join(ROOT, "target", "release", "reserv")
+RESERV = os.path.join(os.environ.get("RESERV_TEST_BIN", os.path.join(ROOT, "target", "release")), "reserv")
 WORKLOAD = os.path.join(ROOT, "target", "tests", "workload")
 MOUNT = os.environ.get("RESERV_MOUNT", "/reserv")
 
