@@ -158,12 +158,9 @@ pub struct Top {
     /// Only this node and what is below it
     #[arg(default_value = "cpu")]
     pub path: String,
-    /// Print plain tables instead of taking the terminal over
-    #[arg(long, short)]
-    pub batch: bool,
-    /// Stop after this many measurements
-    #[arg(long, short = 'N', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
+    /// Print this many plain tables instead of taking the terminal over; 0 goes on without end
+    #[arg(long, short, value_name = "N")]
+    pub batch: Option<u64>,
     /// Seconds between measurements
     #[arg(long, short, value_name = "S", default_value = "1", value_parser = interval)]
     pub interval: f64,

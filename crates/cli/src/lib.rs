@@ -87,7 +87,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Top(args) => {
             let files = Mounted::open()?;
-            if args.batch || json || !std::io::stdout().is_terminal() {
+            if args.batch.is_some() || json || !std::io::stdout().is_terminal() {
                 top::batch(&files, &args, json)?;
             } else {
                 top::live(&files, &args)?;

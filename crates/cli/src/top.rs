@@ -132,7 +132,7 @@ pub(crate) fn batch(files: &dyn Files, args: &Top, json: bool) -> Result<(), Err
     let mut out = io::stdout().lock();
     let failed = |e: io::Error| Error::io("standard output", &e);
     for n in 0.. {
-        if args.count.is_some_and(|count| n >= count) {
+        if args.batch.is_some_and(|count| count > 0 && n >= count) {
             break;
         }
         next += Duration::from_secs_f64(args.interval);
@@ -228,7 +228,6 @@ pub(crate) fn live(files: &dyn Files, args: &Top) -> Result<(), Error> {
     let mut screen = Screen::open().map_err(failed)?;
     // A first rate soon, then the steady interval.
     let mut next = Instant::now() + view.interval.min(Duration::from_millis(250));
-    let mut measured = 0;
     loop {
         screen.0.draw(|frame| draw(frame, &mut view)).map_err(failed)?;
         while Instant::now() < next {
@@ -255,10 +254,6 @@ pub(crate) fn live(files: &dyn Files, args: &Top) -> Result<(), Error> {
             Ok(rows) => {
                 view.rows = rows;
                 view.problem = None;
-                measured += 1;
-                if args.count.is_some_and(|count| measured >= count) {
-                    return Ok(());
-                }
             }
             Err(error) => view.problem = Some(error.to_string()),
         }
