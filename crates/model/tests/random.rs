@@ -442,7 +442,8 @@ impl Run {
         let wanted = requests.iter().try_for_each(|r| {
             let before = naive.clone();
             naive.take(r)?;
-            drained.extend(naive.nodes.iter().filter(|n| n.draining && !before.nodes.contains(n)).cloned());
+            let did = |id| before.nodes.iter().any(|n| n.id == id && n.draining);
+            drained.extend(naive.nodes.iter().filter(|n| n.draining && !did(n.id)).cloned());
             if drained.iter().all(|d| naive.nodes.contains(d)) { Ok(()) } else { Err(ErrorKind::Busy) }
         });
         let plan = self.tree.plan(requests);
