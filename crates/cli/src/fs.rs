@@ -224,6 +224,11 @@ pub(crate) fn missing(files: &dyn Files, path: &NodePath) -> Option<Error> {
     if files.is_dir(path.as_str()) {
         return None;
     }
+    if !files.is_dir(root_of(path).as_str()) {
+        return Some(
+            Error::new(Kind::NotRunning, "Reserv is not running any more").hint("start it with: reserv up"),
+        );
+    }
     let mut error = Error::new(Kind::NotFound, format!("there is no node '{path}'"));
     error.errno = Some(libc::ENOENT);
     // Only the first name on the way that does not exist can be a misspelling.
@@ -395,6 +400,8 @@ mod tests {
         assert_eq!(hint("wbe/site1"), "did you mean 'web'?");
         assert_eq!(hint("site1"), "there is 'web/site1'");
         assert!(hint("zzz").contains("reserv tree"));
+        fs::remove_dir_all(fake.inner_path("cpu")).unwrap();
+        assert_eq!(missing(&fake, &path("web")).unwrap().kind, Kind::NotRunning);
     }
 
     #[test]
