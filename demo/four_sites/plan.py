@@ -46,7 +46,7 @@ MACHINE = {
 #: In the emulated guest time is a function of executed instructions (vm/run --icount): nothing disturbs, and every second
 #: takes two or more of the user's.
 GUEST = {
-    False: Plan(quick=False, points=(0, 2, 4, 8, 16, 24, 32), batches=5, batch_s=1.2, settle_s_min=0.6, settle_s_max=12.0),
+    False: Plan(quick=False, points=(0, 2, 4, 8, 16, 24, 32), batches=6, batch_s=1.5, settle_s_min=0.6, settle_s_max=12.0),
     True: Plan(quick=True, points=(0, 8, 32), batches=4, batch_s=0.5, settle_s_min=0.5, settle_s_max=6.0),
 }
 
