@@ -19,6 +19,7 @@
 //! only begins the count of revivals anew; `mode` says what happens to members of queues that the configuration leaves
 //! out, `refuse` if left out.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,6 +37,7 @@ use serde_json::{Value, json};
 
 use crate::core::{Core, lock};
 use crate::engine::Refusal;
+use crate::fuse::session;
 
 /// Longest line.
 const LINE_MAX: u64 = 1 << 20;
@@ -94,7 +96,7 @@ pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
 }
 
 /// Serves connections, for ever.
-pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker) {
+pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker, device: &Arc<File>) {
     let connections = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -106,8 +108,9 @@ pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker)
             continue;
         }
         let (core, stop, connections) = (core.clone(), stop.clone(), connections.clone());
+        let device = device.clone();
         std::thread::spawn(move || {
-            if let Err(error) = talk(stream, &core, &stop) {
+            if let Err(error) = talk(stream, &core, &stop, &device) {
                 tracing::debug!(%error, "a control connection ended");
             }
             connections.fetch_sub(1, Ordering::AcqRel);
@@ -119,7 +122,7 @@ fn refusal(refusal: &Refusal) -> Value {
     json!({"error": {"errno": refusal.errno, "text": refusal.text, "hint": refusal.hint}})
 }
 
-fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker) -> std::io::Result<()> {
+fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker, device: &File) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     let peer = getsockopt(&stream, PeerCredentials)?;
@@ -136,6 +139,9 @@ fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker) -> std::io::Re
         } else {
             refusal(&Refusal::new(libc::EPERM, "only root may use the control socket"))
         };
+        // Whoever is told that a node is gone finds it gone.
+        let removed = lock(core).take_removed();
+        session::forget_names(device, &removed);
         let mut text = answer.to_string();
         text.push('\n');
         writer.write_all(text.as_bytes())?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use reserv_model::{
     Config, DeleteMode, Driver, Kind, NodeId, NodeRef, Request, Tree, diff, show_cap, to_config,
 };
-use reserv_namespace::{Resource, ResourceStatus, render_status};
+use reserv_namespace::{FileKind, Ino, Resource, ResourceStatus, render_status};
 use reserv_plane::{Health, List, Target};
 use serde::Serialize;
 
@@ -362,6 +362,14 @@ impl Core {
         if let Err(error) = engine.collect() {
             tracing::error!(%error, "drained queues were not collected");
         }
+    }
+
+    /// Names that the kernel may still have cached: directories and what was removed from them.
+    pub fn take_removed(&mut self) -> Vec<(u64, Vec<u8>)> {
+        let Some(engine) = &mut self.engine else { return Vec::new() };
+        let removed = engine.take_removed();
+        let ino = |parent| Ino::of_node(Resource::Cpu, parent, FileKind::SchedulerDir).0;
+        removed.into_iter().map(|(parent, name)| (ino(parent), name.as_str().as_bytes().to_vec())).collect()
     }
 
     /// Gives the resource back to the kernel.

@@ -146,6 +146,8 @@ pub struct Engine {
     plane: Box<dyn Plane>,
     extras: Extras,
     fresh_next: u32,
+    /// Names that were removed, with their parents, since [`Engine::take_removed`].
+    removed: Vec<(NodeId, Name)>,
     /// Length of the journal after its last compaction.
     compacted: u64,
 }
@@ -304,7 +306,7 @@ impl Engine {
         };
         let fresh_next = told.extras.fresh_end;
         let Told { tree, extras, .. } = told;
-        let mut engine = Self { tree, journal, plane, extras, fresh_next, compacted: 0 };
+        let mut engine = Self { tree, journal, plane, extras, fresh_next, removed: Vec::new(), compacted: 0 };
         engine.compact()?;
         Ok((engine, beginning))
     }
@@ -389,6 +391,14 @@ impl Engine {
         let Entry::Edit { record, .. } = entry else { return Err(corrupt("not an edit")) };
         match self.plane.apply(&batch) {
             Ok(outcomes) => {
+                for edit in &record.edits {
+                    if let Edit::Delete { id, .. } | Edit::Gone { id } = edit
+                        && let Some(node) = self.tree.get(*id)
+                        && let Some(parent) = node.parent
+                    {
+                        self.removed.push((parent, node.name.clone()));
+                    }
+                }
                 self.tree.replay(&record)?;
                 self.extras.note(origin, made);
                 Ok(outcomes)
@@ -406,6 +416,11 @@ impl Engine {
             self.carry_out(plan.record(), None)?;
         }
         Ok(())
+    }
+
+    /// The names that were removed since the last call. The kernel knows of those that it removed itself (`rmdir`).
+    pub fn take_removed(&mut self) -> Vec<(NodeId, Name)> {
+        std::mem::take(&mut self.removed)
     }
 
     /// Takes note of queues that have drained meanwhile.

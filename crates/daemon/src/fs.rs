@@ -4,7 +4,9 @@
 //! * Modes are checked by the kernel at open (`default_permissions`); a descriptor is a capability afterwards.
 //! * A `write(2)` is one command, whatever its offset. A read from offset 0 takes a snapshot of the text, reads further on go on
 //!   in it.
-//! * Nothing is cached by the kernel: every walk asks. Inode numbers are a function of the object, so that descriptors outlive the
+//! * The kernel may keep names and attributes of nodes for some seconds. It is told of names that are removed behind its back,
+//!   and an old name is never wrong: its node is stale, whereupon the kernel asks anew. `newqueue` and processes are not kept.
+//! * Inode numbers are a function of the object, so that descriptors outlive the
 //!   worker; only the snapshots of half-read files are lost with it (the text is made anew then).
 //! * Every lookup of `newqueue` gives a fresh inode. When it is opened it becomes the new node's `share`, for `fstat` too. Its number
 //!   carries the parent and what is to be made, so that a worker can open what another one looked up.
@@ -22,7 +24,7 @@ use reserv_plane::{List, Sample, Target};
 
 use crate::core::{Core, lock};
 use crate::engine::{Engine, Origin, Refusal};
-use crate::fuse::proto::{Attr, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
+use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::session::Server;
 use crate::process;
 
@@ -44,6 +46,16 @@ pub struct Fs {
     time: u64,
     /// CPU time of the machine per second.
     capacity_ns_per_s: u64,
+}
+
+/// How long the kernel may keep what it knows of an object. The mode of a file never changes; a directory counts its children.
+fn cache(object: Object) -> Cache {
+    match object {
+        Object::Node { file: FileKind::NewQueue | FileKind::NewSched, .. } => Cache::default(),
+        Object::Node { file: FileKind::SchedulerDir | FileKind::QueueDir, .. } => Cache { entry: 10, attr: 1 },
+        Object::Node { .. } | Object::Mount(_) => Cache { entry: 10, attr: 10 },
+        Object::Process { .. } | Object::Fresh(_) => Cache::default(),
+    }
 }
 
 /// A fresh inode's serial: what it is to become.
@@ -190,7 +202,7 @@ impl Fs {
             let seed = Seed { scheduler, index: id.index, generation: id.generation, number };
             found = Object::Fresh(seed.serial());
         }
-        reply.entry(Ino::from(found).0, &self.attr(engine, found)?);
+        reply.entry(Ino::from(found).0, &self.attr(engine, found)?, cache(found));
         Ok(())
     }
 
@@ -367,6 +379,8 @@ impl Fs {
         }
         let delete = Edit::Delete { node: id.into(), mode: reserv_model::DeleteMode::Refuse };
         engine.edit(&[delete], Some(Origin { unique: request.unique, fresh: None }))?;
+        // The kernel removes the name itself.
+        engine.take_removed();
         Ok(())
     }
 
@@ -384,7 +398,11 @@ impl Fs {
             Op::Lookup { name } => self.lookup(core.engine()?, request.node, name, reply),
             Op::Getattr => {
                 let engine = core.engine()?;
-                reply.attr(&self.attr(engine, object(engine, request.node)?)?);
+                let found = object(engine, request.node)?;
+                // The attributes of an inode that is or was fresh are those of now.
+                let is_fresh = matches!(Ino(request.node).object(), Some(Object::Fresh(_)));
+                let cache = if is_fresh { Cache::default() } else { cache(found) };
+                reply.attr(&self.attr(engine, found)?, cache);
                 Ok(())
             }
             Op::Setattr { valid, .. } => {
@@ -393,7 +411,11 @@ impl Fs {
                 }
                 // Truncation and times: what shells and tools do beside writing.
                 let engine = core.engine()?;
-                reply.attr(&self.attr(engine, object(engine, request.node)?)?);
+                let found = object(engine, request.node)?;
+                // The attributes of an inode that is or was fresh are those of now.
+                let is_fresh = matches!(Ino(request.node).object(), Some(Object::Fresh(_)));
+                let cache = if is_fresh { Cache::default() } else { cache(found) };
+                reply.attr(&self.attr(engine, found)?, cache);
                 Ok(())
             }
             Op::Readlink => {
@@ -405,7 +427,7 @@ impl Fs {
             Op::Mkdir { name } => {
                 let id = Self::make_directory(core.engine()?, request, name)?;
                 let made = Object::Node { resource: Resource::Cpu, id, file: FileKind::SchedulerDir };
-                reply.entry(Ino::from(made).0, &self.attr(core.engine()?, made)?);
+                reply.entry(Ino::from(made).0, &self.attr(core.engine()?, made)?, cache(made));
                 Ok(())
             }
             Op::Rmdir { name } => Self::remove_directory(core.engine()?, request, name),
@@ -455,7 +477,7 @@ impl Fs {
             Op::Mkdir { .. } => {
                 let id = made.ok_or_else(gone)?;
                 let made = Object::Node { resource: Resource::Cpu, id, file: FileKind::SchedulerDir };
-                reply.entry(Ino::from(made).0, &self.attr(engine, made)?);
+                reply.entry(Ino::from(made).0, &self.attr(engine, made)?, cache(made));
             }
             Op::Open { .. } => reply.open(self.handle(), OPEN_DIRECT_IO | OPEN_NOFLUSH),
             Op::Write { data, .. } => reply.written(u32::try_from(data.len()).unwrap_or(0)),

@@ -199,17 +199,24 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     }
     let (asker, wishes) = channel();
     let (core_, news_) = (core.clone(), news.clone());
-    spawn("control", move || control::serve(&listener, &core_, &asker))?;
+    let device = Arc::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?);
+    spawn("control", move || control::serve(&listener, &core_, &asker, &device))?;
     spawn("stop", move || {
         for answer in wishes {
             let _ = news_.send(Wake::Stop(Some(answer)));
         }
     })?;
     let core_ = core.clone();
+    let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     spawn("poll", move || {
         loop {
             std::thread::sleep(POLL);
-            lock(&core_).poll();
+            let removed = {
+                let mut core = lock(&core_);
+                core.poll();
+                core.take_removed()
+            };
+            session::forget_names(&device, &removed);
         }
     })?;
     let core_ = core.clone();

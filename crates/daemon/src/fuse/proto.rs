@@ -16,6 +16,7 @@ pub const BUFFER_LEN: usize = WRITE_MAX as usize + 8192;
 
 const IN_HEADER: usize = 40;
 const OUT_HEADER: usize = 16;
+const NOTIFY_INVAL_ENTRY: i32 = 3;
 const NOTIFY_RESEND: i32 = 7;
 
 const INIT_ATOMIC_O_TRUNC: u64 = 1 << 3;
@@ -151,6 +152,15 @@ pub struct Attr {
     pub gid: u32,
     /// All three times, in seconds.
     pub time: u64,
+}
+
+/// How long the kernel may go without asking again, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cache {
+    /// Whether the name leads to this node.
+    pub entry: u64,
+    /// What [`Attr`] says.
+    pub attr: u64,
 }
 
 /// Reads fixed-width words in order.
@@ -307,19 +317,19 @@ impl Reply {
         self.word32(0); // flags
     }
 
-    /// `fuse_entry_out`; both cache times are 0: every walk asks us.
-    pub fn entry(&mut self, node: u64, attr: &Attr) {
+    /// `fuse_entry_out`.
+    pub fn entry(&mut self, node: u64, attr: &Attr, cache: Cache) {
         self.word64(node);
         self.word64(0); // generation
-        self.word64(0); // entry_valid
-        self.word64(0); // attr_valid
+        self.word64(cache.entry);
+        self.word64(cache.attr);
         self.word64(0); // both nanoseconds
         self.attr_body(attr);
     }
 
     /// `fuse_attr_out`.
-    pub fn attr(&mut self, attr: &Attr) {
-        self.word64(0); // attr_valid
+    pub fn attr(&mut self, attr: &Attr, cache: Cache) {
+        self.word64(cache.attr);
         self.word64(0); // nanoseconds, padding
         self.attr_body(attr);
     }
@@ -420,6 +430,19 @@ pub fn resend() -> [u8; OUT_HEADER] {
     bytes
 }
 
+/// The message that makes the kernel forget a name that it may have cached. Not to be sent by the thread that answers requests:
+/// the kernel waits for the directory, which a request under way may hold.
+pub fn forget_name(parent: u64, name: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; OUT_HEADER];
+    bytes.extend_from_slice(&parent.to_ne_bytes());
+    bytes.extend_from_slice(&u32::try_from(name.len()).unwrap_or(0).to_ne_bytes());
+    bytes.extend_from_slice(&0_u32.to_ne_bytes());
+    bytes.extend_from_slice(name);
+    bytes.push(0);
+    header(&mut bytes, NOTIFY_INVAL_ENTRY, 0);
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -466,8 +489,8 @@ mod tests {
             fill(&mut reply);
             reply.finish(2, None).len() - OUT_HEADER
         };
-        assert_eq!(len(&|r| r.entry(1, &attr)), 128);
-        assert_eq!(len(&|r| r.attr(&attr)), 104);
+        assert_eq!(len(&|r| r.entry(1, &attr, Cache::default())), 128);
+        assert_eq!(len(&|r| r.attr(&attr, Cache::default())), 104);
         assert_eq!(len(&|r| r.open(0, 0)), 16);
         assert_eq!(len(&|r| r.written(1)), 8);
         assert_eq!(len(&|r| r.statfs()), 80);

@@ -109,6 +109,17 @@ pub fn resend(device: &File) -> io::Result<()> {
     device.write_all(&proto::resend())
 }
 
+/// Makes the kernel forget names that were removed without its knowledge. Not for the thread that serves.
+pub fn forget_names(device: &File, names: &[(u64, Vec<u8>)]) {
+    let mut device = device;
+    for (parent, name) in names {
+        // ENOENT: it had not cached it.
+        if let Err(error) = device.write_all(&proto::forget_name(*parent, name)) {
+            tracing::trace!(%error, parent, "a name was not cached");
+        }
+    }
+}
+
 /// Serves until the end. `server` is called with one request at a time.
 pub fn serve(device: &File, server: &mut dyn Server) -> io::Result<End> {
     let mut buffer = vec![0_u8; proto::BUFFER_LEN];
