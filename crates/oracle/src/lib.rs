@@ -9,6 +9,7 @@ pub mod model;
 pub mod pair;
 pub mod rng;
 pub mod smp;
+pub mod theorems;
 pub mod trace;
 
 /// Seeds of a randomised test: `count` of them, from RESERV_SEED alone if that is set; more while RESERV_SOAK_SECONDS

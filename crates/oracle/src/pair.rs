@@ -336,7 +336,7 @@ impl Pair {
             if n.cap_ppm > 0 && i128::from(n.cap_tok) != e.tok.div_euclid(1_000_000) {
                 return Err(format!("node {:x}: {} tokens, expected {}", n.id, n.cap_tok, e.tok));
             }
-            if let (Some(p), true) = (e.parent, runnable && e.weight > 0) {
+            if let (Some(p), true) = (e.parent, m.units == 1 && runnable && e.weight > 0) {
                 let tag = e.tag.clone().expect("runnable");
                 ahead(
                     &format!("node {:x}", n.id),

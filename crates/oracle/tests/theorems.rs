@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The algorithm's theorems hold for the core, and every deliberately broken variant of it is rejected by one of them.
+
+use reserv_oracle::core::{Build, MUTANTS};
+use reserv_oracle::seeds;
+use reserv_oracle::theorems::{THEOREMS, shares_of};
+
+fn holds(name: &str, count: u64) {
+    let (_, theorem) = THEOREMS.iter().find(|t| t.0 == name).expect("a theorem");
+    for seed in seeds(name, count) {
+        if let Err(e) = theorem(Build::Real, seed) {
+            panic!("{name}: RESERV_SEED={seed}: {e}");
+        }
+    }
+}
+
+macro_rules! theorem {
+    ($name:ident, $id:literal, $count:literal) => {
+        #[test]
+        fn $name() {
+            holds($id, $count);
+        }
+    };
+}
+
+theorem!(sfq1_fairness_and_spread_under_reweights, "SFQ-1", 400);
+theorem!(sfq3_sfq5_rate_of_a_leaf_with_stalls, "SFQ-3/5", 200);
+theorem!(sfq4_departures_of_a_paced_link, "SFQ-4", 200);
+theorem!(sfq6_fluctuating_server, "SFQ-6", 20);
+theorem!(sfq7_device_of_depth_d, "SFQ-7", 100);
+theorem!(fix_clocks_near_the_wrap, "FIX", 200);
+theorem!(stale_idle_tags, "stale tags", 300);
+theorem!(rcl_caps_from_above_and_below, "RCL", 200);
+theorem!(all_work_conserved_and_counted, "ALL", 200);
+theorem!(background_waits_but_lives, "background", 100);
+theorem!(smp_shares_are_gms, "SMP-4", 80);
+theorem!(smp_affinity_starves_nobody, "SMP affinity", 40);
+
+/// Sixteen and sixty-four units.
+#[test]
+fn smp_shares_of_many_units() {
+    for seed in seeds("smp_shares_of_many_units", 3) {
+        for units in [16, 64] {
+            if let Err(e) = shares_of(Build::Real, seed, units, 1000) {
+                panic!("RESERV_SEED={seed}: {e}");
+            }
+        }
+    }
+}
+
+/// The suite is worth something only if it rejects what is wrong.
+#[test]
+fn every_mutant_is_rejected() {
+    let mut missed = Vec::new();
+    for (i, m) in MUTANTS.iter().enumerate() {
+        let found = THEOREMS.iter().find_map(|(name, theorem)| {
+            (0..25).find_map(|seed| theorem(Build::Mutant(i), seed).err().map(|e| (name, seed, e)))
+        });
+        match found {
+            Some((name, seed, e)) => println!("{}: rejected by {name}, seed {seed}: {e}", m.name),
+            None => missed.push(format!("{} ({})", m.name, m.mistake)),
+        }
+    }
+    assert!(missed.is_empty(), "accepted: {missed:?}");
+}
