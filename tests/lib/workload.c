@@ -38,10 +38,12 @@ static void *spin(void *arg)
 static void *gap(void *arg)
 {
 	for (;;) {
-		uint64_t now = now_ns(), last = atomic_exchange(&shared[0], now), worst = atomic_load(&shared[1]);
+		/* The clock is read after the last progress: who is preempted in between finds that another was faster. */
+		uint64_t last = atomic_load(&shared[0]), now = now_ns(), worst = atomic_load(&shared[1]);
 
-		while (last && now > last && now - last > worst &&
-		       !atomic_compare_exchange_weak(&shared[1], &worst, now - last))
+		if (now <= last || !atomic_compare_exchange_strong(&shared[0], &last, now))
+			continue;
+		while (last && now - last > worst && !atomic_compare_exchange_weak(&shared[1], &worst, now - last))
 			;
 		atomic_fetch_add_explicit(&shared[2], 1, memory_order_relaxed);
 	}
