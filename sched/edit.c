@@ -7,8 +7,8 @@
  * A batch is gone through twice. The first time creates, deletes and moves happen, as far as the shape of the
  * tree goes, and all else is only checked; where something is refused, the shape is put back in reverse order,
  * and nothing has changed. The second time cannot fail: what is new is initialised, and weights, caps,
- * classes, limits and counters change. One thing is not put back: a node that moved comes back to its old
- * parent as a newcomer, with neither debt nor credit.
+ * classes, limits and counters change. One thing is not put back: a node that moved, or was deleted, comes
+ * back to its old parent as a newcomer, with neither debt nor credit.
  */
 
 enum rs_op_code {
@@ -126,35 +126,18 @@ RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *
 		t->nodes_used = index + 1;
 	op->undo = (u64)n->parent;
 	op->undo2 = (u64)n->gen << 32 | n->depth;
+	rs_node_reset(n);
 	n->index = index;
 	n->gen = gen;
 	n->kind = op->a;
-	n->depth = p->depth + 1;
-	n->parent = p;
-	p->nchildren++;
-	return RS_DONE;
-}
-
-/* The rest of a new node. Its weight is 0 until it is given one. */
-RS_FN void rs_node_fresh(struct rs_node RS_ARENA *n, u32 alg)
-{
-	rs_node_reset(n);
-	n->alg = alg;
 	n->dying = 0;
-	n->weight = 0;
+	n->depth = p->depth + 1;
 	n->nchildren = 0;
 	n->members = 0;
-	n->members_max = 0;
-	n->service = 0;
-	n->service_base = 0;
-	n->served = 0;
-	n->throttled_ns = 0;
-	n->cap.ppm = 0;
-	n->cap.burst = 0;
-	n->cap.tok = 0;
-	n->cap.rem = 0;
-	n->cap.at = 0;
-	n->tag.base = n->parent->vb;
+	n->parent = p;
+	n->tag.base = p->vb;
+	p->nchildren++;
+	return RS_DONE;
 }
 
 /* Take the node out of the tree; its slot and heap array wait for the next create. */
@@ -195,6 +178,26 @@ RS_FN void rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 	if (n->link.pos)
 		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 	rs_refresh(t, p);
+}
+
+/*
+ * The durable rest of a new node. Its weight is 0 until it is given one; until now it had that of who was in the slot
+ * before, and something may have moved below it.
+ */
+RS_FN void rs_node_fresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 alg)
+{
+	rs_node_reweight(t, n, 0);
+	n->alg = alg;
+	n->members_max = 0;
+	n->service = 0;
+	n->service_base = 0;
+	n->served = 0;
+	n->throttled_ns = 0;
+	n->cap.ppm = 0;
+	n->cap.burst = 0;
+	n->cap.tok = 0;
+	n->cap.rem = 0;
+	n->cap.at = 0;
 }
 
 RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst, u64 now)
@@ -412,7 +415,7 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 		return RS_ENOENT;
 	switch (op->code) {
 	case RS_OP_CREATE:
-		rs_node_fresh(n, op->b);
+		rs_node_fresh(t, n, op->b);
 		return RS_DONE;
 	case RS_OP_DELETE:
 		if (commit)
@@ -578,7 +581,7 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 	q0->depth = 1;
 	q0->parent = root;
 	root->nchildren = 1;
-	rs_node_fresh(q0, 0);
+	rs_node_reset(q0);
 	q0->weight = 100 * RS_WEIGHT_ONE;
 	t->magic = RS_MAGIC;
 }

@@ -84,7 +84,16 @@ impl Flavour {
             }
             90..=99 if self.edits => {
                 let count = if r.chance(70) { 1 } else { r.range(2, 4) };
-                Some(Event::Edit((0..count).map(|_| self.op(r, pair, &ids)).collect()))
+                let mut ids = ids;
+                let mut ops = Vec::new();
+                for _ in 0..count {
+                    let op = self.op(r, pair, &ids);
+                    if let Op::Create { node, .. } = op {
+                        ids.push(node);
+                    }
+                    ops.push(op);
+                }
+                Some(Event::Edit(ops))
             }
             _ => None,
         }
