@@ -113,7 +113,7 @@ class Daemon:
         if config is not None:
             with open(self.config, "w") as f:
                 f.write(config)
-        self.env = dict(os.environ, RESERV_MOUNT=self.mount, RESERV_RUN=self.run, RESERV_CONFIG=self.config,
+        self.env = dict(os.environ, RESERV_CGROUP=f"reserv-test-{os.getpid()}", RESERV_MOUNT=self.mount, RESERV_RUN=self.run, RESERV_CONFIG=self.config,
                         RESERV_DRIVER=driver, **(env or {}))
         self.keeper = None
         self.pids = set()

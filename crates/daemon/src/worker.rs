@@ -193,10 +193,11 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let (news, hear) = channel();
     let listener = control::bind(&settings.socket()).map_err(context("control socket"))?;
 
-    start_fuse(settings, &held, core.clone(), news.clone())?;
+    // Before anything is read here: what this worker has taken itself must not be sent again.
     if takeover && let Err(error) = session::resend(&held.fuse) {
         tracing::warn!(%error, "requests that the last worker took are lost (no resend before Linux 6.9)");
     }
+    start_fuse(settings, &held, core.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let (core_, news_) = (core.clone(), news.clone());
     let device = Arc::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?);
