@@ -132,7 +132,7 @@ RS_FN int rs_heap_reserve(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h
 {
 	struct rs_entry RS_ARENA *e, *old = h->e;
 	u32 order = rs_zero, old_order = h->order, n = h->n, copied = rs_zero;
-	u64 at;
+	u64 at, bytes;
 
 	want++; /* the spare entry */
 	if (old && want <= (8u << (old_order & 31)))
@@ -144,13 +144,21 @@ RS_FN int rs_heap_reserve(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h
 	}
 	if (order >= RS_CHUNK_ORDERS)
 		return 0;
+	bytes = (u64)(8u << (order & 31)) * sizeof(struct rs_entry);
+	if (!t->chunk_free[order] && t->pool + bytes > t->pool_end) {
+		/* The pool is used up: a larger free array will do. */
+		RS_LOOP(k, RS_CHUNK_ORDERS) {
+			if (order >= RS_CHUNK_ORDERS || t->chunk_free[order])
+				break;
+			order++;
+		}
+		if (order >= RS_CHUNK_ORDERS)
+			return 0;
+	}
 	at = t->chunk_free[order];
 	if (at) {
 		t->chunk_free[order] = *(u64 RS_ARENA *)at;
 	} else {
-		u64 bytes = (u64)(8u << (order & 31)) * sizeof(struct rs_entry);
-		if (t->pool + bytes > t->pool_end)
-			return 0;
 		at = t->pool;
 		t->pool = at + bytes;
 	}

@@ -63,6 +63,9 @@ RS_FN int rs_item_join(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 RS_FN void rs_queue_left(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
 {
 	q->members--;
+	/* A large array is not kept for an empty queue: threads that go round all queues would fill the pool. */
+	if (!q->members && q->ready.order)
+		rs_heap_release(t, &q->ready);
 	if (q->dying && !q->members && q->kind == RS_QUEUE) {
 		if (q->throttled)
 			rs_heap_erase(t, &t->throttle, &q->tlink);
