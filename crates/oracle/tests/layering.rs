@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Dependencies point one way (DESIGN §6): between crates by their manifests, between C folders by their includes; and
+//! pure crates have no clock, file, thread or hash order.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each crate may use of ours. The cli uses plane for the tag call and for what `doctor` probes, and otherwise
+/// speaks through files.
+const MAY: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("namespace", &["model"]),
+    ("plane", &["model"]),
+    ("daemon", &["model", "namespace", "plane"]),
+    ("cli", &["model", "plane"]),
+    ("oracle", &[]),
+];
+
+/// Pure crates.
+const PURE: &[&str] = &["model", "namespace"];
+
+/// What may not occur in them.
+const IMPURE: &[&str] = &[
+    "std::time::Instant",
+    "SystemTime",
+    "Instant::now",
+    "HashMap",
+    "HashSet",
+    "std::fs",
+    "std::net",
+    "std::thread",
+    "std::process",
+    "std::env",
+    "tracing::",
+    "println!",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            files(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs" || e == "c" || e == "h") {
+            out.push(path);
+        }
+    }
+}
+
+/// Names of our crates in the dependencies of a manifest; those for tests are no layer.
+fn uses(manifest: &str) -> BTreeSet<String> {
+    let mut section = "";
+    let mut out = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[dependencies]" || section == "[build-dependencies]" {
+            let key = line.split(['=', '.', ' ']).next().unwrap_or("");
+            if let Some(name) = key.strip_prefix("reserv-") {
+                out.insert(name.to_owned());
+            }
+        }
+    }
+    out
+}
+
+fn too_much(name: &str, manifest: &str) -> Vec<String> {
+    let may =
+        MAY.iter().find(|m| m.0 == name).unwrap_or_else(|| panic!("crate {name} has no layer in MAY")).1;
+    uses(manifest).into_iter().filter(|u| !may.contains(&u.as_str())).collect()
+}
+
+fn impure(text: &str) -> Vec<String> {
+    let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
+    code.filter(|l| IMPURE.iter().any(|w| l.contains(w))).map(str::to_owned).collect()
+}
+
+#[test]
+fn crates_depend_downwards() {
+    let mut seen = 0;
+    for entry in fs::read_dir(root().join("crates")).expect("crates/") {
+        let path = entry.expect("readable").path();
+        let name = path.file_name().expect("named").to_string_lossy().into_owned();
+        let Ok(manifest) = fs::read_to_string(path.join("Cargo.toml")) else { continue };
+        let wrong = too_much(&name, &manifest);
+        assert!(wrong.is_empty(), "crates/{name} uses {wrong:?}");
+        seen += 1;
+    }
+    assert!(seen >= MAY.len(), "{seen} crates");
+}
+
+#[test]
+fn a_dependency_upwards_is_seen() {
+    assert_eq!(too_much("model", "[dependencies]\nreserv-plane.workspace = true\n"), ["plane"]);
+    assert_eq!(too_much("plane", "[dependencies]\nreserv-daemon = { path = \"x\" }\n"), ["daemon"]);
+    assert_eq!(impure("use std::collections::HashMap;").len(), 1);
+    assert_eq!(impure("// no HashMap here").len(), 0);
+}
+
+#[test]
+fn pure_crates_are_pure() {
+    for name in PURE {
+        let mut sources = Vec::new();
+        files(&root().join("crates").join(name).join("src"), &mut sources);
+        assert!(!sources.is_empty());
+        for path in sources {
+            let wrong = impure(&fs::read_to_string(&path).expect("readable"));
+            assert!(wrong.is_empty(), "{}: {wrong:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn includes_stay_below() {
+    for (folder, host_only) in [("sched", ["host.c", "check.c"].as_slice()), ("bpf", &[])] {
+        let mut sources = Vec::new();
+        files(&root().join(folder), &mut sources);
+        for path in sources {
+            let file = path.file_name().expect("named").to_string_lossy().into_owned();
+            let text = fs::read_to_string(&path).expect("readable");
+            for line in text.lines().filter(|l| l.starts_with("#include")) {
+                let what = line.split(['"', '<', '>']).nth(1).unwrap_or("");
+                let ok = match folder {
+                    "sched" => {
+                        (line.contains('"') && !what.contains('/'))
+                            || what == "stdint.h"
+                            || host_only.contains(&file.as_str())
+                    }
+                    _ => {
+                        what.starts_with("bpf/") || !what.contains("..") || what.contains("sched/") || {
+                            what.starts_with("../") && !what.contains("crates")
+                        }
+                    }
+                };
+                assert!(ok, "{}: {line}", path.display());
+            }
+            if folder == "sched" && !host_only.contains(&file.as_str()) {
+                for word in [
+                    "bpf_map",
+                    "bpf_get",
+                    "bpf_probe",
+                    "ktime",
+                    "clock_gettime",
+                    "malloc",
+                    "printf",
+                    "float ",
+                    "double ",
+                ] {
+                    assert!(!text.contains(word), "{}: {word}", path.display());
+                }
+            }
+        }
+    }
+}
+
+/// Every source file says under which licence it is.
+#[test]
+fn licences() {
+    for (folder, want) in
+        [("bpf", "GPL-2.0-only"), ("sched", "GPL-2.0-only OR MIT"), ("crates", "MIT OR Apache-2.0")]
+    {
+        let mut sources = Vec::new();
+        files(&root().join(folder), &mut sources);
+        for path in sources {
+            let text = fs::read_to_string(&path).expect("readable");
+            let first = text.lines().take(3).find(|l| l.contains("SPDX-License-Identifier")).unwrap_or("");
+            let id = first
+                .split("SPDX-License-Identifier:")
+                .nth(1)
+                .unwrap_or("")
+                .trim()
+                .trim_end_matches("*/")
+                .trim();
+            let ok = id == want || (folder == "bpf" && id.starts_with(want));
+            assert!(ok, "{}: {id}", path.display());
+        }
+    }
+}
