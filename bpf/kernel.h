@@ -212,6 +212,9 @@ struct task_struct *scx_bpf_tid_to_task(u64 tid) __ksym; /* 7.2 */
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
+const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
+void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
+u32 bpf_cpumask_weight(const struct cpumask *cpumask) __ksym; /* 6.9 */
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 void bpf_local_irq_save(unsigned long *flags) __ksym; /* 6.14 */
 void bpf_local_irq_restore(unsigned long *flags) __ksym;

@@ -209,7 +209,7 @@ RC_CALL(rc_sample)
 		struct rs_item RS_ARENA *it;
 		struct rc_run *run;
 
-		if (cpu >= t->units)
+		if (cpu >= cpus)
 			break;
 		it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
 		if (!it)

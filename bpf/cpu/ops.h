@@ -176,7 +176,7 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	rc_lock();
 	now = rc_clock(raw);
 	it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
-	if (pi && pi->state != RS_QUEUED && t->units > 1) {
+	if (pi && pi->state != RS_QUEUED && cpus > 1) {
 		pi->all = 0;
 		pi->mask[0] = pi->mask[1] = pi->mask[2] = pi->mask[3] = 0;
 		pi->mask[(cpu / 64) & (RS_UNIT_WORDS - 1)] = 1ULL << (cpu & 63);
@@ -407,9 +407,22 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 	th->item = 0;
 }
 
+/* How many CPUs there are to share. */
+static __always_inline u32 rc_online(void)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	u32 n = bpf_cpumask_weight(online);
+
+	scx_bpf_put_cpumask(online);
+	return n > RS_UNITS_MAX ? RS_UNITS_MAX : n ? n : 1;
+}
+
 /* Hotplug must not take the scheduler away, which is what the kernel does where these are missing. */
 void RC_OP(rc_cpu_online, s32 cpu)
 {
+	struct rs_tree RS_ARENA *t = rc_tree();
+
+	t->units = rc_online();
 }
 
 void RC_OP(rc_cpu_offline, s32 cpu)
@@ -423,6 +436,7 @@ void RC_OP(rc_cpu_offline, s32 cpu)
 	it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
 	if (it)
 		rc_settle(t, it, 0, raw, rc_clock(raw));
+	t->units = rc_online();
 	RC_UNLOCK(irq);
 }
 
@@ -431,7 +445,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_state *s = rc_state();
-	u32 n = scx_bpf_nr_cpu_ids();
+	u32 n = scx_bpf_nr_cpu_ids(), online = rc_online();
 
 	if (!tree_at || !s)
 		return -E_INVAL;
@@ -440,7 +454,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	cpus = n;
 	RC_LOCK(irq);
 	rs_tree_reset(t);
-	t->units = n;
+	t->units = online;
 	RC_UNLOCK(irq);
 	s->cpus = n;
 	s->attached++;

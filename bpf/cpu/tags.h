@@ -60,6 +60,22 @@ int BPF_PROG(rc_exited, struct task_struct *p)
 	return 0;
 }
 
+/* A thread that execs takes its process' number over; its item carries the numbers that `members` shows. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(rc_execed, struct task_struct *p, s32 old_pid)
+{
+	struct rc_thread *th;
+
+	if (old_pid == p->pid)
+		return 0;
+	th = bpf_task_storage_get(&tags, p, 0, 0);
+	if (th && th->item) {
+		rc_tree();
+		((struct rs_item RS_ARENA *)th->item)->owner2 = (u64)(u32)p->tgid << 32 | (u32)p->pid;
+	}
+	return 0;
+}
+
 /* Tag a thread and move it. */
 static __always_inline int rc_retag(struct task_struct *p, u64 node)
 {

@@ -87,7 +87,9 @@ pub fn adopt() -> Result<Option<Full>, PlaneError> {
     if !folder.join("state").exists() {
         return Ok(None);
     }
-    Full::open(folder).map(Some)
+    let full = Full::open(folder)?;
+    // Whoever made the pins was stopped before the kernel had the scheduler: start() clears that away.
+    Ok((full.state().attached > 0).then_some(full))
 }
 
 fn io_error(number: i32) -> io::Error {

@@ -24,6 +24,8 @@ const KFUNCS: &[&str] = &[
     "bpf_task_from_pid",
     "bpf_task_release",
     "bpf_cpumask_test_cpu",
+    "bpf_cpumask_weight",
+    "bpf_local_irq_save",
     "bpf_arena_alloc_pages",
 ];
 
