@@ -36,6 +36,8 @@ const STABLE: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often a worker that never became ready is started again after it was killed.
 const START_TRIES: u32 = 3;
+/// How long a start waits for an earlier daemon's end.
+const LOCK_MAX: Duration = Duration::from_secs(1);
 /// How long a full stop may take before the worker is killed and another one finishes it.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
@@ -97,19 +99,27 @@ fn kill(pidfd: &OwnedFd, signal: i32) {
 fn take_lock(settings: &Settings) -> io::Result<File> {
     std::fs::create_dir_all(&settings.run)?;
     let path = settings.lock();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        // The lock belongs to the open file and so to whoever inherits it: no guard may release it.
-        Ok(guard) => {
-            let file = guard.try_clone()?;
-            std::mem::forget(guard);
-            Ok(file)
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+    let start = Instant::now();
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            // The lock belongs to the open file and so to whoever inherits it: no guard may release it.
+            Ok(guard) => {
+                let file = guard.try_clone()?;
+                std::mem::forget(guard);
+                return Ok(file);
+            }
+            // A daemon that was just killed may still be ending.
+            Err((again, nix::errno::Errno::EWOULDBLOCK)) if start.elapsed() < LOCK_MAX => {
+                file = again;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+                let why = format!("reservd is running already ({} is locked)", path.display());
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+            }
+            Err((_, errno)) => return Err(errno.into()),
         }
-        Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-            let why = format!("reservd is running already ({} is locked)", path.display());
-            Err(io::Error::new(io::ErrorKind::AddrInUse, why))
-        }
-        Err((_, errno)) => Err(errno.into()),
     }
 }
 
