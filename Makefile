@@ -30,8 +30,8 @@ bench: ## the benchmarks
 fuzz: ## the parsers and the name space for long (FUZZ_SECONDS=600)
 	@scripts/fuzz
 
-soak: ## the long tests in the guest
-	@scripts/test --soak $(TESTS_ARGS)
+soak: ## the long tests: the core's theorems (SOAK_SECONDS=900 each), then the guest
+	@scripts/soak $(TESTS_ARGS)
 
 vm: ## a shell command in the guest: make vm RUN='uname -a'
 	@scripts/setup test
