@@ -166,4 +166,11 @@ pub const MUTANTS: &[Mutant] = &[
         from: "\t\t\tforced = rs_forced(p, unit);",
         to: "\t\t\tforced = 0 * rs_forced(p, unit);",
     },
+    Mutant {
+        name: "old_credit",
+        mistake: "several units: what one thread could not use is credit for those who come later",
+        file: "policy_sfq.c",
+        from: "\tif (!c->weight || !c->runnable)\n\t\treturn;",
+        to: "\tif (1)\n\t\treturn;",
+    },
 ];

@@ -41,6 +41,8 @@ pub struct Cost {
     pub switches: u64,
     /// Sections under the tree's lock: each call of wake, pick or settle is one.
     pub sections: u64,
+    /// Wake-ups.
+    pub wakes: u64,
 }
 
 /// Some CPUs, a tree, and threads.
@@ -240,14 +242,9 @@ impl Machine {
                         }
                         self.threads[t].waits_since = self.now;
                         self.cost.sections += 1;
+                        self.cost.wakes += 1;
                         self.core.wake(item, self.now);
-                        // An idle unit that may serve it looks at once.
-                        let mask = self.threads[t].mask.unwrap_or(u64::MAX);
-                        let free = (0..self.units)
-                            .find(|&u| self.running[u as usize].is_none() && mask >> u & 1 == 1);
-                        if let Some(u) = free {
-                            self.look(u);
-                        }
+                        self.kick(t);
                     }
                 }
                 Tick::End(unit) => {
@@ -267,10 +264,23 @@ impl Machine {
                         self.push(at, Tick::Wake(t));
                     }
                     self.look(unit);
+                    // Queued again, it may be allowed on another unit that is idle.
+                    if more && self.core.item(item).state == QUEUED {
+                        self.kick(t);
+                    }
                 }
             }
         }
         self.now = end;
+    }
+
+    /// An idle unit that may serve a thread looks at once.
+    fn kick(&mut self, thread: usize) {
+        let mask = self.threads[thread].mask.unwrap_or(u64::MAX);
+        let free = (0..self.units).find(|&u| self.running[u as usize].is_none() && mask >> u & 1 == 1);
+        if let Some(u) = free {
+            self.look(u);
+        }
     }
 
     fn someone_waits_for(&self, unit: usize) -> bool {

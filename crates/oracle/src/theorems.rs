@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::core::{Build, Core, FIFO, IDLE, Id, ONE, Op, QUEUE, QUEUED, ROOT, RR, SCHED, SFQ, Setup, id};
 use crate::rng::Rng;
-use crate::smp::{Habit, Machine};
+use crate::smp::{Cost, Habit, Machine};
 
 /// A theorem: its name in ALGORITHMS §12, and how to try it.
 pub type Theorem = (&'static str, fn(Build, u64) -> Result<(), String>);
@@ -25,6 +25,7 @@ pub const THEOREMS: &[Theorem] = &[
     ("background", background),
     ("SMP-4", smp_shares),
     ("SMP affinity", smp_affinity),
+    ("SMP more", smp_more),
 ];
 
 const Q: u64 = 4_000_000;
@@ -268,7 +269,8 @@ fn sfq35(build: Build, seed: u64) -> Result<(), String> {
 }
 
 /// SFQ-4: each packet of a flow leaves in time for its expected arrival, on a paced link that stalls. FIFO within a
-/// flow on the way.
+/// flow on the way. This is the form of a qdisc: a packet that was handed out is in service until the link asks for the
+/// next one, whether there is one or not.
 fn sfq4(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x44);
     let mut core = Core::new(Setup { build, items: 512, ..Setup::default() });
@@ -850,4 +852,77 @@ fn smp_affinity(build: Build, seed: u64) -> Result<(), String> {
         ));
     }
     m.core.check()
+}
+
+/// A queue of one thread whose weight is worth more gets more threads after a long time: what it could not use is no
+/// credit, so the others are served soon; and some time later all have their shares.
+fn smp_more(build: Build, seed: u64) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0x30);
+    let units = u32::try_from(r.range(2, 8)).expect("small");
+    let mut m = Machine::new(build, units, Q, seed);
+    let heavy = m.queue(ROOT, 100 * ONE);
+    m.thread(heavy, Habit::Hog, None);
+    let others: Vec<Id> = (0..units).map(|_| m.queue(ROOT, ONE)).collect();
+    let threads: Vec<usize> = others.iter().map(|&q| m.thread(q, Habit::Hog, None)).collect();
+    m.run(2000 * Q);
+    for _ in 1..units {
+        m.thread(heavy, Habit::Hog, None);
+    }
+    m.run(10 * Q);
+    let before: Vec<u64> = others.iter().map(|&q| m.service(q)).collect();
+    let quanta = 400 * u64::from(units);
+    m.run(quanta * Q);
+    let ideal = m.ideal();
+    for (q, before) in others.iter().zip(before) {
+        let got = real(m.service(*q) - before) / real(quanta * Q);
+        if (got - ideal[q]).abs() > 0.01 * ideal[q] + 4.0 / real(quanta) {
+            return Err(format!("P={units}: {q:x} has {got:.4} units, GMS {:.4}", ideal[q]));
+        }
+    }
+    // A round is 100 + units steps on this many units.
+    let bound = (100 + 2 * u64::from(units)) * Q;
+    let worst = threads.iter().map(|&t| m.worst_wait(t)).max().unwrap_or(0);
+    if worst > bound {
+        return Err(format!("P={units}: a thread waits for {} quanta", worst / Q));
+    }
+    m.core.check()
+}
+
+/// SMP-3 with threads that sleep, wake and may use some units only: no unit is idle while one it may serve waits. Also how
+/// many sections under the lock a switch costs: at most a settle and a pick, and a wake for each sleep.
+pub fn sleepers(build: Build, seed: u64, units: u32) -> Result<Cost, String> {
+    let mut r = Rng::new(seed ^ 0x51ee);
+    let mut m = Machine::new(build, units, Q, seed);
+    let mut parents = vec![ROOT];
+    for _ in 0..r.below(3) {
+        let parent = *r.pick(&parents);
+        let weight = *r.pick(&[1, 5, 10]) * ONE;
+        parents.push(m.sched(parent, weight));
+    }
+    for _ in 0..r.range(2, u64::from(units) + 3) {
+        let parent = *r.pick(&parents);
+        let weight = *r.pick(&[1, 2, 10]) * ONE;
+        let queue = m.queue(parent, weight);
+        for _ in 0..r.range(1, 4) {
+            let habit = match r.below(3) {
+                0 => Habit::Hog,
+                1 => Habit::Sleeper { run: r.range(Q / 100, Q), sleep: r.range(Q / 100, 3 * Q) },
+                _ => Habit::Sleeper { run: r.range(Q, 10 * Q), sleep: r.range(Q, 10 * Q) },
+            };
+            let mask =
+                r.chance(40).then(|| 1 + r.below(if units >= 64 { u64::MAX - 1 } else { (1 << units) - 1 }));
+            m.thread(queue, habit, mask);
+        }
+    }
+    for _ in 0..10 {
+        m.run(50 * Q);
+        m.core.check()?;
+    }
+    if m.wasted > 0 {
+        return Err(format!("P={units}: units idle for {} while a thread waits", m.wasted));
+    }
+    if m.cost.sections > 2 * m.cost.switches + 2 * m.cost.wakes + u64::from(units) {
+        return Err(format!("P={units}: {:?}", m.cost));
+    }
+    Ok(m.cost)
 }

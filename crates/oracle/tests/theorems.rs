@@ -3,7 +3,7 @@
 
 use reserv_oracle::core::{Build, MUTANTS};
 use reserv_oracle::seeds;
-use reserv_oracle::theorems::{THEOREMS, shares_of};
+use reserv_oracle::theorems::{THEOREMS, shares_of, sleepers};
 
 fn holds(name: &str, count: u64) {
     let (_, theorem) = THEOREMS.iter().find(|t| t.0 == name).expect("a theorem");
@@ -35,6 +35,22 @@ theorem!(all_work_conserved_and_counted, "ALL", 200);
 theorem!(background_waits_but_lives, "background", 100);
 theorem!(smp_shares_are_gms, "SMP-4", 80);
 theorem!(smp_affinity_starves_nobody, "SMP affinity", 40);
+
+theorem!(smp_more_threads_have_no_old_credit, "SMP more", 20);
+
+/// Sleeping, waking and pinned threads on 2 to 64 units.
+#[test]
+fn smp_sleepers_waste_no_unit() {
+    for seed in seeds("smp_sleepers_waste_no_unit", 12) {
+        for units in [2, 4, 16, 64] {
+            match sleepers(Build::Real, seed, units) {
+                Ok(c) if seed == 0 => println!("P={units}: {c:?}"),
+                Ok(_) => {}
+                Err(e) => panic!("RESERV_SEED={seed}: {e}"),
+            }
+        }
+    }
+}
 
 /// Sixteen and sixty-four units.
 #[test]
