@@ -98,6 +98,10 @@ struct fdtable {
 	struct file **fd;
 };
 
+struct list_head {
+	struct list_head *next;
+};
+
 struct files_struct {
 	struct fdtable *fdt;
 };
@@ -159,6 +163,7 @@ struct sched_ext_ops {
 	void (*quiescent)(struct task_struct *p, u64 deq_flags);
 	void (*set_weight)(struct task_struct *p, u32 weight);
 	void (*enable)(struct task_struct *p);
+	void (*disable)(struct task_struct *p);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
 	void (*cpu_online)(s32 cpu);
@@ -215,6 +220,7 @@ void bpf_task_release(struct task_struct *p) __ksym;
 const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
 void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
 u32 bpf_cpumask_weight(const struct cpumask *cpumask) __ksym; /* 6.9 */
+void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 void bpf_local_irq_save(unsigned long *flags) __ksym; /* 6.14 */
 void bpf_local_irq_restore(unsigned long *flags) __ksym;

@@ -195,6 +195,7 @@ struct rs_item {
 	u64 service; /* work received */
 	u64 slice; /* charged in advance for the step in service */
 	u64 started; /* the caller's: when the step, or its uncharged part, began */
+	u64 want, part_node[2], part_ran[2]; /* the caller's: moves that wait for the end of the step */
 	struct rs_tag tag;
 	u64 seq; /* its place among equals in the queue's heap */
 	u64 queued_at;

@@ -178,12 +178,65 @@ static __always_inline u64 rc_ran(struct rs_item RS_ARENA *it, u64 raw)
 	return rs_before(s, raw) ? raw - s : 0;
 }
 
+/* One move of an item in service: `ran` is charged to the queue it leaves. Answers what could not be charged. */
+static __always_inline u64 rc_carry(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 node, u64 ran, u64 now)
+{
+	struct rs_node RS_ARENA *q = rs_node_at(t, node);
+
+	if (!q || q->kind != RS_QUEUE)
+		q = &t->nodes[1]; /* it went meanwhile: its members are in q0 */
+	if (it->queue == q || !rs_item_move(t, it, q, ran, now))
+		return ran;
+	return 0;
+}
+
+/*
+ * A thread that tags itself (chcpures) does not take the lock: the move waits for the end of the step. `want` is the queue by handle, and
+ * what the thread did before lies in two parts: 0 belongs to the queue that the item is in, 1 to another. `started` counts
+ * for `want` from then on. A third queue within a step is a case for the lock.
+ *
+ * Under the lock, in service: the moves happen, each part charged to its queue.
+ */
+static __always_inline void rc_catch_up(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
+{
+	u64 want = it->want, other = it->part_node[1], first = it->part_ran[0], second = it->part_ran[1];
+
+	if (!want)
+		return;
+	it->want = 0;
+	it->part_node[0] = 0;
+	it->part_node[1] = 0;
+	it->part_ran[0] = 0;
+	it->part_ran[1] = 0;
+	if (it->state != RS_SERVICE)
+		return;
+	first = rc_carry(t, it, other ? other : want, first, now) + second;
+	if (other && other != want)
+		first = rc_carry(t, it, want, first, now);
+	/* What is left belongs to the queue that the item is in now. */
+	if (it->started & RC_OFF)
+		it->started += first;
+	else
+		it->started -= first;
+}
+
+/* The queue that a thread is tagged with, by handle. */
+static __always_inline u64 rc_tag_of(struct rs_item RS_ARENA *it)
+{
+	struct rs_node RS_ARENA *q = it->queue;
+	u64 want = it->want;
+
+	return want ? want : q ? (u64)q->gen << 32 | q->index : 0;
+}
+
 /* Under the lock: what the item did so far is charged, and it is queued (more) or idle. */
 static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 more, u64 raw,
 				      u64 now)
 {
-	u64 ran = rc_ran(it, raw);
+	u64 ran;
 
+	rc_catch_up(t, it, now);
+	ran = rc_ran(it, raw);
 	it->started = RC_OFF;
 	rs_settle(t, it, ran, more, now);
 }
@@ -244,6 +297,7 @@ static __always_inline int rc_move(struct rs_tree RS_ARENA *t, struct rs_item RS
 {
 	u64 ran = 0;
 
+	rc_catch_up(t, it, now);
 	if (it->queue == q)
 		return 0;
 	if (it->state == RS_SERVICE) {

@@ -294,7 +294,7 @@ RC_CALL(rc_members)
 			if (first + i >= t->items_used)
 				break;
 			n = i + 1;
-			if (it->state == RS_ITEM_FREE || it->queue != q)
+			if (it->state == RS_ITEM_FREE || (it->want ? it->want != id : it->queue != q))
 				continue;
 			m = &out->member[rc_slot(got) & (RC_MEMBERS_MAX - 1)];
 			m->tgid = it->owner2 >> 32;
@@ -347,7 +347,7 @@ RC_CALL(rc_tag_get)
 		return 0;
 	}
 	th = bpf_task_storage_get(&tags, p, 0, 0);
-	c->node = rc_id(rc_queue(t, th ? th->tag.node : 0));
+	c->node = rc_id(rc_queue(t, rc_tag_now(th)));
 	bpf_task_release(p);
 	c->answer = 0;
 	return 0;

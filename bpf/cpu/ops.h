@@ -265,7 +265,8 @@ void RC_OP(rc_running, struct task_struct *p)
 		rc_settle(t, old, 0, raw, now);
 	it->started = raw;
 	if (it->state == RS_SERVICE)
-		rs_settle(t, it, 0, 1, now);
+		rc_settle(t, it, 1, raw, now);
+	it->started = raw;
 	if (it->state == RS_IDLE)
 		rs_wake(t, it, now);
 	if (it->state == RS_QUEUED)
@@ -367,6 +368,9 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		it->owner = owner;
 		it->owner2 = owner2;
 		it->started = RC_OFF;
+		it->want = 0;
+		it->part_node[0] = it->part_node[1] = 0;
+		it->part_ran[0] = it->part_ran[1] = 0;
 		joined = rs_item_join(t, it, rc_queue(t, th->tag.node));
 		if (!joined && !fork)
 			joined = rs_item_join(t, it, &t->nodes[1]);
@@ -386,6 +390,12 @@ void RC_OP(rc_enable, struct task_struct *p)
 		scx_bpf_task_set_dsq_vtime(p, th->item);
 }
 
+/* The thread leaves our class, or we leave. */
+void RC_OP(rc_disable, struct task_struct *p)
+{
+	scx_bpf_task_set_dsq_vtime(p, 0);
+}
+
 void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
 	unsigned long irq;
@@ -402,6 +412,8 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 		rs_remove(t, it);
 	else if (it->state == RS_SERVICE)
 		rc_settle(t, it, 0, raw, rc_clock(raw));
+	/* From here on the thread's own storage has its tag. */
+	th->tag.node = rc_tag_of(it);
 	rs_item_leave(t, it);
 	RC_UNLOCK(irq);
 	th->item = 0;
@@ -485,6 +497,7 @@ struct sched_ext_ops reserv = {
 	.set_weight = (void *)rc_set_weight,
 	.init_task = (void *)rc_init_task,
 	.enable = (void *)rc_enable,
+	.disable = (void *)rc_disable,
 	.exit_task = (void *)rc_exit_task,
 	.cpu_online = (void *)rc_cpu_online,
 	.cpu_offline = (void *)rc_cpu_offline,

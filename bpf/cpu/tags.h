@@ -7,16 +7,23 @@
  * new thread's queue (init_task) before the tracepoint of the fork: both find the same answer.
  */
 
+/* A thread's tag by handle; 0 is q0. While it has an item, that is the truth, and its storage otherwise. */
+static __always_inline u64 rc_tag_now(struct rc_thread *th)
+{
+	if (!th)
+		return 0;
+	rc_tree();
+	return th->item ? rc_tag_of((struct rs_item RS_ARENA *)th->item) : th->tag.node;
+}
+
 /* The child's tag, by the rule. `th` is the child's. */
 static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
 {
-	struct rc_thread *from;
 	struct rc_lists *l;
 	u64 key;
 
 	if (child->tgid == parent->tgid) {
-		from = bpf_task_storage_get(&tags, parent, 0, 0);
-		th->tag.node = from ? from->tag.node : 0;
+		th->tag.node = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
 		return;
 	}
 	key = (u64)parent->signal;
@@ -33,7 +40,7 @@ int BPF_PROG(rc_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (child->tgid == parent->tgid) {
 		th = bpf_task_storage_get(&tags, parent, 0, 0);
-		if (!th || !th->tag.node)
+		if (!rc_tag_now(th))
 			return 0;
 	} else {
 		l = bpf_map_lookup_elem(&lists, &key);
@@ -106,51 +113,94 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	return answer;
 }
 
-/* The queue directory of /reserv that a descriptor of the current process stands for: its id, or a negative errno. */
-static __always_inline s64 rc_resolve(u32 fd)
+/*
+ * The queue directory of /reserv that a descriptor of the current process stands for: its id, or a negative errno. The
+ * table and the file may go while we look (another thread closes it): then we read what was there, or zeros, never past memory.
+ */
+static __always_inline s64 rc_resolve(struct task_struct *me, u32 fd)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
-	struct fdtable *table = BPF_CORE_READ(me, files, fdt);
-	struct file **files, *file = 0;
+	struct fdtable *table = me->files->fdt;
+	struct file *file;
 	u64 ino;
 
-	if (!table || fd >= BPF_CORE_READ(table, max_fds))
+	if (fd >= table->max_fds)
 		return -E_BADF;
-	files = BPF_CORE_READ(table, fd);
-	if (bpf_probe_read_kernel(&file, sizeof(file), files + fd) || !file)
+	file = (struct file *)bpf_core_cast((void *)((u64)table->fd + fd * 8ULL), struct list_head)->next;
+	if (!file)
 		return -E_BADF;
-	if (!(BPF_CORE_READ(file, f_mode) & FMODE_READ))
+	file = bpf_core_cast(file, struct file);
+	if (!(file->f_mode & FMODE_READ))
 		return -E_BADF;
-	if (!mount_dev || BPF_CORE_READ(file, f_inode, i_sb, s_dev) != mount_dev)
-		return -E_INVAL;
-	ino = BPF_CORE_READ(file, f_inode, i_ino);
-	if (ino >> 48 != RC_QUEUE_DIR_WORD)
+	ino = file->f_inode->i_ino;
+	if (!mount_dev || file->f_inode->i_sb->s_dev != mount_dev || ino >> 48 != RC_QUEUE_DIR_WORD)
 		return -E_INVAL;
 	return (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
+}
+
+/*
+ * The running thread goes to another queue, without the lock: see rc_catch_up. Answers whether it could. Interrupts are on: when
+ * the step ends while we are here, the exchange fails, or, after it, the part that we hold is added to the next step.
+ */
+static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *me,
+				   u64 node)
+{
+	u64 want = it->want, s = it->started, from, raw, ran;
+	struct rs_node RS_ARENA *q = rs_node_at(t, node);
+	u32 slot;
+
+	if (!q || q->kind != RS_QUEUE || q->dying || q->members_max || it->owner != me->scx.tid ||
+	    it->state != RS_SERVICE || (s & RC_OFF))
+		return false;
+	if (want) {
+		from = want;
+		slot = it->part_node[0] != from;
+		if (slot && it->part_node[1] && it->part_node[1] != from)
+			return false;
+	} else {
+		if (it->queue == q)
+			return true;
+		from = rc_id(it->queue);
+		slot = 0;
+	}
+	if (from == node)
+		return true;
+	raw = scx_bpf_now();
+	ran = rs_before(s, raw) ? raw - s : 0;
+	if (__sync_val_compare_and_swap(&it->started, s, raw) != s)
+		return false;
+	if (slot) {
+		it->part_node[1] = from;
+		it->part_ran[1] += ran;
+	} else {
+		it->part_node[0] = from;
+		it->part_ran[0] += ran;
+	}
+	it->want = node;
+	return true;
 }
 
 SEC("fmod_ret/security_task_prctl")
 int BPF_PROG(rc_prctl, int option, unsigned long arg2, unsigned long arg3, unsigned long arg4, unsigned long arg5, int ret)
 {
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_item RS_ARENA *it;
 	struct task_struct *me;
-	struct rc_thread *th;
 	s64 node;
 	int answer;
 
 	if (ret || (option & ~3) != (PR_RESERV_CHCPURES & ~3))
 		return ret;
 	me = bpf_get_current_task_btf();
-	if (option == PR_RESERV_GETCPURES) {
-		struct rs_tree RS_ARENA *t = rc_tree();
-
-		th = bpf_task_storage_get(&tags, me, 0, 0);
-		return 1 + (th ? rc_queue(t, th->tag.node)->index : 1);
-	}
+	if (option == PR_RESERV_GETCPURES)
+		return 1 + rc_queue(t, rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0)))->index;
 	if (option != PR_RESERV_CHCPURES)
 		return ret;
-	node = rc_resolve(arg2);
+	node = rc_resolve(me, arg2);
 	if (node < 0)
 		return node;
+	it = rc_item(me);
+	if (it && rc_hop(t, it, me, node))
+		return 1;
 	answer = rc_retag(me, node);
 	return answer ? answer : 1;
 }
