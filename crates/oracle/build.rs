@@ -64,6 +64,8 @@ fn main() {
         compile(&dir, &format!("rs_mutant_{}", m.name), &format!("rs_mutant_{}", m.name), false);
     }
     if env::var_os("RESERV_SANITIZE").is_some() {
-        println!("cargo:rustc-link-arg=-fsanitize=address,undefined");
+        // rustc links without the compiler's default libraries.
+        println!("cargo:rustc-link-arg=-lasan");
+        println!("cargo:rustc-link-arg=-lubsan");
     }
 }

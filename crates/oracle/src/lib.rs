@@ -3,6 +3,8 @@
 //!
 //! Nothing here shares code with `sched/`: the models are naive (lists and linear search) and exact (rationals).
 
+#![expect(clippy::missing_panics_doc, reason = "for tests only: a panic is a failed test")]
+
 pub mod core;
 pub mod gms;
 pub mod model;

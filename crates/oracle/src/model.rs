@@ -739,7 +739,9 @@ impl Model {
         before.retain(|a| !self.path(to).contains(a));
         after.retain(|a| !self.path(from).contains(a));
         if busy {
-            before.iter().for_each(|&a| self.reinsert(a));
+            for &a in &before {
+                self.reinsert(a);
+            }
         }
         self.n(id).parent = Some(to);
         if left_idle {
@@ -749,7 +751,9 @@ impl Model {
             self.refresh_one(a);
         }
         if busy {
-            after.iter().for_each(|&a| self.reinsert(a));
+            for &a in &after {
+                self.reinsert(a);
+            }
         }
         let vb = self.nodes[&to].vb.clone();
         let n = self.n(id);

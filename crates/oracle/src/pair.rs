@@ -209,7 +209,7 @@ impl Pair {
                     undo.push((*op, None, gens.get(&index).copied()));
                 }
                 Op::Delete { node, .. } | Op::Move { node, .. } => {
-                    undo.push((*op, nodes.get(&node).cloned(), None))
+                    undo.push((*op, nodes.get(&node).cloned(), None));
                 }
                 _ => continue,
             }

@@ -9,6 +9,7 @@ use crate::rng::Rng;
 /// What a trace is made of.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each is said by its name")]
+#[expect(clippy::struct_excessive_bools, reason = "each switches one kind of event")]
 pub struct Flavour {
     pub weights: Vec<u32>,
     pub item_weights: Vec<u32>,

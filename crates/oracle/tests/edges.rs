@@ -95,7 +95,9 @@ fn turns() {
     let mut core = Core::new(Setup::default());
     let rr = queue(&mut core, 2, ROOT, RR, ONE);
     let items: Vec<u32> = (1..4).map(|w| core.item_new(rr, w * ONE, 0).expect("room")).collect();
-    items.iter().for_each(|&i| core.wake(i, 0));
+    for &i in &items {
+        core.wake(i, 0);
+    }
     let turns = serve(&mut core, 9, Q);
     assert_eq!(turns, [&items[..], &items[..], &items[..]].concat());
     core.must(0, Op::Class { node: rr, class: FIFO });
@@ -170,7 +172,9 @@ fn every_slot_is_used_and_no_more() {
     let mut core = Core::new(Setup { nodes: 16, items: 32, ..Setup::default() });
     let items: Vec<u32> = (0..32).map(|_| core.item_new(Q0, ONE, 0).expect("room")).collect();
     assert_eq!(core.item_new(Q0, ONE, 0), None);
-    items.iter().for_each(|&i| core.wake(i, 0));
+    for &i in &items {
+        core.wake(i, 0);
+    }
     core.check().expect("sound");
     for &i in &items {
         core.remove(i);
@@ -275,7 +279,9 @@ fn reset_keeps_the_durable_half() {
     let q = queue(&mut core, 2, ROOT, SFQ, 3 * ONE);
     core.must(0, Op::Cap { node: q, ppm: 100_000, burst: 0 });
     let items: Vec<u32> = (0..3).map(|_| core.item_new(q, ONE, 0).expect("room")).collect();
-    items.iter().for_each(|&i| core.wake(i, 0));
+    for &i in &items {
+        core.wake(i, 0);
+    }
     for k in 0..3 {
         if let Some(got) = core.pick(0, k * Q) {
             core.settle(got, Q, true, (k + 1) * Q);
@@ -290,7 +296,9 @@ fn reset_keeps_the_durable_half() {
         (3 * ONE, before.service, before.served, 100_000)
     );
     assert_eq!(core.pick(0, 100 * Q), None);
-    items.iter().for_each(|&i| core.wake(i, 100 * Q));
+    for &i in &items {
+        core.wake(i, 100 * Q);
+    }
     assert!(core.pick(0, 100 * Q).is_some());
     core.check().expect("sound");
 }
