@@ -52,7 +52,9 @@ pub struct Fs {
 fn cache(object: Object) -> Cache {
     match object {
         Object::Node { file: FileKind::NewQueue | FileKind::NewSched, .. } => Cache::default(),
-        Object::Node { file: FileKind::SchedulerDir | FileKind::QueueDir, .. } => Cache { entry: 10, attr: 1 },
+        Object::Node { file: FileKind::SchedulerDir | FileKind::QueueDir, .. } => {
+            Cache { entry: 10, attr: 1 }
+        }
         Object::Node { .. } | Object::Mount(_) => Cache { entry: 10, attr: 10 },
         Object::Process { .. } | Object::Fresh(_) => Cache::default(),
     }

@@ -166,7 +166,8 @@ mod tests {
         fn new() -> Self {
             static COUNT: AtomicU32 = AtomicU32::new(0);
             let n = COUNT.fetch_add(1, Ordering::Relaxed);
-            let base = Some(PathBuf::from("/dev/shm")).filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
+            let base =
+                Some(PathBuf::from("/dev/shm")).filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
             Self(base.join(format!("reserv-journal-{}-{n}", std::process::id())))
         }
     }

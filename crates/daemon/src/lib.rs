@@ -12,6 +12,7 @@ pub mod fuse;
 pub mod journal;
 pub mod keeper;
 pub mod link;
+pub mod priority;
 pub mod process;
 pub mod revive;
 pub mod rules;

@@ -65,6 +65,8 @@ fn main() -> ExitCode {
         .with_ansi(false)
         .with_target(false)
         .init();
+    // Started through /proc/self/exe, keeper and worker would be called "exe".
+    let _ = nix::sys::prctl::set_name(c"reservd");
     match start(&arguments.role) {
         Ok(code) => code,
         Err(error) => {

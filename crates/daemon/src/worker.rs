@@ -30,6 +30,7 @@ use crate::fs::Fs;
 use crate::fuse::session;
 use crate::keeper;
 use crate::link::{self, EXIT_REOPEN, Held, UnixSeq, Word};
+use crate::priority;
 use crate::settings::Settings;
 
 const POLL: Duration = Duration::from_millis(100);
@@ -210,6 +211,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let core_ = core.clone();
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     spawn("poll", move || {
+        priority::reserve();
         loop {
             std::thread::sleep(POLL);
             let removed = {
@@ -254,6 +256,7 @@ fn start_fuse(
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     let mut fs = Fs::new(core, &settings.mount);
     spawn("fuse", move || {
+        priority::reserve();
         match session::serve(&device, &mut fs) {
             Ok(session::End::Unmounted) => tracing::info!("unmounted"),
             Err(error) => tracing::error!(%error, "/dev/fuse"),

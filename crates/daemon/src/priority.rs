@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The daemon is not to wait for the tree that it manages: under full load each round trip of an edit would wait for a turn of
+//! q0 (measured in the guest, q0 at 4 of 204 with two busy queues: about 100 edits per second instead of 580).
+//!
+//! The threads that answer requests and look after the resource get a reservation of the kernel's own, beside our tree:
+//! `SCHED_DEADLINE`, 2 ms in 10 ms. It is a guarantee and a bound: whoever floods /reserv with requests takes at most a fifth of one
+//! CPU from the others (a real-time priority would have no such bound).
+
+use std::io;
+use std::time::Duration;
+
+const RUNTIME: Duration = Duration::from_millis(2);
+const PERIOD: Duration = Duration::from_millis(10);
+const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
+
+/// `struct sched_attr` in its first version (`SCHED_ATTR_SIZE_VER0`).
+#[repr(C)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// Gives the calling thread its reservation. Where the kernel refuses (no rights, no bandwidth left, a cpuset of part of the CPUs),
+/// the thread stays as it is: it is served with q0.
+pub fn reserve() {
+    if let Err(error) = try_reserve() {
+        tracing::info!(%error, "no SCHED_DEADLINE for reservd: its threads are served with q0");
+    }
+}
+
+fn try_reserve() -> io::Result<()> {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(0);
+    let attributes = Attributes {
+        size: u32::try_from(size_of::<Attributes>()).unwrap_or(0),
+        policy: libc::SCHED_DEADLINE.cast_unsigned(),
+        flags: SCHED_FLAG_RESET_ON_FORK,
+        nice: 0,
+        priority: 0,
+        runtime_ns: ns(RUNTIME),
+        deadline_ns: ns(PERIOD),
+        period_ns: ns(PERIOD),
+    };
+    // SAFETY: the structure is as long as it says and lives through the call; 0 is the calling thread.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structure_has_the_kernels_first_length() {
+        assert_eq!(size_of::<Attributes>(), 48);
+    }
+}
