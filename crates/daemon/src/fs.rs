@@ -51,12 +51,11 @@ pub struct Fs {
 /// How long the kernel may keep what it knows of an object. The mode of a file never changes; a directory counts its children.
 fn cache(object: Object) -> Cache {
     match object {
-        Object::Node { file: FileKind::NewQueue | FileKind::NewSched, .. } => Cache::default(),
-        Object::Node { file: FileKind::SchedulerDir | FileKind::QueueDir, .. } => {
-            Cache { entry: 10, attr: 1 }
-        }
+        Object::Node { file: FileKind::NewQueue | FileKind::NewSched, .. }
+        | Object::Process { .. }
+        | Object::Fresh(_) => Cache::default(),
+        Object::Node { file: FileKind::SchedulerDir | FileKind::QueueDir, .. } => Cache { entry: 10, attr: 1 },
         Object::Node { .. } | Object::Mount(_) => Cache { entry: 10, attr: 10 },
-        Object::Process { .. } | Object::Fresh(_) => Cache::default(),
     }
 }
 
