@@ -113,7 +113,10 @@ class Reservations:
 
     def check(self) -> None:
         """Before anything is measured: whether `start` has a chance."""
-        if self._status().returncode != NOT_RUNNING:
+        status = self._status()
+        if status.returncode not in (0, NOT_RUNNING):
+            raise ReservError(f"`reserv status` exited with {status.returncode}: {status.stderr.strip()[-800:]}")
+        if status.returncode == 0:
             raise ReservError("Reserv runs here already; the demo wants a tree of its own: `reserv down` first "
                               "(`reserv save` keeps your tree)")
 
