@@ -31,7 +31,7 @@ def _t_density(x: float, df: float) -> float:
 def t_probability(x: float, df: float) -> float:
     """P(|T| <= x). Substituting x = sqrt(df) tan(a) makes the integrand smooth and its range finite; Simpson's rule."""
     end = math.atan(x / math.sqrt(df))
-    steps = 2000
+    steps = 400
     h = end / steps
 
     def f(a: float) -> float:
@@ -52,7 +52,7 @@ def t_quantile(df: float, confidence: float = CONFIDENCE) -> float:
     low, high = 0.0, 1.0
     while t_probability(high, df) < confidence:
         high *= 2
-    for _ in range(50):
+    for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if t_probability(middle, df) < confidence else (low, middle)
     return (low + high) / 2
