@@ -30,7 +30,17 @@ fn main() {
         _ => "x86",
     };
     let built = Command::new(&clang)
-        .args(["-target", "bpf", "-O2", "-g", "-mcpu=v4", "-fno-jump-tables", "-Wall", "-Wno-unused-function", "-Wno-ignored-attributes"])
+        .args([
+            "-target",
+            "bpf",
+            "-O2",
+            "-g",
+            "-mcpu=v4",
+            "-fno-jump-tables",
+            "-Wall",
+            "-Wno-unused-function",
+            "-Wno-ignored-attributes",
+        ])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
         .arg("-I")
         .arg(out.join("include"))
@@ -46,7 +56,9 @@ fn main() {
                 println!("cargo::warning={line}");
             }
         }
-        Ok(done) => fail(&format!("{clang} refused bpf/cpu/cpu.bpf.c:\n{}", String::from_utf8_lossy(&done.stderr))),
+        Ok(done) => {
+            fail(&format!("{clang} refused bpf/cpu/cpu.bpf.c:\n{}", String::from_utf8_lossy(&done.stderr)))
+        }
         Err(why) => fail(&format!(
             "{clang} could not be run ({why}); the CPU's programs need clang 22: 'make setup' or 'apt-get install clang-22', or set RESERV_CLANG"
         )),

@@ -2,6 +2,8 @@
 //! Loads the full CPU driver, makes queues with the weights of the command line (default 1 2 4), runs a busy process in each
 //! and prints what each received. For the guest: `vm/run --icount -- target/debug/examples/full_smoke 1 2 4`.
 
+#![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
+
 use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
@@ -56,14 +58,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let used: Vec<u64> = ids
         .iter()
         .map(|id| {
-            let of = |s: &[reserv_plane::Sample]| s.iter().find(|s| s.id == id.pack()).map_or(0, |s| s.service_ns);
+            let of =
+                |s: &[reserv_plane::Sample]| s.iter().find(|s| s.id == id.pack()).map_or(0, |s| s.service_ns);
             of(&after) - of(&before)
         })
         .collect();
     let total: u64 = used.iter().sum();
     let sum: u32 = weights.iter().sum();
     for (w, u) in weights.iter().zip(&used) {
-        println!("weight {w}: {:.5} (want {:.5}), {u} ns", *u as f64 / total as f64, f64::from(*w) / f64::from(sum));
+        println!(
+            "weight {w}: {:.5} (want {:.5}), {u} ns",
+            *u as f64 / total as f64,
+            f64::from(*w) / f64::from(sum)
+        );
     }
     for s in &after {
         println!("{s:?}");

@@ -23,6 +23,7 @@ const OPS_LINK: &str = "link-reserv";
 /// What libbpf had to say, the last of it: the verifier's words when it refuses a program.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
+#[expect(clippy::needless_pass_by_value, reason = "libbpf-rs wants it so")]
 fn listen(_: PrintLevel, text: String) {
     if let Ok(mut said) = SAID.lock() {
         said.push_str(&text);
@@ -48,7 +49,10 @@ pub(super) fn scx_root() -> Option<String> {
     if state.trim() == "disabled" {
         return None;
     }
-    Some(fs::read_to_string("/sys/kernel/sched_ext/root/ops").map_or_else(|_| "?".into(), |ops| ops.trim().into()))
+    Some(
+        fs::read_to_string("/sys/kernel/sched_ext/root/ops")
+            .map_or_else(|_| "?".into(), |ops| ops.trim().into()),
+    )
 }
 
 /// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the scheduler is not.
@@ -62,7 +66,10 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
         let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
         let tail: Vec<&str> = said.lines().rev().take(40).collect();
         let tail: Vec<&str> = tail.into_iter().rev().collect();
-        PlaneError::Os { context: format!("{context}: {error:#}\n{}", tail.join("\n")), source: io::Error::other("libbpf") }
+        PlaneError::Os {
+            context: format!("{context}: {error:#}\n{}", tail.join("\n")),
+            source: io::Error::other("libbpf"),
+        }
     };
     let mut open = ObjectBuilder::default()
         .name("reserv_cpu")
@@ -79,10 +86,9 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         match program.prog_type() {
-            ProgramType::Syscall => program
-                .pin(folder.join(&name))
-                .context("pin")
-                .map_err(|error| refused(&name, error))?,
+            ProgramType::Syscall => {
+                program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, error))?;
+            }
             ProgramType::Tracing => {
                 let mut link = program.attach().map_err(|error| refused(&format!("attach {name}"), error))?;
                 link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, error))?;
@@ -125,7 +131,9 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
 pub(super) fn attach_again(folder: &Path) -> Result<(), PlaneError> {
     let path = folder.join(OPS_LINK);
     match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(os(format!("{}", path.display()))(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(os(format!("{}", path.display()))(error));
+        }
         _ => {}
     }
     let map = sys::open(&folder.join(OPS)).map_err(os("open the pinned scheduler"))?;
@@ -137,7 +145,9 @@ pub(super) fn attach_again(folder: &Path) -> Result<(), PlaneError> {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 match scx_root() {
                     Some(other) if other != OPS && other != "?" => {
-                        return Err(PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")));
+                        return Err(PlaneError::Taken(format!(
+                            "the sched_ext scheduler '{other}' is loaded"
+                        )));
                     }
                     _ if tries >= 100 => return Err(os("attach the scheduler again")(error)),
                     _ => {}

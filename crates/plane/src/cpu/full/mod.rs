@@ -99,7 +99,8 @@ fn io_error(number: i32) -> io::Error {
 impl Full {
     fn open(folder: PathBuf) -> Result<Self, PlaneError> {
         let programs = load::open_programs(&folder)?;
-        let map = |name: &str| sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")));
+        let map =
+            |name: &str| sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")));
         let io = Mapped::new(&map("io")?).map_err(os("map 'io'"))?;
         let state = Mapped::new(&map("state")?).map_err(os("map 'state'"))?;
         let mut full = Self { folder, programs, io, state, draining: BTreeSet::new() };
@@ -251,7 +252,9 @@ fn refusal(errno: i32, what: String) -> PlaneError {
         libc::ENOENT | libc::ESTALE => PlaneError::NoNode(what),
         libc::EBUSY => PlaneError::Busy(what),
         libc::EAGAIN | libc::ENOSPC | libc::ENOMEM => PlaneError::Full(what),
-        libc::EINVAL | libc::EEXIST | libc::ELOOP => PlaneError::Invalid(format!("{what}: {}", io_error(errno))),
+        libc::EINVAL | libc::EEXIST | libc::ELOOP => {
+            PlaneError::Invalid(format!("{what}: {}", io_error(errno)))
+        }
         _ => os(what)(io_error(errno)),
     }
 }
@@ -317,7 +320,11 @@ impl Plane for Full {
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         if batch.ops.len() > abi::BATCH_MAX {
-            return Err(PlaneError::Full(format!("{} edits at once; at most {}", batch.ops.len(), abi::BATCH_MAX)));
+            return Err(PlaneError::Full(format!(
+                "{} edits at once; at most {}",
+                batch.ops.len(),
+                abi::BATCH_MAX
+            )));
         }
         let mut encoded = RsBatch {
             seq: batch.seq,
@@ -337,10 +344,18 @@ impl Plane for Full {
         // SAFETY: the program is done with it.
         let done = unsafe { ptr::read_volatile(&raw const (*self.io.at()).batch) };
         if answer < 0 {
-            if answer == -libc::ESTALE && batch.seq != 0 && done.failed == 0 && self.applied_seq()? >= Some(batch.seq) {
-                return Err(PlaneError::Invalid(format!("batch {} is not newer than the last applied", batch.seq)));
+            if answer == -libc::ESTALE
+                && batch.seq != 0
+                && done.failed == 0
+                && self.applied_seq()? >= Some(batch.seq)
+            {
+                return Err(PlaneError::Invalid(format!(
+                    "batch {} is not newer than the last applied",
+                    batch.seq
+                )));
             }
-            let what = batch.ops.get(done.failed as usize).map_or_else(String::new, |edit| format!("{edit:?}"));
+            let what =
+                batch.ops.get(done.failed as usize).map_or_else(String::new, |edit| format!("{edit:?}"));
             return Err(refusal(-answer, what));
         }
         let mut outcomes = Vec::with_capacity(batch.ops.len());
@@ -411,7 +426,8 @@ impl Plane for Full {
         let mut done = BTreeSet::new();
         loop {
             let before = done.len();
-            let threads = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
+            let threads =
+                fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
             for tid in threads.flatten().filter_map(|e| e.file_name().to_string_lossy().parse::<i32>().ok()) {
                 if done.contains(&tid) {
                     continue;

@@ -34,11 +34,15 @@ pub fn probe() -> Result<(), String> {
     if !Path::new("/sys/kernel/sched_ext/state").exists() {
         return Err("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)".into());
     }
-    let btf = Btf::from_vmlinux().map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
+    let btf =
+        Btf::from_vmlinux().map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
     let missing: Vec<&str> =
         KFUNCS.iter().copied().filter(|name| btf.type_by_name::<Func<'_>>(name).is_none()).collect();
     if !missing.is_empty() {
-        return Err(format!("sched_ext of this kernel lacks (in its type information): {}", missing.join(", ")));
+        return Err(format!(
+            "sched_ext of this kernel lacks (in its type information): {}",
+            missing.join(", ")
+        ));
     }
     if btf.type_by_name::<BtfType<'_>>("sched_ext_ops").is_none() {
         return Err("the kernel's type information has no sched_ext_ops".into());
@@ -47,7 +51,9 @@ pub fn probe() -> Result<(), String> {
     let bpffs = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
     match nix::sys::statfs::statfs(bpffs) {
         Ok(fs) if fs.filesystem_type() == nix::sys::statfs::BPF_FS_MAGIC => Ok(()),
-        Ok(_) => Err(format!("{} is not in a bpf file system (mount -t bpf bpf /sys/fs/bpf)", folder.display())),
+        Ok(_) => {
+            Err(format!("{} is not in a bpf file system (mount -t bpf bpf /sys/fs/bpf)", folder.display()))
+        }
         Err(error) => Err(format!("{}: {error}", bpffs.display())),
     }
 }
