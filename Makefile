@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Thin: every target is a script, and every script does its own set-up.
 
-.PHONY: help setup build check test lint bench fuzz soak demo vm install
+.PHONY: help setup build check test lint bench fuzz soak demo experiments vm install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -24,13 +24,18 @@ test: ## everything: unit, this machine, the guest (root; TESTS_ARGS='guest-smok
 lint: ## format, clippy, shell scripts
 	@scripts/lint
 
-bench: ## the benchmarks
-	@scripts/bench
+bench: ## the benchmarks, each beside its baseline; raw numbers into out/ (BENCH=switch: only that)
+	@scripts/bench $(BENCH)
 
 fuzz: ## the parsers and the name space for long (FUZZ_SECONDS=600)
 	@scripts/fuzz
 
-soak: ## the long tests: the core's theorems (SOAK_SECONDS=900 each), then the guest
+experiments: ## the papers' figures, ours beside the kernel's scheduler, into out/ (NAME='Q-F5a Q-T4', QUICK=1; hours in all)
+	@scripts/setup build test
+	@scripts/build
+	@experiments/run $(or $(NAME),all) $(if $(QUICK),--quick) $(if $(OUT),--out $(OUT))
+
+soak: ## the long tests: the core's theorems (SOAK_SECONDS=900 each), then the guest (TESTS_ARGS='core e2e_*' chooses)
 	@scripts/soak $(TESTS_ARGS)
 
 vm: ## a shell command in the guest: make vm RUN='uname -a'

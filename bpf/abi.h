@@ -9,17 +9,36 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
-#define RC_ABI_VERSION 1
+#define RC_ABI_VERSION 3
 
 /*
- * prctl(PR_RESERV_CHCPURES, fd, 0, 0, 0): tag the calling thread with the queue whose directory in /reserv the descriptor `fd`,
- * opened for reading, stands for. Answers 1.
- * prctl(PR_RESERV_GETCPURES, 0, 0, 0, 0): the number of the thread's queue in the low 16 bits, plus one. Answers > 0.
- * EBADF: no such descriptor, or not opened for reading. EINVAL: not a queue directory of /reserv. ESTALE: the
- * queue is gone. EAGAIN: it takes no more members. EINVAL also where Reserv's full CPU driver is not loaded.
+ * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory in /reserv the descriptor `fd`, opened for
+ * reading, stands for. Answers 1.
+ * fcntl(fd, F_RESERV_GETCPURES, 0), on any descriptor of /reserv: the number of the thread's queue, plus one. Answers > 0.
+ * EBADF: no such descriptor, or opened with O_PATH. EINVAL: not a queue directory of /reserv. ESTALE: the queue is
+ * gone. EAGAIN: it takes no more members. EINVAL also where Reserv's full CPU driver is not loaded.
  */
-#define PR_RESERV_CHCPURES 0x52530001
-#define PR_RESERV_GETCPURES 0x52530002
+#define F_RESERV_CHCPURES 0x52530001
+#define F_RESERV_GETCPURES 0x52530002
+
+/*
+ * fcntl(fd, F_RESERV_SETPARAM, struct rc_thread_param *p), on any descriptor of /reserv: what the calling thread asks of its queue's class, all of
+ * it; 0 takes back. fcntl(fd, F_RESERV_GETPARAM, p), with p->size set: what stands. Both answer 1. They belong to the thread, not to its queue, and are not
+ * inherited.
+ * EBADF, EINVAL as above. EINVAL: wrong size, or numbers out of range: weight up to RS_WEIGHT_MAX thousandths, priority up to 100, period 1 ms
+ * to 10 s, deadline 1 ms to the period (0: the period), budget 10 us to the deadline; budget and deadline only with a period. EFAULT: no such memory.
+ * EBUSY: the thread's queue is of class edf, and could not keep all its threads' budgets.
+ */
+#define F_RESERV_SETPARAM 0x52530003
+#define F_RESERV_GETPARAM 0x52530004
+
+struct rc_thread_param {
+	u32 size; /* of this structure */
+	u32 weight; /* thousandths; 0: by nice */
+	u32 prio; /* 1 … 100, higher first; 0: 50 */
+	u32 pad;
+	u64 period_ns, budget_ns, deadline_ns;
+};
 
 #define RC_QUEUE_DIR_WORD 0x102 /* inode >> 48 of a queue directory (crates/namespace, ino.rs) */
 #define RC_SAMPLES_MAX 256
@@ -43,8 +62,15 @@ struct rc_run {
 	u64 node, ran;
 };
 
+/* What a thread asks of its queue's class; 0: not set. */
+struct rc_param {
+	u32 weight, prio;
+	u64 period_ns, budget_ns, deadline_ns;
+};
+
 struct rc_member {
 	s32 tgid, tid;
+	struct rc_param param;
 };
 
 /* Large arguments and answers. */
@@ -56,6 +82,7 @@ struct rc_io {
 			struct rc_run run[RS_UNITS_MAX];
 		};
 		struct rc_member member[RC_MEMBERS_MAX];
+		struct rc_param param;
 	};
 };
 
@@ -64,13 +91,76 @@ struct rc_call {
 	u64 node; /* tag, flush, members, lists */
 	u64 node2;
 	u32 first, count; /* sample, members */
-	s32 tid; /* tag, lists */
+	s32 tid; /* tag, lists, param */
 	u32 what;
 	s32 answer; /* 0 or a negative errno */
 	u32 runs; /* sample: how many */
 };
 
 enum { RC_LIST_DEFAULT = 0, RC_LIST_CHILD = 1 };
+enum { RC_PARAM_SET = 0, RC_PARAM_GET = 1 };
+enum { RC_SETUP_FLAT = 1 }; /* rc_setup: q0 is one queue, whatever the cgroups are */
+
+/* What we know of a cgroup of the cpu controller, by its id, in the pinned map `groups`. */
+struct rc_group {
+	u64 queue; /* of its own threads, by handle; folded: its nearest ancestor's that has one */
+	u64 tg; /* the kernel's task_group */
+	u64 period_us, quota_us, burst_us;
+	u32 weight; /* of its node, RS_OWN_ONE for 100 of cpu.weight */
+	u8 folded, watch, pad[2];
+};
+
+/*
+ * One record of a trace (bpf/cpu/trace.h says when they are written). `at` is the tree's clock in ns. What stands in the others:
+ *
+ *   kind      node              node2            work              tid       unit   flags
+ *   START     batch in effect   starved so far   quantum           forced    CPUs   DONE: the list of the tree is complete
+ *   END       the same, when the trace is switched off
+ *   NODE      the node          its parent       service so far    weight    alg    QUEUE, CAPPED
+ *   ITEM      its queue         -                ran so far        thread    CPU    SERVICE (else it waits), FLOORED
+ *   SETTLE    its queue         -                work charged      thread    CPU    MORE: it goes on wanting
+ *   WAKE      its queue         queue in service its step so far   thread    -      (node2, work: one CPU only; 0: none in service)
+ *   REMOVE    its queue         -                -                 thread    -
+ *   MOVE      queue it leaves   queue it joins   work charged      thread    CPU
+ *   FLOOR     q0                -                outside the tags  thread    -
+ *   FORCED    its queue         -                -                 thread    CPU    (in service without having been chosen)
+ *   EDIT      batch             -                edits in it       -         -      then NODE, or GONE_NODE, for each of them
+ *   GONE_NODE the node
+ *   RESET     every item is idle: the scheduler was attached anew
+ */
+enum rc_trace_kind {
+	RC_TRACE_START = 1,
+	RC_TRACE_END = 2,
+	RC_TRACE_NODE = 3,
+	RC_TRACE_ITEM = 4,
+	RC_TRACE_SETTLE = 5,
+	RC_TRACE_WAKE = 6,
+	RC_TRACE_REMOVE = 7,
+	RC_TRACE_MOVE = 8,
+	RC_TRACE_FLOOR = 9,
+	RC_TRACE_FORCED = 10,
+	RC_TRACE_EDIT = 11,
+	RC_TRACE_GONE_NODE = 12,
+	RC_TRACE_RESET = 13,
+};
+enum rc_trace_flags {
+	RC_TRACE_MORE = 1,
+	RC_TRACE_DONE = 1,
+	RC_TRACE_QUEUE = 1,
+	RC_TRACE_CAPPED = 2,
+	RC_TRACE_SERVICE = 1,
+	RC_TRACE_FLOORED = 2,
+};
+struct rc_trace {
+	u64 at, node, node2, work;
+	u32 tid;
+	u16 unit;
+	u8 kind, flags;
+};
+
+/* What rc_trace is asked. CLAIM: node is the reader's pid, CLAIM_FORCE takes it from another; node answers who has it. OFF answers the
+ * lost records in node2. */
+enum rc_trace_call { RC_TRACE_OFF = 0, RC_TRACE_ON = 1, RC_TRACE_CLAIM = 2, RC_TRACE_CLAIM_FORCE = 3 };
 
 /* What the kernel told us, and what we count. One record, mapped by the daemon and only read there. */
 struct rc_state {
@@ -84,11 +174,16 @@ struct rc_state {
 	u64 kthread_ns; /* given to kernel threads outside the tree's shares, under their floor */
 	u64 forced; /* times the kernel ran a thread that the tree had not chosen */
 	u64 lost; /* times a chosen thread could not be put on the CPU */
-	u64 sections; /* of the tree's lock, in scheduling */
+	u64 sections; /* of the tree's lock */
 	u64 steps; /* threads chosen */
 	u64 refused; /* new threads that got no item */
 	u64 seq; /* last batch in effect */
+	u64 mount_dev; /* where descriptors of queues are; 0: nowhere */
 	u32 nodes_used, items_used;
+	u64 groups; /* cgroups that have a queue of their own below q0 */
+	u64 groups_folded; /* those whose threads stand in an ancestor's, for lack of room */
+	u32 mirror; /* 0: not asked for */
+	u32 pad0;
 	char exit_reason[RC_TEXT_MAX];
 	char exit_msg[RC_TEXT_MAX];
 };
@@ -99,12 +194,6 @@ struct rc_tag {
 };
 struct rc_lists {
 	u64 def, child;
-};
-
-/* Set by rc_config. */
-struct rc_config {
-	u64 mount_dev; /* as the kernel packs it: major << 20 | minor */
-	u64 quantum;
 };
 
 #endif

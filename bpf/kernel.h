@@ -36,12 +36,15 @@ enum { false = 0, true = 1 };
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_MAP_TYPE_ARENA = 33,
 };
 enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
+	BPF_RB_NO_WAKEUP = 1,
 	BPF_F_NO_PREALLOC = 1 << 0,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
@@ -89,21 +92,7 @@ struct inode {
 };
 
 struct file {
-	u32 f_mode;
 	struct inode *f_inode;
-};
-
-struct fdtable {
-	u32 max_fds;
-	struct file **fd;
-};
-
-struct list_head {
-	struct list_head *next;
-};
-
-struct files_struct {
-	struct fdtable *fdt;
 };
 
 typedef struct {
@@ -114,6 +103,10 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct sched_entity {
+	u64 sum_exec_runtime;
+};
+
 struct task_struct {
 	u32 flags;
 	s32 pid, tgid;
@@ -122,14 +115,49 @@ struct task_struct {
 	s32 nr_cpus_allowed;
 	u16 migration_disabled;
 	const struct cpumask *cpus_ptr;
+	struct sched_entity se;
 	struct sched_ext_entity scx;
-	struct files_struct *files;
 	struct signal_struct *signal;
 	struct task_struct *group_leader;
 };
 
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+	struct cgroup_subsys_state *subsys[1];
+};
+
+enum cgroup_subsys_id { cpu_cgrp_id = 1 };
+
+struct scx_task_group {
+	u32 weight;
+};
+
+struct task_group {
+	struct cgroup_subsys_state css;
+	unsigned long shares; /* CONFIG_FAIR_GROUP_SCHED */
+	struct scx_task_group scx; /* 6.18 */
+};
+
 struct scx_init_task_args {
 	bool fork;
+	struct cgroup *cgroup; /* CONFIG_EXT_GROUP_SCHED */
+};
+
+struct scx_cgroup_init_args {
+	u32 weight;
+	u64 bw_period_us, bw_quota_us, bw_burst_us; /* 6.17 */
 };
 
 struct scx_exit_task_args {
@@ -158,14 +186,17 @@ struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
 	void (*dispatch)(s32 cpu, struct task_struct *prev);
-	void (*running)(struct task_struct *p);
-	void (*stopping)(struct task_struct *p, bool runnable);
-	void (*quiescent)(struct task_struct *p, u64 deq_flags);
 	void (*set_weight)(struct task_struct *p, u32 weight);
 	void (*enable)(struct task_struct *p);
 	void (*disable)(struct task_struct *p);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
+	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args); /* these: CONFIG_EXT_GROUP_SCHED */
+	void (*cgroup_exit)(struct cgroup *cgrp);
+	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
+	void (*cgroup_set_weight)(struct cgroup *cgrp, u32 weight);
+	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us); /* 6.17 */
+	void (*cgroup_set_idle)(struct cgroup *cgrp, bool idle); /* 6.18 */
 	void (*cpu_online)(s32 cpu);
 	void (*cpu_offline)(s32 cpu);
 	s32 (*init)(void);
@@ -184,6 +215,8 @@ enum {
 
 	SCX_TASK_QUEUED = 1 << 0,
 
+	SCX_ENQ_WAKEUP = 1,
+
 	SCX_KICK_IDLE = 1 << 0,
 	SCX_KICK_PREEMPT = 1 << 1,
 
@@ -192,8 +225,6 @@ enum {
 
 	SCHED_BATCH = 3,
 	SCHED_IDLE = 5,
-
-	FMODE_READ = 1,
 };
 #define SCX_DSQ_LOCAL 0x8000000000000002ULL
 #define SCX_ENQ_HEAD (1ULL << 16)

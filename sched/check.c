@@ -18,12 +18,34 @@ struct rs_fault {
 			RS_FAIL(kind, idx, text, x, y); \
 	} while (0)
 #define RS_GOOD ((struct rs_fault){ 0 })
+#define RS_CHECKED(call) \
+	do { \
+		struct rs_fault f_ = (call); \
+		if (f_.line) \
+			return f_; \
+	} while (0)
 
 static int check_below(struct rs_node *n, struct rs_node *top)
 {
 	for (; n; n = n->parent)
 		if (n == top)
 			return 1;
+	return 0;
+}
+
+/* Whether something waits below n that no cap holds back, found without any heap of nodes. */
+static int check_waits(struct rs_tree *t, struct rs_node *n)
+{
+	if (n->throttled)
+		return 0;
+	if (n->kind == RS_QUEUE)
+		return n->ready.n > 0;
+	for (u32 i = 0; i < t->nodes_used; i++) {
+		struct rs_node *c = &t->nodes[i];
+
+		if (c->kind != RS_FREE && c->parent == n && check_waits(t, c))
+			return 1;
+	}
 	return 0;
 }
 
@@ -67,7 +89,7 @@ static struct rs_fault check_item(struct rs_tree *t, struct rs_item *it)
 		if (!pos || pos > q->ready.n || q->ready.e[pos - 1].obj != &it->link)
 			RS_FAIL("item", i, "queued but not in the heap", pos, q->ready.n);
 		RS_SAME("item", i, "stamp in the heap", q->ready.e[pos - 1].seq, it->seq);
-		RS_SAME("item", i, "key in the heap", q->ready.e[pos - 1].key, class_keyed(q) ? it->tag.base : 0);
+		RS_SAME("item", i, "key in the heap", q->ready.e[pos - 1].key, class_key(it));
 	} else {
 		RS_SAME("item", i, "place in the heap", it->link.pos, 0u);
 	}
@@ -86,10 +108,19 @@ static struct rs_fault check_item(struct rs_tree *t, struct rs_item *it)
 	return RS_GOOD;
 }
 
+/* The nearest quantum on the path, else the tree's. */
+static u64 check_quantum(struct rs_tree *t, struct rs_node *n)
+{
+	for (; n; n = n->parent)
+		if (n->quantum_own)
+			return n->quantum_own;
+	return t->quantum;
+}
+
 static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 {
 	u32 children = 0, members = 0, queued = 0, nsvc = 0, nrun = 0, nall = 0;
-	u64 res = 0, mask[RS_UNIT_WORDS] = { 0 };
+	u64 res = 0, wsum = 0, promised = 0, mask[RS_UNIT_WORDS] = { 0 };
 
 	for (u32 i = 0; i < t->items_used; i++) {
 		struct rs_item *it = &t->items[i];
@@ -103,6 +134,8 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 		if (it->queue != n)
 			continue;
 		members++;
+		if (it->period_ns)
+			promised += rs_item_rate(it->budget_ns, edf_relative(it));
 		nrun += it->state != RS_IDLE;
 		if (it->state == RS_QUEUED) {
 			queued++;
@@ -117,14 +150,17 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 		if (c->kind == RS_FREE || c->parent != n)
 			continue;
 		children++;
-		queued += c->ready.n && !c->throttled;
-		nrun += c->weight && ((c->ready.n && !c->throttled) || c->nsvc);
-		nall += c->ready.n && !c->throttled && c->nall;
-		if (c->ready.n && !c->throttled && !c->nall)
+		wsum += c->weight;
+		queued += c->link.pos != 0;
+		nrun += c->weight && (check_waits(t, c) || c->nsvc);
+		nall += c->all;
+		if (check_waits(t, c) && !c->all)
 			for (u32 k = 0; k < RS_UNIT_WORDS; k++)
 				mask[k] |= c->mask[k];
 	}
 	RS_SAME("node", n->index, "children", n->nchildren, children);
+	RS_SAME("node", n->index, "sum of weights", n->wsum, wsum);
+	RS_SAME("node", n->index, "budgets promised", n->promised, promised);
 	RS_SAME("node", n->index, "members", n->members, members);
 	RS_SAME("node", n->index, "waiting below", n->ready.n, queued);
 	RS_SAME("node", n->index, "steps in service", n->nsvc, nsvc);
@@ -137,25 +173,80 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 	return RS_GOOD;
 }
 
+/* policy_eevdf.c: W and K are what the clients say, and who is aside is there for a reason. */
+static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
+{
+	u64 w = 0, k = 0;
+	u32 aside = 0, eligible = 0, waits = 0;
+
+	for (u32 i = 0; i < t->nodes_used; i++) {
+		struct rs_node *c = &t->nodes[i];
+		s64 ahead = c->tag.base - p->clock.v;
+
+		if (c->kind == RS_FREE || c->parent != p || !c->weight)
+			continue;
+		if (!ee_client(p, c)) {
+			if (c->runnable)
+				RS_FAIL("node", i, "runnable, but no client", c->as.ee.epoch, p->of.ee.epoch);
+			continue;
+		}
+		w += c->weight;
+		k += c->weight * ahead + c->tag.rem;
+		if (c->tag.rem >= c->weight)
+			RS_FAIL("node", i, "remainder", c->tag.rem, c->weight);
+		/* Debt is held, and credit is the others' debt. */
+		if (ahead / (s64)(p->nchildren + 2) > (s64)((EE_LAG_MAX << RS_TAG_SHIFT) / c->weight) ||
+		    -ahead / (s64)(p->nchildren + 2) > (s64)((EE_LAG_MAX << RS_TAG_SHIFT) / c->weight))
+			RS_FAIL("node", i, "lag out of range", ahead, c->weight);
+		if (!rs_before(c->tag.base, c->as.ee.deadline))
+			RS_FAIL("node", i, "deadline", c->as.ee.deadline - c->tag.base, 0);
+		aside += c->alink.pos != 0;
+		if (c->alink.pos && p->aside.e[c->alink.pos - 1].obj != &c->alink)
+			RS_FAIL("node", i, "aside", c->alink.pos, p->aside.n);
+		if (!c->runnable && !c->alink.pos)
+			RS_FAIL("node", i, "a ghost that is not aside", ahead, 0);
+		waits += check_waits(t, c);
+		/* A ghost that V has passed goes at the next pick. */
+		eligible += (check_waits(t, c) || !c->runnable) && ahead <= 0;
+	}
+	RS_SAME("node", p->index, "W", p->of.ee.w, w);
+	RS_SAME("node", p->index, "K", p->of.ee.k, k);
+	RS_SAME("node", p->index, "aside", p->aside.n, aside);
+	if (w && k >= w)
+		RS_FAIL("node", p->index, "K beyond W", k, w);
+	/* Ghosts have a negative lag, and the sum of all is 0. */
+	if (t->units == 1 && !p->nsvc && waits && !eligible && p->nrun == waits)
+		RS_FAIL("node", p->index, "nobody is eligible", waits, k);
+	return RS_GOOD;
+}
+
 static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 {
 	struct rs_node *p = n->parent;
-	u32 i = n->index, ready = n->ready.n && !n->throttled;
+	u32 i = n->index, waits = check_waits(t, n);
 
 	if (p->kind != RS_SCHED || p < t->nodes || p >= t->nodes + t->nodes_used)
 		RS_FAIL("node", i, "parent", p->kind, 0);
 	RS_SAME("node", i, "depth", n->depth, p->depth + 1);
-	RS_SAME("node", i, "ready", n->link.pos != 0, ready != 0);
-	RS_SAME("node", i, "runnable", n->runnable != 0, (ready || n->nsvc));
-	RS_SAME("node", i, "all", n->all != 0, (ready && n->nall));
+	RS_SAME("node", i, "runnable", n->runnable != 0, (waits || n->nsvc));
+	if (waits && !n->link.pos)
+		RS_FAIL("node", i, "something waits below, but it is not in the heap", n->ready.n, n->nsvc);
+	if (waits && n->nall && !n->all)
+		RS_FAIL("node", i, "all", n->all, n->nall);
+	if (n->all && !(n->link.pos && (n->nall || n->nsvc)))
+		RS_FAIL("node", i, "all without reason", n->link.pos, n->nall);
 	if (n->link.pos) {
+		if (n->throttled || !(waits || n->nsvc))
+			RS_FAIL("node", i, "in the heap without reason", n->throttled, n->nsvc);
+		if (p->parent && !p->link.pos && !p->throttled)
+			RS_FAIL("node", i, "in the heap of one that is in none", p->index, p->ready.n);
 		struct rs_entry *e = &p->ready.e[n->link.pos - 1];
 
 		if (n->link.pos > p->ready.n || e->obj != &n->link)
 			RS_FAIL("node", i, "ready but not in the heap", n->link.pos, p->ready.n);
 		RS_SAME("node", i, "key in the heap", e->key, policy_key(t, p, n));
 		RS_SAME("node", i, "background bit", (e->seq & RS_SEQ_BACKGROUND) != 0, !n->weight);
-		if (t->units == 1 && n->weight && rs_before(e->key, p->clock.v))
+		if (t->units == 1 && n->weight && p->alg == 0 && rs_before(e->key, p->clock.v))
 			RS_FAIL("node", i, "start tag behind virtual time", e->key, p->clock.v);
 	}
 	RS_SAME("node", i, "place among the throttled", n->tlink.pos != 0, n->throttled != 0);
@@ -168,24 +259,59 @@ static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 	return RS_GOOD;
 }
 
-/* The list by age holds the queued items, once each. */
+/* The lists by age hold the queued items, each one once, in the list of its kind. */
 static struct rs_fault check_ages(struct rs_tree *t)
 {
-	struct rs_item *it = t->oldest, *prev = 0;
 	u32 queued = 0, listed = 0;
 
 	for (u32 i = 0; i < t->items_used; i++)
 		queued += t->items[i].state == RS_QUEUED;
-	for (; it; prev = it, it = it->newer) {
-		RS_SAME("item", it->index, "state in the list by age", it->state, (u8)RS_QUEUED);
-		RS_SAME("item", it->index, "link back", it->older, prev);
-		if (prev && rs_before(it->queued_at, prev->queued_at))
-			RS_FAIL("item", it->index, "age", prev->queued_at, it->queued_at);
-		if (++listed > queued)
-			RS_FAIL("item", it->index, "list by age is too long", listed, queued);
+	for (u32 k = 0; k < 2; k++) {
+		struct rs_item *it = t->age[k].oldest, *prev = 0;
+
+		for (; it; prev = it, it = it->newer) {
+			RS_SAME("item", it->index, "state in the list by age", it->state, (u8)RS_QUEUED);
+			RS_SAME("item", it->index, "list by age of its kind", !!(it->flags & RS_ITEM_APART), (int)k);
+			RS_SAME("item", it->index, "link back", it->older, prev);
+			if (prev && rs_before(it->queued_at, prev->queued_at))
+				RS_FAIL("item", it->index, "age", prev->queued_at, it->queued_at);
+			if (++listed > queued)
+				RS_FAIL("item", it->index, "list by age is too long", listed, queued);
+		}
+		RS_SAME("tree", k, "newest", t->age[k].newest, prev);
 	}
-	RS_SAME("tree", 0, "newest", t->newest, prev);
-	RS_SAME("tree", 0, "list by age", listed, queued);
+	RS_SAME("tree", 0, "lists by age", listed, queued);
+	return RS_GOOD;
+}
+
+/* Who waits for a budget is in the heap; who is in it has a period. The tree's mode has all bits that are asked for. */
+static struct rs_fault check_refill(struct rs_tree *t)
+{
+	u32 periodic = 0, mode = 0;
+
+	RS_CHECKED(check_heap(&t->refill, "refill", 0));
+	for (u32 i = 0; i < t->items_used; i++) {
+		struct rs_item *it = &t->items[i];
+
+		if (it->state == RS_ITEM_FREE) {
+			RS_SAME("item", i, "a free item in a heap", it->link.pos | it->rlink.pos, 0u);
+			continue;
+		}
+		periodic += it->period_ns != 0;
+		if (it->rlink.pos && !it->period_ns)
+			RS_FAIL("item", i, "waits for a budget without a period", it->rlink.pos, 0);
+		if (it->state == RS_QUEUED && it->period_ns && it->queue->alg == edf_class) {
+			if ((it->seq & RS_SEQ_BACKGROUND) && !it->rlink.pos)
+				RS_FAIL("item", i, "without a budget, and waits for none", edf_left(it), 0);
+			RS_SAME("item", i, "place by budget", edf_left(it) > 0, !(it->seq & RS_SEQ_BACKGROUND));
+		}
+	}
+	RS_SAME("tree", 0, "items with a period", t->periodic, periodic);
+	for (u32 i = 0; i < t->nodes_used; i++)
+		if (t->nodes[i].kind == RS_SCHED)
+			mode |= policy_mode(t->nodes[i].alg);
+	mode |= periodic ? RS_MODE_SLICE : 0;
+	RS_SAME("tree", 0, "mode", mode & ~t->mode, 0u);
 	return RS_GOOD;
 }
 
@@ -197,8 +323,9 @@ static struct rs_fault check_pool(struct rs_tree *t)
 
 	if (t->pool > t->pool_end || t->pool < start)
 		RS_FAIL("pool", 0, "range", t->pool, t->pool_end);
-	for (u32 i = 0; i <= t->nodes_used; i++) {
-		struct rs_heap *h = i < t->nodes_used ? &t->nodes[i].ready : &t->throttle;
+	for (u32 i = 0; i <= 2 * t->nodes_used + 1; i++) {
+		struct rs_node *n = &t->nodes[i / 2];
+		struct rs_heap *h = i == 2 * t->nodes_used + 1 ? &t->refill : i == 2 * t->nodes_used ? &t->throttle : i % 2 ? &n->aside : &n->ready;
 
 		if (!h->e)
 			continue;
@@ -229,13 +356,6 @@ static struct rs_fault check_pool(struct rs_tree *t)
 	return RS_GOOD;
 }
 
-#define RS_CHECKED(call) \
-	do { \
-		struct rs_fault f_ = (call); \
-		if (f_.line) \
-			return f_; \
-	} while (0)
-
 static struct rs_fault rs_check(struct rs_tree *t)
 {
 	RS_SAME("tree", t->poison_line, "poison", t->poison, 0u);
@@ -245,20 +365,25 @@ static struct rs_fault rs_check(struct rs_tree *t)
 		struct rs_node *n = &t->nodes[i];
 
 		if (n->kind == RS_FREE) {
-			RS_SAME("node", i, "a free node in a heap", n->link.pos | n->tlink.pos, 0u);
+			RS_SAME("node", i, "a free node in a heap", n->link.pos | n->tlink.pos | n->alink.pos, 0u);
 			continue;
 		}
 		RS_SAME("node", i, "index", n->index, i);
+		RS_SAME("node", i, "quantum", n->quantum, check_quantum(t, n));
 		if (n->dying && !(n->kind == RS_QUEUE && n->members))
 			RS_FAIL("node", i, "draining without members", n->members, 0);
 		RS_CHECKED(check_heap(&n->ready, "node", i));
 		RS_CHECKED(check_counts(t, n));
+		RS_CHECKED(check_heap(&n->aside, "aside", i));
+		if (n->kind == RS_SCHED && n->alg == eevdf_policy)
+			RS_CHECKED(check_eevdf(t, n));
 		if (i)
 			RS_CHECKED(check_child(t, n));
 		else
 			RS_SAME("node", 0, "parent of the root", n->parent, (struct rs_node *)0);
 	}
 	RS_CHECKED(check_heap(&t->throttle, "throttle", 0));
+	RS_CHECKED(check_refill(t));
 	for (u32 i = 0; i < t->throttle.n; i++)
 		if (!rs_of_tlink(t->throttle.e[i].obj)->throttled)
 			RS_FAIL("throttle", i, "a node that is not throttled", i, t->throttle.n);

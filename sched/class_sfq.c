@@ -6,6 +6,12 @@
  */
 enum { sfqc_keyed = 1 };
 
+/* Its key while it waits. */
+RS_INLINE u64 sfqc_key(struct rs_item RS_ARENA *it)
+{
+	return it->tag.base;
+}
+
 RS_INLINE u64 sfqc_enqueue(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
 			   struct rs_item RS_ARENA *it, u32 why)
 {
@@ -21,4 +27,11 @@ RS_INLINE int sfqc_preempts(struct rs_item RS_ARENA *it, struct rs_item RS_ARENA
 {
 	(void)it, (void)cur, (void)ran;
 	return 0;
+}
+
+RS_INLINE int sfqc_quiet(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *it,
+			 struct rs_item RS_ARENA *cur, u64 now)
+{
+	(void)t, (void)q, (void)it, (void)cur, (void)now;
+	return 1;
 }

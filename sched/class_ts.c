@@ -18,6 +18,12 @@
  * Example (a test): hogs of nice 0 and nice 5 (1024 : 335) receive 0.7535 and 0.2465.
  */
 enum { ts_keyed = 1 };
+
+/* Its key while it waits. */
+RS_INLINE u64 ts_key(struct rs_item RS_ARENA *it)
+{
+	return it->tag.base;
+}
 #define TS_GRANULE_NS 1000000ULL
 
 RS_INLINE u64 ts_credit(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
@@ -48,4 +54,23 @@ RS_INLINE int ts_preempts(struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *
 	if (cur->flags & RS_ITEM_BACKGROUND)
 		return 1;
 	return rs_before(it->tag.base + rs_vwork(TS_GRANULE_NS, RS_WEIGHT_ONE), tag);
+}
+
+/* ts_preempts() of the tag that `it` will have, and the longest that cur may have run. */
+RS_INLINE int ts_quiet(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *it,
+		       struct rs_item RS_ARENA *cur, u64 now)
+{
+	struct rs_tag g = { it->tag.base, 0, it->tag.epoch, it->tag.hi };
+	u64 from = q->clock.v - ts_credit(t, it), ran = now - cur->started;
+
+	if (it->flags & (RS_ITEM_BATCH | RS_ITEM_BACKGROUND))
+		return 1;
+	if (cur->flags & RS_ITEM_BACKGROUND)
+		return 0;
+	if (g.epoch != q->clock.epoch)
+		g.base = q->clock.v;
+	else if (q->clock.hi - g.hi >= 2 || rs_before(g.base, from))
+		g.base = from;
+	return !rs_before(g.base + rs_vwork(TS_GRANULE_NS, RS_WEIGHT_ONE),
+			  cur->tag.base + rs_vwork((s64)ran < 0 ? 0 : ran, cur->weight ? cur->weight : 1));
 }

@@ -21,19 +21,25 @@ enum rs_op_code {
 	RS_OP_LIMIT = 7, /* node (queue), a = most members, 0: no limit */
 	RS_OP_RESET = 8, /* node: counters that backlog shows */
 	RS_OP_MOVE = 9, /* node, parent */
+	RS_OP_TUNE = 10, /* node, a = enum rs_tune, b = value; 0: the default */
+	RS_OP_NODE_PARAM = 11, /* node, a = enum rs_param, b = value */
 };
 
-/* Answers of an op, and errors of a batch, as negative errno values. */
-enum rs_answer {
-	RS_DONE = 0,
-	RS_DRAINING = 1,
-	RS_ENOENT = -2,
-	RS_EBUSY = -16,
-	RS_EEXIST = -17,
-	RS_EINVAL = -22,
-	RS_ENOSPC = -28,
-	RS_ELOOP = -40,
-	RS_ESTALE = -116,
+/* What is tuned at a scheduler, for its children; the quantum also at a queue. */
+enum rs_tune {
+	RS_TUNE_QUANTUM = 1, /* ns; for what is served through the node, unless a node below has one of its own */
+	RS_TUNE_LAG = 2, /* ns; eevdf: the largest request, and so the bound of lags */
+	RS_TUNE_TURN = 3, /* ns; mtrls: the turn */
+	RS_TUNE_EPSILON = 4, /* thousandths; eevdf: weight of a client that never wants service */
+	RS_TUNE_DECAY = 5, /* ns; prio: half-life of usage */
+};
+#define RS_QUANTUM_MAX 1000000000ULL
+#define RS_TUNE_NS_MAX 1000000000000ULL
+
+/* What a node is for the policy of its parent. */
+enum rs_param {
+	RS_PARAM_PRIORITY = 1, /* 0 … RS_PRIORITY_MAX; 0: the idle class */
+	RS_PARAM_REQUEST = 2, /* ns; eevdf: length of its requests; 0: estimated */
 };
 
 struct rs_op {
@@ -72,6 +78,27 @@ RS_INLINE struct rs_node RS_ARENA *rs_node_at(struct rs_tree RS_ARENA *t, u64 id
 	return n->kind != RS_FREE && n->gen == gen ? n : 0;
 }
 
+/* The i-th of the slots ever used, nodes_used + hidden_used of them, for loops over all nodes. */
+RS_INLINE struct rs_node RS_ARENA *rs_slot(struct rs_tree RS_ARENA *t, u32 i)
+{
+	return &t->nodes[(i < t->nodes_used ? i : t->nodes_max - 1 - (i - t->nodes_used)) & (RS_NODES_MAX - 1)];
+}
+
+/* What a policy keeps of a child, and of itself, as it is before the first child was runnable. */
+RS_INLINE void rs_child_reset(struct rs_node RS_ARENA *c)
+{
+	c->alink.pos = 0;
+	RS_LOOP(i, RS_POLICY_WORDS)
+		c->as.word[i] = 0;
+}
+
+RS_INLINE void rs_parent_reset(struct rs_node RS_ARENA *p)
+{
+	p->aside.n = 0;
+	RS_LOOP(i, RS_POLICY_WORDS)
+		p->of.word[i] = 0;
+}
+
 /* The volatile half as it is in an idle tree. */
 RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
 {
@@ -87,6 +114,8 @@ RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
 	n->all = 0;
 	n->throttled = 0;
 	n->throttled_at = 0;
+	rs_child_reset(n);
+	rs_parent_reset(n);
 	n->clock.v = 0;
 	n->clock.fmax = 0;
 	n->clock.epoch = 1;
@@ -95,9 +124,23 @@ RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
 	n->vb = 0;
 	n->nrun = 0;
 	n->nall = 0;
+	n->own = 0;
+	n->wrun = 0;
 	n->ready.n = 0;
 	RS_LOOP(i, RS_UNIT_WORDS)
 		n->mask[i] = 0;
+}
+
+/* Slots ever used when `index` is one of them. */
+RS_INLINE u32 rs_slots_with(struct rs_tree RS_ARENA *t, u32 index)
+{
+	u32 open = t->nodes_used, hidden = t->hidden_used;
+
+	if (index >= t->nodes_open && t->nodes_max - index > hidden)
+		hidden = t->nodes_max - index;
+	else if (index < t->nodes_open && index >= open)
+		open = index + 1;
+	return open + hidden;
 }
 
 /* The shape: the slot is taken and hangs under its parent. `op` keeps what was in the slot. */
@@ -117,25 +160,35 @@ RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *
 		return RS_ESTALE;
 	if (p->kind != RS_SCHED || p->depth + 1 >= RS_DEPTH_MAX)
 		return RS_EINVAL;
-	if (!(op->a == RS_SCHED && op->b < RS_POLICY_COUNT) && !(op->a == RS_QUEUE && op->b < RS_CLASS_COUNT))
+	if (!(op->a == RS_SCHED && policy_known(op->b)) && !(op->a == RS_QUEUE && op->b < RS_CLASS_COUNT))
 		return RS_EINVAL;
 	if (!rs_heap_reserve(t, &p->ready, p->nchildren + 1) || !rs_heap_reserve(t, &n->ready, 1) ||
-	    !rs_heap_reserve(t, &t->throttle, index + 1))
+	    (p->aside_on && !rs_heap_reserve(t, &p->aside, p->nchildren + 1)) ||
+	    !rs_heap_reserve(t, &t->throttle, rs_slots_with(t, index)))
 		return RS_ENOSPC;
-	if (index >= t->nodes_used)
+	if (index >= t->nodes_open) {
+		if (t->nodes_max - index > t->hidden_used)
+			t->hidden_used = t->nodes_max - index;
+	} else if (index >= t->nodes_used) {
 		t->nodes_used = index + 1;
+	}
 	op->undo = (u64)n->parent;
 	op->undo2 = (u64)n->gen << 32 | n->depth;
 	rs_node_reset(n);
 	n->index = index;
 	n->gen = gen;
 	n->kind = op->a;
+	n->alg = op->b; /* at once: something may move below it in this batch */
+	n->aside_on = op->a == RS_SCHED && policy_aside(op->b);
 	n->dying = 0;
 	n->depth = p->depth + 1;
 	n->nchildren = 0;
 	n->members = 0;
 	n->parent = p;
 	n->tag.base = p->vb;
+	n->wsum = 0;
+	n->promised = 0;
+	p->wsum += n->weight; /* of who was in the slot before, until rs_node_fresh */
 	p->nchildren++;
 	return RS_DONE;
 }
@@ -156,6 +209,8 @@ RS_FN int rs_node_delete(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	if (n->throttled)
 		rs_heap_erase(t, &t->throttle, &n->tlink);
 	n->throttled = 0;
+	policy_leave(t, n->parent, n);
+	n->parent->wsum -= n->weight;
 	n->parent->nchildren--;
 	n->kind = RS_FREE;
 	return RS_DONE;
@@ -169,11 +224,13 @@ RS_FN void rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 		return;
 	if (n->weight && !w && n->runnable) {
 		p->nrun--;
-		policy_idle(p, n);
+		policy_idle(t, p, n);
 	}
-	policy_reweight(p, n, w);
+	policy_reweight(t, p, n, w);
 	if (!n->weight && n->runnable)
 		p->nrun++;
+	p->wsum += w;
+	p->wsum -= n->weight;
 	n->weight = w;
 	if (n->link.pos)
 		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
@@ -198,6 +255,88 @@ RS_FN void rs_node_fresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	n->cap.tok = 0;
 	n->cap.rem = 0;
 	n->cap.at = 0;
+	n->quantum_own = 0;
+	n->quantum = n->parent->quantum;
+	n->lag_ns = 0;
+	n->turn_ns = 0;
+	n->decay_ns = 0;
+	n->request_ns = 0;
+	n->epsilon = 0;
+	n->priority = RS_PRIORITY_DEFAULT;
+}
+
+/* The quantum in force at every node: after the tree's changed, or a node's own, or a path. */
+RS_FN void rs_quantum_all(struct rs_tree RS_ARENA *t)
+{
+	RS_LOOP(i, t->nodes_used + t->hidden_used) {
+		struct rs_node RS_ARENA *n = rs_slot(t, i), *x = n;
+		u64 quantum = 0;
+
+		if (n->kind == RS_FREE)
+			continue;
+		RS_LOOP(d, RS_DEPTH_MAX) {
+			if (!x || quantum)
+				break;
+			quantum = x->quantum_own;
+			x = x->parent;
+		}
+		n->quantum = quantum ? quantum : t->quantum;
+	}
+}
+
+/* Whether a tunable's value is one, at that kind of node. */
+RS_INLINE int rs_tune_ok(struct rs_node RS_ARENA *n, u64 which, u64 value)
+{
+	if (which == RS_TUNE_QUANTUM)
+		return value <= RS_QUANTUM_MAX;
+	if (n->kind != RS_SCHED)
+		return 0;
+	if (which == RS_TUNE_EPSILON)
+		return value <= RS_WEIGHT_MAX;
+	return which >= RS_TUNE_LAG && which <= RS_TUNE_DECAY && value <= RS_TUNE_NS_MAX;
+}
+
+RS_FN void rs_node_tune(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 which, u64 value)
+{
+	switch (which) {
+	case RS_TUNE_QUANTUM:
+		n->quantum_own = value;
+		rs_quantum_all(t);
+		break;
+	case RS_TUNE_LAG:
+		n->lag_ns = value;
+		break;
+	case RS_TUNE_TURN:
+		n->turn_ns = value;
+		break;
+	case RS_TUNE_EPSILON:
+		n->epsilon = value;
+		break;
+	case RS_TUNE_DECAY:
+		n->decay_ns = value;
+		if (n->alg == prio_policy)
+			prio_places(t, n);
+		break;
+	}
+}
+
+RS_INLINE int rs_param_ok(struct rs_node RS_ARENA *n, u64 which, u64 value)
+{
+	if (!n->parent)
+		return 0;
+	return which == RS_PARAM_PRIORITY ? value <= RS_PRIORITY_MAX
+					  : which == RS_PARAM_REQUEST && value <= RS_TUNE_NS_MAX;
+}
+
+/* Policies look at it when they next order the child. */
+RS_INLINE void rs_node_param(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 which, u64 value)
+{
+	if (which == RS_PARAM_PRIORITY) {
+		n->priority = value;
+		if (n->link.pos)
+			rs_heap_rekey(t, &n->parent->ready, policy_key(t, n->parent, n), rs_seq_for(t, n), &n->link);
+	} else
+		n->request_ns = value;
 }
 
 RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst, u64 now)
@@ -224,8 +363,8 @@ RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u
 }
 
 /*
- * The queue's items keep their order, under the keys of the new class. The heap is sorted in place: each first
- * one goes behind what is left of the heap, then all are turned round. In ascending order it is a heap again.
+ * The queue's items keep their order as far as the keys of the new class are equal. The heap is sorted in place: each first
+ * one goes behind what is left of the heap, then all are turned round, and stamped anew in that order.
  */
 RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
 {
@@ -267,6 +406,96 @@ RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
 	q->ready.n = n;
 	if (done != n)
 		rs_poison(t, RS_POISON_HEAP_LOOP);
+	rs_heap_rebuild(t, &q->ready);
+}
+
+/* What policies and items ask of the whole tree. */
+RS_FN void rs_mode_update(struct rs_tree RS_ARENA *t)
+{
+	u32 mode = t->periodic ? RS_MODE_SLICE : 0;
+
+	RS_LOOP(i, t->nodes_used) {
+		struct rs_node RS_ARENA *n = &t->nodes[i & (RS_NODES_MAX - 1)];
+
+		if (n->kind == RS_SCHED)
+			mode |= policy_mode(n->alg);
+	}
+	t->mode = mode;
+}
+
+/* Room that a policy needs, taken before it is sure that it will be used: nothing else changes. */
+RS_FN int rs_node_room(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
+{
+	if (!policy_aside(policy))
+		return RS_DONE;
+	if (!rs_heap_reserve(t, &p->aside, p->nchildren))
+		return RS_ENOSPC;
+	p->aside_on = 1;
+	return RS_DONE;
+}
+
+/*
+ * Another policy, whatever the children do. How far the runnable ones are ahead of each other in service is carried over, as far as
+ * both policies know it; those who are idle are forgotten. Steps in service end under the new policy.
+ */
+RS_FN void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
+{
+	struct rs_entry RS_ARENA *e = p->ready.e;
+	u32 n = p->ready.n, some = rs_zero;
+	s64 low = 0;
+	u64 seq;
+
+	if (policy == p->alg)
+		return;
+	/* Out of the old policy. The offset of a runnable child waits in its tag. */
+	RS_LOOP(i, t->nodes_used + t->hidden_used) {
+		struct rs_node RS_ARENA *c = rs_slot(t, i);
+		s64 offset;
+
+		if (c->kind == RS_FREE || c->parent != p || !c->runnable || !c->weight)
+			continue;
+		offset = policy_offset(p, c);
+		c->tag.base = offset;
+		if (!some || offset < low)
+			low = offset;
+		some = 1;
+	}
+	RS_LOOP(i, t->nodes_used + t->hidden_used) {
+		struct rs_node RS_ARENA *c = rs_slot(t, i);
+
+		if (c->kind == RS_FREE || c->parent != p)
+			continue;
+		policy_leave(t, p, c);
+		rs_child_reset(c);
+	}
+	p->alg = policy;
+	p->clock.epoch++;
+	rs_parent_reset(p);
+	RS_LOOP(i, t->nodes_used + t->hidden_used) {
+		struct rs_node RS_ARENA *c = rs_slot(t, i);
+
+		if (c->kind == RS_FREE || c->parent != p || !c->runnable || !c->weight)
+			continue;
+		c->tag.rem = 0;
+		policy_start(t, p, c, (s64)c->tag.base - low);
+	}
+	/* The ready heap again, in place: each push uses the keys, not the object, of the slot behind what is left to read. */
+	seq = n ? e[0].seq : 0;
+	p->ready.n = 0;
+	some = rs_zero;
+	RS_LOOP(i, n) {
+		struct rs_node RS_ARENA *c = (struct rs_node RS_ARENA *)e[i].obj;
+		u64 next = i + 1 < n ? e[i + 1].seq : 0;
+
+		c->link.pos = 0;
+		rs_heap_push(t, &p->ready, policy_key(t, p, c), seq, &c->link);
+		seq = next;
+		some++;
+	}
+	if (some != n)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
+	/* Several units: the place of a scheduler depends on what its policy is. */
+	rs_refresh(t, p);
 }
 
 /* Add (sign 1) or take away (-1) what is in service below n from its ancestors' counts, below `top`. */
@@ -300,6 +529,8 @@ RS_FN u32 rs_height(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
 	u32 height = 1, top = n->depth;
 
+	if (n->kind == RS_QUEUE)
+		return 1;
 	RS_LOOP(i, t->nodes_used) {
 		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], *x = m;
 
@@ -319,6 +550,8 @@ RS_FN u32 rs_height(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 /* Depths of everything below n, after n's own changed from `old`. */
 RS_FN void rs_redepth(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 old)
 {
+	if (n->kind == RS_QUEUE)
+		return;
 	RS_LOOP(i, t->nodes_used) {
 		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], *x = m;
 
@@ -340,7 +573,7 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	struct rs_node RS_ARENA *from = n->parent, *x = to, *top;
 	u32 depth = n->depth, was_throttled = n->throttled, nsvc = n->nsvc;
 
-	if (!from || !to || n->index < 2 || to->kind != RS_SCHED)
+	if (!from || !to || to->kind != RS_SCHED)
 		return RS_EINVAL;
 	if (from == to)
 		return RS_DONE;
@@ -353,7 +586,8 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	}
 	if (to->depth + rs_height(t, n) >= RS_DEPTH_MAX)
 		return RS_EINVAL;
-	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1))
+	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1) ||
+	    (to->aside_on && !rs_heap_reserve(t, &to->aside, to->nchildren + 1)))
 		return RS_ENOSPC;
 	/* The lowest common ancestor, and all above it, see nothing of the move. */
 	top = from;
@@ -378,8 +612,12 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 		rs_refresh_one(t, x);
 		x = x->parent;
 	}
+	policy_leave(t, from, n);
+	rs_child_reset(n);
 	from->nchildren--;
+	from->wsum -= n->weight;
 	to->nchildren++;
+	to->wsum += n->weight;
 	n->parent = to;
 	n->depth = to->depth + 1;
 	rs_redepth(t, n, depth);
@@ -408,11 +646,18 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 {
 	struct rs_node RS_ARENA *n;
 
+	if ((u32)op->node >= t->nodes_open)
+		return op->code == RS_OP_CREATE ? RS_EINVAL : RS_ENOENT;
+	if ((op->code == RS_OP_CREATE || op->code == RS_OP_MOVE) && (u32)op->parent >= t->nodes_open)
+		return RS_ENOENT;
 	if (op->code == RS_OP_CREATE && !commit)
 		return rs_node_create(t, op);
 	n = rs_node_at(t, op->node);
 	if (!n)
 		return RS_ENOENT;
+	/* What q0 is to its siblings is the front's; what it is to its members stays its own. */
+	if (n->index == 1 && op->code != RS_OP_CLASS && op->code != RS_OP_LIMIT && op->code != RS_OP_DELETE)
+		n = t->front;
 	switch (op->code) {
 	case RS_OP_CREATE:
 		rs_node_fresh(t, n, op->b);
@@ -424,12 +669,16 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 		op->undo2 = n->throttled_at;
 		return rs_node_delete(t, n, op->a);
 	case RS_OP_MOVE:
-		if (commit)
+		if (commit) {
+			rs_quantum_all(t);
 			return RS_DONE;
+		}
+		if ((u32)op->node < 2)
+			return RS_EINVAL; /* the root and q0 */
 		op->undo = (u64)n->parent;
 		return rs_node_move(t, n, rs_node_at(t, op->parent));
 	case RS_OP_REWEIGHT:
-		if (!n->parent || op->a > RS_WEIGHT_MAX || (n->index == 1 && !op->a))
+		if (!n->parent || op->a > RS_WEIGHT_MAX || ((u32)op->node == 1 && !op->a))
 			return RS_EINVAL;
 		if (commit)
 			rs_node_reweight(t, n, op->a);
@@ -447,14 +696,29 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 			rs_node_class(t, n, op->a);
 		return RS_DONE;
 	case RS_OP_POLICY:
-		if (n->kind != RS_SCHED || op->a >= RS_POLICY_COUNT)
+		if (n->kind != RS_SCHED || !policy_known(op->a))
 			return RS_EINVAL;
-		return RS_DONE; /* there is one; a change of tags comes with the second */
+		if (!commit)
+			return rs_node_room(t, n, op->a);
+		rs_node_policy(t, n, op->a);
+		return RS_DONE;
 	case RS_OP_LIMIT:
 		if (n->kind != RS_QUEUE || op->a > RS_ITEMS_MAX)
 			return RS_EINVAL;
 		if (commit)
 			n->members_max = op->a;
+		return RS_DONE;
+	case RS_OP_TUNE:
+		if (!rs_tune_ok(n, op->a, op->b))
+			return RS_EINVAL;
+		if (commit)
+			rs_node_tune(t, n, op->a, op->b);
+		return RS_DONE;
+	case RS_OP_NODE_PARAM:
+		if (!rs_param_ok(n, op->a, op->b))
+			return RS_EINVAL;
+		if (commit)
+			rs_node_param(t, n, op->a, op->b);
 		return RS_DONE;
 	case RS_OP_RESET:
 		if (commit) {
@@ -473,6 +737,8 @@ RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op
 
 	switch (op->code) {
 	case RS_OP_CREATE:
+		policy_leave(t, n->parent, n);
+		n->parent->wsum -= n->weight;
 		n->parent->nchildren--;
 		n->kind = RS_FREE;
 		n->parent = (struct rs_node RS_ARENA *)op->undo;
@@ -484,6 +750,7 @@ RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op
 		if (op->answer == RS_DRAINING)
 			break;
 		n->kind = op->undo;
+		n->parent->wsum += n->weight;
 		n->parent->nchildren++;
 		if (op->undo >> 8 & 1)
 			rs_throttle(t, n, op->undo2);
@@ -497,7 +764,7 @@ RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op
 /* Apply a batch whole, or not at all: then b->error and b->failed say why. */
 RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 {
-	u32 done = 0;
+	u32 done = 0, modes = 0;
 
 	b->error = 0;
 	b->failed = 0;
@@ -512,6 +779,7 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 
 		if (i >= 2 * b->count)
 			break;
+		modes |= op->code == RS_OP_CREATE || op->code == RS_OP_POLICY || (op->code == RS_OP_DELETE && t->mode);
 		answer = rs_edit_one(t, op, b->now, commit);
 		if (commit)
 			continue;
@@ -524,6 +792,8 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 		done = i + 1;
 	}
 	if (!b->error) {
+		if (modes)
+			rs_mode_update(t);
 		if (b->seq)
 			t->seq = b->seq;
 		return 0;
@@ -544,7 +814,7 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
  */
 #define RS_TREE_BYTES(nodes, items) \
 	((u64)(nodes) * sizeof(struct rs_node) + (u64)(items) * sizeof(struct rs_item) + \
-	 (u64)(nodes) * 600 + (u64)(items) * 160)
+	 (u64)(nodes) * 700 + (u64)(items) * 208)
 
 RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 nodes, u32 items)
 {
@@ -555,6 +825,7 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 	t->node_bytes = sizeof(struct rs_node);
 	t->item_bytes = sizeof(struct rs_item);
 	t->nodes_max = nodes;
+	t->nodes_open = nodes;
 	t->items_max = items;
 	t->nodes = (struct rs_node RS_ARENA *)mem;
 	t->items = (struct rs_item RS_ARENA *)(mem + (u64)nodes * sizeof(struct rs_node));
@@ -569,6 +840,8 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 	root->kind = RS_SCHED;
 	root->gen = 1;
 	root->weight = RS_WEIGHT_ONE;
+	root->quantum = t->quantum;
+	root->priority = RS_PRIORITY_DEFAULT;
 	t->nodes_used = 1;
 	rs_heap_reserve(t, &root->ready, 1);
 	q0 = &t->nodes[1];
@@ -583,6 +856,10 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 	root->nchildren = 1;
 	rs_node_reset(q0);
 	q0->weight = 100 * RS_WEIGHT_ONE;
+	root->wsum = q0->weight;
+	q0->quantum = t->quantum;
+	q0->priority = RS_PRIORITY_DEFAULT;
+	t->front = q0;
 	t->magic = RS_MAGIC;
 }
 
@@ -593,16 +870,22 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 RS_FN void rs_tree_reset(struct rs_tree RS_ARENA *t)
 {
 	t->poison = 0;
-	t->oldest = 0;
-	t->newest = 0;
+	RS_LOOP(i, 2) {
+		t->age[i & 1].oldest = 0;
+		t->age[i & 1].newest = 0;
+	}
 	t->throttle.n = 0;
+	t->refill.n = 0;
 	t->starved_at = 0;
+	t->posted = 0;
 	RS_LOOP(i, t->nodes_used)
 		rs_node_reset(&t->nodes[i & (RS_NODES_MAX - 1)]);
 	RS_LOOP(i, t->items_used) {
 		struct rs_item RS_ARENA *it = &t->items[i & (RS_ITEMS_MAX - 1)];
 
 		it->link.pos = 0;
+		it->rlink.pos = 0;
+		it->edf.on = 0;
 		it->older = 0;
 		if (it->state != RS_ITEM_FREE) {
 			it->newer = 0;

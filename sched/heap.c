@@ -72,8 +72,8 @@ RS_FN u32 rs_heap_down(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u
 	return i;
 }
 
-RS_FN void rs_heap_push(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
-			struct rs_link RS_ARENA *obj)
+RS_FN void rs_heap_push_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
+			    struct rs_link RS_ARENA *obj)
 {
 	struct rs_entry RS_ARENA *e = h->e;
 	u32 n = h->n;
@@ -88,8 +88,20 @@ RS_FN void rs_heap_push(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, 
 	rs_heap_up(t, h, n, obj);
 }
 
-RS_FN void rs_heap_erase(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h,
-			 struct rs_link RS_ARENA *obj)
+/* Heaps of one are common: a queue's whose other thread runs, a parent's with one child. They are seen without a call. */
+RS_INLINE void rs_heap_push(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
+			    struct rs_link RS_ARENA *obj)
+{
+	if (h->e && !h->n && !obj->pos) {
+		h->n = 1;
+		rs_heap_put(h->e, 0, key, seq, obj);
+		return;
+	}
+	rs_heap_push_far(t, h, key, seq, obj);
+}
+
+RS_FN void rs_heap_erase_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h,
+			     struct rs_link RS_ARENA *obj)
 {
 	struct rs_entry RS_ARENA *e = h->e;
 	struct rs_link RS_ARENA *last;
@@ -110,8 +122,18 @@ RS_FN void rs_heap_erase(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h,
 	rs_heap_up(t, h, i, last);
 }
 
+RS_INLINE void rs_heap_erase(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, struct rs_link RS_ARENA *obj)
+{
+	if (h->n == 1 && obj->pos == 1) {
+		h->n = 0;
+		obj->pos = 0;
+		return;
+	}
+	rs_heap_erase_far(t, h, obj);
+}
+
 /* Give an object that is in the heap new keys. */
-RS_FN void rs_heap_rekey(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
+RS_FN void rs_heap_rekey_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
 			 struct rs_link RS_ARENA *obj)
 {
 	struct rs_entry RS_ARENA *e = h->e;
@@ -125,6 +147,37 @@ RS_FN void rs_heap_rekey(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h,
 	e[n].seq = seq;
 	i = rs_heap_down(t, h, i - 1);
 	rs_heap_up(t, h, i, obj);
+}
+
+RS_INLINE void rs_heap_rekey(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
+			     struct rs_link RS_ARENA *obj)
+{
+	if (h->n == 1 && obj->pos == 1) {
+		h->e[0].key = key;
+		h->e[0].seq = seq;
+		return;
+	}
+	rs_heap_rekey_far(t, h, key, seq, obj);
+}
+
+/* The keys of some entries have changed where they stand. */
+RS_FN void rs_heap_rebuild(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h)
+{
+	struct rs_entry RS_ARENA *e = h->e;
+	u32 n = h->n, done = rs_zero;
+
+	RS_LOOP(k, n) {
+		u32 i = n - 1 - k;
+		struct rs_link RS_ARENA *obj = e[i].obj;
+
+		e[n].key = e[i].key;
+		e[n].seq = e[i].seq;
+		i = rs_heap_down(t, h, i);
+		rs_heap_put(e, i, e[n].key, e[n].seq, obj);
+		done++;
+	}
+	if (done != n)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
 }
 
 /* Room for `want` objects. Answers 0 when the pool is exhausted; nothing has changed then. */

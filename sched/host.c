@@ -24,13 +24,16 @@ struct rs_node_view {
 	uint64_t cap_ppm, cap_burst;
 	int64_t cap_tok;
 	uint64_t tag, key, res, v, fmax;
-	uint32_t epoch, nsvc, runnable, ready, throttled, nrun, waiting, pad0;
+	uint32_t epoch, nsvc, runnable, ready, throttled, nrun, waiting, client;
 };
 
 struct rs_item_view {
 	uint64_t queue; /* 0: none */
 	uint64_t service, tag, v, queued_at;
 	uint32_t state, unit, weight, all;
+	uint64_t slice, due, release;
+	int64_t left;
+	uint32_t budgeted, pad0; /* class edf: waits among those with budget */
 };
 
 struct rs_tree_view {
@@ -58,6 +61,7 @@ static struct rs_tree *host_create(uint32_t nodes, uint32_t items, uint32_t unit
 	rs_tree_init(t, (uint64_t)(t + 1), bytes, nodes, items);
 	t->units = units;
 	t->quantum = quantum;
+	rs_quantum_all(t);
 	return t;
 }
 
@@ -69,6 +73,7 @@ static void host_destroy(struct rs_tree *t)
 static void host_set(struct rs_tree *t, uint64_t quantum, uint64_t starve_ns, uint64_t starve_gap_ns)
 {
 	t->quantum = quantum;
+	rs_quantum_all(t);
 	t->starve_ns = starve_ns;
 	t->starve_gap_ns = starve_gap_ns;
 }
@@ -139,6 +144,23 @@ static void host_wake(struct rs_tree *t, uint32_t item, uint64_t now)
 	rs_wake(t, &t->items[item], now);
 }
 
+static uint32_t host_post(struct rs_tree *t, uint32_t item, uint64_t now)
+{
+	return rs_post(t, &t->items[item], now);
+}
+
+static void host_drain(struct rs_tree *t)
+{
+	if (t->posted)
+		rs_drain(t);
+}
+
+static int host_quiet(struct rs_tree *t, uint32_t item, uint32_t cur, uint64_t ran)
+{
+	t->items[cur].started = 0;
+	return rs_wakes_quietly(t, &t->items[item], &t->items[cur], ran);
+}
+
 static void host_remove(struct rs_tree *t, uint32_t item)
 {
 	rs_remove(t, &t->items[item]);
@@ -163,7 +185,7 @@ static void host_settle(struct rs_tree *t, uint32_t item, uint64_t work, uint32_
 
 static int host_preempts(struct rs_tree *t, uint32_t item, uint32_t cur, uint64_t ran)
 {
-	return rs_preempts(&t->items[item], &t->items[cur], ran);
+	return rs_preempts(t, &t->items[item], &t->items[cur], ran);
 }
 
 static int host_node_view(struct rs_tree *t, uint64_t id, struct rs_node_view *v)
@@ -190,17 +212,18 @@ static int host_node_view(struct rs_tree *t, uint64_t id, struct rs_node_view *v
 	v->cap_burst = n->cap.burst;
 	v->cap_tok = n->cap.tok;
 	v->tag = n->tag.base;
-	v->key = n->parent ? sfq_key(t, n) : 0;
+	v->key = n->parent ? policy_key(t, n->parent, n) : 0;
 	v->res = n->res;
 	v->v = n->clock.v;
 	v->fmax = n->clock.fmax;
 	v->epoch = n->clock.epoch;
 	v->nsvc = n->nsvc;
 	v->runnable = n->runnable;
-	v->ready = n->link.pos != 0;
+	v->ready = n->parent && check_waits(t, n);
 	v->throttled = n->throttled;
 	v->nrun = n->nrun;
 	v->waiting = n->ready.n;
+	v->client = n->parent && n->parent->alg == eevdf_policy && ee_client(n->parent, n);
 	return 1;
 }
 
@@ -222,6 +245,23 @@ static void host_item_view(struct rs_tree *t, uint32_t item, struct rs_item_view
 	v->unit = it->unit;
 	v->weight = it->weight;
 	v->all = it->all;
+	v->slice = it->slice;
+	v->due = it->edf.due;
+	v->release = it->edf.release;
+	v->left = edf_left(it);
+	v->budgeted = !(it->seq & RS_SEQ_BACKGROUND);
+	v->pad0 = 0;
+}
+
+static int host_item_params(struct rs_tree *t, uint32_t item, const struct rs_params *p, uint64_t now)
+{
+	t->params = *p;
+	return rs_item_params(t, &t->items[item], now);
+}
+
+static uint32_t host_victim(struct rs_tree *t, uint32_t item)
+{
+	return rs_victim(t, &t->items[item]);
 }
 
 static void host_tree_view(struct rs_tree *t, struct rs_tree_view *v)
@@ -268,6 +308,9 @@ struct rs_host {
 	void (*item_units)(struct rs_tree *t, uint32_t item, uint32_t all, const uint64_t *mask);
 	void (*item_reweight)(struct rs_tree *t, uint32_t item, uint32_t weight);
 	void (*wake)(struct rs_tree *t, uint32_t item, uint64_t now);
+	uint32_t (*post)(struct rs_tree *t, uint32_t item, uint64_t now);
+	void (*drain)(struct rs_tree *t);
+	int (*quiet)(struct rs_tree *t, uint32_t item, uint32_t cur, uint64_t ran);
 	void (*remove)(struct rs_tree *t, uint32_t item);
 	uint32_t (*pick)(struct rs_tree *t, uint32_t unit, uint64_t now);
 	void (*begin)(struct rs_tree *t, uint32_t item, uint32_t unit);
@@ -279,6 +322,8 @@ struct rs_host {
 	void (*tree_view)(struct rs_tree *t, struct rs_tree_view *v);
 	void (*reset)(struct rs_tree *t);
 	uint32_t (*check)(struct rs_tree *t, char *text, uint32_t size);
+	int (*item_params)(struct rs_tree *t, uint32_t item, const struct rs_params *p, uint64_t now);
+	uint32_t (*victim)(struct rs_tree *t, uint32_t item);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -301,6 +346,9 @@ const struct rs_host *RS_HOST_API(void)
 		.item_units = host_item_units,
 		.item_reweight = host_item_reweight,
 		.wake = host_wake,
+		.post = host_post,
+		.drain = host_drain,
+		.quiet = host_quiet,
 		.remove = host_remove,
 		.pick = host_pick,
 		.begin = host_begin,
@@ -312,6 +360,8 @@ const struct rs_host *RS_HOST_API(void)
 		.tree_view = host_tree_view,
 		.reset = host_reset,
 		.check = host_check,
+		.item_params = host_item_params,
+		.victim = host_victim,
 	};
 
 	return &api;

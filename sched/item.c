@@ -21,8 +21,19 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
 	it->link.pos = 0;
 	it->state = RS_IDLE;
 	it->flags = 0;
+	it->rlink.pos = 0;
 	it->all = 1;
 	it->weight = RS_WEIGHT_ONE;
+	it->weight_by = RS_WEIGHT_ONE;
+	it->weight_own = 0;
+	it->priority = 0;
+	it->period_ns = 0;
+	it->budget_ns = 0;
+	it->deadline_ns = 0;
+	it->edf.on = 0;
+	it->edf.left = 0;
+	it->edf.mark = 0;
+	it->seq = 0;
 	it->unit = 0;
 	it->queue = 0;
 	it->owner = 0;
@@ -30,6 +41,8 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
 	it->service = 0;
 	it->slice = 0;
 	it->started = 0;
+	it->home = 0;
+	it->paid = 0;
 	it->older = 0;
 	it->newer = 0;
 	RS_LOOP(i, RS_UNIT_WORDS)
@@ -70,9 +83,34 @@ RS_FN void rs_queue_left(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
 		if (q->throttled)
 			rs_heap_erase(t, &t->throttle, &q->tlink);
 		q->throttled = 0;
+		policy_leave(t, q->parent, q);
+		q->parent->wsum -= q->weight;
 		q->parent->nchildren--;
 		q->kind = RS_FREE;
 	}
+}
+
+/* Parts per million of a unit that an item's budgets come to; at most 10^6. */
+RS_INLINE u64 rs_item_rate(u64 budget, u64 span)
+{
+	return span ? (budget * 1000000 + span - 1) / span : 0;
+}
+
+/* The budgets that class edf can promise all the time on the tree's units. */
+RS_INLINE int rs_queue_promises(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u64 more)
+{
+	return q->alg != edf_class || !more || q->promised + more <= 1000000ULL * t->units;
+}
+
+/* The item's period is no more. */
+RS_FN void rs_item_unpromise(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	if (it->queue)
+		it->queue->promised -= rs_item_rate(it->budget_ns, edf_relative(it));
+	if (it->rlink.pos)
+		rs_heap_erase(t, &t->refill, &it->rlink);
+	it->period_ns = 0;
+	t->periodic--;
 }
 
 /* An idle item leaves its queue and the tree. */
@@ -84,44 +122,70 @@ RS_FN void rs_item_leave(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 		rs_poison(t, RS_POISON_STATE);
 		return;
 	}
+	if (it->period_ns)
+		rs_item_unpromise(t, it);
 	it->queue = 0;
 	if (q)
 		rs_queue_left(t, q);
 	rs_item_free(t, it);
 }
 
+/* What an item with a budget asks of its queue. */
+RS_INLINE u64 rs_item_asks(struct rs_item RS_ARENA *it)
+{
+	return it->period_ns ? rs_item_rate(it->budget_ns, edf_relative(it)) : 0;
+}
+
+/* Whether another queue takes the item; its room there is made. */
+RS_FN int rs_item_fits(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *to)
+{
+	return to->kind == RS_QUEUE && !to->dying && !(to->members_max && to->members >= to->members_max) &&
+	       rs_queue_promises(t, to, rs_item_asks(it)) && rs_heap_reserve(t, &to->ready, to->members + 1);
+}
+
+/* The idle item goes to a queue that it fits, and is there what it was: `state`, in service on `unit`. */
+RS_FN void rs_item_goes(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *to, u32 state, u64 now)
+{
+	struct rs_node RS_ARENA *from = it->queue;
+	u64 rate = rs_item_asks(it);
+
+	to->members++;
+	it->queue = to;
+	from->promised -= rate;
+	to->promised += rate;
+	rs_tag_new(&to->clock, &it->tag);
+	it->tag.epoch = to->clock.epoch - 1;
+	if (state == RS_QUEUED || state == RS_SERVICE) {
+		to->nrun++;
+		if (to->own)
+			to->wrun += it->weight;
+		rs_item_in(t, it, RS_WHY_MOVE, now);
+		rs_refresh(t, to);
+	}
+	if (state == RS_SERVICE)
+		rs_begin(t, it, it->unit);
+	rs_queue_left(t, from);
+}
+
 /*
  * An item changes queue, whatever it does; tags are not carried. For one in service `work` is what this step
  * received so far: it is charged to the old queue, and the rest of the step will be to the new one. Answers 0,
- * with nothing changed, when the new queue does not take it.
+ * with nothing changed, when the new queue does not take it. (Inlined: the charge needs all the stack that BPF has.)
  */
-RS_FN int rs_item_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *to,
-		       u64 work, u64 now)
+RS_INLINE int rs_item_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *to,
+			   u64 work, u64 now)
 {
-	struct rs_node RS_ARENA *from = it->queue;
-	u32 state = it->state, unit = it->unit;
+	u32 state = it->state;
 
-	if (from == to)
+	if (it->queue == to)
 		return 1;
-	if (to->kind != RS_QUEUE || to->dying || (to->members_max && to->members >= to->members_max) ||
-	    !rs_heap_reserve(t, &to->ready, to->members + 1))
+	if (!rs_item_fits(t, it, to))
 		return 0;
 	if (state == RS_QUEUED)
 		rs_remove(t, it);
 	else if (state == RS_SERVICE)
 		rs_settle(t, it, work, 0, now);
-	to->members++;
-	it->queue = to;
-	rs_tag_new(&to->clock, &it->tag);
-	it->tag.epoch = to->clock.epoch - 1;
-	if (state == RS_QUEUED || state == RS_SERVICE) {
-		to->nrun++;
-		rs_item_in(t, it, RS_WHY_MOVE, now);
-		rs_refresh(t, to);
-	}
-	if (state == RS_SERVICE)
-		rs_begin(t, it, unit);
-	rs_queue_left(t, from);
+	rs_item_goes(t, it, to, state, now);
 	return 1;
 }
 
@@ -163,5 +227,70 @@ RS_FN void rs_item_reweight(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		if (it->state == RS_QUEUED && class_keyed(q))
 			rs_heap_rekey(t, &q->ready, it->tag.base, it->seq, &it->link);
 	}
+	if (q && q->own && it->state != RS_IDLE)
+		q->wrun += (u64)weight - it->weight;
 	it->weight = weight;
+}
+
+/* The weight that others (nice) give the item: in force while it has none of its own. */
+RS_FN void rs_item_weight_by(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 weight)
+{
+	it->weight_by = weight ? weight : 1;
+	if (!it->weight_own)
+		rs_item_reweight(t, it, it->weight_by);
+}
+
+/*
+ * What an item asks of its queue's class: all of t->params, where 0 takes back. Answers 0, or a negative errno with nothing changed: RS_EINVAL for
+ * numbers out of range, RS_EBUSY when its queue is of class edf and could not keep all budgets, RS_ENOSPC when the pool is exhausted.
+ */
+RS_FN int rs_item_params(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
+{
+	struct rs_node RS_ARENA *q = it->queue;
+	u64 period = t->params.period_ns, budget = t->params.budget_ns, deadline = t->params.deadline_ns;
+	u64 rate = rs_item_rate(budget, deadline ? deadline : period);
+	u64 old = it->period_ns ? rs_item_rate(it->budget_ns, edf_relative(it)) : 0;
+
+	if (t->params.weight > RS_WEIGHT_MAX || t->params.priority > RS_PRIORITY_MAX)
+		return RS_EINVAL;
+	if (period ? period < RS_PERIOD_MIN || period > RS_PERIOD_MAX || deadline > period ||
+			     (deadline && deadline < RS_PERIOD_MIN) || budget < RS_BUDGET_MIN ||
+			     budget > (deadline ? deadline : period)
+		   : budget || deadline)
+		return RS_EINVAL;
+	if (q && rate > old && !rs_queue_promises(t, q, rate - old))
+		return RS_EBUSY;
+	if (period && !it->period_ns && !rs_heap_reserve(t, &t->refill, t->periodic + 1))
+		return RS_ENOSPC;
+	if (it->period_ns && !period) {
+		rs_item_unpromise(t, it);
+	} else if (period) {
+		if (!it->period_ns)
+			t->periodic++;
+		if (q)
+			q->promised += rate - old;
+		t->mode |= RS_MODE_SLICE;
+		/* What was had in this period is kept in mind, and a shorter one ends it sooner. */
+		if (it->edf.on && rs_before(now + period, it->edf.release))
+			it->edf.release = now + period;
+	}
+	edf_count(it);
+	it->edf.left += (s64)(budget - it->budget_ns);
+	it->flags = period ? it->flags | RS_ITEM_PERIODIC : it->flags & ~RS_ITEM_PERIODIC;
+	it->period_ns = period;
+	it->budget_ns = budget;
+	it->deadline_ns = deadline;
+	it->priority = t->params.priority;
+	it->weight_own = t->params.weight;
+	rs_item_reweight(t, it, it->weight_own ? it->weight_own : it->weight_by);
+	if (it->state == RS_QUEUED && !class_keyed(q)) {
+		/* In the queue's order it is a newcomer. */
+		u64 key, at = it->queued_at;
+
+		it->queued_at = now;
+		key = class_enqueue(t, q, it, RS_WHY_MOVE);
+		it->queued_at = at;
+		rs_heap_rekey(t, &q->ready, key, it->seq, &it->link);
+	}
+	return 0;
 }

@@ -35,7 +35,8 @@
  */
 
 /*
- * A child's place among its siblings: its start tag, as if the steps in service had taken what is reserved.
+ * A child's place among its siblings: its start tag, as if the steps in service had taken what is reserved. (A single unit picks
+ * when nothing is in service.)
  *
  * Several units: a scheduler whose first ready child is behind virtual time there (a child that can never use its
  * share, tags.c) must not make that one wait until the steps it gave to other children meanwhile are paid:
@@ -45,10 +46,10 @@ RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
 	u32 w = c->weight ? c->weight : RS_WEIGHT_ONE;
 
-	if (t->units > 1 && c->kind == RS_SCHED && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
+	if (t->units > 1 && c->kind == RS_SCHED && c->alg == sfq_policy && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
 	    rs_before(c->ready.e[0].key, c->clock.v))
 		return c->tag.base - rs_vwork(2 * t->quantum, w);
-	return c->tag.base + rs_vwork(c->res, w);
+	return t->units > 1 ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
 }
 
 /* v = max(v, min S), when no child is in service to hold it. `nsvc` steps are in service below p. */
@@ -64,8 +65,9 @@ RS_INLINE void sfq_sync(struct rs_node RS_ARENA *p)
 	sfq_refresh_v(p, p->nsvc);
 }
 
-RS_INLINE void sfq_wake(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void sfq_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
+	(void)t;
 	if (!c->weight) {
 		/* max(vb, F): a finish tag lies at most a step ahead, all else is behind or too old to compare. */
 		if (c->tag.base - p->vb > RS_ADVANCE_MAX) {
@@ -78,8 +80,9 @@ RS_INLINE void sfq_wake(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 	rs_tag_start(&p->clock, &c->tag, 0);
 }
 
-RS_INLINE void sfq_idle(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void sfq_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
+	(void)t;
 	if (!c->weight)
 		return;
 	rs_tag_idle(&p->clock, &c->tag);
@@ -144,8 +147,9 @@ RS_INLINE void sfq_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	}
 }
 
-RS_INLINE void sfq_reweight(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+RS_INLINE void sfq_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
 {
+	(void)t;
 	sfq_refresh_v(p, p->nsvc);
 	if (!c->weight || !w) {
 		/* Into or out of the background: the tags are of another clock. */
@@ -159,6 +163,49 @@ RS_INLINE void sfq_reweight(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA 
 	}
 }
 
+/* Nothing of an idle child is kept in its parent. */
+RS_INLINE void sfq_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)t;
+	(void)p;
+	(void)c;
+}
+
+/* The policy changes: how far a runnable child is ahead of its siblings, in tag units; and the same on the way in. */
+RS_INLINE s64 sfq_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	sfq_refresh_v(p, p->nsvc);
+	return c->tag.base - p->clock.v;
+}
+
+RS_INLINE void sfq_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
+{
+	(void)t;
+	c->tag.base = p->clock.v + offset;
+	if (rs_before(p->clock.fmax, c->tag.base))
+		p->clock.fmax = c->tag.base;
+}
+
+enum { sfq_aside = 0, sfq_mode = 0 };
+
+/* A child that wakes starts at v or later: tags never tell it to displace the one in service. */
+RS_INLINE int sfq_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
+			struct rs_node RS_ARENA *b)
+{
+	(void)t;
+	(void)p;
+	(void)a;
+	(void)b;
+	return 0;
+}
+
+RS_INLINE u64 sfq_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)p;
+	(void)c;
+	return ~0ULL;
+}
+
 RS_INLINE int rs_unit_in(u64 RS_ARENA *mask, u32 unit)
 {
 	return mask[(unit / 64) & (RS_UNIT_WORDS - 1)] >> (unit & 63) & 1;
@@ -169,19 +216,13 @@ RS_INLINE int rs_node_allows(struct rs_node RS_ARENA *n, u32 unit)
 	return n->all || rs_unit_in(n->mask, unit);
 }
 
-/* The ready child with the smallest tag that `unit` may serve; 0: none. */
-RS_FN_PTR struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+RS_FN_PTR struct rs_node RS_ARENA *sfq_pick_far(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 	struct rs_node RS_ARENA *c, *best = 0;
 	u64 key = 0, seq = 0;
 	u32 n = p->ready.n, seen = rs_zero;
 
-	if (!n)
-		return 0;
-	c = (struct rs_node RS_ARENA *)e[0].obj;
-	if (rs_node_allows(c, unit))
-		return c;
 	/* Rare: the first may not run here. The heap gives no order among the rest, so look at all. */
 	RS_LOOP(i, n) {
 		c = (struct rs_node RS_ARENA *)e[i].obj;
@@ -195,4 +236,17 @@ RS_FN_PTR struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct r
 	if (seen != n)
 		rs_poison(t, RS_POISON_SCAN);
 	return best;
+}
+
+/* The ready child with the smallest tag that `unit` may serve; 0: none. */
+RS_INLINE struct rs_node RS_ARENA *sfq_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+{
+	struct rs_node RS_ARENA *c;
+
+	if (!p->ready.n)
+		return 0;
+	c = (struct rs_node RS_ARENA *)p->ready.e[0].obj;
+	if (rs_node_allows(c, unit))
+		return c;
+	return sfq_pick_far(t, p, unit);
 }

@@ -4,17 +4,24 @@
  * calls: a list expands to a switch where others would have a table of functions. A new algorithm is its
  * file, its line here and its line in the includes of core.c.
  */
-#define RS_POLICIES(X) X(0, sfq)
+#define RS_POLICIES(X) \
+	X(0, sfq) \
+	X(1, eevdf) \
+	X(2, mtrls) \
+	X(3, prio)
 
 /* number, prefix of its functions */
 #define RS_CLASSES(X) \
 	X(0, ts) \
 	X(1, sfqc) \
 	X(2, rr) \
-	X(3, fifo)
+	X(3, fifo) \
+	X(4, edf)
 
-#define RS_COUNT_ONE(n, name) +1
-enum { RS_POLICY_COUNT = 0 RS_POLICIES(RS_COUNT_ONE), RS_CLASS_COUNT = 0 RS_CLASSES(RS_COUNT_ONE) };
+#define RS_POLICY_NUMBER(n, name) name##_policy = n,
+#define RS_CLASS_NUMBER(n, name) name##_class = n,
+enum { RS_POLICIES(RS_POLICY_NUMBER) };
+enum { RS_CLASSES(RS_CLASS_NUMBER) RS_CLASS_COUNT };
 
 #define RS_POLICY_CASE(n, name) \
 	case n: \

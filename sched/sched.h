@@ -12,6 +12,8 @@
  *
  *   rs_wake      an idle item wants service: its queue, and every node up to the first that already
  *                had something to do, becomes runnable
+ *   rs_post      the same without the lock: the wake-up waits for the next event's rs_drain, which comes before anything else is
+ *                looked at. The order is that of the posts, so nothing is decided otherwise than with rs_wake
  *   rs_pick      a unit is free: the answer is an item, which is now in service on that unit; or none,
  *                and then tree->next_ns says when a cap lets go (0: nothing waits). The caller may refuse
  *                the item for a reason that only it can see: rs_settle(item, 0, 0 or 1) undoes the pick.
@@ -70,8 +72,10 @@ static volatile const u32 rs_zero = 0;
 #define RS_LOOP(i, max) for (u32 i = rs_zero; i < (max) && RS_CAN_LOOP; i++)
 
 #define RS_MAGIC 0x7672657365723031ULL /* "10reserv" */
-#define RS_ABI_VERSION 1
+#define RS_ABI_VERSION 3
 #define RS_NODES_MAX 16384
+#define RS_HIDDEN_MAX 2048 /* of these slots, the last ones are for nodes that a caller of edits does not see */
+#define RS_NODES_OPEN (RS_NODES_MAX - RS_HIDDEN_MAX)
 #define RS_ITEMS_MAX 32768
 #define RS_DEPTH_MAX 16 /* nodes on a path, root and queue included */
 #define RS_UNIT_WORDS 4 /* 64 units a word */
@@ -79,13 +83,37 @@ static volatile const u32 rs_zero = 0;
 #define RS_TAG_SHIFT 20 /* tags are work << 20 / weight (ALGORITHMS §11) */
 #define RS_WEIGHT_ONE 1000 /* weights are in thousandths */
 #define RS_WEIGHT_MAX 1000000000
+#define RS_PRIORITY_MAX 100
+#define RS_PRIORITY_DEFAULT 50
+#define RS_POLICY_WORDS 6 /* of volatile state of a policy, in a node and in each child */
+#define RS_SLICE_MIN 100000ULL /* no step is made shorter than this on purpose */
+#define RS_PERIOD_MIN 1000000ULL /* of a thread, and its deadline */
+#define RS_PERIOD_MAX 10000000000ULL
+#define RS_BUDGET_MIN 10000ULL
+#define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 #define RS_CHUNK_ORDERS 18 /* heap arrays of 8 << order entries */
 #define RS_HEAP_LEVELS 20 /* log2 of the largest heap, and a margin */
 
 enum rs_kind { RS_FREE = 0, RS_SCHED = 1, RS_QUEUE = 2 };
-enum rs_item_state { RS_ITEM_FREE = 0, RS_IDLE = 1, RS_QUEUED = 2, RS_SERVICE = 3 };
+enum rs_item_state {
+	RS_ITEM_FREE = 0,
+	RS_IDLE = 1,
+	RS_QUEUED = 2,
+	RS_SERVICE = 3,
+	RS_POSTED = 4, /* woken, and not in its queue yet: never seen under the lock (rs_drain) */
+};
 enum rs_why { RS_WHY_WAKE = 0, RS_WHY_AGAIN = 1, RS_WHY_MOVE = 2 };
-enum rs_item_flags { RS_ITEM_BATCH = 1, RS_ITEM_BACKGROUND = 2 };
+enum rs_item_flags {
+	RS_ITEM_BATCH = 1,
+	RS_ITEM_BACKGROUND = 2,
+	RS_ITEM_APART = 4, /* its age is kept in a list of its own kind (struct rs_ages); set before it first waits */
+	RS_ITEM_PERIODIC = 8, /* period_ns is set */
+};
+/* What some policy or item of the tree asks for, so that others do not pay for it. Bits may stay when the last such node goes. */
+enum rs_mode {
+	RS_MODE_AHEAD = 1, /* a policy may let a child that wakes displace the one in service */
+	RS_MODE_SLICE = 2, /* steps may be shorter than the quantum */
+};
 enum rs_poison_reason {
 	RS_OK = 0,
 	RS_POISON_HEAP_LOOP = 1, /* a sift did not end */
@@ -93,6 +121,19 @@ enum rs_poison_reason {
 	RS_POISON_PATH = 3, /* a path longer than RS_DEPTH_MAX */
 	RS_POISON_STATE = 4, /* an item or node in a state it cannot be in */
 	RS_POISON_SCAN = 5, /* a scan for an allowed child did not end */
+};
+
+/* Answers of an op, and errors, as negative errno values. */
+enum rs_answer {
+	RS_DONE = 0,
+	RS_DRAINING = 1,
+	RS_ENOENT = -2,
+	RS_EBUSY = -16,
+	RS_EEXIST = -17,
+	RS_EINVAL = -22,
+	RS_ENOSPC = -28,
+	RS_ELOOP = -40,
+	RS_ESTALE = -116,
 };
 
 struct rs_node;
@@ -142,6 +183,20 @@ struct rs_clock {
 	u64 slow; /* several units: the longest step of late, in tag units */
 };
 
+/* policy_eevdf.c */
+struct rs_eevdf_child {
+	u64 epoch; /* of the node's, plus one, while it is a client there */
+	u64 deadline; /* virtual */
+	u64 request; /* the estimate */
+	u64 used; /* since it was idle last */
+};
+struct rs_eevdf {
+	u64 k; /* sum of w (v - z), signed between two events */
+	u64 w; /* sum of w */
+	u64 epoch; /* ends when no child is runnable */
+	u64 origin; /* z when the policy was changed to this */
+};
+
 /*
  * A node. The first part is durable: configuration, identity, counters. The second is volatile and rebuilt
  * by rs_tree_reset() after the mechanism that runs the tree was taken away and came back.
@@ -149,17 +204,26 @@ struct rs_clock {
 struct rs_node {
 	struct rs_link link; /* in the parent's ready heap */
 	u32 index, gen;
-	u8 kind, alg; /* enum rs_kind; policy or class, by kind */
+	u8 kind, alg; /* enum rs_kind; policy or class, by kind. These four are also read as one u32 */
 	u8 dying; /* draining: no new members, freed with the last */
 	u8 depth; /* the root's is 0 */
 	u32 weight; /* thousandths; 0 is background */
 	u32 nchildren;
+	u64 wsum; /* of the children's weights, runnable or not */
+	u64 promised; /* a queue's: parts per million of a unit that its members' budgets come to */
 	u32 members, members_max; /* a queue's; 0: no limit of its own */
 	struct rs_node RS_ARENA *parent;
 	u64 service, service_base; /* work received; its value when the counters were reset */
 	u64 served; /* steps since the reset */
 	u64 throttled_ns;
 	struct rs_cap cap;
+	/* what was tuned (edit.c, enum rs_tune and rs_param); 0: the policy's default */
+	u64 quantum; /* in force here: that of the nearest node on the path with one of its own, else the tree's */
+	u64 quantum_own;
+	u64 lag_ns, turn_ns, decay_ns;
+	u64 request_ns;
+	u32 epsilon;
+	u32 priority; /* 0: idle class; not 0 by default */
 
 	/* volatile: as a child */
 	struct rs_tag tag;
@@ -168,9 +232,22 @@ struct rs_node {
 	u8 runnable; /* counted in the parent's nrun */
 	u8 all; /* counted in the parent's nall */
 	u8 throttled;
-	u8 pad0;
+	u8 own; /* a queue beside the subtrees that it stands for: its weight is that of who is runnable in it */
 	struct rs_link tlink; /* in the tree's heap of throttled nodes */
 	u64 throttled_at;
+	struct rs_link alink; /* in the parent's heap `aside` */
+	u32 pad1;
+	union { /* what else the parent's policy keeps of it; zero when it joins */
+		u64 word[RS_POLICY_WORDS];
+		struct {
+			u64 quota; /* for which `left` is; 0: not in the list yet */
+			s64 left;
+		} mtrls;
+		struct {
+			u64 usage, at; /* as of that period of the parent */
+		} prio;
+		struct rs_eevdf_child ee;
+	} as;
 
 	/* volatile: as a parent of nodes or items */
 	struct rs_clock clock;
@@ -179,10 +256,22 @@ struct rs_node {
 	u32 nall; /* ready children (queued items) that any unit may serve */
 	u64 mask[RS_UNIT_WORDS]; /* superset of the units that the others may use */
 	struct rs_heap ready; /* children, or items, that a unit could take now */
+	struct rs_heap aside; /* a second order of children, for policies that ask for it (policy_aside); its array is durable */
+	u32 aside_on; /* room is kept in it for all children */
+	u32 pad2;
+	union { /* what else the policy keeps; zero at the start */
+		u64 word[RS_POLICY_WORDS];
+		struct {
+			u64 periods, spent; /* handed out whole, and of the present one */
+		} prio;
+		struct rs_eevdf ee;
+	} of;
+	u64 wrun; /* weights of the runnable items, while `own` */
 };
 
 struct rs_item {
 	struct rs_link link; /* in its queue's heap */
+	struct rs_link rlink; /* in the tree's heap of those without budget */
 	u32 index, gen;
 	u8 state, flags;
 	u8 all; /* may use every unit */
@@ -195,12 +284,38 @@ struct rs_item {
 	u64 service; /* work received */
 	u64 slice; /* charged in advance for the step in service */
 	u64 started; /* the caller's: when the step, or its uncharged part, began */
+	u64 paid; /* the caller's: work of its thread, by the kernel's count, that has been charged */
 	u64 want, part_node[2], part_ran[2]; /* the caller's: moves that wait for the end of the step */
+	u64 home; /* the caller's: its queue, by handle, while it is in none of the caller's choice */
 	struct rs_tag tag;
 	u64 seq; /* its place among equals in the queue's heap */
 	u64 queued_at;
-	struct rs_item RS_ARENA *older, *newer; /* all queued items by queued_at */
+	struct rs_item RS_ARENA *older, *newer; /* in its list by age; newer: also posted before it */
+	/* parameters (rs_item_params); 0: not set */
+	u32 weight_own, weight_by; /* its own, and what others (nice) say while it has none */
+	u32 priority;
+	u32 pad1;
+	u64 period_ns, budget_ns, deadline_ns;
+	struct { /* class edf: the period under way */
+		u64 due, release; /* its deadline; when the next may begin */
+		s64 left; /* of the budget, when `service` was `mark` */
+		u64 mark;
+		u32 on; /* there was one */
+		u32 pad;
+	} edf;
 	u64 mask[RS_UNIT_WORDS];
+};
+
+/* All queued items by queued_at: [0] those without RS_ITEM_APART, [1] those with it. */
+struct rs_ages {
+	struct rs_item RS_ARENA *oldest, *newest;
+};
+
+/* Argument of rs_item_params; 0: not set. */
+struct rs_params {
+	u32 weight; /* thousandths */
+	u32 priority; /* 1 … RS_PRIORITY_MAX */
+	u64 period_ns, budget_ns, deadline_ns;
 };
 
 struct rs_unit {
@@ -213,6 +328,9 @@ struct rs_tree {
 	u32 abi, bytes; /* RS_ABI_VERSION, sizeof(struct rs_tree) */
 	u32 node_bytes, item_bytes;
 	u32 nodes_max, items_max;
+	u32 nodes_open; /* edits see and make nodes below this index; hidden ones take the slots from the last one down */
+	u32 hidden_used; /* slots of those ever used */
+	struct rs_node RS_ARENA *front; /* what stands for q0 below the root: q0, or the hidden scheduler over it */
 	u64 seq; /* the last batch of edits that is in effect */
 	struct rs_node RS_ARENA *nodes;
 	struct rs_item RS_ARENA *items;
@@ -221,7 +339,10 @@ struct rs_tree {
 
 	/* configuration */
 	u32 units; /* how many */
+	u32 mode; /* enum rs_mode */
+	u32 periodic; /* items with a period */
 	u32 pad0;
+	struct rs_params params; /* under the lock: for rs_item_params */
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */
 	u64 starve_gap_ns; /* but no two such within this, unless twice as late */
@@ -235,13 +356,22 @@ struct rs_tree {
 
 	/* volatile */
 	u64 stamp; /* source of seq numbers */
+	struct rs_item RS_ARENA *posted; /* the last one posted, linked by newer */
 	u64 next_ns; /* rs_pick's answer when there is no item */
 	u64 starved_at;
 	u64 starved; /* count of such services */
-	struct rs_item RS_ARENA *oldest, *newest;
+	struct rs_ages age[2];
 	struct rs_heap throttle; /* nodes held back, by the time they may go on */
+	struct rs_heap refill; /* items of class edf without budget, by the time of the next one */
 	struct rs_unit unit[RS_UNITS_MAX];
 };
+
+/* What the compiler may take for granted from here on. */
+#define RS_ASSUME(x) \
+	do { \
+		if (!(x)) \
+			__builtin_unreachable(); \
+	} while (0)
 
 RS_INLINE int rs_before(u64 a, u64 b)
 {

@@ -4,8 +4,8 @@
  * passes its output on as frames (frame.h) and says how it ended. The host then stops the machine; nothing is shut down,
  * because nothing here needs it: the root is the host's own file tree and sync() has been called.
  *
- * The kernel command line ends in `-- RUNDIR`; RUNDIR/{argv,environ} hold NUL-terminated strings, RUNDIR/{cwd,modules,cpus}
- * one line each.
+ * The kernel command line ends in `-- RUNDIR`; RUNDIR/{argv,environ} hold NUL-terminated strings, RUNDIR/{cwd,modules} one line
+ * each. Where there is a RUNDIR/init, that program becomes PID 1, and all of this goes on in a child of it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -326,13 +326,42 @@ static void supervise(void)
 			uint8_t code = (uint8_t)(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 
 			/* What the command left in the pipes; what its descendants still write is not waited for. */
-			while (pass(out[0], FRAME_STDOUT) | pass(err[0], FRAME_STDERR))
-				;
+			bool more;
+
+			do {
+				more = pass(out[0], FRAME_STDOUT);
+				more = pass(err[0], FRAME_STDERR) || more;
+			} while (more);
 			sync();
 			frame(FRAME_EXIT, &code, 1);
 			rest();
 		}
 	}
+}
+
+/*
+ * Gives PID 1 to another program and goes on as its child. A child that nobody expects is no trouble to a service manager; it only
+ * gets a scope of its own. The program's words go to the console.
+ */
+static void hand_over(void)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/init", rundir);
+	if (access(path, F_OK) < 0)
+		return;
+	char **argv = strings("init"), **environment = strings("environ");
+	pid_t child = fork();
+
+	if (child < 0)
+		broken("fork: %s", strerror(errno));
+	if (child == 0) {
+		setsid();
+		return;
+	}
+	environ = environment;
+	execv(argv[0], argv);
+	broken("%s: %s", argv[0], strerror(errno));
 }
 
 int main(int argc, char **argv)
@@ -345,5 +374,6 @@ int main(int argc, char **argv)
 	prepare();
 	umask(022);
 	settle();
+	hand_over();
 	supervise();
 }

@@ -8,9 +8,12 @@
  * Time. One clock, scx_bpf_now(). It is monotonic on one CPU only, so a section of the lock uses rc_clock(), which never
  * goes back for the tree; lengths of runs are differences on one CPU.
  *
- * An item's `started` says how long the present step has run: on the CPU it is the time at which the step would have begun had it
- * run without a break; off it, RC_OFF | the time it has had so far. The thread's own CPU changes it in running() and
- * stopping(), and whoever settles the item under the lock.
+ * What a thread ran is the kernel's own count, p->se.sum_exec_runtime, which is true whenever the kernel asks us about the thread, and
+ * leaves out what interrupts and other classes took. An item's `paid` is how much of that has been charged. So nothing that a thread ran is
+ * lost, whoever let it run: what is not charged with one step is with the next.
+ *
+ * An item's `started` is the time at which its present queue's part of the step began, while it is in service, and RC_OFF otherwise:
+ * for the thread's own hops between queues (tags.h), and where a step is looked at from elsewhere.
  */
 #ifndef RESERV_CPU_COMMON_H
 #define RESERV_CPU_COMMON_H
@@ -27,14 +30,17 @@
 /* The low half is not 0, so that a null pointer is outside of the tree. */
 #define RC_ARENA_AT 0x100010000000ULL
 
-#define RC_FLOOR_SHIFT 4 /* kernel threads' floor: about 1/20 of each CPU … */
-#define RC_FLOOR_PERCENT 5
+#define RC_FLOOR_PERCENT 5 /* kernel threads' floor: this much of each CPU … */
 #define RC_FLOOR_BURST 20000000LL /* … and this much at once */
+
+#define RC_Q0 (1ULL << 32 | 1) /* its handle */
 
 #define E_SRCH 3
 #define E_BADF 9
 #define E_AGAIN 11
 #define E_NOMEM 12
+#define E_FAULT 14
+#define E_BUSY 16
 #define E_INVAL 22
 #define E_STALE 116
 
@@ -65,6 +71,7 @@ struct {
 struct rc_thread {
 	struct rc_tag tag;
 	u64 item;
+	struct rc_param param; /* what it asked for, in force while it has an item */
 };
 
 struct {
@@ -93,9 +100,12 @@ u32 tree_lock_pad[15];
 /* The tree's address in the arena; 0 before rc_setup. */
 u64 tree_at;
 u64 batch_at;
+u64 scratch_at; /* one op, for edits of our own; under the lock */
+u32 mirror_on; /* 0: q0 is one queue, whatever the cgroups are */
 u64 clock_max; /* under the lock */
 u64 lost_count; /* under the lock */
-u64 mount_dev;
+u64 section_count, step_count, forced_count; /* under the lock */
+u64 mount_dev; /* as the kernel packs it: major << 20 | minor */
 u32 cpus = 1; /* possible CPUs that the tree may use */
 
 /* Floor of kernel threads per CPU; each changed on its CPU only, under its run queue's lock. */
@@ -113,21 +123,39 @@ static __always_inline struct rs_tree RS_ARENA *rc_tree(void)
 	return (struct rs_tree RS_ARENA *)tree_at;
 }
 
-/* Where interrupts are off already: in everything that the kernel calls with a run queue locked. */
-static __always_inline void rc_lock(void)
+#define RC_OP(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
+#define RC_OP_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
+
+/* Interrupts are off already in everything that the kernel calls with a run queue locked. */
+static __noinline int rc_lock_wait(void)
 {
 	int i, k;
 
-	if (!__sync_lock_test_and_set(&tree_lock, 1))
-		return;
 	bpf_for(k, 0, 1 << 8) {
 		bpf_for(i, 0, 1 << 23) { /* the most that it takes */
 			if (!*(volatile u32 *)&tree_lock && !__sync_lock_test_and_set(&tree_lock, 1))
-				return;
+				return 1;
 		}
 	}
 	/* Many seconds. The scheduler goes, and the tree is built anew. */
 	rs_poison(rc_tree(), RS_POISON_STATE);
+	return 0;
+}
+
+static __always_inline void rc_lock_bare(void)
+{
+	if (__sync_lock_test_and_set(&tree_lock, 1))
+		rc_lock_wait();
+	section_count++;
+}
+
+/* What was posted comes first. */
+static __always_inline void rc_drain(void)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+
+	if (t->posted)
+		rs_drain(t);
 }
 
 static __always_inline void rc_unlock(void)
@@ -135,11 +163,18 @@ static __always_inline void rc_unlock(void)
 	__atomic_store_n(&tree_lock, 0, __ATOMIC_RELEASE);
 }
 
+static __always_inline void rc_lock(void)
+{
+	rc_lock_bare();
+	rc_drain();
+}
+
 /* Everywhere else. */
 #define RC_LOCK(irq)                                                                                              \
 	do {                                                                                                      \
 		bpf_local_irq_save(&irq);                                                                         \
-		rc_lock();                                                                                        \
+		rc_lock_bare();                                                                                   \
+		rc_drain();                                                                                       \
 	} while (0)
 #define RC_UNLOCK(irq)                                                                                            \
 	do {                                                                                                      \
@@ -168,77 +203,22 @@ static __always_inline u64 rc_clock(u64 raw)
 	return raw;
 }
 
-/* How long the step of an item has run; the count starts anew. */
+/* What the item's thread ran and was not charged for. */
+static __always_inline u64 rc_owed(struct rs_item RS_ARENA *it, struct task_struct *p)
+{
+	s64 owed = p->se.sum_exec_runtime - it->paid;
+
+	return owed > 0 ? owed : 0;
+}
+
+/* How long the present part of the step of an item has lasted. */
 static __always_inline u64 rc_ran(struct rs_item RS_ARENA *it, u64 raw)
 {
 	u64 s = it->started;
 
 	if (s & RC_OFF)
-		return s & ~RC_OFF;
+		return 0;
 	return rs_before(s, raw) ? raw - s : 0;
-}
-
-/* One move of an item in service: `ran` is charged to the queue it leaves. Answers what could not be charged. */
-static __always_inline u64 rc_carry(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 node, u64 ran, u64 now)
-{
-	struct rs_node RS_ARENA *q = rs_node_at(t, node);
-
-	if (!q || q->kind != RS_QUEUE)
-		q = &t->nodes[1]; /* it went meanwhile: its members are in q0 */
-	if (it->queue == q || !rs_item_move(t, it, q, ran, now))
-		return ran;
-	return 0;
-}
-
-/*
- * A thread that tags itself (chcpures) does not take the lock: the move waits for the end of the step. `want` is the queue by handle, and
- * what the thread did before lies in two parts: 0 belongs to the queue that the item is in, 1 to another. `started` counts
- * for `want` from then on. A third queue within a step is a case for the lock.
- *
- * Under the lock, in service: the moves happen, each part charged to its queue.
- */
-static __always_inline void rc_catch_up(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
-{
-	u64 want = it->want, other = it->part_node[1], first = it->part_ran[0], second = it->part_ran[1];
-
-	if (!want)
-		return;
-	it->want = 0;
-	it->part_node[0] = 0;
-	it->part_node[1] = 0;
-	it->part_ran[0] = 0;
-	it->part_ran[1] = 0;
-	if (it->state != RS_SERVICE)
-		return;
-	first = rc_carry(t, it, other ? other : want, first, now) + second;
-	if (other && other != want)
-		first = rc_carry(t, it, want, first, now);
-	/* What is left belongs to the queue that the item is in now. */
-	if (it->started & RC_OFF)
-		it->started += first;
-	else
-		it->started -= first;
-}
-
-/* The queue that a thread is tagged with, by handle. */
-static __always_inline u64 rc_tag_of(struct rs_item RS_ARENA *it)
-{
-	struct rs_node RS_ARENA *q = it->queue;
-	u64 want = it->want;
-
-	return want ? want : q ? (u64)q->gen << 32 | q->index : 0;
-}
-
-/* Under the lock: what the item did so far is charged, and it is queued (more) or idle. */
-static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 more, u64 raw,
-				      u64 now)
-{
-	u64 ran;
-
-	rc_catch_up(t, it, now);
-	ran = rc_ran(it, raw);
-	it->started = RC_OFF;
-	rs_settle(t, it, ran, more, now);
 }
 
 /* A queue by handle; a stale one, and 0, is q0. */
@@ -256,7 +236,88 @@ static __always_inline u64 rc_id(struct rs_node RS_ARENA *n)
 	return (u64)n->gen << 32 | n->index;
 }
 
-/* Counted per CPU without atomics would be cheaper; these are rare, or for whoever measures. */
+/* A queue's handle as the control plane knows it: what is hidden is q0. */
+static __always_inline u64 rc_open_id(struct rs_node RS_ARENA *q)
+{
+	return q->index >= RS_NODES_OPEN ? RC_Q0 : rc_id(q);
+}
+
+/* Where an item waits while nobody tagged it: its cgroup's queue. */
+static __always_inline struct rs_node RS_ARENA *rc_home(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	u64 home = it->home;
+	struct rs_node RS_ARENA *q = home ? rs_node_at(t, home) : 0;
+
+	return q && q->kind == RS_QUEUE && !q->dying ? q : &t->nodes[1];
+}
+
+#include "trace.h"
+
+/* One move of an item in service: `ran` is charged to the queue it leaves. Answers what could not be charged. */
+static __always_inline u64 rc_carry(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 node, u64 ran, u64 now)
+{
+	struct rs_node RS_ARENA *q = rc_queue(t, node); /* if it went meanwhile, its members are in q0 */
+
+	if (q->index == 1)
+		q = rc_home(t, it);
+	if (it->queue == q || !rc_trace_move(t, it, q, ran, now))
+		return ran;
+	return 0;
+}
+
+/*
+ * A thread that tags itself (chcpures) does not take the lock: the move waits for the end of the step. `want` is the queue by handle, and
+ * what the thread did before lies in two parts: 0 belongs to the queue that the item is in, 1 to another. `started` counts
+ * for `want` from then on. A third queue within a step is a case for the lock.
+ *
+ * Under the lock, in service: the moves happen, each part charged to its queue, all of them out of `ran`. Answers what is left of that, which
+ * belongs to the queue that the item is in now.
+ */
+RS_FN u64 rc_catch_up(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 ran, u64 now)
+{
+	u64 want = it->want, other = it->part_node[1], first = it->part_ran[0], second = it->part_ran[1];
+
+	it->want = 0;
+	it->part_node[0] = 0;
+	it->part_node[1] = 0;
+	it->part_ran[0] = 0;
+	it->part_ran[1] = 0;
+	if (it->state != RS_SERVICE)
+		return ran;
+	/* The parts were measured by the clock, which other classes and interrupts do not stop. */
+	if (first > ran)
+		first = ran;
+	ran -= first;
+	if (second > ran)
+		second = ran;
+	ran -= second;
+	first = rc_carry(t, it, other ? other : want, first, now) + second;
+	if (other && other != want)
+		first = rc_carry(t, it, want, first, now);
+	return ran + first;
+}
+
+/* The queue that a thread is tagged with, by handle. */
+static __always_inline u64 rc_tag_of(struct rs_item RS_ARENA *it)
+{
+	struct rs_node RS_ARENA *q = it->queue;
+	u64 want = it->want;
+
+	return want ? want : q ? rc_open_id(q) : 0;
+}
+
+/* Under the lock: what the item did so far, `ran` in all, is charged, and it is queued (more) or idle. */
+static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 ran, u32 more, u64 now)
+{
+	it->paid += ran;
+	if (it->want)
+		ran = rc_catch_up(t, it, ran, now);
+	it->started = RC_OFF;
+	rc_trace_item(RC_TRACE_SETTLE, more ? RC_TRACE_MORE : 0, it, 0, ran);
+	rs_settle(t, it, ran, more, now);
+}
+
+/* Rare. */
 #define RC_COUNT(what, n)                                                                                         \
 	do {                                                                                                      \
 		struct rc_state *s_ = rc_state();                                                                 \
@@ -290,21 +351,35 @@ static __always_inline void rc_kick_idle(void)
 }
 
 /*
- * Under the lock: the item is moved at once, running or queued. Answers 0, or a negative errno.
+ * Under the lock: the item of thread `p` is moved at once, running or queued. What it ran so far is charged before: as the clock sees it, because
+ * the kernel's count of a thread that runs elsewhere may be a tick old. Answers 0, or a negative errno.
  */
-static __always_inline int rc_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
+static __always_inline int rc_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p,
 				   struct rs_node RS_ARENA *q, u64 raw, u64 now)
 {
-	u64 ran = 0;
+	u64 ran = 0, parts;
 
-	rc_catch_up(t, it, now);
-	if (it->queue == q)
-		return 0;
 	if (it->state == RS_SERVICE) {
-		ran = rc_ran(it, raw);
-		it->started = it->started & RC_OFF ? RC_OFF : it->started + ran;
+		ran = rc_owed(it, p);
+		if (p->scx.flags & SCX_TASK_QUEUED) {
+			parts = it->want ? it->part_ran[0] + it->part_ran[1] : 0;
+			if (ran < rc_ran(it, raw) + parts)
+				ran = rc_ran(it, raw) + parts;
+		}
+		it->paid += ran;
+		if (!(it->started & RC_OFF))
+			it->started = raw;
 	}
-	return rs_item_move(t, it, q, ran, now) ? 0 : -E_AGAIN;
+	if (it->want)
+		ran = rc_catch_up(t, it, ran, now);
+	if (it->queue == q) {
+		it->paid -= ran; /* charged when the step ends */
+		return 0;
+	}
+	if (rc_trace_move(t, it, q, ran, now))
+		return 0;
+	it->paid -= ran;
+	return -E_AGAIN;
 }
 
 #endif

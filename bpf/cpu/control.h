@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The daemon's calls: SYSCALL programs, pinned, one run per call. The context is struct rc_call. */
 
-struct rc_timer {
-	struct bpf_timer timer;
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct rc_timer);
-} timers SEC(".maps");
-
 #define RC_CALL(name) SEC("syscall") int name(struct rc_call *c)
 
 /* An index as the verifier wants it: the compiler must not turn the loop into one over pointers. */
@@ -27,57 +17,10 @@ static __always_inline struct rc_io *rc_io(void)
 	return bpf_map_lookup_elem(&io, &zero);
 }
 
-/*
- * Caps let go while CPUs are idle: this looks at the tree when the first is due, at least every 4 ms while something is held
- * back, and every 20 ms otherwise. Started with the first cap.
- */
-#define CLOCK_MONOTONIC 1
-u32 timer_on;
-
-static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
-	u64 wait = 20000000, raw = scx_bpf_now(), due = 0;
-
-	RC_LOCK(irq);
-	if (t->throttle.n) {
-		wait = 4000000;
-		due = t->throttle.e[0].key;
-		if (!rs_before(raw, due))
-			due = 1;
-		else if (due - raw < wait)
-			wait = due - raw;
-	}
-	RC_UNLOCK(irq);
-	if (due == 1)
-		rc_kick_idle();
-	if (wait < 100000)
-		wait = 100000;
-	bpf_timer_start(&timer->timer, wait, 0);
-	return 0;
-}
-
-static __always_inline void rc_timer_on(void)
-{
-	u32 zero = 0;
-	struct rc_timer *timer;
-
-	if (timer_on)
-		return;
-	timer = bpf_map_lookup_elem(&timers, &zero);
-	if (!timer)
-		return;
-	timer_on = 1;
-	bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC);
-	bpf_timer_set_callback(&timer->timer, rc_tick);
-	bpf_timer_start(&timer->timer, 1000000, 0);
-}
-
-/* Make the arena and an empty tree in it. Once. */
+/* Make the arena and an empty tree in it. Once. what: RC_SETUP_* */
 RC_CALL(rc_setup)
 {
-	u64 head = (sizeof(struct rs_tree) + sizeof(struct rs_batch) + RC_PAGE - 1) / RC_PAGE * RC_PAGE;
+	u64 head = (sizeof(struct rs_tree) + sizeof(struct rs_batch) + sizeof(struct rs_op) + RC_PAGE - 1) / RC_PAGE * RC_PAGE;
 	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + RC_PAGE - 1) / RC_PAGE * RC_PAGE;
 	struct rs_tree RS_ARENA *t;
 	struct rc_state *s = rc_state();
@@ -85,15 +28,18 @@ RC_CALL(rc_setup)
 	if (tree_at || !s)
 		return 0;
 	_Static_assert(RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + sizeof(struct rs_tree) + sizeof(struct rs_batch) +
-				       2 * RC_PAGE < (u64)RC_ARENA_PAGES * RC_PAGE, "the arena holds the tree");
+				       sizeof(struct rs_op) + 3 * RC_PAGE < (u64)RC_ARENA_PAGES * RC_PAGE, "the arena holds the tree");
 	t = bpf_arena_alloc_pages(&arena, 0, (head + body) / RC_PAGE, -1, 0);
 	if (!t) {
 		c->answer = -E_NOMEM;
 		return 0;
 	}
 	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RS_ITEMS_MAX);
+	t->nodes_open = RS_NODES_OPEN;
 	tree_at = (u64)t;
 	batch_at = (u64)t + sizeof(struct rs_tree);
+	scratch_at = batch_at + sizeof(struct rs_batch);
+	s->mirror = mirror_on = !(c->what & RC_SETUP_FLAT);
 	s->magic = t->magic;
 	s->abi = RC_ABI_VERSION;
 	s->rs_abi = RS_ABI_VERSION;
@@ -113,6 +59,10 @@ RC_CALL(rc_refresh)
 	}
 	s->seq = t->seq;
 	s->lost = lost_count;
+	s->forced = forced_count;
+	s->sections = section_count;
+	s->steps = step_count;
+	s->mount_dev = mount_dev;
 	s->nodes_used = t->nodes_used;
 	s->items_used = t->items_used;
 	c->answer = 0;
@@ -154,6 +104,7 @@ RC_CALL(rc_edit)
 	RC_LOCK(irq);
 	b->now = rc_clock(raw);
 	rs_edit(t, b);
+	rc_trace_edit(t, b);
 	RC_UNLOCK(irq);
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= count)
@@ -174,6 +125,8 @@ static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_n
 {
 	out->id = rc_id(n);
 	out->parent = n->parent ? rc_id(n->parent) : 0;
+	if (n->index == 1 && rc_front(n, out))
+		return;
 	out->service = n->service;
 	out->service_base = n->service_base;
 	out->served = n->served;
@@ -215,7 +168,7 @@ RC_CALL(rc_sample)
 		if (!it)
 			continue;
 		run = &out->run[rc_slot(runs) & (RS_UNITS_MAX - 1)];
-		run->node = rc_id(it->queue);
+		run->node = rc_open_id(it->queue);
 		run->ran = rc_ran(it, raw);
 		runs++;
 	}
@@ -299,6 +252,11 @@ RC_CALL(rc_members)
 			m = &out->member[rc_slot(got) & (RC_MEMBERS_MAX - 1)];
 			m->tgid = it->owner2 >> 32;
 			m->tid = it->owner2;
+			m->param.weight = it->weight_own;
+			m->param.prio = it->priority;
+			m->param.period_ns = it->period_ns;
+			m->param.budget_ns = it->budget_ns;
+			m->param.deadline_ns = it->deadline_ns;
 			got++;
 		}
 	}
@@ -350,6 +308,37 @@ RC_CALL(rc_tag_get)
 	c->node = rc_id(rc_queue(t, rc_tag_now(th)));
 	bpf_task_release(p);
 	c->answer = 0;
+	return 0;
+}
+
+/* io->param is what thread `tid` asks for (RC_PARAM_SET), or becomes that (RC_PARAM_GET). */
+RC_CALL(rc_param)
+{
+	struct rc_io *arg = rc_io();
+	struct rc_thread *th;
+	struct task_struct *p;
+	struct rc_param param = {};
+
+	if (!tree_at || !arg) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	p = bpf_task_from_pid(c->tid);
+	if (!p) {
+		c->answer = -E_SRCH;
+		return 0;
+	}
+	if (c->what == RC_PARAM_GET) {
+		th = bpf_task_storage_get(&tags, p, 0, 0);
+		if (th)
+			param = th->param;
+		arg->param = param;
+		c->answer = 0;
+	} else {
+		param = arg->param;
+		c->answer = rc_params_set(p, &param);
+	}
+	bpf_task_release(p);
 	return 0;
 }
 
@@ -408,6 +397,7 @@ RC_CALL(rc_lists_set)
 /* node: device number of the mount (0: none); node2: the quantum in ns (0: as it is). */
 RC_CALL(rc_configure)
 {
+	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 
 	if (!tree_at) {
@@ -416,8 +406,58 @@ RC_CALL(rc_configure)
 	}
 	if (c->what & 1)
 		mount_dev = c->node;
-	if (c->what & 2)
+	if (c->what & 2) {
+		RC_LOCK(irq);
 		t->quantum = c->node2;
+		rs_quantum_all(t);
+		RC_UNLOCK(irq);
+	}
 	c->answer = 0;
+	return 0;
+}
+
+/* Tracing: bpf/cpu/trace.h. */
+RC_CALL(rc_tracing)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_state *s = rc_state();
+	u64 raw = scx_bpf_now(), pid = c->node, owner, lost;
+	u32 what = c->what, forced;
+	s32 answer = 0;
+
+	if (!tree_at || !s) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	forced = s->forced;
+	RC_LOCK(irq);
+	rc_clock(raw);
+	if (what == RC_TRACE_CLAIM || what == RC_TRACE_CLAIM_FORCE) {
+		if (trace_owner && what == RC_TRACE_CLAIM) {
+			answer = -E_BUSY;
+		} else {
+			trace_on = 0;
+			trace_owner = pid;
+		}
+	} else if (trace_owner != pid) {
+		answer = -E_BUSY;
+	} else if (what == RC_TRACE_ON) {
+		trace_lost = 0;
+		trace_missed = 0;
+		rc_trace_all(t, RC_TRACE_START, forced);
+		trace_on = 1;
+	} else {
+		if (trace_on)
+			rc_trace_all(t, RC_TRACE_END, forced);
+		trace_on = 0;
+		trace_owner = 0;
+	}
+	owner = trace_owner;
+	lost = trace_lost;
+	RC_UNLOCK(irq);
+	c->node = owner;
+	c->node2 = lost;
+	c->answer = answer;
 	return 0;
 }

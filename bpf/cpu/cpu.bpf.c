@@ -6,6 +6,8 @@
 #include "../kernel.h"
 #include "common.h"
 #include "tags.h"
+#include "timer.h"
+#include "cgroups.h"
 #include "ops.h"
 #include "control.h"
 
@@ -28,5 +30,11 @@ const u32 rc_layout[] SEC(".rodata.layout") = {
 	__builtin_offsetof(struct rc_call, answer),
 	sizeof(struct rc_state),
 	__builtin_offsetof(struct rc_state, exit_reason),
-	RS_NODES_MAX,
+	sizeof(struct rc_group),
+	RS_NODES_OPEN,
+	sizeof(struct rc_param),
+	__builtin_offsetof(struct rc_member, param),
+	sizeof(struct rc_thread_param),
+	sizeof(struct rc_trace),
+	__builtin_offsetof(struct rc_trace, tid),
 };

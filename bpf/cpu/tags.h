@@ -98,13 +98,13 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		return -E_NOMEM;
 	it = (struct rs_item RS_ARENA *)th->item;
 	RC_LOCK(irq);
-	q = rs_node_at(t, node);
+	q = (u32)node < RS_NODES_OPEN ? rs_node_at(t, node) : 0;
 	if (!q)
 		answer = -E_STALE;
 	else if (q->kind != RS_QUEUE)
 		answer = -E_INVAL;
 	else if (it && it->owner == owner && it->state != RS_ITEM_FREE)
-		answer = rc_move(t, it, q, raw, rc_clock(raw));
+		answer = rc_move(t, it, p, q->index == 1 ? rc_home(t, it) : q, raw, rc_clock(raw));
 	else if (q->dying)
 		answer = -E_AGAIN;
 	if (!answer)
@@ -113,43 +113,96 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	return answer;
 }
 
-/*
- * The queue directory of /reserv that a descriptor of the current process stands for: its id, or a negative errno. The
- * table and the file may go while we look (another thread closes it): then we read what was there, or zeros, never past memory.
- */
-static __always_inline s64 rc_resolve(struct task_struct *me, u32 fd)
+/* Under the lock: a thread's parameters into force; 0, or a negative errno. */
+static __always_inline int rc_params_put(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rc_param *p, u64 now)
 {
-	struct fdtable *table = me->files->fdt;
-	struct file *file;
-	u64 ino;
+	t->params.weight = p->weight;
+	t->params.priority = p->prio;
+	t->params.period_ns = p->period_ns;
+	t->params.budget_ns = p->budget_ns;
+	t->params.deadline_ns = p->deadline_ns;
+	return rs_item_params(t, it, now);
+}
 
-	if (fd >= table->max_fds)
-		return -E_BADF;
-	file = (struct file *)bpf_core_cast((void *)((u64)table->fd + fd * 8ULL), struct list_head)->next;
-	if (!file)
-		return -E_BADF;
-	file = bpf_core_cast(file, struct file);
-	if (!(file->f_mode & FMODE_READ))
-		return -E_BADF;
-	ino = file->f_inode->i_ino;
-	if (!mount_dev || file->f_inode->i_sb->s_dev != mount_dev || ino >> 48 != RC_QUEUE_DIR_WORD)
-		return -E_INVAL;
-	return (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
+/* Under the lock: the scheduler comes back, and the thread has a new item. */
+static __always_inline void rc_params_again(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rc_thread *th)
+{
+	if (th->param.weight | th->param.prio | th->param.period_ns)
+		rc_params_put(t, it, &th->param, rc_clock(scx_bpf_now()));
+}
+
+/* What thread p asks for. While the scheduler is detached nothing is checked, and nothing stored. */
+static __always_inline int rc_params_set(struct task_struct *p, struct rc_param *param)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_item RS_ARENA *it;
+	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u64 raw = scx_bpf_now(), owner = p->scx.tid, ran;
+	int answer = -E_AGAIN;
+
+	if (!th)
+		return -E_NOMEM;
+	it = (struct rs_item RS_ARENA *)th->item;
+	if (!it)
+		return -E_AGAIN;
+	RC_LOCK(irq);
+	if (it->owner == owner && it->state != RS_ITEM_FREE) {
+		if (it->want) {
+			ran = it->part_ran[0] + it->part_ran[1];
+			it->paid += ran;
+			it->paid -= rc_catch_up(t, it, ran, rc_clock(raw)); /* what is left is charged when the step ends */
+		}
+		answer = rc_params_put(t, it, param, rc_clock(raw));
+	}
+	RC_UNLOCK(irq);
+	if (!answer)
+		th->param = *param;
+	RC_CHECK(t);
+	return answer;
 }
 
 /*
+ * The mount is gone. Its number may be given to another one, in which anybody could make up inode numbers: it means nothing from now on.
+ */
+SEC("fentry/kill_anon_super")
+int BPF_PROG(rc_unmounted, struct super_block *sb)
+{
+	if (sb->s_dev == mount_dev)
+		mount_dev = 0;
+	return 0;
+}
+
+/* A node's kind, alg, dying and depth, read at once; and an item's state and flags. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define RC_KIND_DYING 0x00ff00ff
+#define RC_LIVE_QUEUE RS_QUEUE
+#define RC_STATE_PERIODIC (0xff | RS_ITEM_PERIODIC << 8)
+#define RC_IN_SERVICE RS_SERVICE
+#else
+#define RC_KIND_DYING 0xff00ff00
+#define RC_LIVE_QUEUE (RS_QUEUE << 24)
+#define RC_STATE_PERIODIC (0xff00 | RS_ITEM_PERIODIC)
+#define RC_IN_SERVICE (RS_SERVICE << 8)
+#endif
+
+/*
  * The running thread goes to another queue, without the lock: see rc_catch_up. Answers whether it could. Interrupts are on: when
- * the step ends while we are here, the exchange fails, or, after it, the part that we hold is added to the next step.
+ * the step ends while we are here, the exchange fails, or, after it, the part that we hold is added to the next step. Should the thread go
+ * to another CPU between the two readings of the time, the exchange fails as well.
  */
 static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *me,
 				   u64 node)
 {
 	u64 want = it->want, s = it->started, from, raw, ran;
-	struct rs_node RS_ARENA *q = rs_node_at(t, node);
+	struct rs_node RS_ARENA *q;
 	u32 slot;
 
-	if (!q || q->kind != RS_QUEUE || q->dying || q->members_max || it->owner != me->scx.tid ||
-	    it->state != RS_SERVICE || (s & RC_OFF))
+	if ((u32)node >= RS_NODES_OPEN)
+		return false;
+	q = &t->nodes[(u32)node];
+	if (q->gen != node >> 32 || (*(u32 RS_ARENA *)&q->kind & RC_KIND_DYING) != RC_LIVE_QUEUE ||
+	    q->members_max || (*(u16 RS_ARENA *)&it->state & RC_STATE_PERIODIC) != RC_IN_SERVICE || (s & RC_OFF))
 		return false;
 	if (want) {
 		from = want;
@@ -159,13 +212,13 @@ static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS
 	} else {
 		if (it->queue == q)
 			return true;
-		from = rc_id(it->queue);
+		from = rc_open_id(it->queue);
 		slot = 0;
 	}
 	if (from == node)
 		return true;
 	raw = scx_bpf_now();
-	ran = rs_before(s, raw) ? raw - s : 0;
+	ran = raw - s; /* both were read on this CPU */
 	if (__sync_val_compare_and_swap(&it->started, s, raw) != s)
 		return false;
 	if (slot) {
@@ -179,28 +232,102 @@ static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS
 	return true;
 }
 
-SEC("fmod_ret/security_task_prctl")
-int BPF_PROG(rc_prctl, int option, unsigned long arg2, unsigned long arg3, unsigned long arg4, unsigned long arg5, int ret)
+/* F_RESERV_SETPARAM */
+static __always_inline int rc_fcntl_set(struct inode *inode, unsigned long arg)
+{
+	struct rc_thread_param user = {};
+	struct rc_param param;
+	int answer;
+
+	if (inode->i_sb->s_dev != mount_dev)
+		return -E_INVAL;
+	if (bpf_probe_read_user(&user, sizeof(user), (void *)arg))
+		return -E_FAULT;
+	if (user.size != sizeof(user) || user.pad)
+		return -E_INVAL;
+	param.weight = user.weight;
+	param.prio = user.prio;
+	param.period_ns = user.period_ns;
+	param.budget_ns = user.budget_ns;
+	param.deadline_ns = user.deadline_ns;
+	answer = rc_params_set(bpf_get_current_task_btf(), &param);
+	return answer ? answer : 1;
+}
+
+/* F_RESERV_GETPARAM */
+static __always_inline int rc_fcntl_get(struct inode *inode, unsigned long arg)
+{
+	struct rc_thread_param user = {};
+	struct rc_thread *th;
+	u32 size = 0;
+
+	if (inode->i_sb->s_dev != mount_dev)
+		return -E_INVAL;
+	if (bpf_probe_read_user(&size, sizeof(size), (void *)arg))
+		return -E_FAULT;
+	if (size != sizeof(user))
+		return -E_INVAL;
+	user.size = sizeof(user);
+	th = bpf_task_storage_get(&tags, bpf_get_current_task_btf(), 0, 0);
+	if (th) {
+		user.weight = th->param.weight;
+		user.prio = th->param.prio;
+		user.period_ns = th->param.period_ns;
+		user.budget_ns = th->param.budget_ns;
+		user.deadline_ns = th->param.deadline_ns;
+	}
+	return bpf_probe_write_user((void *)arg, &user, sizeof(user)) ? -E_FAULT : 1;
+}
+
+/*
+ * chcpures(): fcntl on a descriptor of a queue's directory. The kernel has looked the descriptor up and holds the file; one that was opened
+ * with O_PATH does not come here (EBADF). Answers are above 0, because 0 means to go on with the kernel's own fcntl, which knows no such command.
+ */
+static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, unsigned long arg, int ret, bool writes)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it;
 	struct task_struct *me;
-	s64 node;
+	struct inode *inode;
+	u64 ino, node;
 	int answer;
 
-	if (ret || (option & ~3) != (PR_RESERV_CHCPURES & ~3))
-		return ret;
 	me = bpf_get_current_task_btf();
-	if (option == PR_RESERV_GETCPURES)
+	inode = file->f_inode;
+	if (cmd != F_RESERV_CHCPURES) {
+		if (cmd == F_RESERV_SETPARAM)
+			return rc_fcntl_set(inode, arg);
+		if (writes && cmd == F_RESERV_GETPARAM)
+			return rc_fcntl_get(inode, arg);
+		if (cmd != F_RESERV_GETCPURES)
+			return ret;
+		if (inode->i_sb->s_dev != mount_dev)
+			return -E_INVAL;
 		return 1 + rc_queue(t, rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0)))->index;
-	if (option != PR_RESERV_CHCPURES)
-		return ret;
-	node = rc_resolve(me, arg2);
-	if (node < 0)
-		return node;
+	}
+	ino = inode->i_ino;
+	if (ino >> 48 != RC_QUEUE_DIR_WORD || inode->i_sb->s_dev != mount_dev)
+		return -E_INVAL;
+	node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
 	it = rc_item(me);
 	if (it && rc_hop(t, it, me, node))
 		return 1;
 	answer = rc_retag(me, node);
 	return answer ? answer : 1;
+}
+
+/*
+ * One of these is loaded (load.rs). F_RESERV_GETPARAM writes to the caller's memory, which a kernel under lockdown lets no program do: there it
+ * is unknown, and nothing else is missing.
+ */
+SEC("fmod_ret/security_file_fcntl")
+int BPF_PROG(rc_fcntl, struct file *file, unsigned int cmd, unsigned long arg, int ret)
+{
+	return rc_fcntl_any(file, cmd, arg, ret, true);
+}
+
+SEC("fmod_ret/security_file_fcntl")
+int BPF_PROG(rc_fcntl_locked, struct file *file, unsigned int cmd, unsigned long arg, int ret)
+{
+	return rc_fcntl_any(file, cmd, arg, ret, false);
 }

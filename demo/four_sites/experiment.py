@@ -9,7 +9,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from . import access_log, plan
 from .clients import Clients
@@ -35,6 +35,16 @@ def choose_cpus() -> tuple[int, set[int]]:
 
 def now_us() -> int:
     return time.time_ns() // 1000
+
+
+def busy_s(cpu: int) -> float:
+    """Seconds that a CPU has worked since boot, for whomever."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name == f"cpu{cpu}":
+            # user nice system idle iowait irq softirq steal; what follows is counted in user already.
+            return sum(int(t) for i, t in enumerate(ticks[:8]) if i not in (3, 4)) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 class HalfRun:
@@ -114,9 +124,11 @@ class HalfRun:
     def _point(self, n: int, index: int) -> dict[str, Any]:
         self._wait(time.monotonic() + self._settle_s(n), f"{n}: clients settle,")
         counters_before = self.half.counters()
+        busy_before = busy_s(self.server_cpu)
         begin_us = now_us()
         end_us = begin_us + round(self.plan.batch_s * 1e6) * self.plan.batches
         self._wait(time.monotonic() + (end_us - now_us()) / 1e6, f"{n}: measuring,")
+        busy = busy_s(self.server_cpu) - busy_before
         counters_after = self.half.counters()
         longest = max(access_log.longest_s(s.log.read(), begin_us, end_us) for s in self.servers)
         # Requests in flight at the end count by their part in the window: they end before anything changes.
@@ -129,7 +141,7 @@ class HalfRun:
         self.progress.point(f"{self.half.name:>7}  n={n:<2}  requests/s of sites 1-4: {rates}   "
                             f"site 1: {100 * done[0] / max(total, 1):5.1f} %", self._fraction(index))
         return {"n": n, "clients": list(plan.clients_at(n)), "begin_us": begin_us, "batch_s": self.plan.batch_s,
-                "completed": done,
+                "completed": done, "busy_s": busy,
                 "counters": {"before": counters_before, "after": counters_after} if counters_before else None}
 
     def _count(self, point: dict[str, Any]) -> None:
@@ -180,7 +192,9 @@ def environment() -> dict[str, Any]:
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    cmdline = Path("/proc/cmdline").read_text().strip()
+    # Less the folders of one machine: the guest's init, and what follows ` -- `.
+    words = Path("/proc/cmdline").read_text().partition(" -- ")[0].split()
+    cmdline = " ".join(w for w in words if not w.startswith("init="))
     return {"kernel": platform.release(), "kernel_version": platform.version(), "cpu_model": model,
             "cpus": os.cpu_count(), "cmdline": cmdline, "python": platform.python_version(),
             "load_average": os.getloadavg()}

@@ -3,7 +3,7 @@
 # `reserv run` and `tag` with a real driver (cli_programs full|stock): programs are where they were put, with what they start, and
 # the machine is as it was after `down`. Everything is in places of its own.
 set -u
-RESERV=${RESERV:-$(ls -t target/release/reserv target/debug/reserv 2>/dev/null | head -1)}
+RESERV=${RESERV:-target/release/reserv}
 RESERV=$(realpath "$RESERV") || exit 1
 # shellcheck source=tests/lib/tap.sh
 . tests/lib/tap.sh
@@ -29,6 +29,15 @@ if [ "$driver" = stock ]; then
     refuse "what it cannot do is refused" "$RESERV" mk rr --class rr 2>/dev/null
     contains "… with a reason" "$("$RESERV" mk rr --class rr 2>&1)" "the stock driver has no class rr"
     refuse "… and nothing is made" "$RESERV" stat rr 2>/dev/null
+    for words in "set cpu policy=eevdf" "set cpu quantum=4ms" "set q0 class=edf" "up --personality eclipse" "up --personality qlinux"; do
+        # shellcheck disable=SC2086
+        contains "refused here: $words" "$("$RESERV" $words 2>&1)" "driver"
+    done
+    contains "… and nothing has changed" "$("$RESERV" status)" "cpu.personality default"
+    contains "compare says what it needs" "$("$RESERV" compare 2>&1)" "needs the full driver"
+    check "fixed shares need no policy of their own" "$RESERV" mk fixed --share =50%
+    equal "… and are kept" "$(sed -n 's/^weight_share_ppm //p' "$RESERV_MOUNT/cpu/fixed/stat")" 500000
+    check "… and go" "$RESERV" rm fixed
 else
     check "every class can be had" "$RESERV" mk rr --class rr
     check "… and changed" "$RESERV" set rr class=fifo

@@ -6,6 +6,12 @@
 //   workload gap FILE [THREADS]        busy; FILE (mapped, shared by all such processes) holds in its first word the time of
 //                                      the last progress of any of them, in the second the largest gap seen: how long nobody
 //                                      of them all ran
+//   workload burst RUN_US SLEEP_US COUNT
+//                                      wants RUN_US of CPU time, sleeps, COUNT times; prints how long it wanted the CPU, how much it had
+//                                      when it had wanted it so long, and its longest wait for the first of it
+//   workload decode PERIOD_US WORK_US FRAMES [BUDGET_US [DEADLINE_US]]
+//                                      a decoder: WORK_US of CPU time for each frame, which is due a period after it comes; prints how many
+//                                      were late, and the latest. With a budget it asks for that (F_RESERV_SETPARAM)
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,6 +39,89 @@ static void *spin(void *arg)
 	for (;;)
 		__asm__ volatile("" ::: "memory");
 	return arg;
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static void sleep_until(uint64_t at)
+{
+	struct timespec t = { at / 1000000000ull, at % 1000000000ull };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, 0))
+		;
+}
+
+static int burst(uint64_t run, uint64_t pause, uint64_t count)
+{
+	uint64_t wanted = 0, had = 0, worst = 0;
+
+	for (uint64_t i = 0; i < count; i++) {
+		uint64_t due = now_ns() + pause, begin, cpu;
+
+		sleep_until(due);
+		/* The timer goes off a moment after `due`: counted as waiting. */
+		begin = now_ns();
+		cpu = cpu_ns();
+		if (begin - due > worst)
+			worst = begin - due;
+		while (cpu_ns() - cpu < run)
+			;
+		had += cpu_ns() - cpu;
+		wanted += now_ns() - due;
+	}
+	printf("wanted_ns %llu had_ns %llu worst_wait_ns %llu\n", (unsigned long long)wanted, (unsigned long long)had,
+	       (unsigned long long)worst);
+	return 0;
+}
+
+#define F_RESERV_SETPARAM 0x52530003
+
+struct thread_param {
+	uint32_t size, weight, prio, pad;
+	uint64_t period_ns, budget_ns, deadline_ns;
+};
+
+static int decode(uint64_t period, uint64_t work, uint64_t frames, uint64_t budget, uint64_t deadline)
+{
+	uint64_t start, missed = 0, latest = 0;
+
+	if (budget) {
+		struct thread_param p = { sizeof(p), 0, 0, 0, period, budget, deadline };
+		int fd = open("/reserv/cpu", O_RDONLY);
+
+		if (fd < 0 || fcntl(fd, F_RESERV_SETPARAM, &p) != 1) {
+			perror("F_RESERV_SETPARAM");
+			return 1;
+		}
+		close(fd);
+	}
+	start = now_ns() + period;
+	for (uint64_t i = 0; i < frames; i++) {
+		uint64_t come = start + i * period, cpu, end;
+
+		if (now_ns() < come)
+			sleep_until(come);
+		cpu = cpu_ns();
+		while (cpu_ns() - cpu < work)
+			;
+		end = now_ns();
+		if (end > come + (deadline ? deadline : period)) {
+			uint64_t late = end - come - (deadline ? deadline : period);
+
+			missed++;
+			if (late > latest)
+				latest = late;
+		}
+	}
+	printf("frames %llu missed %llu latest_ns %llu\n", (unsigned long long)frames, (unsigned long long)missed,
+	       (unsigned long long)latest);
+	return 0;
 }
 
 static void *gap(void *arg)
@@ -68,6 +157,11 @@ int main(int argc, char **argv)
 			usleep(sleep_us);
 		}
 	}
+	if (!strcmp(mode, "burst") && argc == 5)
+		return burst(atoll(argv[2]) * 1000ull, atoll(argv[3]) * 1000ull, atoll(argv[4]));
+	if (!strcmp(mode, "decode") && argc >= 5 && argc <= 7)
+		return decode(atoll(argv[2]) * 1000ull, atoll(argv[3]) * 1000ull, atoll(argv[4]),
+			      argc > 5 ? atoll(argv[5]) * 1000ull : 0, argc > 6 ? atoll(argv[6]) * 1000ull : 0);
 	if (!strcmp(mode, "spin")) {
 		threads = argc > 2 ? atoi(argv[2]) : 1;
 	} else if (!strcmp(mode, "gap") && argc > 2) {
@@ -85,7 +179,8 @@ int main(int argc, char **argv)
 		threads = argc > 3 ? atoi(argv[3]) : 1;
 		work = gap;
 	} else {
-		fprintf(stderr, "workload spin [THREADS] | nap RUN_US SLEEP_US | gap FILE [THREADS]\n");
+		fprintf(stderr, "workload spin [THREADS] | nap RUN_US SLEEP_US | gap FILE [THREADS] | burst RUN_US SLEEP_US COUNT | "
+				"decode PERIOD_US WORK_US FRAMES [BUDGET_US [DEADLINE_US]]\n");
 		return 2;
 	}
 	for (int i = 1; i < threads; i++) {

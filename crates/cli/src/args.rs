@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
@@ -73,9 +74,13 @@ pub enum Command {
     /// Change nodes while they run
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
-        /// Nodes, then changes: share=, cap=, class=, policy=, gc=, limit= (of members; resets the queue's backlog counters)
+        /// Nodes, then changes: share=, cap=, class=, policy=, gc=, limit= (of members; resets the queue's backlog counters), tunables
+        /// (quantum=, lag=, turn=, epsilon=, decay=, priority=, request=); with --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
+        /// Change this thread instead, in the queue where it is; what is not named gets its default
+        #[arg(long, short, value_name = "TID", value_parser = clap::value_parser!(i32).range(1..))]
+        thread: Option<i32>,
     },
     /// Rename a node, or hang it under another scheduler node
     Mv {
@@ -94,10 +99,26 @@ pub enum Command {
         #[arg(default_value = "cpu")]
         path: String,
     },
+    /// Run one workload under each personality and under the kernel's own scheduler, and print one table
+    Compare(Compare),
+    /// The programs of 'compare'
+    #[command(hide = true)]
+    Load {
+        /// hog, sleeper or decoder
+        kind: String,
+    },
+    /// Follow the scheduler event by event: service and lag of every node, and whether its theorems hold
+    Trace(Trace),
     /// Show on real servers what reservations do; takes some minutes
     Demo {
         /// Passed on to the demonstration
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Run figures of the papers, ours beside the kernel's scheduler, and judge them; --list shows which
+    Experiment {
+        /// Passed on to experiments/run: [--list] NAME... [--quick] [--out DIR] [--json]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
         args: Vec<OsString>,
     },
     /// Print the completion script of a shell
@@ -127,6 +148,9 @@ pub struct Up {
     /// Which driver of the CPU; auto takes the full one where this kernel can run it
     #[arg(long, value_enum, default_value_t = Driver::Auto)]
     pub driver: Driver,
+    /// What new nodes are, and the root's policy: default, qlinux (hierarchical SFQ), eclipse (MTR-LS) or rtss98 (EEVDF)
+    #[arg(long, short, value_name = "NAME", value_parser = personality)]
+    pub personality: Option<reserv_model::Personality>,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -136,6 +160,10 @@ pub struct Up {
     /// Members of queues that the configuration leaves out move to q0
     #[arg(long, requires = "config")]
     pub flush: bool,
+    /// Start the full driver even where it cannot mirror the CPU settings of all cgroups (systemd's CPUWeight=, CPUQuota=, those of
+    /// containers) inside q0, and ignore them all: q0 is one queue
+    #[arg(long)]
+    pub ignore_cgroup_weights: bool,
     /// Stay in the foreground until Reserv is stopped
     #[arg(long, short)]
     pub foreground: bool,
@@ -177,16 +205,16 @@ pub struct Mk {
     /// A scheduler node, which divides its share among its children
     #[arg(long)]
     pub sched: bool,
-    /// Its weight among its siblings; 0 is background
+    /// Its weight among its siblings, 0 is background; or a fixed share of its parent: =25%
     #[arg(long, short, value_name = "WEIGHT", default_value = "100", allow_hyphen_values = true)]
     pub share: String,
     /// An upper limit: 1.5cpu, 250ms/s, 25%
     #[arg(long, value_name = "CAP")]
     pub cap: Option<String>,
-    /// How the queue orders its threads: ts, sfq, rr, fifo
+    /// How the queue orders its threads: ts, sfq, rr, fifo, edf; the personality's if absent
     #[arg(long, value_name = "CLASS", conflicts_with = "sched")]
     pub class: Option<String>,
-    /// How the scheduler node orders its children: sfq
+    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio; the personality's if absent
     #[arg(long, value_name = "POLICY", requires = "sched")]
     pub policy: Option<String>,
 }
@@ -230,6 +258,44 @@ pub struct Tag {
     pub thread: Vec<i32>,
 }
 
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// How long the workload runs under each scheduler: 5 if absent, and at most 60 for a command of your own
+    #[arg(long, short, value_name = "S", value_parser = interval)]
+    pub seconds: Option<f64>,
+    /// Also when the tree has members: they lose their tags (the tree itself is set up again as it was)
+    #[arg(long)]
+    pub force: bool,
+    /// A command to measure beside a hog of the same weight, instead of the built-in workload
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
+          value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Arguments of `trace`.
+#[derive(Debug, Args)]
+pub struct Trace {
+    /// Only these nodes and what is below them
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<String>,
+    /// How long: 5s, 500ms, 1m; an interrupt ends it early
+    #[arg(long, short, value_name = "D", default_value = "5s", value_parser = duration)]
+    pub duration: Duration,
+    /// A line for each slice of time and node
+    #[arg(long, conflicts_with = "raw")]
+    pub csv: bool,
+    /// The events themselves, as JSON lines
+    #[arg(long)]
+    pub raw: bool,
+    /// Judge events that were saved with --raw
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "duration")]
+    pub from: Option<PathBuf>,
+    /// Write here instead of to standard output
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+}
+
 /// What `gen` makes.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Generated {
@@ -237,6 +303,23 @@ pub enum Generated {
     Man,
     /// Completion scripts of all shells
     Completions,
+}
+
+fn personality(word: &str) -> Result<reserv_model::Personality, String> {
+    word.parse().map_err(|e: reserv_model::Error| e.hint)
+}
+
+fn duration(word: &str) -> Result<Duration, String> {
+    let wrong = || "write a number and ms, s or m, as 500ms or 5s; at most an hour".to_owned();
+    let unit = word.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(word.len());
+    let number: f64 = word[..unit].parse().map_err(|_| wrong())?;
+    let seconds = match &word[unit..] {
+        "ms" => number / 1e3,
+        "s" | "" => number,
+        "m" => number * 60.0,
+        _ => return Err(wrong()),
+    };
+    if (0.01..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
 }
 
 fn interval(word: &str) -> Result<f64, String> {
@@ -281,6 +364,9 @@ mod tests {
             &["reserv", "top", "-i", "0"],
             &["reserv", "top", "-i", "nan"],
             &["reserv", "up", "--driver", "both"],
+            &["reserv", "trace", "-d", "0"],
+            &["reserv", "trace", "-d", "5h"],
+            &["reserv", "trace", "--raw", "--csv"],
             &["reserv", "frobnicate"],
         ] {
             let error = Cli::try_parse_from(words).expect_err(&words.join(" "));

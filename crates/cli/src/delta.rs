@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The difference between two configurations, as `up` prints it: `+` made, `~` changed, `-` deleted.
 
-use reserv_model::{Config, Kind, NodeConfig, ResourceConfig, Rule, Weight, show_cap};
+use reserv_model::{Config, Kind, NodeConfig, ResourceConfig, Rule, Weight, show_cap, tune_text};
 use serde::Serialize;
 
 use crate::paint::{Paint, table};
@@ -31,8 +31,13 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
 
 fn resource(now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>) {
     let mut line = |mark, what: String, how: String| lines.push(Line { mark, what, how });
-    if now.policy != wanted.policy {
-        line('~', "cpu".to_owned(), format!("policy {} → {}", now.policy, wanted.policy));
+    let pairs = [
+        ("personality", now.personality.to_string(), wanted.personality.to_string()),
+        ("policy", now.root_policy().to_string(), wanted.root_policy().to_string()),
+        ("tune", tuned(&now.root_tune()), tuned(&wanted.root_tune())),
+    ];
+    for (what, old, new) in pairs.into_iter().filter(|(_, old, new)| old != new) {
+        line('~', "cpu".to_owned(), format!("{what} {old} → {new}"));
     }
     for path in now.nodes.keys().rev() {
         // q0 is always there: left out of a configuration, it keeps its defaults.
@@ -42,9 +47,9 @@ fn resource(now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>
     }
     for (path, node) in &wanted.nodes {
         match now.nodes.get(path) {
-            None => line('+', path.to_string(), describe(node)),
+            None => line('+', path.to_string(), describe(node, wanted.kind_of(path, node))),
             Some(old) => {
-                let how = changes(old, node);
+                let how = changes(old, node, [now.kind_of(path, old), wanted.kind_of(path, node)]);
                 if !how.is_empty() {
                     line('~', path.to_string(), how);
                 }
@@ -53,15 +58,20 @@ fn resource(now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>
     }
     let q0 = now.nodes.iter().find(|(path, _)| path.to_string() == "q0");
     if let Some((path, old)) = q0.filter(|(path, _)| !wanted.nodes.contains_key(*path)) {
-        let how = changes(old, &NodeConfig::new(old.kind));
+        let new = NodeConfig::new(old.kind);
+        let how = changes(old, &new, [now.kind_of(path, old), wanted.kind_of(path, &new)]);
         if !how.is_empty() {
             line('~', path.to_string(), how);
         }
     }
 }
 
-fn discipline(node: &NodeConfig) -> String {
-    match node.full_kind() {
+fn tuned(tune: &reserv_model::Tune) -> String {
+    if tune.is_empty() { "default".to_owned() } else { tune_text(tune) }
+}
+
+fn discipline(kind: Kind) -> String {
+    match kind {
         Kind::Scheduler(policy) => format!("policy {policy}"),
         Kind::Queue(class) => format!("class {class}"),
     }
@@ -69,15 +79,18 @@ fn discipline(node: &NodeConfig) -> String {
 
 fn share(node: &NodeConfig) -> String {
     let share = node.share;
-    if share.minimum.0 == 0 { share.weight.to_string() } else { share.to_string() }
+    if share.minimum.0 == 0 { share.part() } else { share.to_string() }
 }
 
-fn describe(node: &NodeConfig) -> String {
+fn describe(node: &NodeConfig, kind: Kind) -> String {
     let mut words = vec![format!("share {}", share(node))];
-    if node.share.weight == Weight::BACKGROUND {
+    if node.share.fixed.is_none() && node.share.weight == Weight::BACKGROUND {
         words.push("(background)".to_owned());
     }
-    words.push(discipline(node));
+    words.push(discipline(kind));
+    if !node.tune.is_empty() {
+        words.push(format!("tune {}", tune_text(&node.tune)));
+    }
     if node.cap.is_some() {
         words.push(format!("cap {}", show_cap(node.cap)));
     }
@@ -90,22 +103,22 @@ fn describe(node: &NodeConfig) -> String {
     words.join(" ")
 }
 
-fn changes(old: &NodeConfig, new: &NodeConfig) -> String {
+fn changes(old: &NodeConfig, new: &NodeConfig, kinds: [Kind; 2]) -> String {
     let mut words = Vec::new();
     let mut change = |what: &str, old: String, new: String| {
         if old != new {
             words.push(format!("{what} {old} → {new}"));
         }
     };
-    let word = |node: &NodeConfig| node.full_kind().word().to_owned();
-    change("kind", word(old), word(new));
+    change("kind", kinds[0].word().to_owned(), kinds[1].word().to_owned());
     change("share", share(old), share(new));
     if old.kind == new.kind {
-        let (old, new) = (discipline(old), discipline(new));
+        let (old, new) = (discipline(kinds[0]), discipline(kinds[1]));
         let what = old.split(' ').next().unwrap_or_default().to_owned();
         let value = |text: &str| text.rsplit(' ').next().unwrap_or_default().to_owned();
         change(&what, value(&old), value(&new));
     }
+    change("tune", tuned(&old.tune), tuned(&new.tune));
     change("cap", show_cap(old.cap), show_cap(new.cap));
     change("members_max", old.members_max.to_string(), new.members_max.to_string());
     change("gc", u8::from(old.gc).to_string(), u8::from(new.gc).to_string());

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use reserv_plane::cpu::full::groups;
 use serde::Serialize;
 
 use crate::paint::Paint;
@@ -106,6 +107,7 @@ impl Machine {
             self.bpffs(),
             self.lsm(),
             self.cgroup(),
+            self.mirror(),
             self.fuse(),
         ];
         report(checks, probes)
@@ -217,6 +219,30 @@ impl Machine {
                 Some("the stock driver needs cgroup v2 with cpu, or v1"),
             ),
         }
+    }
+
+    /// What the full driver makes of the cgroups' own settings.
+    fn mirror(&self) -> Check {
+        let Some(mount) = groups::hierarchy(&self.root) else {
+            return check("mirror", Verdict::Note, "no cgroups with CPU settings", None);
+        };
+        let found = groups::survey(&mount);
+        let set: Vec<String> = found.set.iter().map(|(path, what)| format!("{path} ({what})")).collect();
+        let mut text = format!("{} cgroups with the cpu controller", found.total);
+        if !set.is_empty() {
+            text = format!("{text}, of which these have settings of their own: {}", groups::few(&set));
+        }
+        if found.without_room.is_empty() {
+            let means = "the full driver mirrors them inside q0; a thread that is tagged with another queue leaves its cgroup's \
+                         weight and cap";
+            return check("mirror", Verdict::Ok, text, (found.total > 0).then_some(means));
+        }
+        check(
+            "mirror",
+            Verdict::Note,
+            text,
+            Some(&format!("with the full driver, {}", groups::refusal(&found))),
+        )
     }
 
     fn fuse(&self) -> Check {

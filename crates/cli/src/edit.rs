@@ -8,14 +8,40 @@ use crate::path::NodePath;
 use crate::signals::Held;
 
 /// The keys of `set`, each with its file.
-const KEYS: [(&str, &str); 6] = [
+const KEYS: [(&str, &str); 13] = [
     ("share", "share"),
     ("cap", "cap"),
     ("class", "class"),
     ("policy", "policy"),
     ("gc", "gc"),
     ("limit", "backlog"),
+    ("quantum", TUNE),
+    ("lag", TUNE),
+    ("turn", TUNE),
+    ("epsilon", TUNE),
+    ("decay", TUNE),
+    ("priority", TUNE),
+    ("request", TUNE),
 ];
+
+/// The file that holds several keys.
+const TUNE: &str = "tune";
+
+/// What is written into a key's file.
+fn text_of(key: &str, file: &str, value: &str) -> String {
+    if file == TUNE { format!("{key} {value}") } else { value.to_owned() }
+}
+
+/// A key's value in what its file reads.
+fn value_of(key: &str, file: &str, text: &str) -> String {
+    if file != TUNE {
+        return settable(text);
+    }
+    let mut words = text.split_ascii_whitespace();
+    std::iter::from_fn(|| Some((words.next()?, words.next()?)))
+        .find(|(found, _)| *found == key)
+        .map_or_else(String::new, |(_, value)| value.to_owned())
+}
 
 /// Make a node. With nothing but a share that is one write. Class, policy or cap are set while its weight is
 /// still 0, so that it competes with nobody before it is as it was asked for.
@@ -35,6 +61,9 @@ pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
         .into_iter()
         .filter_map(|(key, value)| Some((key, value.as_ref()?)))
         .collect();
+    for (key, value) in later.iter().copied().chain([("share", &args.share)]) {
+        check_value(&path, key, value)?;
+    }
     let kind = if args.sched { "scheduler" } else { "queue" };
     let share = if later.is_empty() { args.share.as_str() } else { "0" };
     let _whole = Held::begin();
@@ -102,6 +131,13 @@ fn refused(
     error
 }
 
+/// Refuses a value that no node takes, before anything is changed.
+fn check_value(path: &NodePath, key: &str, value: &str) -> Result<(), Error> {
+    let Some(wrong) = wrong_value(key, value) else { return Ok(()) };
+    let source = std::io::Error::from_raw_os_error(wrong.errno().code());
+    Err(worded(format!("{path}: {key}: {wrong}"), wrong.hint, &source))
+}
+
 /// What the grammar says about a value that was refused: an errno cannot say which word was wrong.
 fn wrong_value(key: &str, value: &str) -> Option<reserv_model::Error> {
     use reserv_model::{Class, Error, ErrorKind, Policy, Share, parse_cap};
@@ -110,6 +146,7 @@ fn wrong_value(key: &str, value: &str) -> Option<reserv_model::Error> {
         "cap" => parse_cap(value).err(),
         "class" => value.parse::<Class>().err(),
         "policy" => value.parse::<Policy>().err(),
+        _ if KEYS.contains(&(key, TUNE)) => reserv_model::parse_tune(&format!("{key} {value}")).err(),
         "gc" if value != "0" && value != "1" => {
             Some(Error::new(ErrorKind::Invalid, format!("'{value}' is neither 0 nor 1")))
         }
@@ -120,9 +157,6 @@ fn wrong_value(key: &str, value: &str) -> Option<reserv_model::Error> {
         _ => None,
     }
 }
-
-/// Most rounds of moving members away.
-const FLUSHES_MAX: usize = 20;
 
 /// One change that `set` made.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -145,18 +179,23 @@ pub(crate) fn set(files: &dyn Files, words: &[String]) -> Result<Vec<Change>, Er
             return Err(error);
         }
     }
+    for (key, _, value) in &changes {
+        check_value(&paths[0], key, value)?;
+    }
     let _whole = Held::begin();
     let mut done: Vec<Change> = Vec::new();
     for path in &paths {
         for (key, file, value) in &changes {
             let name = path.file(file);
-            let result = files.read(&name).and_then(|old| files.write(&name, value).map(|()| old));
+            let result = files
+                .read(&name)
+                .and_then(|old| files.write(&name, &text_of(key, file, value)).map(|()| old));
             match result {
                 Ok(old) => done.push(Change {
                     path: path.to_string(),
                     key: (*key).to_owned(),
-                    old: settable(&old),
-                    new: settable(&files.read(&name).unwrap_or_default()),
+                    old: value_of(key, file, &old),
+                    new: value_of(key, file, &files.read(&name).unwrap_or_default()),
                 }),
                 Err(e) => {
                     let error = refused(files, path, path, key, value, &e);
@@ -173,11 +212,69 @@ fn settable(text: &str) -> String {
     text.trim_end().lines().last().unwrap_or_default().to_owned()
 }
 
+/// Where a thread stands in the `members` of some queue below `node`, and its line there.
+fn find_thread(files: &dyn Files, node: &NodePath, tid: i32) -> Option<(NodePath, String)> {
+    let start = format!("tid {tid} ");
+    if let Ok(text) = files.read(&node.file("members"))
+        && let Some(line) = text.lines().find(|line| line.starts_with(&start))
+    {
+        return Some((node.clone(), line.to_owned()));
+    }
+    let listing = files.list(node.as_str()).ok()?;
+    listing.dirs.iter().find_map(|name| find_thread(files, &node.join(name), tid))
+}
+
+/// Set what one thread asks of its queue's class: one write. With a path it is tagged with that queue too.
+pub(crate) fn set_thread(files: &dyn Files, tid: i32, words: &[String]) -> Result<Vec<Change>, Error> {
+    let (changes, paths): (Vec<&String>, Vec<&String>) = words.iter().partition(|w| w.contains('='));
+    if paths.len() > 1 {
+        return Err(Error::usage(format!("'{}' is a second queue of one thread", paths[1])));
+    }
+    if changes.is_empty() {
+        let error = Error::usage("nothing to set");
+        return Err(error.hint(format!(
+            "for example: reserv set --thread {tid} weight=2, or default=1 to take all back"
+        )));
+    }
+    let given: Vec<String> = changes.iter().map(|w| w.replacen('=', " ", 1)).collect();
+    let default = given.len() == 1 && given[0].starts_with("default ");
+    let params = if default { "default".to_owned() } else { given.join(" ") };
+    if !default {
+        reserv_model::ThreadParams::parse(params.split_ascii_whitespace()).map_err(|wrong| {
+            let source = std::io::Error::from_raw_os_error(wrong.errno().code());
+            worded(format!("thread {tid}: {wrong}"), wrong.hint, &source)
+        })?;
+    }
+    let root = NodePath::parse("cpu", files.mount())?;
+    let found = find_thread(files, &root, tid);
+    let path = match (paths.first(), &found) {
+        (Some(path), _) => NodePath::parse(path, files.mount())?,
+        (None, Some((path, _))) => path.clone(),
+        (None, None) => {
+            let error = Error::new(
+                Kind::NotFound,
+                format!("thread {tid} is in no queue but perhaps q0, which lists nobody"),
+            );
+            return Err(error.hint(format!("name its queue: reserv set PATH --thread {tid} {}", changes[0])));
+        }
+    };
+    if let Some(error) = missing(files, &path) {
+        return Err(error);
+    }
+    let old = found.map_or_else(|| "q0".to_owned(), |(_, line)| line);
+    let _whole = Held::begin();
+    files.write(&path.file("members"), &format!("tid {tid} {params}")).map_err(|e| {
+        explain(files, &path, &format!("thread {tid}: {params}"), &writing(&path, "members"), &e)
+    })?;
+    let new = find_thread(files, &path, tid).map_or_else(String::new, |(_, line)| line);
+    Ok(vec![Change { path: path.to_string(), key: "members".to_owned(), old, new }])
+}
+
 fn take_back(files: &dyn Files, done: &[Change], mut error: Error) -> Error {
     for change in done.iter().rev() {
         let Ok(path) = NodePath::parse(&change.path, files.mount()) else { continue };
         let file = KEYS.iter().find(|(key, _)| *key == change.key).map_or("", |(_, file)| *file);
-        if let Err(e) = files.write(&path.file(file), &change.old) {
+        if let Err(e) = files.write(&path.file(file), &text_of(&change.key, file, &change.old)) {
             error.add(&format!(
                 "and {} of '{}' could not be set back to '{}': {e}",
                 change.key, change.path, change.old
@@ -247,15 +344,13 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
     if let Some(error) = missing(files, &path) {
         return Err(error);
     }
-    if args.drain && files.read(&path.file("class")).is_ok() {
+    // Only queues have members; each way is one edit.
+    if (args.drain || args.flush) && files.read(&path.file("class")).is_ok() {
         files
-            .write(&path.file("state"), "drain")
+            .write(&path.file("state"), if args.flush { "flush" } else { "drain" })
             .map_err(|e| explain(files, &path, "cannot be deleted", &writing(&path, "state"), &e))?;
         let how = if files.is_dir(path.as_str()) { Removed::Draining } else { Removed::Deleted };
         return Ok((path, how));
-    }
-    if args.flush {
-        flush(files, &path)?;
     }
     match files.rmdir(path.as_str()) {
         Ok(()) => Ok((path, Removed::Deleted)),
@@ -281,29 +376,6 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
             Err(error)
         }
     }
-}
-
-/// Move the members of a queue to its resource's q0. Members may start others meanwhile: again, but not for ever.
-fn flush(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
-    let root = path.as_str().split('/').next().unwrap_or_default();
-    for _ in 0..FLUSHES_MAX {
-        let members = files.read(&path.file("members")).unwrap_or_default();
-        if members.trim().is_empty() {
-            return Ok(());
-        }
-        for member in members.lines().filter(|line| !line.is_empty()) {
-            match files.write(&format!("{root}/q0/members"), member) {
-                Ok(()) => {}
-                // It has ended.
-                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(e) => {
-                    return Err(Error::io(format!("{path}: its member {member} cannot be moved to q0"), &e));
-                }
-            }
-        }
-    }
-    Err(Error::refused(format!("'{path}' gets new members faster than they can be moved to q0"))
-        .hint(format!("let it accept none: reserv rm --drain {path}")))
 }
 
 fn members(files: &dyn Files, path: &NodePath) -> usize {
@@ -396,9 +468,15 @@ mod tests {
             assert_eq!(names(&fake, "cpu"), ["q0"], "{file}");
             assert!(fake.refuse.borrow().is_empty(), "{file} was written");
         }
-        fake.refuse.borrow_mut().push(("cpu/mk".into(), libc::EINVAL));
-        let error = try_mk(&fake, &["web", "--share", "lots"]).unwrap_err();
-        assert!(error.to_string().contains("\"lots\" is not a weight"), "{error}");
+        for (words, what) in [
+            (&["web", "--share", "lots"][..], "\"lots\" is not a weight"),
+            (&["web", "--share", ""], "nothing where"),
+            (&["web", "--cap", "5 apples"], "no unit"),
+            (&["web", "--class", "lifo"], "\"lifo\" is not a class"),
+        ] {
+            let error = try_mk(&fake, words).unwrap_err();
+            assert!(error.to_string().contains(what), "{error}");
+        }
         fake.refuse.borrow_mut().push(("cpu/mk".into(), libc::EINVAL));
         let error = try_mk(&fake, &["a:b"]).unwrap_err();
         assert!(error.to_string().contains("A-Z a-z 0-9"), "{error}");
@@ -422,9 +500,10 @@ mod tests {
         let done = try_set(&fake, &["a", "b", "share=7", "cap=1cpu"]).unwrap();
         assert_eq!(done.len(), 4);
         assert_eq!((done[0].old.as_str(), done[0].new.as_str()), ("100", "7"));
-        fake.refuse.borrow_mut().push(("cpu/b/cap".into(), libc::EINVAL));
         let error = try_set(&fake, &["a", "share=9", "b", "cap=lots"]).unwrap_err();
         assert!(error.hint.unwrap().contains("250ms/s"));
+        fake.refuse.borrow_mut().push(("cpu/b/cap".into(), libc::EINVAL));
+        assert!(try_set(&fake, &["a", "share=9", "b", "cap=2cpu"]).is_err());
         for node in ["a", "b"] {
             assert_eq!(fake.read(&format!("cpu/{node}/share")).unwrap(), "7\n");
             assert_eq!(fake.read(&format!("cpu/{node}/cap")).unwrap(), "1cpu\n");
@@ -436,7 +515,7 @@ mod tests {
         let fake = Fake::new();
         fake.put("cpu/q0/backlog", "served 3\nservice_ns 4\nlimit 5 0");
         fake.refuse.borrow_mut().push(("cpu/q0/class".into(), libc::EINVAL));
-        assert!(try_set(&fake, &["q0", "limit=16", "class=x"]).is_err());
+        assert!(try_set(&fake, &["q0", "limit=16", "class=rr"]).is_err());
         assert_eq!(fake.read("cpu/q0/backlog").unwrap(), "limit 5 0\n");
     }
 
@@ -461,6 +540,43 @@ mod tests {
     }
 
     #[test]
+    fn tunables_are_keys_of_one_file() {
+        let fake = Fake::new();
+        fake.put("cpu/tune", "quantum default lag 20ms epsilon default");
+        let done = try_set(&fake, &["cpu", "lag=10ms"]).unwrap();
+        assert_eq!((done[0].old.as_str(), fake.read("cpu/tune").unwrap().as_str()), ("20ms", "lag 10ms\n"));
+        fake.put("cpu/tune", "quantum default lag 20ms");
+        fake.refuse.borrow_mut().push(("cpu/policy".into(), libc::EINVAL));
+        assert!(try_set(&fake, &["cpu", "quantum=4ms", "policy=sfq"]).is_err());
+        assert_eq!(fake.read("cpu/tune").unwrap(), "quantum default\n");
+        let error = try_set(&fake, &["cpu", "quantum=4"]).unwrap_err().to_string();
+        assert!(error.contains("no unit"), "{error}");
+    }
+
+    #[test]
+    fn a_thread_is_found_and_set() {
+        let fake = Fake::new();
+        fake.node("cpu/rt", false);
+        fake.put("cpu/rt/members", "tid 7 pid 7\ntid 8 pid 7 weight 2");
+        let words = |w: &[&str]| w.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+        let done = set_thread(&fake, 8, &words(&["period=33ms", "budget=10ms"])).unwrap();
+        assert_eq!(done[0].old, "tid 8 pid 7 weight 2");
+        assert_eq!(fake.read("cpu/rt/members").unwrap(), "tid 8 period 33ms budget 10ms\n");
+        set_thread(&fake, 9, &words(&["rt", "default=1"])).unwrap();
+        assert_eq!(fake.read("cpu/rt/members").unwrap(), "tid 9 default\n");
+        for (wrong, what) in [
+            (&["colour=1"][..], "no parameter"),
+            (&["budget=10ms"], "without \"period\""),
+            (&["rt"], "nothing to set"),
+            (&["rt", "q0", "weight=1"], "second queue"),
+            (&["weight=1"], "in no queue"),
+        ] {
+            let error = set_thread(&fake, 10, &words(wrong)).unwrap_err().to_string();
+            assert!(error.contains(what), "{wrong:?}: {error}");
+        }
+    }
+
+    #[test]
     fn rm_says_why_not() {
         let fake = Fake::new();
         fake.node("cpu/web", true);
@@ -473,12 +589,12 @@ mod tests {
         fake.node("cpu/d", false);
         assert_eq!(try_rm(&fake, "d", &["--drain"]).unwrap().1, Removed::Draining);
         assert_eq!(fake.read("cpu/d/state").unwrap(), "drain\n");
-        // Members that stay where they are, as they do in plain files, end in an error and not in a loop.
-        fake.put("cpu/d/members", "tid 7 pid 7");
-        assert!(try_rm(&fake, "d", &["--flush"]).unwrap_err().to_string().contains("--drain"));
-        assert_eq!(fake.read("cpu/q0/members").unwrap(), "tid 7 pid 7\n");
-        fake.put("cpu/d/members", "");
-        assert_eq!(try_rm(&fake, "d", &["--flush"]).unwrap().1, Removed::Deleted);
+        // One write to its state file deletes it with its members, or nothing happens.
+        assert_eq!(try_rm(&fake, "d", &["--flush"]).unwrap().1, Removed::Draining, "plain files stay");
+        assert_eq!(fake.read("cpu/d/state").unwrap(), "flush\n");
+        fake.refuse.borrow_mut().push(("cpu/d/state".into(), libc::EPERM));
+        assert!(try_rm(&fake, "d", &["--flush"]).is_err());
+        assert_eq!(fake.read("cpu/q0/members").unwrap(), "\n");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Kind {
 }
 
 /// An error as a person reads it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Error {
     /// For the exit status.
     pub kind: Kind,

@@ -12,6 +12,9 @@ use crate::path::NodePath;
 /// Where /reserv is mounted, unless `RESERV_MOUNT` says otherwise.
 const MOUNT: &str = "/reserv";
 
+/// What is read at once; longer texts are `status` and `members`.
+const READ: usize = 4096;
+
 /// The operations on files that commands are made of. Paths are relative to the mount point.
 pub(crate) trait Files {
     /// The mount point, for paths that people type.
@@ -108,9 +111,22 @@ impl Files for Mounted {
     }
 
     fn read(&self, path: &str) -> io::Result<String> {
-        let mut text = String::new();
-        fs::File::open(self.full(path))?.read_to_string(&mut text)?;
-        Ok(text)
+        // One read(2) for nearly every file: each is a call of the daemon, and only a full buffer can have more behind it.
+        let mut file = fs::File::open(self.full(path))?;
+        let mut text = vec![0; READ];
+        let mut length = 0;
+        loop {
+            let got = match file.read(&mut text[length..]) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                got => got?,
+            };
+            length += got;
+            if length < text.len() {
+                text.truncate(length);
+                return String::from_utf8(text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
+            }
+            text.resize(2 * length, 0);
+        }
     }
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {

@@ -3,6 +3,7 @@
 //! does (start, stop, whole configurations). Hints and suggestions are written here and nowhere below.
 
 pub mod args;
+mod compare;
 mod control;
 mod delta;
 mod doctor;
@@ -10,12 +11,14 @@ mod edit;
 mod error;
 mod fs;
 pub mod generate;
+mod load;
 mod node;
 mod paint;
 mod path;
 mod run;
 mod signals;
 mod top;
+mod trace;
 mod tree;
 mod up;
 
@@ -69,6 +72,7 @@ fn say_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
     say(&text)
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each command")]
 fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
     let json = cli.json;
     match cli.command {
@@ -99,17 +103,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             if json { say_json(&json!({ "made": path.as_str() })) } else { Ok(ExitCode::SUCCESS) }
         }
         Command::Rm(args) => rm(&args, json),
-        Command::Set { words } => {
-            let changes = edit::set(&Mounted::open()?, &words)?;
-            if json {
-                return say_json(&json!({ "changed": changes }));
-            }
-            let paint = Paint::stdout();
-            for c in &changes {
-                say(&format!("{} {}: {} {} → {}\n", paint.yellow("~"), c.path, c.key, c.old, c.new))?;
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Set { words, thread } => set(&words, thread, json),
         Command::Mv { from, to } => {
             let (from, to) = edit::mv(&Mounted::open()?, &from, &to)?;
             if json {
@@ -163,8 +157,47 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 say(&up::status()?)
             }
         }
-        Command::Demo { args } => Err(demo(&args)),
+        Command::Compare(args) => {
+            let report = compare::compare(&args)?;
+            if json { say_json(&report) } else { say(&compare::render(&report)) }
+        }
+        Command::Load { kind } => Ok(ExitCode::from(u8::try_from(load::main(&kind)).unwrap_or(2))),
+        Command::Trace(args) => trace::trace(&args, json),
+        Command::Demo { args } => Err(program(
+            "demo",
+            &args,
+            &Error::refused("the demonstration is not installed")
+                .hint("in the source tree: make demo (make demo QUICK=1 takes about a minute)"),
+        )),
+        Command::Experiment { mut args } => {
+            // The option that every command has is the experiments' as well.
+            if json {
+                args.push("--json".into());
+            }
+            Err(program(
+                "experiments",
+                &args,
+                &Error::refused("the experiments are not installed")
+                    .hint("in the source tree: experiments/run --list"),
+            ))
+        }
     }
+}
+
+fn set(words: &[String], thread: Option<i32>, json: bool) -> Result<ExitCode, Error> {
+    let files = Mounted::open()?;
+    let changes = match thread {
+        Some(tid) => edit::set_thread(&files, tid, words)?,
+        None => edit::set(&files, words)?,
+    };
+    if json {
+        return say_json(&json!({ "changed": changes }));
+    }
+    let paint = Paint::stdout();
+    for c in &changes {
+        say(&format!("{} {}: {} {} → {}\n", paint.yellow("~"), c.path, c.key, c.old, c.new))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
@@ -192,20 +225,25 @@ fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The demonstration is a program of its own, installed in `share/reserv`.
-fn demo(args: &[std::ffi::OsString]) -> Error {
+/// The demonstration and the experiments are programs of their own, installed in `share/reserv`.
+fn program(name: &str, args: &[std::ffi::OsString], missing: &Error) -> Error {
     use std::os::unix::process::CommandExt as _;
     let exe = std::env::current_exe().unwrap_or_default();
     let script = exe
         .ancestors()
         .skip(2)
         .take(2)
-        .flat_map(|above| [above.join("share/reserv/demo"), above.join("demo/run")])
+        .flat_map(|above| {
+            [
+                above.join("share/reserv").join(name),
+                above.join("share/reserv").join(name).join("run"),
+                above.join(name).join("run"),
+            ]
+        })
         .find(|path| path.is_file());
     match script {
         Some(path) => Error::io(path.display(), &std::process::Command::new(&path).args(args).exec()),
-        None => Error::refused("the demonstration is not installed")
-            .hint("in the source tree: make demo (make demo QUICK=1 takes about a minute)"),
+        None => missing.clone(),
     }
 }
 

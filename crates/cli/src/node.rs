@@ -95,29 +95,34 @@ impl Stat {
 impl Node {
     /// Read a node and everything below it.
     pub(crate) fn read(files: &dyn Files, path: &NodePath) -> io::Result<Self> {
-        let listing = files.list(path.as_str())?;
-        let has = |name: &str| listing.files.iter().any(|file| file == name);
         let read = |name: &str| files.read(&path.file(name)).map(|text| text.trim_end().to_owned());
         let share = read("share")?;
         let mut words = share.split_whitespace();
-        let scheduler = has("policy");
+        // Most nodes are queues; only scheduler nodes have something to list.
+        let class = match read("class") {
+            Ok(class) => Some(class),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => None,
+            Err(e) => return Err(e),
+        };
         let mut children = Vec::new();
-        for name in &listing.dirs {
-            match Self::read(files, &path.join(name)) {
-                Ok(child) => children.push(child),
-                // It went between the listing and the reading.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => {}
-                Err(e) => return Err(e),
+        if class.is_none() {
+            for name in files.list(path.as_str())?.dirs {
+                match Self::read(files, &path.join(&name)) {
+                    Ok(child) => children.push(child),
+                    // It went between the listing and the reading.
+                    Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => {}
+                    Err(e) => return Err(e),
+                }
             }
         }
         let stat = Stat::parse(&read("stat").unwrap_or_default());
         Ok(Self {
             path: path.as_str().to_owned(),
             name: path.name().to_owned(),
-            kind: if scheduler { "scheduler" } else { "queue" },
+            kind: if class.is_some() { "queue" } else { "scheduler" },
             weight: words.next().unwrap_or("0").to_owned(),
             minimum: words.next().unwrap_or("0").to_owned(),
-            discipline: read(if scheduler { "policy" } else { "class" }).unwrap_or_default(),
+            discipline: class.or_else(|| read("policy").ok()).unwrap_or_default(),
             cap: read("cap").unwrap_or_else(|_| "none".to_owned()),
             entitled: stat.ppm("weight_share_ppm"),
             effective: stat.ppm("effective_share_ppm"),

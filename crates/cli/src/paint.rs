@@ -13,6 +13,11 @@ impl Paint {
         Self(std::io::stdout().is_terminal() && wanted())
     }
 
+    /// For a file.
+    pub(crate) fn none() -> Self {
+        Self(false)
+    }
+
     /// For standard error.
     pub(crate) fn stderr() -> Self {
         Self(std::io::stderr().is_terminal() && wanted())

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use reserv_model::{Config, Name, Tree, to_config};
+use reserv_model::{Config, Name, Personality, ResourceConfig, Tree, to_config};
 use serde_json::{Value, json};
 
 use crate::args::{Driver, Up};
@@ -72,7 +72,17 @@ fn nothing() -> Config {
 
 /// Start Reserv if it does not run, and apply a configuration.
 pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
-    let config = args.config.as_deref().map(read_config).transpose()?;
+    let mut config = args.config.as_deref().map(read_config).transpose()?;
+    let mut personality = args.personality;
+    if let Some(cpu) = config.as_mut().and_then(|config| config.cpu.as_mut())
+        && let Some(personality) = personality.take()
+    {
+        cpu.personality = personality;
+        cpu_checked(cpu)?;
+    }
+    if config.is_some() && personality.is_some() {
+        return Err(Error::usage("a personality, and a configuration that leaves the CPU alone"));
+    }
     let running = Control::connect()?;
     if args.dry_run {
         let now = match running {
@@ -80,17 +90,26 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
                 if let Some(config) = &config {
                     control.ask(&request(args, config)?)?;
                 }
+                if let Some(personality) = personality {
+                    control.ask(&json!({ "request": "up", "personality": personality, "dry_run": true }))?;
+                }
                 saved(&mut control)?
             }
             None => nothing(),
         };
-        let difference = config.map(|config| delta::difference(&now, &config));
+        let difference = match (config, personality) {
+            (None, Some(personality)) => Some(delta::difference(&now, &with(&now, personality))),
+            (config, _) => config.map(|config| delta::difference(&now, &config)),
+        };
         return Ok(Brought { difference, started: false, child: None });
     }
     let signals = Held::begin();
     let (mut control, child, started) = if let Some(mut control) = running {
         check_driver(&mut control, args.driver)?;
-        if config.is_none() {
+        if args.ignore_cgroup_weights {
+            check_ignores(&mut control)?;
+        }
+        if config.is_none() && personality.is_none() {
             // A scheduler that was given up after too many ejections is tried again.
             control.ask(&json!({ "request": "up" }))?;
         }
@@ -99,9 +118,14 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         let child = start(args, config.as_ref(), &signals)?;
         (Control::need()?, Some(child), true)
     };
-    let difference = match &config {
+    let applied = match (&config, personality) {
+        (None, None) => None,
+        (Some(config), _) => Some(apply(&mut control, config, args)),
+        (None, Some(personality)) => Some(set_personality(&mut control, personality)),
+    };
+    let difference = match applied {
         None => None,
-        Some(config) => match apply(&mut control, config, args) {
+        Some(applied) => match applied {
             Ok(difference) => Some(difference),
             Err(error) if started => {
                 // What this command started, it stops again: a failed `up` leaves the machine as it was.
@@ -122,6 +146,30 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     Ok(Brought { difference, started, child: child.filter(|_| args.foreground) })
 }
 
+/// The flag may not fit what the file says.
+fn cpu_checked(cpu: &ResourceConfig) -> Result<(), Error> {
+    let config = Config { cpu: Some(cpu.clone()), rules: Vec::new() };
+    config
+        .check()
+        .map_err(|e| Error::refused(format!("with personality {}: {e}", cpu.personality)).hint(e.hint))
+}
+
+/// The same tree with another personality: the root's policy and tunables are its.
+fn with(now: &Config, personality: Personality) -> Config {
+    let mut then = now.clone();
+    if let Some(cpu) = &mut then.cpu {
+        (cpu.personality, cpu.policy, cpu.tune) = (personality, Some(personality.policy()), None);
+    }
+    then.rules.clone_from(&now.rules);
+    then
+}
+
+fn set_personality(control: &mut Control, personality: Personality) -> Result<Vec<Line>, Error> {
+    let before = saved(control)?;
+    control.ask(&json!({ "request": "up", "personality": personality }))?;
+    Ok(delta::difference(&before, &with(&before, personality)))
+}
+
 fn request(args: &Up, config: &Config) -> Result<Value, Error> {
     let mode = match (args.drain, args.flush) {
         (true, _) => "drain",
@@ -138,8 +186,37 @@ fn apply(control: &mut Control, config: &Config, args: &Up) -> Result<Vec<Line>,
     Ok(delta::difference(&before, config))
 }
 
+/// Start Reserv with the full driver and nothing else.
+pub(crate) fn start_plain() -> Result<(), Error> {
+    let args = Up {
+        config: None,
+        driver: Driver::Full,
+        personality: None,
+        dry_run: false,
+        drain: false,
+        flush: false,
+        ignore_cgroup_weights: false,
+        foreground: false,
+    };
+    up(&args).map(drop)
+}
+
+/// Make the whole tree as a configuration says; members of queues that go move to q0.
+pub(crate) fn apply_whole(config: &Config) -> Result<(), Error> {
+    let config = serde_json::to_value(config).map_err(|e| Error::refused(e.to_string()))?;
+    Control::need()?.ask(&json!({ "request": "up", "config": config, "mode": "flush" })).map(drop)
+}
+
+/// The same, with a daemon that may have been stopped meanwhile.
+pub(crate) fn restore(config: &Config) -> Result<(), Error> {
+    if Control::connect()?.is_none() {
+        start_plain()?;
+    }
+    apply_whole(config)
+}
+
 /// The running tree and rules.
-fn saved(control: &mut Control) -> Result<Config, Error> {
+pub(crate) fn saved(control: &mut Control) -> Result<Config, Error> {
     let answer = control.ask(&json!({ "request": "save" }))?;
     serde_json::from_value(answer.get("config").cloned().unwrap_or_default())
         .map_err(|e| Error::refused(format!("reservd's configuration: {e}")))
@@ -159,6 +236,17 @@ fn check_driver(control: &mut Control, wanted: Driver) -> Result<(), Error> {
     }
     Err(Error::refused(format!("Reserv runs with the {} driver", runs.unwrap_or("unknown")))
         .hint("the driver is chosen at the start: reserv save tree.toml; reserv down; reserv up --driver … --config tree.toml"))
+}
+
+/// The same for the mirror of cgroups.
+fn check_ignores(control: &mut Control) -> Result<(), Error> {
+    let status = control.ask(&json!({ "request": "status" }))?;
+    let cgroups = status.pointer("/resources/cpu/cgroups").filter(|value| !value.is_null());
+    if cgroups.is_none_or(|cgroups| cgroups.get("ignored") == Some(&Value::Bool(true))) {
+        return Ok(());
+    }
+    Err(Error::refused("Reserv runs, and mirrors the cgroups inside q0")
+        .hint("that is chosen at the start: reserv save tree.toml; reserv down; reserv up --ignore-cgroup-weights --config tree.toml"))
 }
 
 /// Where reservd is: beside this program, in the sbin beside its bin, or in PATH.
@@ -207,6 +295,9 @@ fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Result<Child, Er
     };
     if let Some(driver) = driver {
         command.env("RESERV_DRIVER", driver);
+    }
+    if args.ignore_cgroup_weights {
+        command.env("RESERV_IGNORE_CGROUP_WEIGHTS", "1");
     }
     if !args.foreground {
         let log_too = log.try_clone().map_err(failed)?;

@@ -9,6 +9,7 @@
 //! {"request":"status"}                           → {"version":…,"resources":{"cpu":{"driver":…}},…}   (`core::Status`)
 //! {"request":"up","config":{…},"dry_run":true,
 //!  "mode":"refuse"|"drain"|"flush"}              → {"changes":["create cpu/web: …", …]}
+//! {"request":"up","personality":"eclipse"}       → {"changes":["set cpu personality …"]}
 //! {"request":"save"}                             → {"config":{…}}
 //! {"request":"rules"}                            → {"rules":[{"match":{…},"cpu":"…"}],"watch":"events"}
 //! {"request":"down"}                             → {"stopped":true}, when everything has been given back
@@ -31,7 +32,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use reserv_model::{Config, DeleteMode};
+use reserv_model::{Config, DeleteMode, Personality};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -48,19 +49,21 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
+// The braces: of a variant without them serde would let unknown fields pass.
 enum Command {
-    Version,
-    Status,
+    Version {},
+    Status {},
     Up {
         config: Option<Box<Config>>,
+        personality: Option<Personality>,
         #[serde(default)]
         dry_run: bool,
         #[serde(default)]
         mode: Mode,
     },
-    Save,
-    Rules,
-    Down,
+    Save {},
+    Rules {},
+    Down {},
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -148,13 +151,50 @@ fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker, device: &File)
     }
 }
 
+/// Where a list, or something else, stands in place of an object: serde would take a list's items for the fields, in their order, and
+/// an empty one for a configuration that wants nothing.
+fn not_an_object(value: &Value) -> Option<&'static str> {
+    let is = |value: Option<&Value>| value.is_none_or(|v| v.is_object() || v.is_null());
+    let config = value.get("config");
+    let cpu = config.and_then(|c| c.get("cpu"));
+    let nodes = cpu.and_then(|c| c.get("nodes"));
+    let rules = config.and_then(|c| c.get("rule")).and_then(Value::as_array);
+    let every = |mut values: Box<dyn Iterator<Item = &Value> + '_>| values.all(Value::is_object);
+    [
+        ("the request", value.is_object()),
+        ("config", is(config)),
+        ("config.cpu", is(cpu)),
+        ("config.cpu.nodes", is(nodes)),
+        ("a node", nodes.and_then(Value::as_object).is_none_or(|n| every(Box::new(n.values())))),
+        ("a rule", rules.is_none_or(|rules| every(Box::new(rules.iter())))),
+        ("a rule's match", rules.is_none_or(|rules| rules.iter().all(|r| is(r.get("match"))))),
+    ]
+    .into_iter()
+    .find_map(|(place, good)| (!good).then_some(place))
+}
+
 fn answer(line: &[u8], core: &Mutex<Core>, stop: &StopAsker) -> Result<Value, Refusal> {
-    let command: Command = serde_json::from_slice(line)
-        .map_err(|e| Refusal::new(libc::EINVAL, format!("no command of the control socket: {e}")))?;
+    let wrong = |e: &dyn std::fmt::Display| {
+        Refusal::new(libc::EINVAL, format!("no command of the control socket: {e}"))
+    };
+    let value: Value = serde_json::from_slice(line).map_err(|e| wrong(&e))?;
+    if let Some(place) = not_an_object(&value) {
+        return Err(wrong(&format_args!("{place} is no object")));
+    }
+    let command: Command = serde_json::from_value(value).map_err(|e| wrong(&e))?;
     Ok(match command {
-        Command::Version => json!({"version": env!("CARGO_PKG_VERSION"), "pid": std::process::id()}),
-        Command::Status => json!(lock(core).status()?),
-        Command::Up { config, dry_run, mode } => {
+        Command::Version {} => json!({"version": env!("CARGO_PKG_VERSION"), "pid": std::process::id()}),
+        Command::Status {} => json!(lock(core).status()?),
+        Command::Up { config: Some(_), personality: Some(_), .. } => {
+            return Err(Refusal::new(
+                libc::EINVAL,
+                "a personality beside a configuration: it stands in config.cpu",
+            ));
+        }
+        Command::Up { personality: Some(personality), dry_run, .. } => {
+            json!({"changes": lock(core).set_personality(personality, dry_run)?})
+        }
+        Command::Up { config, dry_run, mode, .. } => {
             let mode = match mode {
                 Mode::Refuse => DeleteMode::Refuse,
                 Mode::Drain => DeleteMode::Drain,
@@ -167,15 +207,15 @@ fn answer(line: &[u8], core: &Mutex<Core>, stop: &StopAsker) -> Result<Value, Re
             };
             json!({"changes": core.apply(&config, dry_run, mode)?})
         }
-        Command::Save => {
+        Command::Save {} => {
             json!({"config": lock(core).save()?})
         }
-        Command::Rules => {
+        Command::Rules {} => {
             let mut core = lock(core);
             let watch = core.watch;
             json!({"rules": core.engine()?.rules(), "watch": watch})
         }
-        Command::Down => {
+        Command::Down {} => {
             let (done, wait) = channel();
             let gone = || Refusal::new(libc::ENODEV, "reservd is stopping");
             stop.send(done).map_err(|_| gone())?;

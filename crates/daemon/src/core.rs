@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Config, DeleteMode, Driver, Kind, NodeId, NodeRef, Request, Tree, diff, show_cap, to_config,
+    Config, DeleteMode, Driver, Kind, NodeId, NodeRef, Personality, Request, Tree, diff, show_cap, to_config,
 };
 use reserv_namespace::{FileKind, Ino, Resource, ResourceStatus, render_status};
 use reserv_plane::{Health, List, Target};
@@ -66,8 +66,12 @@ pub struct ResourceState {
     pub outside: Option<String>,
     /// Whether `chcpures()` works.
     pub chcpures: bool,
+    /// What becomes of the kernel's own CPU settings of cgroups inside q0; null where the kernel goes on obeying them.
+    pub cgroups: Option<reserv_plane::Cgroups>,
     /// How the worker came to its tree: `empty`, `adopted` or `rebuilt`.
     pub beginning: &'static str,
+    /// What new nodes are.
+    pub personality: Personality,
     /// Nodes of the tree.
     pub nodes: usize,
     /// Number of the last edit.
@@ -76,6 +80,19 @@ pub struct ResourceState {
     pub detachments: Vec<Detached>,
     /// Times that it came back.
     pub revivals: u64,
+}
+
+/// How the settings of cgroups are followed.
+fn in_words(cgroups: &reserv_plane::Cgroups) -> String {
+    if cgroups.ignored {
+        return "ignored inside q0 (--ignore-cgroup-weights)".into();
+    }
+    let mut text = format!("{} mirrored inside q0", cgroups.mirrored);
+    if cgroups.without_room > 0 {
+        let names = cgroups.names.join(" ").replace(char::is_control, "?");
+        let _ = write!(text, ", {} without room: {names}", cgroups.without_room);
+    }
+    text
 }
 
 /// All that `status` tells; the file is its text, the control socket gives it as JSON.
@@ -112,6 +129,7 @@ impl Status {
                 },
                 revivals: state.revivals,
                 last_detachment: last,
+                personality: state.personality,
                 nodes: state.nodes,
                 edits: state.edits,
                 chcpures: state.chcpures,
@@ -122,6 +140,9 @@ impl Status {
         let mut out = render_status(self.version, &resources.collect::<Vec<_>>());
         for (name, state) in &self.resources {
             let _ = writeln!(out, "{name}.state {}\n{name}.beginning {}", state.state, state.beginning);
+            if let Some(cgroups) = &state.cgroups {
+                let _ = writeln!(out, "{name}.cgroups {}", in_words(cgroups));
+            }
         }
         let _ = writeln!(out, "rules {}\nwatch {}", self.rules, self.watch);
         for r in &self.refusals {
@@ -219,11 +240,13 @@ impl Core {
             limits: info.limits,
             outside: info.outside,
             chcpures: info.chcpures,
+            cgroups: info.cgroups,
             beginning: match self.beginning {
                 Beginning::Empty => "empty",
                 Beginning::Adopted => "adopted",
                 Beginning::Rebuilt => "rebuilt",
             },
+            personality: engine.tree().personality(),
             nodes: engine.tree().len(),
             edits: engine.tree().seq(),
             detachments: self.detachments.iter().cloned().collect(),
@@ -267,8 +290,7 @@ impl Core {
             engine.check(&requests)?;
             return Ok(words);
         }
-        edit_in_parts(engine, &requests)?;
-        engine.set_rules(config.rules.clone())?;
+        engine.edit_whole(&requests, &config.rules)?;
         if config.cpu.is_some() {
             for rule in engine.rules() {
                 if engine.tree().resolve(&rule.cpu).is_err() {
@@ -279,6 +301,24 @@ impl Core {
         let rules = engine.rules().to_vec();
         self.rules.set(&rules);
         self.scan();
+        Ok(words)
+    }
+
+    /// Makes new nodes, and the root, those of a personality.
+    pub fn set_personality(
+        &mut self,
+        personality: Personality,
+        dry_run: bool,
+    ) -> Result<Vec<String>, Refusal> {
+        let engine = self.engine.as_mut().ok_or_else(stopped)?;
+        let requests = [Request::SetPersonality { personality }];
+        let changes = engine.tree().plan(&requests)?.edits().len();
+        let words = if changes == 0 { Vec::new() } else { vec![describe(engine.tree(), &requests[0])] };
+        if dry_run {
+            engine.check(&requests)?;
+        } else {
+            engine.edit(&requests, None)?;
+        }
         Ok(words)
     }
 
@@ -299,10 +339,10 @@ impl Core {
             return;
         };
         let Ok(queue) = engine.tree().resolve(&path) else { return };
-        let tagged = engine.plane_mut().tag(Target::Process(pid), queue).and_then(|_| {
+        let tagged = engine.tag(Target::Process(pid), queue, None).and_then(|()| {
             // Both lists, as `reserv run` does: what the process starts stays with it.
             engine.plane_mut().set_default(pid, List::Default, queue)?;
-            engine.plane_mut().set_default(pid, List::Child, queue)
+            Ok(engine.plane_mut().set_default(pid, List::Child, queue)?)
         });
         match tagged {
             Ok(()) => self.rules.applied(pid, &facts, rule, queue.pack()),
@@ -382,27 +422,6 @@ impl Core {
     }
 }
 
-/// Requests that make at most as many ops as a plane takes in one batch (each makes up to three).
-const PART: usize = 40;
-
-/// Carries out what `up` wants. What fits into one batch is atomic; of more, what the plane refuses half-way is undone.
-fn edit_in_parts(engine: &mut Engine, requests: &[Request]) -> Result<(), Refusal> {
-    engine.check(requests)?;
-    let before = to_config(engine.tree(), Driver::Auto);
-    for (n, part) in requests.chunks(PART).enumerate() {
-        if let Err(refusal) = engine.edit(part, None) {
-            if n > 0 {
-                let back = diff(engine.tree(), &before, DeleteMode::Flush)?;
-                for part in back.chunks(PART) {
-                    engine.edit(part, None)?;
-                }
-            }
-            return Err(refusal);
-        }
-    }
-    Ok(())
-}
-
 fn named(tree: &Tree, node: &NodeRef) -> String {
     let root = &tree.root().name;
     match node {
@@ -422,7 +441,7 @@ fn describe(tree: &Tree, request: &Request) -> String {
     match request {
         Request::Create { parent, name, kind, share } => {
             let name = name.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
-            let kind = match kind {
+            let kind = match kind.or(tree.personality()) {
                 Kind::Scheduler(policy) => format!("scheduler {policy}"),
                 Kind::Queue(class) => format!("queue {class}"),
             };
@@ -441,6 +460,18 @@ fn describe(tree: &Tree, request: &Request) -> String {
         }
         Request::SetClass { node, class } => format!("set {} class {class}", at(node)),
         Request::SetPolicy { node, policy } => format!("set {} policy {policy}", at(node)),
+        Request::SetPersonality { personality } => {
+            format!("set {} personality {personality} (was {})", tree.root().name, tree.personality())
+        }
+        Request::SetTune { node, change } => {
+            let words: Vec<String> = change
+                .iter()
+                .map(|(key, value)| {
+                    format!("{} {}", key.word(), value.map_or_else(|| "default".into(), |v| key.show(v)))
+                })
+                .collect();
+            format!("set {} tune {}", at(node), words.join(" "))
+        }
         Request::SetLimit { node, members_max } => format!("set {} members_max {members_max}", at(node)),
         Request::ResetCounters { node } => format!("reset {}", at(node)),
         Request::SetGc { node, gc } => format!("set {} gc {}", at(node), u8::from(*gc)),

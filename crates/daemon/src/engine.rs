@@ -8,7 +8,7 @@
 //! | killed | the plane's last number K | the next daemon |
 //! |---|---|---|
 //! | before the intent is written | last record | finds nothing |
-//! | between intent and batch | last record − 1 | takes the last record back: it never happened |
+//! | between intent and batch | last record − 1 | takes the last record back: it never happened; but a deletion with members is carried out, because a plane that is not atomic may have moved some |
 //! | after the batch | last record | replays the record: it happened |
 //!
 //! A plane that keeps no number (stock) gets the last record's batch again, which must be idempotent there.
@@ -18,15 +18,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Batch, Class, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Record, Request, Rule, Share,
-    Snapshot, Tree,
+    Batch, Class, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Record, Request, Rule,
+    Snapshot, Tree, Weight,
 };
-use reserv_plane::{Plane, PlaneError};
+use reserv_namespace::Survey;
+use reserv_plane::{Plane, PlaneError, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
+use crate::whole::Undo;
 
 /// Answered edits that are remembered: more than requests can be under way in the kernel at once.
 const ANSWERED_MAX: usize = 4096;
@@ -36,6 +39,12 @@ const COMPACT_MIN: u64 = 1 << 20;
 const REBUILD_BATCH: usize = 100;
 /// Numbers of fresh inodes that are taken at once.
 const FRESH_BLOCK: u32 = 1 << 16;
+
+/// Counters may be read again from the last survey while they are not older than this many times the CPU time that it took …
+const SURVEY_REST: u32 = 5;
+/// … and than this. So a reader of all nodes costs one survey now and then, not one per node, and few nodes are always read
+/// as they are.
+const SURVEY_AGE_MAX: Duration = Duration::from_millis(20);
 
 /// Which request of the name space an edit answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +65,9 @@ struct Extras {
     /// No number of a fresh inode from here on was given out.
     fresh_end: u32,
     rules: Vec<Rule>,
+    /// A change in several edits that has not ended.
+    #[serde(default)]
+    unfinished: Option<Undo>,
 }
 
 /// One record of the journal.
@@ -73,6 +85,10 @@ enum Entry {
     Forgotten { fresh: u64 },
     /// The rules were replaced.
     Rules { rules: Vec<Rule> },
+    /// A change in several edits begins …
+    Begin { undo: Undo },
+    /// … and has ended, or was undone.
+    End,
 }
 
 /// Why something was refused: an errno for the caller, words for people. Nothing has changed.
@@ -150,6 +166,10 @@ pub struct Engine {
     removed: Vec<(NodeId, Name)>,
     /// Length of the journal after its last compaction.
     compacted: u64,
+    /// The counters of all nodes, and until when they are taken for those of now. Void after any edit and any tag of ours.
+    survey: Option<(Survey, Instant)>,
+    /// Whether draining queues may have gone without our being told (see [`Engine::collect`]).
+    missed: bool,
 }
 
 fn resource() -> Name {
@@ -178,6 +198,11 @@ fn made(record: &Record) -> Option<NodeId> {
         Edit::Create { id, .. } => Some(*id),
         _ => None,
     })
+}
+
+/// Whether members are moved away by it.
+fn flushes(record: &Record) -> bool {
+    record.edits.iter().any(|edit| matches!(edit, Edit::Delete { mode: DeleteMode::Flush, .. }))
 }
 
 /// What the journal says, before it is compared with the plane.
@@ -215,6 +240,8 @@ fn tell(payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
                 told.extras.fresh.remove(&fresh);
             }
             Entry::Rules { rules } => told.extras.rules = rules,
+            Entry::Begin { undo } => told.extras.unfinished = Some(undo),
+            Entry::End => told.extras.unfinished = None,
         }
     }
     Ok(told)
@@ -236,7 +263,7 @@ fn from_nothing(tree: &Tree) -> Vec<Op> {
                 _ => {}
             }
         }
-        if id != NodeId::ROOT && node.share() != Share::default() {
+        if id != NodeId::ROOT && node.weight != Weight::BACKGROUND {
             ops.push(Op::Reweight { id, weight: node.weight });
         }
         if node.cap.is_some() {
@@ -245,8 +272,16 @@ fn from_nothing(tree: &Tree) -> Vec<Op> {
         if node.members_max != 0 {
             ops.push(Op::SetLimit { id, members_max: node.members_max });
         }
+        let tune = node.tune.iter().map(|(&key, &value)| Edit::Tune { id, key, value: Some(value) });
+        ops.extend(tune.filter_map(|edit| edit.op()));
     }
     ops
+}
+
+/// What this thread has used of a CPU: unlike the clock it does not count what others do meanwhile.
+fn cpu_time() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 impl Engine {
@@ -259,8 +294,9 @@ impl Engine {
             let applied = plane.applied_seq()?;
             if let Some((record, origin)) = told.last.take() {
                 let happened = match applied {
-                    Some(k) => k >= record.seq,
-                    None => plane.apply(&record.batch()).inspect_err(|error| {
+                    Some(k) if k >= record.seq => true,
+                    Some(_) if !flushes(&record) => false,
+                    _ => plane.apply(&record.batch()).inspect_err(|error| {
                         tracing::warn!(%error, seq = record.seq, "the last intent was refused; taken back");
                     }).is_ok(),
                 };
@@ -306,8 +342,27 @@ impl Engine {
         };
         let fresh_next = told.extras.fresh_end;
         let Told { tree, extras, .. } = told;
-        let mut engine = Self { tree, journal, plane, extras, fresh_next, removed: Vec::new(), compacted: 0 };
+        let mut engine = Self {
+            tree,
+            journal,
+            plane,
+            extras,
+            fresh_next,
+            removed: Vec::new(),
+            compacted: 0,
+            survey: None,
+            missed: true,
+        };
         engine.compact()?;
+        if engine.unfinished().is_some() {
+            tracing::warn!("the last daemon died in the middle of a large change; undoing it");
+            if let Err(error) = engine.undo_whole() {
+                tracing::error!(%error, "not all of it was undone");
+            }
+        }
+        if adopted {
+            engine.flush_left()?;
+        }
         Ok((engine, beginning))
     }
 
@@ -323,7 +378,38 @@ impl Engine {
 
     /// The plane, for tags and health; edits go through [`Engine::edit`].
     pub fn plane_mut(&mut self) -> &mut dyn Plane {
+        self.survey = None;
         &mut *self.plane
+    }
+
+    /// The counters of all nodes, with the tree that they are of. Made anew after an edit or a tag through us, and when they are
+    /// older than [`SURVEY_REST`] times what they took, or [`SURVEY_AGE_MAX`].
+    pub fn survey(&mut self) -> Result<(&Tree, &Survey), Refusal> {
+        if self.survey.as_ref().is_none_or(|(_, until)| Instant::now() >= *until) {
+            let before = cpu_time();
+            let survey = Survey::new(&self.tree, self.plane.sample()?);
+            let rest = (cpu_time().saturating_sub(before) * SURVEY_REST).min(SURVEY_AGE_MAX);
+            self.survey = Some((survey, Instant::now() + rest));
+        }
+        let (survey, _) = self.survey.as_ref().ok_or_else(|| Refusal::new(libc::EIO, "no counters"))?;
+        Ok((&self.tree, survey))
+    }
+
+    /// What flushing left, of ours or of a daemon that died in the middle of it: members of queues that are deleted go to q0.
+    fn flush_left(&mut self) -> Result<(), Refusal> {
+        for sample in self.plane.sample()?.iter().filter(|s| s.draining) {
+            let id = NodeId::unpack(sample.id);
+            if self.tree.get(id).is_some() {
+                continue;
+            }
+            // Who is in a queue that drains cannot make more of them there.
+            for member in self.plane.members(id).unwrap_or_default() {
+                if let Err(error) = self.plane.tag(Target::Thread(member.tid), NodeId::Q0) {
+                    tracing::warn!(%error, tid = member.tid, "a member of a deleted queue stays in it");
+                }
+            }
+        }
+        Ok(())
     }
 
     fn append(&mut self, entry: &Entry) -> Result<(), Refusal> {
@@ -347,20 +433,35 @@ impl Engine {
         }
     }
 
-    /// Plans only: the requests would be accepted by the tree.
-    pub fn check(&self, requests: &[Request]) -> Result<(), Refusal> {
+    /// Plans only: the requests would be accepted by the tree. Answers how many ops they make.
+    pub fn check(&self, requests: &[Request]) -> Result<usize, Refusal> {
         let plan = self.tree.plan(requests)?;
-        self.check_classes(plan.edits())
+        self.check_words(plan.edits())?;
+        self.check_promises(&plan)?;
+        Ok(plan.ops().len())
     }
 
-    fn check_classes(&self, edits: &[Edit]) -> Result<(), Refusal> {
+    /// Whether the driver has the mechanisms that an edit needs.
+    fn check_words(&self, edits: &[Edit]) -> Result<(), Refusal> {
         for edit in edits {
-            let (Edit::Class { class, .. } | Edit::Create { kind: Kind::Queue(class), .. }) = edit else {
-                continue;
+            let missing = match edit {
+                Edit::Class { class, .. } | Edit::Create { kind: Kind::Queue(class), .. } => {
+                    (!self.plane.supports_class(*class)).then(|| format!("class {class}"))
+                }
+                Edit::Policy { policy, .. } | Edit::Create { kind: Kind::Scheduler(policy), .. } => {
+                    (!self.plane.supports_policy(*policy)).then(|| format!("policy {policy}"))
+                }
+                Edit::Personality { personality } => {
+                    let class = personality.class();
+                    (!self.plane.supports_class(class))
+                        .then(|| format!("class {class}, which the personality {personality} needs"))
+                }
+                _ => None,
             };
-            if !self.plane.supports_class(*class) {
-                let why = format!("the {} driver has no class {class}", self.plane.info().name);
-                return Err(Error::new(ErrorKind::Unsupported, why).into());
+            if let Some(missing) = missing {
+                let why = format!("the {} driver has no {missing}", self.plane.info().name);
+                let hint = "'reserv doctor' says what each driver can do";
+                return Err(Error::new(ErrorKind::Unsupported, why).hint(hint).into());
             }
         }
         Ok(())
@@ -369,15 +470,25 @@ impl Engine {
     /// Carries requests out, all or none.
     pub fn edit(&mut self, requests: &[Request], origin: Option<Origin>) -> Result<Done, Refusal> {
         let plan = self.tree.plan(requests)?;
-        self.check_classes(plan.edits())?;
+        self.check_words(plan.edits())?;
+        self.check_promises(&plan)?;
         if plan.is_empty() {
             return Ok(Done::default());
         }
         let outcomes = self.carry_out(plan.record(), origin)?;
+        if plan.left_members(&outcomes)
+            && let Err(error) = self.flush_left()
+        {
+            tracing::warn!(%error, "members of a deleted queue stay in it");
+        }
         let done = Done { created: plan.created().to_vec() };
         let gone = plan.drained(&outcomes);
-        if !gone.is_empty() {
-            self.forget_nodes(&gone)?;
+        if !gone.is_empty()
+            && let Err(error) = self.forget_nodes(&gone)
+        {
+            // The edit has happened all the same.
+            tracing::warn!(%error, "drained queues are forgotten later");
+            self.missed = true;
         }
         self.compact_when_long();
         Ok(done)
@@ -389,6 +500,7 @@ impl Engine {
         let entry = Entry::Edit { record, origin };
         self.append(&entry)?;
         let Entry::Edit { record, .. } = entry else { return Err(corrupt("not an edit")) };
+        self.survey = None;
         match self.plane.apply(&batch) {
             Ok(outcomes) => {
                 for edit in &record.edits {
@@ -426,13 +538,18 @@ impl Engine {
     /// Takes note of queues that have drained meanwhile.
     pub fn collect(&mut self) -> Result<(), Refusal> {
         let mut gone = self.plane.collect_drained()?;
-        // After a crash between the plane's report and our record nobody reports again: ask for each.
-        for node in self.tree.iter().filter(|n| n.draining) {
-            if matches!(self.plane.sample_one(node.id), Err(PlaneError::NoNode(_))) {
-                gone.push(node.id);
+        // After a crash between the plane's report and our record, or a failure to write it, nobody reports again: ask.
+        if self.missed {
+            for node in self.tree.iter().filter(|n| n.draining) {
+                if matches!(self.plane.sample_one(node.id), Err(PlaneError::NoNode(_))) {
+                    gone.push(node.id);
+                }
             }
         }
-        self.forget_nodes(&gone)
+        self.missed = true;
+        self.forget_nodes(&gone)?;
+        self.missed = false;
+        Ok(())
     }
 
     /// If the edit of this request happened before its answer was given: the node that it made, if any.
@@ -488,6 +605,26 @@ impl Engine {
             self.extras.rules = rules;
         }
         Ok(())
+    }
+
+    /// A change in several edits begins (see `whole.rs`).
+    pub(crate) fn begin_whole(&mut self, undo: Undo) -> Result<(), Refusal> {
+        self.append(&Entry::Begin { undo: undo.clone() })?;
+        self.extras.unfinished = Some(undo);
+        Ok(())
+    }
+
+    /// It has ended, one way or the other.
+    pub(crate) fn end_whole(&mut self) -> Result<(), Refusal> {
+        self.append(&Entry::End)?;
+        self.extras.unfinished = None;
+        self.compact_when_long();
+        Ok(())
+    }
+
+    /// The change that is under way.
+    pub(crate) fn unfinished(&self) -> Option<&Undo> {
+        self.extras.unfinished.as_ref()
     }
 
     /// Gives the resource back. The journal goes last: killed before, the next daemon finds the plane gone or adopts it.

@@ -4,13 +4,15 @@
 //!
 //! Like the kernel it outlives the daemon (a record per change, written at once: a batch is whole or absent), checks what it
 //! is given, and knows which processes live. A test detaches it by making `fake-detach` beside the file, with the reason in it;
-//! while `fake-detach-hold` exists, revival fails.
+//! while `fake-detach-hold` exists, revival fails. `fake-refuse` with a number n in it lets n batches pass and refuses the next as busy.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use reserv_model::{Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Weight};
+use reserv_model::{
+    Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, Tune, Weight,
+};
 use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,8 @@ struct Node {
     weight: Weight,
     cap: Option<Cap>,
     members_max: u32,
+    #[serde(default)]
+    tune: Tune,
     draining: bool,
 }
 
@@ -35,6 +39,8 @@ struct State {
     generations: BTreeMap<u32, u32>,
     /// Queue (packed) and process of each tagged thread.
     tags: BTreeMap<i32, (i32, u64)>,
+    #[serde(default)]
+    params: BTreeMap<i32, ThreadParams>,
     /// Default and child default list (packed).
     lists: BTreeMap<i32, (u64, u64)>,
     drained: Vec<NodeId>,
@@ -71,6 +77,7 @@ impl State {
             weight: Weight::DEFAULT,
             cap: None,
             members_max: 0,
+            tune: Tune::new(),
             draining: false,
         };
         let mut state = Self::default();
@@ -130,6 +137,7 @@ impl State {
                     weight: Weight::BACKGROUND,
                     cap: None,
                     members_max: 0,
+                    tune: Tune::new(),
                     draining: false,
                 };
                 self.nodes.insert(id.index, node);
@@ -168,6 +176,9 @@ impl State {
             Op::SetLimit { id, members_max } => {
                 self.queue(id)?;
                 self.node_mut(id)?.members_max = members_max;
+            }
+            Op::Tune { id, key, value } | Op::NodeParam { id, key, value } => {
+                self.node_mut(id)?.tune.insert(key, value);
             }
             Op::ResetCounters { id } => {
                 self.queue(id)?;
@@ -230,12 +241,25 @@ impl FakePlane {
         self.path.with_file_name(name)
     }
 
+    fn refuse_if_told(&self) -> Result<(), PlaneError> {
+        let file = self.beside("fake-refuse");
+        let Ok(text) = std::fs::read_to_string(&file) else { return Ok(()) };
+        let left: u32 = text.trim().parse().unwrap_or(0);
+        let told = left.checked_sub(1).map(|left| std::fs::write(&file, left.to_string()));
+        if told.is_none() {
+            std::fs::remove_file(&file).map_err(tried)?;
+            return Err(PlaneError::Busy("fake-refuse".into()));
+        }
+        Ok(())
+    }
+
     fn change<T>(
         &mut self,
         change: impl FnOnce(&mut State) -> Result<T, PlaneError>,
     ) -> Result<T, PlaneError> {
         let mut next = self.state.clone();
         next.tags.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
+        next.params.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
         let answer = change(&mut next)?;
         let gone: Vec<NodeId> = next
             .nodes
@@ -268,6 +292,7 @@ impl Plane for FakePlane {
             limits: vec!["schedules nothing".into()],
             outside: None,
             chcpures: false,
+            cgroups: None,
         }
     }
 
@@ -279,6 +304,7 @@ impl Plane for FakePlane {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        self.refuse_if_told()?;
         let mut next = self.state.clone();
         next.tags.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
         if next.tags.len() != self.state.tags.len() {
@@ -345,10 +371,25 @@ impl Plane for FakePlane {
         Ok(self.state.tags.get(&tid).map_or(NodeId::Q0, |(_, q)| NodeId::unpack(*q)))
     }
 
+    fn params_of(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
+        process_of(tid)?;
+        Ok(self.state.params.get(&tid).copied().unwrap_or_default())
+    }
+
+    fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
+        process_of(tid)?;
+        self.change(|state| {
+            state.params.insert(tid, *params);
+            Ok(())
+        })
+    }
+
     fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
         self.state.queue(queue)?;
         let living = |&(_, tid): &(i32, i32)| Path::new(&format!("/proc/{tid}")).exists();
-        Ok(self.state.members(queue).filter(living).map(|(tgid, tid)| Member { tgid, tid }).collect())
+        let params = |tid| self.state.params.get(&tid).copied().unwrap_or_default();
+        let member = |(tgid, tid)| Member { tgid, tid, params: params(tid) };
+        Ok(self.state.members(queue).filter(living).map(member).collect())
     }
 
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
@@ -393,6 +434,10 @@ impl Plane for FakePlane {
     }
 
     fn supports_class(&self, _class: Class) -> bool {
+        true
+    }
+
+    fn supports_policy(&self, _policy: Policy) -> bool {
         true
     }
 }

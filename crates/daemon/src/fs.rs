@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use reserv_model::{Class, Error, ErrorKind, Kind, Name, NodeId, Policy, Request as Edit, Tree, quoted};
+use reserv_model::{Error, ErrorKind, Name, NewKind, NodeId, Request as Edit, ThreadParams, Tree, quoted};
 use reserv_namespace::{
-    Command, FileKind, FileType, Ino, Member, NodeSample, Object, Place, Resource, View, Who, attributes,
-    list, list_processes, lookup, parse_defaults, parse_write, render_defaults, render_read,
+    Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
+    list_processes, lookup, parse_defaults, parse_write, render_defaults, render_read,
 };
-use reserv_plane::{List, Sample, Target};
+use reserv_plane::{List, Target};
 
 use crate::core::{Core, lock};
 use crate::engine::{Engine, Origin, Refusal};
@@ -54,7 +54,9 @@ fn cache(object: Object) -> Cache {
         Object::Node { file: FileKind::NewQueue | FileKind::NewSched, .. }
         | Object::Process { .. }
         | Object::Fresh(_) => Cache::default(),
-        Object::Node { file: FileKind::SchedulerDir | FileKind::QueueDir, .. } => Cache { entry: 10, attr: 1 },
+        Object::Node { file: FileKind::SchedulerDir | FileKind::QueueDir, .. } => {
+            Cache { entry: 10, attr: 1 }
+        }
         Object::Node { .. } | Object::Mount(_) => Cache { entry: 10, attr: 10 },
     }
 }
@@ -91,23 +93,7 @@ impl Seed {
 
     /// The parent, if it still lives.
     fn parent(self, tree: &Tree) -> Option<NodeId> {
-        tree.iter()
-            .map(|n| n.id)
-            .find(|id| id.index == self.index && id.generation & SEED_GENERATION == self.generation)
-    }
-}
-
-fn sample(sample: &Sample) -> NodeSample {
-    NodeSample {
-        id: NodeId::unpack(sample.id),
-        service_ns: sample.service_ns,
-        service_since_reset_ns: sample.service_since_reset_ns,
-        served: sample.served,
-        queued: sample.queued,
-        running: sample.running,
-        members: sample.members,
-        throttled: sample.throttled,
-        throttled_ns: sample.throttled_ns,
+        tree.at(self.index).map(|n| n.id).filter(|id| id.generation & SEED_GENERATION == self.generation)
     }
 }
 
@@ -175,7 +161,6 @@ impl Fs {
     pub fn new(core: Arc<Mutex<Core>>, mount: &Path) -> Self {
         let since_epoch =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self {
             core,
             mount: mount.to_string_lossy().into_owned(),
@@ -183,7 +168,7 @@ impl Fs {
             // Unlike those of an earlier worker, whose descriptors may still be open.
             next_handle: u64::from(since_epoch.subsec_nanos()) << 32 | (since_epoch.as_secs() & 0xffff) << 16,
             time: since_epoch.as_secs(),
-            capacity_ns_per_s: cpus as u64 * 1_000_000_000,
+            capacity_ns_per_s: crate::admission::capacity(),
         }
     }
 
@@ -220,11 +205,7 @@ impl Fs {
                 if flags & libc::O_PATH.cast_unsigned() == 0 {
                     let seed = Seed::of(serial);
                     let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
-                    let kind = if seed.scheduler {
-                        Kind::Scheduler(Policy::default())
-                    } else {
-                        Kind::Queue(Class::default())
-                    };
+                    let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
                     let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
                     engine.edit(&[create], Some(Origin { unique: request.unique, fresh: Some(ino) }))?;
                 }
@@ -240,22 +221,23 @@ impl Fs {
         let engine = core.engine()?;
         let text = match object(engine, ino)? {
             Object::Node { id, file, .. } => {
-                let plane = engine.plane();
-                let samples = match file {
-                    FileKind::Stat => plane.sample()?.iter().map(sample).collect(),
-                    FileKind::Backlog => vec![sample(&plane.sample_one(id)?)],
-                    _ => Vec::new(),
-                };
                 let members: Vec<Member> = match file {
-                    FileKind::Members if id != NodeId::Q0 => plane.members(id)?,
+                    FileKind::Members if id != NodeId::Q0 => engine.plane().members(id)?,
                     _ => Vec::new(),
                 }
                 .into_iter()
-                .map(|m| Member { pid: m.tgid.cast_unsigned(), tid: m.tid.cast_unsigned() })
+                .map(|m| {
+                    let (pid, tid) = (m.tgid.cast_unsigned(), m.tid.cast_unsigned());
+                    Member { pid, tid, params: m.params }
+                })
                 .collect();
-                let tree = engine.tree();
+                let nothing = Survey::default();
+                let (tree, survey) = match file {
+                    FileKind::Stat | FileKind::Backlog => engine.survey()?,
+                    _ => (engine.tree(), &nothing),
+                };
                 let capacity_ns_per_s = self.capacity_ns_per_s;
-                let view = View { tree, node: id, samples: &samples, members: &members, capacity_ns_per_s };
+                let view = View { tree, node: id, survey, members: &members, capacity_ns_per_s };
                 render_read(file, &view)?
             }
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
@@ -303,7 +285,7 @@ impl Fs {
                 Command::Edit(edits) => {
                     engine.edit(&edits, Some(Origin { unique: request.unique, fresh: None }))?;
                 }
-                Command::Tag { queue, who } => tag(engine, queue, who, request.caller)?,
+                Command::Tag { queue, who, params } => tag(engine, queue, who, params, request.caller)?,
             },
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
                 let pid = living(pid)?;
@@ -366,7 +348,7 @@ impl Fs {
 
     fn make_directory(engine: &mut Engine, request: &Request<'_>, name: &[u8]) -> Result<NodeId, Refusal> {
         let parent = node_of(object(engine, request.node)?)?;
-        let kind = Kind::Scheduler(Policy::default());
+        let kind = NewKind::Scheduler(None);
         let create = Edit::Create { parent: parent.into(), name: Some(name_of(name)?), kind, share: None };
         let done = engine.edit(&[create], Some(Origin { unique: request.unique, fresh: None }))?;
         done.created.first().copied().ok_or_else(gone)
@@ -502,7 +484,13 @@ fn target_queue(engine: &Engine, queue: NodeId) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tag(engine: &mut Engine, queue: NodeId, who: Who, caller: Caller) -> Result<(), Refusal> {
+fn tag(
+    engine: &mut Engine,
+    queue: NodeId,
+    who: Who,
+    params: Option<ThreadParams>,
+    caller: Caller,
+) -> Result<(), Refusal> {
     target_queue(engine, queue)?;
     let owner = |tid: i32| {
         process::tgid(tid).ok_or_else(|| error(ErrorKind::NoProcess, format!("no process or thread {tid}")))
@@ -528,8 +516,7 @@ fn tag(engine: &mut Engine, queue: NodeId, who: Who, caller: Caller) -> Result<(
             Target::Thread(caller.tid)
         }
     };
-    engine.plane_mut().tag(target, queue)?;
-    Ok(())
+    engine.tag(target, queue, params)
 }
 
 /// What a request that changes something is called in `status`; `None` for mere questions.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The daemon: `/reserv` over FUSE, journal, adoption, supervision. Not here: policy, mechanisms of planes.
 
+pub mod admission;
 pub mod control;
 pub mod core;
 pub mod drivers;
@@ -17,4 +18,5 @@ pub mod process;
 pub mod revive;
 pub mod rules;
 pub mod settings;
+pub mod whole;
 pub mod worker;

@@ -43,6 +43,12 @@ pub fn tgid(tid: i32) -> Option<i32> {
     status(tid).map(|s| s.tgid)
 }
 
+/// The threads of a process; none when it is gone.
+pub fn threads(pid: i32) -> Vec<i32> {
+    let Ok(dir) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
 /// All processes that live now, in ascending order.
 pub fn all() -> Vec<i32> {
     let Ok(dir) = std::fs::read_dir("/proc") else { return Vec::new() };

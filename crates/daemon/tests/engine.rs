@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use reserv_daemon::engine::{Beginning, Engine, Origin};
 use reserv_daemon::fake::FakePlane;
 use reserv_model::{
-    Batch, Cap, Class, DeleteMode, Kind, Name, NodeId, Outcome, Policy, Request, Share, Tree, Weight,
+    Batch, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request, Share, Tree, Weight,
 };
 use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
@@ -54,6 +54,8 @@ impl Drop for Dir {
 struct Instants {
     announced: Option<Dir>,
     applied: Option<Dir>,
+    /// Times that all counters were asked for.
+    samples: u32,
 }
 
 /// Copies journal and plane just before and just after each batch.
@@ -61,6 +63,8 @@ struct Watched {
     plane: FakePlane,
     /// Answers as a plane that keeps no number.
     forgetful: bool,
+    /// Deletes with members as a plane that dies, or fails, before it has moved them.
+    half_flush: bool,
     dir: PathBuf,
     instants: Arc<Mutex<Instants>>,
 }
@@ -71,10 +75,16 @@ impl Plane for Watched {
     }
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         let announced = Dir::copy(&self.dir);
-        let answer = self.plane.apply(batch);
+        let mut batch = batch.clone();
+        for op in batch.ops.iter_mut().filter(|_| self.half_flush) {
+            if let Op::Delete { mode: mode @ DeleteMode::Flush, .. } = op {
+                *mode = DeleteMode::Drain;
+            }
+        }
+        let answer = self.plane.apply(&batch);
         let applied = Dir::copy(&self.dir);
         *self.instants.lock().unwrap() =
-            Instants { announced: Some(announced), applied: answer.is_ok().then_some(applied) };
+            Instants { announced: Some(announced), applied: answer.is_ok().then_some(applied), samples: 0 };
         answer
     }
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
@@ -84,6 +94,7 @@ impl Plane for Watched {
         self.plane.collect_drained()
     }
     fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
+        self.instants.lock().unwrap().samples += 1;
         self.plane.sample()
     }
     fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
@@ -113,6 +124,9 @@ impl Plane for Watched {
     fn stop(&mut self) -> Result<(), PlaneError> {
         self.plane.stop()
     }
+    fn supports_policy(&self, _: Policy) -> bool {
+        true
+    }
     fn supports_class(&self, class: Class) -> bool {
         class != Class::Fifo
     }
@@ -122,6 +136,7 @@ fn begin(dir: &Dir, instants: &Arc<Mutex<Instants>>) -> Engine {
     let plane = Watched {
         plane: FakePlane::start(&dir.plane()).unwrap(),
         forgetful: false,
+        half_flush: false,
         dir: dir.0.clone(),
         instants: instants.clone(),
     };
@@ -141,7 +156,7 @@ fn queue(name: &str) -> Request {
     Request::Create {
         parent: NodeId::ROOT.into(),
         name: Some(Name::new(name).unwrap()),
-        kind: Kind::Queue(Class::Ts),
+        kind: NewKind::Queue(None),
         share: Some(Share::of(Weight::from_milli(24_000).unwrap())),
     }
 }
@@ -153,8 +168,8 @@ fn request(tree: &Tree, kind: u8, pick: u8, value: u32) -> Request {
     let other = ids[value as usize % ids.len()];
     let node = id.into();
     match kind % 10 {
-        0 | 1 => Request::Create { parent: node, name: None, kind: Kind::Queue(Class::Ts), share: None },
-        2 => Request::Create { parent: node, name: None, kind: Kind::Scheduler(Policy::Sfq), share: None },
+        0 | 1 => Request::Create { parent: node, name: None, kind: NewKind::Queue(None), share: None },
+        2 => Request::Create { parent: node, name: None, kind: NewKind::Scheduler(None), share: None },
         3 => Request::Delete {
             node,
             mode: if value.is_multiple_of(2) { DeleteMode::Drain } else { DeleteMode::Refuse },
@@ -215,6 +230,79 @@ proptest! {
 }
 
 #[test]
+fn members_of_a_queue_that_was_deleted_with_them_are_moved_by_whoever_comes_next() {
+    for dies in [false, true] {
+        let dir = Dir::new();
+        let instants = Arc::new(Mutex::new(Instants::default()));
+        let mut plane = FakePlane::start(&dir.plane()).unwrap();
+        let half = |plane| Watched {
+            plane,
+            forgetful: false,
+            half_flush: true,
+            dir: dir.0.clone(),
+            instants: instants.clone(),
+        };
+        let me = std::process::id().cast_signed();
+        let engine = if dies {
+            // The daemon of before has told the plane, which had not moved anybody when both were stopped.
+            let mut engine = Engine::open(&dir.journal(), Box::new(half(plane)), false).unwrap().0;
+            let id = engine.edit(&[queue("a")], None).unwrap().created[0];
+            engine.plane_mut().tag(Target::Thread(me), id).unwrap();
+            engine.edit(&[Request::Delete { node: id.into(), mode: DeleteMode::Flush }], None).unwrap();
+            drop(engine);
+            let left = instants.lock().unwrap().applied.take().unwrap();
+            plane = FakePlane::adopt(&left.plane()).unwrap().unwrap();
+            assert_eq!(plane.tag_of(me).unwrap(), id, "the batch left it where it was");
+            let (engine, _) = Engine::open(&left.journal(), Box::new(plane), true).unwrap();
+            engine
+        } else {
+            let mut engine = Engine::open(&dir.journal(), Box::new(half(plane)), false).unwrap().0;
+            let id = engine.edit(&[queue("a")], None).unwrap().created[0];
+            engine.plane_mut().tag(Target::Thread(me), id).unwrap();
+            engine.edit(&[Request::Delete { node: id.into(), mode: DeleteMode::Flush }], None).unwrap();
+            engine
+        };
+        assert_eq!(engine.plane().tag_of(me).unwrap(), NodeId::Q0, "it is in q0 now");
+        let mut engine = engine;
+        let again = engine.edit(&[queue("a")], None).unwrap().created[0];
+        assert_eq!(again.index, 2, "and the slot is free");
+    }
+}
+
+#[test]
+fn many_readers_share_a_survey_and_no_edit_or_tag_is_missed_by_one() {
+    use reserv_namespace::{FileKind, View, render_read};
+    let dir = Dir::new();
+    let instants = Arc::new(Mutex::new(Instants::default()));
+    let mut engine = begin(&dir, &instants);
+    let stat = |engine: &mut Engine, node| {
+        let (tree, survey) = engine.survey().unwrap();
+        render_read(FileKind::Stat, &View { tree, node, survey, members: &[], capacity_ns_per_s: 0 }).unwrap()
+    };
+    let mut ids = Vec::new();
+    for n in 0..500 {
+        ids.extend(engine.edit(&[queue(&format!("a{n}"))], None).unwrap().created);
+    }
+    instants.lock().unwrap().samples = 0;
+    for id in ids.iter().cycle().take(2000) {
+        assert!(stat(&mut engine, *id).contains("members 0\n"));
+    }
+    let samples = instants.lock().unwrap().samples;
+    assert!(samples * 4 < 2000, "{samples} surveys for 2000 readers");
+    for (n, id) in ids.iter().take(50).enumerate() {
+        // Each change of ours is seen by the very next reader.
+        let me = std::process::id().cast_signed();
+        engine.plane_mut().tag(Target::Thread(me), *id).unwrap();
+        assert!(stat(&mut engine, *id).contains("members 1\n"), "a tag");
+        let draining = Request::Delete { node: ids[499 - n].into(), mode: DeleteMode::Flush };
+        engine.edit(&[draining], None).unwrap();
+        let share = stat(&mut engine, *id);
+        let all = 100_000 + 24_000 * (499 - n);
+        assert!(share.starts_with(&format!("weight_share_ppm {}\n", 24_000_000_000 / all as u64)), "{share}");
+    }
+}
+
+#[test]
 fn a_plane_that_keeps_no_number_gets_the_last_intent_again() {
     let dir = Dir::new();
     let instants = Arc::new(Mutex::new(Instants::default()));
@@ -225,6 +313,7 @@ fn a_plane_that_keeps_no_number_gets_the_last_intent_again() {
     let plane = Watched {
         plane: FakePlane::adopt(&announced.plane()).unwrap().unwrap(),
         forgetful: true,
+        half_flush: false,
         dir: announced.0.clone(),
         instants,
     };
@@ -297,12 +386,8 @@ fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     let rule: reserv_model::Rule = toml::from_str("match = { uid = 33 }\ncpu = \"a\"").unwrap();
     engine.set_rules(vec![rule.clone()]).unwrap();
     let first = engine.fresh_number().unwrap();
-    let create = Request::Create {
-        parent: NodeId::ROOT.into(),
-        name: None,
-        kind: Kind::Queue(Class::Ts),
-        share: None,
-    };
+    let create =
+        Request::Create { parent: NodeId::ROOT.into(), name: None, kind: NewKind::Queue(None), share: None };
     let origin = Origin { unique: 8, fresh: Some(77) };
     let made = engine.edit(&[create], Some(origin)).unwrap().created[0];
     // Long enough for several compactions.

@@ -5,13 +5,16 @@
 //! ```toml
 //! [cpu]
 //! driver = "auto"              # auto, full or stock
-//! policy = "sfq"               # of the resource's root
+//! personality = "default"      # default, qlinux, eclipse or rtss98: what is left out below
+//! policy = "sfq"               # of the resource's root; the personality's where it is left out
+//! tune = "quantum 4ms"         # of the root, as in a tune file; the personality's where it is left out
 //! [cpu.nodes.q0]
 //! kind = "queue"
 //! share = "100"                # weight and minimum, as in a share file; 100 where it is left out
 //! [cpu.nodes."web"]            # path below /reserv/cpu; every parent has its own table
 //! kind = "scheduler"
-//! share = "50"
+//! share = "50"                 # or a fixed share: "=25%"
+//! tune = "quantum 2ms"         # what is not named has its default
 //! cap = "1.5cpu"               # as in a cap file; none where it is left out
 //! [cpu.nodes."web/site1"]
 //! kind = "queue"
@@ -30,8 +33,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::quoted;
 use crate::{
-    Cap, Class, DeleteMode, Error, ErrorKind, Kind, Node, NodePath, Policy, Request, Rule, Share, Tree,
-    Weight, parse_cap, show_cap,
+    Cap, Class, DeleteMode, Error, ErrorKind, Kind, NewKind, Node, NodePath, Personality, Policy, Request,
+    Rule, Share, Tree, Tune, TuneKey, Weight, check_tune, parse_cap, parse_tune, show_cap, tune_text,
 };
 
 /// A whole configuration.
@@ -66,9 +69,20 @@ pub struct ResourceConfig {
     /// Which driver to use.
     #[serde(default)]
     pub driver: Driver,
-    /// Of the root.
-    #[serde(default)]
-    pub policy: Policy,
+    /// What is left out below.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub personality: Personality,
+    /// Of the root; the personality's where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// Of the root; the personality's where it is left out.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "write_some_tune",
+        deserialize_with = "read_some_tune"
+    )]
+    pub tune: Option<Tune>,
     /// By path; parents come before what is below them.
     #[serde(default)]
     pub nodes: BTreeMap<NodePath, NodeConfig>,
@@ -101,10 +115,18 @@ pub struct NodeConfig {
         deserialize_with = "read_cap"
     )]
     pub cap: Option<Cap>,
-    /// Of a queue; `ts` where it is left out.
+    /// As in a tune file; what is not named has its default.
+    #[serde(
+        default,
+        skip_serializing_if = "Tune::is_empty",
+        serialize_with = "write_tune",
+        deserialize_with = "read_tune"
+    )]
+    pub tune: Tune,
+    /// Of a queue; the personality's where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
-    /// Of a scheduler; `sfq` where it is left out.
+    /// Of a scheduler; the personality's where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
     /// Most members of a queue; 0 is no limit.
@@ -124,7 +146,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 fn write_share<S: Serializer>(share: &Share, out: S) -> Result<S::Ok, S::Error> {
-    if share.minimum.0 == 0 { out.collect_str(&share.weight) } else { out.collect_str(share) }
+    if share.minimum.0 == 0 { out.collect_str(&share.part()) } else { out.collect_str(share) }
 }
 
 #[expect(clippy::ref_option, reason = "serde's signature")]
@@ -132,8 +154,32 @@ fn write_cap<S: Serializer>(cap: &Option<Cap>, out: S) -> Result<S::Ok, S::Error
     out.serialize_str(&show_cap(*cap))
 }
 
+fn write_tune<S: Serializer>(tune: &Tune, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(&tune_text(tune))
+}
+
+#[expect(clippy::ref_option, reason = "serde's signature")]
+fn write_some_tune<S: Serializer>(tune: &Option<Tune>, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(&tune.as_ref().map(tune_text).unwrap_or_default())
+}
+
+fn tune_of(text: &str) -> Result<Tune, Error> {
+    if text.trim_ascii().is_empty() {
+        return Ok(Tune::new());
+    }
+    Ok(parse_tune(text)?.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
+}
+
+fn read_tune<'de, D: Deserializer<'de>>(input: D) -> Result<Tune, D::Error> {
+    input.deserialize_any(Text("tunables: \"quantum 4ms lag 20ms\"", tune_of))
+}
+
+fn read_some_tune<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Tune>, D::Error> {
+    read_tune(input).map(Some)
+}
+
 fn read_share<'de, D: Deserializer<'de>>(input: D) -> Result<Share, D::Error> {
-    input.deserialize_any(Text("a share: \"24\", \"0.24 0\" or an integer", |t: &str| t.parse()))
+    input.deserialize_any(Text("a share: \"24\", \"0.24 0\", \"=25%\" or an integer", |t: &str| t.parse()))
 }
 
 fn read_cap<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Cap>, D::Error> {
@@ -169,22 +215,35 @@ impl<T, F: Fn(&str) -> Result<T, Error>> Visitor<'_> for Text<F> {
 impl NodeConfig {
     /// A queue or scheduler with weight 100 and defaults.
     pub const fn new(kind: NodeKind) -> Self {
-        Self { kind, share: default_share(), cap: None, class: None, policy: None, members_max: 0, gc: false }
+        Self {
+            kind,
+            share: default_share(),
+            cap: None,
+            tune: Tune::new(),
+            class: None,
+            policy: None,
+            members_max: 0,
+            gc: false,
+        }
     }
 
-    fn of(node: &Node) -> Self {
-        let base = Self { share: node.share(), cap: node.cap, gc: node.gc, ..Self::new(NodeKind::Queue) };
+    /// As the node is; its tunables as far as they count below a parent with the policy `above`.
+    fn of(node: &Node, above: Option<Policy>) -> Self {
+        let mut tune = node.tune.clone();
+        tune.retain(|key, _| key.fits(node.kind, above));
+        let base =
+            Self { share: node.share(), cap: node.cap, tune, gc: node.gc, ..Self::new(NodeKind::Queue) };
         match node.kind {
             Kind::Queue(class) => Self { class: Some(class), members_max: node.members_max, ..base },
             Kind::Scheduler(policy) => Self { kind: NodeKind::Scheduler, policy: Some(policy), ..base },
         }
     }
 
-    /// Kind with policy or class.
-    pub fn full_kind(&self) -> Kind {
+    /// Kind, as far as it is said.
+    pub const fn new_kind(&self) -> NewKind {
         match self.kind {
-            NodeKind::Scheduler => Kind::Scheduler(self.policy.unwrap_or_default()),
-            NodeKind::Queue => Kind::Queue(self.class.unwrap_or_default()),
+            NodeKind::Scheduler => NewKind::Scheduler(self.policy),
+            NodeKind::Queue => NewKind::Queue(self.class),
         }
     }
 
@@ -199,9 +258,53 @@ impl NodeConfig {
     }
 }
 
+fn is_q0(path: &NodePath) -> bool {
+    path.names().len() == 1 && path.names()[0].as_str() == "q0"
+}
+
 impl ResourceConfig {
+    /// Of the root.
+    pub fn root_policy(&self) -> Policy {
+        self.policy.unwrap_or(self.personality.policy())
+    }
+
+    /// Of the root.
+    pub fn root_tune(&self) -> Tune {
+        self.tune.clone().unwrap_or_else(|| {
+            let mut tune = self.personality.tune();
+            tune.retain(|key, _| key.fits(Kind::Scheduler(self.root_policy()), None));
+            tune
+        })
+    }
+
+    /// Policy or class of a node, with what is left out. q0 keeps time sharing in every personality.
+    pub fn kind_of(&self, path: &NodePath, node: &NodeConfig) -> Kind {
+        let personality = if is_q0(path) { Personality::Default } else { self.personality };
+        node.new_kind().or(personality)
+    }
+
+    /// The policy that orders a node among its siblings.
+    fn policy_above(&self, path: &NodePath) -> Policy {
+        let parent = path.split_last().map(|(parent, _)| parent).unwrap_or_default();
+        match self.nodes.get(&parent).map(|node| self.kind_of(&parent, node)) {
+            Some(Kind::Scheduler(policy)) => policy,
+            _ => self.root_policy(),
+        }
+    }
+
+    fn check_tunables(&self) -> Result<(), Error> {
+        let set = |tune: &Tune| tune.iter().map(|(&key, &value)| (key, Some(value))).collect();
+        let root = Kind::Scheduler(self.root_policy());
+        check_tune(&set(&self.root_tune()), root, None).map_err(|e| e.at("cpu"))?;
+        for (path, node) in &self.nodes {
+            let (kind, above) = (self.kind_of(path, node), self.policy_above(path));
+            check_tune(&set(&node.tune), kind, Some(above)).map_err(|e| e.at(quoted(&path.to_string())))?;
+        }
+        Ok(())
+    }
+
     fn kind_at(&self, path: &NodePath) -> Option<NodeKind> {
-        let q0 = path.names().len() == 1 && path.names()[0].as_str() == "q0";
+        let q0 = is_q0(path);
         match self.nodes.get(path) {
             Some(node) => Some(node.kind),
             None if path.is_root() => Some(NodeKind::Scheduler),
@@ -236,7 +339,7 @@ impl ResourceConfig {
                 return refuse("it is always a queue".into(), "kind = \"queue\"".into());
             }
         }
-        Ok(())
+        self.check_tunables()
     }
 }
 
@@ -287,7 +390,8 @@ pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result
                     Error::new(ErrorKind::Busy, why).hint("wait until its last member has left, or flush it")
                 );
             }
-        } else if is_q0(node) || wanted_here.is_some_and(|w| w.full_kind().is_queue() == node.kind.is_queue())
+        } else if is_q0(node)
+            || wanted_here.is_some_and(|w| (w.kind == NodeKind::Queue) == node.kind.is_queue())
         {
             kept.insert(path.clone(), *node);
         } else {
@@ -295,16 +399,42 @@ pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result
             requests.push(Request::Delete { node: node.id.into(), mode });
         }
     }
-    if current.root().kind != Kind::Scheduler(wanted.policy) {
-        requests.push(Request::SetPolicy { node: current.root().id.into(), policy: wanted.policy });
-    }
+    requests.extend(difference_of_root(current, wanted));
     let q0 = NodeConfig::new(NodeKind::Queue);
     let q0_path = current.path(crate::NodeId::Q0).unwrap_or_default();
     let implied = (!wanted.nodes.contains_key(&q0_path)).then_some((&q0_path, &q0));
     for (path, node) in implied.into_iter().chain(&wanted.nodes) {
-        requests.extend(difference(kept.get(path).copied(), path, node));
+        let (kind, above) = (wanted.kind_of(path, node), wanted.policy_above(path));
+        requests.extend(difference(kept.get(path).copied(), path, node, kind, above));
     }
     Ok(requests)
+}
+
+/// What makes the root, and what new nodes are, as wanted.
+fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
+    let (root, node) = (current.root(), || current.root().id.into());
+    let mut requests = Vec::new();
+    let (mut kind, mut tune) = (root.kind, root.tune.clone());
+    let personality = wanted.personality;
+    if current.personality() != personality {
+        requests.push(Request::SetPersonality { personality });
+        (kind, tune) = (Kind::Scheduler(personality.policy()), personality.tune());
+    }
+    let policy = wanted.root_policy();
+    if kind != Kind::Scheduler(policy) {
+        requests.push(Request::SetPolicy { node: node(), policy });
+    }
+    let change = retune(&tune, &wanted.root_tune(), Kind::Scheduler(policy), None);
+    if !change.is_empty() {
+        requests.push(Request::SetTune { node: node(), change });
+    }
+    requests
+}
+
+/// What makes the tunables that a node of this kind and place has as wanted.
+fn retune(now: &Tune, wanted: &Tune, kind: Kind, above: Option<Policy>) -> crate::TuneChange {
+    let keys = TuneKey::ALL.into_iter().filter(|key| key.fits(kind, above));
+    keys.filter(|key| now.get(key) != wanted.get(key)).map(|key| (key, wanted.get(&key).copied())).collect()
 }
 
 /// What empties a scheduler that is to be deleted of queues that drain in it.
@@ -321,17 +451,23 @@ fn end_draining(tree: &Tree, node: &Node, mode: DeleteMode) -> Result<Vec<Reques
 }
 
 /// What makes one node as wanted.
-fn difference(now: Option<&Node>, path: &NodePath, wanted: &NodeConfig) -> Vec<Request> {
+fn difference(
+    now: Option<&Node>,
+    path: &NodePath,
+    wanted: &NodeConfig,
+    kind: Kind,
+    above: Policy,
+) -> Vec<Request> {
     let at = || path.clone().into();
     let mut requests = Vec::new();
-    let kind = wanted.full_kind();
-    let fresh = NodeConfig { share: wanted.share, class: wanted.class, ..NodeConfig::new(wanted.kind) };
-    let current = now.map_or(fresh, NodeConfig::of);
+    let fresh = NodeConfig { share: wanted.share, ..NodeConfig::new(wanted.kind) };
+    let current = now.map_or(fresh, |node| NodeConfig::of(node, None));
     match now {
         None => {
             if let Some((parent, name)) = path.split_last() {
                 let (parent, name) = (parent.into(), Some(name.clone()));
-                requests.push(Request::Create { parent, name, kind, share: Some(wanted.share) });
+                let (kind, share) = (kind.into(), Some(wanted.share));
+                requests.push(Request::Create { parent, name, kind, share });
             }
         }
         Some(node) if node.kind != kind => requests.push(match kind {
@@ -342,6 +478,11 @@ fn difference(now: Option<&Node>, path: &NodePath, wanted: &NodeConfig) -> Vec<R
     }
     if current.share != wanted.share {
         requests.push(Request::SetShare { node: at(), share: wanted.share });
+    }
+    let empty = Tune::new();
+    let change = retune(now.map_or(&empty, |node| &node.tune), &wanted.tune, kind, Some(above));
+    if !change.is_empty() {
+        requests.push(Request::SetTune { node: at(), change });
     }
     if current.cap != wanted.cap {
         requests.push(Request::SetCap { node: at(), cap: wanted.cap });
@@ -358,10 +499,17 @@ fn difference(now: Option<&Node>, path: &NodePath, wanted: &NodeConfig) -> Vec<R
 /// The configuration that describes `tree`; draining queues are left out.
 pub fn to_config(tree: &Tree, driver: Driver) -> ResourceConfig {
     let nodes = tree.iter().filter(|n| !n.draining && n.parent.is_some());
-    let policy = match tree.root().kind {
-        Kind::Scheduler(policy) => policy,
-        Kind::Queue(_) => Policy::default(),
+    let (kind, personality) = (tree.root().kind, tree.personality());
+    let policy = match kind {
+        Kind::Scheduler(policy) => Some(policy),
+        Kind::Queue(_) => None,
     };
-    let nodes = nodes.filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n)))).collect();
-    ResourceConfig { driver, policy, nodes }
+    let mut tune = tree.root().tune.clone();
+    tune.retain(|key, _| key.fits(kind, None));
+    // Where it says what would be so anyway, it is left out.
+    let usual = ResourceConfig { personality, policy, ..ResourceConfig::default() }.root_tune();
+    let tune = (tune != usual).then_some(tune);
+    let nodes =
+        nodes.filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n, tree.policy_above(n.id))))).collect();
+    ResourceConfig { driver, personality, policy, tune, nodes }
 }

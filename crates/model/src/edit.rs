@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Cap, Class, Kind, NodeId, Policy, Weight};
+use crate::{Cap, Class, Kind, NodeId, Policy, TuneKey, Weight};
 
 /// One edit of one tree. Ids are chosen by the control plane (they are deterministic and journaled);
 /// the plane refuses an id whose slot is taken or whose generation is not newer than the slot's last.
@@ -68,6 +68,24 @@ pub enum Op {
     ResetCounters {
         /// A queue.
         id: NodeId,
+    },
+    /// Set a tunable of a node's policy (or its quantum).
+    Tune {
+        /// The node.
+        id: NodeId,
+        /// Which; not one of a child ([`TuneKey::is_of_child`]).
+        key: TuneKey,
+        /// Its value; 0 is the default.
+        value: u64,
+    },
+    /// Set what a node is under its parent's policy.
+    NodeParam {
+        /// The node.
+        id: NodeId,
+        /// Which; one of a child.
+        key: TuneKey,
+        /// Its value.
+        value: u64,
     },
     /// Hang a node (with everything below it) under another scheduler node. Tags start as at creation.
     Move {

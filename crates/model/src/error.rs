@@ -64,6 +64,8 @@ pub enum ErrorKind {
     Busy,
     /// [`crate::NODES_MAX`] nodes exist.
     Full,
+    /// More is promised than there is.
+    Overcommitted,
     /// More than [`crate::DEPTH_MAX`] levels.
     TooDeep,
     /// The mechanism does not exist (yet).
@@ -92,7 +94,7 @@ impl ErrorKind {
             Self::Protected => Errno::EPERM,
             Self::NotPermitted => Errno::EACCES,
             Self::Busy => Errno::EBUSY,
-            Self::Full => Errno::ENOSPC,
+            Self::Full | Self::Overcommitted => Errno::ENOSPC,
             Self::TooDeep => Errno::EMLINK,
             Self::Unsupported => Errno::EOPNOTSUPP,
             Self::Conflict => Errno::EAGAIN,

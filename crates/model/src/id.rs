@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most nodes in one tree. The BPF side asserts the same number (`RS_NODES_MAX`).
-pub const NODES_MAX: u32 = 16_384;
+/// Most nodes in one tree. The BPF side asserts the same number (`RS_NODES_OPEN`).
+pub const NODES_MAX: u32 = 14_336;
 
 /// A node of one resource's tree. Packed into 64 bits as `generation << 32 | index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

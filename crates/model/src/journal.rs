@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::tree::Edit;
-use crate::{Batch, Cap, Error, ErrorKind, Kind, Name, NodeId, Share, Tree};
+use crate::{Batch, Cap, Error, ErrorKind, Kind, Name, NodeId, Personality, Share, Tree, Tune, Weight};
 
 /// The edits of one plan. Its number is also the batch's, so that journal and plane agree on what happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct Snapshot {
     pub seq: u64,
     /// All slots from 0, the free ones too: they keep their last generation.
     pub slots: Vec<SavedSlot>,
+    /// What new nodes are.
+    #[serde(default)]
+    pub personality: Personality,
 }
 
 /// One slot of a [`Snapshot`].
@@ -53,9 +56,14 @@ pub struct SavedNode {
     pub parent: Option<NodeId>,
     pub kind: Kind,
     pub share: Share,
+    /// Of a node with a fixed share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub solved: Option<Weight>,
     pub cap: Option<Cap>,
     pub members_max: u32,
     pub gc: bool,
+    #[serde(default, skip_serializing_if = "Tune::is_empty")]
+    pub tune: Tune,
     pub draining: bool,
 }
 
@@ -71,15 +79,17 @@ impl Snapshot {
                     n.name,
                     n.kind,
                     n.share,
+                    n.solved,
                     n.cap,
                     n.members_max,
                     n.gc,
+                    n.tune,
                     n.draining,
                 )
             });
             (slot.generation, node)
         });
-        Tree::assemble(self.seq, saved.collect())
+        Tree::assemble(self.seq, saved.collect(), self.personality)
     }
 }
 
@@ -93,13 +103,15 @@ impl Tree {
                 parent: n.parent,
                 kind: n.kind,
                 share: n.share(),
+                solved: n.fixed.map(|_| n.weight),
                 cap: n.cap,
                 members_max: n.members_max,
                 gc: n.gc,
+                tune: n.tune.clone(),
                 draining: n.draining,
             }),
         });
-        Snapshot { seq: self.seq, slots: slots.collect() }
+        Snapshot { seq: self.seq, slots: slots.collect(), personality: self.personality }
     }
 
     /// Carry out one record of the journal. `Corrupt` when it is not the next one, or its edits do not fit; in

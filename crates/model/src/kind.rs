@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Tune, TuneKey};
 
 /// An enum whose words, list and numbers come from one place.
 macro_rules! words {
@@ -19,7 +19,7 @@ macro_rules! words {
     (@ [$($outer:tt)*] $name:ident, $what:literal, $default:ident;
      $($variant:ident = $number:literal $word:literal $doc:literal),+ $(,)?) => {
         $($outer)*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "lowercase")]
         #[repr(u8)]
         pub enum $name {
@@ -60,6 +60,9 @@ words! {
     /// How a scheduler node orders its children.
     Policy, "policy":
     Sfq = 0 "sfq" "Start-time fair queueing, composed hierarchically (QLinux §2.2).",
+    Eevdf = 1 "eevdf" "Proportional share with lag: the earliest eligible virtual deadline first (RTSS'96, RTSS'98).",
+    Mtrls = 2 "mtrls" "Move-to-rear list scheduling: cumulative service guaranteed to who sleeps and wakes (Eclipse).",
+    Prio = 3 "prio" "Strict priority with usage decay, and an idle class (resource containers).",
 }
 
 words! {
@@ -69,6 +72,77 @@ words! {
     Sfq = 1 "sfq" "Start-time fair queueing over threads, equal weights unless set.",
     Rr = 2 "rr" "Round robin by quantum.",
     Fifo = 3 "fifo" "First come, first served: a thread keeps its place until it blocks.",
+    Edf = 4 "edf" "Earliest deadline first, over threads with period and budget; others when none of them wants.",
+}
+
+words! {
+    /// What new nodes are, and the root's policy: each paper's system as itself, or our mix.
+    Personality, "personality":
+    Default = 0 "default" "Start-time fair queueing, time sharing in the queues.",
+    Qlinux = 1 "qlinux" "QLinux: hierarchical start-time fair queueing, over threads too, quantum 100 ms.",
+    Eclipse = 2 "eclipse" "Eclipse: MTR-LS with T = 100 ms, round robin in the queues.",
+    Rtss98 = 3 "rtss98" "Proportional share with lag (EEVDF), quantum 1 ms, round robin in the queues.",
+}
+
+impl Personality {
+    /// All words, for people to choose from.
+    pub const WORDS: &str = "one word: default, qlinux, eclipse or rtss98";
+
+    /// Of the root and of new scheduler nodes.
+    pub const fn policy(self) -> Policy {
+        match self {
+            Self::Default | Self::Qlinux => Policy::Sfq,
+            Self::Eclipse => Policy::Mtrls,
+            Self::Rtss98 => Policy::Eevdf,
+        }
+    }
+
+    /// Of new queues. q0 keeps time sharing: it serves who knows nothing of reservations.
+    pub const fn class(self) -> Class {
+        match self {
+            Self::Default => Class::Ts,
+            Self::Qlinux => Class::Sfq,
+            Self::Eclipse | Self::Rtss98 => Class::Rr,
+        }
+    }
+
+    /// Of the root; what is not in it has its default.
+    pub fn tune(self) -> Tune {
+        match self {
+            Self::Default => Tune::new(),
+            Self::Qlinux => Tune::from([(TuneKey::Quantum, 100_000_000)]),
+            Self::Eclipse => Tune::from([(TuneKey::Turn, 100_000_000)]),
+            Self::Rtss98 => Tune::from([(TuneKey::Quantum, 1_000_000)]),
+        }
+    }
+}
+
+/// What a node is to be; without policy or class the tree's personality decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NewKind {
+    /// Has children.
+    Scheduler(Option<Policy>),
+    /// Has threads.
+    Queue(Option<Class>),
+}
+
+impl NewKind {
+    /// With what it leaves open.
+    pub fn or(self, personality: Personality) -> Kind {
+        match self {
+            Self::Scheduler(policy) => Kind::Scheduler(policy.unwrap_or(personality.policy())),
+            Self::Queue(class) => Kind::Queue(class.unwrap_or(personality.class())),
+        }
+    }
+}
+
+impl From<Kind> for NewKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Scheduler(policy) => Self::Scheduler(Some(policy)),
+            Kind::Queue(class) => Self::Queue(Some(class)),
+        }
+    }
 }
 
 /// Scheduler (interior) or queue (leaf).
@@ -78,6 +152,16 @@ pub enum Kind {
     Scheduler(Policy),
     /// Has threads.
     Queue(Class),
+}
+
+impl Policy {
+    /// All words, for people to choose from.
+    pub const WORDS: &str = "one word: sfq, eevdf, mtrls or prio";
+}
+
+impl Class {
+    /// All words, for people to choose from.
+    pub const WORDS: &str = "one word: ts, sfq, rr, fifo or edf";
 }
 
 impl Kind {

@@ -7,7 +7,10 @@
 //!   ([`Record`]) and the plane ([`Batch`]), [`Tree::commit`] brings it into effect.
 //! * [`Snapshot`] and [`Record`]: what survives the daemon.
 //! * [`Config`]: a declarative tree, [`diff`] and [`to_config`].
-//! * [`effective_shares`]: who gets what, exactly, given who wants.
+//! * [`Shares`]: who gets what, exactly, given who wants; [`Tree::guarantee`]: what a queue has whoever wants.
+//! * [`Fixed`]: shares that stay what they are when siblings come and go.
+//! * [`ThreadParams`], [`Tune`]: what threads and nodes can be set to.
+//! * [`Sample`]: what a plane counts for a node.
 //! * [`Share`], [`Cap`], [`Weight`], [`Class`] …: values whose `Display` parses back with `FromStr`.
 #![forbid(unsafe_code)]
 #![deny(
@@ -20,28 +23,38 @@
 mod config;
 mod edit;
 mod error;
+mod fixed;
+mod guarantee;
 mod id;
 mod journal;
 mod kind;
 mod name;
 mod plan;
 mod rule;
+mod sample;
 mod share;
+mod thread;
 mod tree;
+mod tune;
 mod units;
 
 pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
 pub use edit::{Batch, DeleteMode, Op, Outcome};
 pub use error::{Errno, Error, ErrorKind, quoted};
+pub use fixed::FIXED_MAX;
+pub use guarantee::promised;
 pub use id::{NODES_MAX, NodeId};
 pub use journal::{Record, SavedNode, SavedSlot, Snapshot};
-pub use kind::{Class, Kind, Policy};
+pub use kind::{Class, Kind, NewKind, Personality, Policy};
 pub use name::{NAME_MAX, Name, NodePath, RESERVED_NAMES};
 pub use plan::{NodeRef, Plan, Request};
 pub use rule::{Match, Principal, Rule, Subject};
-pub use share::{Ppm, effective_share, effective_shares, weight_share};
+pub use sample::Sample;
+pub use share::{Ppm, Shares};
+pub use thread::ThreadParams;
 pub use tree::{DEPTH_MAX, Edit, Node, Tree};
-pub use units::{Amount, CPUS_MAX, Cap, Duration, Minimum, Share, Weight, parse_cap, show_cap};
+pub use tune::{Tune, TuneChange, TuneKey, check_tune, parse_tune, show_tune, tune_text};
+pub use units::{Amount, CPUS_MAX, Cap, Duration, Fixed, Minimum, Share, Weight, parse_cap, show_cap};
 
 /// Longest text that a control file takes, in bytes.
 pub const TEXT_MAX: usize = 4096;

@@ -6,15 +6,17 @@
 //! cancelled in the journal. A [`DeleteMode::Drain`] leaves the node in the tree, marked; when the plane says that
 //! it is gone, at once ([`Plan::drained`]) or later, [`Tree::plan_gone`] makes the plan that forgets it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
+use crate::fixed::{self, Unsolved};
 use crate::tree::Edit;
 use crate::{
-    Batch, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Op,
-    Outcome, Policy, Record, Share, Tree, Weight,
+    Batch, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, FIXED_MAX, Fixed, Kind, Name, NewKind, Node,
+    NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share, Tree, TuneChange, TuneKey, Weight,
+    check_tune,
 };
 
 /// A node as a request names it: by handle (files), or by path (configuration; may be made by an earlier
@@ -43,8 +45,9 @@ impl From<NodePath> for NodeRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the fields say it: which node, and its new value")]
 pub enum Request {
-    /// Make a node. No name: the lowest free `qN` or `rN`. No share: weight 0, which breaks no promise.
-    Create { parent: NodeRef, name: Option<Name>, kind: Kind, share: Option<Share> },
+    /// Make a node. No name: the lowest free `qN` or `rN`. No policy or class: the personality's. No share: weight 0, which
+    /// breaks no promise.
+    Create { parent: NodeRef, name: Option<Name>, kind: NewKind, share: Option<Share> },
     /// Remove a node without children.
     Delete { node: NodeRef, mode: DeleteMode },
     /// Says that the node is not draining; refused if it is. (What the `state` file reads can be written.)
@@ -57,6 +60,10 @@ pub enum Request {
     SetClass { node: NodeRef, class: Class },
     /// Set a scheduler node's policy.
     SetPolicy { node: NodeRef, policy: Policy },
+    /// Set what new nodes are, and the root's policy and tunables with it.
+    SetPersonality { personality: Personality },
+    /// Set tunables, those that are named.
+    SetTune { node: NodeRef, change: TuneChange },
     /// Set the limit on a queue's members; 0 is none.
     SetLimit { node: NodeRef, members_max: u32 },
     /// Reset the counters that `backlog` shows.
@@ -122,14 +129,36 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Whether the plane could not yet move all members of a queue that is deleted with them, from its outcomes.
+    pub fn left_members(&self, outcomes: &[Outcome]) -> bool {
+        let flush = |op: &Op| matches!(op, Op::Delete { mode: DeleteMode::Flush, .. });
+        self.ops().iter().zip(outcomes).any(|(op, outcome)| flush(op) && *outcome == Outcome::Draining)
+    }
+}
+
+/// Parents whose children change, each with the child whose fixed share is new there.
+type Touched = BTreeMap<NodeId, Option<NodeId>>;
+
 impl Tree {
     /// Check requests, in order, each against the tree as the ones before it leave it. All or none.
     pub fn plan(&self, requests: &[Request]) -> Result<Plan, Error> {
         let mut plan = Plan { base: self.seq, edits: Vec::new(), created: Vec::new() };
         if let [request] = requests {
             plan.edits = self.edits_for(request)?;
+            if self.may_unsolve(&plan.edits) {
+                let mut scratch = self.clone();
+                let mut touched = Touched::new();
+                for edit in &plan.edits {
+                    scratch.touch(edit, &mut touched);
+                    scratch.apply(edit)?;
+                }
+                let drained = plan.edits.iter().filter(|e| matches!(e, Edit::Drain { .. })).map(Edit::id);
+                plan.edits.extend(scratch.solve(&touched, &drained.collect())?);
+            }
         } else {
             let mut scratch = self.clone();
+            let mut touched = Touched::new();
             // A queue without members goes as soon as it is told to drain: nothing later in the batch may name it.
             let mut drained = BTreeSet::new();
             for request in requests {
@@ -143,10 +172,12 @@ impl Tree {
                     if let Edit::Drain { id } = *edit {
                         drained.insert(id);
                     }
+                    scratch.touch(edit, &mut touched);
                     scratch.apply(edit)?;
                 }
                 plan.edits.extend(edits);
             }
+            plan.edits.extend(scratch.solve(&touched, &drained)?);
         }
         let created = plan.edits.iter().filter_map(|e| match e {
             Edit::Create { id, .. } => Some(*id),
@@ -166,6 +197,18 @@ impl Tree {
                 edits.push(edit);
             }
         }
+        if self.may_unsolve(&edits) {
+            let mut scratch = self.clone();
+            let mut touched = Touched::new();
+            let fits = edits.iter().try_for_each(|edit| {
+                scratch.touch(edit, &mut touched);
+                scratch.apply(edit)
+            });
+            // Fewer siblings need no larger weights, except where only fixed shares are left: that always has a solution.
+            if let Ok(solved) = fits.and_then(|()| scratch.solve(&touched, &BTreeSet::new())) {
+                edits.extend(solved);
+            }
+        }
         Plan { base: self.seq, edits, created: Vec::new() }
     }
 
@@ -180,6 +223,96 @@ impl Tree {
             self.replay(&plan.record())?;
         }
         Ok(self.seq)
+    }
+
+    /// Whether some fixed share below these edits' parents may have another weight after them.
+    fn may_unsolve(&self, edits: &[Edit]) -> bool {
+        let fixed = |id: NodeId| self.get(id).is_some_and(|n| n.fixed_children > 0);
+        let below_fixed = |id: NodeId| self.get(id).and_then(|n| n.parent).is_some_and(fixed);
+        edits.iter().any(|edit| match *edit {
+            Edit::Create { parent, .. } => fixed(parent),
+            Edit::Share { id, share } => share.fixed.is_some() || below_fixed(id),
+            Edit::Move { id, parent, .. } => fixed(parent) || below_fixed(id),
+            Edit::Delete { id, .. } | Edit::Gone { id } => below_fixed(id),
+            _ => false,
+        })
+    }
+
+    /// Note whose children an edit is about to change, and the child with a fixed share that it is about.
+    fn touch(&self, edit: &Edit, touched: &mut Touched) {
+        let parent = |id: NodeId| self.get(id).and_then(|n| n.parent);
+        match *edit {
+            Edit::Create { parent, .. } => {
+                touched.entry(parent).or_default();
+            }
+            Edit::Share { id, share } => {
+                if let Some(parent) = parent(id) {
+                    let cause = touched.entry(parent).or_default();
+                    *cause = share.fixed.map(|_| id).or(*cause);
+                }
+            }
+            Edit::Move { id, parent: new, .. } => {
+                if let Some(old) = parent(id) {
+                    touched.entry(old).or_default();
+                }
+                let cause = touched.entry(new).or_default();
+                *cause = self.get(id).and_then(|n| n.fixed).map(|_| id).or(*cause);
+            }
+            Edit::Delete { id, .. } | Edit::Gone { id } => {
+                if let Some(parent) = parent(id) {
+                    touched.entry(parent).or_default();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The weights that keep the fixed shares below these parents; none for a queue that drains in the same plan (it may be
+    /// gone before its weight could be set; it is solved with its siblings when it goes).
+    fn solve(&self, touched: &Touched, drained: &BTreeSet<NodeId>) -> Result<Vec<Edit>, Error> {
+        let mut edits = Vec::new();
+        for (&parent, &cause) in touched {
+            let Some(parent) = self.get(parent).filter(|p| p.fixed_children > 0) else { continue };
+            let children = || parent.children.values().filter_map(|&c| self.get(c));
+            let fixed: Vec<(&Node, Fixed)> = children().filter_map(|c| Some((c, c.fixed?))).collect();
+            let weights = children().filter(|c| c.fixed.is_none()).map(|c| u64::from(c.weight.milli())).sum();
+            let shares: Vec<Fixed> = fixed.iter().map(|(_, f)| *f).collect();
+            let solved = fixed::solve(&shares, weights).map_err(|why| {
+                let breaks = cause.and_then(|id| self.get(id)).unwrap_or(fixed[0].0);
+                let shown = |n: &Node| format!("{}: {}", self.shown(n.id), n.share().part());
+                match why {
+                    Unsolved::Sum(sum) => {
+                        let own = breaks.fixed.map_or(0, |f| u64::from(f.ppm()));
+                        let others = crate::units::show_percent(sum - own);
+                        let why = format!("{} does not fit: its siblings have {others}", shown(breaks));
+                        Error::new(ErrorKind::Overcommitted, why)
+                            .hint("fixed shares below one node add up to less than 100%")
+                    }
+                    Unsolved::Weight(at) => {
+                        let (node, beside) = (fixed[at].0, fixed[at].0.id != breaks.id);
+                        let beside =
+                            if beside { format!(" ({})", self.shown(breaks.id)) } else { String::new() };
+                        let why =
+                            format!("{} would need a weight beyond {}{beside}", shown(node), Weight::MAX);
+                        Error::new(ErrorKind::Overcommitted, why)
+                            .hint("give its siblings smaller weights: only their ratios count")
+                    }
+                    Unsolved::Count => {
+                        let why = format!(
+                            "{}: more than {FIXED_MAX} children with fixed shares",
+                            self.shown(parent.id)
+                        );
+                        Error::new(ErrorKind::Full, why).hint("weights have no such limit")
+                    }
+                }
+            })?;
+            for ((node, _), weight) in fixed.into_iter().zip(solved) {
+                if node.weight != weight && !drained.contains(&node.id) {
+                    edits.push(Edit::Solve { id: node.id, weight });
+                }
+            }
+        }
+        Ok(edits)
     }
 
     fn find(&self, node: &NodeRef) -> Result<&Node, Error> {
@@ -259,6 +392,14 @@ impl Tree {
                 let node = self.find_scheduler(node, "it has a class, no policy")?;
                 one(node.kind != Kind::Scheduler(policy), Edit::Policy { id: node.id, policy })
             }
+            Request::SetPersonality { personality } => self.edits_for_personality(personality),
+            Request::SetTune { ref node, ref change } => {
+                let node = self.find_free(node, "tunables")?;
+                let above = self.policy_above(node.id);
+                check_tune(change, node.kind, above).map_err(|e| e.at(self.shown(node.id)))?;
+                let new = change.iter().filter(|(key, value)| node.tune.get(key) != value.as_ref());
+                new.map(|&(key, value)| Edit::Tune { id: node.id, key, value }).collect()
+            }
             Request::SetLimit { ref node, members_max } => {
                 let node = self.find_queue(node, "limit")?;
                 if members_max > 0 {
@@ -291,7 +432,7 @@ impl Tree {
 
     fn check_share(&self, id: NodeId, share: Share) -> Result<(), Error> {
         self.protect(id, "a resource's own share is read-only", "")?;
-        if id == NodeId::Q0 && share.weight == Weight::BACKGROUND {
+        if id == NodeId::Q0 && share.fixed.is_none() && share.weight == Weight::BACKGROUND {
             let why = "q0 serves init and the kernel's own work: its weight must be positive";
             return Err(Error::new(ErrorKind::Invalid, why).hint("at least 0.001"));
         }
@@ -318,9 +459,10 @@ impl Tree {
         &self,
         parent: &NodeRef,
         name: Option<&Name>,
-        kind: Kind,
+        kind: NewKind,
         share: Option<Share>,
     ) -> Result<Vec<Edit>, Error> {
+        let kind = kind.or(self.personality);
         let parent = self.find_scheduler(parent, "nothing can be made in it")?;
         let name = name.cloned().unwrap_or_else(|| parent.next_name(kind));
         self.check_name_free(parent, &name)?;
@@ -336,6 +478,27 @@ impl Tree {
             }
         }
         Ok(edits)
+    }
+
+    /// New nodes are other ones from now on; of what is there only the root changes.
+    fn edits_for_personality(&self, personality: Personality) -> Vec<Edit> {
+        let (root, id) = (self.root(), NodeId::ROOT);
+        let mut edits = Vec::new();
+        if self.personality != personality {
+            edits.push(Edit::Personality { personality });
+        }
+        let policy = personality.policy();
+        if root.kind != Kind::Scheduler(policy) {
+            edits.push(Edit::Policy { id, policy });
+        }
+        let tune = personality.tune();
+        for key in TuneKey::ALL.into_iter().filter(|k| !k.is_of_child()) {
+            let value = tune.get(&key).copied();
+            if root.tune.get(&key).copied() != value {
+                edits.push(Edit::Tune { id, key, value });
+            }
+        }
+        edits
     }
 
     fn edits_for_delete(&self, node: &NodeRef, mode: DeleteMode) -> Result<Vec<Edit>, Error> {

@@ -12,7 +12,7 @@
 
 use std::cmp::Ordering;
 
-use crate::{Node, NodeId, Tree, Weight};
+use crate::{NodeId, Tree, Weight};
 
 /// Parts per million of the resource, rounded down; 1 000 000 is all of it.
 pub type Ppm = u32;
@@ -30,16 +30,10 @@ struct Fraction {
 }
 
 impl Fraction {
-    const fn zero() -> Self {
-        let (zero, mut one) = ([0; LIMBS], [0; LIMBS]);
-        one[0] = 1;
-        Self { numerator: zero, denominator: one }
-    }
-
     const fn one() -> Self {
-        let mut one = Self::zero();
-        one.numerator[0] = 1;
-        one
+        let mut one = [0; LIMBS];
+        one[0] = 1;
+        Self { numerator: one, denominator: one }
     }
 
     fn times(mut self, part: u64, of: u64) -> Self {
@@ -81,80 +75,73 @@ fn compare(a: &[u64; LIMBS], b: &[u64; LIMBS]) -> Ordering {
     a.iter().rev().cmp(b.iter().rev())
 }
 
-/// Of the nodes of `tree`, those for which `runnable` holds (asked of queues only), and the scheduler nodes above.
-fn wanting(tree: &Tree, runnable: impl Fn(NodeId) -> bool) -> Vec<bool> {
-    let mut wants = vec![false; tree.slots.len()];
-    for node in tree.iter().filter(|n| n.kind.is_queue() && runnable(n.id)) {
-        let mut up = Some(node);
-        while let Some(node) = up.filter(|n| !wants[n.id.index as usize]) {
-            wants[node.id.index as usize] = true;
-            up = node.parent.and_then(|p| tree.get(p));
-        }
-    }
-    wants
-}
-
 /// What the wanting children of one node divide.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     weights: u64,
     count: u64,
 }
 
 impl Sum {
-    fn of(tree: &Tree, parent: &Node, wants: &[bool]) -> Self {
-        let mut sum = Self { weights: 0, count: 0 };
-        for child in parent.children.values().filter(|c| wants[c.index as usize]).filter_map(|&c| tree.get(c))
-        {
-            sum.weights += u64::from(child.weight.milli());
-            sum.count += 1;
-        }
-        sum
-    }
-
     /// The part of a wanting child.
     fn part(self, weight: Weight) -> (u64, u64) {
         if self.weights == 0 { (1, self.count.max(1)) } else { (u64::from(weight.milli()), self.weights) }
     }
 }
 
-/// The share of every node now, in order of slot, given which queues want; 0 for a node that does not.
-pub fn effective_shares(tree: &Tree, runnable: impl Fn(NodeId) -> bool) -> Vec<(NodeId, Ppm)> {
-    let wants = wanting(tree, runnable);
-    let mut shares = vec![Fraction::zero(); wants.len()];
-    if wants[NodeId::ROOT.index as usize] {
-        shares[NodeId::ROOT.index as usize] = Fraction::one();
-    }
-    // Parents come before their children.
-    for (_, node) in tree.walk().filter(|(_, n)| wants[n.id.index as usize]) {
-        let sum = Sum::of(tree, node, &wants);
-        for child in node.children.values().filter(|c| wants[c.index as usize]).filter_map(|&c| tree.get(c)) {
-            let (part, of) = sum.part(child.weight);
-            shares[child.id.index as usize] = shares[node.id.index as usize].times(part, of);
+/// Who wants, and what they divide: made by one walk over the tree, after which the share of a node costs no more than
+/// its depth. Tells of the tree as it was then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shares {
+    /// By slot.
+    wants: Vec<bool>,
+    /// By slot of the parent.
+    sums: Vec<Sum>,
+}
+
+impl Shares {
+    /// Given which queues want: `runnable` is asked of queues only, a scheduler node wants when anything below it does.
+    pub fn now(tree: &Tree, runnable: impl Fn(NodeId) -> bool) -> Self {
+        let mut wants = vec![false; tree.slots.len()];
+        for node in tree.iter().filter(|n| n.kind.is_queue() && runnable(n.id)) {
+            let mut up = Some(node);
+            while let Some(node) = up.filter(|n| !wants[n.id.index as usize]) {
+                wants[node.id.index as usize] = true;
+                up = node.parent.and_then(|p| tree.get(p));
+            }
         }
+        Self::of(tree, wants)
     }
-    tree.iter().map(|n| (n.id, shares[n.id.index as usize].ppm())).collect()
-}
 
-/// The product along the walk from `id` up to the root.
-fn along(tree: &Tree, id: NodeId, wants: &[bool]) -> Ppm {
-    let mut share = Fraction::one();
-    let Some(mut node) = tree.get(id) else { return 0 };
-    while let Some(parent) = node.parent.and_then(|p| tree.get(p)) {
-        let (part, of) = Sum::of(tree, parent, wants).part(node.weight);
-        share = share.times(part, of);
-        node = parent;
+    /// When every node wants.
+    pub fn all(tree: &Tree) -> Self {
+        Self::of(tree, vec![true; tree.slots.len()])
     }
-    share.ppm()
-}
 
-/// The share of one node now, as in [`effective_shares`]; 0 for a node that is gone or does not want.
-pub fn effective_share(tree: &Tree, id: NodeId, runnable: impl Fn(NodeId) -> bool) -> Ppm {
-    let wants = wanting(tree, runnable);
-    if wants.get(id.index as usize) == Some(&true) { along(tree, id, &wants) } else { 0 }
-}
+    fn of(tree: &Tree, wants: Vec<bool>) -> Self {
+        let mut sums = vec![Sum::default(); wants.len()];
+        for node in tree.iter().filter(|n| wants[n.id.index as usize]) {
+            let Some(parent) = node.parent else { continue };
+            let sum = &mut sums[parent.index as usize];
+            sum.weights += u64::from(node.weight.milli());
+            sum.count += 1;
+        }
+        Self { wants, sums }
+    }
 
-/// The share of one node when every node wants; 0 for a node that is gone.
-pub fn weight_share(tree: &Tree, id: NodeId) -> Ppm {
-    along(tree, id, &vec![true; tree.slots.len()])
+    /// The share of one node: the product along the walk up to the root; 0 for a node that is gone or does not want.
+    pub fn ppm(&self, tree: &Tree, id: NodeId) -> Ppm {
+        let mut share = Fraction::one();
+        let Some(mut node) = tree.get(id) else { return 0 };
+        if self.wants.get(id.index as usize) != Some(&true) {
+            return 0;
+        }
+        while let Some(parent) = node.parent.and_then(|p| tree.get(p)) {
+            let sum = self.sums.get(parent.id.index as usize).copied().unwrap_or_default();
+            let (part, of) = sum.part(node.weight);
+            share = share.times(part, of);
+            node = parent;
+        }
+        share.ppm()
+    }
 }

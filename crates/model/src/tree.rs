@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::{
-    Cap, Class, DeleteMode, Error, ErrorKind, Kind, Minimum, NODES_MAX, Name, NodeId, NodePath, Op, Policy,
-    Share, Weight,
+    Cap, Class, DeleteMode, Error, ErrorKind, Fixed, Kind, Minimum, NODES_MAX, Name, NodeId, NodePath, Op,
+    Personality, Policy, Share, Tune, TuneKey, Weight,
 };
 
 /// Most nodes on a walk from a leaf up to the root, both counted (`RS_DEPTH_MAX` of `sched/`).
@@ -31,8 +31,10 @@ pub struct Node {
     pub name: Name,
     /// Scheduler with its policy, or queue with its class.
     pub kind: Kind,
-    /// Against the siblings. Meaningless for the root.
+    /// Against the siblings. Meaningless for the root. Of a node with a fixed share it is solved (`fixed.rs`).
     pub weight: Weight,
+    /// Its part of the parent, in place of a weight of its own.
+    pub fixed: Option<Fixed>,
     /// The absolute promise; 0 until admission control exists.
     pub minimum: Minimum,
     /// Upper limit.
@@ -41,6 +43,8 @@ pub struct Node {
     pub members_max: u32,
     /// Whether it may be collected when nothing refers to it.
     pub gc: bool,
+    /// What is set of its tunables.
+    pub tune: Tune,
     /// A queue that goes when its last member has left.
     pub draining: bool,
     /// `None` for the root only.
@@ -49,6 +53,8 @@ pub struct Node {
     pub children: BTreeMap<Name, NodeId>,
     /// The lowest numbers that no child has as `qN` and `rN`; functions of `children`, kept for speed.
     free_number: FreeNumbers,
+    /// How many children have a fixed share; a function of them, kept for speed.
+    pub(crate) fixed_children: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,20 +70,24 @@ impl Node {
             name,
             kind,
             weight: Weight::BACKGROUND,
+            fixed: None,
             minimum: Minimum(0),
             cap: None,
             members_max: 0,
             gc: false,
+            tune: Tune::new(),
             draining: false,
             parent,
             children: BTreeMap::new(),
             free_number: FreeNumbers::default(),
+            fixed_children: 0,
         }
     }
 
     /// What its share file holds.
     pub const fn share(&self) -> Share {
-        Share { weight: self.weight, minimum: self.minimum }
+        let weight = if self.fixed.is_some() { Weight::BACKGROUND } else { self.weight };
+        Share { weight, fixed: self.fixed, minimum: self.minimum }
     }
 
     /// The name that opening `newqueue` (`Kind::Queue`) or `newsched` gives: the lowest free number.
@@ -116,14 +126,20 @@ impl Node {
 pub enum Edit {
     /// Make a node: weight 0, no cap.
     Create { id: NodeId, parent: NodeId, name: Name, kind: Kind },
-    /// Set weight and minimum.
+    /// Set weight or fixed share, and minimum. The weight of a fixed share is solved by a later edit of the same plan.
     Share { id: NodeId, share: Share },
+    /// The solved weight of a node with a fixed share.
+    Solve { id: NodeId, weight: Weight },
+    /// Set what new nodes are.
+    Personality { personality: Personality },
     /// Set or clear the cap.
     Cap { id: NodeId, cap: Option<Cap> },
     /// Set a queue's class.
     Class { id: NodeId, class: Class },
     /// Set a scheduler node's policy.
     Policy { id: NodeId, policy: Policy },
+    /// Set a tunable; `None`: its default.
+    Tune { id: NodeId, key: TuneKey, value: Option<u64> },
     /// Set the limit on a queue's members.
     Limit { id: NodeId, members_max: u32 },
     /// Set the collection flag.
@@ -148,9 +164,11 @@ impl Edit {
         match *self {
             Self::Create { id, .. }
             | Self::Share { id, .. }
+            | Self::Solve { id, .. }
             | Self::Cap { id, .. }
             | Self::Class { id, .. }
             | Self::Policy { id, .. }
+            | Self::Tune { id, .. }
             | Self::Limit { id, .. }
             | Self::Gc { id, .. }
             | Self::Reset { id }
@@ -159,6 +177,7 @@ impl Edit {
             | Self::Drain { id }
             | Self::Delete { id, .. }
             | Self::Gone { id } => id,
+            Self::Personality { .. } => NodeId::ROOT,
         }
     }
 
@@ -166,10 +185,18 @@ impl Edit {
     pub fn op(&self) -> Option<Op> {
         Some(match *self {
             Self::Create { id, parent, kind, .. } => Op::Create { id, parent, kind },
+            Self::Share { share: Share { fixed: Some(_), .. }, .. } | Self::Personality { .. } => {
+                return None;
+            }
             Self::Share { id, share } => Op::Reweight { id, weight: share.weight },
+            Self::Solve { id, weight } => Op::Reweight { id, weight },
             Self::Cap { id, cap } => Op::SetCap { id, cap },
             Self::Class { id, class } => Op::SetClass { id, class },
             Self::Policy { id, policy } => Op::SetPolicy { id, policy },
+            Self::Tune { id, key, value } => {
+                let value = value.unwrap_or(key.default_value());
+                if key.is_of_child() { Op::NodeParam { id, key, value } } else { Op::Tune { id, key, value } }
+            }
             Self::Limit { id, members_max } => Op::SetLimit { id, members_max },
             Self::Reset { id } => Op::ResetCounters { id },
             Self::Move { id, parent, .. } => Op::Move { id, parent },
@@ -195,6 +222,8 @@ pub struct Tree {
     pub(crate) slots: Vec<Slot>,
     /// Slots below `slots.len()` that a new node may take.
     pub(crate) free: BTreeSet<u32>,
+    /// What new nodes are.
+    pub(crate) personality: Personality,
 }
 
 impl Tree {
@@ -207,12 +236,18 @@ impl Tree {
         root.weight = Weight::DEFAULT;
         root.link(q0.name.clone(), q0.id);
         let slot = |node| Slot { generation: 1, node: Some(node) };
-        Self { seq: 0, slots: vec![slot(root), slot(q0)], free: BTreeSet::new() }
+        let (slots, personality) = (vec![slot(root), slot(q0)], Personality::default());
+        Self { seq: 0, slots, free: BTreeSet::new(), personality }
     }
 
     /// Number of the last record in effect.
     pub const fn seq(&self) -> u64 {
         self.seq
+    }
+
+    /// What new nodes are.
+    pub const fn personality(&self) -> Personality {
+        self.personality
     }
 
     /// How many nodes there are, root and q0 included.
@@ -228,6 +263,11 @@ impl Tree {
     /// A live node.
     pub fn get(&self, id: NodeId) -> Option<&Node> {
         self.slots.get(id.index as usize)?.node.as_ref().filter(|n| n.id == id)
+    }
+
+    /// The live node in a slot, whatever its generation.
+    pub fn at(&self, index: u32) -> Option<&Node> {
+        self.slots.get(index as usize)?.node.as_ref()
     }
 
     /// A live node, or `Stale`.
@@ -268,6 +308,14 @@ impl Tree {
             node = self.node(*id)?;
         }
         Ok(node.id)
+    }
+
+    /// The policy that orders a node among its siblings; `None` for the root.
+    pub fn policy_above(&self, id: NodeId) -> Option<Policy> {
+        match self.get(self.get(id)?.parent?)?.kind {
+            Kind::Scheduler(policy) => Some(policy),
+            Kind::Queue(_) => None,
+        }
     }
 
     /// Path of a live node.
@@ -351,11 +399,30 @@ impl Tree {
             Edit::Create { id, parent, ref name, kind } => self.create(id, parent, name, kind)?,
             Edit::Share { id, share } => {
                 let node = self.node_mut(id)?;
-                if id == NodeId::ROOT || (id == NodeId::Q0 && share.weight == Weight::BACKGROUND) {
+                let nothing = share.fixed.is_none() && share.weight == Weight::BACKGROUND;
+                if id == NodeId::ROOT || (id == NodeId::Q0 && nothing) {
                     return Err(corrupt("a weight that the root or q0 cannot have"));
                 }
-                (node.weight, node.minimum) = (share.weight, share.minimum);
+                if share.fixed.is_some() && share.weight != Weight::BACKGROUND {
+                    return Err(corrupt("a weight beside a fixed share"));
+                }
+                let before = std::mem::replace(&mut node.fixed, share.fixed);
+                node.minimum = share.minimum;
+                if share.fixed.is_none() {
+                    node.weight = share.weight;
+                }
+                if let Some(parent) = node.parent {
+                    self.count_fixed(parent, before, share.fixed);
+                }
             }
+            Edit::Solve { id, weight } => {
+                let node = self.node_mut(id)?;
+                if node.fixed.is_none() || weight == Weight::BACKGROUND {
+                    return Err(corrupt("a solved weight of a node without a fixed share, or none"));
+                }
+                node.weight = weight;
+            }
+            Edit::Personality { personality } => self.personality = personality,
             Edit::Cap { id, cap } => {
                 let cap = cap.map(Cap::check).transpose()?;
                 self.node_mut(id)?.cap = cap;
@@ -368,6 +435,14 @@ impl Tree {
                 Kind::Scheduler(ref mut p) => *p = policy,
                 Kind::Queue(_) => return Err(corrupt("a policy of a queue")),
             },
+            Edit::Tune { id, key, value } => {
+                let value = value.map(|v| key.check(v)).transpose()?;
+                let tune = &mut self.node_mut(id)?.tune;
+                match value {
+                    Some(value) => tune.insert(key, value),
+                    None => tune.remove(&key),
+                };
+            }
             Edit::Limit { id, members_max } => self.node_mut(id)?.members_max = members_max,
             Edit::Gc { id, gc } => self.node_mut(id)?.gc = gc,
             Edit::Reset { id } => {
@@ -388,6 +463,14 @@ impl Tree {
             Edit::Delete { id, .. } | Edit::Gone { id } => self.remove(id)?,
         }
         Ok(())
+    }
+
+    /// A child of `parent` has another fixed share now.
+    fn count_fixed(&mut self, parent: NodeId, before: Option<Fixed>, now: Option<Fixed>) {
+        if let Ok(parent) = self.node_mut(parent) {
+            parent.fixed_children += u32::from(now.is_some());
+            parent.fixed_children -= u32::from(before.is_some());
+        }
     }
 
     fn create(&mut self, id: NodeId, parent: NodeId, name: &Name, kind: Kind) -> Result<(), Error> {
@@ -436,6 +519,9 @@ impl Tree {
         let node = self.node_mut(id)?;
         node.parent = Some(parent);
         node.name = name.clone();
+        let fixed = node.fixed;
+        self.count_fixed(old_parent, fixed, None);
+        self.count_fixed(parent, None, fixed);
         Ok(())
     }
 
@@ -444,8 +530,9 @@ impl Tree {
         let (Some(parent), false, true) = (node.parent, id == NodeId::Q0, node.children.is_empty()) else {
             return Err(corrupt("removal of the root, q0 or a node with children"));
         };
-        let name = node.name.clone();
+        let (name, fixed) = (node.name.clone(), node.fixed);
         self.node_mut(parent)?.unlink(&name);
+        self.count_fixed(parent, fixed, None);
         let slot = &mut self.slots[id.index as usize];
         slot.node = None;
         // A slot whose generations are used up retires: an old handle must never fit again.
@@ -486,6 +573,9 @@ impl Tree {
             if let Some(cap) = node.cap {
                 cap.check()?;
             }
+            for (key, value) in &node.tune {
+                key.check(*value)?;
+            }
             self.check_links(node)?;
         }
         if self.walk().count() != self.len() {
@@ -517,6 +607,10 @@ impl Tree {
         if node.children.values().any(|&c| self.get(c).is_none_or(|c| c.parent != Some(node.id))) {
             return Err(corrupt(format!("{at} lists a child that is not its own")));
         }
+        let fixed = node.children.values().filter_map(|&c| self.get(c)).filter(|c| c.fixed.is_some());
+        if fixed.count() != node.fixed_children as usize {
+            return Err(corrupt(format!("{at} counts its fixed shares wrongly")));
+        }
         let taken = |letter, n| node.children.contains_key(&Name::numbered(letter, n));
         let free = node.free_number;
         let lowest = |letter, n| (0..n).all(|i| taken(letter, i)) && !taken(letter, n);
@@ -527,16 +621,23 @@ impl Tree {
     }
 
     /// A tree of these slots, with everything that follows from them; checked.
-    pub(crate) fn assemble(seq: u64, slots: Vec<(u32, Option<Node>)>) -> Result<Self, Error> {
-        let mut tree = Self { seq, slots: Vec::with_capacity(slots.len()), free: BTreeSet::new() };
+    pub(crate) fn assemble(
+        seq: u64,
+        slots: Vec<(u32, Option<Node>)>,
+        personality: Personality,
+    ) -> Result<Self, Error> {
+        let room = Vec::with_capacity(slots.len());
+        let mut tree = Self { seq, slots: room, free: BTreeSet::new(), personality };
         for (index, (generation, node)) in (0..).zip(slots) {
             if node.is_none() && generation < u32::MAX {
                 tree.free.insert(index);
             }
             tree.slots.push(Slot { generation, node });
         }
-        let links: Vec<_> = tree.iter().filter_map(|n| Some((n.parent?, n.name.clone(), n.id))).collect();
-        for (parent, name, id) in links {
+        let links: Vec<_> =
+            tree.iter().filter_map(|n| Some((n.parent?, n.name.clone(), n.id, n.fixed))).collect();
+        for (parent, name, id, fixed) in links {
+            tree.count_fixed(parent, None, fixed);
             let parent = tree.node_mut(parent)?;
             if parent.children.contains_key(&name) {
                 return Err(corrupt(format!("a second {}", quoted(name.as_str()))));
@@ -562,17 +663,21 @@ impl Tree {
         name: Name,
         kind: Kind,
         share: Share,
+        solved: Option<Weight>,
         cap: Option<Cap>,
         members_max: u32,
         gc: bool,
+        tune: Tune,
         draining: bool,
     ) -> Node {
         Node {
-            weight: share.weight,
+            weight: solved.unwrap_or(share.weight),
+            fixed: share.fixed,
             minimum: share.minimum,
             cap,
             members_max,
             gc,
+            tune,
             draining,
             ..Node::new(id, name, kind, parent)
         }

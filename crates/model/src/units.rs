@@ -7,7 +7,8 @@
 //! unit     = "cpu" | "%" | "s/s" | "ms/s" | "us/s" | "ns/s"
 //! cap      = "none" | amount ["burst" duration]
 //! duration = decimal ("s" | "ms" | "us" | "ns")
-//! share    = weight [amount]              weight and minimum
+//! share    = (weight | fixed) [amount]    weight or fixed share, and minimum
+//! fixed    = "=" decimal "%"              more than 0 and less than 100, in steps of 0.0001: =25%, =0.5%
 //! decimal  = digit {digit} ["." digit {digit}]      exact to 1 ns; no sign, no exponent
 //! ```
 //!
@@ -102,11 +103,82 @@ impl Cap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Minimum(pub u64);
 
-/// What a share file holds: `"<weight> <minimum>"` (Eclipse/BSD §2.3).
+/// A fixed share of the parent, in millionths: `=25%` is 250 000 (RTSS'96 §4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct Fixed(u32);
+
+impl Fixed {
+    /// All of the parent; a fixed share is less.
+    pub const ALL: u32 = 1_000_000;
+
+    /// `None` unless it is more than nothing and less than all.
+    pub const fn from_ppm(ppm: u32) -> Option<Self> {
+        if ppm > 0 && ppm < Self::ALL { Some(Self(ppm)) } else { None }
+    }
+
+    /// In millionths.
+    pub const fn ppm(self) -> u32 {
+        self.0
+    }
+}
+
+impl TryFrom<u32> for Fixed {
+    type Error = Error;
+    fn try_from(ppm: u32) -> Result<Self, Error> {
+        Self::from_ppm(ppm).ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("a fixed share of {ppm} millionths")).hint(FIXED_HINT)
+        })
+    }
+}
+
+impl From<Fixed> for u32 {
+    fn from(f: Fixed) -> Self {
+        f.0
+    }
+}
+
+impl FromStr for Fixed {
+    type Err = Error;
+    fn from_str(word: &str) -> Result<Self, Error> {
+        let Some(digits) = word.strip_prefix('=').and_then(|w| w.strip_suffix('%')) else {
+            let why = format!("{} is not a fixed share", quoted(word));
+            return Err(Error::new(ErrorKind::Invalid, why).hint(FIXED_HINT));
+        };
+        let ppm = number(word, digits, 4, "a fixed share", FIXED_HINT)?;
+        u32::try_from(ppm).ok().and_then(Self::from_ppm).ok_or_else(|| {
+            let why = format!("{} is not more than nothing and less than all", quoted(word));
+            Error::new(ErrorKind::Invalid, why).hint(FIXED_HINT)
+        })
+    }
+}
+
+impl fmt::Display for Fixed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("=")?;
+        show(f, u64::from(self.0), 4, "%")
+    }
+}
+
+/// Millionths as a percentage.
+pub(crate) fn show_percent(ppm: u64) -> String {
+    struct Percent(u64);
+    impl fmt::Display for Percent {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            show(f, self.0, 4, "%")
+        }
+    }
+    Percent(ppm).to_string()
+}
+
+/// What a share file holds: `"<weight> <minimum>"` (Eclipse/BSD §2.3), or a fixed share in place of the weight. Never both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Of the parent's service, against the siblings.
+    /// Of the parent's service, against the siblings; 0 beside a fixed share, for then it is solved.
     pub weight: Weight,
+    /// Of the parent's service, whatever the siblings have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<Fixed>,
     /// The absolute promise.
     pub minimum: Minimum,
 }
@@ -114,7 +186,17 @@ pub struct Share {
 impl Share {
     /// A weight without a minimum.
     pub const fn of(weight: Weight) -> Self {
-        Self { weight, minimum: Minimum(0) }
+        Self { weight, fixed: None, minimum: Minimum(0) }
+    }
+
+    /// A fixed share without a minimum.
+    pub const fn fixed(fixed: Fixed) -> Self {
+        Self { weight: Weight::BACKGROUND, fixed: Some(fixed), minimum: Minimum(0) }
+    }
+
+    /// Weight or fixed share, without the minimum.
+    pub fn part(&self) -> String {
+        self.fixed.map_or_else(|| self.weight.to_string(), |fixed| fixed.to_string())
     }
 }
 
@@ -123,7 +205,9 @@ const AMOUNT_HINT: &str = "an amount of CPU is 250ms/s, 1.5cpu, 25% (of one CPU)
 const CAP_HINT: &str =
     "a cap is none, or 1ms/s to 8192cpu: 250ms/s, 1.5cpu, 25% (of one CPU), 1cpu burst 20ms";
 const DURATION_HINT: &str = "a duration is 20ms, 500us, 0.1s or 100ns";
-const SHARE_HINT: &str = "a share is a weight and a minimum: 24 0";
+const SHARE_HINT: &str = "a share is a weight and a minimum: 24 0; or a fixed share: =25%";
+const FIXED_HINT: &str =
+    "a fixed share is more than =0% and less than =100% of the parent, in steps of 0.0001: =25%";
 
 /// Why a decimal was refused.
 enum Bad {
@@ -185,11 +269,8 @@ impl FromStr for Weight {
     type Err = Error;
     fn from_str(word: &str) -> Result<Self, Error> {
         if word.starts_with('=') {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("{}: no policy here has fixed shares", quoted(word)),
-            )
-            .hint("fixed shares come with the eevdf policy; a weight is a number: 24 or 0.24"));
+            let why = format!("{} is a fixed share, where only a weight can be", quoted(word));
+            return Err(Error::new(ErrorKind::Invalid, why).hint(WEIGHT_HINT));
         }
         let milli = number(word, word, 3, "a weight", WEIGHT_HINT)?;
         u32::try_from(milli).ok().and_then(Self::from_milli).ok_or_else(|| {
@@ -336,17 +417,21 @@ impl FromStr for Share {
         let Some(weight) = words.next() else {
             return Err(Error::new(ErrorKind::Invalid, "nothing where a share should be").hint(SHARE_HINT));
         };
-        let weight = weight.parse()?;
+        let (weight, fixed) = if weight.starts_with('=') {
+            (Weight::BACKGROUND, Some(weight.parse()?))
+        } else {
+            (weight.parse()?, None)
+        };
         let minimum = words.next().map(str::parse).transpose()?.unwrap_or_default();
         match words.next() {
             Some(w) => Err(surplus(w, "a share", SHARE_HINT)),
-            None => Ok(Self { weight, minimum }),
+            None => Ok(Self { weight, fixed, minimum }),
         }
     }
 }
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.weight, self.minimum)
+        write!(f, "{} {}", self.part(), self.minimum)
     }
 }

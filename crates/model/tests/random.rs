@@ -10,6 +10,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Step, config, request, steps};
+use num_rational::BigRational;
 use proptest::prelude::*;
 use reserv_model::*;
 
@@ -24,6 +25,7 @@ struct Flat {
     cap: Option<Cap>,
     limit: u32,
     gc: bool,
+    tune: Tune,
     draining: bool,
 }
 
@@ -45,6 +47,7 @@ impl Naive {
             cap: None,
             limit: 0,
             gc: false,
+            tune: Tune::new(),
             draining: false,
         };
         let root = flat(NodeId::ROOT, None, "cpu", Kind::Scheduler(Policy::Sfq));
@@ -108,12 +111,27 @@ impl Naive {
     fn check_share(id: NodeId, share: Share) -> Result<(), ErrorKind> {
         if id == NodeId::ROOT {
             Err(ErrorKind::Protected)
-        } else if id == NodeId::Q0 && share.weight.milli() == 0 {
+        } else if id == NodeId::Q0 && share.fixed.is_none() && share.weight.milli() == 0 {
             Err(ErrorKind::Invalid)
         } else if share.minimum.0 > 0 {
             Err(ErrorKind::Unsupported)
         } else {
             Ok(())
+        }
+    }
+
+    /// Whether a node has a tunable, by kind and place.
+    fn has(&self, at: usize, key: TuneKey) -> bool {
+        let own = self.nodes[at].kind;
+        let above = self.nodes[at].parent.map(|p| self.nodes[self.at(p).unwrap()].kind);
+        match key.word() {
+            "quantum" => true,
+            "lag" | "epsilon" => own == Kind::Scheduler(Policy::Eevdf),
+            "turn" => own == Kind::Scheduler(Policy::Mtrls),
+            "decay" => own == Kind::Scheduler(Policy::Prio),
+            "priority" => above == Some(Kind::Scheduler(Policy::Prio)),
+            "request" => above == Some(Kind::Scheduler(Policy::Eevdf)),
+            other => panic!("{other}"),
         }
     }
 
@@ -139,6 +157,7 @@ impl Naive {
         let special = |id: NodeId| id == NodeId::ROOT || id == NodeId::Q0;
         match request {
             Request::Create { parent, name, kind, share } => {
+                let kind = kind.or(Personality::Default);
                 let parent = self.scheduler(parent)?;
                 let letter = if kind.is_queue() { 'q' } else { 'r' };
                 let numbered =
@@ -162,7 +181,7 @@ impl Naive {
                 self.generations[index] += 1;
                 let id = NodeId { index: u32::try_from(index).unwrap(), generation: self.generations[index] };
                 let share = share.unwrap_or_default();
-                let (kind, parent) = (*kind, Some(parent));
+                let parent = Some(parent);
                 self.nodes.push(Flat {
                     id,
                     parent,
@@ -172,6 +191,7 @@ impl Naive {
                     cap: None,
                     limit: 0,
                     gc: false,
+                    tune: Tune::new(),
                     draining: false,
                 });
             }
@@ -213,7 +233,24 @@ impl Naive {
                 let at = self.queue(node)?;
                 self.nodes[at].kind = Kind::Queue(*class);
             }
-            Request::SetPolicy { node, .. } => drop(self.scheduler(node)?),
+            Request::SetPolicy { node, policy } => {
+                self.scheduler(node)?;
+                let at = self.find(node)?;
+                self.nodes[at].kind = Kind::Scheduler(*policy);
+            }
+            Request::SetTune { node, change } => {
+                let at = self.still(node)?;
+                if change.iter().any(|(key, value)| !self.has(at, *key) || *value == Some(u64::MAX)) {
+                    return Err(ErrorKind::Invalid);
+                }
+                for (key, value) in change {
+                    match value {
+                        Some(value) => self.nodes[at].tune.insert(*key, *value),
+                        None => self.nodes[at].tune.remove(key),
+                    };
+                }
+            }
+            Request::SetPersonality { .. } => {}
             Request::SetLimit { node, members_max } => {
                 let at = self.queue(node)?;
                 if self.nodes[at].id == NodeId::Q0 && *members_max > 0 {
@@ -268,8 +305,57 @@ impl Naive {
         Ok(())
     }
 
+    /// The exact weights, in thousandths, of the children with fixed shares (RTSS'96 §4).
+    fn exact(&self, parent: NodeId) -> Result<Vec<(NodeId, BigRational)>, ErrorKind> {
+        let ratio = |n: u32, of: u32| BigRational::new(n.into(), of.into());
+        let fixed: Vec<(NodeId, BigRational)> = self
+            .children(parent)
+            .iter()
+            .filter_map(|c| Some((c.id, ratio(c.share.fixed?.ppm(), 1_000_000))))
+            .collect();
+        let sum: BigRational = fixed.iter().map(|(_, f)| f).sum();
+        let others =
+            self.children(parent).iter().map(|c| ratio(c.share.weight.milli(), 1)).sum::<BigRational>();
+        let one = ratio(1, 1);
+        if sum >= one {
+            return Err(ErrorKind::Overcommitted);
+        }
+        let zero = ratio(0, 1);
+        // Where nobody has a weight there is no T: the shares themselves are taken for weights.
+        let all = if others == zero { ratio(1_000_000_000, 1) } else { others / (one - sum) };
+        let weights: Vec<_> = fixed.into_iter().map(|(id, f)| (id, f * &all)).collect();
+        let most = ratio(1_000_000_000, 1) + ratio(1, 2);
+        if weights.iter().any(|(_, w)| *w >= most) { Err(ErrorKind::Overcommitted) } else { Ok(weights) }
+    }
+
+    fn check_fixed(&self) -> Result<(), ErrorKind> {
+        self.nodes.iter().filter(|n| n.kind.is_scheduler()).try_for_each(|n| self.exact(n.id).map(drop))
+    }
+
+    /// Solved weights are the exact ones but for rounding.
+    fn assert_solved(&self, tree: &Tree) {
+        let ratio = |n: u32, of: u32| BigRational::new(n.into(), of.into());
+        for scheduler in self.nodes.iter().filter(|n| n.kind.is_scheduler()) {
+            for (id, exact) in self.exact(scheduler.id).unwrap() {
+                let node = tree.get(id).unwrap();
+                if node.draining {
+                    continue; // solved when it goes, if the plan that let it drain changed its siblings
+                }
+                let off = ratio(node.weight.milli(), 1) - &exact;
+                let half = ratio(1, 2);
+                let small = exact < half && node.weight.milli() == 1;
+                assert!(
+                    small || (off <= half && off >= -half),
+                    "{id:?}: {} for {exact}",
+                    node.weight.milli()
+                );
+            }
+        }
+    }
+
     /// Compare everything.
     fn assert_is(&self, tree: &Tree) {
+        self.assert_solved(tree);
         let mut mine = self.nodes.clone();
         mine.sort_by_key(|n| n.id);
         let theirs = tree.iter().map(|n| Flat {
@@ -281,6 +367,7 @@ impl Naive {
             cap: n.cap,
             limit: n.members_max,
             gc: n.gc,
+            tune: n.tune.clone(),
             draining: n.draining,
         });
         assert_eq!(mine, theirs.collect::<Vec<_>>());
@@ -352,6 +439,10 @@ impl Plane {
                     assert!(self.node(id).1.is_scheduler());
                     self.node(id).1 = Kind::Scheduler(policy);
                 }
+                Op::Tune { id, key, .. } | Op::NodeParam { id, key, .. } => {
+                    assert_eq!(key.is_of_child(), matches!(op, Op::NodeParam { .. }));
+                    self.node(id);
+                }
                 Op::SetLimit { id, members_max } => self.node(id).4 = members_max,
                 Op::ResetCounters { id } => assert!(self.node(id).1.is_queue()),
                 Op::Move { id, parent } => {
@@ -420,12 +511,17 @@ impl Run {
     /// The plane has removed them itself.
     fn forget(&mut self, gone: &Plan) {
         self.journal.push(serde_json::to_string(&gone.record()).unwrap());
-        assert!(gone.ops().is_empty());
         for edit in gone.edits() {
-            let Edit::Gone { id } = *edit else { panic!("only Gone here") };
-            self.plane.nodes.remove(&id);
-            self.naive.nodes.retain(|n| n.id != id);
+            match *edit {
+                Edit::Gone { id } => {
+                    self.plane.nodes.remove(&id);
+                    self.naive.nodes.retain(|n| n.id != id);
+                }
+                Edit::Solve { .. } => {}
+                _ => panic!("only Gone and what is solved anew here"),
+            }
         }
+        self.plane.apply(&gone.batch(), false);
         self.tree.commit(gone).unwrap();
     }
 
@@ -446,6 +542,8 @@ impl Run {
             drained.extend(naive.nodes.iter().filter(|n| n.draining && !did(n.id)).cloned());
             if drained.iter().all(|d| naive.nodes.contains(d)) { Ok(()) } else { Err(ErrorKind::Busy) }
         });
+        // Fixed shares have to fit when all is done, not in between.
+        let wanted = wanted.and_then(|()| naive.check_fixed());
         let plan = self.tree.plan(requests);
         assert_eq!(plan.as_ref().map(drop).map_err(|e| e.kind), wanted, "{requests:?}");
         match plan {
@@ -503,15 +601,20 @@ fn every_short_sequence() {
     for (parent, child, kind) in
         [("", "a", queue), ("", "a", Kind::Scheduler(Policy::Sfq)), ("a", "b", queue), ("", "b", queue)]
     {
-        requests.push(Request::Create { parent: path(parent), name: Some(name(child)), kind, share: None });
+        requests.push(Request::Create {
+            parent: path(parent),
+            name: Some(name(child)),
+            kind: kind.into(),
+            share: None,
+        });
     }
     requests.push(Request::Create {
         parent: path("a"),
         name: None,
-        kind: queue,
+        kind: queue.into(),
         share: Some(Share::of(Weight::MAX)),
     });
-    requests.push(Request::Create { parent: path(""), name: None, kind: queue, share: None });
+    requests.push(Request::Create { parent: path(""), name: None, kind: queue.into(), share: None });
     for at in ["a", "b", "a/b"] {
         requests.push(Request::Delete { node: path(at), mode: DeleteMode::Drain });
         requests.push(Request::Delete { node: path(at), mode: DeleteMode::Flush });
@@ -591,7 +694,7 @@ proptest! {
         let mut tree = common::grown(&all);
         for (what, a, b, c) in strange {
             let id = |n: u16| NodeId { index: u32::from(n % 24), generation: 1 + u32::from(n / 24 % 16 / 14) };
-            let edit = match what % 13 {
+            let edit = match what % 16 {
                 0 => Edit::Create { id: id(a), parent: id(b), name: common::name(c), kind: common::kind(c / 16) },
                 1 => Edit::Share { id: id(a), share: common::share(c) },
                 2 => Edit::Cap { id: id(a), cap: common::cap(c) },
@@ -604,6 +707,9 @@ proptest! {
                 9 => Edit::Move { id: id(a), parent: id(b), name: common::name(c) },
                 10 => Edit::Drain { id: id(a) },
                 11 => Edit::Delete { id: id(a), mode: common::mode(c) },
+                12 => Edit::Solve { id: id(a), weight: common::weight(c) },
+                13 => Edit::Tune { id: id(a), key: TuneKey::ALL[b as usize % 7], value: (c % 3 > 0).then_some(c.into()) },
+                14 => Edit::Personality { personality: Personality::ALL[c as usize % 4] },
                 _ => Edit::Gone { id: id(a) },
             };
             let before = tree.clone();

@@ -27,15 +27,17 @@ fn constant(name: &str) -> u64 {
 
 #[test]
 fn policies_and_classes_have_the_numbers_of_the_registry() {
+    // What the core has, by the model's number and word. A word that the core does not have is refused by the driver.
     let policies = list("RS_POLICIES");
-    assert_eq!(policies.len(), Policy::ALL.len());
-    for (policy, (number, name)) in Policy::ALL.iter().zip(policies) {
-        assert_eq!((*policy as u8, policy.word()), (number, name.as_str()));
+    assert!(!policies.is_empty() && policies.len() <= Policy::ALL.len());
+    for (number, name) in policies {
+        let policy = Policy::ALL.iter().find(|p| **p as u8 == number).expect("the model has every policy");
+        assert_eq!(policy.word(), name);
     }
     let classes = list("RS_CLASSES");
-    assert_eq!(classes.len(), Class::ALL.len());
-    for (class, (number, name)) in Class::ALL.iter().zip(classes) {
-        assert_eq!(*class as u8, number);
+    assert!(!classes.is_empty() && classes.len() <= Class::ALL.len());
+    for (number, name) in classes {
+        let class = Class::ALL.iter().find(|c| **c as u8 == number).expect("the model has every class");
         // A class that has a policy's name ends in c there, for functions need names of their own.
         let policy = Policy::ALL.iter().any(|p| p.word() == class.word());
         assert_eq!(if policy { format!("{class}c") } else { class.to_string() }, name);
@@ -44,7 +46,7 @@ fn policies_and_classes_have_the_numbers_of_the_registry() {
 
 #[test]
 fn bounds_are_those_of_the_core() {
-    assert_eq!(constant("RS_NODES_MAX"), u64::from(NODES_MAX));
+    assert_eq!(constant("RS_NODES_MAX") - constant("RS_HIDDEN_MAX"), u64::from(NODES_MAX));
     assert_eq!(constant("RS_DEPTH_MAX"), DEPTH_MAX as u64);
     assert_eq!(constant("RS_WEIGHT_MAX"), u64::from(Weight::MAX.milli()));
     assert_eq!(constant("RS_WEIGHT_ONE"), u64::from("1".parse::<Weight>().unwrap().milli()));

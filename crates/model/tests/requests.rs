@@ -21,7 +21,7 @@ const QUEUE: Kind = Kind::Queue(Class::Ts);
 const SCHED: Kind = Kind::Scheduler(Policy::Sfq);
 
 fn mk(parent: &str, child: &str, kind: Kind) -> Request {
-    Request::Create { parent: path(parent), name: Some(name(child)), kind, share: None }
+    Request::Create { parent: path(parent), name: Some(name(child)), kind: kind.into(), share: None }
 }
 
 fn doit(tree: &mut Tree, requests: &[Request]) -> Plan {
@@ -54,7 +54,12 @@ fn a_new_tree_is_root_and_q0() {
 #[test]
 fn numbered_names_are_the_lowest_free() {
     let mut tree = new();
-    let fresh = |kind| Request::Create { parent: NodeId::ROOT.into(), name: None, kind, share: None };
+    let fresh = |kind: Kind| Request::Create {
+        parent: NodeId::ROOT.into(),
+        name: None,
+        kind: kind.into(),
+        share: None,
+    };
     // q0 is taken from the start (Eclipse/BSD §2.4).
     let plan = doit(&mut tree, &[fresh(QUEUE), fresh(QUEUE), fresh(SCHED), fresh(QUEUE)]);
     let names: Vec<_> = plan.created().iter().map(|&id| tree.get(id).unwrap().name.to_string()).collect();
@@ -89,8 +94,12 @@ fn ids_are_reproducible() {
 fn one_plan_makes_names_and_shares_at_once() {
     let mut tree = new();
     let share = Share::of(Weight::from_milli(24_000).unwrap());
-    let create =
-        Request::Create { parent: path("web"), name: Some(name("s1")), kind: QUEUE, share: Some(share) };
+    let create = Request::Create {
+        parent: path("web"),
+        name: Some(name("s1")),
+        kind: QUEUE.into(),
+        share: Some(share),
+    };
     let plan =
         doit(&mut tree, &[mk("", "web", SCHED), create, Request::SetShare { node: path("web"), share }]);
     assert_eq!(tree.seq(), 1, "one record");
@@ -183,7 +192,8 @@ fn minimums_wait_for_admission_control() {
     let tree = new();
     let share: Share = "10 250ms/s".parse().unwrap();
     refused(&tree, Request::SetShare { node: NodeId::Q0.into(), share }, Errno::EOPNOTSUPP, "250ms/s");
-    let create = Request::Create { parent: NodeId::ROOT.into(), name: None, kind: QUEUE, share: Some(share) };
+    let create =
+        Request::Create { parent: NodeId::ROOT.into(), name: None, kind: QUEUE.into(), share: Some(share) };
     refused(&tree, create, Errno::EOPNOTSUPP, "250ms/s");
 }
 
@@ -263,7 +273,7 @@ fn the_deepest_level() {
     let deepest = tree.resolve(&at.parse().unwrap()).unwrap();
     assert_eq!(tree.depth(deepest), DEPTH_MAX);
     assert_eq!(tree.height(NodeId::ROOT), DEPTH_MAX);
-    let below = Request::Create { parent: deepest.into(), name: None, kind: QUEUE, share: None };
+    let below = Request::Create { parent: deepest.into(), name: None, kind: QUEUE.into(), share: None };
     refused(&tree, below, Errno::EMLINK, "16 levels");
     // A subtree that fits nowhere but where it is.
     doit(&mut tree, &[mk("", "t", SCHED), mk("t", "u", SCHED)]);
@@ -284,13 +294,14 @@ fn the_deepest_level() {
 #[test]
 fn the_last_slot() {
     let mut tree = new();
-    let fresh = || Request::Create { parent: NodeId::ROOT.into(), name: None, kind: QUEUE, share: None };
+    let fresh =
+        || Request::Create { parent: NodeId::ROOT.into(), name: None, kind: QUEUE.into(), share: None };
     let many: Vec<_> = (2..NODES_MAX).map(|_| fresh()).collect();
     let plan = tree.plan(&many).unwrap();
     assert_eq!(plan.created().last().unwrap().index, NODES_MAX - 1);
     tree.commit(&plan).unwrap();
     assert_eq!(tree.len(), NODES_MAX as usize);
-    refused(&tree, fresh(), Errno::ENOSPC, "16384 nodes");
+    refused(&tree, fresh(), Errno::ENOSPC, "14336 nodes");
     let victim = NodeId { index: 777, generation: 1 };
     let plan = tree.plan(&[Request::Delete { node: victim.into(), mode: DeleteMode::Flush }]).unwrap();
     tree.commit(&plan).unwrap();

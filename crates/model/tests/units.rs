@@ -45,7 +45,11 @@ proptest! {
         let cap = Cap { rate_ns_per_s: rate, burst_ns: burst };
         same(cap);
         prop_assert_eq!(parse_cap(&show_cap(Some(cap))), Ok(Some(cap)));
-        same(Share { weight: Weight::from_milli(milli).unwrap(), minimum: Minimum(minimum) });
+        same(Share { minimum: Minimum(minimum), ..Share::of(Weight::from_milli(milli).unwrap()) });
+        if let Some(fixed) = Fixed::from_ppm(milli % 1_000_001) {
+            same(fixed);
+            same(Share { minimum: Minimum(minimum), ..Share::fixed(fixed) });
+        }
     }
 
     #[test]
@@ -140,11 +144,24 @@ fn wrong_weights() {
         ("1000001", "too large"),
         ("18446744073709551616", "too large"),
         ("99999999999999999999999999", "too large"),
-        ("=25%", "fixed"),
+        ("=25%", "only a weight"),
         ("heavy", "\"heavy\""),
     ]);
-    assert_eq!("=25%".parse::<Weight>().unwrap_err().kind, ErrorKind::Unsupported);
-    assert_eq!("=25% 0".parse::<Share>().unwrap_err().errno(), Errno::EOPNOTSUPP);
+    let fixed = |ppm| Share::fixed(Fixed::from_ppm(ppm).unwrap());
+    assert_eq!(["=25%", "=25% 0", "=25.0%"].map(|t| t.parse::<Share>().unwrap()), [fixed(250_000); 3]);
+    assert_eq!(["=0.0001%", "=99.9999%"].map(|t| t.parse::<Share>().unwrap()), [fixed(1), fixed(999_999)]);
+    assert_eq!(fixed(255_000).to_string(), "=25.5% 0");
+    refused::<Share>(&[
+        ("=0%", "more than nothing"),
+        ("=100%", "less than all"),
+        ("=0.00001%", "finer"),
+        ("=25", "not a fixed share"),
+        ("=%", "\"=%\""),
+        ("=-1%", "\"=-1%\""),
+        ("==25%", "\"==25%\""),
+        ("25%", "\"25%\""),
+        ("=25% =25%", "\"=25%\""),
+    ]);
     assert_eq!(Weight::from_milli(1_000_000_001), None);
     assert!(Weight::try_from(1_000_000_001).is_err());
 }
@@ -197,7 +214,7 @@ fn wrong_caps_and_shares() {
         ("x 0", "\"x\""),
         ("1 0 x", "\"x\""),
     ]);
-    refused::<Class>(&[("TS", "\"TS\""), ("", "\"\""), ("edf", "\"edf\"")]);
+    refused::<Class>(&[("TS", "\"TS\""), ("", "\"\""), ("scan", "\"scan\"")]);
     refused::<Policy>(&[("ts", "\"ts\""), ("wf2q", "\"wf2q\"")]);
 }
 

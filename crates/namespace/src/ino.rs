@@ -64,6 +64,7 @@ pub enum FileKind {
     Members = 25,
     State = 26,
     Mk = 27,
+    Tune = 28,
     Default = 48,
     ChildDefault = 49,
 }
@@ -90,6 +91,7 @@ impl FileKind {
         Self::Members,
         Self::State,
         Self::Mk,
+        Self::Tune,
         Self::Default,
         Self::ChildDefault,
     ];

@@ -24,9 +24,7 @@ mod write;
 
 pub use directory::{Attributes, DirItem, FileType, attributes, list, list_processes, lookup};
 pub use ino::{FileKind, Ino, Object, QUEUE_DIR_WORD, Resource};
-pub use read::{
-    Health, Member, NodeSample, ResourceStatus, View, render_defaults, render_read, render_status,
-};
+pub use read::{Health, Member, ResourceStatus, Survey, View, render_defaults, render_read, render_status};
 pub use table::{Entry, Place, Read, TABLE, Write, entry};
 pub use text::line;
 pub use write::{Command, PID_MAX, Who, parse_defaults, parse_write};

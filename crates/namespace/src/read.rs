@@ -19,49 +19,81 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Amount, Error, ErrorKind, Kind, Node, NodeId, NodePath, Tree, effective_share, show_cap, weight_share,
+    Amount, Error, ErrorKind, Kind, Node, NodeId, NodePath, Personality, Sample, Shares, ThreadParams, Tree,
+    show_cap, show_tune,
 };
 
 use crate::ino::{FileKind, Resource};
 use crate::table::{Read, TABLE};
 
-/// Counters and state of one node at one instant, as a plane gives them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeSample {
-    /// Which node.
-    pub id: NodeId,
-    /// CPU time received since it was made, in ns; of a scheduler node, by all below it.
-    pub service_ns: u64,
-    /// The same since `backlog` was last written.
-    pub service_since_reset_ns: u64,
-    /// Times that a thread was served, since `backlog` was last written.
-    pub served: u64,
-    /// Threads that wait.
-    pub queued: u32,
-    /// Threads that run.
-    pub running: u32,
-    /// Threads tagged.
-    pub members: u32,
-    /// Whether a cap holds the node back now.
-    pub throttled: bool,
-    /// Time held back, in ns.
-    pub throttled_ns: u64,
+/// What stands below a node, itself included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Below {
+    queued: u64,
+    running: u64,
+    members: u64,
 }
 
-impl NodeSample {
-    /// Nothing yet.
-    pub const fn new(id: NodeId) -> Self {
-        Self {
-            id,
-            service_ns: 0,
-            service_since_reset_ns: 0,
-            served: 0,
-            queued: 0,
-            running: 0,
-            members: 0,
-            throttled: false,
-            throttled_ns: 0,
+/// All that `stat` and `backlog` need of the planes' counters, made once for all nodes by one walk over the tree:
+/// then the text of one node costs no more than its depth. Tells of the tree and the counters as they were then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// In order of index.
+    samples: Vec<Sample>,
+    all: Shares,
+    now: Shares,
+    /// By slot.
+    below: Vec<Below>,
+}
+
+/// Which slot a sample is of.
+fn slot(sample: &Sample) -> u32 {
+    NodeId::unpack(sample.id).index
+}
+
+impl Survey {
+    /// From the samples of all nodes, in order of index (as a plane gives them). A node without one counts as idle.
+    pub fn new(tree: &Tree, samples: Vec<Sample>) -> Self {
+        let slots = tree.iter().last().map_or(0, |n| n.id.index as usize + 1);
+        let mut survey = Self { samples, below: vec![Below::default(); slots], ..Self::default() };
+        let mut held = vec![false; slots];
+        // Parents come before their children, so that a cap holds back all below it.
+        let order: Vec<&Node> = tree.walk().map(|(_, node)| node).collect();
+        for node in &order {
+            let above = node.parent.is_some_and(|p| held[p.index as usize]);
+            held[node.id.index as usize] = above || survey.sample(node.id).throttled;
         }
+        // And children before their parents, so that sums go up.
+        for node in order.iter().rev() {
+            let at = node.id.index as usize;
+            if node.kind.is_queue() {
+                let sample = survey.sample(node.id);
+                survey.below[at] = Below {
+                    queued: sample.queued.into(),
+                    running: sample.running.into(),
+                    members: sample.members.into(),
+                };
+            }
+            if let Some(parent) = node.parent {
+                let (own, sum) = (survey.below[at], &mut survey.below[parent.index as usize]);
+                sum.queued += own.queued;
+                sum.running += own.running;
+                sum.members += own.members;
+            }
+        }
+        survey.all = Shares::all(tree);
+        // A queue competes when it has threads and no cap on its way up holds it back.
+        let competes = |id: NodeId| {
+            let own = survey.below[id.index as usize];
+            !held[id.index as usize] && own.queued + own.running > 0
+        };
+        survey.now = Shares::now(tree, competes);
+        survey
+    }
+
+    fn sample(&self, id: NodeId) -> Sample {
+        let found = self.samples.binary_search_by_key(&id.index, slot).ok();
+        found.map(|i| self.samples[i]).filter(|s| s.id == id.pack()).unwrap_or(Sample::new(id))
     }
 }
 
@@ -72,6 +104,8 @@ pub struct Member {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
+    /// What it asks of its queue's class.
+    pub params: ThreadParams,
 }
 
 /// What a file of a node is printed from.
@@ -81,9 +115,8 @@ pub struct View<'a> {
     pub tree: &'a Tree,
     /// Whose file.
     pub node: NodeId,
-    /// Of all nodes, in order of index (as a plane gives them). Needed by `stat` and `backlog` only; a node without a
-    /// sample counts as idle.
-    pub samples: &'a [NodeSample],
+    /// Of all nodes. Needed by `stat` and `backlog` only; for the other files an empty one will do.
+    pub survey: &'a Survey,
     /// Of this node. Needed by `members` only.
     pub members: &'a [Member],
     /// The whole resource in ns per second; what the root's `share` shows as its minimum.
@@ -93,24 +126,6 @@ pub struct View<'a> {
 impl View<'_> {
     fn node(&self) -> Result<&Node, Error> {
         self.tree.node(self.node)
-    }
-
-    fn sample(&self, id: NodeId) -> NodeSample {
-        let found = self.samples.binary_search_by_key(&id.index, |s| s.id.index).ok();
-        found.map(|i| self.samples[i]).filter(|s| s.id == id).unwrap_or(NodeSample::new(id))
-    }
-
-    /// Whether a queue competes: it has threads, and no cap on its way up holds it back.
-    fn competes(&self, id: NodeId) -> bool {
-        let sample = self.sample(id);
-        let mut up = self.tree.get(id);
-        while let Some(node) = up {
-            if self.sample(node.id).throttled {
-                return false;
-            }
-            up = node.parent.and_then(|p| self.tree.get(p));
-        }
-        sample.queued + sample.running > 0
     }
 }
 
@@ -143,6 +158,11 @@ pub(crate) fn policy(view: &View<'_>) -> Result<String, Error> {
     }
 }
 
+pub(crate) fn tune(view: &View<'_>) -> Result<String, Error> {
+    let node = view.node()?;
+    Ok(show_tune(&node.tune, node.kind, view.tree.policy_above(node.id)) + "\n")
+}
+
 pub(crate) fn class(view: &View<'_>) -> Result<String, Error> {
     match view.node()?.kind {
         Kind::Queue(class) => Ok(format!("{class}\n")),
@@ -163,7 +183,7 @@ pub(crate) fn state(view: &View<'_>) -> Result<String, Error> {
 }
 
 pub(crate) fn backlog(view: &View<'_>) -> Result<String, Error> {
-    let (node, s) = (view.node()?, view.sample(view.node));
+    let (node, s) = (view.node()?, view.survey.sample(view.node));
     let (served, service, limit) = (s.served, s.service_since_reset_ns, node.members_max);
     Ok(format!("served {served}\nservice_ns {service}\nlimit {limit} 0\n"))
 }
@@ -174,29 +194,19 @@ pub(crate) fn members(view: &View<'_>) -> Result<String, Error> {
     members.sort_unstable();
     let mut out = String::new();
     for member in members {
-        let _ = writeln!(out, "tid {} pid {}", member.tid, member.pid);
+        let _ = writeln!(out, "tid {} pid {}{}", member.tid, member.pid, member.params);
     }
     Ok(out)
 }
 
 pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     let node = view.node()?;
-    let own = view.sample(node.id);
-    let (mut queued, mut running, mut members) = (0_u64, 0_u64, 0_u64);
-    let mut below = vec![node];
-    while let Some(next) = below.pop() {
-        if next.kind.is_queue() {
-            let sample = view.sample(next.id);
-            queued += u64::from(sample.queued);
-            running += u64::from(sample.running);
-            members += u64::from(sample.members);
-        }
-        below.extend(next.children.values().filter_map(|&c| view.tree.get(c)));
-    }
-    let effective = effective_share(view.tree, node.id, |id| view.competes(id));
+    let (own, survey) = (view.survey.sample(node.id), view.survey);
+    let Below { queued, running, members } =
+        survey.below.get(node.id.index as usize).copied().unwrap_or_default();
     let lines: [(&str, &dyn std::fmt::Display); 10] = [
-        ("weight_share_ppm", &weight_share(view.tree, node.id)),
-        ("effective_share_ppm", &effective),
+        ("weight_share_ppm", &survey.all.ppm(view.tree, node.id)),
+        ("effective_share_ppm", &survey.now.ppm(view.tree, node.id)),
         ("service_ns", &own.service_ns),
         ("runnable", &(queued + running)),
         ("queued", &queued),
@@ -246,6 +256,8 @@ pub struct ResourceStatus<'a> {
     pub revivals: u64,
     /// Why it was detached last, if ever.
     pub last_detachment: Option<&'a str>,
+    /// What new nodes are.
+    pub personality: Personality,
     /// Nodes in the tree.
     pub nodes: usize,
     /// Number of the last edit in effect.
@@ -277,6 +289,7 @@ pub fn render_status(version: &str, resources: &[ResourceStatus<'_>]) -> String 
         }
         put("revivals", &status.revivals);
         put("last_detachment", &status.last_detachment.unwrap_or("none"));
+        put("personality", &status.personality);
         put("nodes", &status.nodes);
         put("edits", &status.edits);
         put("chcpures", &if status.chcpures { "yes" } else { "no" });

@@ -4,28 +4,33 @@
 //! Grammar of what is written; one line of at most 4096 bytes, words divided by blanks, one newline at the end allowed:
 //!
 //! ```text
-//! share      = weight [amount]               24 0      weight and minimum (a minimum other than 0: not yet)
+//! share      = (weight | fixed) [amount]     24 0      weight and minimum (a minimum other than 0: not yet)
+//! fixed      = "=" percent "%"               =25%      a fixed share of the parent, whatever the siblings' weights are
 //! cap        = "none" | amount ["burst" duration]      1.5cpu, 250ms/s, 25% (of one CPU)
-//! policy     = "sfq"
-//! class      = "ts" | "sfq" | "rr" | "fifo"
+//! policy     = "sfq" | "eevdf" | "mtrls" | "prio"
+//! class      = "ts" | "sfq" | "rr" | "fifo" | "edf"
+//! tune       = key value {key value}         quantum 4ms lag default       keys of this node, others keep their values
 //! gc         = "0" | "1"
 //! backlog    = ["limit"] members [service]   16 0      0 is no limit (a limit of service: not yet); resets the counters
-//! members    = pid | "tid" tid ["pid" pid] | "self" | "tid" "self"     all threads of a process, or one thread
-//! state      = "drain" | "draining" | "active"
+//! members    = pid | "self"                  1234      all threads of a process
+//!            | "tid" (tid ["pid" pid] | "self") [params]          one thread
+//! params     = "default" | {("weight" | "priority" | "period" | "budget" | "deadline") value}
+//!                                            all of them: what is left out is the default; without any they stay as they are
+//! state      = "drain" | "draining" | "active" | "flush"        flush: members to q0, the queue deleted, at once
 //! mk         = ("queue" | "scheduler") name [weight [amount]]          share 100 where none is given
 //! default    = tag {tag}                     /reserv/cpu/q2            at most one per resource
 //! cdefault   = tag {tag}
 //! tag        = [mount "/"] resource "/" name {"/" name}
 //! ```
 //!
-//! weight, amount and duration are in `reserv_model`'s units, names in its `Name`.
+//! weight, amount and duration are in `reserv_model`'s units, names in its `Name`, keys in its `TuneKey`, parameters in its `ThreadParams`.
 //!
 //! What is read is one line that can be written back, except:
 //!
 //! ```text
 //! stat       = {key " " value "\n"}          see `read.rs`
 //! status     = {key " " value "\n"}
-//! members    = {"tid " tid " pid " pid "\n"}  one per thread, each a line that can be written; empty for q0
+//! members    = {"tid " tid " pid " pid [" " params] "\n"}  one per thread, each a line that can be written; empty for q0
 //! backlog    = "served " n "\n" "service_ns " n "\n" "limit " members " 0\n"   the last line can be written
 //! ```
 //!
@@ -124,6 +129,7 @@ pub const TABLE: &[Entry] = &[
     row("stat",     &[Resource, Scheduler, Queue],   F::Stat,         0o444, Read::Node(read::stat),    Write::No),
     row("cap",      &[Resource],                     F::Cap,          0o444, Read::Node(read::cap),     Write::Node(write::cap)),
     row("cap",      &[Scheduler, Queue],             F::Cap,          0o644, Read::Node(read::cap),     Write::Node(write::cap)),
+    row("tune",     &[Resource, Scheduler, Queue],   F::Tune,         0o644, Read::Node(read::tune),    Write::Node(write::tune)),
     row("gc",       &[Resource],                     F::Gc,           0o444, Read::Node(read::gc),      Write::Node(write::gc)),
     row("gc",       &[Scheduler, Queue],             F::Gc,           0o644, Read::Node(read::gc),      Write::Node(write::gc)),
     row("backlog",  &[Queue],                        F::Backlog,      0o644, Read::Node(read::backlog), Write::Node(write::backlog)),

@@ -2,7 +2,8 @@
 //! What a write means. The grammar stands in `table.rs`.
 
 use reserv_model::{
-    DeleteMode, Error, ErrorKind, Kind, Name, NodeId, NodePath, Request, Share, Weight, parse_cap, quoted,
+    Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, Policy, Request, Share,
+    ThreadParams, Weight, parse_cap, parse_tune, quoted,
 };
 
 use crate::ino::{FileKind, Resource};
@@ -41,6 +42,8 @@ pub enum Command {
         queue: NodeId,
         /// Which threads.
         who: Who,
+        /// What the thread asks of the queue's class from now on; `None`: what it did.
+        params: Option<ThreadParams>,
     },
 }
 
@@ -107,13 +110,17 @@ pub(crate) fn cap(node: NodeId, text: &str) -> Result<Command, Error> {
 }
 
 pub(crate) fn policy(node: NodeId, text: &str) -> Result<Command, Error> {
-    let policy = single(text, "a policy", "one word: sfq")?.parse()?;
+    let policy = single(text, "a policy", Policy::WORDS)?.parse()?;
     Ok(edit(Request::SetPolicy { node: node.into(), policy }))
 }
 
 pub(crate) fn class(node: NodeId, text: &str) -> Result<Command, Error> {
-    let class = single(text, "a class", "one word: ts, sfq, rr or fifo")?.parse()?;
+    let class = single(text, "a class", Class::WORDS)?.parse()?;
     Ok(edit(Request::SetClass { node: node.into(), class }))
+}
+
+pub(crate) fn tune(node: NodeId, text: &str) -> Result<Command, Error> {
+    Ok(edit(Request::SetTune { node: node.into(), change: parse_tune(text)? }))
 }
 
 pub(crate) fn gc(node: NodeId, text: &str) -> Result<Command, Error> {
@@ -153,10 +160,12 @@ pub(crate) fn backlog(node: NodeId, text: &str) -> Result<Command, Error> {
 }
 
 pub(crate) fn state(node: NodeId, text: &str) -> Result<Command, Error> {
-    let hint = "drain: accept no new member, and go when the last one has left";
+    let hint =
+        "drain: accept no new member, and go when the last one has left; flush: move all to q0, and go now";
     let node = node.into();
     Ok(edit(match single(text, "a state", hint)? {
         "drain" | "draining" => Request::Delete { node, mode: DeleteMode::Drain },
+        "flush" => Request::Delete { node, mode: DeleteMode::Flush },
         "active" => Request::Active { node },
         word => {
             return Err(Error::new(ErrorKind::Invalid, format!("{} is not a state", quoted(word))).hint(hint));
@@ -165,19 +174,23 @@ pub(crate) fn state(node: NodeId, text: &str) -> Result<Command, Error> {
 }
 
 pub(crate) fn members(queue: NodeId, text: &str) -> Result<Command, Error> {
-    let hint = "1234 (a process), tid 1234 (a thread), self or tid self";
+    let hint =
+        "1234 (a process), tid 1234 (a thread), self or tid self; a thread may be followed by parameters";
     let pid = |word: &str, what: &str| number(word, 1, PID_MAX, what).map_err(|e| e.hint(hint));
-    let mut words = text.split_ascii_whitespace();
+    let mut words = text.split_ascii_whitespace().peekable();
     let who = match words.next().unwrap_or_default() {
         "self" => Who::CallerProcess,
         "tid" => match words.next() {
             Some("self") => Who::CallerThread,
             Some(tid) => {
                 let tid = pid(tid, "a thread")?;
-                let owner = match (words.next(), words.next()) {
-                    (None, _) => None,
-                    (Some("pid"), Some(owner)) => Some(pid(owner, "a process")?),
-                    (Some(word), _) => return Err(surplus(word, "a thread", hint)),
+                let owner = if words.next_if_eq(&"pid").is_none() {
+                    None
+                } else {
+                    let owner = words.next().ok_or_else(|| {
+                        Error::new(ErrorKind::Invalid, "\"pid\" without a process").hint(hint)
+                    })?;
+                    Some(pid(owner, "a process")?)
                 };
                 Who::Thread { tid, pid: owner }
             }
@@ -185,18 +198,34 @@ pub(crate) fn members(queue: NodeId, text: &str) -> Result<Command, Error> {
         },
         word => Who::Process(pid(word, "a process")?),
     };
-    match words.next() {
-        Some(word) => Err(surplus(word, "a member", hint)),
-        None => Ok(Command::Tag { queue, who }),
-    }
+    let one = matches!(who, Who::Thread { .. } | Who::CallerThread);
+    let params = match words.peek() {
+        None => None,
+        Some(word) if !one => {
+            return Err(surplus(
+                word,
+                "a process",
+                "only one thread at a time has parameters: tid 1234 weight 2",
+            ));
+        }
+        Some(&"default") => {
+            words.next();
+            if let Some(word) = words.next() {
+                return Err(surplus(word, "\"default\"", hint));
+            }
+            Some(ThreadParams::default())
+        }
+        Some(_) => Some(ThreadParams::parse(words)?),
+    };
+    Ok(Command::Tag { queue, who, params })
 }
 
 pub(crate) fn mk(parent: NodeId, text: &str) -> Result<Command, Error> {
     let hint = "queue or scheduler, a name, and perhaps a share: queue site1 50";
     let (kind, rest) = text.split_once([' ', '\t']).unwrap_or((text, ""));
     let kind = match kind {
-        "queue" => Kind::Queue(reserv_model::Class::default()),
-        "scheduler" => Kind::Scheduler(reserv_model::Policy::default()),
+        "queue" => NewKind::Queue(None),
+        "scheduler" => NewKind::Scheduler(None),
         word => {
             let why = format!("{} is neither queue nor scheduler", quoted(word));
             return Err(Error::new(ErrorKind::Invalid, why).hint(hint));

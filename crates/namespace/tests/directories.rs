@@ -119,9 +119,12 @@ fn the_layout_of_the_design() {
     let names = |dir| list(dir, |_| Some(&tree)).unwrap().into_iter().map(|i| i.name).collect::<Vec<_>>();
     assert_eq!(names(MOUNT), ["proc", "self", "status", "cpu"]);
     let root = node_dir(&tree, NodeId::ROOT);
-    assert_eq!(names(root), ["share", "policy", "newqueue", "newsched", "mk", "stat", "cap", "gc", "q0"]);
+    assert_eq!(
+        names(root),
+        ["share", "policy", "newqueue", "newsched", "mk", "stat", "cap", "tune", "gc", "q0"]
+    );
     let q0 = node_dir(&tree, NodeId::Q0);
-    assert_eq!(names(q0), ["share", "stat", "cap", "gc", "backlog", "class", "members", "state"]);
+    assert_eq!(names(q0), ["share", "stat", "cap", "tune", "gc", "backlog", "class", "members", "state"]);
     assert_eq!(names(Object::Process { pid: 7, file: FileKind::ProcessDir }), ["default", "cdefault"]);
     let mode = |dir, name: &str| {
         attributes(lookup(dir, name.as_bytes(), |_| Some(&tree)).unwrap(), |_| Some(&tree)).unwrap().mode

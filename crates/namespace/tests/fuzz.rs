@@ -34,7 +34,7 @@ impl Random {
 }
 
 /// Texts that are right or nearly so; what is tried is grown from them.
-const SEEDS: [&str; 40] = [
+const SEEDS: [&str; 62] = [
     "24 0",
     "0.24",
     "1000000 0",
@@ -58,6 +58,28 @@ const SEEDS: [&str; 40] = [
     "tid 7 pid 6",
     "self",
     "tid self",
+    "=0.5%",
+    "=99.9999% 0",
+    "eevdf",
+    "mtrls",
+    "prio",
+    "edf",
+    "quantum 4ms",
+    "quantum default lag default",
+    "lag 20ms epsilon 1",
+    "turn 100ms",
+    "decay 1s",
+    "priority 50",
+    "priority 0",
+    "request 10ms",
+    "epsilon 0.001",
+    "tid 7 default",
+    "tid 7 weight 2",
+    "tid self priority 50",
+    "tid 7 pid 6 period 33ms budget 10ms",
+    "tid 7 period 33ms budget 10ms deadline 20ms",
+    "weight 0.5 priority 1",
+    "default",
     "drain",
     "draining",
     "active",
@@ -130,7 +152,8 @@ fn write(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8], counts: &mut Cou
     if !matches!(row.read, Read::Node(_)) {
         return;
     }
-    let view = View { tree, node: id, samples: &[], members: &[], capacity_ns_per_s: 0 };
+    let survey = Survey::default();
+    let view = View { tree, node: id, survey: &survey, members: &[], capacity_ns_per_s: 0 };
     let read = render_read(row.file, &view).unwrap();
     match parse_write(row.file, id, read.lines().last().unwrap_or_default().as_bytes()).unwrap() {
         Command::Edit(again) => match tree.plan(&again) {
@@ -141,6 +164,27 @@ fn write(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8], counts: &mut Cou
     }
 }
 
+/// What `members` would read for a thread with these parameters is accepted, and means the same.
+fn members(random: &mut Random, text: &[u8]) {
+    let Ok(Command::Tag { params: Some(params), .. }) = parse_write(FileKind::Members, NodeId::Q0, text)
+    else {
+        return;
+    };
+    let tree = Tree::new(Name::new("cpu").unwrap());
+    let survey = Survey::default();
+    let tid = u32::try_from(1 + random.below(1000)).unwrap();
+    let members = [Member { pid: 1, tid, params }];
+    let view =
+        View { tree: &tree, node: NodeId::Q0, survey: &survey, members: &members, capacity_ns_per_s: 0 };
+    let read = render_read(FileKind::Members, &view).unwrap();
+    let again = parse_write(FileKind::Members, NodeId::Q0, read.as_bytes()).unwrap();
+    let wanted = (!params.is_default()).then_some(params);
+    assert_eq!(
+        again,
+        Command::Tag { queue: NodeId::Q0, who: Who::Thread { tid, pid: Some(1) }, params: wanted }
+    );
+}
+
 fn round(random: &mut Random, tree: &mut Tree, counts: &mut Counts) {
     let text = bytes(random);
     let nodes: Vec<_> = tree.iter().map(|n| n.id).collect();
@@ -149,6 +193,7 @@ fn round(random: &mut Random, tree: &mut Tree, counts: &mut Counts) {
     let rows: Vec<_> = place.files().collect();
     let row = rows[random.below(rows.len())];
     write(tree, row, id, &text, counts);
+    members(random, &text);
 
     let trees = |_| Some(&*tree);
     match parse_defaults(&text, "/reserv", |_, path| tree.resolve(path)) {

@@ -10,8 +10,10 @@ use reserv_namespace::*;
 
 const Q: NodeId = NodeId::Q0;
 
-fn view<'a>(tree: &'a Tree, node: NodeId, samples: &'a [NodeSample]) -> View<'a> {
-    View { tree, node, samples, members: &[], capacity_ns_per_s: 2_000_000_000 }
+/// A node's view without counters.
+fn plain(tree: &Tree, node: NodeId) -> View<'_> {
+    static NOTHING: std::sync::LazyLock<Survey> = std::sync::LazyLock::new(Survey::default);
+    View { tree, node, survey: &NOTHING, members: &[], capacity_ns_per_s: 2_000_000_000 }
 }
 
 /// The files of a node that are read and written by this crate.
@@ -28,7 +30,7 @@ proptest! {
         let tree = common::grown(&all);
         for node in tree.iter() {
             for row in both_ways(node) {
-                let text = render_read(row.file, &view(&tree, node.id, &[])).unwrap();
+                let text = render_read(row.file, &plain(&tree, node.id)).unwrap();
                 if row.file == FileKind::Members {
                     prop_assert_eq!(text, "");
                     continue;
@@ -58,7 +60,7 @@ proptest! {
     fn what_is_written_is_read(milli in 0..=1_000_000_000_u32, rate in Cap::RATE_MIN..=Cap::RATE_MAX,
                                burst in 0..=Cap::BURST_MAX, class in any::<u32>(), limit in 1..=PID_MAX) {
         let mut tree = Tree::new(Name::new("cpu").unwrap());
-        let plan = tree.plan(&[Request::Create { parent: NodeId::ROOT.into(), name: None, kind: Kind::Queue(Class::Ts), share: None }]).unwrap();
+        let plan = tree.plan(&[Request::Create { parent: NodeId::ROOT.into(), name: None, kind: NewKind::Queue(None), share: None }]).unwrap();
         tree.commit(&plan).unwrap();
         let id = plan.created()[0];
         let share = Share::of(Weight::from_milli(milli).unwrap());
@@ -75,23 +77,56 @@ proptest! {
             let Command::Edit(requests) = parse_write(file, id, write.as_bytes()).unwrap() else { panic!("an edit") };
             let plan = tree.plan(&requests).unwrap();
             tree.commit(&plan).unwrap();
-            prop_assert_eq!(render_read(file, &view(&tree, id, &[])).unwrap(), read);
+            prop_assert_eq!(render_read(file, &plain(&tree, id)).unwrap(), read);
         }
     }
 
     #[test]
     fn members_read_can_be_written(members in prop::collection::vec((1..=PID_MAX, 1..=PID_MAX), 0..20)) {
         let tree = Tree::new(Name::new("cpu").unwrap());
-        let members: Vec<_> = members.iter().map(|&(pid, tid)| Member { pid, tid }).collect();
-        let text = render_read(FileKind::Members, &View { members: &members, ..view(&tree, Q, &[]) }).unwrap();
+        let members: Vec<_> = members.iter().map(|&(pid, tid)| Member { pid, tid, params: ThreadParams::default() }).collect();
+        let text = render_read(FileKind::Members, &View { members: &members, ..plain(&tree, Q) }).unwrap();
         let mut sorted = members;
         sorted.sort_unstable();
         let written: Vec<_> = text.lines().map(|l| parse_write(FileKind::Members, Q, l.as_bytes()).unwrap()).collect();
         let wanted: Vec<_> = sorted.iter().map(|m| Command::Tag {
             queue: Q,
+            params: None,
             who: Who::Thread { tid: m.tid, pid: Some(m.pid) },
         }).collect();
         prop_assert_eq!(written, wanted);
+    }
+
+    #[test]
+    fn a_survey_says_what_a_walk_over_the_subtree_says(all in common::steps(60), numbers in any::<u64>()) {
+        let tree = common::grown(&all);
+        let pick = |n: &Node, at: u32| (numbers >> ((n.id.index * 5 + at) % 61)) & 3;
+        let samples: Vec<Sample> = tree.iter().filter(|n| pick(n, 0) != 3).map(|n| Sample {
+            queued: if n.kind.is_queue() { u32::try_from(pick(n, 1)).unwrap() } else { 9 },
+            running: u32::from(n.kind.is_queue() && pick(n, 2) == 1),
+            members: u32::try_from(pick(n, 3)).unwrap(),
+            throttled: pick(n, 4) == 1,
+            service_ns: numbers,
+            ..Sample::new(n.id)
+        }).collect();
+        let survey = Survey::new(&tree, samples.clone());
+        let of = |id: NodeId| samples.iter().find(|s| s.id == id.pack()).copied().unwrap_or(Sample::new(id));
+        let competes = |id: NodeId| {
+            let held = tree.iter().any(|up| tree.is_within(id, up.id) && of(up.id).throttled);
+            !held && of(id).queued + of(id).running > 0
+        };
+        for node in tree.iter() {
+            let below = || tree.iter().filter(|n| n.kind.is_queue() && tree.is_within(n.id, node.id)).map(|n| of(n.id));
+            let sum = |number: fn(&Sample) -> u32| below().map(|s| number(&s)).sum::<u32>();
+            let (queued, running, own) = (sum(|s| s.queued), sum(|s| s.running), of(node.id));
+            let wanted = format!(
+                "weight_share_ppm {}\neffective_share_ppm {}\nservice_ns {}\nrunnable {}\nqueued {queued}\nrunning {running}\n\
+                 members {}\nthrottled {}\nthrottled_ns 0\nstate {}\n",
+                Shares::all(&tree).ppm(&tree, node.id), Shares::now(&tree, competes).ppm(&tree, node.id), own.service_ns,
+                queued + running, sum(|s| s.members), u8::from(own.throttled), if node.draining { "draining" } else { "active" },
+            );
+            prop_assert_eq!(render_read(FileKind::Stat, &View { survey: &survey, ..plain(&tree, node.id) }).unwrap(), wanted);
+        }
     }
 
     #[test]
@@ -140,6 +175,10 @@ fn writes() {
         write(FileKind::State, "drain"),
         edit(Request::Delete { node: node(), mode: DeleteMode::Drain })
     );
+    assert_eq!(
+        write(FileKind::State, "flush"),
+        edit(Request::Delete { node: node(), mode: DeleteMode::Flush })
+    );
     assert_eq!(write(FileKind::State, "active"), edit(Request::Active { node: node() }));
     let limits = Command::Edit(vec![
         Request::SetLimit { node: node(), members_max: 16 },
@@ -148,17 +187,47 @@ fn writes() {
     for text in ["16", "16 0", "limit 16 0"] {
         assert_eq!(write(FileKind::Backlog, text), Ok(limits.clone()), "{text}");
     }
-    let member = |who| Ok(Command::Tag { queue: id, who });
+    let member = |who| Ok(Command::Tag { queue: id, who, params: None });
     assert_eq!(write(FileKind::Members, "1234\n"), member(Who::Process(1234)));
     assert_eq!(write(FileKind::Members, "tid 7"), member(Who::Thread { tid: 7, pid: None }));
     assert_eq!(write(FileKind::Members, "tid 7 pid 6"), member(Who::Thread { tid: 7, pid: Some(6) }));
     assert_eq!(write(FileKind::Members, "self"), member(Who::CallerProcess));
     assert_eq!(write(FileKind::Members, "tid self"), member(Who::CallerThread));
+    let set = |who, params| Ok(Command::Tag { queue: id, who, params: Some(params) });
+    let params = ThreadParams {
+        weight: 500,
+        priority: 7,
+        period_ns: 33_000_000,
+        budget_ns: 10_000_000,
+        deadline_ns: 20_000_000,
+    };
+    let text = "tid 7 pid 6 weight 0.5 priority 7 period 33ms budget 10ms deadline 20ms";
+    assert_eq!(write(FileKind::Members, text), set(Who::Thread { tid: 7, pid: Some(6) }, params));
+    let one = ThreadParams { weight: 2000, ..ThreadParams::default() };
+    assert_eq!(write(FileKind::Members, "tid self weight 2"), set(Who::CallerThread, one));
+    let unset = ThreadParams::default();
+    assert_eq!(write(FileKind::Members, "tid 7 default"), set(Who::Thread { tid: 7, pid: None }, unset));
+    let tune =
+        |change: &[(TuneKey, Option<u64>)]| edit(Request::SetTune { node: node(), change: change.to_vec() });
+    assert_eq!(
+        write(FileKind::Tune, "quantum 4ms  lag default\n"),
+        tune(&[(TuneKey::Quantum, Some(4_000_000)), (TuneKey::Lag, None)])
+    );
+    assert_eq!(
+        write(FileKind::Tune, "epsilon 0 priority 0"),
+        tune(&[(TuneKey::Epsilon, None), (TuneKey::Priority, Some(0))])
+    );
+    let fixed = Share::fixed(Fixed::from_ppm(250_000).unwrap());
+    assert_eq!(write(FileKind::Share, "=25% 0"), edit(Request::SetShare { node: node(), share: fixed }));
+    for policy in Policy::ALL {
+        let wanted = edit(Request::SetPolicy { node: node(), policy: *policy });
+        assert_eq!(write(FileKind::Policy, policy.word()), wanted);
+    }
     let make = |kind, name: &str, share: &str| {
         let name = Some(Name::new(name).unwrap());
         edit(Request::Create { parent: node(), name, kind, share: Some(weight(share)) })
     };
-    let (queue, sched) = (Kind::Queue(Class::Ts), Kind::Scheduler(Policy::Sfq));
+    let (queue, sched) = (NewKind::Queue(None), NewKind::Scheduler(None));
     assert_eq!(write(FileKind::Mk, "queue site1"), make(queue, "site1", "100"));
     assert_eq!(write(FileKind::Mk, "scheduler \t web  0.5 0 \n"), make(sched, "web", "0.5"));
 }
@@ -179,7 +248,32 @@ fn wrong_writes() {
         (FileKind::Share, b"1\x07", EINVAL, "control character"),
         (FileKind::Share, b"lots", EINVAL, "\"lots\" is not a weight"),
         (FileKind::Share, b"1 0 0", EINVAL, "\"0\" after a share"),
-        (FileKind::Share, b"=25% 0", EOPNOTSUPP, "=25%"),
+        (FileKind::Share, b"=125% 0", EINVAL, "\"=125%\""),
+        (FileKind::Tune, b"quantum", EINVAL, "\"quantum\" without"),
+        (FileKind::Tune, b"quantum 4", EINVAL, "no unit"),
+        (FileKind::Tune, b"quantum 4ms quantum 5ms", EINVAL, "\"quantum\" stands twice"),
+        (FileKind::Tune, b"quantum 1s", EINVAL, "out of range"),
+        (FileKind::Tune, b"slice 4ms", EINVAL, "\"slice\" is no tunable"),
+        (FileKind::Tune, b"priority 101", EINVAL, "out of range"),
+        (FileKind::Tune, b"priority -1", EINVAL, "\"-1\""),
+        (FileKind::Members, b"7 weight 2", EINVAL, "\"weight\" after a process"),
+        (FileKind::Members, b"self weight 2", EINVAL, "\"weight\" after a process"),
+        (FileKind::Members, b"tid 7 weight", EINVAL, "\"weight\" without"),
+        (FileKind::Members, b"tid 7 weight 0", EINVAL, "\"0\""),
+        (FileKind::Members, b"tid 7 weight 1 weight 2", EINVAL, "\"weight\" stands twice"),
+        (FileKind::Members, b"tid 7 colour 1", EINVAL, "\"colour\" is no parameter"),
+        (FileKind::Members, b"tid 7 period 10ms", EINVAL, "without \"budget\""),
+        (FileKind::Members, b"tid 7 budget 10ms", EINVAL, "without \"period\""),
+        (FileKind::Members, b"tid 7 period 10ms budget 11ms", EINVAL, "11ms does not fit"),
+        (FileKind::Members, b"tid 7 period 10ms budget 5ms deadline 11ms", EINVAL, "11ms after the period"),
+        (
+            FileKind::Members,
+            b"tid 7 period 10ms budget 5ms deadline 4ms",
+            EINVAL,
+            "before the deadline of 4ms",
+        ),
+        (FileKind::Members, b"tid 7 period 11s budget 5ms", EINVAL, "\"11s\""),
+        (FileKind::Members, b"tid 7 default weight 1", EINVAL, "\"weight\" after"),
         (FileKind::Cap, b"1", EINVAL, "no unit"),
         (FileKind::Cap, b"nothing", EINVAL, "\"nothing\""),
         (FileKind::Cap, b"0", EINVAL, "a cap of 0"),
@@ -263,31 +357,35 @@ fn reads() {
         parent: parent.parse::<NodePath>().unwrap().into(),
         name: None,
         kind,
-        share: Some(weight.parse().unwrap()),
+        share: Some(weight.parse::<Share>().unwrap()),
     };
-    let (queue, sched) = (Kind::Queue(Class::Rr), Kind::Scheduler(Policy::Sfq));
+    let (queue, sched) = (NewKind::Queue(Some(Class::Rr)), NewKind::Scheduler(None));
     let plan = tree.plan(&[make("", sched, "300"), make("r0", queue, "1"), make("r0", queue, "2")]).unwrap();
     tree.commit(&plan).unwrap();
     let [r0, a, b] = plan.created() else { panic!("three") };
-    let sample = |id: NodeId, queued, running| NodeSample {
+    let sample = |id: NodeId, queued, running| Sample {
         queued,
         running,
         members: queued + running + 1,
         service_ns: 100 * u64::from(id.index),
-        ..NodeSample::new(id)
+        ..Sample::new(id)
     };
     let mut samples = vec![
-        NodeSample { service_ns: 999, ..NodeSample::new(NodeId::ROOT) },
+        Sample { service_ns: 999, ..Sample::new(NodeId::ROOT) },
         sample(Q, 1, 1),
-        NodeSample { service_ns: 700, throttled_ns: 5, ..NodeSample::new(*r0) },
+        Sample { service_ns: 700, throttled_ns: 5, ..Sample::new(*r0) },
         sample(*a, 0, 0),
-        NodeSample { served: 9, service_since_reset_ns: 8, ..sample(*b, 3, 1) },
+        Sample { served: 9, service_since_reset_ns: 8, ..sample(*b, 3, 1) },
     ];
-    let read = |file, id, samples: &[NodeSample]| render_read(file, &view(&tree, id, samples)).unwrap();
+    let read = |file, id, samples: &[Sample]| {
+        let survey = Survey::new(&tree, samples.to_vec());
+        render_read(file, &View { survey: &survey, ..plain(&tree, id) }).unwrap()
+    };
     assert_eq!(read(FileKind::Share, NodeId::ROOT, &samples), "100 2cpu\n");
     assert_eq!(read(FileKind::Share, *a, &samples), "1 0\n");
     assert_eq!(read(FileKind::Class, *a, &samples), "rr\n");
     assert_eq!(read(FileKind::Policy, *r0, &samples), "sfq\n");
+    assert_eq!(read(FileKind::Tune, *r0, &samples), "quantum default\n");
     assert_eq!(read(FileKind::Backlog, *b, &samples), "served 9\nservice_ns 8\nlimit 0 0\n");
     assert_eq!(
         read(FileKind::Stat, *r0, &samples),
@@ -304,10 +402,10 @@ fn reads() {
     assert!(read(FileKind::Stat, *b, &samples).contains("effective_share_ppm 0\n"));
     assert!(read(FileKind::Stat, Q, &samples).contains("effective_share_ppm 1000000\n"));
     // A sample of an older node in the same slot is nobody's.
-    samples[3].id.generation = 9;
+    samples[3].id = NodeId { generation: 9, ..*a }.pack();
     assert!(read(FileKind::Stat, *a, &samples).contains("service_ns 0\n"));
 
-    let errno = |file, id| render_read(file, &view(&tree, id, &[])).unwrap_err().errno();
+    let errno = |file, id| render_read(file, &plain(&tree, id)).unwrap_err().errno();
     assert_eq!(errno(FileKind::NewQueue, *r0), Errno::EACCES);
     assert_eq!(errno(FileKind::Mk, *r0), Errno::EACCES);
     assert_eq!(errno(FileKind::SchedulerDir, *r0), Errno::EACCES);
@@ -329,6 +427,7 @@ fn status() {
         health: Health::Detached("sysrq\nS"),
         revivals: 2,
         last_detachment: None,
+        personality: Personality::Eclipse,
         nodes: 7,
         edits: 12,
         chcpures: false,
@@ -338,7 +437,7 @@ fn status() {
     assert_eq!(
         render_status("0.1.0", &[cpu]),
         "version 0.1.0\ncpu.driver stock\ncpu.mechanism cgroup v2 (threaded)\ncpu.abi 1\ncpu.health detached: sysrq S\n\
-         cpu.revivals 2\ncpu.last_detachment none\ncpu.nodes 7\ncpu.edits 12\ncpu.chcpures no\n\
+         cpu.revivals 2\ncpu.last_detachment none\ncpu.personality eclipse\ncpu.nodes 7\ncpu.edits 12\ncpu.chcpures no\n\
          cpu.outside system.slice, user.slice\ncpu.limit no classes\ncpu.limit two lines\n"
     );
     assert_eq!(render_status("1", &[]), "version 1\n");

@@ -31,6 +31,9 @@ pub(crate) struct Api {
     item_units: unsafe extern "C" fn(*mut RawTree, u32, u32, *const u64),
     item_reweight: unsafe extern "C" fn(*mut RawTree, u32, u32),
     wake: unsafe extern "C" fn(*mut RawTree, u32, u64),
+    post: unsafe extern "C" fn(*mut RawTree, u32, u64) -> u32,
+    drain: unsafe extern "C" fn(*mut RawTree),
+    quiet: unsafe extern "C" fn(*mut RawTree, u32, u32, u64) -> c_int,
     remove: unsafe extern "C" fn(*mut RawTree, u32),
     pick: unsafe extern "C" fn(*mut RawTree, u32, u64) -> u32,
     begin: unsafe extern "C" fn(*mut RawTree, u32, u32),
@@ -42,6 +45,20 @@ pub(crate) struct Api {
     tree_view: unsafe extern "C" fn(*mut RawTree, *mut TreeView),
     reset: unsafe extern "C" fn(*mut RawTree),
     check: unsafe extern "C" fn(*mut RawTree, *mut c_char, u32) -> u32,
+    item_params: unsafe extern "C" fn(*mut RawTree, u32, *const Params, u64) -> c_int,
+    victim: unsafe extern "C" fn(*mut RawTree, u32) -> u32,
+}
+
+/// What an item asks of its queue's class; 0: not set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as in sched.h")]
+pub struct Params {
+    pub weight: u32,
+    pub priority: u32,
+    pub period: u64,
+    pub budget: u64,
+    pub deadline: u64,
 }
 
 unsafe extern "C" {
@@ -77,12 +94,22 @@ pub const SFQ: u32 = 1;
 pub const RR: u32 = 2;
 /// Class first come, first served.
 pub const FIFO: u32 = 3;
+/// Class earliest deadline first.
+pub const EDF: u32 = 4;
+/// Policy earliest eligible virtual deadline first.
+pub const EEVDF: u32 = 1;
+/// Policy move-to-rear list scheduling.
+pub const MTRLS: u32 = 2;
+/// Policy priority.
+pub const PRIO: u32 = 3;
 /// State of an item: wants no service.
 pub const IDLE: u32 = 1;
 /// State of an item: waits.
 pub const QUEUED: u32 = 2;
 /// State of an item: is served.
 pub const SERVICE: u32 = 3;
+/// Item flag: its age is kept in a list apart from the others.
+pub const APART: u32 = 4;
 /// Item flag: SCHED_BATCH.
 pub const BATCH: u32 = 1;
 /// Item flag: SCHED_IDLE.
@@ -125,7 +152,7 @@ pub struct NodeView {
     pub throttled: u32,
     pub nrun: u32,
     pub waiting: u32,
-    pad0: u32,
+    pub client: u32,
 }
 
 /// What an item looks like from outside.
@@ -142,6 +169,12 @@ pub struct ItemView {
     pub unit: u32,
     pub weight: u32,
     pub all: u32,
+    pub slice: u64,
+    pub due: u64,
+    pub release: u64,
+    pub left: i64,
+    pub budgeted: u32,
+    pad0: u32,
 }
 
 /// What a tree looks like from outside.
@@ -228,6 +261,16 @@ pub enum Op {
         node: Id,
         parent: Id,
     },
+    Tune {
+        node: Id,
+        which: u64,
+        value: u64,
+    },
+    Param {
+        node: Id,
+        which: u64,
+        value: u64,
+    },
     /// Anything, for malformed ones.
     Raw {
         code: u32,
@@ -255,6 +298,8 @@ impl Op {
             Self::Limit { node, members } => (7, node, 0, members, 0),
             Self::Reset { node } => (8, node, 0, 0, 0),
             Self::Move { node, parent } => (9, node, parent, 0, 0),
+            Self::Tune { node, which, value } => (10, node, 0, which, value),
+            Self::Param { node, which, value } => (11, node, 0, which, value),
             Self::Raw { code, node, parent, a, b } => (code, node, parent, a, b),
         };
         RawOp { code, node, parent, a, b, ..RawOp::default() }
@@ -426,10 +471,42 @@ impl Core {
         unsafe { (self.api.item_reweight)(self.tree.as_ptr(), self.known(item), weight) }
     }
 
+    /// All that an item asks of its queue's class.
+    pub fn item_params(&mut self, item: u32, params: Params, now: u64) -> Result<(), i32> {
+        // SAFETY: as above; the parameters are read.
+        let answer =
+            unsafe { (self.api.item_params)(self.tree.as_ptr(), self.known(item), &raw const params, now) };
+        if answer == 0 { Ok(()) } else { Err(answer) }
+    }
+
+    /// Several busy units: the one whose item a queued item should displace.
+    pub fn victim(&self, item: u32) -> Option<u32> {
+        // SAFETY: as above.
+        unsafe { (self.api.victim)(self.tree.as_ptr(), self.known(item)) }.checked_sub(1)
+    }
+
     /// An idle item wants service.
     pub fn wake(&mut self, item: u32, now: u64) {
         // SAFETY: as above.
         unsafe { (self.api.wake)(self.tree.as_ptr(), self.known(item), now) }
+    }
+
+    /// An idle item wants service, and is in its queue when [`Core::drain`] has been called.
+    pub fn post(&mut self, item: u32, now: u64) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.api.post)(self.tree.as_ptr(), self.known(item), now) != 0 }
+    }
+
+    /// What was posted wakes, in that order.
+    pub fn drain(&mut self) {
+        // SAFETY: as above.
+        unsafe { (self.api.drain)(self.tree.as_ptr()) }
+    }
+
+    /// Whether an idle item, when it wakes, surely does not displace one in service for `ran`.
+    pub fn wakes_quietly(&mut self, item: u32, cur: u32, ran: u64) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.api.quiet)(self.tree.as_ptr(), self.known(item), self.known(cur), ran) != 0 }
     }
 
     /// A waiting item wants service no longer.

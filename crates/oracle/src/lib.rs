@@ -6,12 +6,19 @@
 #![expect(clippy::missing_panics_doc, reason = "for tests only: a panic is a failed test")]
 
 pub mod core;
+pub mod edf;
+pub mod eevdf;
 pub mod gms;
+mod lag;
 pub mod model;
+pub mod mtrls;
+pub mod one;
 pub mod pair;
+pub mod prio;
 pub mod rng;
 pub mod smp;
 pub mod theorems;
+pub mod tiny;
 pub mod trace;
 
 /// Seeds of a randomised test: `count` of them, from RESERV_SEED alone if that is set; more while RESERV_SOAK_SECONDS

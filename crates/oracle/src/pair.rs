@@ -4,7 +4,7 @@
 use num_traits::{Signed, ToPrimitive};
 
 use crate::core::{Core, Id, NodeView, Op, QUEUED, SERVICE, Setup};
-use crate::model::{Model, Q, State, Verdict, q};
+use crate::model::{EEVDF, Model, Q, State, Verdict, q};
 
 /// An event of a trace. Items are named by the order in which they were made.
 #[derive(Clone, Debug)]
@@ -70,6 +70,11 @@ impl Pair {
         self.compare()
     }
 
+    /// What the core says after the event, for what rounding decides.
+    fn listen(&mut self) {
+        self.model.told = self.core.nodes().iter().map(|n| (n.id, n.client != 0)).collect();
+    }
+
     fn event(&mut self, event: &Event) -> Result<(), String> {
         let now = self.now;
         match *event {
@@ -77,6 +82,7 @@ impl Pair {
             Event::Edit(ref ops) => {
                 let want = self.expect(ops);
                 let got = self.core.edit(0, now, ops);
+                self.listen();
                 match (&want, &got) {
                     (None, Ok(_)) => {
                         // In the order of the core: the shape first.
@@ -108,10 +114,12 @@ impl Pair {
             }
             Event::Leave { item } => {
                 self.core.item_leave(item);
+                self.listen();
                 self.model.item_leave(item);
             }
             Event::Move { item, to, work } => {
                 let got = self.core.item_move(item, to, work, now);
+                self.listen();
                 let want = self.model.item_move(item, to, work, now);
                 if got != want {
                     return Err(format!("move: {got}, expected {want}"));
@@ -119,23 +127,28 @@ impl Pair {
             }
             Event::Units { item, mask } => {
                 self.core.item_units(item, mask);
+                self.listen();
                 self.model.item_units(item, mask);
             }
             Event::ItemWeight { item, weight } => {
                 self.core.item_reweight(item, weight);
+                self.listen();
                 self.model.item_reweight(item, weight);
             }
             Event::Wake { item } => {
                 self.core.wake(item, now);
+                self.listen();
                 self.model.wake(item, now);
             }
             Event::Remove { item } => {
                 self.core.remove(item);
+                self.listen();
                 self.model.remove(item);
             }
             Event::Pick { unit } => {
                 let got = self.core.pick(unit, now);
                 self.picks.push(got);
+                self.listen();
                 if let Verdict::Wrong(why) = self.model.judge(unit, now, got) {
                     return Err(why);
                 }
@@ -148,10 +161,12 @@ impl Pair {
             }
             Event::Begin { item, unit } => {
                 self.core.begin(item, unit);
+                self.listen();
                 self.model.begin(item, unit);
             }
             Event::Settle { item, work, more } => {
                 self.core.settle(item, work, more, now);
+                self.listen();
                 self.model.settle(item, work, more, now);
             }
         }
@@ -264,7 +279,7 @@ impl Pair {
                 if gen_ <= m.gens.get(&index).copied().unwrap_or(0) {
                     return Some(ESTALE);
                 }
-                let alg_ok = (kind == SCHED && alg == 0) || (kind == QUEUE && alg < 4);
+                let alg_ok = (kind == SCHED && alg < 2) || (kind == QUEUE && alg < 4);
                 if p.kind != SCHED || m.path(parent).len() >= 16 || !alg_ok {
                     return Some(EINVAL);
                 }
@@ -291,7 +306,7 @@ impl Pair {
                     (n.parent.is_none() || ppm > 256_000_000 || burst > 1_000_000_000_000).then_some(EINVAL)
                 }
                 Op::Class { class, .. } => (n.kind != QUEUE || class > 3).then_some(EINVAL),
-                Op::Policy { policy, .. } => (n.kind != SCHED || policy > 0).then_some(EINVAL),
+                Op::Policy { policy, .. } => (n.kind != SCHED || policy > 1).then_some(EINVAL),
                 Op::Limit { members, .. } => (n.kind != QUEUE || members > 32768).then_some(EINVAL),
                 Op::Move { parent, .. } => {
                     let to = m.nodes.get(&parent);
@@ -306,6 +321,18 @@ impl Pair {
                     } else {
                         (m.path(parent).len() + height.unwrap_or(1) > 16).then_some(EINVAL)
                     }
+                }
+                Op::Tune { which, value, .. } => {
+                    let most = match which {
+                        1 | 4 => 1_000_000_000,
+                        _ => 1_000_000_000_000,
+                    };
+                    (!(1..=5).contains(&which) || value > most || (which > 1 && n.kind != SCHED))
+                        .then_some(EINVAL)
+                }
+                Op::Param { which, value, .. } => {
+                    let most = if which == 1 { 100 } else { 1_000_000_000_000 };
+                    (!(1..=2).contains(&which) || value > most || n.parent.is_none()).then_some(EINVAL)
                 }
                 Op::Raw { .. } => Some(EINVAL),
                 Op::Reset { .. } | Op::Create { .. } => None,
@@ -376,6 +403,9 @@ impl Pair {
 #[expect(clippy::cast_possible_wrap, reason = "tags are compared modulo 2^64")]
 fn virtual_time(nodes: &[NodeView], parent: Id) -> u64 {
     let p = nodes.iter().find(|n| n.id == parent).expect("a parent");
+    if p.alg == EEVDF {
+        return p.v;
+    }
     let ready = nodes.iter().filter(|n| n.parent == parent && n.ready != 0 && n.weight > 0);
     let least = ready.map(|n| n.key.wrapping_sub(p.v) as i64).min().unwrap_or(0);
     if p.nsvc == 0 && least > 0 { p.v.wrapping_add(least.cast_unsigned()) } else { p.v }

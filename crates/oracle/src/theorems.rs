@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::core::{Build, Core, FIFO, IDLE, Id, ONE, Op, QUEUE, QUEUED, ROOT, RR, SCHED, SFQ, Setup, id};
+use crate::core::{
+    APART, Build, Core, FIFO, IDLE, Id, ONE, Op, QUEUE, QUEUED, ROOT, RR, SCHED, SFQ, Setup, id,
+};
 use crate::rng::Rng;
 use crate::smp::{Cost, Habit, Machine};
 
@@ -26,6 +28,25 @@ pub const THEOREMS: &[Theorem] = &[
     ("SMP-4", smp_shares),
     ("SMP affinity", smp_affinity),
     ("SMP more", smp_more),
+    ("MTR model", crate::mtrls::lockstep),
+    ("MTR exact", crate::mtrls::exact),
+    ("MTR ticks", crate::mtrls::ticks),
+    ("MTR changes", crate::mtrls::changes),
+    ("prio model", crate::prio::lockstep),
+    ("prio", crate::prio::promises),
+    ("prio band", crate::prio::band),
+    ("EDF model", crate::edf::lockstep),
+    ("EDF alone", crate::edf::alone),
+    ("EDF below SFQ", crate::edf::below_sfq),
+    ("EDF budgets", crate::edf::budgets),
+    ("EDF way round", crate::edf::no_way_round),
+    ("EDF victims", crate::edf::victims),
+    ("EV-1/2/3/6", crate::lag::steady),
+    ("EV-4", crate::lag::churn),
+    ("EV-5", crate::lag::reweights),
+    ("EV change of policy", crate::lag::changes),
+    ("EV FIX", crate::lag::wrap),
+    ("EV SMP", crate::lag::several_units),
 ];
 
 const Q: u64 = 4_000_000;
@@ -750,8 +771,9 @@ fn background(build: Build, seed: u64) -> Result<(), String> {
         core.must(0, Op::Create { node, parent: ROOT, kind: QUEUE, alg: SFQ });
     }
     core.must(0, Op::Reweight { node: fg, weight: ONE });
-    let b = core.item_new(bg, ONE, 0).ok_or("no item")?;
-    let f = core.item_new(fg, ONE, 0).ok_or("no item")?;
+    // In one list by age, or in both.
+    let b = core.item_new(bg, ONE, *r.pick(&[0, APART])).ok_or("no item")?;
+    let f = core.item_new(fg, ONE, *r.pick(&[0, APART])).ok_or("no item")?;
     let starve = r.range(10, 50) * Q;
     core.set(Q, starve, Q);
     let mut now = 0;
@@ -816,7 +838,28 @@ pub fn shares_of(build: Build, seed: u64, units: u32, quanta: u64) -> Result<(),
         let got = real(m.service(*l) - before) / real(quanta * Q);
         let off = (got - ideal[l]).abs();
         if off > 0.01 * ideal[l] + 3.0 / real(quanta) {
-            return Err(format!("P={units}: leaf {l:x} had {got:.4} units, GMS {:.4}", ideal[l]));
+            let tree: Vec<String> = parents
+                .iter()
+                .skip(1)
+                .chain(&leaves)
+                .map(|&n| {
+                    let v = m.core.node(n);
+                    let want = ideal.get(&n).copied().unwrap_or_default();
+                    format!(
+                        "\n{n:x} in {:x} weight {} members {} tag-v {} served {} GMS {want:.4}",
+                        v.parent,
+                        v.weight,
+                        v.members,
+                        v.tag.wrapping_sub(m.core.node(v.parent).v).cast_signed(),
+                        v.service
+                    )
+                })
+                .collect();
+            return Err(format!(
+                "P={units}: leaf {l:x} had {got:.4} units, GMS {:.4}{}",
+                ideal[l],
+                tree.concat()
+            ));
         }
     }
     if m.wasted > 0 {

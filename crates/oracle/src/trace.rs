@@ -21,6 +21,7 @@ pub struct Flavour {
     pub edits: bool,
     pub background: bool,
     pub classes: Vec<u32>,
+    pub policies: Vec<u32>,
     pub strict: bool,
 }
 
@@ -38,6 +39,7 @@ impl Flavour {
             edits: true,
             background: true,
             classes: vec![0, 1, 2, 3],
+            policies: vec![0],
             strict: false,
         }
     }
@@ -68,7 +70,7 @@ impl Flavour {
                 (items.len() < self.items).then(|| Event::NewItem {
                     queue,
                     weight: *r.pick(&self.item_weights),
-                    flags: *r.pick(&[0, 0, 0, 1, 2]),
+                    flags: *r.pick(&[0, 0, 0, 1, 2, 4, 5]),
                 })
             }
             84 => Some(Event::Leave { item: any(r, &of(State::Idle))? }),
@@ -103,12 +105,12 @@ impl Flavour {
     fn op(&self, r: &mut Rng, pair: &Pair, ids: &[Id]) -> Op {
         let node = *r.pick(ids);
         let weight = if self.background && r.chance(10) { 0 } else { *r.pick(&self.weights) };
-        match r.below(20) {
+        match r.below(if self.policies.len() > 1 { 24 } else { 20 }) {
             0..=4 if ids.len() < self.nodes => {
                 let index = u32::try_from(r.range(2, 2 + self.nodes as u64)).expect("small");
                 let gen_ = pair.model.gens.get(&index).copied().unwrap_or(0) + u32::from(!r.chance(5));
                 let kind = if r.chance(60) { QUEUE } else { SCHED };
-                let alg = if kind == QUEUE { *r.pick(&self.classes) } else { 0 };
+                let alg = *r.pick(if kind == QUEUE { &self.classes } else { &self.policies });
                 Op::Create { node: id(index, gen_), parent: node, kind, alg }
             }
             0..=8 => Op::Reweight { node, weight },
@@ -122,6 +124,13 @@ impl Flavour {
             15 => Op::Limit { node, members: r.below(5) },
             16 => Op::Reset { node },
             17 => Op::Raw { code: *r.pick(&[0, 10, 77]), node, parent: ROOT, a: r.bits(), b: r.bits() },
+            20..=21 => Op::Policy { node, policy: *r.pick(&self.policies) },
+            22 => Op::Tune {
+                node,
+                which: r.range(1, 5),
+                value: *r.pick(&[0, 2_000_000, 10_000_000, 1_000_000_001]),
+            },
+            23 => Op::Param { node, which: 2, value: *r.pick(&[0, 1_000_000, 7_654_321, 30_000_000]) },
             _ => Op::Move { node, parent: *r.pick(ids) },
         }
     }
@@ -135,7 +144,7 @@ pub fn seeded(pair: &mut Pair, r: &mut Rng, flavour: &Flavour) {
     let mut parents = vec![ROOT];
     for index in 2..=u32::try_from(2 + flavour.nodes / 2).expect("small") {
         let kind = if r.chance(65) { QUEUE } else { SCHED };
-        let alg = if kind == QUEUE { *r.pick(&flavour.classes) } else { 0 };
+        let alg = *r.pick(if kind == QUEUE { &flavour.classes } else { &flavour.policies });
         let node = id(index, 1);
         let parent = *r.pick(&parents);
         let weight = *r.pick(&flavour.weights);

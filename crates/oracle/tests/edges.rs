@@ -302,3 +302,26 @@ fn reset_keeps_the_durable_half() {
     assert!(core.pick(0, 100 * Q).is_some());
     core.check().expect("sound");
 }
+
+/// The example of policy_eevdf.c: weights 1 and 2, quantum and requests of 6: B A B, again and again.
+#[test]
+fn worked_example_of_eevdf() {
+    let mut core = Core::new(Setup { quantum: 6, ..Setup::default() });
+    core.must(0, Op::Policy { node: ROOT, policy: 1 });
+    let mut items = Vec::new();
+    for (i, weight) in [(2, ONE), (3, 2 * ONE)] {
+        core.must(0, Op::Create { node: id(i, 1), parent: ROOT, kind: QUEUE, alg: FIFO });
+        core.must(0, Op::Reweight { node: id(i, 1), weight });
+        let item = core.item_new(id(i, 1), ONE, 0).expect("room");
+        core.wake(item, 0);
+        items.push(item);
+    }
+    let mut order = String::new();
+    for now in 0..12 {
+        let item = core.pick(0, now).expect("both wait");
+        order.push(if item == items[0] { 'A' } else { 'B' });
+        core.settle(item, 6, true, now);
+    }
+    assert_eq!(order, "BABBABBABBAB");
+    assert_eq!((core.item(items[0]).service, core.item(items[1]).service), (24, 48));
+}

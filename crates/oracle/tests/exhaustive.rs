@@ -2,7 +2,7 @@
 //! Every sequence of events of tiny trees, in lockstep with the exact model; ties must go to who came first.
 
 use reserv_oracle::core::{FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, SFQ, Setup, TS, id};
-use reserv_oracle::model::State;
+use reserv_oracle::model::{EEVDF, State};
 use reserv_oracle::pair::{Event, Pair};
 
 const QUANTUM: u64 = 4_000_000;
@@ -115,4 +115,28 @@ fn two_queues_with_edits() {
 fn three_queues_two_levels() {
     let edits = [Op::Move { node: id(5, 1), parent: A }, Op::Move { node: id(3, 1), parent: ROOT }];
     every("three queues", &three_leaves_two_levels(), 5, &edits);
+}
+
+#[test]
+fn two_queues_under_eevdf() {
+    let mut setup = two_leaves(SFQ);
+    setup.push(Event::Edit(vec![Op::Policy { node: ROOT, policy: EEVDF }]));
+    every("two queues, eevdf", &setup, 7, &[]);
+    let edits = [
+        Op::Reweight { node: A, weight: 4 * ONE },
+        Op::Policy { node: ROOT, policy: 0 },
+        Op::Policy { node: ROOT, policy: EEVDF },
+        Op::Param { node: A, which: 2, value: 3 * QUANTUM },
+    ];
+    every("two queues, eevdf, edits", &setup, 4, &edits);
+}
+
+/// eevdf below sfq, and above it.
+#[test]
+fn three_queues_two_policies() {
+    for node in [ROOT, A] {
+        let mut setup = three_leaves_two_levels();
+        setup.push(Event::Edit(vec![Op::Policy { node, policy: EEVDF }]));
+        every("three queues, two policies", &setup, 5, &[Op::Policy { node: A, policy: 0 }]);
+    }
 }

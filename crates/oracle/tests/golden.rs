@@ -76,3 +76,28 @@ fn ends_of_the_number_range() {
         ..Flavour::all()
     });
 }
+
+/// Every node may have another policy, and change it at any time.
+#[test]
+fn one_unit_policies() {
+    run("one_unit_policies", 150, 600, &[1], |_| Flavour { policies: vec![0, 1], ..Flavour::all() });
+}
+
+/// All nodes eevdf, without what makes lag lose its meaning.
+#[test]
+fn one_unit_eevdf() {
+    run("one_unit_eevdf", 100, 600, &[1], |_| Flavour {
+        policies: vec![1],
+        caps: false,
+        affinity: false,
+        ..Flavour::all()
+    });
+}
+
+#[test]
+fn several_units_policies() {
+    run("several_units_policies", 60, 600, &[2, 3, 4, 8], |_| Flavour {
+        policies: vec![0, 1],
+        ..Flavour::all()
+    });
+}

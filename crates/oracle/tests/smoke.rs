@@ -23,11 +23,39 @@ fn random_events() {
             let n = *r.pick(&nodes);
             now += r.below(3_000_000);
             let mut what = String::new();
-            match r.below(24) {
+            match r.below(28) {
+                24 => {
+                    let policy = *r.pick(&[0, 0, EEVDF, EEVDF, MTRLS, PRIO, 9]);
+                    what = format!("policy {:x} {policy}", n.id);
+                    let _ = c.edit(0, now, &[Op::Policy { node: n.id, policy }]);
+                }
+                25 => {
+                    // Tunables of a node, and what it is to its parent.
+                    let (code, which) = *r.pick(&[(10, 1), (10, 2), (10, 3), (10, 5), (11, 1), (11, 2)]);
+                    let value = *r.pick(&[0, 1, 20, 50, 100_000, 5_000_000, 10_000_000_000, u64::MAX]);
+                    what = format!("tune {:x} {code} {which} {value}", n.id);
+                    let _ = c.edit(0, now, &[Op::Raw { code, node: n.id, parent: 0, a: which, b: value }]);
+                }
+                26..=27 => {
+                    if !items.is_empty() {
+                        let it = *r.pick(&items);
+                        let period = *r.pick(&[0, 0, 1_000_000, 20_000_000, 10_000_000_000, 1]);
+                        let p = Params {
+                            weight: *r.pick(&[0, 1, 1000, 1_000_000_000]),
+                            priority: *r.pick(&[0, 1, 50, 100, 101]),
+                            period,
+                            budget: period / r.range(1, 5),
+                            deadline: if r.chance(30) { period / 2 } else { 0 },
+                        };
+                        what = format!("{it}: {p:?}");
+                        let _ = c.item_params(it, p, now);
+                    }
+                }
                 0..=1 => {
                     let i = r.range(2, 31) as u32;
                     let kind = r.range(1, 2) as u32;
-                    let alg = if kind == SCHED { 0 } else { r.below(4) as u32 };
+                    let alg =
+                        if kind == SCHED { *r.pick(&[0, EEVDF, MTRLS, PRIO]) } else { r.below(5) as u32 };
                     let node = id(i, gens[i as usize] + 1);
                     what = format!("create {i} under {:x}", n.id);
                     let res = c.edit(
@@ -65,7 +93,7 @@ fn random_events() {
                 }
                 5 => {
                     what = format!("class {:x}", n.id);
-                    let _ = c.edit(0, now, &[Op::Class { node: n.id, class: r.below(5) as u32 }]);
+                    let _ = c.edit(0, now, &[Op::Class { node: n.id, class: r.below(6) as u32 }]);
                 }
                 6 => {
                     let to = *r.pick(&nodes);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a switch costs: two processes pass a byte through pipes on one CPU. First under the kernel's own scheduler, in cgroups of depth 1
-//! and 5, then under ours, in queues of the same depths. For the guest: with `vm/run --smp 1 --icount` a nanosecond is an instruction.
+//! What a switch costs: two processes pass a byte through pipes on one CPU. First under the kernel's own scheduler, in cgroups of depth 1,
+//! 3, 5 and 8, then under ours, in queues of the same depths; then beside 10 to 10 000 other queues, up to 1000 of them with a thread that
+//! waits. For the guest: with `vm/run --smp 1 --icount` a nanosecond is an instruction.
+//! `--check` fails where ours costs more than the kernel's, or 5 % more beside the most queues than beside the fewest.
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 
@@ -9,16 +11,22 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Instant;
-use std::{env, process};
+use std::{env, process, thread};
 
 use reserv_model::{Batch, Class, Kind, NodeId, Op, Policy, Weight};
-use reserv_plane::cpu::full;
+use reserv_plane::cpu::full::{self, Full};
 use reserv_plane::{Plane as _, Target};
 
-const ROUNDS: u32 = 4000;
+const ROUNDS: u32 = 2000;
+const DEPTHS: [u32; 4] = [1, 3, 5, 8];
+/// Other queues, and how many of them have a thread that waits.
+const BESIDE: [(u32, u32); 4] = [(10, 10), (100, 100), (1000, 1000), (10_000, 1000)];
 
-fn echo() -> Result<(), Box<dyn Error>> {
+type Answer<T> = Result<T, Box<dyn Error>>;
+
+fn echo() -> Answer<()> {
     let mut byte = [0_u8];
     let (mut input, mut output) =
         (std::io::stdin().lock(), fs::File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
@@ -29,7 +37,7 @@ fn echo() -> Result<(), Box<dyn Error>> {
 }
 
 /// ns per round trip, the best of five series.
-fn ping(child: &mut Child) -> Result<f64, Box<dyn Error>> {
+fn ping(child: &mut Child) -> Answer<f64> {
     let mut to = child.stdin.take().ok_or("no stdin")?;
     let mut from = fs::File::from(OwnedFd::from(child.stdout.take().ok_or("no stdout")?));
     let mut best = f64::MAX;
@@ -45,7 +53,7 @@ fn ping(child: &mut Child) -> Result<f64, Box<dyn Error>> {
     Ok(best)
 }
 
-fn spawn() -> Result<Child, Box<dyn Error>> {
+fn spawn() -> Answer<Child> {
     Ok(Command::new(env::current_exe()?)
         .arg("--echo")
         .stdin(Stdio::piped())
@@ -53,7 +61,7 @@ fn spawn() -> Result<Child, Box<dyn Error>> {
         .spawn()?)
 }
 
-fn cgroups(depth: u32) -> Result<f64, Box<dyn Error>> {
+fn cgroups(depth: u32) -> Answer<f64> {
     let mut path = String::from("/sys/fs/cgroup");
     fs::write(format!("{path}/cgroup.subtree_control"), "+cpu")?;
     for level in 0..depth {
@@ -69,10 +77,55 @@ fn cgroups(depth: u32) -> Result<f64, Box<dyn Error>> {
     let took = ping(&mut child)?;
     child.wait()?;
     fs::write("/sys/fs/cgroup/cgroup.procs", process::id().to_string())?;
+    for level in (0..depth).rev() {
+        fs::remove_dir(&path)?;
+        if level > 0 {
+            path.truncate(path.len() - format!("/bench{level}").len());
+            fs::write(format!("{path}/cgroup.subtree_control"), "-cpu")?;
+        }
+    }
     Ok(took)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+struct Ours {
+    plane: Full,
+    index: u32,
+    seq: u64,
+}
+
+impl Ours {
+    fn make(&mut self, parent: NodeId, kind: Kind, weight: Weight) -> Answer<NodeId> {
+        let id = NodeId { index: self.index, generation: 1 };
+        self.index += 1;
+        self.seq += 1;
+        let ops = vec![Op::Create { id, parent, kind }, Op::Reweight { id, weight }];
+        self.plane.apply(&Batch { seq: self.seq, ops })?;
+        Ok(id)
+    }
+
+    fn ping(&mut self, queue: NodeId) -> Answer<f64> {
+        let mut child = spawn()?;
+        self.plane.tag(Target::Process(i32::try_from(child.id())?), queue)?;
+        self.plane.tag(Target::Thread(i32::try_from(process::id())?), queue)?;
+        let took = ping(&mut child)?;
+        child.wait()?;
+        Ok(took)
+    }
+}
+
+/// A thread that wants the CPU from the second barrier on, when nobody else wants it: its queue is of weight 0.
+fn waiting(start: &Arc<Barrier>, tids: &mpsc::Sender<i32>) {
+    let (start, tids) = (Arc::clone(start), tids.clone());
+    thread::spawn(move || {
+        let _ = tids.send(nix::unistd::gettid().as_raw());
+        start.wait();
+        loop {
+            std::hint::black_box(0);
+        }
+    });
+}
+
+fn main() -> Answer<()> {
     if env::args().nth(1).as_deref() == Some("--echo") {
         return echo();
     }
@@ -80,43 +133,51 @@ fn main() -> Result<(), Box<dyn Error>> {
     let base = ping(&mut flat)?;
     flat.wait()?;
     println!("EEVDF without groups: {base:.0} ns");
-    let eevdf = [cgroups(1)?, cgroups(5)?];
-    let mut plane = full::start()?;
-    let mut ours = [0.0; 2];
-    let mut index = 2;
-    for (slot, depth) in ours.iter_mut().zip([1_u32, 5]) {
-        let mut parent = NodeId::ROOT;
-        let mut ops = Vec::new();
-        for level in 0..depth {
-            let id = NodeId { index, generation: 1 };
-            index += 1;
-            let kind = if level + 1 == depth { Kind::Queue(Class::Ts) } else { Kind::Scheduler(Policy::Sfq) };
-            ops.push(Op::Create { id, parent, kind });
-            ops.push(Op::Reweight { id, weight: Weight::DEFAULT });
-            parent = id;
+    let eevdf = DEPTHS.iter().map(|depth| cgroups(*depth)).collect::<Answer<Vec<f64>>>()?;
+    let mut ours = Ours { plane: full::start()?, index: 2, seq: 0 };
+    let mut worst = 0.0_f64;
+    for (depth, e) in DEPTHS.iter().zip(eevdf) {
+        let mut node = NodeId::ROOT;
+        for _ in 1..*depth {
+            node = ours.make(node, Kind::Scheduler(Policy::Sfq), Weight::DEFAULT)?;
         }
-        plane.apply(&Batch { seq: u64::from(index), ops })?;
-        let mut child = spawn()?;
-        plane.tag(Target::Process(i32::try_from(child.id())?), parent)?;
-        plane.tag(Target::Process(i32::try_from(process::id())?), parent)?;
-        *slot = ping(&mut child)?;
-        child.wait()?;
-    }
-    let start = Instant::now();
-    for n in 0..200_u32 {
-        let id = NodeId { index: index + n, generation: 1 };
-        let kind = Kind::Queue(Class::Ts);
-        plane.apply(&Batch {
-            seq: 1000 + u64::from(n),
-            ops: vec![Op::Create { id, parent: NodeId::ROOT, kind }],
-        })?;
-    }
-    let create = start.elapsed().as_nanos() / 200;
-    println!("{:?}", plane.counters());
-    plane.stop()?;
-    for ((depth, e), o) in [1, 5].iter().zip(eevdf).zip(ours) {
+        node = ours.make(node, Kind::Queue(Class::Ts), Weight::DEFAULT)?;
+        let o = ours.ping(node)?;
+        worst = worst.max(o / e);
         println!("depth {depth}: EEVDF in cgroups {e:.0} ns, ours {o:.0} ns a round trip: {:.3}", o / e);
     }
+    let queue = ours.make(NodeId::ROOT, Kind::Queue(Class::Ts), Weight::DEFAULT)?;
+    let (mut queues, mut busy) = (0, 0);
+    let mut took = Vec::new();
+    let mut create = 0;
+    for (want, want_busy) in BESIDE {
+        let start = Instant::now();
+        let first = queues;
+        let mut made = Vec::new();
+        while queues < want {
+            made.push(ours.make(NodeId::ROOT, Kind::Queue(Class::Ts), Weight::BACKGROUND)?);
+            queues += 1;
+        }
+        create = start.elapsed().as_nanos() / u128::from(queues - first);
+        let barrier = Arc::new(Barrier::new((want_busy - busy) as usize + 1));
+        let (send, tids) = mpsc::channel();
+        for id in made.iter().take((want_busy - busy) as usize) {
+            waiting(&barrier, &send);
+            ours.plane.tag(Target::Thread(tids.recv()?), *id)?;
+        }
+        barrier.wait();
+        busy = want_busy;
+        let o = ours.ping(queue)?;
+        println!("beside {queues} queues, {busy} of them with a thread that waits: {o:.0} ns a round trip");
+        took.push(o);
+    }
+    println!("{:?}", ours.plane.counters());
+    ours.plane.stop()?;
     println!("a queue is created in {create} ns (one batch each)");
-    Ok(())
+    let growth = took.iter().copied().fold(0.0, f64::max) / took.iter().copied().fold(f64::MAX, f64::min);
+    println!("worst depth {worst:.3} of EEVDF; most queues {growth:.3} of fewest");
+    if env::args().nth(1).as_deref() == Some("--check") && (worst > 1.0 || growth > 1.05) {
+        return Err("a switch costs too much".into());
+    }
+    process::exit(0); // with the threads that wait
 }

@@ -6,7 +6,9 @@
 //! with an empty tree of root and q0) or `adopt` (find a tree that a previous daemon left running) → `apply`,
 //! `tag`, `sample` … → `stop` (give the resource back to the kernel) or drop (leave it running).
 
-use reserv_model::{Batch, Class, NodeId, Outcome};
+use reserv_model::{Batch, Class, NodeId, Outcome, Policy, ThreadParams};
+
+pub use reserv_model::Sample;
 
 /// Which driver, what it can do, and what is lost with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,31 +25,21 @@ pub struct DriverInfo {
     pub outside: Option<String>,
     /// Whether a thread can change its own tag by system call (`chcpures`).
     pub chcpures: bool,
+    /// What becomes of the kernel's own CPU settings of cgroups inside q0; `None` where the kernel goes on obeying them.
+    pub cgroups: Option<Cgroups>,
 }
 
-/// Counters and state of one node, read at one instant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
-    /// Packed [`NodeId`].
-    pub id: u64,
-    /// CPU time received since the node was made, in ns; of a scheduler node, by all below it.
-    pub service_ns: u64,
-    /// The same since the last reset through `backlog`.
-    pub service_since_reset_ns: u64,
-    /// Service steps (times a thread was put on a CPU and came off) since the last reset.
-    pub served: u64,
-    /// Threads that wait.
-    pub queued: u32,
-    /// Threads that run now.
-    pub running: u32,
-    /// Threads tagged here, whatever they do.
-    pub members: u32,
-    /// Whether a cap holds the node back now.
-    pub throttled: bool,
-    /// Time spent held back, in ns.
-    pub throttled_ns: u64,
-    /// Whether the node is being drained.
-    pub draining: bool,
+/// How a driver that replaces the kernel's scheduler follows `cpu.weight`, `cpu.idle` and `cpu.max`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Cgroups {
+    /// It was told to ignore them (`reserv up --ignore-cgroup-weights`).
+    pub ignored: bool,
+    /// Cgroups that are mirrored.
+    pub mirrored: u64,
+    /// Cgroups for which there was no room: their settings have no effect.
+    pub without_room: u64,
+    /// A few of those, by path.
+    pub names: Vec<String>,
 }
 
 /// A thread that is tagged with a queue.
@@ -57,6 +49,8 @@ pub struct Member {
     pub tgid: i32,
     /// Thread, in the daemon's pid name space.
     pub tid: i32,
+    /// What it asks of its queue's class.
+    pub params: ThreadParams,
 }
 
 /// Whom a tag is set for.
@@ -141,7 +135,13 @@ pub trait Plane: Send {
         Ok(())
     }
 
-    /// Apply edits, all or none. One outcome per op. On error nothing has changed.
+    /// Most ops that [`Plane::apply`] takes at once.
+    fn batch_max(&self) -> usize {
+        128
+    }
+
+    /// Apply edits, all or none. One outcome per op. On error nothing has changed. A deletion that flushes is `Draining` when
+    /// members could not be moved at once; the caller moves them by [`Plane::tag`].
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError>;
 
     /// The number of the last batch that is in effect; `None` where the mechanism cannot keep one
@@ -163,6 +163,19 @@ pub trait Plane: Send {
     /// A thread's queue.
     fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError>;
 
+    /// Set what a thread asks of its queue's class, all of it; the defaults take it back. Kept while it lives, whatever its
+    /// queue. `Unsupported` where the mechanism has no such thing.
+    fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
+        let _ = (tid, params);
+        Err(PlaneError::Unsupported("threads have no parameters but their nice values".into()))
+    }
+
+    /// What a thread asks of its queue's class.
+    fn params_of(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
+        let _ = tid;
+        Ok(ThreadParams::default())
+    }
+
     /// Who is tagged with a queue. q0 lists nobody: it is everyone else.
     fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError>;
 
@@ -183,4 +196,7 @@ pub trait Plane: Send {
 
     /// Whether this driver can order a queue by `class`.
     fn supports_class(&self, class: Class) -> bool;
+
+    /// Whether this driver can order the children of a scheduler node by `policy`.
+    fn supports_policy(&self, policy: Policy) -> bool;
 }

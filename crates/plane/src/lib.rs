@@ -4,4 +4,4 @@
 mod contract;
 pub mod cpu;
 
-pub use contract::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
+pub use contract::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};

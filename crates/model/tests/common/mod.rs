@@ -7,8 +7,8 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use reserv_model::{
-    Cap, Class, DEPTH_MAX, DeleteMode, Kind, Minimum, Name, NodeId, NodePath, NodeRef, Policy, Request,
-    Share, Tree, Weight,
+    Cap, Class, DEPTH_MAX, DeleteMode, Fixed, Kind, Minimum, Name, NodeId, NodePath, NodeRef, Policy,
+    Request, Share, Tree, TuneChange, TuneKey, Weight,
 };
 
 /// `PROPTEST_CASES` (or 256) cases divided by `cost`, at least 16. The seed is printed first;
@@ -65,7 +65,12 @@ pub(crate) fn weight(n: u32) -> Weight {
 
 /// In a ninth of the cases with a minimum, which is refused.
 pub(crate) fn share(n: u32) -> Share {
-    Share { weight: weight(n / 9), minimum: Minimum(if n.is_multiple_of(9) { u64::from(n / 9) } else { 0 }) }
+    let minimum = Minimum(if n.is_multiple_of(9) { u64::from(n / 9) } else { 0 });
+    // About a fifth are fixed shares, most of them small enough for several beside each other.
+    match Fixed::from_ppm(n / 9 % 400_000 * 2) {
+        Some(fixed) if n % 5 == 1 => Share { minimum, ..Share::fixed(fixed) },
+        _ => Share { minimum, ..Share::of(weight(n / 9)) },
+    }
 }
 
 /// In a few cases out of range.
@@ -81,7 +86,27 @@ pub(crate) fn cap(n: u32) -> Option<Cap> {
 }
 
 pub(crate) fn kind(n: u32) -> Kind {
-    if n.is_multiple_of(2) { Kind::Scheduler(Policy::Sfq) } else { Kind::Queue(class(n / 2)) }
+    if n.is_multiple_of(2) { Kind::Scheduler(policy(n / 2)) } else { Kind::Queue(class(n / 2)) }
+}
+
+pub(crate) fn policy(n: u32) -> Policy {
+    Policy::ALL[n as usize % Policy::ALL.len()]
+}
+
+/// One or two tunables, in an eighth of the cases with a value that none has.
+pub(crate) fn tune(n: u32) -> TuneChange {
+    let one = |n: u32| {
+        let key = TuneKey::ALL[n as usize % TuneKey::ALL.len()];
+        let value = match (n / 7 % 8, key) {
+            (0, _) => Some(u64::MAX),
+            (1, _) => None,
+            (m, TuneKey::Priority) => Some(u64::from(m * 10)),
+            (m, _) => Some(u64::from(m) * 10_000_000),
+        };
+        (key, value)
+    };
+    let (first, second) = (one(n), one(n / 64));
+    if n.is_multiple_of(3) && first.0 != second.0 { vec![first, second] } else { vec![first] }
 }
 
 pub(crate) fn class(n: u32) -> Class {
@@ -115,7 +140,7 @@ pub(crate) fn chain(levels: usize) -> Vec<Request> {
     let step = |level| Request::Create {
         parent: std::iter::repeat_n(name(1), level).collect::<NodePath>().into(),
         name: Some(name(1)),
-        kind: Kind::Scheduler(Policy::Sfq),
+        kind: Kind::Scheduler(Policy::Sfq).into(),
         share: None,
     };
     (0..levels).map(step).collect()
@@ -124,18 +149,20 @@ pub(crate) fn chain(levels: usize) -> Vec<Request> {
 /// A request that may or may not make sense for `tree`. Creation is the most frequent.
 pub(crate) fn request(tree: &Tree, (what, a, b, c): Step) -> Request {
     let (node, n) = (node(tree, a), c / 16);
-    match what % 24 {
+    match what % 27 {
         0..9 => Request::Create {
             parent: scheduler(tree, a),
             name: (c % 4 > 0).then(|| name(u32::from(b))),
-            kind: kind(n),
+            kind: kind(n).into(),
             share: (c % 3 > 0).then(|| share(n)),
         },
         9 | 10 => Request::Delete { node, mode: mode(n) },
         11..14 => Request::SetShare { node, share: share(n) },
         14 => Request::SetCap { node, cap: cap(n) },
         15 => Request::SetClass { node, class: class(n) },
-        16 => Request::SetPolicy { node, policy: Policy::Sfq },
+        16 => Request::SetPolicy { node, policy: policy(n) },
+        24 => Request::SetPolicy { node: scheduler(tree, a), policy: policy(n) },
+        25 | 26 => Request::SetTune { node, change: tune(n) },
         17 => Request::SetLimit { node, members_max: n % 3 * 100 },
         18 => Request::ResetCounters { node },
         19 => Request::SetGc { node, gc: n.is_multiple_of(2) },

@@ -3,7 +3,7 @@
 //! (`rc_layout`) with which a test compares these.
 
 /// `RC_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 1;
+pub(super) const ABI_VERSION: u32 = 3;
 /// `RS_MAGIC`
 pub(super) const MAGIC: u64 = 0x7672_6573_6572_3031;
 /// `RS_BATCH_MAX`
@@ -40,6 +40,8 @@ pub(super) mod op {
     pub(in super::super) const LIMIT: u32 = 7;
     pub(in super::super) const RESET: u32 = 8;
     pub(in super::super) const MOVE: u32 = 9;
+    pub(in super::super) const TUNE: u32 = 10;
+    pub(in super::super) const NODE_PARAM: u32 = 11;
 }
 
 /// `RS_DRAINING`
@@ -96,12 +98,43 @@ pub(super) struct RcSamples {
     pub(super) run: [RcRun; UNITS_MAX],
 }
 
+/// `struct rc_param`
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct RcParam {
+    pub(super) weight: u32,
+    pub(super) prio: u32,
+    pub(super) period_ns: u64,
+    pub(super) budget_ns: u64,
+    pub(super) deadline_ns: u64,
+}
+
+/// `RC_PARAM_SET`, `RC_PARAM_GET`
+pub(super) mod param {
+    pub(in super::super) const SET: u32 = 0;
+    pub(in super::super) const GET: u32 = 1;
+}
+
+/// `struct rc_thread_param`: the argument of `F_RESERV_SETPARAM` and `F_RESERV_GETPARAM`
+#[cfg(test)]
+#[repr(C)]
+struct RcThreadParam {
+    size: u32,
+    weight: u32,
+    prio: u32,
+    pad: u32,
+    period_ns: u64,
+    budget_ns: u64,
+    deadline_ns: u64,
+}
+
 /// `struct rc_member`
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct RcMember {
     pub(super) tgid: i32,
     pub(super) tid: i32,
+    pub(super) param: RcParam,
 }
 
 /// `struct rc_io`
@@ -110,6 +143,7 @@ pub(super) union RcIo {
     pub(super) batch: std::mem::ManuallyDrop<RsBatch>,
     pub(super) samples: RcSamples,
     pub(super) member: [RcMember; MEMBERS_MAX],
+    pub(super) param: RcParam,
 }
 
 /// `struct rc_call`
@@ -124,6 +158,24 @@ pub(super) struct RcCall {
     pub(super) what: u32,
     pub(super) answer: i32,
     pub(super) runs: u32,
+}
+
+/// `RC_SETUP_FLAT`
+pub(super) const SETUP_FLAT: u32 = 1;
+
+/// `struct rc_group`
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct RcGroup {
+    pub(super) queue: u64,
+    pub(super) tg: u64,
+    pub(super) period_us: u64,
+    pub(super) quota_us: u64,
+    pub(super) burst_us: u64,
+    pub(super) weight: u32,
+    pub(super) folded: u8,
+    pub(super) watch: u8,
+    pub(super) pad: [u8; 2],
 }
 
 /// `struct rc_state`
@@ -145,10 +197,37 @@ pub(super) struct RcState {
     pub(super) steps: u64,
     pub(super) refused: u64,
     pub(super) seq: u64,
+    pub(super) mount_dev: u64,
     pub(super) nodes_used: u32,
     pub(super) items_used: u32,
+    pub(super) groups: u64,
+    pub(super) groups_folded: u64,
+    pub(super) mirror: u32,
+    pub(super) pad0: u32,
     pub(super) exit_reason: [u8; TEXT_MAX],
     pub(super) exit_msg: [u8; TEXT_MAX],
+}
+
+/// `struct rc_trace`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RcTrace {
+    pub(super) at: u64,
+    pub(super) node: u64,
+    pub(super) node2: u64,
+    pub(super) work: u64,
+    pub(super) tid: u32,
+    pub(super) unit: u16,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+}
+
+/// `enum rc_trace_call`
+pub(super) mod tracing_call {
+    pub(in super::super) const OFF: u32 = 0;
+    pub(in super::super) const ON: u32 = 1;
+    pub(in super::super) const CLAIM: u32 = 2;
+    pub(in super::super) const CLAIM_FORCE: u32 = 3;
 }
 
 /// What `rc_layout` must say; in the order of the table in `bpf/cpu/cpu.bpf.c`.
@@ -175,6 +254,12 @@ pub(super) const LAYOUT: &[u32] = {
         w(offset_of!(RcCall, answer)),
         w(size_of::<RcState>()),
         w(offset_of!(RcState, exit_reason)),
+        w(size_of::<RcGroup>()),
         reserv_model::NODES_MAX,
+        w(size_of::<RcParam>()),
+        w(offset_of!(RcMember, param)),
+        w(size_of::<RcThreadParam>()),
+        w(size_of::<RcTrace>()),
+        w(offset_of!(RcTrace, tid)),
     ]
 };

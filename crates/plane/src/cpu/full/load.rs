@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loading the programs, pinning everything, and finding it again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::{env, fs, io};
 
-use libbpf_rs::{ErrorExt as _, MapCore as _, MapType, ObjectBuilder, PrintLevel, ProgramType};
+use libbpf_rs::{
+    ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel, ProgramType,
+};
 
-use super::abi::RcCall;
+use super::abi::{self, RcCall};
 use super::sys;
 use crate::PlaneError;
 
@@ -55,8 +57,14 @@ pub(super) fn scx_root() -> Option<String> {
     )
 }
 
+/// Whether the kernel lets programs write to user memory: not under lockdown.
+fn may_write_user() -> bool {
+    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    !lockdown.contains("[integrity]") && !lockdown.contains("[confidentiality]")
+}
+
 /// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the scheduler is not.
-pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
+pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
     if let Ok(mut said) = SAID.lock() {
         said.clear();
@@ -75,6 +83,10 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
         .name("reserv_cpu")
         .and_then(|builder| builder.open_memory(OBJECT))
         .map_err(|error| refused("open the CPU's programs", error))?;
+    let unfit = if may_write_user() { "rc_fcntl_locked" } else { "rc_fcntl" };
+    for mut program in open.progs_mut().filter(|p| p.name() == unfit) {
+        program.set_autoload(false);
+    }
     if env::var_os("RESERV_VERIFIER").is_some() {
         // For whoever works on the programs: what each costs the verifier.
         libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
@@ -89,6 +101,7 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
             ProgramType::Syscall => {
                 program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, error))?;
             }
+            ProgramType::Tracing if !program.autoload() => {}
             ProgramType::Tracing => {
                 let mut link = program.attach().map_err(|error| refused(&format!("attach {name}"), error))?;
                 link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, error))?;
@@ -109,7 +122,8 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
     }
     // The tree must be there before the scheduler is.
     let programs = open_programs(folder)?;
-    call(&programs, "rc_setup", &mut RcCall::default())?;
+    let what = if flat { abi::SETUP_FLAT } else { 0 };
+    call(&programs, "rc_setup", &mut RcCall { what, ..RcCall::default() })?;
     for mut map in object.maps_mut() {
         if map.map_type() != MapType::StructOps {
             continue;
@@ -175,6 +189,21 @@ pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
         fs::remove_file(entry.path()).map_err(os(format!("remove {}", entry.path().display())))?;
     }
     fs::remove_dir(folder).map_err(os(format!("remove {}", folder.display())))
+}
+
+/// Ids of the cgroups for which the mirror has no room.
+pub(super) fn folded(folder: &Path) -> Option<BTreeSet<u64>> {
+    let map = MapHandle::from_pinned_path(folder.join("groups")).ok()?;
+    let at = std::mem::offset_of!(abi::RcGroup, folded);
+    let is_folded = |key: &Vec<u8>| {
+        map.lookup(key, MapFlags::ANY).ok().flatten().and_then(|value| value.get(at).copied()) == Some(1)
+    };
+    Some(
+        map.keys()
+            .filter(is_folded)
+            .filter_map(|key| Some(u64::from_ne_bytes(key.try_into().ok()?)))
+            .collect(),
+    )
 }
 
 /// The pinned SYSCALL programs, by name.

@@ -6,9 +6,11 @@
 //! SYSCALL programs). The design note is `docs/notes/cpu-full.md`.
 
 mod abi;
+pub mod groups;
 mod load;
 mod probe;
 mod sys;
+mod trace;
 
 #[cfg(test)]
 mod tests;
@@ -18,14 +20,15 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::{fs, io, ptr};
 
-use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome};
+use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams};
 
-use self::abi::{RcCall, RcIo, RcNode, RcState, RsBatch, RsOp, op};
+use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, RsOp, op, param};
 use self::load::{Programs, os};
 use self::sys::Mapped;
-use crate::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
+use crate::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
 pub use self::probe::probe;
+pub use self::trace::{Event, EventKind, Tracer};
 
 /// The driver. Dropping it leaves the scheduler running.
 #[derive(Debug)]
@@ -50,17 +53,27 @@ pub struct Counters {
     pub forced: u64,
     /// Threads that were chosen and never arrived.
     pub lost: u64,
-    /// Sections of the tree's lock in scheduling.
+    /// Sections of the tree's lock.
     pub sections: u64,
     /// Threads chosen.
     pub steps: u64,
     /// Threads that got no item.
     pub refused: u64,
+    /// Cgroups that are mirrored inside q0.
+    pub groups: u64,
+    /// Cgroups for which there was no room: their threads stand in an ancestor's queue.
+    pub groups_folded: u64,
+    /// Device number, as the kernel packs it, of the mount whose queues chcpures() takes; 0 when it is gone.
+    pub mount: u64,
 }
 
 /// Take the CPUs, with a tree of root and q0.
 pub fn start() -> Result<Full, PlaneError> {
     probe().map_err(PlaneError::Unsupported)?;
+    let flat = groups::ignored();
+    if !flat {
+        groups::check()?;
+    }
     if let Some(other) = load::scx_root()
         && other != "reserv"
     {
@@ -69,7 +82,7 @@ pub fn start() -> Result<Full, PlaneError> {
     let folder = load::folder();
     load::unload(&folder)?;
     let mut tries = 0;
-    while let Err(error) = load::load(&folder) {
+    while let Err(error) = load::load(&folder, flat) {
         let _ = load::unload(&folder);
         // Making an arena allocates without being allowed to wait (7.2), and now and then there is nothing at hand.
         if tries == 20 || !error.to_string().contains("'arena': failed to create: -ENOMEM") {
@@ -127,6 +140,10 @@ impl Full {
 
     /// What the programs count, beside the tree's own counters.
     pub fn counters(&self) -> Counters {
+        // Those that live in the tree are copied first. The call cannot fail while there is a tree, and there is one.
+        if let Err(error) = self.call("rc_refresh", &mut RcCall::default()) {
+            tracing::warn!(%error, "counters may be old");
+        }
         let s = self.state();
         Counters {
             attached: s.attached,
@@ -137,7 +154,27 @@ impl Full {
             sections: s.sections,
             steps: s.steps,
             refused: s.refused,
+            groups: s.groups,
+            groups_folded: s.groups_folded,
+            mount: s.mount_dev,
         }
+    }
+
+    /// What becomes of the cgroups' own settings.
+    fn cgroups(&self) -> Cgroups {
+        let state = self.state();
+        let mut found = Cgroups {
+            ignored: state.mirror == 0,
+            mirrored: state.groups,
+            without_room: state.groups_folded,
+            names: Vec::new(),
+        };
+        if found.without_room > 0 {
+            let ids = load::folded(&self.folder).unwrap_or_default();
+            found.names = groups::paths(&ids);
+            found.names.truncate(groups::NAMED_MAX);
+        }
+        found
     }
 
     fn call(&self, name: &str, call: &mut RcCall) -> Result<i32, PlaneError> {
@@ -207,7 +244,7 @@ impl Full {
             for i in 0..(call.count as usize).min(abi::MEMBERS_MAX) {
                 // SAFETY: the program has just written `count` members there.
                 let m = unsafe { ptr::read_volatile(&raw const (*self.io.at()).member[i]) };
-                members.push(Member { tgid: m.tgid, tid: m.tid });
+                members.push(Member { tgid: m.tgid, tid: m.tid, params: m.param.into() });
             }
             if call.what != 0 || call.first <= first {
                 members.sort_unstable();
@@ -220,6 +257,17 @@ impl Full {
     fn tag_thread(&self, tid: i32, queue: NodeId) -> Result<(), PlaneError> {
         let mut call = RcCall { node: queue.pack(), tid, ..RcCall::default() };
         self.call_node("rc_tag", &mut call, queue)
+    }
+
+    /// What a thread asks for.
+    pub fn params(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
+        let mut call = RcCall { tid, what: param::GET, ..RcCall::default() };
+        match -self.call("rc_param", &mut call)? {
+            // SAFETY: the program has just written it.
+            0 => Ok(unsafe { ptr::read_volatile(&raw const (*self.io.at()).param) }.into()),
+            libc::ESRCH => Err(PlaneError::NoProcess(tid)),
+            errno => Err(refusal(errno, format!("parameters of thread {tid}"))),
+        }
     }
 
     /// Everybody in a queue that drains goes to q0, so that it is gone. Answers whether it is.
@@ -240,6 +288,30 @@ impl Full {
         }
         Ok(false)
     }
+}
+
+impl From<ThreadParams> for RcParam {
+    fn from(p: ThreadParams) -> Self {
+        let (weight, prio) = (p.weight, p.priority);
+        Self { weight, prio, period_ns: p.period_ns, budget_ns: p.budget_ns, deadline_ns: p.deadline_ns }
+    }
+}
+
+impl From<RcParam> for ThreadParams {
+    fn from(p: RcParam) -> Self {
+        let (weight, priority) = (p.weight, p.prio);
+        Self { weight, priority, period_ns: p.period_ns, budget_ns: p.budget_ns, deadline_ns: p.deadline_ns }
+    }
+}
+
+/// The algorithms that our programs were built with.
+const REGISTRY: &str = include_str!("../../../../../sched/registry.h");
+
+/// Whether a list of the registry has a number.
+fn registered(list: &str, number: u8) -> bool {
+    let text = REGISTRY.replace("\\\n", " ");
+    let head = format!("#define {list}(X)");
+    text.lines().any(|line| line.starts_with(&head) && line.contains(&format!("X({number},")))
 }
 
 /// The index in a packed handle.
@@ -278,6 +350,8 @@ fn encode(edit: &Op) -> RsOp {
         }
         Op::SetClass { id, class } => RsOp { a: class as u64, ..of(op::CLASS, id) },
         Op::SetPolicy { id, policy } => RsOp { a: policy as u64, ..of(op::POLICY, id) },
+        Op::Tune { id, key, value } => RsOp { a: key.code(), b: value, ..of(op::TUNE, id) },
+        Op::NodeParam { id, key, value } => RsOp { a: key.code(), b: value, ..of(op::NODE_PARAM, id) },
         Op::SetLimit { id, members_max } => RsOp { a: u64::from(members_max), ..of(op::LIMIT, id) },
         Op::ResetCounters { id } => of(op::RESET, id),
         Op::Move { id, parent } => RsOp { parent: parent.pack(), ..of(op::MOVE, id) },
@@ -308,6 +382,7 @@ impl Plane for Full {
             limits: Vec::new(),
             outside: None,
             chcpures: true,
+            cgroups: Some(self.cgroups()),
         }
     }
 
@@ -364,7 +439,14 @@ impl Plane for Full {
             if let Op::Delete { id, mode } = *edit
                 && outcome == Outcome::Draining
             {
-                if mode == DeleteMode::Flush && self.flush(id)? {
+                // The batch is in effect: whoever could not be moved is no reason to refuse it.
+                let flushed = || {
+                    self.flush(id).unwrap_or_else(|error| {
+                        tracing::warn!(%error, ?id, "a deleted queue still has members");
+                        false
+                    })
+                };
+                if mode == DeleteMode::Flush && flushed() {
                     outcome = Outcome::Done;
                 } else {
                     self.draining.insert(id);
@@ -454,6 +536,24 @@ impl Plane for Full {
         Ok(NodeId::unpack(call.node))
     }
 
+    fn params_of(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
+        self.params(tid)
+    }
+
+    fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
+        // SAFETY: the map is ours between two calls, and nobody else writes this part of it.
+        unsafe { ptr::write_volatile(&raw mut (*self.io.at()).param, (*params).into()) };
+        let mut call = RcCall { tid, what: param::SET, ..RcCall::default() };
+        match -self.call("rc_param", &mut call)? {
+            0 => Ok(()),
+            libc::ESRCH => Err(PlaneError::NoProcess(tid)),
+            libc::EBUSY => {
+                Err(PlaneError::Busy("its queue could not keep the budgets of all its threads".into()))
+            }
+            errno => Err(refusal(errno, format!("parameters{params} of thread {tid}"))),
+        }
+    }
+
     fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
         if queue == NodeId::Q0 {
             return Ok(Vec::new());
@@ -501,7 +601,11 @@ impl Plane for Full {
         load::unload(&self.folder)
     }
 
-    fn supports_class(&self, _: Class) -> bool {
-        true
+    fn supports_class(&self, class: Class) -> bool {
+        registered("RS_CLASSES", class as u8)
+    }
+
+    fn supports_policy(&self, policy: Policy) -> bool {
+        registered("RS_POLICIES", policy as u8)
     }
 }

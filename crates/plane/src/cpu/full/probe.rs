@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use libbpf_rs::btf::types::Func;
-use libbpf_rs::btf::{Btf, BtfType};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Func, Struct};
 
 /// Kernel functions that the programs call. A twin with `_impl` is what the kernel itself looks for since it hands such functions an
 /// argument that programs do not see; some builds lack it.
@@ -44,8 +44,15 @@ pub fn probe() -> Result<(), String> {
             missing.join(", ")
         ));
     }
-    if btf.type_by_name::<BtfType<'_>>("sched_ext_ops").is_none() {
+    let Some(ops) = btf.type_by_name::<Struct<'_>>("sched_ext_ops") else {
         return Err("the kernel's type information has no sched_ext_ops".into());
+    };
+    for op in ["cgroup_init", "cgroup_set_bandwidth", "cgroup_set_idle"] {
+        if !ops.iter().any(|member| member.name.is_some_and(|name| name == op)) {
+            return Err(format!(
+                "sched_ext of this kernel does not tell of cgroups ({op}; CONFIG_EXT_GROUP_SCHED, 6.18)"
+            ));
+        }
     }
     let folder = super::load::folder();
     let bpffs = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));

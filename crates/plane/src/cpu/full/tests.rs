@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use reserv_model::{Cap, Class, DeleteMode, Kind, NodeId, Op, Policy, Weight};
+use reserv_model::{Cap, Class, DeleteMode, Kind, NodeId, Op, Policy, TuneKey, Weight};
 
 use super::abi::{self, op};
-use super::{encode, load, refusal};
+use super::{encode, load, refusal, registered};
 use crate::PlaneError;
 
 /// The table that the compiler of the programs wrote, against ours.
@@ -35,6 +35,25 @@ fn edits_are_encoded_as_the_core_reads_them() {
     for (mode, a) in [(DeleteMode::Refuse, 0), (DeleteMode::Drain, 1), (DeleteMode::Flush, 1)] {
         assert_eq!(encode(&Op::Delete { id, mode }).a, a);
     }
+}
+
+#[test]
+fn tunables_are_encoded_by_their_numbers() {
+    let id = NodeId { index: 7, generation: 3 };
+    let keys = TuneKey::ALL.into_iter().filter(|k| !k.is_of_child());
+    let tunes: Vec<_> = keys.map(|key| encode(&Op::Tune { id, key, value: 9 })).collect();
+    assert_eq!(tunes.iter().map(|t| t.a).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+    assert!(tunes.iter().all(|t| (t.code, t.b) == (op::TUNE, 9)));
+    let param = |key, value| encode(&Op::NodeParam { id, key, value });
+    let (priority, request) = (param(TuneKey::Priority, 0), param(TuneKey::Request, 5));
+    assert_eq!((priority.code, priority.a, priority.b), (op::NODE_PARAM, 1, 0));
+    assert_eq!((request.a, request.b), (2, 5));
+}
+
+#[test]
+fn the_registry_is_read() {
+    assert!(registered("RS_POLICIES", 0) && !registered("RS_POLICIES", 99));
+    assert!((0..4).all(|class| registered("RS_CLASSES", class)) && !registered("RS_CLASSES", 99));
 }
 
 #[test]

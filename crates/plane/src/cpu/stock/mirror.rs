@@ -3,7 +3,7 @@
 //!
 //! A batch is applied to a copy first; only when every op is valid are the cgroups changed to match.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reserv_model::{Cap, Class, DeleteMode, Kind, NODES_MAX, NodeId, Op, Outcome, Policy, Weight};
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,26 @@ impl Node {
             reset_service_ns: 0,
         }
     }
+}
+
+impl Node {
+    /// What its cgroup may use: its own cap, or its parent's where a child may not have more.
+    fn quota(&self, above: Option<Quota>, shape: &Shape) -> Option<Quota> {
+        let rate = |q: Quota| u128::from(q.quota_us) * 1_000_000 / u128::from(q.period_us);
+        match (self.cap.and_then(Quota::of), above) {
+            (Some(own), Some(parent)) if shape.quotas_nest && rate(own) > rate(parent) => Some(parent),
+            (own, _) => own,
+        }
+    }
+}
+
+/// The part of a tree that a change can touch: an edit of one node costs no more than its siblings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scope {
+    /// Scheduler nodes whose children are set anew.
+    pub(super) sets: BTreeSet<NodeId>,
+    /// Nodes whose directories are looked at.
+    pub(super) nodes: BTreeSet<NodeId>,
 }
 
 /// What the tree needs to know about the world to judge an edit.
@@ -134,7 +154,7 @@ pub(super) fn class_refused(class: Class) -> Option<String> {
     })
 }
 
-fn policy_refused(policy: Policy) -> Option<String> {
+pub(super) fn policy_refused(policy: Policy) -> Option<String> {
     (policy != Policy::Sfq).then(|| {
         format!("policy {policy:?}: cgroups are ordered by the kernel's fair scheduler only").to_lowercase()
     })
@@ -215,41 +235,94 @@ impl Mirror {
         out
     }
 
-    /// What every cgroup is set to, and the scheduler nodes whose children's ratios are not kept exactly.
-    pub(super) fn attributes(&self, shape: &Shape) -> (BTreeMap<NodeId, Attr>, Vec<NodeId>) {
-        let mut sets: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
+    /// What cgroups are set to, and the scheduler nodes whose children's ratios are not kept exactly: of the children of `sets`
+    /// (and of the root itself, if it is one of them), or of all.
+    pub(super) fn attributes(
+        &self,
+        shape: &Shape,
+        sets: Option<&BTreeSet<NodeId>>,
+    ) -> (BTreeMap<NodeId, Attr>, Vec<NodeId>) {
+        let mut siblings: BTreeMap<NodeId, Vec<&Node>> = BTreeMap::new();
         for node in self.nodes.values() {
-            if let Some(parent) = node.parent {
-                sets.entry(parent).or_default().push(node);
+            if let Some(parent) = node.parent
+                && sets.is_none_or(|sets| sets.contains(&parent))
+            {
+                siblings.entry(parent).or_default().push(node);
             }
         }
-        let top = weights::against_outside(shape.outside, self.q0_weight(), self.others_milli(), shape.range);
-        let mut out = BTreeMap::from([(NodeId::ROOT, Attr { share: Share::Weight(top), quota: None })]);
+        let mut out = BTreeMap::new();
+        if sets.is_none_or(|sets| sets.contains(&NodeId::ROOT)) {
+            let (q0, others) = (self.q0_weight(), self.others_milli());
+            let top = weights::against_outside(shape.outside, q0, others, shape.range);
+            out.insert(NodeId::ROOT, Attr { share: Share::Weight(top), quota: None });
+        }
         let mut inexact = Vec::new();
-        // The tightest quota on the way up.
-        let mut bound: BTreeMap<NodeId, Option<Quota>> = BTreeMap::new();
-        for (id, _) in self.paths() {
-            let Some(set) = sets.get(&id) else { continue };
-            let above = bound.get(&id).copied().flatten();
+        for (id, set) in siblings {
+            let above = self.bound(id, shape);
             let scaled =
                 weights::scale(&set.iter().map(|n| n.weight).collect::<Vec<_>>(), shape.range, shape.idle);
             if !scaled.exact {
                 inexact.push(id);
             }
             for (node, share) in set.iter().zip(scaled.shares) {
-                let own = node.cap.and_then(Quota::of);
-                let quota = match (own, above) {
-                    (Some(own), Some(parent)) if shape.quotas_nest => {
-                        let rate = |q: Quota| u128::from(q.quota_us) * 1_000_000 / u128::from(q.period_us);
-                        Some(if rate(own) > rate(parent) { parent } else { own })
-                    }
-                    (own, _) => own,
-                };
-                bound.insert(node.id, quota.or(above));
-                out.insert(node.id, Attr { share, quota });
+                out.insert(node.id, Attr { share, quota: node.quota(above, shape) });
             }
         }
         (out, inexact)
+    }
+
+    /// The tightest quota on the way from the root down to a node, its own included.
+    fn bound(&self, id: NodeId, shape: &Shape) -> Option<Quota> {
+        let node = self.nodes.get(&id.index)?;
+        let above = self.bound(node.parent?, shape);
+        node.quota(above, shape).or(above)
+    }
+
+    /// What of the cgroups may differ between this tree and another.
+    pub(super) fn scope(&self, other: &Self, shape: &Shape) -> Scope {
+        let mut scope = Scope::default();
+        // Nodes with all below them: their directories are other ones, or their quotas may be.
+        let mut deep = BTreeSet::new();
+        for (one, two) in [(self, other), (other, self)] {
+            for node in one.nodes.values() {
+                let twin = two.nodes.get(&node.id.index).filter(|twin| twin.id == node.id);
+                let place = |n: &Node| (n.parent, n.scheduler);
+                let moved = twin.is_none_or(|twin| place(twin) != place(node));
+                let capped = twin.is_none_or(|twin| twin.cap != node.cap);
+                if moved || capped || twin.is_none_or(|twin| twin.weight != node.weight) {
+                    // The siblings' weights are scaled as a set. The root's own depends on its children's.
+                    scope.sets.extend(node.parent);
+                }
+                if moved || capped && shape.quotas_nest {
+                    deep.insert(node.id);
+                }
+            }
+        }
+        for tree in [self, other] {
+            let mut grown = !deep.is_empty();
+            while grown {
+                let below = tree.nodes.values().filter(|n| n.parent.is_some_and(|p| deep.contains(&p)));
+                let more: Vec<NodeId> = below.map(|n| n.id).filter(|id| !deep.contains(id)).collect();
+                grown = !more.is_empty();
+                deep.extend(more);
+            }
+        }
+        scope.sets.extend(deep);
+        for tree in [self, other] {
+            let children = tree.nodes.values().filter(|n| n.parent.is_some_and(|p| scope.sets.contains(&p)));
+            scope.nodes.extend(children.map(|n| n.id));
+        }
+        if scope.sets.contains(&NodeId::ROOT) {
+            scope.nodes.insert(NodeId::ROOT);
+        }
+        scope
+    }
+
+    /// Paths of those of these nodes that are there, parents before children.
+    pub(super) fn paths_of(&self, nodes: &BTreeSet<NodeId>) -> Vec<(NodeId, String)> {
+        let mut out: Vec<_> = nodes.iter().filter_map(|id| Some((*id, self.path(*id).ok()?))).collect();
+        out.sort_by_key(|(_, path)| path.bytes().filter(|b| *b == b'/').count());
+        out
     }
 
     pub(super) fn q0_weight(&self) -> Weight {
@@ -323,6 +396,11 @@ impl Mirror {
                 if let Some(reason) = policy_refused(policy) {
                     return Err(PlaneError::Unsupported(reason));
                 }
+            }
+            Op::Tune { .. } | Op::NodeParam { .. } => {
+                let why =
+                    "tunables: the kernel's fair scheduler has no settings of a cgroup but weight and cap";
+                return Err(PlaneError::Unsupported(why.into()));
             }
             Op::SetLimit { id, members_max } => {
                 self.queue(id)?;
@@ -477,7 +555,7 @@ mod tests {
             let id = NodeId { index: 41, generation: 3 };
             assert_eq!(parse_component(&component(id, scheduler)), Some((id, scheduler)));
         }
-        for name in ["", "q", "q1", "q1.", "q01.1", "q+1.1", "x1.1", "q1.1.1", "q16384.1", "q5.0", "é1.1"] {
+        for name in ["", "q", "q1", "q1.", "q01.1", "q+1.1", "x1.1", "q1.1.1", "q14336.1", "q5.0", "é1.1"] {
             assert_eq!(parse_component(name), None, "{name}");
         }
     }

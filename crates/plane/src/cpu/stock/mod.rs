@@ -34,7 +34,7 @@ use reserv_model::{Batch, NodeId, Outcome, Weight};
 
 use self::cg::{Cg, os};
 use self::kernel::{Kernel, Real};
-use self::mirror::{Attr, Carried, Facts, Mirror, Shape};
+use self::mirror::{Attr, Carried, Facts, Mirror, Scope, Shape};
 use self::origin::Origins;
 use self::state::{Leaving, State, Step};
 use self::sync::{Actual, Log};
@@ -218,21 +218,23 @@ impl Stock {
         self.cg.make("", true)?;
         self.look_outside();
         let mut log = Log::default();
-        let result = self.settle(found, &self.state.mirror.clone(), &mut log);
+        let desired = self.state.mirror.clone();
+        let result = self.settle(found, &desired, None, &mut log);
         absorb(&self.cg, &mut self.state.mirror, &log.leaving);
-        let (attrs, inexact) = result?;
-        self.written = attrs;
-        self.inexact = inexact;
+        (self.written, self.inexact) = result?;
         Ok(())
     }
 
+    /// Makes the cgroups match `desired`: all of them, or those that `scope` names. Answers what they are set to.
     fn settle(
         &mut self,
         actual: &[Actual],
         desired: &Mirror,
+        scope: Option<&Scope>,
         log: &mut Log,
     ) -> Result<(BTreeMap<NodeId, Attr>, Vec<NodeId>), PlaneError> {
-        let (attrs, inexact) = desired.attributes(&self.shape());
+        let (attrs, inexact) = desired.attributes(&self.shape(), scope.map(|s| &s.sets));
+        let paths = scope.map_or_else(|| desired.paths(), |s| desired.paths_of(&s.nodes));
         let (kernel, file) = (self.cg.kernel(), self.config.state());
         let mut before_removal = |log: &Log| {
             // Most of what goes was never used.
@@ -243,32 +245,35 @@ impl Stock {
             }
             Step { change: None, last: None, leaving }.append(kernel, &file)
         };
-        sync::sync(&self.cg, &mut self.origins, actual, desired, &attrs, log, &mut before_removal)?;
+        let (cg, origins) = (&self.cg, &mut self.origins);
+        sync::sync(cg, origins, actual, desired, &paths, &attrs, log, &mut before_removal)?;
         Ok((attrs, inexact))
     }
 
     /// Goes over to another tree, or stays with the present one and says why.
     fn transition(&mut self, new: Mirror, last: Option<(Batch, Vec<bool>)>) -> Result<(), PlaneError> {
-        let old = self.state.clone();
-        let actual: Vec<Actual> = old
-            .mirror
-            .paths()
-            .into_iter()
+        let now = &self.state.mirror;
+        if (new.q0_weight(), new.others_milli()) != (now.q0_weight(), now.others_milli()) {
+            self.look_outside();
+        }
+        let now = &self.state.mirror;
+        let scope = now.scope(&new, &self.shape());
+        let paths = now.paths_of(&scope.nodes).into_iter();
+        let actual: Vec<Actual> = paths
             .map(|(id, path)| Actual {
                 id,
-                scheduler: old.mirror.get(id).is_ok_and(|n| n.scheduler),
+                scheduler: now.get(id).is_ok_and(|n| n.scheduler),
                 path,
                 attr: self.written.get(&id).copied(),
             })
             .collect();
-        if (new.q0_weight(), new.others_milli()) != (old.mirror.q0_weight(), old.mirror.others_milli()) {
-            self.look_outside();
-        }
         let mut log = Log::default();
-        let result = self.settle(&actual, &new, &mut log);
-        let result = result.and_then(|(attrs, inexact)| {
-            self.state.mirror = new;
+        let result = self.settle(&actual, &new, Some(&scope), &mut log);
+        let old = std::mem::replace(&mut self.state.mirror, new);
+        let (old_seq, old_last) = (self.state.seq, self.state.last.take());
+        let result = result.and_then(|settled| {
             absorb(&self.cg, &mut self.state.mirror, &log.leaving);
+            self.state.last.clone_from(&old_last);
             if let Some(last) = last.clone() {
                 self.state.seq = Some(last.0.seq);
                 self.state.last = Some(last);
@@ -277,20 +282,29 @@ impl Stock {
             if self.steps > STEPS_MAX {
                 self.save()?;
             } else {
-                let change = Some(self.state.mirror.since(&old.mirror));
+                let change = Some(self.state.mirror.since(&old));
                 Step { change, last, leaving: Vec::new() }.append(self.cg.kernel(), &self.config.state())?;
             }
-            (self.written, self.inexact) = (attrs, inexact);
-            Ok(())
+            Ok(settled)
         });
-        if result.is_err() {
-            self.state = old;
-            absorb(&self.cg, &mut self.state.mirror, &log.leaving);
-            if let Err(error) = self.roll_back(&log) {
-                tracing::error!(%error, "cgroups could not be rolled back; health will say so");
+        match result {
+            Ok((attrs, inexact)) => {
+                self.written.retain(|id, _| !scope.nodes.contains(id));
+                self.written.extend(attrs);
+                self.inexact.retain(|id| !scope.sets.contains(id));
+                self.inexact.extend(inexact);
+                Ok(())
+            }
+            Err(error) => {
+                self.state.mirror = old;
+                (self.state.seq, self.state.last) = (old_seq, old_last);
+                absorb(&self.cg, &mut self.state.mirror, &log.leaving);
+                if let Err(error) = self.roll_back(&log) {
+                    tracing::error!(%error, "cgroups could not be rolled back; health will say so");
+                }
+                Err(error)
             }
         }
-        result
     }
 
     fn roll_back(&mut self, log: &Log) -> Result<(), PlaneError> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The contract, and the counters.
 
-use reserv_model::{Batch, Class, NodeId, Outcome};
+use reserv_model::{Batch, Class, NodeId, Outcome, Policy};
 
 use super::cg::os;
 use super::mirror::{self, Carried};
@@ -140,7 +140,12 @@ impl Plane for Stock {
             limits: self.limits(),
             outside: Some(self.outside_words()),
             chcpures: false,
+            cgroups: None,
         }
+    }
+
+    fn batch_max(&self) -> usize {
+        usize::MAX
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
@@ -255,5 +260,9 @@ impl Plane for Stock {
 
     fn supports_class(&self, class: Class) -> bool {
         mirror::class_refused(class).is_none()
+    }
+
+    fn supports_policy(&self, policy: Policy) -> bool {
+        mirror::policy_refused(policy).is_none()
     }
 }

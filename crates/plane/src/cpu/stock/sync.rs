@@ -77,26 +77,27 @@ pub(super) fn empty(cg: &Cg) -> bool {
     cg.dirs("").iter().all(|dir| cg.kernel().list(dir).map_or(true, |names| names.is_empty()))
 }
 
-/// See the module. `attrs` are those of `desired`.
+/// See the module. `paths` and `attrs` are those of `desired`, of all nodes or of those that `actual` is about.
+#[expect(clippy::too_many_arguments, reason = "each is one side of the comparison")]
 pub(super) fn sync(
     cg: &Cg,
     origins: &mut Origins,
     actual: &[Actual],
     desired: &Mirror,
+    paths: &[(NodeId, String)],
     attrs: &BTreeMap<NodeId, Attr>,
     log: &mut Log,
     before_removal: &mut dyn FnMut(&Log) -> Result<(), PlaneError>,
 ) -> Result<(), PlaneError> {
     let known: BTreeMap<&str, &Actual> = actual.iter().map(|a| (a.path.as_str(), a)).collect();
-    let paths = desired.paths();
     let wanted: BTreeMap<NodeId, &str> = paths.iter().map(|(id, path)| (*id, path.as_str())).collect();
 
-    for (id, path) in &paths {
+    for (id, path) in paths {
         if known.get(path.as_str()).is_none_or(|a| a.attr.is_none()) {
             cg.make(path, desired.get(*id)?.scheduler)?;
         }
     }
-    attributes(cg, &known, &paths, attrs)?;
+    attributes(cg, &known, paths, attrs)?;
 
     let q0 = cg.dirs(&desired.path(NodeId::Q0)?);
     let surplus: Vec<&Actual> =

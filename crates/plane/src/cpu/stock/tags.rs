@@ -133,8 +133,13 @@ impl Stock {
             return Ok(Vec::new());
         }
         let tids = self.cg.tids(&self.state.mirror.path(queue)?)?;
-        let mut members: Vec<_> =
-            tids.into_iter().filter_map(|tid| Some(Member { tgid: self.cg.tgid(tid).ok()?, tid })).collect();
+        let mut members: Vec<_> = tids
+            .into_iter()
+            .filter_map(|tid| {
+                let tgid = self.cg.tgid(tid).ok()?;
+                Some(Member { tgid, tid, params: reserv_model::ThreadParams::default() })
+            })
+            .collect();
         members.sort_unstable();
         Ok(members)
     }

@@ -135,6 +135,7 @@ impl Naive {
                 }
                 self.nodes[at].cap = cap.map(|c| c.rate_ns_per_s);
             }
+            Op::Tune { .. } | Op::NodeParam { .. } => return Err(Kin::Unsupported),
             Op::SetLimit { id, members_max } => {
                 let at = self.at(id)?;
                 if !self.nodes[at].queue {

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `trace`: service and lag of every node, from the events of the real scheduler, and whether its theorems hold.
+//!
+//! The events come from the full driver itself (`reserv_plane::cpu::full::Tracer`); the daemon is asked for nothing but the names,
+//! which are directories of /reserv whose inode numbers are the nodes' ids.
+
+mod books;
+mod fair;
+mod raw;
+mod report;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use reserv_plane::PlaneError;
+use reserv_plane::cpu::full::{Event, Tracer};
+
+use self::books::Books;
+use crate::args::Trace;
+use crate::error::{Error, Kind};
+use crate::fs::{Files as _, Mounted};
+use crate::paint::Paint;
+use crate::path::NodePath;
+
+/// Room for about a hundred thousand events between two readings.
+const RING_BYTES: u32 = 8 << 20;
+const READ_EVERY: Duration = Duration::from_millis(20);
+/// Slices of time in series.
+const SLICES: u64 = 60;
+
+/// A trace, taken or read.
+struct Taken {
+    events: Vec<Event>,
+    lost: u64,
+    names: BTreeMap<u64, String>,
+}
+
+/// The command.
+pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
+    let paths = args
+        .paths
+        .iter()
+        .map(|path| NodePath::parse(path, Mounted::unchecked().mount()).map(|p| p.as_str().to_owned()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let taken = match &args.from {
+        Some(file) => raw::read(file)?,
+        None => take(args)?,
+    };
+    if let Some(path) = paths.iter().find(|path| !taken.names.values().any(|name| name == *path)) {
+        return Err(Error::new(Kind::NotFound, format!("there was no node {path} during the trace")));
+    }
+    let text;
+    let mut status = ExitCode::SUCCESS;
+    if args.raw {
+        text = raw::write(&taken)?;
+    } else {
+        let ends = taken.events.iter().map(|e| e.at).min().zip(taken.events.iter().map(|e| e.at).max());
+        let slice = ends.map_or(1, |(from, to)| (to - from).div_ceil(SLICES).max(1));
+        let mut books = Books::new(slice);
+        for event in &taken.events {
+            books.event(event);
+        }
+        let mut report = report::report(&books, &taken.names, taken.lost, slice);
+        report.keep(&paths);
+        if report.broken() {
+            status = ExitCode::from(Kind::Refused as u8);
+        }
+        text = if json {
+            serde_json::to_string_pretty(&report).map_err(|e| Error::refused(e.to_string()))? + "\n"
+        } else if args.csv {
+            report.csv()
+        } else {
+            report.draw(if args.output.is_some() { Paint::none() } else { Paint::stdout() })
+        };
+    }
+    match &args.output {
+        Some(path) => std::fs::write(path, text).map_err(|e| Error::io(path.display(), &e))?,
+        None => std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::io("standard output", &e))?,
+    }
+    Ok(status)
+}
+
+fn plane(error: &PlaneError) -> Error {
+    match error {
+        PlaneError::Unsupported(why) => Error::new(Kind::NotRunning, format!("nothing to trace: {why}"))
+            .hint("trace needs the full driver of the CPU, and root: reserv up --driver full"),
+        PlaneError::Os { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Error::new(Kind::Denied, format!("{error}")).hint("trace needs root")
+        }
+        _ => Error::refused(error.to_string()),
+    }
+}
+
+fn take(args: &Trace) -> Result<Taken, Error> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Error::new(Kind::Denied, "trace reads what all threads do").hint("trace needs root"));
+    }
+    let mut names = names();
+    // An interrupt ends the trace early, with what there is.
+    let stop = crate::signals::Held::begin();
+    let mut tracer = Tracer::start(RING_BYTES).map_err(|e| plane(&e))?;
+    let began = Instant::now();
+    let mut events = Vec::new();
+    while began.elapsed() < args.duration && !stop.take() {
+        std::thread::sleep(READ_EVERY.min(args.duration.saturating_sub(began.elapsed())));
+        events.extend(tracer.read().map_err(|e| plane(&e))?);
+    }
+    let (rest, lost) = tracer.stop().map_err(|e| plane(&e))?;
+    events.extend(rest);
+    names.extend(self::names());
+    Ok(Taken { events, lost, names })
+}
+
+/// Paths by id.
+fn names() -> BTreeMap<u64, String> {
+    let mut names = BTreeMap::new();
+    let mount = Mounted::unchecked();
+    let mut todo = vec![PathBuf::from("cpu")];
+    while let Some(path) = todo.pop() {
+        let full = mount.mount().join(&path);
+        let Ok(meta) = std::fs::metadata(&full) else { continue };
+        names.insert(id_of(meta.ino()), path.display().to_string());
+        todo.extend(below(&full).into_iter().map(|name| path.join(name)));
+    }
+    names
+}
+
+fn below(path: &Path) -> Vec<std::ffi::OsString> {
+    let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+    entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.file_name()).collect()
+}
+
+/// reserv(7): the low 16 bits of a directory's inode are the node's index, the 32 above its generation.
+fn id_of(inode: u64) -> u64 {
+    (inode >> 16 & 0xffff_ffff) << 32 | inode & 0xffff
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes of a tree that are too large for one batch of the plane, whole all the same.
+//!
+//! The journal first gets what it takes to undo the change (`Undo`: the configuration as it was, and the tags and lists of the
+//! queues that it deletes), then the parts as edits of their own, then the end. What is refused half-way, or cut short by a death of the
+//! daemon, is undone: the next daemon finds an undo without an end.
+//!
+//! Deletions come last where they can (nothing that is made stands in their place), so that a refusal before them undoes only what
+//! nobody has used yet. A queue that was deleted already is made anew, with its members and lists; its counters begin at 0, and
+//! descriptors of its files are stale.
+
+use std::collections::BTreeSet;
+
+use reserv_model::{
+    DeleteMode, Driver, NodeId, NodePath, NodeRef, Request, ResourceConfig, Rule, Tree, diff, to_config,
+};
+use reserv_plane::{List, PlaneError, Target};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Engine, Refusal};
+use crate::process;
+
+/// What it takes to undo a change that is under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Undo {
+    before: ResourceConfig,
+    /// Threads of queues that are deleted.
+    members: Vec<(NodePath, i32)>,
+    /// Processes whose default (`false`) or child default list names such a queue.
+    lists: Vec<(NodePath, i32, bool)>,
+    rules: Vec<Rule>,
+}
+
+/// Whether a request deletes a node; which.
+fn deleted(tree: &Tree, request: &Request) -> Option<NodeId> {
+    match request {
+        Request::Delete { node: NodeRef::Id(id), .. } => Some(*id),
+        Request::Delete { node: NodeRef::Path(path), .. } => tree.resolve(path).ok(),
+        _ => None,
+    }
+}
+
+/// The same with the deletions behind everything else, if they can stand there.
+fn deletions_last(tree: &Tree, requests: &[Request]) -> Vec<Request> {
+    let (deletions, others): (Vec<_>, Vec<_>) =
+        requests.iter().cloned().partition(|r| matches!(r, Request::Delete { .. }));
+    let reordered = [others, deletions].concat();
+    if tree.plan(&reordered).is_ok() { reordered } else { requests.to_vec() }
+}
+
+impl Undo {
+    fn new(engine: &Engine, requests: &[Request]) -> Result<Self, Refusal> {
+        let tree = engine.tree();
+        let before = to_config(tree, Driver::Auto);
+        let mut queues: Vec<(NodeId, NodePath)> = Vec::new();
+        for id in requests.iter().filter_map(|r| deleted(tree, r)) {
+            let queue = tree.get(id).is_some_and(|n| n.kind.is_queue() && !n.draining);
+            if let (true, Some(path)) = (queue, tree.path(id)) {
+                queues.push((id, path));
+            }
+        }
+        let (mut members, mut lists) = (Vec::new(), Vec::new());
+        for (id, path) in &queues {
+            let tids = engine.plane().members(*id)?;
+            members.extend(tids.into_iter().map(|member| (path.clone(), member.tid)));
+        }
+        let pids = if queues.is_empty() { Vec::new() } else { process::all() };
+        for pid in pids {
+            let Ok(both) = engine.plane().defaults(pid) else { continue };
+            for (id, child) in [(both.default, false), (both.child, true)] {
+                if let Some((_, path)) = queues.iter().find(|(queue, _)| *queue == id) {
+                    lists.push((path.clone(), pid, child));
+                }
+            }
+        }
+        Ok(Self { before, members, lists, rules: engine.rules().to_vec() })
+    }
+
+    /// Makes the tree as it was. Everything is tried; answers what could not be restored.
+    fn run(&self, engine: &mut Engine) -> Result<(), Refusal> {
+        engine.collect()?;
+        // A queue that was told to drain cannot be called back: it goes, and is made anew.
+        let draining = engine.tree().iter().filter(|n| n.draining).map(|n| n.id);
+        let draining: Vec<Request> = draining
+            .filter(|id| engine.tree().path(*id).is_some_and(|p| self.before.nodes.contains_key(&p)))
+            .map(|id| Request::Delete { node: id.into(), mode: DeleteMode::Flush })
+            .collect();
+        in_parts(engine, &draining)?;
+        let back = diff(engine.tree(), &self.before, DeleteMode::Flush)?;
+        in_parts(engine, &deletions_last(engine.tree(), &back))?;
+        let mut lost = BTreeSet::new();
+        let queue = |engine: &Engine, path: &NodePath| engine.tree().resolve(path).ok();
+        let mut tried = |path: &NodePath, done: Result<(), PlaneError>| match done {
+            // Who has ended meanwhile needs nothing.
+            Ok(()) | Err(PlaneError::NoProcess(_)) => {}
+            Err(error) => {
+                tracing::error!(%error, queue = %path, "a tag was not restored");
+                lost.insert(path.to_string());
+            }
+        };
+        for (path, tid) in &self.members {
+            let Some(id) = queue(engine, path) else { continue };
+            tried(path, engine.plane_mut().tag(Target::Thread(*tid), id).map(drop));
+        }
+        for (path, pid, child) in &self.lists {
+            let Some(id) = queue(engine, path) else { continue };
+            let which = if *child { List::Child } else { List::Default };
+            tried(path, engine.plane_mut().set_default(*pid, which, id));
+        }
+        engine.set_rules(self.rules.clone())?;
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<_> = lost.into_iter().collect();
+        Err(Refusal::new(libc::EIO, format!("tags of {} were not restored", names.join(", "))))
+    }
+}
+
+fn in_parts(engine: &mut Engine, requests: &[Request]) -> Result<(), Refusal> {
+    // Most requests make at most two ops; where fixed shares are solved anew, a part may still be too large.
+    for part in requests.chunks((engine.plane().batch_max() / 2).max(1)) {
+        in_halves(engine, part)?;
+    }
+    Ok(())
+}
+
+fn in_halves(engine: &mut Engine, part: &[Request]) -> Result<(), Refusal> {
+    if part.len() > 1 && engine.tree().plan(part)?.ops().len() > engine.plane().batch_max() {
+        let (first, second) = part.split_at(part.len() / 2);
+        in_halves(engine, first)?;
+        return in_halves(engine, second);
+    }
+    engine.edit(part, None).map(drop)
+}
+
+impl Engine {
+    /// Carries out requests and replaces the rules, all or none, however much it is.
+    pub fn edit_whole(&mut self, requests: &[Request], rules: &[Rule]) -> Result<(), Refusal> {
+        let ops = self.check(requests)?;
+        if requests.is_empty() {
+            return self.set_rules(rules.to_vec());
+        }
+        if ops <= self.plane().batch_max() && rules == self.rules() {
+            return self.edit(requests, None).map(drop);
+        }
+        let requests = deletions_last(self.tree(), requests);
+        self.begin_whole(Undo::new(self, &requests)?)?;
+        let refused = in_parts(self, &requests).and_then(|()| self.set_rules(rules.to_vec()));
+        match refused.and_then(|()| self.end_whole()) {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err(match self.undo_whole() {
+                Ok(()) => refusal,
+                Err(also) => {
+                    Refusal { text: format!("{refusal}; and not all of it was undone: {also}"), ..refusal }
+                }
+            }),
+        }
+    }
+
+    /// Undoes the change that is under way, if one is: after a refusal, or after the death of the daemon that was at it. It is
+    /// tried once: what comes later is not to be undone.
+    pub fn undo_whole(&mut self) -> Result<(), Refusal> {
+        let Some(undo) = self.unfinished().cloned() else { return Ok(()) };
+        let undone = undo.run(self);
+        self.end_whole().and(undone)
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a plane counts for a node, in the words that `stat` and `backlog` use.
+
+use crate::NodeId;
+
+/// Counters and state of one node, read at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Which node: a packed [`NodeId`], as it stands in the kernel.
+    pub id: u64,
+    /// CPU time received since the node was made, in ns; of a scheduler node, by all below it.
+    pub service_ns: u64,
+    /// The same since the last reset through `backlog`.
+    pub service_since_reset_ns: u64,
+    /// Service steps (times a thread was put on a CPU and came off) since the last reset.
+    pub served: u64,
+    /// Threads that wait.
+    pub queued: u32,
+    /// Threads that run now.
+    pub running: u32,
+    /// Threads tagged here, whatever they do.
+    pub members: u32,
+    /// Whether a cap holds the node back now.
+    pub throttled: bool,
+    /// Time spent held back, in ns.
+    pub throttled_ns: u64,
+    /// Whether the node is being drained.
+    pub draining: bool,
+}
+
+impl Sample {
+    /// Nothing yet.
+    pub fn new(id: NodeId) -> Self {
+        Self { id: id.pack(), ..Self::default() }
+    }
+}

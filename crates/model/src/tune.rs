@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tunables of a node: what its policy, or its place under its parent's policy, can be set to.
+//!
+//! ```text
+//! tune     = key value {key value}        each key once; those that are not named keep their values
+//! value    = "default" | duration | weight | 0…100
+//! ```
+//!
+//! | key | of | means |
+//! |---|---|---|
+//! | `quantum` | every node | length of a step of what is served through it; the nearest node upwards that has one decides |
+//! | `lag` | a scheduler with `eevdf` | the largest request, so the bound of the lag |
+//! | `epsilon` | a scheduler with `eevdf` | weight of a client that is always there and never served |
+//! | `turn` | a scheduler with `mtrls` | `T`, the time in which each child has its share once |
+//! | `decay` | a scheduler with `prio` | half-life of the usage that lowers a priority |
+//! | `priority` | a child of a `prio` node | 0: idle class; 1 to 100, higher first; 50 |
+//! | `request` | a child of an `eevdf` node | `r`, its execution time per request; by default estimated |
+//!
+//! What is set for a policy that the node does not have now is kept, not shown, and counts again with that policy.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::quoted;
+use crate::units::Duration;
+use crate::{Error, ErrorKind, Kind, Policy, Weight};
+
+/// The name of a tunable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the table above")]
+pub enum TuneKey {
+    Quantum,
+    Lag,
+    Turn,
+    Epsilon,
+    Decay,
+    Priority,
+    Request,
+}
+
+/// Values that are set; a key that is not in it has its default.
+pub type Tune = BTreeMap<TuneKey, u64>;
+
+/// A change of some of them: `None` is the default again.
+pub type TuneChange = Vec<(TuneKey, Option<u64>)>;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+
+impl TuneKey {
+    /// All of them, in the order in which they are printed.
+    pub const ALL: [Self; 7] =
+        [Self::Quantum, Self::Lag, Self::Turn, Self::Epsilon, Self::Decay, Self::Priority, Self::Request];
+
+    /// As it stands in files.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Quantum => "quantum",
+            Self::Lag => "lag",
+            Self::Turn => "turn",
+            Self::Epsilon => "epsilon",
+            Self::Decay => "decay",
+            Self::Priority => "priority",
+            Self::Request => "request",
+        }
+    }
+
+    /// Whether a node of this kind, below a parent with this policy, has it.
+    pub const fn fits(self, kind: Kind, parent: Option<Policy>) -> bool {
+        match self {
+            Self::Quantum => true,
+            Self::Lag | Self::Epsilon => matches!(kind, Kind::Scheduler(Policy::Eevdf)),
+            Self::Turn => matches!(kind, Kind::Scheduler(Policy::Mtrls)),
+            Self::Decay => matches!(kind, Kind::Scheduler(Policy::Prio)),
+            Self::Priority => matches!(parent, Some(Policy::Prio)),
+            Self::Request => matches!(parent, Some(Policy::Eevdf)),
+        }
+    }
+
+    /// Where it is to be had, for an error.
+    const fn place(self) -> &'static str {
+        match self {
+            Self::Quantum => "every node has it",
+            Self::Lag | Self::Epsilon => "a scheduler node with policy eevdf has it",
+            Self::Turn => "a scheduler node with policy mtrls has it",
+            Self::Decay => "a scheduler node with policy prio has it",
+            Self::Priority => "a child of a node with policy prio has it",
+            Self::Request => "a child of a node with policy eevdf has it",
+        }
+    }
+
+    /// Whether it is a property of a child under its parent's policy (`RS_OP_NODE_PARAM`), not of a policy (`RS_OP_TUNE`).
+    pub const fn is_of_child(self) -> bool {
+        matches!(self, Self::Priority | Self::Request)
+    }
+
+    /// Its number among those of its operation.
+    pub const fn code(self) -> u64 {
+        match self {
+            Self::Quantum | Self::Priority => 1,
+            Self::Lag | Self::Request => 2,
+            Self::Turn => 3,
+            Self::Epsilon => 4,
+            Self::Decay => 5,
+        }
+    }
+
+    /// What a data plane is told for the default.
+    pub const fn default_value(self) -> u64 {
+        match self {
+            Self::Priority => 50,
+            _ => 0,
+        }
+    }
+
+    /// Least and largest value that can be set.
+    const fn range(self) -> (u64, u64) {
+        match self {
+            Self::Quantum => (MS / 10, 100 * MS),
+            Self::Lag | Self::Turn => (MS, 10 * S),
+            Self::Epsilon => (1, Weight::MAX.milli() as u64),
+            Self::Decay => (10 * MS, 1000 * S),
+            Self::Priority => (0, 100),
+            Self::Request => (MS / 100, 10 * S),
+        }
+    }
+
+    /// As it is written.
+    pub fn show(self, value: u64) -> String {
+        match self {
+            Self::Priority => value.to_string(),
+            Self::Epsilon => {
+                let milli = u32::try_from(value).ok().and_then(Weight::from_milli);
+                milli.unwrap_or(Weight::MAX).to_string()
+            }
+            _ => Duration(value).to_string(),
+        }
+    }
+
+    fn hint(self) -> String {
+        let (low, high) = self.range();
+        format!("{} is from {} to {}, or default", self.word(), self.show(low), self.show(high))
+    }
+
+    /// Refuses a value out of range.
+    pub fn check(self, value: u64) -> Result<u64, Error> {
+        let (low, high) = self.range();
+        if (low..=high).contains(&value) {
+            return Ok(value);
+        }
+        let why = format!("{} {} is out of range", self.word(), self.show(value));
+        Err(Error::new(ErrorKind::Invalid, why).hint(self.hint()))
+    }
+
+    fn value(self, word: &str) -> Result<Option<u64>, Error> {
+        if word == "default" {
+            return Ok(None);
+        }
+        let value = match self {
+            Self::Priority => {
+                let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+                let number = if digits { word.parse::<u64>().ok() } else { None };
+                number.ok_or_else(|| {
+                    Error::new(ErrorKind::Invalid, format!("{} is no priority", quoted(word)))
+                        .hint(self.hint())
+                })?
+            }
+            // No such client is the default.
+            Self::Epsilon => match word.parse::<Weight>()?.milli() {
+                0 => return Ok(None),
+                milli => u64::from(milli),
+            },
+            _ => word.parse::<Duration>()?.0,
+        };
+        self.check(value).map(Some)
+    }
+}
+
+impl std::str::FromStr for TuneKey {
+    type Err = Error;
+    fn from_str(word: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|k| k.word() == word).ok_or_else(|| {
+            let words: Vec<&str> = Self::ALL.iter().map(|k| k.word()).collect();
+            Error::new(ErrorKind::Invalid, format!("{} is no tunable", quoted(word)))
+                .hint(format!("one of: {}", words.join(" ")))
+        })
+    }
+}
+
+/// What a `tune` file is written.
+pub fn parse_tune(text: &str) -> Result<TuneChange, Error> {
+    let mut change: TuneChange = Vec::new();
+    let mut words = text.split_ascii_whitespace();
+    while let Some(word) = words.next() {
+        let key: TuneKey = word.parse()?;
+        if change.iter().any(|(earlier, _)| *earlier == key) {
+            let why = format!("{} stands twice", quoted(word));
+            return Err(Error::new(ErrorKind::Invalid, why).hint("each key once"));
+        }
+        let value = words.next().ok_or_else(|| {
+            Error::new(ErrorKind::Invalid, format!("{} without a value", quoted(word))).hint(key.hint())
+        })?;
+        change.push((key, key.value(value)?));
+    }
+    if change.is_empty() {
+        let why = "nothing where tunables should be";
+        return Err(Error::new(ErrorKind::Invalid, why).hint("a key and a value: quantum 4ms"));
+    }
+    Ok(change)
+}
+
+/// Refuses a key that a node of this kind and place does not have.
+pub fn check_tune(change: &TuneChange, kind: Kind, parent: Option<Policy>) -> Result<(), Error> {
+    for (key, value) in change {
+        if !key.fits(kind, parent) {
+            let here: Vec<&str> =
+                TuneKey::ALL.iter().filter(|k| k.fits(kind, parent)).map(|k| k.word()).collect();
+            let why = format!("{} is no tunable here: {}", quoted(key.word()), key.place());
+            return Err(Error::new(ErrorKind::Invalid, why).hint(format!("here: {}", here.join(" "))));
+        }
+        if let Some(value) = value {
+            key.check(*value)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is set, as [`parse_tune`] takes it; nothing where nothing is.
+pub fn tune_text(tune: &Tune) -> String {
+    let words: Vec<String> =
+        tune.iter().map(|(key, value)| format!("{} {}", key.word(), key.show(*value))).collect();
+    words.join(" ")
+}
+
+/// What a `tune` file reads: every key that the node has, in one line that can be written.
+pub fn show_tune(tune: &Tune, kind: Kind, parent: Option<Policy>) -> String {
+    let words: Vec<String> = TuneKey::ALL
+        .into_iter()
+        .filter(|k| k.fits(kind, parent))
+        .map(|k| {
+            let value = tune.get(&k).map_or_else(|| "default".to_owned(), |v| k.show(*v));
+            format!("{} {value}", k.word())
+        })
+        .collect();
+    words.join(" ")
+}

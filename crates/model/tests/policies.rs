@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Fixed shares, tunables, personalities, parameters of threads and what a queue is guaranteed. (Fixed shares against an exact solver under
+//! random requests: `random.rs`.)
+
+use reserv_model::*;
+
+fn new() -> Tree {
+    Tree::new(Name::new("cpu").unwrap())
+}
+
+fn path(text: &str) -> NodeRef {
+    text.parse::<NodePath>().unwrap().into()
+}
+
+fn mk(parent: &str, child: &str, kind: NewKind, share: &str) -> Request {
+    let (name, share) = (Some(Name::new(child).unwrap()), Some(share.parse().unwrap()));
+    Request::Create { parent: path(parent), name, kind, share }
+}
+
+const QUEUE: NewKind = NewKind::Queue(None);
+const SCHED: NewKind = NewKind::Scheduler(None);
+
+fn doit(tree: &mut Tree, requests: &[Request]) -> Plan {
+    let plan = tree.plan(requests).unwrap();
+    tree.commit(&plan).unwrap();
+    tree.check().unwrap();
+    plan
+}
+
+fn share(node: &str, share: &str) -> Request {
+    Request::SetShare { node: path(node), share: share.parse().unwrap() }
+}
+
+fn weights(tree: &Tree, nodes: &[&str]) -> Vec<String> {
+    let weight = |n: &&str| tree.get(tree.resolve(&n.parse().unwrap()).unwrap()).unwrap().weight.to_string();
+    nodes.iter().map(weight).collect()
+}
+
+#[track_caller]
+fn refused(tree: &Tree, requests: &[Request], kind: ErrorKind, holds: &str) {
+    let error = tree.plan(requests).unwrap_err();
+    assert_eq!(error.kind, kind, "{error}");
+    assert!(error.context.contains(holds), "{error}");
+}
+
+/// The worked example of `fixed.rs`.
+#[test]
+fn fixed_shares_stay_when_others_come_and_go() {
+    let mut tree = new();
+    doit(&mut tree, &[mk("", "a", QUEUE, "=25%"), mk("", "b", QUEUE, "=50%")]);
+    assert_eq!(weights(&tree, &["q0", "a", "b"]), ["100", "100", "200"]);
+    let plan = doit(&mut tree, &[mk("", "c", QUEUE, "100")]);
+    assert_eq!(weights(&tree, &["q0", "a", "b", "c"]), ["100", "200", "400", "100"]);
+    // The newcomer and what is solved anew are one batch.
+    assert_eq!(plan.batch().ops.len(), 4);
+    let id = |name: &str| tree.resolve(&name.parse().unwrap()).unwrap();
+    assert_eq!(tree.get(id("a")).unwrap().share().to_string(), "=25% 0");
+    assert_eq!(Shares::all(&tree).ppm(&tree, id("b")), 500_000);
+    doit(&mut tree, &[share("q0", "0.5")]);
+    assert_eq!(weights(&tree, &["a", "b"]), ["100.5", "201"]);
+    doit(&mut tree, &[Request::Delete { node: path("c"), mode: DeleteMode::Refuse }]);
+    assert_eq!(weights(&tree, &["a", "b"]), ["0.5", "1"]);
+    // A weight takes the place of a fixed share, and the reverse.
+    doit(&mut tree, &[share("b", "10")]);
+    assert_eq!(weights(&tree, &["a", "b"]), ["3.5", "10"]);
+    // Moved away, it is solved for its new siblings: alone it has all.
+    doit(&mut tree, &[mk("", "s", SCHED, "1")]);
+    doit(&mut tree, &[Request::Move { node: path("a"), parent: path("s"), name: None }]);
+    assert_eq!(weights(&tree, &["s/a"]), ["250000"]);
+    doit(&mut tree, &[mk("s", "x", QUEUE, "3")]);
+    assert_eq!(weights(&tree, &["s/a", "s/x"]), ["1", "3"]);
+    doit(&mut tree, &[mk("s", "y", QUEUE, "0")]);
+    assert_eq!(weights(&tree, &["s/a", "s/y"]), ["1", "0"]);
+}
+
+#[test]
+fn a_drained_sibling_counts_until_it_is_gone() {
+    let mut tree = new();
+    doit(&mut tree, &[mk("", "a", QUEUE, "=50%"), mk("", "b", QUEUE, "300")]);
+    assert_eq!(weights(&tree, &["a"]), ["400"]);
+    doit(&mut tree, &[Request::Delete { node: path("b"), mode: DeleteMode::Drain }]);
+    assert_eq!(weights(&tree, &["a"]), ["400"]);
+    let gone = tree.plan_gone(&[tree.resolve(&"b".parse().unwrap()).unwrap()]);
+    assert_eq!(gone.batch().ops.len(), 1, "a is solved anew with it");
+    tree.commit(&gone).unwrap();
+    assert_eq!(weights(&tree, &["a"]), ["100"]);
+    let text = serde_json::to_string(&tree.snapshot()).unwrap();
+    assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap().restore().unwrap(), tree);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_node() {
+    let mut tree = new();
+    doit(&mut tree, &[mk("", "a", QUEUE, "=60%"), mk("", "s", SCHED, "100")]);
+    let before = tree.clone();
+    refused(
+        &tree,
+        &[mk("", "b", QUEUE, "=40%")],
+        ErrorKind::Overcommitted,
+        "cpu/b: =40% does not fit: its siblings have 60%",
+    );
+    refused(&tree, &[share("a", "=60%"), share("q0", "=40%")], ErrorKind::Overcommitted, "cpu/q0: =40%");
+    doit(&mut tree, &[mk("s", "b", QUEUE, "=40%")]);
+    let to_root = Request::Move { node: path("s/b"), parent: NodeId::ROOT.into(), name: None };
+    refused(&tree, &[to_root], ErrorKind::Overcommitted, "cpu/b: =40%");
+    assert_eq!(Errno::ENOSPC, ErrorKind::Overcommitted.errno());
+    // In one change the order does not matter: what counts is the end.
+    doit(&mut tree, &[share("q0", "=60%"), share("a", "=20%")]);
+    assert_eq!(weights(&tree, &["q0", "a"]), ["300", "100"]);
+    // The largest weight bounds what a fixed share can stand against.
+    refused(
+        &before,
+        &[share("a", "=99.9999%"), share("s", "100")],
+        ErrorKind::Overcommitted,
+        "beyond 1000000",
+    );
+    refused(
+        &before,
+        &[share("a", "=99%"), share("s", "1000000")],
+        ErrorKind::Overcommitted,
+        "cpu/a: =99% would need",
+    );
+    let many: Vec<_> = (0..=FIXED_MAX).map(|n| mk("s", &format!("n{n}"), QUEUE, "=1%")).collect();
+    refused(&before, &many, ErrorKind::Full, "64");
+    doit(&mut before.clone(), &many[..FIXED_MAX]);
+    refused(
+        &tree,
+        &[Request::SetShare { node: NodeId::ROOT.into(), share: "=5%".parse().unwrap() }],
+        ErrorKind::Protected,
+        "read-only",
+    );
+}
+
+fn tune(node: &str, text: &str) -> Request {
+    Request::SetTune { node: path(node), change: parse_tune(text).unwrap() }
+}
+
+fn shown(tree: &Tree, node: &str) -> String {
+    let id = tree.resolve(&node.parse().unwrap()).unwrap();
+    let node = tree.get(id).unwrap();
+    show_tune(&node.tune, node.kind, tree.policy_above(id))
+}
+
+#[test]
+fn tunables_are_those_of_the_place() {
+    let mut tree = new();
+    doit(&mut tree, &[mk("", "s", SCHED, "1"), mk("s", "q", QUEUE, "1")]);
+    assert_eq!(shown(&tree, "s"), "quantum default");
+    refused(&tree, &[tune("s", "lag 5ms")], ErrorKind::Invalid, "cpu/s: \"lag\" is no tunable here");
+    let policy = |policy| Request::SetPolicy { node: path("s"), policy };
+    let plan = doit(
+        &mut tree,
+        &[policy(Policy::Eevdf), tune("s", "lag 5ms quantum 2ms"), tune("s/q", "request 3ms")],
+    );
+    let (s, q) =
+        (tree.resolve(&"s".parse().unwrap()).unwrap(), tree.resolve(&"s/q".parse().unwrap()).unwrap());
+    assert_eq!(
+        plan.batch().ops,
+        [
+            Op::SetPolicy { id: s, policy: Policy::Eevdf },
+            Op::Tune { id: s, key: TuneKey::Lag, value: 5_000_000 },
+            Op::Tune { id: s, key: TuneKey::Quantum, value: 2_000_000 },
+            Op::NodeParam { id: q, key: TuneKey::Request, value: 3_000_000 },
+        ]
+    );
+    assert_eq!(shown(&tree, "s"), "quantum 2ms lag 5ms epsilon default");
+    assert_eq!(shown(&tree, "s/q"), "quantum default request 3ms");
+    // What is read can be written, and changes nothing.
+    assert!(
+        tree.plan(&[tune("s", &shown(&tree, "s")), tune("s/q", &shown(&tree, "s/q"))]).unwrap().is_empty()
+    );
+    doit(&mut tree, &[policy(Policy::Prio)]);
+    assert_eq!(
+        (shown(&tree, "s"), shown(&tree, "s/q")),
+        ("quantum 2ms decay default".into(), "quantum default priority default".into())
+    );
+    refused(&tree, &[tune("s/q", "request 3ms")], ErrorKind::Invalid, "\"request\"");
+    doit(&mut tree, &[tune("s/q", "priority 0")]);
+    let plan = doit(&mut tree, &[tune("s/q", "priority default")]);
+    assert_eq!(plan.ops(), [Op::NodeParam { id: q, key: TuneKey::Priority, value: 50 }]);
+    // Back again, what was set for that policy counts again.
+    doit(&mut tree, &[policy(Policy::Eevdf)]);
+    assert_eq!(shown(&tree, "s"), "quantum 2ms lag 5ms epsilon default");
+    let text = serde_json::to_string(&tree.snapshot()).unwrap();
+    assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap().restore().unwrap(), tree);
+}
+
+#[test]
+fn a_personality_is_the_root_and_what_is_made() {
+    let mut tree = new();
+    for (personality, policy, class, root) in [
+        (Personality::Eclipse, Policy::Mtrls, Class::Rr, "quantum default turn 100ms"),
+        (Personality::Rtss98, Policy::Eevdf, Class::Rr, "quantum 1ms lag default epsilon default"),
+        (Personality::Qlinux, Policy::Sfq, Class::Sfq, "quantum 100ms"),
+        (Personality::Default, Policy::Sfq, Class::Ts, "quantum default"),
+    ] {
+        doit(&mut tree, &[Request::SetPersonality { personality }]);
+        assert_eq!((tree.personality(), shown(&tree, "")), (personality, root.to_owned()));
+        let plan = doit(&mut tree, &[mk("", "s", SCHED, "1"), mk("s", "q", QUEUE, "1")]);
+        let kinds: Vec<Kind> = plan.created().iter().map(|id| tree.get(*id).unwrap().kind).collect();
+        assert_eq!(kinds, [Kind::Scheduler(policy), Kind::Queue(class)]);
+        assert_eq!(tree.root().kind, Kind::Scheduler(policy));
+        assert_eq!(tree.get(NodeId::Q0).unwrap().kind, Kind::Queue(Class::Ts));
+        // As a configuration it says the same.
+        let config = to_config(&tree, Driver::Auto);
+        assert!(diff(&tree, &config, DeleteMode::Refuse).unwrap().is_empty());
+        let text = toml::to_string(&Config { cpu: Some(config.clone()), rules: Vec::new() }).unwrap();
+        assert_eq!(toml::from_str::<Config>(&text).unwrap().cpu, Some(config.clone()), "{text}");
+        let mut fresh = new();
+        let plan = diff(&fresh, &config, DeleteMode::Refuse).unwrap();
+        doit(&mut fresh, &plan);
+        assert_eq!(to_config(&fresh, Driver::Auto), config);
+        assert!(tree.plan(&[Request::SetPersonality { personality }]).unwrap().is_empty());
+        doit(
+            &mut tree,
+            &[
+                Request::Delete { node: path("s/q"), mode: DeleteMode::Refuse },
+                Request::Delete { node: path("s"), mode: DeleteMode::Refuse },
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_configuration_has_it_all() {
+    let text = "
+[cpu]
+personality = \"rtss98\"
+tune = \"lag 8ms\"
+[cpu.nodes.a]
+kind = \"queue\"
+share = \"=25%\"
+tune = \"request 2ms\"
+[cpu.nodes.p]
+kind = \"scheduler\"
+policy = \"prio\"
+[cpu.nodes.\"p/x\"]
+kind = \"queue\"
+class = \"edf\"
+tune = \"priority 80\"
+";
+    let config: Config = toml::from_str(text).unwrap();
+    config.check().unwrap();
+    let wanted = config.cpu.unwrap();
+    let mut tree = new();
+    let requests = diff(&tree, &wanted, DeleteMode::Refuse).unwrap();
+    doit(&mut tree, &requests);
+    assert_eq!(shown(&tree, ""), "quantum default lag 8ms epsilon default");
+    assert_eq!(
+        (shown(&tree, "a"), shown(&tree, "p/x")),
+        ("quantum default request 2ms".into(), "quantum default priority 80".into())
+    );
+    assert!(diff(&tree, &wanted, DeleteMode::Refuse).unwrap().is_empty());
+    assert_eq!(weights(&tree, &["q0", "p", "a"]), ["100", "100", "66.667"]);
+}
+
+#[test]
+fn guarantees() {
+    const S: u64 = 1_000_000_000;
+    let mut tree = new();
+    doit(
+        &mut tree,
+        &[
+            mk("", "a", SCHED, "300"),
+            mk("a", "x", QUEUE, "1"),
+            mk("a", "y", QUEUE, "2"),
+            mk("", "bg", QUEUE, "0"),
+        ],
+    );
+    let sure = |tree: &Tree, node: &str| tree.guarantee(tree.resolve(&node.parse().unwrap()).unwrap(), 2 * S);
+    assert_eq!(["", "a", "a/y", "bg"].map(|n| sure(&tree, n)), [2 * S, 3 * S / 2, S, 0]);
+    doit(&mut tree, &[Request::SetCap { node: path("a"), cap: Some("750ms/s".parse().unwrap()) }]);
+    assert_eq!(["a", "a/x"].map(|n| sure(&tree, n)), [3 * S / 4, S / 4]);
+    doit(&mut tree, &[Request::SetPolicy { node: path("a"), policy: Policy::Prio }]);
+    assert_eq!(["a/x", "a/y"].map(|n| sure(&tree, n)), [0, 0]);
+    doit(&mut tree, &[tune("a/x", "priority 52")]);
+    assert_eq!(sure(&tree, "a/x"), 0);
+    doit(&mut tree, &[tune("a/x", "priority 53")]);
+    assert_eq!(["a/x", "a/y"].map(|n| sure(&tree, n)), [3 * S / 4, 0]);
+    assert_eq!(tree.guarantee(NodeId { index: 99, generation: 1 }, S), 0);
+    let p = |text: &str| ThreadParams::parse(text.split(' ')).unwrap();
+    assert_eq!(
+        promised(&[p("period 3ms budget 1ms"), p("period 10ms budget 5ms"), p("weight 2")]),
+        833_333_334
+    );
+}

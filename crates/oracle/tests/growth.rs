@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How lag and traffic on the tree's lock grow with the number of units, in the model of `smp.rs`. Prints the table of docs/notes/sched.md.
+
+#![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
+
+use reserv_oracle::core::{Build, Id, ROOT};
+use reserv_oracle::smp::{Habit, Machine};
+
+const Q: u64 = 4_000_000;
+
+/// Lock sections of the real scheduler: a switch settles and picks in one, an idle unit that looks takes one, a wake-up none. The model
+/// counts every settle, pick and wake-up.
+fn sections(m: &Machine) -> u64 {
+    m.cost.sections - m.cost.wakes - m.cost.switches
+}
+
+/// Eight queues with weights 1 to 8 that their threads can use; answers the largest distance, over 2000 instants, of a queue's service from
+/// its share of the units, in quanta; and the largest spread of two queues as a part of SFQ-7's bound.
+fn lag(units: u32) -> (f64, f64) {
+    let mut m = Machine::new(Build::Real, units, Q, 1);
+    let weights = [1_u32, 2, 3, 4, 5, 6, 7, 8];
+    let queues: Vec<Id> = weights.iter().map(|w| m.queue(ROOT, w * 1000)).collect();
+    for q in &queues {
+        for _ in 0..2 * units {
+            m.thread(*q, Habit::Hog, None);
+        }
+    }
+    m.run(200 * Q);
+    let start: Vec<u64> = queues.iter().map(|q| m.service(*q)).collect();
+    let begun = m.now;
+    let (mut worst, mut spread) = (0.0_f64, 0.0_f64);
+    for _ in 0..2000 {
+        m.run(Q / 3);
+        let total = (m.now - begun) as f64 * f64::from(units);
+        let got: Vec<f64> = queues.iter().zip(&start).map(|(q, s)| (m.service(*q) - s) as f64).collect();
+        for (i, (g, w)) in got.iter().zip(weights).enumerate() {
+            worst = worst.max((g - total * f64::from(w) / 36.0).abs() / Q as f64);
+            for (h, v) in got.iter().zip(weights).take(i) {
+                let (w, v) = (f64::from(w), f64::from(v));
+                let bound = f64::from(units + 1) * Q as f64 * (1.0 / w + 1.0 / v);
+                spread = spread.max((g / w - h / v).abs() / bound);
+            }
+        }
+    }
+    (worst, spread)
+}
+
+/// Half of the threads sleep: sections of the lock a switch, and for each unit in a millisecond.
+fn traffic(units: u32) -> (f64, f64) {
+    let mut m = Machine::new(Build::Real, units, Q, 2);
+    for w in 1..9 {
+        let q = m.queue(ROOT, w * 1000);
+        for _ in 0..units.div_ceil(4) {
+            m.thread(q, Habit::Hog, None);
+            m.thread(q, Habit::Sleeper { run: Q / 8, sleep: Q / 2 }, None);
+        }
+    }
+    m.run(500 * Q);
+    let all = sections(&m) as f64;
+    (all / m.cost.switches as f64, all / f64::from(units) / (500.0 * Q as f64 / 1e6))
+}
+
+#[test]
+fn lag_and_lock_by_units() {
+    println!("units  lag in quanta  of SFQ-7  sections a switch  a unit and ms");
+    for units in [1, 2, 4, 8, 16, 32, 64] {
+        let ((worst, spread), (each, rate)) = (lag(units), traffic(units));
+        println!("{units:>5}  {worst:>13.2}  {spread:>8.2}  {each:>17.3}  {rate:>13.3}");
+        assert!(spread <= 1.0, "{units} units: SFQ-7 is missed: {spread}");
+        assert!(each <= 1.0 + 1e-9 || units > 1, "one unit: {each} sections a switch");
+        assert!(each <= 1.1, "{units} units: {each} sections a switch");
+    }
+}

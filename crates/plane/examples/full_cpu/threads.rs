@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Affinity, kernel threads, and threads that nobody must forget.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+use std::{fs, process, thread};
+
+use reserv_model::{NodeId, Op};
+use reserv_plane::{Plane as _, Target};
+
+use crate::setup::{Answer, Load, Setup, check, near, service, settle, shares, weight};
+
+pub(crate) fn pin(pid: i32, cpu: usize) {
+    // SAFETY: the set is a plain bit array on our stack.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+/// Threads that may use one CPU only, changed all the time, and no CPU idle meanwhile.
+pub(crate) fn run_affinity() -> Answer {
+    let cpus = thread::available_parallelism()?.get();
+    let mut s = Setup::new()?;
+    let mut load = Load::default();
+    let (a, b) = (s.queue(NodeId::ROOT, 100)?, s.queue(NodeId::ROOT, 100)?);
+    let mut pids = Vec::new();
+    for i in 0..2 * cpus {
+        pids.push(load.hog(&mut s.plane.0, if i % 2 == 0 { a } else { b })?);
+    }
+    let start = Instant::now();
+    let mut changes = 0;
+    while start.elapsed() < Duration::from_secs(5) {
+        for (i, pid) in pids.iter().enumerate() {
+            pin(*pid, (i + changes) % cpus);
+        }
+        changes += 1;
+        thread::sleep(Duration::from_millis(3));
+    }
+    s.health(&format!("{changes} rounds of sched_setaffinity on busy threads"))?;
+    for pid in &pids {
+        pin(*pid, 0);
+    }
+    settle();
+    near(
+        &shares(&s.plane.0, &[a, b], Duration::from_secs(5))?,
+        &[0.5, 0.5],
+        0.02,
+        "all pinned to one CPU, half each",
+    );
+    let where_now = |pid: i32| -> Result<usize, Box<dyn Error>> {
+        let line = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        Ok(line.rsplit(')').next().unwrap_or("").split_whitespace().nth(36).unwrap_or("").parse()?)
+    };
+    for pid in &pids {
+        check(where_now(*pid)? == 0, "a pinned thread is where it may be");
+    }
+    s.health("affinity")
+}
+
+pub(crate) fn ksm(file: &str, value: &str) -> Answer {
+    Ok(fs::write(format!("/sys/kernel/mm/ksm/{file}"), value)?)
+}
+
+/// A kernel thread (ksmd) that would use a whole CPU: it goes over this memory again and again.
+pub(crate) struct Ksm(Vec<u8>);
+
+impl Ksm {
+    fn start() -> Result<Self, Box<dyn Error>> {
+        let mut memory = vec![0_u8; 64 << 20];
+        for (i, page) in memory.chunks_mut(4096).enumerate() {
+            // No two pages are equal: they are compared for ever and never merged.
+            page.get_mut(..8).ok_or("a page")?.copy_from_slice(&i.to_le_bytes());
+        }
+        // SAFETY: a hint about our own memory, which changes nothing that a program could see.
+        if unsafe {
+            libc::madvise(
+                memory.as_mut_ptr().map_addr(|a| a.next_multiple_of(4096)).cast(),
+                63 << 20,
+                libc::MADV_MERGEABLE,
+            )
+        } != 0
+        {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        ksm("smart_scan", "0")?;
+        ksm("sleep_millisecs", "0")?;
+        ksm("pages_to_scan", "100")?;
+        ksm("run", "1")?;
+        Ok(Self(memory))
+    }
+}
+
+impl Drop for Ksm {
+    fn drop(&mut self) {
+        let _ = ksm("run", "0");
+        self.0.clear();
+    }
+}
+
+/// Kernel threads under user load have their own floor, and no more of the others' than that; and nobody waits for ever.
+pub(crate) fn run_kthreads() -> Answer {
+    let mut s = Setup::new()?;
+    let mut load = Load::default();
+    // This test has a queue of its own; q0 has next to nothing, and a busy thread in it.
+    let (me, a, z) =
+        (s.queue(NodeId::ROOT, 20_000)?, s.queue(NodeId::ROOT, 10_000)?, s.queue(NodeId::ROOT, 0)?);
+    s.plane.0.tag(Target::Process(i32::try_from(process::id())?), me)?;
+    // In its queue once it runs: a program's start is many short steps, and each would wait for its turn.
+    let mut pids = Vec::new();
+    for _ in 0..4 {
+        pids.push(load.hog(&mut s.plane.0, me)?);
+    }
+    thread::sleep(Duration::from_secs(1));
+    for (pid, queue) in pids.into_iter().zip([a, a, z, NodeId::Q0]) {
+        s.plane.0.tag(Target::Process(pid), queue)?;
+    }
+    s.apply(vec![Op::Reweight { id: NodeId::Q0, weight: weight(1) }])?;
+    let busy = Ksm::start()?;
+    thread::sleep(Duration::from_secs(1));
+    let (start, before, counted) = (Instant::now(), s.plane.0.sample()?, s.plane.0.counters());
+    // Longer than the kernel bears with a thread that waits.
+    thread::sleep(Duration::from_secs(36));
+    let (after, time) = (s.plane.0.sample()?, start.elapsed().as_nanos() as f64);
+    let kernel = (s.plane.0.counters().kernel_threads_ns - counted.kernel_threads_ns) as f64;
+    s.health("36 s of load beside a q0 of weight 1 in 10000")?;
+    // 5 % of the time, and what the bucket holds at once (20 ms) and a step at the ends.
+    check(
+        (kernel - 0.05 * time).abs() <= 26e6,
+        &format!(
+            "kernel threads that could use all of the CPU get their floor: {:.2} % of it",
+            kernel / time * 100.0
+        ),
+    );
+    let got = |id| (service(&after, id) - service(&before, id)) as f64 / 1e6;
+    check(got(a) / time * 1e6 > 0.93, &format!("and the others what is left: {:.2} %", got(a) / time * 1e8));
+    // Who waited for 5 s has a step of 4 ms.
+    let q0 = got(NodeId::Q0) - kernel / 1e6;
+    check(q0 >= 5.0 * 4.0, &format!("a busy thread in q0 is not forgotten: {q0:.1} ms in 36 s"));
+    check(got(z) >= 5.0 * 4.0, &format!("nor one of weight 0, in the background: {:.1} ms in 36 s", got(z)));
+    drop(busy);
+    Ok(())
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the experiments run.
+//
+//   load inf FILE SLOT                 loops until killed; word SLOT of FILE counts the loops (QLinux's Inf)
+//   load frames N PERIOD_US COST_US    N frames, one a period, each of a fixed number of loops that takes COST_US of CPU time when
+//                                      nothing disturbs it; a frame is due one period after its release. Prints JSON (QLinux's mpeg_play)
+//   load op NAME N                     ns per operation, N times: lmbench's null, fork, exec, ctx2, ctx16, udp, create, delete;
+//                                      request: a process of 500 000 random numbers (Eclipse/BSD's CGI)
+//   load chcpures N DIR DIR            ns per fcntl(F_RESERV_CHCPURES), by turns
+//   load newqueue N FILE               ns per queue created by opening FILE (/reserv/cpu/newqueue)
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define F_RESERV_CHCPURES 0x52530001
+#define RING_MAX 16
+#define RING_BYTES 65536
+#define PATH "/dev/shm/reserv-load-file"
+
+static void fail(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static void loops(uint64_t n)
+{
+	while (n--)
+		__asm__ volatile("" ::: "memory");
+}
+
+static _Noreturn void inf(const char *file, unsigned slot)
+{
+	volatile uint64_t *count;
+	int fd = open(file, O_RDWR);
+
+	if (fd < 0)
+		fail(file);
+	count = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (count == MAP_FAILED)
+		fail("mmap");
+	for (;;) {
+		loops(10000);
+		count[slot % 512]++;
+	}
+}
+
+/* How many loops take so much CPU time: the least of several tries, by the thread's own clock. */
+static uint64_t loops_for(uint64_t ns)
+{
+	const uint64_t n = 2000000;
+	uint64_t best = UINT64_MAX;
+
+	for (int i = 0; i < 5; i++) {
+		uint64_t begin = clock_ns(CLOCK_THREAD_CPUTIME_ID), took;
+
+		loops(n);
+		took = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin;
+		best = took < best ? took : best;
+	}
+	return n * ns / best;
+}
+
+static int frames(uint64_t n, uint64_t period, uint64_t cost)
+{
+	uint64_t work = loops_for(cost), begin, cpu, missed = 0, worst = 0;
+
+	begin = clock_ns(CLOCK_MONOTONIC);
+	cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t release = begin + i * period, now;
+		struct timespec at = { release / 1000000000, release % 1000000000 };
+
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, 0);
+		loops(work);
+		now = clock_ns(CLOCK_MONOTONIC);
+		missed += now > release + period;
+		worst = now - release > worst ? now - release : worst;
+	}
+	printf("{\"frames\": %lu, \"missed\": %lu, \"worst_ns\": %lu, \"elapsed_ns\": %lu, \"cpu_ns\": %lu}\n", n, missed, worst,
+	       clock_ns(CLOCK_MONOTONIC) - begin, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+	return 0;
+}
+
+static void spawn(char *const *argv)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		fail("fork");
+	if (!pid) {
+		if (argv)
+			execv("/proc/self/exe", argv);
+		_exit(0);
+	}
+	waitpid(pid, 0, 0);
+}
+
+/* lat_ctx: a byte goes round a ring of processes, each of which sums its own array first. */
+static void ring(int procs, size_t bytes, uint64_t n)
+{
+	int pipes[RING_MAX][2];
+	static unsigned char array[RING_BYTES];
+	volatile unsigned sum = 0;
+	char c = 0;
+
+	for (int i = 0; i < procs; i++)
+		if (pipe(pipes[i]))
+			fail("pipe");
+	for (int i = 1; i < procs; i++) {
+		if (fork())
+			continue;
+		memset(array, i, sizeof(array));
+		for (int j = 0; j < procs; j++) {
+			if (j != i)
+				close(pipes[j][1]);
+			if (j != i - 1)
+				close(pipes[j][0]);
+		}
+		while (read(pipes[i - 1][0], &c, 1) == 1) {
+			for (size_t k = 0; k < bytes; k += 4)
+				sum += array[k];
+			if (write(pipes[i][1], &c, 1) != 1)
+				break;
+		}
+		_exit(0);
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		for (size_t k = 0; k < bytes; k += 4)
+			sum += array[k];
+		if (write(pipes[0][1], &c, 1) != 1 || read(pipes[procs - 1][0], &c, 1) != 1)
+			fail("ring");
+	}
+	for (int i = 0; i < procs; i++)
+		close(pipes[i][1]);
+	while (wait(0) > 0)
+		;
+}
+
+static void udp(uint64_t n)
+{
+	struct sockaddr_in to[2] = { 0 };
+	int s[2];
+	char c = 0;
+	pid_t pid;
+
+	for (int i = 0; i < 2; i++) {
+		socklen_t size = sizeof(to[i]);
+
+		to[i].sin_family = AF_INET;
+		to[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		s[i] = socket(AF_INET, SOCK_DGRAM, 0);
+		if (s[i] < 0 || bind(s[i], (void *)&to[i], sizeof(to[i])) || getsockname(s[i], (void *)&to[i], &size))
+			fail("udp");
+	}
+	if (connect(s[0], (void *)&to[1], sizeof(to[1])) || connect(s[1], (void *)&to[0], sizeof(to[0])))
+		fail("connect");
+	pid = fork();
+	if (!pid) {
+		for (uint64_t i = 0; i < n; i++)
+			if (recv(s[1], &c, 1, 0) != 1 || send(s[1], &c, 1, 0) != 1)
+				_exit(1);
+		_exit(0);
+	}
+	for (uint64_t i = 0; i < n; i++)
+		if (send(s[0], &c, 1, 0) != 1 || recv(s[0], &c, 1, 0) != 1)
+			fail("udp");
+	waitpid(pid, 0, 0);
+}
+
+/* lat_fs: files of no bytes. `n` of them are made or gone within the measured time. */
+static uint64_t files(uint64_t n, int delete)
+{
+	uint64_t begin = clock_ns(CLOCK_MONOTONIC), made;
+	char path[64];
+
+	for (uint64_t i = 0; i < n; i++) {
+		snprintf(path, sizeof(path), PATH "-%lu", i);
+		int fd = open(path, O_CREAT | O_RDWR, 0600);
+
+		if (fd < 0)
+			fail(path);
+		close(fd);
+	}
+	made = clock_ns(CLOCK_MONOTONIC);
+	for (uint64_t i = 0; i < n; i++) {
+		snprintf(path, sizeof(path), PATH "-%lu", i);
+		unlink(path);
+	}
+	return delete ? clock_ns(CLOCK_MONOTONIC) - made : made - begin;
+}
+
+static int op(const char *name, uint64_t n, char **argv)
+{
+	char *child[] = { argv[0], "nothing", 0 };
+	uint64_t took = 0, each = 1, begin = clock_ns(CLOCK_MONOTONIC);
+
+	if (!strcmp(name, "null")) {
+		for (uint64_t i = 0; i < n; i++)
+			syscall(SYS_getppid);
+	} else if (!strcmp(name, "fork")) {
+		for (uint64_t i = 0; i < n; i++)
+			spawn(0);
+	} else if (!strcmp(name, "exec")) {
+		for (uint64_t i = 0; i < n; i++)
+			spawn(child);
+	} else if (!strcmp(name, "request")) {
+		child[1] = "request";
+		for (uint64_t i = 0; i < n; i++)
+			spawn(child);
+	} else if (!strcmp(name, "ctx2")) {
+		ring(2, 0, n);
+		each = 2;
+	} else if (!strcmp(name, "ctx16")) {
+		ring(RING_MAX, RING_BYTES, n);
+		each = RING_MAX;
+	} else if (!strcmp(name, "udp")) {
+		udp(n);
+	} else if (!strcmp(name, "create") || !strcmp(name, "delete")) {
+		took = files(n, name[0] == 'd');
+	} else {
+		return 2;
+	}
+	took = took ? took : clock_ns(CLOCK_MONOTONIC) - begin;
+	printf("%.1f\n", (double)took / n / each);
+	return 0;
+}
+
+static int chcpures(uint64_t n, char **dir)
+{
+	int fd[2] = { open(dir[0], O_RDONLY), open(dir[1], O_RDONLY) };
+	uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+
+	for (uint64_t i = 0; i < n; i++)
+		if (fcntl(fd[i & 1], F_RESERV_CHCPURES, 0) <= 0)
+			fail("chcpures");
+	printf("%.1f\n", (double)(clock_ns(CLOCK_MONOTONIC) - begin) / n);
+	return 0;
+}
+
+static int newqueue(uint64_t n, const char *file)
+{
+	uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+
+	for (uint64_t i = 0; i < n; i++) {
+		int fd = open(file, O_RDWR);
+
+		if (fd < 0)
+			fail(file);
+		close(fd);
+	}
+	printf("%.1f\n", (double)(clock_ns(CLOCK_MONOTONIC) - begin) / n);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "";
+
+	if (!strcmp(mode, "nothing"))
+		return 0;
+	if (!strcmp(mode, "request")) {
+		/* Eclipse/BSD's CGI program: 500 000 random numbers. */
+		for (int i = 0; i < 500000; i++)
+			rand();
+		return 0;
+	}
+	if (!strcmp(mode, "inf") && argc == 4)
+		inf(argv[2], atoi(argv[3]));
+	if (!strcmp(mode, "frames") && argc == 5)
+		return frames(strtoull(argv[2], 0, 10), strtoull(argv[3], 0, 10) * 1000, strtoull(argv[4], 0, 10) * 1000);
+	if (!strcmp(mode, "op") && argc == 4)
+		return op(argv[2], strtoull(argv[3], 0, 10), argv);
+	if (!strcmp(mode, "chcpures") && argc == 5)
+		return chcpures(strtoull(argv[2], 0, 10), argv + 3);
+	if (!strcmp(mode, "newqueue") && argc == 4)
+		return newqueue(strtoull(argv[2], 0, 10), argv[3]);
+	fprintf(stderr, "load inf|frames|op|chcpures|newqueue: see the source\n");
+	return 2;
+}

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Policy eevdf: earliest eligible virtual deadline first, among the children of a node.
+ *
+ * Problem. sfq bounds how far two children drift apart, but one of n children may be behind its fluid share by n steps, and a child
+ * that wants little at a time waits as long as one that wants much. Here every child stays within one request of its fluid share, and
+ * the length of its requests, not its weight, says how soon it is served.
+ *
+ * Idea. Lag is what a child should have received in the fluid system less what it did. Only children whose lag is not negative are
+ * eligible: so nobody runs ahead by more than a step. Of these the one whose request should be completed first goes first.
+ *
+ * State. Child i: weight w, virtual service time v (eligible time: tag.base and tag.rem / w), request r, deadline d = v + r / w.
+ * Node: over the clients A (children that are runnable, and ghosts), W = sum of w, V = (sum of w v) / W, kept as z (clock.v) and
+ * K = sum of w (v - z), 0 <= K < W, so that V = z + K / W. lag = w (V - v). A step of l adds exactly l to K: nothing is rounded.
+ *
+ * Rules, in order of execution:
+ *   1. child becomes runnable: if it is a ghost, it goes on as it is; else it joins A with lag 0: v = V. A step that is in service
+ *      then counts as if it had taken what is reserved for it                                            eevdf_wake
+ *   2. pick: of the ready children with v <= V, the one with the smallest d; V is what it is now          eevdf_pick
+ *   3. step of length l ends: v += l / w, V += l / W. When the request is exhausted (v >= d), the next one starts: d = v + r / w,
+ *      with r doubled if it is an estimate                                                                eevdf_charge
+ *      Then ghosts whose lag is not negative any more leave A, which moves V up
+ *   4. child becomes idle (end of a request): the estimate r moves a quarter of the way to what was used since it was idle last;
+ *      d = v + r / w. With lag >= 0 it leaves A, and that lag is forgotten; else it stays in A as a ghost, not to be picked, its
+ *      weight counted. If only ghosts are left, all are dropped                                           eevdf_idle
+ *   5. weight changes: at constant lag, v = V - lag / w, and d - v scales with 1 / w; V stays             eevdf_reweight
+ *
+ * r is the node's `request`, at most its parent's `lag` if that is set; if it has none, the estimate, between an eighth of a quantum
+ * and `lag`, or a quantum where that is not set. `epsilon`, the weight of a client that never wants service, matters where
+ * fixed shares are turned into weights: such a client has lag 0 always, and adds w (V - V) = 0 here.
+ *
+ * Two heaps. `ready` is the one that the core knows: all ready children, by d; those known not to be eligible have 2^61 added, so
+ * they come after the others. `aside` has the latter and the ghosts by v; what V has passed is taken out. V goes back only when
+ * a client with a negative lag is taken out (deleted, moved), and by less than the rounding on a reweight: so the first of
+ * `ready` is looked at again when it is picked.
+ *
+ * Background (weight 0) children sort behind all others, as with sfq.
+ *
+ * Example (also a test): weights 1 and 2, quantum and requests of 6, both runnable at V = 0: d is 6 and 3. B runs, v = 3, V = 2:
+ * not eligible. A: v = 6, V = 4. B: 6, V = 6. So B A B, and again: in every 18 units A gets 6 and B 12.
+ *
+ * Bounds, one unit, q the longest step, requests that end where steps do, membership that changes at lag 0 only:
+ * -q < lag < max(r, q) (EV-1), and a request is complete when V has reached its deadline and q more has passed (EV-3). A step that goes on
+ * beyond the end of a request adds what it has beyond to the credit of others. A child that is always runnable with a fixed share f
+ * of W gets no less than f t - 2q while others sleep and wake (EV-4), because whatever rule 4 forgets is credit of somebody who sleeps.
+ *
+ * Several units: as with sfq, steps in service count as if they had taken what is reserved, for eligibility and for V. Where
+ * nobody is eligible, the earliest deadline goes first (a child that cannot use its share has the lag of the others). Lag is held
+ * between four steps (of the slowest sibling) of credit and units + 1 steps of debt. Shares are then those of GMS; of the bounds none is claimed.
+ *
+ * Deviations: eligibility is looked at before each step, not each request (PSS, §3.2), so a long request does not make debt
+ * beyond a step. Rule 4 is Linux' delayed dequeue with a zero clamp. Lag is held within 2^36 (69 s of
+ * ns) on any number of units.
+ *
+ * References: Stoica, Abdel-Wahab, Jeffay, Baruah, Gehrke, Plaxton, RTSS'96; Jeffay, Smith, Moorthy, Anderson, RTSS'98.
+ */
+#define EE_LAG_MAX (1ULL << 36)
+#define EE_LATER (1ULL << 61)
+#define EE_REQUEST_MIN 8 /* shortest estimate: a quantum over this */
+
+RS_INLINE struct rs_node RS_ARENA *rs_of_alink(struct rs_link RS_ARENA *l)
+{
+	return (struct rs_node RS_ARENA *)((char RS_ARENA *)l - __builtin_offsetof(struct rs_node, alink));
+}
+
+/* Whether c is a client: in W and K. The epoch ends when the last runnable child becomes idle. */
+RS_INLINE int ee_client(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	return c->as.ee.epoch && c->as.ee.epoch == p->of.ee.epoch + 1;
+}
+
+RS_INLINE int ee_later(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	return c->alink.pos && ee_client(p, c);
+}
+
+/* K into 0 … W - 1, and with it z to the whole part of V. */
+RS_INLINE void ee_norm(struct rs_node RS_ARENA *p)
+{
+	u64 w = p->of.ee.w, k = p->of.ee.k, n;
+
+	if (!w) {
+		p->of.ee.k = 0;
+		return;
+	}
+	if ((s64)k >= 0) {
+		if (k < w)
+			return;
+		n = k / w;
+		p->clock.v += n;
+		p->of.ee.k = k - n * w;
+	} else {
+		n = (-k + w - 1) / w;
+		p->clock.v -= n;
+		p->of.ee.k = k + n * w;
+	}
+}
+
+/* The whole part of V when the steps in service will have taken what is reserved for them. */
+RS_INLINE u64 ee_v_after(struct rs_node RS_ARENA *p)
+{
+	u64 w = p->of.ee.w, res = p->res;
+
+	if (!w || !res)
+		return p->clock.v;
+	return p->clock.v + ((res << RS_TAG_SHIFT) + p->of.ee.k) / w;
+}
+
+/* V and v by which eligibility is decided. (A single unit picks when nothing is in service.) */
+RS_INLINE u64 ee_now(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+{
+	return t->units > 1 ? ee_v_after(p) : p->clock.v;
+}
+
+RS_INLINE u64 ee_v(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+{
+	return t->units > 1 ? c->tag.base + rs_vwork(c->res, c->weight) : c->tag.base;
+}
+
+/* c's v becomes base + rem / w: K follows. The caller normalises. */
+RS_INLINE void ee_set(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 base, u64 rem)
+{
+	p->of.ee.k += c->weight * (base - c->tag.base) + rem - c->tag.rem;
+	c->tag.base = base;
+	c->tag.rem = rem;
+}
+
+/* c, whose v has changed, belongs aside or not. */
+RS_INLINE void ee_sort(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 v = ee_v(t, c);
+
+	if (c->alink.pos)
+		rs_heap_rekey(t, &p->aside, v, ++t->stamp, &c->alink);
+	else if (rs_before(ee_now(t, p), v))
+		rs_heap_push(t, &p->aside, v, ++t->stamp, &c->alink);
+}
+
+/* The length of c's next request. */
+RS_INLINE u64 ee_request(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 most = p->lag_ns, least = c->quantum / EE_REQUEST_MIN, r = c->request_ns;
+
+	if (r)
+		return most && r > most ? most : r;
+	r = c->as.ee.request;
+	if (!r)
+		r = c->quantum;
+	if (r < least)
+		r = least;
+	if (!most)
+		most = c->quantum;
+	if (r > most)
+		r = most;
+	c->as.ee.request = r ? r : 1;
+	return c->as.ee.request;
+}
+
+/* A new request starts at v. */
+RS_INLINE void ee_begin(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+{
+	u64 x = rs_vwork(ee_request(p, c), w);
+
+	if (x > RS_ADVANCE_MAX / 2)
+		x = RS_ADVANCE_MAX / 2;
+	c->as.ee.deadline = c->tag.base + (x ? x : 1);
+}
+
+/* c, with weight w, becomes a client, with service time v. */
+RS_FN void ee_join(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w, u64 v)
+{
+	c->tag.base = v;
+	c->tag.rem = 0;
+	c->alink.pos = 0;
+	c->as.ee.epoch = p->of.ee.epoch + 1;
+	c->as.ee.used = 0;
+	/* K stays within 64 bits if the lighter of both sides is multiplied: then the product is somebody's lag. */
+	if (w > p->of.ee.w) {
+		p->of.ee.k -= p->of.ee.w * (v - p->clock.v);
+		p->clock.v = v;
+	} else {
+		p->of.ee.k += w * (v - p->clock.v);
+	}
+	p->of.ee.w += w;
+	ee_norm(p);
+	ee_begin(p, c, w);
+	if (rs_before(p->clock.v, v))
+		rs_heap_push(t, &p->aside, v, ++t->stamp, &c->alink);
+}
+
+/* c is a client no longer. */
+RS_INLINE void ee_drop(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	if (c->alink.pos)
+		rs_heap_erase(t, &p->aside, &c->alink);
+	c->as.ee.epoch = 0;
+	p->of.ee.k -= c->weight * (c->tag.base - p->clock.v) + c->tag.rem;
+	p->of.ee.w -= c->weight;
+	ee_norm(p);
+}
+
+/* V may have moved up: those that it has passed are eligible, or, ghosts, leave, which moves V again. */
+RS_FN void ee_advance(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+{
+	RS_LOOP(i, 2 * RS_NODES_MAX) {
+		struct rs_node RS_ARENA *c;
+		u64 now = ee_now(t, p), v;
+
+		if (!p->aside.n || rs_before(now, p->aside.e[0].key))
+			return;
+		c = rs_of_alink(p->aside.e[0].obj);
+		v = ee_v(t, c);
+		if (rs_before(now, v)) { /* several units: work was reserved since */
+			rs_heap_rekey(t, &p->aside, v, ++t->stamp, &c->alink);
+			continue;
+		}
+		if (!c->runnable) {
+			ee_drop(t, p, c);
+			continue;
+		}
+		rs_heap_erase(t, &p->aside, &c->alink);
+		if (c->link.pos)
+			rs_heap_rekey(t, &p->ready, c->as.ee.deadline, p->ready.e[c->link.pos - 1].seq, &c->link);
+	}
+	rs_poison(t, RS_POISON_SCAN);
+}
+
+RS_INLINE u64 eevdf_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+{
+	u64 d = c->as.ee.deadline;
+
+	if (!c->weight)
+		return t->units > 1 ? c->tag.base + rs_vwork(c->res, RS_WEIGHT_ONE) : c->tag.base;
+	return ee_later(c->parent, c) ? d + EE_LATER : d;
+}
+
+RS_INLINE void eevdf_sync(struct rs_node RS_ARENA *p)
+{
+	(void)p;
+}
+
+RS_FN void eevdf_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	if (!c->weight) {
+		if (c->tag.base - p->vb > RS_ADVANCE_MAX) {
+			c->tag.base = p->vb;
+			c->tag.rem = 0;
+		}
+		return;
+	}
+	if (!ee_client(p, c))
+		ee_join(t, p, c, c->weight, ee_v_after(p));
+}
+
+RS_FN void eevdf_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 used = c->as.ee.used;
+
+	if (!c->weight || !ee_client(p, c))
+		return;
+	c->as.ee.used = 0;
+	if (used)
+		c->as.ee.request = (3 * c->as.ee.request + used) / 4;
+	ee_begin(p, c, c->weight);
+	if (!p->nrun) {
+		p->of.ee.epoch++;
+		p->of.ee.w = 0;
+		p->of.ee.k = 0;
+		p->aside.n = 0;
+		c->alink.pos = 0;
+	} else if (!rs_before(ee_now(t, p), c->tag.base)) {
+		ee_drop(t, p, c);
+	} else {
+		ee_sort(t, p, c);
+	}
+}
+
+RS_INLINE void eevdf_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 key;
+
+	if (c->weight)
+		return;
+	key = eevdf_key(t, c);
+	if (rs_before(p->vb, key))
+		p->vb = key;
+}
+
+/* As sfq_charge: a step that was forced makes no debt, and uses up credit if nothing of c waits there. */
+RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
+{
+	u64 z = p->clock.v, base, rem, low, high, step;
+	u32 w = c->weight;
+
+	if (!w) {
+		c->tag.base += rs_vwork(work, RS_WEIGHT_ONE);
+		return;
+	}
+	if (!ee_client(p, c))
+		return;
+	if (work > EE_LAG_MAX)
+		work = EE_LAG_MAX;
+	rem = (work << RS_TAG_SHIFT) + c->tag.rem;
+	base = c->tag.base + rem / w;
+	rem %= w;
+	if (forced && (c->link.pos || rs_before(z, base))) {
+		base = !c->link.pos && rs_before(c->tag.base, z) ? z : c->tag.base;
+		rem = 0;
+	}
+	high = low = (EE_LAG_MAX << RS_TAG_SHIFT) / w;
+	if (t->units > 1) {
+		step = rs_vwork(work > t->quantum ? work : t->quantum, w);
+		p->clock.slow -= p->clock.slow >> 6;
+		if (p->clock.slow < step)
+			p->clock.slow = step;
+		step = 4 * p->clock.slow + c->nsvc * step;
+		if (low > step)
+			low = step;
+		step = rs_vwork(work > t->quantum ? work : t->quantum, w);
+		if (high / (t->units + 1) > step)
+			high = step * (t->units + 1);
+	}
+	if (rs_before(base, z - low)) {
+		base = z - low;
+		rem = 0;
+	}
+	if (rs_before(z + high, base)) {
+		base = z + high;
+		rem = 0;
+	}
+	ee_set(p, c, base, rem);
+	ee_norm(p);
+	c->as.ee.used += work;
+	if (!rs_before(base, c->as.ee.deadline)) {
+		c->as.ee.request *= 2; /* at most what ee_request allows */
+		ee_begin(p, c, w);
+	}
+	ee_sort(t, p, c);
+	if (t->units == 1)
+		ee_advance(t, p);
+}
+
+/* Several units: as sfq_more. */
+RS_FN void eevdf_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 low;
+
+	if (!c->weight || !c->runnable || !ee_client(p, c))
+		return;
+	low = p->clock.v - rs_vwork(t->quantum, c->weight) * (c->nsvc + 1);
+	if (rs_before(c->tag.base, low)) {
+		ee_set(p, c, low, 0);
+		ee_norm(p);
+		if (!rs_before(low, c->as.ee.deadline))
+			ee_begin(p, c, c->weight);
+		ee_sort(t, p, c);
+	}
+}
+
+RS_FN void eevdf_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+{
+	u64 old = c->weight, own, n;
+
+	if (!old || !w) {
+		if (ee_client(p, c))
+			ee_drop(t, p, c);
+		c->tag.base = p->vb;
+		c->tag.rem = 0;
+		if (w && c->runnable)
+			ee_join(t, p, c, w, ee_v_after(p));
+		return;
+	}
+	if (!ee_client(p, c))
+		return;
+	/* K, and with it every lag but for less than W / 2^20 of work, stays. */
+	own = old * (c->tag.base - p->clock.v) + c->tag.rem;
+	c->as.ee.deadline -= c->tag.base;
+	if ((s64)own >= 0) {
+		n = own / w;
+	} else {
+		n = (-own + w - 1) / w;
+		n = -n;
+	}
+	c->tag.base = p->clock.v + n;
+	c->tag.rem = own - n * w;
+	n = rs_muldiv(c->as.ee.deadline, old, w);
+	if (n > RS_ADVANCE_MAX / 2)
+		n = RS_ADVANCE_MAX / 2;
+	c->as.ee.deadline = c->tag.base + (n ? n : 1);
+	p->of.ee.w += w - old;
+	ee_norm(p);
+	if (c->alink.pos)
+		rs_heap_rekey(t, &p->aside, c->tag.base, ++t->stamp, &c->alink);
+}
+
+RS_FN void eevdf_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	if (ee_client(p, c))
+		ee_drop(t, p, c);
+	c->alink.pos = 0;
+	c->as.ee.epoch = 0;
+}
+
+RS_INLINE s64 eevdf_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	return c->tag.base - p->clock.v;
+}
+
+RS_FN void eevdf_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
+{
+	s64 most = (EE_LAG_MAX << RS_TAG_SHIFT) / c->weight;
+
+	if (!p->of.ee.w)
+		p->of.ee.origin = p->clock.v;
+	if (offset > most)
+		offset = most;
+	ee_join(t, p, c, c->weight, p->of.ee.origin + offset);
+}
+
+enum { eevdf_aside = 1, eevdf_mode = 0 };
+
+/* Nobody is displaced at a wake-up (PSS). */
+RS_INLINE int eevdf_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
+			  struct rs_node RS_ARENA *b)
+{
+	(void)t, (void)p, (void)a, (void)b;
+	return 0;
+}
+
+RS_INLINE u64 eevdf_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)p, (void)c;
+	return ~0ULL;
+}
+
+/* The ready child that `unit` should serve, as a number; 0: none that it may. */
+RS_FN u64 ee_choose(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+{
+	struct rs_entry RS_ARENA *e = p->ready.e;
+	struct rs_node RS_ARENA *c = 0, *best = 0;
+	u64 key = 0, seq = 0;
+	u32 n = p->ready.n, done = rs_zero;
+
+	if (!n)
+		return 0;
+	ee_advance(t, p);
+	RS_LOOP(i, RS_NODES_MAX) {
+		c = (struct rs_node RS_ARENA *)e[0].obj;
+		if (!c->weight || ee_later(p, c) || !rs_before(ee_now(t, p), ee_v(t, c))) {
+			done = 1;
+			break;
+		}
+		ee_sort(t, p, c);
+		rs_heap_rekey(t, &p->ready, eevdf_key(t, c), e[0].seq, &c->link);
+	}
+	if (!done) {
+		rs_poison(t, RS_POISON_SCAN);
+		return 0;
+	}
+	if (rs_node_allows(c, unit))
+		return (u64)c;
+	done = rs_zero;
+	RS_LOOP(i, n) {
+		c = (struct rs_node RS_ARENA *)e[i].obj;
+		if (rs_node_allows(c, unit) && (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
+			best = c;
+			key = e[i].key;
+			seq = e[i].seq;
+		}
+		done++;
+	}
+	if (done != n)
+		rs_poison(t, RS_POISON_SCAN);
+	return (u64)best;
+}
+
+RS_INLINE struct rs_node RS_ARENA *eevdf_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+{
+	return (struct rs_node RS_ARENA *)ee_choose(t, p, unit);
+}

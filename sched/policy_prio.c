@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Policy prio: strict priority with usage decay, and an idle class: the time-sharing half of resource containers.
+ *
+ * Problem. Some children are to be served before others whatever these want, and some only when nothing else wants service; and among
+ * children of about the same priority, who has received much lately should stand back for who has not.
+ *
+ * Idea. Each child has a level; the ready child of the highest is served, equals take turns step by step. Recent usage moves a
+ * child by at most one level, so that two levels apart order is never reversed, and three apart it is strict. Level 0
+ * is apart: it is never raised, and nothing is lowered to it.
+ *
+ * Usage is the work that a child received, halved each time its parent has handed out a period's worth (decay, default 2.4 s, which is the 3/4
+ * per second of ALGORITHMS §8.1). So it is measured in what the parent has to give, and not in time: a child that has all of it for long has a usage of 1 to 2
+ * periods, whatever the parent's own share. More than one period: heavy, a level down. At most a quarter: light, a
+ * level up.
+ *
+ * Rules, in order of execution:
+ *   1. level = prio - 1, prio or prio + 1 by usage; prio 0: behind all                              prio_key
+ *   2. pick: the ready child of the highest level, of equals the one that waits there longest       sfq_pick
+ *   3. step of length l ends: usage += l; the child goes behind its equals. When the parent has handed out a period's worth all usages
+ *      are halved, and those that wait get their new places                                         prio_charge
+ *   4. wake: of a higher level than the child in service: it displaces that                         prio_ahead
+ *
+ * Example (also a test): levels A 20, B 10, C 0, steps of 4 ms. While A wants service neither B nor C has any; A sleeps: B; both sleep: C; B
+ * wakes: C is displaced at once.
+ *
+ * Bounds: with every usage between the limits for good, no child waits longer than a step in service while one of a lower level is
+ * served; equals that stay ready differ by at most one step in the number of their steps.
+ *
+ * Deviations: weights are not looked at, except 0: background, behind the idle class.
+ *
+ * References: Banga, Druschel, Mogul: resource containers (OSDI'99) §4.3, §5.1; McKusick et al. on 4.4BSD for decay.
+ */
+#define PRIO_DECAY_NS 2400000000ULL
+#define PRIO_IDLE_KEY 1000
+
+RS_INLINE u64 prio_period(struct rs_node RS_ARENA *p)
+{
+	return p->decay_ns ? p->decay_ns : PRIO_DECAY_NS;
+}
+
+/* A child's usage, with the halvings since it was last looked at. */
+RS_INLINE u64 prio_usage(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 k = p->of.prio.periods - c->as.prio.at;
+
+	c->as.prio.usage = k < 64 ? c->as.prio.usage >> k : 0;
+	c->as.prio.at = p->of.prio.periods;
+	return c->as.prio.usage;
+}
+
+/* Smaller is served first. */
+RS_INLINE u64 prio_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+{
+	struct rs_node RS_ARENA *p = c->parent;
+	u64 period = prio_period(p), usage = prio_usage(p, c);
+
+	(void)t;
+	if (!c->priority)
+		return PRIO_IDLE_KEY;
+	return PRIO_IDLE_KEY / 2 - c->priority + (usage > period) - (usage <= period / 4);
+}
+
+RS_INLINE void prio_sync(struct rs_node RS_ARENA *p)
+{
+	(void)p;
+}
+
+RS_INLINE void prio_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)t, (void)p, (void)c;
+}
+
+RS_INLINE void prio_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)t, (void)p, (void)c;
+}
+
+RS_INLINE void prio_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)t, (void)p, (void)c;
+}
+
+RS_INLINE void prio_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)t, (void)p, (void)c;
+}
+
+/* Change of policy: usage of others, or for others, means nothing. */
+RS_INLINE s64 prio_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)p, (void)c;
+	return 0;
+}
+
+RS_INLINE void prio_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
+{
+	(void)t, (void)p, (void)c, (void)offset;
+}
+
+enum { prio_aside = 0, prio_mode = RS_MODE_AHEAD };
+
+RS_INLINE void prio_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)t, (void)p, (void)c;
+}
+
+/* All that wait below p get the places of their present keys; who came first stays first among equals. */
+RS_FN void prio_places(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+{
+	struct rs_entry RS_ARENA *e = p->ready.e;
+
+	RS_LOOP(i, p->ready.n)
+		e[i].key = prio_key(t, (struct rs_node RS_ARENA *)e[i].obj);
+	rs_heap_rebuild(t, &p->ready);
+}
+
+RS_INLINE void prio_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work,
+			   u32 forced)
+{
+	u64 period = prio_period(p);
+
+	(void)forced;
+	if (work > RS_WORK_MAX)
+		work = RS_WORK_MAX;
+	prio_usage(p, c);
+	c->as.prio.usage += work;
+	p->of.prio.spent += work;
+	if (p->of.prio.spent >= period) {
+		p->of.prio.periods += p->of.prio.spent / period;
+		p->of.prio.spent %= period;
+		prio_places(t, p);
+	}
+}
+
+RS_INLINE void prio_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+{
+	(void)t, (void)p, (void)c, (void)w;
+}
+
+RS_INLINE u64 prio_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)p, (void)c;
+	return ~0ULL;
+}
+
+/* Whether a, which is ready, goes before b, which is in service. */
+RS_INLINE int prio_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
+			 struct rs_node RS_ARENA *b)
+{
+	(void)p;
+	if (!a->weight)
+		return 0;
+	return !b->weight || prio_key(t, a) < prio_key(t, b);
+}
+
+RS_INLINE struct rs_node RS_ARENA *prio_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+{
+	return sfq_pick(t, p, unit);
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What a parent records of its children, kept true after every change; and how policies and classes are asked, by number.
+ *
+ * State of a child c in its parent p, made true by rs_refresh_one():
+ *   ready     c has an item that waits, and no cap holds c back     <=> c is in p's ready heap
+ *   runnable  ready, or a step is in service below c                => counted in p->nrun (unless background)
+ *   all       ready, and any unit may serve something below c       <=> counted in p->nall
+ *   mask      superset of the units that may serve what else waits below c
+ *
+ * One unit: when a step begins the first and the third may become false below it. They are left as they are (rs_begin) until the
+ * step ends, before which nothing is picked: mostly something waits there again by then, and two changes of every heap on the
+ * path are saved. So, at any time: c ready => in the heap; c in the heap => ready, or a step is in service below c.
+ */
+
+RS_INLINE void policy_sync(struct rs_node RS_ARENA *p)
+{
+#define RS_CALL(name) name##_sync(p)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+RS_INLINE void policy_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+#define RS_CALL(name) name##_more(t, p, c)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+RS_INLINE void policy_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+#define RS_CALL(name) name##_wake(t, p, c)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+RS_INLINE void policy_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+#define RS_CALL(name) name##_idle(t, p, c)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+RS_INLINE u64 policy_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 key = 0;
+#define RS_CALL(name) key = name##_key(t, c)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return key;
+}
+
+RS_INLINE void policy_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+#define RS_CALL(name) name##_dispatch(t, p, c)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+RS_INLINE void policy_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			     struct rs_node RS_ARENA *c, u64 work, u32 forced)
+{
+#define RS_CALL(name) name##_charge(t, p, c, work, forced)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+RS_INLINE void policy_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+{
+#define RS_CALL(name) name##_reweight(t, p, c, w)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+RS_INLINE struct rs_node RS_ARENA *policy_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+					       u32 unit)
+{
+	struct rs_node RS_ARENA *c = 0;
+#define RS_CALL(name) c = name##_pick(t, p, unit)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return c;
+}
+
+/* An idle child goes for good (deleted, moved), or a runnable one is about to be given to another policy. */
+RS_INLINE void policy_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+#define RS_CALL(name) name##_leave(t, p, c)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+/* How far the normalised service of a runnable child is ahead of its siblings', in tag units, from any one origin; 0: not known. */
+RS_INLINE s64 policy_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	s64 offset = 0;
+#define RS_CALL(name) offset = name##_offset(p, c)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return offset;
+}
+
+/* A runnable child comes from another policy; `offset` >= 0 is what that said, and the smallest one is 0. */
+RS_INLINE void policy_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
+{
+#define RS_CALL(name) name##_start(t, p, c, offset)
+	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+/* Whether a policy needs room for all children in the heap `aside`. */
+RS_INLINE u32 policy_aside(u32 alg)
+{
+	u32 yes = 0;
+#define RS_CALL(name) yes = name##_aside
+	switch (alg) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return yes;
+}
+
+RS_INLINE u64 class_enqueue(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
+			    struct rs_item RS_ARENA *it, u32 why)
+{
+	u64 key = 0;
+#define RS_CALL(name) key = name##_enqueue(t, q, it, why)
+	switch (__builtin_expect(q->alg, 0)) { RS_CLASSES(RS_CLASS_CASE) }
+#undef RS_CALL
+	return key;
+}
+
+/* Whether the queue's heap is ordered by the items' tags; otherwise by their stamps alone. */
+RS_INLINE int class_keyed(struct rs_node RS_ARENA *q)
+{
+	int yes = 0;
+#define RS_CALL(name) yes = name##_keyed
+	switch (__builtin_expect(q->alg, 0)) { RS_CLASSES(RS_CLASS_CASE) }
+#undef RS_CALL
+	return yes;
+}
+
+RS_INLINE u32 policy_known(u64 alg)
+{
+	u32 yes = 0;
+#define RS_CALL(name) yes = 1
+	switch (alg) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return yes;
+}
+
+/* What the policy asks of the whole tree: enum rs_mode. */
+RS_INLINE u32 policy_mode(u32 alg)
+{
+	u32 mode = 0;
+#define RS_CALL(name) mode = name##_mode
+	switch (alg) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return mode;
+}
+
+/* Whether child a of p, which is ready, goes before its sibling b, which is in service. */
+RS_INLINE int policy_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
+			   struct rs_node RS_ARENA *b)
+{
+	int yes = 0;
+#define RS_CALL(name) yes = name##_ahead(t, p, a, b)
+	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return yes;
+}
+
+/* The longest step that child c of p should be given now. */
+RS_INLINE u64 policy_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 slice = ~0ULL;
+#define RS_CALL(name) slice = name##_slice(p, c)
+	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return slice;
+}
+
+/* A queued item's key in the heap. */
+RS_INLINE u64 class_key(struct rs_item RS_ARENA *it)
+{
+	u64 key = 0;
+#define RS_CALL(name) key = name##_key(it)
+	switch (it->queue->alg) { RS_CLASSES(RS_CLASS_CASE) }
+#undef RS_CALL
+	return key;
+}
+
+/*
+ * Queues a and b have different branches below their lowest common ancestor: its policy says whether a's goes before b's. `waits`: only where
+ * something of a's may be served now.
+ */
+RS_FN int rs_branch_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *a, struct rs_node RS_ARENA *b, u32 waits)
+{
+	RS_LOOP(d, 2 * RS_DEPTH_MAX) {
+		if (!a->parent || !b->parent)
+			return 0;
+		if (a->parent == b->parent)
+			return (!waits || a->link.pos) && policy_ahead(t, a->parent, a, b);
+		if (a->depth > b->depth) {
+			a = a->parent;
+		} else if (b->depth > a->depth) {
+			b = b->parent;
+		} else {
+			a = a->parent;
+			b = b->parent;
+		}
+	}
+	rs_poison(t, RS_POISON_PATH);
+	return 0;
+}
+
+/* The longest step for an item that is about to be served. Only where the tree's mode says so. */
+RS_FN u64 rs_slice(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	struct rs_node RS_ARENA *n = it->queue;
+	u64 slice = n->quantum, most;
+	u32 done = 0;
+
+	if (n->alg == edf_class) {
+		most = edf_slice(it);
+		if (most < slice)
+			slice = most;
+	}
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!n->parent) {
+			done = 1;
+			break;
+		}
+		most = policy_slice(n->parent, n);
+		if (most < slice)
+			slice = most;
+		n = n->parent;
+	}
+	if (!done)
+		rs_poison(t, RS_POISON_PATH);
+	most = it->queue->quantum < RS_SLICE_MIN ? it->queue->quantum : RS_SLICE_MIN;
+	return slice < most ? most : slice;
+}
+
+/*
+ * Whether `it`, just queued, should displace `cur`, in service for `ran` so far: in one queue its class says so, else the policy of their lowest
+ * common ancestor.
+ */
+RS_INLINE int rs_preempts(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 ran)
+{
+	struct rs_node RS_ARENA *q = it->queue;
+	int yes = 0;
+
+	if (!cur || it->state != RS_QUEUED)
+		return 0;
+	if (cur->queue != q)
+		return (t->mode & RS_MODE_AHEAD) && cur->queue && rs_branch_ahead(t, q, cur->queue, 1);
+#define RS_CALL(name) yes = name##_preempts(it, cur, ran)
+	switch (__builtin_expect(q->alg, 0)) { RS_CLASSES(RS_CLASS_CASE) }
+#undef RS_CALL
+	return yes;
+}
+
+/*
+ * Without the lock: whether the idle item `it`, when it wakes, surely does not displace `cur`, in service on its unit (0: nobody). What is read may be
+ * changing meanwhile: the answer is as good as one of a moment ago. Where policies displace across queues, it is no.
+ */
+RS_INLINE int rs_wakes_quietly(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 now)
+{
+	struct rs_node RS_ARENA *q = it->queue;
+	int yes = 0;
+
+	if (q->alg == edf_class)
+		return 0;
+	if (!cur || cur->queue != q)
+		return !cur || !(t->mode & RS_MODE_AHEAD);
+#define RS_CALL(name) yes = name##_quiet(t, q, it, cur, now)
+	switch (__builtin_expect(q->alg, 0)) { RS_CLASSES(RS_CLASS_CASE) }
+#undef RS_CALL
+	return yes;
+}
+
+/* Both in service: whether a would be the last to be displaced. */
+RS_INLINE int rs_outranks(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *a, struct rs_item RS_ARENA *b)
+{
+	int yes = 0;
+
+	if (a->queue != b->queue)
+		return (t->mode & RS_MODE_AHEAD) && rs_branch_ahead(t, a->queue, b->queue, 0);
+#define RS_CALL(name) yes = name##_preempts(a, b, 0)
+	switch (a->queue->alg) { RS_CLASSES(RS_CLASS_CASE) }
+#undef RS_CALL
+	return yes;
+}
+
+#define RS_VICTIMS 64 /* units that are looked at */
+
+/*
+ * Several units, all busy: the one whose item `it`, just queued, should displace: of those that it may use and should be served before, the one that
+ * none of the others comes behind. Answers its number plus one; 0: none.
+ */
+RS_FN u32 rs_victim(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	struct rs_item RS_ARENA *worst = 0;
+	u32 unit = 0;
+
+	RS_LOOP(i, RS_VICTIMS) {
+		struct rs_item RS_ARENA *cur = t->unit[i & (RS_UNITS_MAX - 1)].item;
+
+		if (!cur || !(it->all || rs_unit_in(it->mask, i)) || !rs_preempts(t, it, cur, 0))
+			continue;
+		if (!worst || rs_outranks(t, worst, cur)) {
+			worst = cur;
+			unit = i + 1;
+		}
+	}
+	return unit;
+}
+
+RS_INLINE u64 rs_seq_for(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+{
+	return (++t->stamp) | (c->weight ? 0 : RS_SEQ_BACKGROUND);
+}
+
+/* Bring what p records of its child n up to date. Answers whether p's own state may have changed. */
+RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	struct rs_node RS_ARENA *p = n->parent;
+	u32 ready, run, all, changed = 0;
+
+	if (!p)
+		return 0;
+	ready = n->ready.n && !n->throttled;
+	run = ready || n->nsvc;
+	all = ready && n->nall;
+	if (run && !n->runnable) {
+		policy_wake(t, p, n);
+		n->runnable = 1;
+		if (n->weight)
+			p->nrun++;
+	}
+	if (ready && !n->link.pos) {
+		rs_heap_push(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
+		changed = 1;
+	} else if (!ready && n->link.pos) {
+		rs_heap_erase(t, &p->ready, &n->link);
+		changed = 1;
+	}
+	if (ready && t->units > 1 && policy_key(t, p, n) != p->ready.e[n->link.pos - 1].key) {
+		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
+		changed = 1;
+	}
+	if (all != n->all) {
+		n->all = all;
+		p->nall += all ? 1 : -1;
+		changed = 1;
+	}
+	if (!run && n->runnable) {
+		n->runnable = 0;
+		if (n->weight)
+			p->nrun--;
+		policy_idle(t, p, n);
+		changed = 1;
+	}
+	if (ready && !all) {
+		RS_LOOP(i, RS_UNIT_WORDS) {
+			u64 old = p->mask[i], m = old | n->mask[i];
+			if (m != old) {
+				p->mask[i] = m;
+				changed = 1;
+			}
+		}
+	}
+	return changed;
+}
+
+/* Whether n's parent has it all right already: the common case, found without a call. */
+RS_INLINE u32 rs_is_fresh(struct rs_node RS_ARENA *n)
+{
+	return n->link.pos && n->all && n->nall && n->ready.n && !n->throttled;
+}
+
+/* After something changed at n: up to the first ancestor for which nothing does. */
+RS_FN void rs_refresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	u32 done = 0;
+
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!n->parent || !rs_refresh_one(t, n)) {
+			done = 1;
+			break;
+		}
+		n = n->parent;
+	}
+	if (!done)
+		rs_poison(t, RS_POISON_PATH);
+}
