@@ -20,6 +20,7 @@
     clippy::disallowed_macros
 )]
 
+mod access;
 mod config;
 mod edit;
 mod error;
@@ -38,6 +39,7 @@ mod tree;
 mod tune;
 mod units;
 
+pub use access::{USE_RULES_MAX, UseRule};
 pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
 pub use edit::{Batch, DeleteMode, Op, Outcome};
 pub use error::{Errno, Error, ErrorKind, quoted};

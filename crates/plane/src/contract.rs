@@ -6,7 +6,7 @@
 //! with an empty tree of root and q0) or `adopt` (find a tree that a previous daemon left running) → `apply`,
 //! `tag`, `sample` … → `stop` (give the resource back to the kernel) or drop (leave it running).
 
-use reserv_model::{Batch, Class, NodeId, Outcome, Policy, ThreadParams};
+use reserv_model::{Batch, Class, NodeId, Outcome, Policy, ThreadParams, UseRule};
 
 pub use reserv_model::Sample;
 
@@ -184,6 +184,14 @@ pub trait Plane: Send {
 
     /// Change one of them.
     fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError>;
+
+    /// Who may tag with this queue, whole and in order (at most [`reserv_model::USE_RULES_MAX`]); none: root only. Told for every queue
+    /// after start and adoption, and whenever it changes. A driver that sets tags in the kernel checks it there; others need nothing,
+    /// because the daemon checks before [`Plane::tag`].
+    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
+        let _ = (queue, rules);
+        Ok(())
+    }
 
     /// Polled by the supervisor, about once per 100 ms; must be cheap.
     fn health(&mut self) -> Result<Health, PlaneError>;
