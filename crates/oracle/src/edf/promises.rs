@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What class edf promises, from observation only.
+
+use super::{
+    Build, Core, E, EDF, FIFO, MS, Next, ONE, One, Op, Params, QUEUE, ROOT, Rng, SLICE_MIN, STEP, Setup, TS,
+    id, real,
+};
+
+/// A periodic job stream: each period a piece of work, at most the budget for those that keep their word.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    p: Params,
+    first: u64,
+    greedy: bool,
+}
+
+/// Random streams whose densities come to at most `ppm` parts per million of a unit.
+fn streams(r: &mut Rng, ppm: u64) -> Vec<Stream> {
+    let mut left = ppm;
+    let mut out = Vec::new();
+    for _ in 0..r.range(2, 5) {
+        let part = r.range(left / 8, left / 2);
+        let period = r.range(5, 60) * MS;
+        let deadline = if r.chance(30) { r.range(period / MS / 2 + 1, period / MS) * MS } else { 0 };
+        let span = if deadline == 0 { period } else { deadline };
+        let budget = (span / 1000 * part / 1000).max(SLICE_MIN);
+        let rate = (budget * 1_000_000).div_ceil(span);
+        if rate > left {
+            break;
+        }
+        left -= rate;
+        let p = Params { period, budget, deadline, ..Params::default() };
+        out.push(Stream { p, first: r.below(20) * MS, greedy: r.chance(25) });
+    }
+    out
+}
+
+/// Streams and hogs in one queue; nobody that keeps his word is late by more than `late`. `beside`: the weight of a queue of hogs beside.
+fn on_time(build: Build, seed: u64, beside: u32) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0xedf1);
+    let tick = *r.pick(&[0, MS, 4 * MS]);
+    let mut one = One::new(build, STEP, tick);
+    let share = 1000.0 / (1000.0 + f64::from(beside));
+    one.queue(E, ROOT, EDF, ONE);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 10^6")]
+    let mut streams = streams(&mut r, (share * 990_000.0) as u64);
+    // With ticks a budget that ends between two is overrun by one: who asks for less than that would starve the rest.
+    streams.retain(|s| tick == 0 || s.p.budget > tick);
+    for s in &streams {
+        let k = one.thread(E, s.first);
+        let item = one.threads[k].item;
+        one.core.item_params(item, s.p, 0).map_err(|e| format!("{:?}: {e}", s.p))?;
+    }
+    // Hogs without parameters in the same queue, and hogs beside it.
+    let hogs = usize::try_from(r.range(1, 3)).expect("small");
+    for _ in 0..hogs {
+        one.thread(E, r.below(MS));
+    }
+    if beside > 0 {
+        one.queue(id(3, 1), ROOT, FIFO, beside);
+        one.thread(id(3, 1), 0);
+    }
+    // What a step ends late at most: everything that is in service, once; a greedy one has its overrun carried.
+    let step = real(STEP.max(SLICE_MIN) + tick);
+    let others = streams.iter().filter(|s| s.greedy).count();
+    let mut late = if tick == 0 { real(SLICE_MIN) } else { real(tick) } * real(1 + others as u64);
+    if beside > 0 {
+        // SFQ-5 of the queue: l_other + l_own, and one own step at its rate.
+        late += step * 2.0 + step / share;
+    }
+    let mut jobs: Vec<(u64, bool)> = streams.iter().map(|s| (s.first, false)).collect();
+    let mut rng = Rng::new(seed ^ 0xedf2);
+    let mut worst: Vec<Option<String>> = Vec::new();
+    let what = |k: usize, now: u64| {
+        let Some(s) = streams.get(k) else { return Next::Run(1 << 60) };
+        let (begin, busy) = jobs[k];
+        if !busy {
+            jobs[k] = (begin, true);
+            let work =
+                if s.greedy { s.p.budget * rng.range(1, 5) } else { rng.range(s.p.budget / 2, s.p.budget) };
+            return Next::Run(work);
+        }
+        // A job ended.
+        let due = begin + if s.p.deadline == 0 { s.p.period } else { s.p.deadline };
+        if !s.greedy && real(now) > real(due) + late {
+            worst.push(Some(format!(
+                "stream {k} {:?}: a job ends at {now}, due at {due}, at most {late:.0} late",
+                s.p
+            )));
+        }
+        let next = if s.greedy { now.max(begin + s.p.period) } else { begin + s.p.period };
+        jobs[k] = (next, false);
+        if next > now {
+            return Next::SleepUntil(next);
+        }
+        jobs[k] = (next, true);
+        Next::Run(rng.range(s.p.budget / 2, s.p.budget))
+    };
+    one.run(3_000 * MS, what, |_| Ok(()))?;
+    one.core.check()?;
+    if let Some(Some(e)) = worst.first() {
+        return Err(format!("tick {tick} {e}; {streams:?}"));
+    }
+    // What is left over goes to those without parameters: they share the queue's rest.
+    let rest: u64 = (streams.len()..streams.len() + hogs).map(|k| one.service(k)).sum();
+    let asked: f64 = streams.iter().map(|s| real(s.p.budget) / real(s.p.period)).sum();
+    if streams.iter().all(|s| !s.greedy) && real(rest) < (share * 0.98 - asked - 0.02) * real(one.now) {
+        return Err(format!("threads without parameters had {rest} of {}", one.now));
+    }
+    Ok(())
+}
+
+/// On a unit of its own.
+pub fn alone(build: Build, seed: u64) -> Result<(), String> {
+    on_time(build, seed, 0)
+}
+
+/// Below a share of a half or a third.
+pub fn below_sfq(build: Build, seed: u64) -> Result<(), String> {
+    on_time(build, seed, [1000, 2000][usize::from(seed % 2 == 1)])
+}
+
+/// Hogs, some with a budget, in one queue: each has its budget, and turns of what is left.
+pub fn budgets(build: Build, seed: u64) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0xedf5);
+    let mut one = One::new(build, STEP, 0);
+    one.queue(E, ROOT, EDF, ONE);
+    let mut asked = Vec::new();
+    for _ in 0..r.range(2, 5) {
+        let period = r.range(20, 100) * MS;
+        let part = if r.chance(50) { r.range(5, 19) } else { 0 };
+        let k = one.thread(E, r.below(MS));
+        let p = Params { period, budget: period * part / 100, ..Params::default() };
+        let p = if part == 0 { Params::default() } else { p };
+        one.core.item_params(one.threads[k].item, p, 0).map_err(|e| format!("{p:?}: {e}"))?;
+        asked.push(real(part) / 100.0);
+    }
+    one.run(4_000 * MS, |_, _| Next::Run(1 << 60), |_| Ok(()))?;
+    let rest = (1.0 - asked.iter().sum::<f64>()) / real(asked.len() as u64);
+    for (k, a) in asked.iter().enumerate() {
+        let (got, want) = (real(one.service(k)) / real(one.now), a + rest);
+        // A budget that comes while its thread waits for a turn costs it that turn; the others gain.
+        let (least, most) = if *a > 0.0 { (0.0, 1.1) } else { (0.98, 1.6) };
+        if got < a + least * rest - 0.005 || got > a + most * rest + 0.005 {
+            return Err(format!("hog {k} had {got:.3}, wanted {want:.3} of {asked:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Who asks for more than budget and wants all of it gets his budget in each period, and beyond that a turn like those without parameters;
+/// changing queue, class or parameters gives no budget back.
+pub fn no_way_round(build: Build, seed: u64) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0xedf3);
+    let mut one = One::new(build, STEP, 0);
+    one.queue(E, ROOT, EDF, ONE);
+    one.queue(id(3, 1), ROOT, EDF, ONE);
+    let p = Params { period: 20 * MS, budget: 4 * MS, ..Params::default() };
+    let greedy = one.thread(E, 0);
+    let item = one.threads[greedy].item;
+    one.core.item_params(item, p, 0).map_err(|e| format!("{e}"))?;
+    for _ in 0..4 {
+        one.thread(E, 0);
+    }
+    let mut events = 0;
+    one.run(
+        2_000 * MS,
+        |_, _| Next::Run(1 << 60),
+        |m| {
+            events += 1;
+            if m.serving.is_some_and(|s| s.0 == greedy) {
+                return Ok(());
+            }
+            match events % 4 {
+                0 => {
+                    m.core.item_move(item, id(3, 1), 0, m.now);
+                    m.core.item_move(item, E, 0, m.now);
+                }
+                1 => {
+                    let _ =
+                        m.core.item_params(item, Params { period: 10_000 * MS, budget: 5 * MS, ..p }, m.now);
+                    m.core.item_params(item, p, m.now).map_err(|e| format!("{e}"))?;
+                }
+                2 => {
+                    m.core.must(m.now, Op::Class { node: E, class: TS });
+                    m.core.must(m.now, Op::Class { node: E, class: EDF });
+                }
+                _ => {
+                    let _ = m.core.item_params(item, Params::default(), m.now);
+                    m.core.item_params(item, p, m.now).map_err(|e| format!("{e}"))?;
+                }
+            }
+            Ok(())
+        },
+    )?;
+    // A fifth is its budget; of the rest it has a fifth, among five. Each class change makes it the last.
+    let (got, most) = (real(one.service(greedy)), real(one.now) * (0.2 + 0.8 / 5.0));
+    let _ = r.bits();
+    if got > most * 1.02 + real(STEP) || got < real(one.now) * 0.19 {
+        return Err(format!("it had {got:.0} of {}, at most {most:.0}", one.now));
+    }
+    Ok(())
+}
+
+/// Several busy units: the one that serves the latest deadline is given up, among those that the thread may use.
+pub fn victims(build: Build, seed: u64) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0xedf4);
+    let units = u32::try_from(r.range(2, 8)).expect("small");
+    let mut core = Core::new(Setup { build, units, ..Setup::default() });
+    core.must(0, Op::Create { node: E, parent: ROOT, kind: QUEUE, alg: EDF });
+    core.must(0, Op::Reweight { node: E, weight: ONE });
+    let mut due = Vec::new();
+    for unit in 0..units {
+        let item = core.item_new(E, ONE, 0).ok_or("no item")?;
+        let period = r.range(10, 90) * MS;
+        let p = Params { period, budget: MS, ..Params::default() };
+        if r.chance(80) {
+            core.item_params(item, p, 0).map_err(|e| format!("{e}"))?;
+            due.push(period);
+        } else {
+            due.push(u64::MAX);
+        }
+        core.wake(item, 0);
+        if core.pick(unit, 0) != Some(item) {
+            return Err(format!("unit {unit} does not serve the only one that waits"));
+        }
+    }
+    let item = core.item_new(E, ONE, 0).ok_or("no item")?;
+    let period = r.range(10, 90) * MS;
+    core.item_params(item, Params { period, budget: MS, ..Params::default() }, 0)
+        .map_err(|e| format!("{e}"))?;
+    let mask = r.range(1, (1 << units) - 1);
+    core.item_units(item, Some([mask, 0, 0, 0]));
+    core.wake(item, 0);
+    let may = (0..units).filter(|u| mask >> u & 1 == 1 && due[*u as usize] > period);
+    let want = may.map(|u| due[u as usize]).max();
+    let got = core.victim(item).map(|u| (mask >> u & 1, due[u as usize]));
+    if got != want.map(|d| (1, d)) {
+        return Err(format!("gives up {got:?}, wanted {want:?} of {due:?} in {mask:x}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Several units (ALGORITHMS §9): shares of GMS, affinity, threads that come later, waste.
+
+use super::{Build, Cost, Habit, Id, Machine, ONE, Q, ROOT, Rng, real, weight_of};
+
+/// SMP-3 and SMP-4: units, a random tree, threads that always want one: shares within 1 % (or three quanta) of
+/// hierarchical GMS over 1000 quanta, no unit idle while a thread waits.
+pub(super) fn smp_shares(build: Build, seed: u64) -> Result<(), String> {
+    let units = [2, 3, 4, 8][usize::try_from(seed % 4).expect("small")];
+    shares_of(build, seed, units, 1000)
+}
+
+/// The same for any number of units and quanta.
+pub fn shares_of(build: Build, seed: u64, units: u32, quanta: u64) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0x5e);
+    let mut m = Machine::new(build, units, Q, seed);
+    let mut parents = vec![ROOT];
+    let mut leaves = Vec::new();
+    for _ in 0..r.below(4) {
+        let parent = *r.pick(&parents);
+        let weight = *r.pick(&[1, 2, 5, 10]) * ONE;
+        parents.push(m.sched(parent, weight));
+    }
+    for _ in 0..r.range(2, u64::from(units) + 4) {
+        let parent = *r.pick(&parents);
+        let weight = *r.pick(&[1, 1, 2, 5, 10, 50]) * ONE;
+        leaves.push(m.queue(parent, weight));
+    }
+    for &l in &leaves {
+        for _ in 0..r.range(1, 4) {
+            m.thread(l, Habit::Hog, None);
+        }
+    }
+    m.run(100 * Q);
+    let before: Vec<u64> = leaves.iter().map(|&l| m.service(l)).collect();
+    m.run(quanta * Q);
+    let ideal = m.ideal();
+    for (l, before) in leaves.iter().zip(before) {
+        let got = real(m.service(*l) - before) / real(quanta * Q);
+        let off = (got - ideal[l]).abs();
+        if off > 0.01 * ideal[l] + 3.0 / real(quanta) {
+            let tree: Vec<String> = parents
+                .iter()
+                .skip(1)
+                .chain(&leaves)
+                .map(|&n| {
+                    let v = m.core.node(n);
+                    let want = ideal.get(&n).copied().unwrap_or_default();
+                    format!(
+                        "\n{n:x} in {:x} weight {} members {} tag-v {} served {} GMS {want:.4}",
+                        v.parent,
+                        v.weight,
+                        v.members,
+                        v.tag.wrapping_sub(m.core.node(v.parent).v).cast_signed(),
+                        v.service
+                    )
+                })
+                .collect();
+            return Err(format!(
+                "P={units}: leaf {l:x} had {got:.4} units, GMS {:.4}{}",
+                ideal[l],
+                tree.concat()
+            ));
+        }
+    }
+    if m.wasted > 0 {
+        return Err(format!("P={units}: units idle for {} while a thread waits", m.wasted));
+    }
+    m.core.check()
+}
+
+/// One queue has a thread that alone uses CPU 1, and one on CPU 0 among the threads of others: the latter is served.
+pub(super) fn smp_affinity(build: Build, seed: u64) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0xaf);
+    let mut m = Machine::new(build, 2, Q, seed);
+    let others: Vec<Id> = (0..r.range(1, 4))
+        .map(|_| 1 + r.below(24))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .map(|w| m.queue(ROOT, u32::try_from(w).expect("small") * ONE))
+        .collect();
+    let mine = m.queue(ROOT, u32::try_from(1 + r.below(24)).expect("small") * ONE);
+    m.thread(mine, Habit::Hog, Some(2));
+    let waits = m.thread(mine, Habit::Hog, Some(1));
+    for &q in &others {
+        m.thread(q, Habit::Hog, Some(1));
+    }
+    m.run(2000 * Q);
+    let sum: f64 = others.iter().map(|&q| weight_of(&m.core, q)).sum();
+    let turn = (sum / weight_of(&m.core, mine) + 1.0) * real(Q);
+    let worst = real(m.worst_wait(waits));
+    if worst > 3.0 * turn + real(4 * Q) {
+        return Err(format!(
+            "a thread waits for {:.0} quanta, its turn is {:.0}",
+            worst / real(Q),
+            turn / real(Q)
+        ));
+    }
+    m.core.check()
+}
+
+/// A queue of one thread whose weight is worth more gets more threads after a long time: what it could not use is no
+/// credit, so the others are served soon; and some time later all have their shares.
+pub(super) fn smp_more(build: Build, seed: u64) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0x30);
+    let units = u32::try_from(r.range(2, 8)).expect("small");
+    let mut m = Machine::new(build, units, Q, seed);
+    let heavy = m.queue(ROOT, 100 * ONE);
+    m.thread(heavy, Habit::Hog, None);
+    let others: Vec<Id> = (0..units).map(|_| m.queue(ROOT, ONE)).collect();
+    let threads: Vec<usize> = others.iter().map(|&q| m.thread(q, Habit::Hog, None)).collect();
+    m.run(2000 * Q);
+    for _ in 1..units {
+        m.thread(heavy, Habit::Hog, None);
+    }
+    m.run(10 * Q);
+    let before: Vec<u64> = others.iter().map(|&q| m.service(q)).collect();
+    let quanta = 400 * u64::from(units);
+    m.run(quanta * Q);
+    let ideal = m.ideal();
+    for (q, before) in others.iter().zip(before) {
+        let got = real(m.service(*q) - before) / real(quanta * Q);
+        if (got - ideal[q]).abs() > 0.01 * ideal[q] + 4.0 / real(quanta) {
+            return Err(format!("P={units}: {q:x} has {got:.4} units, GMS {:.4}", ideal[q]));
+        }
+    }
+    // A round is 100 + units steps on this many units.
+    let bound = (100 + 2 * u64::from(units)) * Q;
+    let worst = threads.iter().map(|&t| m.worst_wait(t)).max().unwrap_or(0);
+    if worst > bound {
+        return Err(format!("P={units}: a thread waits for {} quanta", worst / Q));
+    }
+    m.core.check()
+}
+
+/// SMP-3 with threads that sleep, wake and may use some units only: no unit is idle while one it may serve waits. Also how
+/// many sections under the lock a switch costs: at most a settle and a pick, and a wake for each sleep.
+pub fn sleepers(build: Build, seed: u64, units: u32) -> Result<Cost, String> {
+    let mut r = Rng::new(seed ^ 0x51ee);
+    let mut m = Machine::new(build, units, Q, seed);
+    let mut parents = vec![ROOT];
+    for _ in 0..r.below(3) {
+        let parent = *r.pick(&parents);
+        let weight = *r.pick(&[1, 5, 10]) * ONE;
+        parents.push(m.sched(parent, weight));
+    }
+    for _ in 0..r.range(2, u64::from(units) + 3) {
+        let parent = *r.pick(&parents);
+        let weight = *r.pick(&[1, 2, 10]) * ONE;
+        let queue = m.queue(parent, weight);
+        for _ in 0..r.range(1, 4) {
+            let habit = match r.below(3) {
+                0 => Habit::Hog,
+                1 => Habit::Sleeper { run: r.range(Q / 100, Q), sleep: r.range(Q / 100, 3 * Q) },
+                _ => Habit::Sleeper { run: r.range(Q, 10 * Q), sleep: r.range(Q, 10 * Q) },
+            };
+            let mask =
+                r.chance(40).then(|| 1 + r.below(if units >= 64 { u64::MAX - 1 } else { (1 << units) - 1 }));
+            m.thread(queue, habit, mask);
+        }
+    }
+    for _ in 0..10 {
+        m.run(50 * Q);
+        m.core.check()?;
+    }
+    if m.wasted > 0 {
+        return Err(format!("P={units}: units idle for {} while a thread waits", m.wasted));
+    }
+    if m.cost.sections > 2 * m.cost.switches + 2 * m.cost.wakes + u64::from(units) {
+        return Err(format!("P={units}: {:?}", m.cost));
+    }
+    Ok(m.cost)
+}
