@@ -123,7 +123,7 @@ struct rc_group {
  *   REMOVE    its queue         -                -                 thread    -
  *   MOVE      queue it leaves   queue it joins   work charged      thread    CPU
  *   FLOOR     q0                -                outside the tags  thread    -
- *   FORCED    its queue         -                -                 thread    CPU    (in service without having been chosen)
+ *   FORCED    its queue         -                -                 thread    CPU    (ran without having been chosen; charged with its next step)
  *   EDIT      batch             -                edits in it       -         -      then NODE, or GONE_NODE, for each of them
  *   GONE_NODE the node
  *   RESET     every item is idle: the scheduler was attached anew

@@ -670,7 +670,8 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 		return rs_node_delete(t, n, op->a);
 	case RS_OP_MOVE:
 		if (commit) {
-			rs_quantum_all(t);
+			if (!n->quantum_own && n->quantum != n->parent->quantum)
+				rs_quantum_all(t);
 			return RS_DONE;
 		}
 		if ((u32)op->node < 2)
@@ -779,7 +780,8 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 
 		if (i >= 2 * b->count)
 			break;
-		modes |= op->code == RS_OP_CREATE || op->code == RS_OP_POLICY || (op->code == RS_OP_DELETE && t->mode);
+		modes |= (op->code == RS_OP_CREATE && op->a == RS_SCHED && policy_mode(op->b)) || op->code == RS_OP_POLICY ||
+			 (op->code == RS_OP_DELETE && t->mode);
 		answer = rs_edit_one(t, op, b->now, commit);
 		if (commit)
 			continue;

@@ -433,48 +433,25 @@ RS_INLINE u64 eevdf_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c
 	return ~0ULL;
 }
 
-/* The ready child that `unit` should serve, as a number; 0: none that it may. */
-RS_FN u64 ee_choose(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+/* Brings the ready heap up to date, as far as its first entry: that child is eligible, or none is. Answers 0 where there is no end to it. */
+RS_FN int ee_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
-	struct rs_node RS_ARENA *c = 0, *best = 0;
-	u64 key = 0, seq = 0;
-	u32 n = p->ready.n, done = rs_zero;
 
-	if (!n)
-		return 0;
 	ee_advance(t, p);
 	RS_LOOP(i, RS_NODES_MAX) {
-		c = (struct rs_node RS_ARENA *)e[0].obj;
-		if (!c->weight || ee_later(p, c) || !rs_before(ee_now(t, p), ee_v(t, c))) {
-			done = 1;
-			break;
-		}
+		struct rs_node RS_ARENA *c = (struct rs_node RS_ARENA *)e[0].obj;
+
+		if (!c->weight || ee_later(p, c) || !rs_before(ee_now(t, p), ee_v(t, c)))
+			return 1;
 		ee_sort(t, p, c);
 		rs_heap_rekey(t, &p->ready, eevdf_key(t, c), e[0].seq, &c->link);
 	}
-	if (!done) {
-		rs_poison(t, RS_POISON_SCAN);
-		return 0;
-	}
-	if (rs_node_allows(c, unit))
-		return (u64)c;
-	done = rs_zero;
-	RS_LOOP(i, n) {
-		c = (struct rs_node RS_ARENA *)e[i].obj;
-		if (rs_node_allows(c, unit) && (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
-			best = c;
-			key = e[i].key;
-			seq = e[i].seq;
-		}
-		done++;
-	}
-	if (done != n)
-		rs_poison(t, RS_POISON_SCAN);
-	return (u64)best;
+	rs_poison(t, RS_POISON_SCAN);
+	return 0;
 }
 
 RS_INLINE struct rs_node RS_ARENA *eevdf_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
-	return (struct rs_node RS_ARENA *)ee_choose(t, p, unit);
+	return p->ready.n && ee_front(t, p) ? sfq_pick(t, p, unit) : 0;
 }

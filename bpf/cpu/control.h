@@ -268,8 +268,8 @@ RC_CALL(rc_members)
 	return 0;
 }
 
-/* Thread `tid` is tagged with `node` and moved. */
-RC_CALL(rc_tag)
+/* The thread that a call names, to be released; 0, and the answer says why, where there is none or no tree. */
+static __always_inline struct task_struct *rc_thread_of(struct rc_call *c)
 {
 	struct task_struct *p;
 
@@ -278,10 +278,19 @@ RC_CALL(rc_tag)
 		return 0;
 	}
 	p = bpf_task_from_pid(c->tid);
-	if (!p) {
+	if (!p)
 		c->answer = -E_SRCH;
+	return p;
+}
+
+/* Thread `tid` is tagged with `node` and moved. */
+RC_CALL(rc_tag)
+{
+	struct task_struct *p;
+
+	p = rc_thread_of(c);
+	if (!p)
 		return 0;
-	}
 	c->answer = rc_retag(p, c->node);
 	bpf_task_release(p);
 	rc_kick_idle();
@@ -295,15 +304,9 @@ RC_CALL(rc_tag_get)
 	struct rc_thread *th;
 	struct task_struct *p;
 
-	if (!tree_at) {
-		c->answer = -E_INVAL;
+	p = rc_thread_of(c);
+	if (!p)
 		return 0;
-	}
-	p = bpf_task_from_pid(c->tid);
-	if (!p) {
-		c->answer = -E_SRCH;
-		return 0;
-	}
 	th = bpf_task_storage_get(&tags, p, 0, 0);
 	c->node = rc_id(rc_queue(t, rc_tag_now(th)));
 	bpf_task_release(p);
@@ -319,15 +322,13 @@ RC_CALL(rc_param)
 	struct task_struct *p;
 	struct rc_param param = {};
 
-	if (!tree_at || !arg) {
+	if (!arg) {
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	p = bpf_task_from_pid(c->tid);
-	if (!p) {
-		c->answer = -E_SRCH;
+	p = rc_thread_of(c);
+	if (!p)
 		return 0;
-	}
 	if (c->what == RC_PARAM_GET) {
 		th = bpf_task_storage_get(&tags, p, 0, 0);
 		if (th)
@@ -347,13 +348,11 @@ RC_CALL(rc_lists_get)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_lists *l;
-	struct task_struct *p = bpf_task_from_pid(c->tid);
+	struct task_struct *p = rc_thread_of(c);
 	u64 key;
 
-	if (!p) {
-		c->answer = -E_SRCH;
+	if (!p)
 		return 0;
-	}
 	key = (u64)p->signal;
 	l = bpf_map_lookup_elem(&lists, &key);
 	c->node = rc_id(rc_queue(t, l ? l->def : 0));
@@ -376,11 +375,9 @@ RC_CALL(rc_lists_set)
 		c->answer = q ? -E_INVAL : -E_STALE;
 		return 0;
 	}
-	p = bpf_task_from_pid(c->tid);
-	if (!p) {
-		c->answer = -E_SRCH;
+	p = rc_thread_of(c);
+	if (!p)
 		return 0;
-	}
 	key = (u64)p->signal;
 	l = bpf_map_lookup_elem(&lists, &key);
 	if (l)
@@ -421,16 +418,14 @@ RC_CALL(rc_tracing)
 {
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rc_state *s = rc_state();
 	u64 raw = scx_bpf_now(), pid = c->node, owner, lost;
-	u32 what = c->what, forced;
+	u32 what = c->what;
 	s32 answer = 0;
 
-	if (!tree_at || !s) {
+	if (!tree_at) {
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	forced = s->forced;
 	RC_LOCK(irq);
 	rc_clock(raw);
 	if (what == RC_TRACE_CLAIM || what == RC_TRACE_CLAIM_FORCE) {
@@ -445,11 +440,11 @@ RC_CALL(rc_tracing)
 	} else if (what == RC_TRACE_ON) {
 		trace_lost = 0;
 		trace_missed = 0;
-		rc_trace_all(t, RC_TRACE_START, forced);
+		rc_trace_all(t, RC_TRACE_START);
 		trace_on = 1;
 	} else {
 		if (trace_on)
-			rc_trace_all(t, RC_TRACE_END, forced);
+			rc_trace_all(t, RC_TRACE_END);
 		trace_on = 0;
 		trace_owner = 0;
 	}

@@ -248,10 +248,10 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	if (cpus == 1 && it->all) {
 		/* The usual two: its step ended, and dispatch has queued it; it wakes, and displaces nobody. */
 		if (it->state == RS_QUEUED && !(enq_flags & SCX_ENQ_WAKEUP))
-			goto kick;
+			return;
 		if (it->state == RS_IDLE && !(it->flags & RC_ITEM_FLOOR) && !trace_on && rc_no_group(t, it, cur) &&
 		    rs_wakes_quietly(t, it, cur, raw) && rs_post(t, it, raw))
-			goto kick;
+			return;
 	}
 	preempt = rc_enqueue_locked(t, p, it, enq_flags, cpu, raw);
 	if (preempt == 1) {
@@ -260,12 +260,22 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (preempt)
 		scx_bpf_kick_cpu(preempt - 2, SCX_KICK_PREEMPT);
-kick:
 	if (cpus > 1 && cur) {
 		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 		if (idle >= 0)
 			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	}
+}
+
+/*
+ * Under the lock: the thread of an idle item ran, and the tree had not chosen it. What it ran is charged with the step that it is chosen for
+ * next: no step without a choice reaches the tree.
+ */
+static __always_inline void rc_forced(struct rs_item RS_ARENA *it, u32 cpu)
+{
+	forced_count++;
+	if (trace_on)
+		rc_trace_out(RC_TRACE_WHO(RC_TRACE_FORCED, it->owner2, cpu, 0), rc_id(it->queue), 0, 0);
 }
 
 /* What dispatch knows of prev when it begins. */
@@ -299,7 +309,7 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 		if (pi->flags & RC_ITEM_FLOOR)
 			rc_floor_charge(t, pi, cpu, v->owed);
 		else if (pi->state == RS_IDLE && v->more)
-			forced_count++;
+			rc_forced(pi, cpu);
 		if (pi->state == RS_SERVICE) {
 			rc_settle(t, pi, v->owed, v->more, now);
 			v->owed = 0;

@@ -65,7 +65,7 @@ RS_FN void rc_trace_out(u64 who, u64 node, u64 node2, u64 work)
 
 static __always_inline u64 rc_trace_node_id(struct rs_node RS_ARENA *n)
 {
-	return n ? (u64)n->gen << 32 | n->index : 0;
+	return n ? rc_id(n) : 0;
 }
 
 /* An event of one item; `node2` and `work` by kind (abi.h). */
@@ -85,9 +85,9 @@ RS_FN void rc_trace_node(struct rs_node RS_ARENA *n)
 }
 
 /* The whole tree, between two records of `kind`. Where it is long, interrupts are off for some milliseconds: at both ends of a trace. */
-static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind, u64 forced)
+static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
 {
-	rc_trace_out(RC_TRACE_WHO(kind, forced, cpus, 0), t->seq, t->starved, t->quantum);
+	rc_trace_out(RC_TRACE_WHO(kind, forced_count, cpus, 0), t->seq, t->starved, t->quantum);
 	RS_LOOP(i, RS_NODES_MAX) {
 		if (i >= t->nodes_used)
 			break;
@@ -110,7 +110,7 @@ static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind, u
 					  (service ? RC_TRACE_SERVICE : 0) | (floor ? RC_TRACE_FLOORED : 0)),
 			     rc_trace_node_id(it->queue), 0, service ? rc_ran(it, clock_max) : 0);
 	}
-	rc_trace_out(RC_TRACE_WHO(kind, forced, cpus, RC_TRACE_DONE), t->seq, t->starved, t->quantum);
+	rc_trace_out(RC_TRACE_WHO(kind, forced_count, cpus, RC_TRACE_DONE), t->seq, t->starved, t->quantum);
 }
 
 /* What an edit left of the nodes that it named. */
@@ -134,7 +134,7 @@ static __always_inline void rc_trace_edit(struct rs_tree RS_ARENA *t, struct rs_
 }
 
 /*
- * rs_wake, rs_remove and rs_begin for what was not chosen, traced. A wake-up falls into the middle of a step: on one CPU its record says
+ * rs_wake and rs_remove, traced. A wake-up falls into the middle of a step: on one CPU its record says
  * whose, and how much of it has passed.
  */
 static __always_inline void rc_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)

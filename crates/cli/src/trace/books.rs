@@ -87,6 +87,8 @@ pub(super) struct Books {
     /// Threads served because they had waited too long, at both ends; and forced services.
     pub(super) starved: [u64; 2],
     pub(super) forced: u64,
+    /// Forced services that the scheduler itself had counted at the start.
+    forced_before: u32,
     pub(super) edits: u64,
     pub(super) resets: u64,
     pub(super) events: u64,
@@ -114,6 +116,7 @@ impl Books {
             quantum: 0,
             starved: [0; 2],
             forced: 0,
+            forced_before: 0,
             edits: 0,
             resets: 0,
             events: 0,
@@ -139,11 +142,18 @@ impl Books {
                 self.begin.get_or_insert(e.at);
                 self.complete[0] = e.flags & FIRST != 0;
                 (self.cpus, self.quantum, self.starved[0]) = (e.unit.max(1), e.work, e.node2);
+                self.forced_before = e.tid;
             }
             EventKind::End => {
                 self.complete[1] = e.flags & FIRST != 0;
                 self.starved[1] = e.node2;
                 if self.complete[1] {
+                    let (counted, seen) = (e.tid.wrapping_sub(self.forced_before), self.forced);
+                    if u64::from(counted) != seen {
+                        self.doubts.add(|| {
+                            format!("{counted} services that nobody chose were counted, and {seen} recorded")
+                        });
+                    }
                     self.close();
                 }
             }

@@ -140,6 +140,23 @@ fn falsified_traces_are_rejected() {
     assert!(judged(&cut).doubt.is_some());
 }
 
+/// The kernel ran a thread of B that the tree had not chosen: the record is counted at both ends, and what it ran lies in a later step.
+#[test]
+fn a_forced_service_is_counted_and_no_break() {
+    let mut lines = example(10);
+    let at = lines.iter().rposition(|l| l.contains("settle")).unwrap();
+    lines.insert(at, line(174_000_000, "forced", B, 0, 0, 20, 0));
+    let end =
+        |l: &String| l.replace("\"tid\":0,\"unit\":1,\"flags\":1}", "\"tid\":1,\"unit\":1,\"flags\":1}");
+    let report = judged(
+        &lines.iter().map(|l| if l.contains("\"end\"") { end(l) } else { l.clone() }).collect::<Vec<_>>(),
+    );
+    assert_eq!((report.forced, &report.doubt), (1, &None));
+    assert_eq!(outcomes(&report), [(Outcome::Unclear, true), (Outcome::Holds, true), (Outcome::Holds, true)]);
+    // Recorded, and not counted: the records cannot be trusted.
+    assert!(judged(&lines).doubt.is_some());
+}
+
 #[test]
 fn what_the_theorem_does_not_cover_is_not_judged() {
     let change =
