@@ -147,7 +147,10 @@ impl Status {
         let _ = writeln!(out, "rules {}\nwatch {}", self.rules, self.watch);
         for r in &self.refusals {
             // One line each, whatever names and words hold.
-            let line = format!("{} ms: uid {}: {}: {}", r.at_ms, r.uid, r.what, r.text);
+            let mut line = format!("{} ms: uid {}: {}: {}", r.at_ms, r.uid, r.what, r.text);
+            if !r.hint.is_empty() {
+                let _ = write!(line, " ({})", r.hint);
+            }
             let _ = writeln!(out, "refused {}", line.replace(char::is_control, " "));
         }
         out

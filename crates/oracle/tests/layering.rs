@@ -15,6 +15,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("daemon", &["model", "namespace", "plane"]),
     ("cli", &["model", "plane"]),
     ("oracle", &[]),
+    ("client", &[]),
 ];
 
 /// Pure crates.

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reserv's commands of `fcntl` (bpf/abi.h), and what a descriptor is.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+pub(crate) const CHCPURES: i32 = 0x5253_0001;
+pub(crate) const GETCPURES: i32 = 0x5253_0002;
+pub(crate) const SETPARAM: i32 = 0x5253_0003;
+pub(crate) const GETPARAM: i32 = 0x5253_0004;
+pub(crate) const SET_QUEUE: i32 = 0x5253_0005;
+pub(crate) const GET_QUEUE: i32 = 0x5253_0006;
+pub(crate) const SET_COLLECT: i32 = 0x5253_0007;
+pub(crate) const GET_COLLECT: i32 = 0x5253_0008;
+
+/// `struct rc_thread_param`: what SETPARAM and GETPARAM take.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ThreadParam {
+    pub size: u32,
+    pub weight: u32,
+    pub priority: u32,
+    pad: u32,
+    pub period_ns: u64,
+    pub budget_ns: u64,
+    pub deadline_ns: u64,
+}
+
+impl ThreadParam {
+    /// With its size, as the kernel wants it.
+    #[expect(clippy::cast_possible_truncation, reason = "40")]
+    pub(crate) fn new() -> Self {
+        Self { size: size_of::<Self>() as u32, ..Self::default() }
+    }
+}
+
+fn answer(got: i32) -> io::Result<i32> {
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got) }
+}
+
+/// A command with a number.
+pub(crate) fn number(fd: RawFd, command: i32, argument: i32) -> io::Result<i32> {
+    // SAFETY: The command takes a number; one that the kernel does not know is EINVAL.
+    answer(unsafe { libc::fcntl(fd, command, libc::c_long::from(argument)) })
+}
+
+/// SETPARAM or GETPARAM.
+pub(crate) fn param(fd: RawFd, command: i32, param: &mut ThreadParam) -> io::Result<i32> {
+    // SAFETY: The command reads or writes one structure of the size that stands in it.
+    answer(unsafe { libc::fcntl(fd, command, std::ptr::from_mut(param)) })
+}
+
+/// Device and inode number of a descriptor.
+#[expect(clippy::unnecessary_cast, reason = "the width of the fields depends on the architecture")]
+pub(crate) fn identity(fd: RawFd) -> io::Result<(u64, u64)> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: fstat writes one structure.
+    answer(unsafe { libc::fstat(fd, stat.as_mut_ptr()) })?;
+    // SAFETY: It succeeded, so the structure is filled.
+    let stat = unsafe { stat.assume_init() };
+    Ok((stat.st_dev as u64, stat.st_ino as u64))
+}
+
+/// Whether the descriptor is open.
+pub(crate) fn is_open(fd: RawFd) -> bool {
+    // SAFETY: F_GETFD has no argument and changes nothing.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+}
+
+/// The calling thread's id.
+pub(crate) fn gettid() -> i32 {
+    // SAFETY: It has no argument and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// The calling thread's effective user.
+pub(crate) fn geteuid() -> u32 {
+    // SAFETY: It has no argument and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's side and C's name the same numbers.
+    #[test]
+    fn numbers_are_those_of_the_headers() {
+        let kernel = include_str!("../../../bpf/abi.h");
+        let header = include_str!("../include/reserv.h");
+        let all = [
+            ("CHCPURES", CHCPURES),
+            ("GETCPURES", GETCPURES),
+            ("SETPARAM", SETPARAM),
+            ("GETPARAM", GETPARAM),
+            ("SET_QUEUE", SET_QUEUE),
+            ("GET_QUEUE", GET_QUEUE),
+            ("SET_COLLECT", SET_COLLECT),
+            ("GET_COLLECT", GET_COLLECT),
+        ];
+        let number = |text: &str, name: &str| {
+            let line = text.lines().find_map(|l| l.strip_prefix(&format!("#define F_RESERV_{name} ")))?;
+            i32::from_str_radix(line.split_whitespace().next()?.strip_prefix("0x")?, 16).ok()
+        };
+        let mut known = 0;
+        for (name, value) in all {
+            assert_eq!(number(header, name), Some(value), "{name}");
+            if let Some(theirs) = number(kernel, name) {
+                assert_eq!(theirs, value, "{name}");
+                known += 1;
+            }
+        }
+        assert!(known >= 4, "the kernel's header was read");
+        assert_eq!(header.matches("\n#define F_RESERV_").count(), all.len());
+        assert_eq!(size_of::<ThreadParam>(), 40);
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Descriptors: of nodes, and tags on those of files and sockets.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use crate::calls::{self, GET_COLLECT, GET_QUEUE, SET_COLLECT, SET_QUEUE};
+use crate::error::{Error, Result};
+use crate::files::Attempt;
+use crate::node;
+use crate::place::Place;
+
+/// A descriptor of a node's directory, opened for reading.
+pub fn open(node: &str) -> Result<OwnedFd> {
+    let place = Place::find()?;
+    open_at(&place, &place.node(node)?)
+}
+
+pub(crate) fn open_at(place: &Place, node: &str) -> Result<OwnedFd> {
+    let dir = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(place.full(node));
+    dir.map(OwnedFd::from).map_err(|e| place.explain(&Attempt::reading(node, "its directory"), &e))
+}
+
+/// The path of the node that a descriptor of /reserv belongs to. `ESTALE`: it is gone.
+pub fn path(fd: RawFd) -> Result<String> {
+    let place = Place::find()?;
+    below(&place, fd).map(|path| place.shown(&path))
+}
+
+fn below(place: &Place, fd: RawFd) -> Result<String> {
+    let wanted = place.handle(fd)?;
+    place
+        .path_of(wanted.resource, |h| h.id == wanted.id)
+        .ok_or_else(|| Error::new(libc::ESTALE, format!("descriptor {fd}: its node is gone")))
+}
+
+fn unknown(what: &str) -> Error {
+    let text =
+        format!("{what} needs Reserv's hooks in the kernel, which are not loaded ('reserv doctor' says why)");
+    Error::new(libc::EOPNOTSUPP, text)
+}
+
+/// Tags an open file or socket with a queue, by a descriptor of the queue's directory or `share`; and with it every descriptor that shares
+/// it, here and in other processes. `q0` takes the tag back.
+pub fn set_queue(fd: RawFd, queue: RawFd) -> Result<()> {
+    let Err(e) = calls::number(fd, SET_QUEUE, queue) else { return Ok(()) };
+    Err(why_not(fd, queue, &e).unwrap_or_else(|error| error))
+}
+
+fn why_not(fd: RawFd, queue: RawFd, e: &io::Error) -> Result<Error> {
+    let errno = e.raw_os_error().unwrap_or(libc::EIO);
+    for (fd, what) in [(fd, "the file"), (queue, "the queue")] {
+        if !calls::is_open(fd) {
+            return Ok(Error::new(libc::EBADF, format!("{what}: descriptor {fd} is not open")));
+        }
+    }
+    let place = Place::find()?;
+    let handle = place.handle(queue)?;
+    let name = place.path_of(handle.resource, |h| h.id == handle.id);
+    let queue_shown = name.unwrap_or_else(|| format!("descriptor {queue}"));
+    let text = match errno {
+        libc::EXDEV => format!("{queue_shown} is of another resource than descriptor {fd} lives on"),
+        libc::ESTALE => format!("{queue_shown}: the queue is gone"),
+        libc::EACCES => format!("{queue_shown}: no right to use this queue"),
+        libc::EOPNOTSUPP => format!("descriptor {fd} is neither a file nor a socket that can be tagged"),
+        libc::EBADF => format!("descriptor {fd} or {queue} was opened with O_PATH, which gives no right"),
+        libc::EISDIR | libc::EINVAL if !place.has(&queue_shown, "class") => {
+            format!("{queue_shown} is a scheduler node; only queues take tags")
+        }
+        // A queue and a file that are right, and the command is unknown.
+        libc::EINVAL => return Ok(unknown("a tag on a descriptor")),
+        _ => format!("descriptor {fd} cannot be tagged with {queue_shown}: {}", crate::error::words(errno)),
+    };
+    Ok(Error::new(errno, text))
+}
+
+/// The same by the queue's path.
+pub fn set_queue_path(fd: RawFd, queue: &str) -> Result<()> {
+    set_queue(fd, open(queue)?.as_raw_fd())
+}
+
+/// The queue of an open file or socket for a resource (`cpu`, `vda`); where none is named, of a descriptor of /reserv: its own node.
+/// `ENOENT`: the object does not live on that resource.
+pub fn get_queue(fd: RawFd, resource: Option<&str>) -> Result<String> {
+    let Some(resource) = resource else { return path(fd) };
+    if !calls::is_open(fd) {
+        return Err(Error::new(libc::EBADF, format!("descriptor {fd} is not open")));
+    }
+    let place = Place::find()?;
+    let number = place.resource(resource)?;
+    let got = calls::number(fd, GET_QUEUE, i32::try_from(number).unwrap_or(i32::MAX));
+    let index = got.map_err(|e| match e.raw_os_error() {
+        Some(libc::EINVAL) => unknown("the tag of a descriptor"),
+        Some(libc::ENOENT) => {
+            Error::new(libc::ENOENT, format!("descriptor {fd} does not live on {resource}"))
+        }
+        _ => Error::of(format!("the tag of descriptor {fd} for {resource}"), &e),
+    })?;
+    by_index(&place, number, i64::from(index) - 1)
+}
+
+/// The path of a node by the number that the kernel answers.
+pub(crate) fn by_index(place: &Place, resource: u64, index: i64) -> Result<String> {
+    u64::try_from(index)
+        .ok()
+        .and_then(|index| place.path_of(resource, |h| h.is_queue_dir() && h.index() == index))
+        .map(|path| place.shown(&path))
+        .ok_or_else(|| Error::new(libc::ESTALE, format!("queue number {index} is gone")))
+}
+
+/// [`node::set_collect`] by a descriptor of the node: its directory or a file of it.
+pub fn fset_collect(fd: RawFd, on: bool) -> Result<()> {
+    if calls::number(fd, SET_COLLECT, i32::from(on)).is_ok_and(|got| got > 0) {
+        return Ok(());
+    }
+    // The file says why, or can do what the kernel's hook could not.
+    node::set_collect(&below(&Place::find()?, fd)?, on)
+}
+
+/// [`node::get_collect`] by a descriptor of the node: its directory or a file of it.
+pub fn fget_collect(fd: RawFd) -> Result<bool> {
+    match calls::number(fd, GET_COLLECT, 0) {
+        Ok(1) => Ok(false),
+        Ok(2) => Ok(true),
+        _ => node::get_collect(&below(&Place::find()?, fd)?),
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! libreserv: reservations for programs.
+//!
+//! Everything is done through the files of `/reserv` and Reserv's `fcntl` commands, so a program needs nothing of Reserv's inside and no
+//! connection: descriptors that it was given work wherever it is, and what it may do is decided where the files are.
+//!
+//! * Nodes are named by paths: `/reserv/cpu/web/site1` or `cpu/web/site1`. Answers are with the mount point.
+//! * An [`Error`] has an errno and a text that names the word that was wrong and, where that is known, what would be right. Nothing has
+//!   changed then.
+//! * Where the kernel's hooks are missing (the stock drivers), calls about threads go through the files instead, which needs the right to
+//!   write them; tags of descriptors are `EOPNOTSUPP`.
+//! * There is no state: each call finds the mount anew ([`mount`]). All calls may be used by several threads at once.
+//!
+//! The C ABI (`include/reserv.h`) is these functions under the names `reserv_…`.
+
+mod calls;
+mod descriptor;
+mod error;
+mod ffi;
+mod files;
+mod lists;
+mod node;
+mod place;
+mod stat;
+mod thread;
+
+pub use descriptor::{fget_collect, fset_collect, get_queue, open, path, set_queue, set_queue_path};
+pub use error::{Error, Result};
+pub use lists::{List, get_list, set_list};
+pub use node::{
+    Delete, delete, get, get_collect, mkqueue, mksched, move_node, newqueue, newsched, reweight, set,
+    set_collect,
+};
+pub use place::mount;
+pub use stat::{Stat, stat};
+pub use thread::{Params, chcpures, chcpures_path, cpures, get_params, set_params, tag, tag_thread};
+
+/// Of this library.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
