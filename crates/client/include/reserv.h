@@ -34,8 +34,6 @@ extern "C" {
 #define F_RESERV_GETPARAM 0x52530004 /* used by reserv_get_params */
 #define F_RESERV_SET_QUEUE 0x52530005 /* fcntl(fd, …, queue): tag an open file or socket. 1 */
 #define F_RESERV_GET_QUEUE 0x52530006 /* fcntl(fd, …, number of a resource): number of the queue of fd, plus 1 */
-#define F_RESERV_SET_COLLECT 0x52530007 /* fcntl(node, …, 0 or 1). 1 */
-#define F_RESERV_GET_COLLECT 0x52530008 /* fcntl(node, …, 0): 1 off, 2 on */
 
 /* --- reserv_error(3) --- */
 

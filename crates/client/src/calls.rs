@@ -11,8 +11,6 @@ pub(crate) const SETPARAM: i32 = 0x5253_0003;
 pub(crate) const GETPARAM: i32 = 0x5253_0004;
 pub(crate) const SET_QUEUE: i32 = 0x5253_0005;
 pub(crate) const GET_QUEUE: i32 = 0x5253_0006;
-pub(crate) const SET_COLLECT: i32 = 0x5253_0007;
-pub(crate) const GET_COLLECT: i32 = 0x5253_0008;
 
 /// `struct rc_thread_param`: what SETPARAM and GETPARAM take.
 #[repr(C)]
@@ -96,8 +94,6 @@ mod tests {
             ("GETPARAM", GETPARAM),
             ("SET_QUEUE", SET_QUEUE),
             ("GET_QUEUE", GET_QUEUE),
-            ("SET_COLLECT", SET_COLLECT),
-            ("GET_COLLECT", GET_COLLECT),
         ];
         let number = |text: &str, name: &str| {
             let line = text.lines().find_map(|l| l.strip_prefix(&format!("#define F_RESERV_{name} ")))?;

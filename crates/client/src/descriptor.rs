@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-use crate::calls::{self, GET_COLLECT, GET_QUEUE, SET_COLLECT, SET_QUEUE};
+use crate::calls::{self, GET_QUEUE, SET_QUEUE};
 use crate::error::{Error, Result};
 use crate::files::Attempt;
 use crate::node;
@@ -110,20 +110,13 @@ pub(crate) fn by_index(place: &Place, resource: u64, index: i64) -> Result<Strin
         .ok_or_else(|| Error::new(libc::ESTALE, format!("queue number {index} is gone")))
 }
 
-/// [`node::set_collect`] by a descriptor of the node: its directory or a file of it.
+/// [`node::set_collect`] by a descriptor of the node: its directory or a file of it. The right to do it is the right to write the node's `gc`,
+/// which a descriptor does not show; so this is no call of the kernel's.
 pub fn fset_collect(fd: RawFd, on: bool) -> Result<()> {
-    if calls::number(fd, SET_COLLECT, i32::from(on)).is_ok_and(|got| got > 0) {
-        return Ok(());
-    }
-    // The file says why, or can do what the kernel's hook could not.
     node::set_collect(&below(&Place::find()?, fd)?, on)
 }
 
 /// [`node::get_collect`] by a descriptor of the node: its directory or a file of it.
 pub fn fget_collect(fd: RawFd) -> Result<bool> {
-    match calls::number(fd, GET_COLLECT, 0) {
-        Ok(1) => Ok(false),
-        Ok(2) => Ok(true),
-        _ => node::get_collect(&below(&Place::find()?, fd)?),
-    }
+    node::get_collect(&below(&Place::find()?, fd)?)
 }
