@@ -364,6 +364,7 @@ static void hooks(const char *mount)
 	REFUSED(reserv_chcpures(null), EBADF, "O_PATH");
 	close(null);
 	GOOD(reserv_chcpures_path("cpu/q0"));
+	usleep(1000);
 	GOOD(reserv_delete("cpu/a", RESERV_REFUSE));
 	REFUSED(reserv_chcpures(a), ESTALE, "gone");
 	close(a);
