@@ -74,7 +74,7 @@ pub enum Command {
     /// Change nodes while they run
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
-        /// Nodes, then changes: share=, cap=, class=, policy=, gc=, limit= (of members; resets the queue's backlog counters), tunables
+        /// Nodes, then changes: share=, shares= (of a scheduler node's children, at once: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc=, limit= (of members; resets the queue's backlog counters), tunables
         /// (quantum=, lag=, turn=, epsilon=, decay=, priority=, request=); with --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,

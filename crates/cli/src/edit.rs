@@ -8,8 +8,9 @@ use crate::path::NodePath;
 use crate::signals::Held;
 
 /// The keys of `set`, each with its file.
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 14] = [
     ("share", "share"),
+    (SHARES, SHARES),
     ("cap", "cap"),
     ("class", "class"),
     ("policy", "policy"),
@@ -27,13 +28,23 @@ const KEYS: [(&str, &str); 13] = [
 /// The file that holds several keys.
 const TUNE: &str = "tune";
 
+/// The file of all children's shares, a line each: in a word of `set` commas stand between them.
+const SHARES: &str = "shares";
+
 /// What is written into a key's file.
 fn text_of(key: &str, file: &str, value: &str) -> String {
-    if file == TUNE { format!("{key} {value}") } else { value.to_owned() }
+    match file {
+        TUNE => format!("{key} {value}"),
+        SHARES => value.split(',').map(str::trim).collect::<Vec<_>>().join("\n"),
+        _ => value.to_owned(),
+    }
 }
 
 /// A key's value in what its file reads.
 fn value_of(key: &str, file: &str, text: &str) -> String {
+    if file == SHARES {
+        return text.trim_end().lines().collect::<Vec<_>>().join(", ");
+    }
     if file != TUNE {
         return settable(text);
     }

@@ -12,7 +12,9 @@ use crate::engine::{Engine, Refusal};
 
 /// The machine's CPU time, in ns per second.
 pub fn capacity() -> u64 {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64 * 1_000_000_000
+    // All CPUs that are online, whichever of them this process may use.
+    let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    cpus.and_then(|n| u64::try_from(n).ok()).unwrap_or(1).max(1) * 1_000_000_000
 }
 
 fn is_edf(tree: &Tree, queue: NodeId) -> bool {
@@ -50,7 +52,7 @@ impl Engine {
             return Err(Error::new(ErrorKind::Unsupported, why).hint("make a queue of class edf").into());
         }
         all.extend(self.params_in(queue, tids)?);
-        let (wanted, sure) = (promised(&all), self.tree().guarantee(queue, capacity()));
+        let (wanted, sure) = (promised(&all), self.tree().guarantee(queue, self.tree().capacity()));
         if wanted > sure { Err(too_much(self.tree(), queue, wanted, sure)) } else { Ok(()) }
     }
 
@@ -95,7 +97,7 @@ impl Engine {
         let mut after = self.tree().clone();
         after.replay(&plan.record())?;
         for node in after.iter().filter(|n| n.id != NodeId::Q0 && is_edf(&after, n.id)) {
-            let (id, capacity) = (node.id, capacity());
+            let (id, capacity) = (node.id, self.tree().capacity());
             let sure = after.guarantee(id, capacity);
             if is_edf(self.tree(), id) && sure >= self.tree().guarantee(id, capacity) {
                 continue;

@@ -13,6 +13,7 @@ use reserv_namespace::{FileKind, Ino, Resource, ResourceStatus, render_status};
 use reserv_plane::{Health, List, Target};
 use serde::Serialize;
 
+use crate::admission;
 use crate::engine::{Beginning, Engine, Refusal};
 use crate::process;
 use crate::revive::{Action, Reviver};
@@ -22,6 +23,9 @@ use crate::rules::{Facts, Rules};
 const REFUSALS_MAX: usize = 16;
 /// Detachments that are kept for `status`.
 const DETACHMENTS_MAX: usize = 8;
+
+/// How often the machine is asked for its CPUs.
+const CAPACITY_EVERY: Duration = Duration::from_secs(1);
 
 /// Something refused, for people who ask why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,6 +80,10 @@ pub struct ResourceState {
     pub nodes: usize,
     /// Number of the last edit.
     pub edits: u64,
+    /// What is there to be promised, in ns per second.
+    pub capacity_ns: u64,
+    /// Nodes whose minimums are more than that, since it fell.
+    pub overcommitted: Vec<String>,
     /// The last losses of the resource, newest last.
     pub detachments: Vec<Detached>,
     /// Times that it came back.
@@ -140,6 +148,9 @@ impl Status {
         let mut out = render_status(self.version, &resources.collect::<Vec<_>>());
         for (name, state) in &self.resources {
             let _ = writeln!(out, "{name}.state {}\n{name}.beginning {}", state.state, state.beginning);
+            if !state.overcommitted.is_empty() {
+                let _ = writeln!(out, "{name}.overcommitted {}", state.overcommitted.join(" "));
+            }
             if let Some(cgroups) = &state.cgroups {
                 let _ = writeln!(out, "{name}.cgroups {}", in_words(cgroups));
             }
@@ -172,6 +183,8 @@ pub struct Core {
     detachments: VecDeque<Detached>,
     refusals: VecDeque<Refused>,
     start: Instant,
+    /// When the machine is asked for its CPUs again.
+    capacity_at: Duration,
 }
 
 /// The lock. A thread that panicked has ended the process (see `worker`), so poison is never seen.
@@ -200,6 +213,7 @@ impl Core {
             detachments: VecDeque::new(),
             refusals: VecDeque::new(),
             start: Instant::now(),
+            capacity_at: Duration::ZERO,
         }
     }
 
@@ -252,6 +266,8 @@ impl Core {
             personality: engine.tree().personality(),
             nodes: engine.tree().len(),
             edits: engine.tree().seq(),
+            capacity_ns: engine.tree().capacity(),
+            overcommitted: engine.tree().overcommitted().iter().map(|&id| engine.tree().shown(id)).collect(),
             detachments: self.detachments.iter().cloned().collect(),
             revivals: self.revivals,
         };
@@ -405,6 +421,10 @@ impl Core {
         if let Err(error) = engine.collect() {
             tracing::error!(%error, "drained queues were not collected");
         }
+        if now >= self.capacity_at {
+            self.capacity_at = now + CAPACITY_EVERY;
+            engine.set_capacity(admission::capacity());
+        }
     }
 
     /// Names that the kernel may still have cached: directories and what was removed from them.
@@ -431,6 +451,7 @@ fn named(tree: &Tree, node: &NodeRef) -> String {
         NodeRef::Id(id) => tree.shown(*id),
         NodeRef::Path(path) if path.is_root() => root.to_string(),
         NodeRef::Path(path) => format!("{root}/{path}"),
+        NodeRef::Child(parent, name) => format!("{}/{name}", tree.shown(*parent)),
     }
 }
 
@@ -440,6 +461,7 @@ fn describe(tree: &Tree, request: &Request) -> String {
     let old = |node: &NodeRef| match node {
         NodeRef::Id(id) => tree.get(*id),
         NodeRef::Path(path) => tree.resolve(path).ok().and_then(|id| tree.get(id)),
+        NodeRef::Child(parent, name) => tree.child(*parent, name).and_then(|id| tree.get(id)),
     };
     match request {
         Request::Create { parent, name, kind, share } => {

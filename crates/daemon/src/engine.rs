@@ -21,8 +21,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Batch, Class, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Record, Request, Rule,
-    Snapshot, Tree, Weight,
+    Batch, Class, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Plan, Record, Request,
+    Rule, Snapshot, Tree, Weight,
 };
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target};
@@ -353,6 +353,7 @@ impl Engine {
             survey: None,
             missed: true,
         };
+        engine.set_capacity(crate::admission::capacity());
         engine.compact()?;
         if engine.unfinished().is_some() {
             tracing::warn!("the last daemon died in the middle of a large change; undoing it");
@@ -369,6 +370,19 @@ impl Engine {
     /// The tree as it is.
     pub fn tree(&self) -> &Tree {
         &self.tree
+    }
+
+    /// Tells the tree what there is to be promised.
+    pub fn set_capacity(&mut self, ns_per_s: u64) {
+        if self.tree.capacity() == ns_per_s {
+            return;
+        }
+        self.tree.set_capacity(ns_per_s);
+        self.survey = None;
+        for id in self.tree.overcommitted() {
+            let node = self.tree.shown(id);
+            tracing::warn!(node, capacity_ns = ns_per_s, "its minimum is more than there is");
+        }
     }
 
     /// The plane, to ask.
@@ -470,8 +484,18 @@ impl Engine {
     /// Carries requests out, all or none.
     pub fn edit(&mut self, requests: &[Request], origin: Option<Origin>) -> Result<Done, Refusal> {
         let plan = self.tree.plan(requests)?;
+        self.carry_out_plan(&plan, origin)
+    }
+
+    /// The same for a part of a change that was checked as a whole.
+    pub(crate) fn edit_part(&mut self, requests: &[Request]) -> Result<(), Refusal> {
+        let plan = self.tree.plan_part(requests)?;
+        self.carry_out_plan(&plan, None).map(drop)
+    }
+
+    fn carry_out_plan(&mut self, plan: &Plan, origin: Option<Origin>) -> Result<Done, Refusal> {
         self.check_words(plan.edits())?;
-        self.check_promises(&plan)?;
+        self.check_promises(plan)?;
         if plan.is_empty() {
             return Ok(Done::default());
         }

@@ -44,8 +44,6 @@ pub struct Fs {
     next_handle: u64,
     /// What all times show.
     time: u64,
-    /// CPU time of the machine per second.
-    capacity_ns_per_s: u64,
 }
 
 /// How long the kernel may keep what it knows of an object. The mode of a file never changes; a directory counts its children.
@@ -168,7 +166,6 @@ impl Fs {
             // Unlike those of an earlier worker, whose descriptors may still be open.
             next_handle: u64::from(since_epoch.subsec_nanos()) << 32 | (since_epoch.as_secs() & 0xffff) << 16,
             time: since_epoch.as_secs(),
-            capacity_ns_per_s: crate::admission::capacity(),
         }
     }
 
@@ -236,7 +233,7 @@ impl Fs {
                     FileKind::Stat | FileKind::Backlog => engine.survey()?,
                     _ => (engine.tree(), &nothing),
                 };
-                let capacity_ns_per_s = self.capacity_ns_per_s;
+                let capacity_ns_per_s = tree.capacity();
                 let view = View { tree, node: id, survey, members: &members, capacity_ns_per_s };
                 render_read(file, &view)?
             }

@@ -5,6 +5,8 @@
 //! queues that it deletes), then the parts as edits of their own, then the end. What is refused half-way, or cut short by a death of the
 //! daemon, is undone: the next daemon finds an undo without an end.
 //!
+//! What is promised holds when all is done (the whole is checked first), not in between.
+//!
 //! Deletions come last where they can (nothing that is made stands in their place), so that a refusal before them undoes only what
 //! nobody has used yet. A queue that was deleted already is made anew, with its members and lists; its counters begin at 0, and
 //! descriptors of its files are stale.
@@ -36,6 +38,7 @@ fn deleted(tree: &Tree, request: &Request) -> Option<NodeId> {
     match request {
         Request::Delete { node: NodeRef::Id(id), .. } => Some(*id),
         Request::Delete { node: NodeRef::Path(path), .. } => tree.resolve(path).ok(),
+        Request::Delete { node: NodeRef::Child(parent, name), .. } => tree.child(*parent, name),
         _ => None,
     }
 }
@@ -125,12 +128,12 @@ fn in_parts(engine: &mut Engine, requests: &[Request]) -> Result<(), Refusal> {
 }
 
 fn in_halves(engine: &mut Engine, part: &[Request]) -> Result<(), Refusal> {
-    if part.len() > 1 && engine.tree().plan(part)?.ops().len() > engine.plane().batch_max() {
+    if part.len() > 1 && engine.tree().plan_part(part)?.ops().len() > engine.plane().batch_max() {
         let (first, second) = part.split_at(part.len() / 2);
         in_halves(engine, first)?;
         return in_halves(engine, second);
     }
-    engine.edit(part, None).map(drop)
+    engine.edit_part(part)
 }
 
 impl Engine {

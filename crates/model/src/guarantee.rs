@@ -16,19 +16,27 @@ const DECAY_LEVELS: u64 = 2;
 impl Tree {
     /// Guaranteed CPU time of a live node in ns per second, of a machine with `capacity` ns per second; 0 for a node that is gone.
     pub fn guarantee(&self, id: NodeId, capacity: u64) -> u64 {
+        let siblings = |parent: &Node| {
+            parent.children.values().filter_map(|&c| self.get(c)).map(|n| u64::from(n.weight.milli())).sum()
+        };
+        self.guarantee_of(id, capacity, siblings)
+    }
+
+    /// The same with the sums of the children's weights, in thousandths, at hand.
+    pub(crate) fn guarantee_of(&self, id: NodeId, capacity: u64, weights: impl Fn(&Node) -> u64) -> u64 {
         let mut up: Vec<&Node> =
             std::iter::successors(self.get(id), |n| n.parent.and_then(|p| self.get(p))).collect();
         let mut sure = if up.is_empty() { 0 } else { capacity };
         while let Some(node) = up.pop() {
             if let Some(parent) = node.parent.and_then(|p| self.get(p)) {
-                sure = self.part(parent, node, sure);
+                sure = self.part(parent, node, sure, &weights);
             }
             sure = node.cap.map_or(sure, |cap| sure.min(cap.rate_ns_per_s));
         }
         sure
     }
 
-    fn part(&self, parent: &Node, node: &Node, sure: u64) -> u64 {
+    fn part(&self, parent: &Node, node: &Node, sure: u64, weights: impl Fn(&Node) -> u64) -> u64 {
         let siblings = || parent.children.values().filter_map(|&c| self.get(c));
         if parent.kind == Kind::Scheduler(Policy::Prio) {
             let priority = |n: &Node| {
@@ -39,7 +47,7 @@ impl Tree {
             });
             return if above { sure } else { 0 };
         }
-        let all: u64 = siblings().map(|n| u64::from(n.weight.milli())).sum();
+        let all = weights(parent);
         if all == 0 {
             return 0;
         }

@@ -8,6 +8,7 @@
 //! * [`Snapshot`] and [`Record`]: what survives the daemon.
 //! * [`Config`]: a declarative tree, [`diff`] and [`to_config`].
 //! * [`Shares`]: who gets what, exactly, given who wants; [`Tree::guarantee`]: what a queue has whoever wants.
+//! * [`Tree::set_capacity`], [`Tree::overcommitted`]: admission control; every plan is checked against the minimums that were promised.
 //! * [`Fixed`]: shares that stay what they are when siblings come and go.
 //! * [`ThreadParams`], [`Tune`]: what threads and nodes can be set to.
 //! * [`Sample`]: what a plane counts for a node.
@@ -21,6 +22,7 @@
 )]
 
 mod access;
+mod admission;
 mod config;
 mod edit;
 mod error;

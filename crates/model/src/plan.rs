@@ -27,6 +27,8 @@ pub enum NodeRef {
     Id(NodeId),
     /// By path below the resource.
     Path(NodePath),
+    /// A child by name.
+    Child(NodeId, Name),
 }
 
 impl From<NodeId> for NodeRef {
@@ -141,20 +143,36 @@ impl Plan {
 type Touched = BTreeMap<NodeId, Option<NodeId>>;
 
 impl Tree {
-    /// Check requests, in order, each against the tree as the ones before it leave it. All or none.
+    /// Check requests, in order, each against the tree as the ones before it leave it. All or none. Promises have to hold when all is
+    /// done, not in between: so weights that fit in no order one by one fit together.
     pub fn plan(&self, requests: &[Request]) -> Result<Plan, Error> {
+        self.plan_with(requests, true)
+    }
+
+    /// A plan for a part of a larger change, the whole of which was admitted: promises are not looked at.
+    pub fn plan_part(&self, requests: &[Request]) -> Result<Plan, Error> {
+        self.plan_with(requests, false)
+    }
+
+    fn plan_with(&self, requests: &[Request], admit: bool) -> Result<Plan, Error> {
+        let mut parents = BTreeSet::new();
         let mut plan = Plan { base: self.seq, edits: Vec::new(), created: Vec::new() };
         if let [request] = requests {
             plan.edits = self.edits_for(request)?;
-            if self.may_unsolve(&plan.edits) {
+            let breaks = admit && self.may_break(&plan.edits);
+            if breaks || self.may_unsolve(&plan.edits) {
                 let mut scratch = self.clone();
                 let mut touched = Touched::new();
                 for edit in &plan.edits {
                     scratch.touch(edit, &mut touched);
+                    scratch.touches(edit, &mut parents);
                     scratch.apply(edit)?;
                 }
                 let drained = plan.edits.iter().filter(|e| matches!(e, Edit::Drain { .. })).map(Edit::id);
                 plan.edits.extend(scratch.solve(&touched, &drained.collect())?);
+                if breaks {
+                    scratch.admit(self, &parents)?;
+                }
             }
         } else {
             let mut scratch = self.clone();
@@ -173,11 +191,15 @@ impl Tree {
                         drained.insert(id);
                     }
                     scratch.touch(edit, &mut touched);
+                    scratch.touches(edit, &mut parents);
                     scratch.apply(edit)?;
                 }
                 plan.edits.extend(edits);
             }
             plan.edits.extend(scratch.solve(&touched, &drained)?);
+            if admit {
+                scratch.admit(self, &parents)?;
+            }
         }
         let created = plan.edits.iter().filter_map(|e| match e {
             Edit::Create { id, .. } => Some(*id),
@@ -319,6 +341,14 @@ impl Tree {
         match node {
             NodeRef::Id(id) => self.node(*id),
             NodeRef::Path(path) => self.resolve(path).and_then(|id| self.node(id)),
+            NodeRef::Child(parent, name) => {
+                let parent = self.node(*parent)?;
+                let child = parent.children.get(name).ok_or_else(|| {
+                    let why = format!("no {} in {}", quoted(name.as_str()), self.shown(parent.id));
+                    Error::new(ErrorKind::NotFound, why)
+                })?;
+                self.node(*child)
+            }
         }
     }
 
@@ -435,11 +465,6 @@ impl Tree {
         if id == NodeId::Q0 && share.fixed.is_none() && share.weight == Weight::BACKGROUND {
             let why = "q0 serves init and the kernel's own work: its weight must be positive";
             return Err(Error::new(ErrorKind::Invalid, why).hint("at least 0.001"));
-        }
-        if share.minimum.0 != 0 {
-            let why = format!("{}: no minimum can be promised yet", quoted(&share.minimum.to_string()));
-            return Err(Error::new(ErrorKind::Unsupported, why)
-                .hint("admission control comes with reservation domains; until then the minimum is 0"));
         }
         Ok(())
     }

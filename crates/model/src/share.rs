@@ -129,6 +129,13 @@ impl Shares {
         Self { wants, sums }
     }
 
+    /// What a node is guaranteed whoever wants, in ns per second ([`Tree::guarantee`]); of [`Shares::all`].
+    pub fn guarantee(&self, tree: &Tree, id: NodeId) -> u64 {
+        tree.guarantee_of(id, tree.capacity(), |parent| {
+            self.sums.get(parent.id.index as usize).map_or(0, |sum| sum.weights)
+        })
+    }
+
     /// The share of one node: the product along the walk up to the root; 0 for a node that is gone or does not want.
     pub fn ppm(&self, tree: &Tree, id: NodeId) -> Ppm {
         let mut share = Fraction::one();

@@ -35,7 +35,7 @@ pub struct Node {
     pub weight: Weight,
     /// Its part of the parent, in place of a weight of its own.
     pub fixed: Option<Fixed>,
-    /// The absolute promise; 0 until admission control exists.
+    /// The absolute promise (`admission.rs`); the root's is the capacity.
     pub minimum: Minimum,
     /// Upper limit.
     pub cap: Option<Cap>,
@@ -55,6 +55,8 @@ pub struct Node {
     free_number: FreeNumbers,
     /// How many children have a fixed share; a function of them, kept for speed.
     pub(crate) fixed_children: u32,
+    /// How many children have a minimum; likewise.
+    pub(crate) minimum_children: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +65,18 @@ struct FreeNumbers {
     scheduler: u32,
 }
 
+/// What a child has that its parent counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Claim {
+    fixed: bool,
+    minimum: bool,
+}
+
 impl Node {
+    const fn claim(&self) -> Claim {
+        Claim { fixed: self.fixed.is_some(), minimum: self.minimum.0 > 0 }
+    }
+
     fn new(id: NodeId, name: Name, kind: Kind, parent: Option<NodeId>) -> Self {
         Self {
             id,
@@ -81,6 +94,7 @@ impl Node {
             children: BTreeMap::new(),
             free_number: FreeNumbers::default(),
             fixed_children: 0,
+            minimum_children: 0,
         }
     }
 
@@ -406,13 +420,15 @@ impl Tree {
                 if share.fixed.is_some() && share.weight != Weight::BACKGROUND {
                     return Err(corrupt("a weight beside a fixed share"));
                 }
-                let before = std::mem::replace(&mut node.fixed, share.fixed);
+                let before = node.claim();
+                node.fixed = share.fixed;
                 node.minimum = share.minimum;
+                let now = node.claim();
                 if share.fixed.is_none() {
                     node.weight = share.weight;
                 }
                 if let Some(parent) = node.parent {
-                    self.count_fixed(parent, before, share.fixed);
+                    self.count(parent, before, now);
                 }
             }
             Edit::Solve { id, weight } => {
@@ -465,11 +481,13 @@ impl Tree {
         Ok(())
     }
 
-    /// A child of `parent` has another fixed share now.
-    fn count_fixed(&mut self, parent: NodeId, before: Option<Fixed>, now: Option<Fixed>) {
+    /// A child of `parent` has another fixed share or minimum now.
+    fn count(&mut self, parent: NodeId, before: Claim, now: Claim) {
         if let Ok(parent) = self.node_mut(parent) {
-            parent.fixed_children += u32::from(now.is_some());
-            parent.fixed_children -= u32::from(before.is_some());
+            parent.fixed_children += u32::from(now.fixed);
+            parent.fixed_children -= u32::from(before.fixed);
+            parent.minimum_children += u32::from(now.minimum);
+            parent.minimum_children -= u32::from(before.minimum);
         }
     }
 
@@ -519,9 +537,9 @@ impl Tree {
         let node = self.node_mut(id)?;
         node.parent = Some(parent);
         node.name = name.clone();
-        let fixed = node.fixed;
-        self.count_fixed(old_parent, fixed, None);
-        self.count_fixed(parent, None, fixed);
+        let claim = node.claim();
+        self.count(old_parent, claim, Claim::default());
+        self.count(parent, Claim::default(), claim);
         Ok(())
     }
 
@@ -530,9 +548,9 @@ impl Tree {
         let (Some(parent), false, true) = (node.parent, id == NodeId::Q0, node.children.is_empty()) else {
             return Err(corrupt("removal of the root, q0 or a node with children"));
         };
-        let (name, fixed) = (node.name.clone(), node.fixed);
+        let (name, claim) = (node.name.clone(), node.claim());
         self.node_mut(parent)?.unlink(&name);
-        self.count_fixed(parent, fixed, None);
+        self.count(parent, claim, Claim::default());
         let slot = &mut self.slots[id.index as usize];
         slot.node = None;
         // A slot whose generations are used up retires: an old handle must never fit again.
@@ -607,9 +625,12 @@ impl Tree {
         if node.children.values().any(|&c| self.get(c).is_none_or(|c| c.parent != Some(node.id))) {
             return Err(corrupt(format!("{at} lists a child that is not its own")));
         }
-        let fixed = node.children.values().filter_map(|&c| self.get(c)).filter(|c| c.fixed.is_some());
-        if fixed.count() != node.fixed_children as usize {
+        let claims = || node.children.values().filter_map(|&c| self.get(c)).map(Node::claim);
+        if claims().filter(|c| c.fixed).count() != node.fixed_children as usize {
             return Err(corrupt(format!("{at} counts its fixed shares wrongly")));
+        }
+        if claims().filter(|c| c.minimum).count() != node.minimum_children as usize {
+            return Err(corrupt(format!("{at} counts its minimums wrongly")));
         }
         let taken = |letter, n| node.children.contains_key(&Name::numbered(letter, n));
         let free = node.free_number;
@@ -635,9 +656,9 @@ impl Tree {
             tree.slots.push(Slot { generation, node });
         }
         let links: Vec<_> =
-            tree.iter().filter_map(|n| Some((n.parent?, n.name.clone(), n.id, n.fixed))).collect();
-        for (parent, name, id, fixed) in links {
-            tree.count_fixed(parent, None, fixed);
+            tree.iter().filter_map(|n| Some((n.parent?, n.name.clone(), n.id, n.claim()))).collect();
+        for (parent, name, id, claim) in links {
+            tree.count(parent, Claim::default(), claim);
             let parent = tree.node_mut(parent)?;
             if parent.children.contains_key(&name) {
                 return Err(corrupt(format!("a second {}", quoted(name.as_str()))));

@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use reserv_model::*;
 
 fn new() -> Tree {
-    Tree::new(Name::new("cpu").unwrap())
+    let mut tree = Tree::new(Name::new("cpu").unwrap());
+    tree.set_capacity(common::CAPACITY);
+    tree
 }
 
 fn read(text: &str) -> Result<Config, String> {

@@ -50,7 +50,8 @@ impl Naive {
             tune: Tune::new(),
             draining: false,
         };
-        let root = flat(NodeId::ROOT, None, "cpu", Kind::Scheduler(Policy::Sfq));
+        let mut root = flat(NodeId::ROOT, None, "cpu", Kind::Scheduler(Policy::Sfq));
+        root.share.minimum = Minimum(common::CAPACITY);
         let q0 = flat(NodeId::Q0, Some(NodeId::ROOT), "q0", Kind::Queue(Class::Ts));
         Self { nodes: vec![root, q0], generations: vec![1, 1] }
     }
@@ -101,6 +102,11 @@ impl Naive {
                 }
                 Ok(at)
             }
+            NodeRef::Child(parent, name) => {
+                let parent = self.nodes[self.at(*parent).ok_or(ErrorKind::Stale)?].id;
+                let here = |n: &Flat| n.parent == Some(parent) && n.name == name.as_str();
+                self.nodes.iter().position(here).ok_or(ErrorKind::NotFound)
+            }
         }
     }
 
@@ -113,8 +119,6 @@ impl Naive {
             Err(ErrorKind::Protected)
         } else if id == NodeId::Q0 && share.fixed.is_none() && share.weight.milli() == 0 {
             Err(ErrorKind::Invalid)
-        } else if share.minimum.0 > 0 {
-            Err(ErrorKind::Unsupported)
         } else {
             Ok(())
         }
@@ -332,6 +336,31 @@ impl Naive {
         self.nodes.iter().filter(|n| n.kind.is_scheduler()).try_for_each(|n| self.exact(n.id).map(drop))
     }
 
+    /// Every promise in the whole tree, by the definition.
+    fn check_promises(&self) -> Result<(), ErrorKind> {
+        let ratio = |n: u64, of: u64| BigRational::new(n.into(), of.into());
+        for parent in self.nodes.iter().filter(|n| n.kind.is_scheduler()) {
+            let whole = parent.share.minimum.0;
+            let children = self.children(parent.id);
+            let weights: u64 = children.iter().map(|c| u64::from(c.share.weight.milli())).sum();
+            let fixed: u64 = children.iter().filter_map(|c| c.share.fixed).map(|f| u64::from(f.ppm())).sum();
+            for child in children.iter().filter(|c| c.share.minimum.0 > 0) {
+                let part = match (child.share.fixed, child.share.weight.milli()) {
+                    (Some(fixed), _) => ratio(fixed.ppm().into(), 1_000_000),
+                    (None, 0) => ratio(0, 1),
+                    (None, weight) => ratio(weight.into(), weights) * ratio(1_000_000 - fixed, 1_000_000),
+                };
+                let minimum = ratio(child.share.minimum.0, 1);
+                let capped = child.cap.is_some_and(|cap| cap.rate_ns_per_s < child.share.minimum.0);
+                let prio = parent.kind == Kind::Scheduler(Policy::Prio);
+                if prio || capped || minimum > part * ratio(whole, 1) {
+                    return Err(ErrorKind::Overcommitted);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Solved weights are the exact ones but for rounding.
     fn assert_solved(&self, tree: &Tree) {
         let ratio = |n: u32, of: u32| BigRational::new(n.into(), of.into());
@@ -474,7 +503,8 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        let tree = Tree::new(Name::new("cpu").unwrap());
+        let mut tree = Tree::new(Name::new("cpu").unwrap());
+        tree.set_capacity(common::CAPACITY);
         Self { tree, naive: Naive::new(), plane: Plane::new(), journal: Vec::new(), snapshot: None }
     }
 
@@ -543,7 +573,7 @@ impl Run {
             if drained.iter().all(|d| naive.nodes.contains(d)) { Ok(()) } else { Err(ErrorKind::Busy) }
         });
         // Fixed shares have to fit when all is done, not in between.
-        let wanted = wanted.and_then(|()| naive.check_fixed());
+        let wanted = wanted.and_then(|()| naive.check_fixed()).and_then(|()| naive.check_promises());
         let plan = self.tree.plan(requests);
         assert_eq!(plan.as_ref().map(drop).map_err(|e| e.kind), wanted, "{requests:?}");
         match plan {
@@ -582,7 +612,9 @@ impl Run {
             }
             tree
         };
-        let from_start = replay(Tree::new(Name::new("cpu").unwrap()), &self.journal);
+        let mut new = Tree::new(Name::new("cpu").unwrap());
+        new.set_capacity(common::CAPACITY);
+        let from_start = replay(new, &self.journal);
         assert_eq!(from_start, self.tree);
         if let Some((at, text)) = &self.snapshot {
             let restored = serde_json::from_str::<Snapshot>(text).unwrap().restore().unwrap();

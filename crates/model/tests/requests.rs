@@ -188,13 +188,13 @@ fn q0_is_protected() {
 }
 
 #[test]
-fn minimums_wait_for_admission_control() {
+fn nothing_is_promised_of_an_unknown_capacity() {
     let tree = new();
     let share: Share = "10 250ms/s".parse().unwrap();
-    refused(&tree, Request::SetShare { node: NodeId::Q0.into(), share }, Errno::EOPNOTSUPP, "250ms/s");
+    refused(&tree, Request::SetShare { node: NodeId::Q0.into(), share }, Errno::ENOSPC, "250ms/s");
     let create =
         Request::Create { parent: NodeId::ROOT.into(), name: None, kind: QUEUE.into(), share: Some(share) };
-    refused(&tree, create, Errno::EOPNOTSUPP, "250ms/s");
+    refused(&tree, create, Errno::ENOSPC, "250ms/s");
 }
 
 #[test]

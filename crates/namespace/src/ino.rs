@@ -65,6 +65,7 @@ pub enum FileKind {
     State = 26,
     Mk = 27,
     Tune = 28,
+    Shares = 29,
     Default = 48,
     ChildDefault = 49,
 }
@@ -92,6 +93,7 @@ impl FileKind {
         Self::State,
         Self::Mk,
         Self::Tune,
+        Self::Shares,
         Self::Default,
         Self::ChildDefault,
     ];

@@ -14,6 +14,9 @@
 //! throttled 0                   1: its own cap holds it back now
 //! throttled_ns 0
 //! state active                  or draining
+//! minimum_ns 500000000          promised, per second
+//! guarantee_ns 666666666        what it has per second whoever wants, by the weights and caps on its way from the root
+//! threads_short 0               threads that it lacks to be able to use its minimum: a thread uses one CPU at a time
 //! ```
 
 use std::fmt::Write as _;
@@ -25,6 +28,9 @@ use reserv_model::{
 
 use crate::ino::{FileKind, Resource};
 use crate::table::{Read, TABLE};
+
+/// What one thread can use in a second.
+const NS_PER_CPU: u64 = 1_000_000_000;
 
 /// What stands below a node, itself included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,6 +153,15 @@ pub(crate) fn share(view: &View<'_>) -> Result<String, Error> {
     Ok(format!("{}\n", node.share()))
 }
 
+/// Of all children, in order of their names; `shares` takes such lines.
+pub(crate) fn shares(view: &View<'_>) -> Result<String, Error> {
+    let mut out = String::new();
+    for child in view.node()?.children.values().filter_map(|&c| view.tree.get(c)) {
+        let _ = writeln!(out, "{} {}", child.name, child.share());
+    }
+    Ok(out)
+}
+
 pub(crate) fn cap(view: &View<'_>) -> Result<String, Error> {
     Ok(show_cap(view.node()?.cap) + "\n")
 }
@@ -204,7 +219,8 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     let (own, survey) = (view.survey.sample(node.id), view.survey);
     let Below { queued, running, members } =
         survey.below.get(node.id.index as usize).copied().unwrap_or_default();
-    let lines: [(&str, &dyn std::fmt::Display); 10] = [
+    let minimum = if node.parent.is_some() { node.minimum.0 } else { 0 };
+    let lines: [(&str, &dyn std::fmt::Display); 13] = [
         ("weight_share_ppm", &survey.all.ppm(view.tree, node.id)),
         ("effective_share_ppm", &survey.now.ppm(view.tree, node.id)),
         ("service_ns", &own.service_ns),
@@ -215,6 +231,9 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
         ("throttled", &u8::from(own.throttled)),
         ("throttled_ns", &own.throttled_ns),
         ("state", &state_word(node)),
+        ("minimum_ns", &minimum),
+        ("guarantee_ns", &survey.all.guarantee(view.tree, node.id)),
+        ("threads_short", &minimum.div_ceil(NS_PER_CPU).saturating_sub(members)),
     ];
     let mut out = String::new();
     for (key, value) in lines {

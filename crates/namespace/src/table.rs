@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of files.
 //!
-//! Grammar of what is written; one line of at most 4096 bytes, words divided by blanks, one newline at the end allowed:
+//! Grammar of what is written; one line (`shares`: several) of at most 4096 bytes, words divided by blanks, one newline at the end allowed:
 //!
 //! ```text
-//! share      = (weight | fixed) [amount]     24 0      weight and minimum (a minimum other than 0: not yet)
+//! share      = (weight | fixed) [amount]     24 0      weight and minimum
+//! shares     = name share {"\n" name share}  a 24 0    of children, all of them or none; those that are not named keep theirs
 //! fixed      = "=" percent "%"               =25%      a fixed share of the parent, whatever the siblings' weights are
 //! cap        = "none" | amount ["burst" duration]      1.5cpu, 250ms/s, 25% (of one CPU)
 //! policy     = "sfq" | "eevdf" | "mtrls" | "prio"
@@ -25,7 +26,7 @@
 //!
 //! weight, amount and duration are in `reserv_model`'s units, names in its `Name`, keys in its `TuneKey`, parameters in its `ThreadParams`.
 //!
-//! What is read is one line that can be written back, except:
+//! What is read is one line that can be written back (`shares`: a line for each child), except:
 //!
 //! ```text
 //! stat       = {key " " value "\n"}          see `read.rs`
@@ -78,6 +79,8 @@ pub enum Write {
     No,
     /// One line for [`crate::parse_write`].
     Node(fn(NodeId, &str) -> Result<Command, Error>),
+    /// One line or more for it.
+    Lines(fn(NodeId, &[&str]) -> Result<Command, Error>),
     /// For the daemon: the lists of a process, through [`crate::parse_defaults`].
     Daemon,
 }
@@ -122,6 +125,7 @@ pub const TABLE: &[Entry] = &[
     row("status",   &[Mount],                        F::Status,       0o444, Read::Daemon,              Write::No),
     row("share",    &[Resource],                     F::Share,        0o444, Read::Node(read::share),   Write::Node(write::share)),
     row("share",    &[Scheduler, Queue],             F::Share,        0o644, Read::Node(read::share),   Write::Node(write::share)),
+    row("shares",   &[Resource, Scheduler],          F::Shares,       0o644, Read::Node(read::shares),  Write::Lines(write::shares)),
     row("policy",   &[Resource, Scheduler],          F::Policy,       0o644, Read::Node(read::policy),  Write::Node(write::policy)),
     row("newqueue", &[Resource, Scheduler],          F::NewQueue,     0o600, Read::No,                  Write::No),
     row("newsched", &[Resource, Scheduler],          F::NewSched,     0o600, Read::No,                  Write::No),

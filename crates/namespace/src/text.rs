@@ -36,6 +36,14 @@ pub fn line(bytes: &[u8]) -> Result<&str, Error> {
     Ok(text)
 }
 
+/// The lines in `bytes`, at least one, under the same rules; empty ones are refused.
+pub(crate) fn lines(bytes: &[u8]) -> Result<Vec<&str>, Error> {
+    if bytes.len() > TEXT_MAX {
+        return line(bytes).map(|_| Vec::new());
+    }
+    bytes.strip_suffix(b"\n").unwrap_or(bytes).split(|&b| b == b'\n').map(line).collect()
+}
+
 /// The only word of a line; `what` and `hint` say what it should have been.
 pub(crate) fn single<'a>(line: &'a str, what: &str, hint: &str) -> Result<&'a str, Error> {
     let mut words = line.split_ascii_whitespace();

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a write means. The grammar stands in `table.rs`.
 
+use std::collections::BTreeSet;
+
 use reserv_model::{
-    Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, Policy, Request, Share,
+    Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, NodeRef, Policy, Request, Share,
     ThreadParams, Weight, parse_cap, parse_tune, quoted,
 };
 
 use crate::ino::{FileKind, Resource};
 use crate::table::{TABLE, Write};
-use crate::text::{line, number, single, surplus};
+use crate::text::{line, lines, number, single, surplus};
 
 /// Largest process and thread id (Linux `PID_MAX_LIMIT`).
 pub const PID_MAX: u32 = 1 << 22;
@@ -54,6 +56,9 @@ pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command
     match row.map(|e| (e.name, e.write)) {
         Some((name, Write::Node(parse))) => {
             line(bytes).and_then(|text| parse(node, text)).map_err(|e| e.at(name))
+        }
+        Some((name, Write::Lines(parse))) => {
+            lines(bytes).and_then(|texts| parse(node, &texts)).map_err(|e| e.at(name))
         }
         Some((name, _)) => Err(Error::new(ErrorKind::NotPermitted, format!("{name} is not written"))),
         None => Err(Error::new(ErrorKind::NotPermitted, "a directory is not written")),
@@ -103,6 +108,28 @@ fn edit(request: Request) -> Command {
 
 pub(crate) fn share(node: NodeId, text: &str) -> Result<Command, Error> {
     Ok(edit(Request::SetShare { node: node.into(), share: text.parse()? }))
+}
+
+/// Shares of several children, at once: weights that fit in no order one by one.
+pub(crate) fn shares(parent: NodeId, lines: &[&str]) -> Result<Command, Error> {
+    let hint = "lines of a child's name, weight and minimum: site1 50 250ms/s";
+    let mut requests = Vec::new();
+    let mut names = BTreeSet::new();
+    for line in lines {
+        let Some((name, share)) = line.split_once([' ', '\t']) else {
+            return Err(
+                Error::new(ErrorKind::Invalid, format!("{} without a share", quoted(line))).hint(hint)
+            );
+        };
+        let name = Name::new(name)?;
+        let share = share.parse().map_err(|e: Error| e.at(&name))?;
+        if !names.insert(name.clone()) {
+            let why = format!("{} stands there twice", quoted(name.as_str()));
+            return Err(Error::new(ErrorKind::Invalid, why).hint(hint));
+        }
+        requests.push(Request::SetShare { node: NodeRef::Child(parent, name), share });
+    }
+    Ok(Command::Edit(requests))
 }
 
 pub(crate) fn cap(node: NodeId, text: &str) -> Result<Command, Error> {

@@ -121,7 +121,7 @@ fn the_layout_of_the_design() {
     let root = node_dir(&tree, NodeId::ROOT);
     assert_eq!(
         names(root),
-        ["share", "policy", "newqueue", "newsched", "mk", "stat", "cap", "tune", "gc", "q0"]
+        ["share", "shares", "policy", "newqueue", "newsched", "mk", "stat", "cap", "tune", "gc", "q0"]
     );
     let q0 = node_dir(&tree, NodeId::Q0);
     assert_eq!(names(q0), ["share", "stat", "cap", "tune", "gc", "backlog", "class", "members", "state"]);

@@ -121,9 +121,12 @@ proptest! {
             let (queued, running, own) = (sum(|s| s.queued), sum(|s| s.running), of(node.id));
             let wanted = format!(
                 "weight_share_ppm {}\neffective_share_ppm {}\nservice_ns {}\nrunnable {}\nqueued {queued}\nrunning {running}\n\
-                 members {}\nthrottled {}\nthrottled_ns 0\nstate {}\n",
+                 members {}\nthrottled {}\nthrottled_ns 0\nstate {}\n\
+                 minimum_ns {}\nguarantee_ns {}\nthreads_short {}\n",
                 Shares::all(&tree).ppm(&tree, node.id), Shares::now(&tree, competes).ppm(&tree, node.id), own.service_ns,
                 queued + running, sum(|s| s.members), u8::from(own.throttled), if node.draining { "draining" } else { "active" },
+                if node.parent.is_some() { node.minimum.0 } else { 0 }, tree.guarantee(node.id, common::CAPACITY),
+                u64::from(node.parent.is_some() && node.minimum.0 > 0 && sum(|s| s.members) == 0),
             );
             prop_assert_eq!(render_read(FileKind::Stat, &View { survey: &survey, ..plain(&tree, node.id) }).unwrap(), wanted);
         }
@@ -390,12 +393,12 @@ fn reads() {
     assert_eq!(
         read(FileKind::Stat, *r0, &samples),
         "weight_share_ppm 750000\neffective_share_ppm 750000\nservice_ns 700\nrunnable 4\nqueued 3\nrunning 1\n\
-         members 6\nthrottled 0\nthrottled_ns 5\nstate active\n"
+         members 6\nthrottled 0\nthrottled_ns 5\nstate active\nminimum_ns 0\nguarantee_ns 0\nthreads_short 0\n"
     );
     assert_eq!(
         read(FileKind::Stat, *b, &samples),
         "weight_share_ppm 500000\neffective_share_ppm 750000\nservice_ns 400\nrunnable 4\nqueued 3\nrunning 1\n\
-         members 5\nthrottled 0\nthrottled_ns 0\nstate active\n"
+         members 5\nthrottled 0\nthrottled_ns 0\nstate active\nminimum_ns 0\nguarantee_ns 0\nthreads_short 0\n"
     );
     // A throttled scheduler node takes all below it out of the competition.
     samples[2].throttled = true;

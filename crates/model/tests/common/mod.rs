@@ -39,6 +39,9 @@ pub(crate) fn seed() -> u64 {
 /// One random decision: what, to whom, with what.
 pub(crate) type Step = (u8, u16, u16, u32);
 
+/// What there is to be promised.
+pub(crate) const CAPACITY: u64 = 4_000_000_000;
+
 /// Random decisions.
 pub(crate) fn steps(max: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(any::<Step>(), 0..max)
@@ -63,7 +66,7 @@ pub(crate) fn weight(n: u32) -> Weight {
     Weight::from_milli(milli).unwrap()
 }
 
-/// In a ninth of the cases with a minimum, which is refused.
+/// In a ninth of the cases with a minimum.
 pub(crate) fn share(n: u32) -> Share {
     let minimum = Minimum(if n.is_multiple_of(9) { u64::from(n / 9) } else { 0 });
     // About a fifth are fixed shares, most of them small enough for several beside each other.
@@ -175,6 +178,7 @@ pub(crate) fn request(tree: &Tree, (what, a, b, c): Step) -> Request {
 /// The tree that random steps make of a new one; what is refused is left out.
 pub(crate) fn grown(steps: &[Step]) -> Tree {
     let mut tree = Tree::new(Name::new("cpu").unwrap());
+    tree.set_capacity(CAPACITY);
     let deep = steps.first().map_or(0, |s| usize::from(s.1) % 24).saturating_sub(8);
     let plan = tree.plan(&chain(deep.min(DEPTH_MAX - 1))).unwrap();
     tree.commit(&plan).unwrap();
