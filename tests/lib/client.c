@@ -7,6 +7,7 @@
  *   client hooks               what the kernel's hooks do (full driver)
  *   client threads             errors are the thread's own; no descriptor is left
  */
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

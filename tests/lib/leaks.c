@@ -6,6 +6,7 @@
  *   leaks forks N QUEUE           processes that tag themselves with a second thread running, and are killed
  *   leaks threads N QUEUE         threads that tag themselves and end
  */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

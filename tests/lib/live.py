@@ -38,15 +38,23 @@ def skip(reason):
     sys.exit(77)
 
 
-def build_workload():
-    """Compiles tests/lib/workload.c unless that is done already."""
-    source = os.path.join(ROOT, "tests", "lib", "workload.c")
-    os.makedirs(os.path.dirname(WORKLOAD), exist_ok=True)
-    with open(WORKLOAD + ".lock", "w", encoding="ascii") as lock:
+def compiled(name, *options):
+    """The program made of tests/lib/NAME.c, compiled unless that is done already."""
+    source = os.path.join(ROOT, "tests", "lib", name + ".c")
+    program = os.path.join(ROOT, "target", "tests", name)
+    os.makedirs(os.path.dirname(program), exist_ok=True)
+    with open(program + ".lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(WORKLOAD) or os.path.getmtime(WORKLOAD) < os.path.getmtime(source):
-            subprocess.run(["cc", "-O2", "-pthread", "-o", WORKLOAD + ".new", source], check=True)
-            os.rename(WORKLOAD + ".new", WORKLOAD)
+        header = os.path.join(ROOT, "crates", "client", "include", "reserv.h")
+        if not os.path.exists(program) or os.path.getmtime(program) < max(map(os.path.getmtime, (source, header))):
+            command = ["cc", "-O2", "-pthread", "-I", os.path.dirname(header), "-o", program + ".new", source, *options]
+            subprocess.run(command, check=True)
+            os.rename(program + ".new", program)
+    return program
+
+
+def build_workload():
+    compiled("workload")
 
 
 class Live:
