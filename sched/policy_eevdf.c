@@ -46,7 +46,10 @@
  *
  * Several units: as with sfq, steps in service count as if they had taken what is reserved, for eligibility and for V. Where
  * nobody is eligible, the earliest deadline goes first (a child that cannot use its share has the lag of the others). Lag is held
- * between four steps (of the slowest sibling) of credit and units + 1 steps of debt. Shares are then those of GMS; of the bounds none is claimed.
+ * between four steps of credit and 5 (units + 1) steps of debt, a child's own. What those that cannot use their shares have of credit, the others
+ * have of debt: so a step of credit must not be that of the slowest sibling, and the debt must have room for it, or the others' order is lost
+ * (first version: up to 86 % off). Shares are then those of GMS while the weights that cannot be used are less than about ten times the sum of the
+ * others (docs/notes/sched.md); of the bounds none is claimed.
  *
  * Deviations: eligibility is looked at before each step, not each request (PSS, §3.2), so a long request does not make debt
  * beyond a step. Rule 4 is Linux' delayed dequeue with a zero clamp. Lag is held within 2^36 (69 s of
@@ -310,15 +313,10 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	high = low = (EE_LAG_MAX << RS_TAG_SHIFT) / w;
 	if (t->units > 1) {
 		step = rs_vwork(work > t->quantum ? work : t->quantum, w);
-		p->clock.slow -= p->clock.slow >> 6;
-		if (p->clock.slow < step)
-			p->clock.slow = step;
-		step = 4 * p->clock.slow + c->nsvc * step;
-		if (low > step)
-			low = step;
-		step = rs_vwork(work > t->quantum ? work : t->quantum, w);
-		if (high / (t->units + 1) > step)
-			high = step * (t->units + 1);
+		if (low / (4 + c->nsvc) > step)
+			low = step * (4 + c->nsvc);
+		if (high / (5 * (t->units + 1)) > step)
+			high = step * (5 * (t->units + 1));
 	}
 	if (rs_before(base, z - low)) {
 		base = z - low;

@@ -285,7 +285,25 @@ struct rc_prev {
 	struct rs_item RS_ARENA *old; /* stands in service here, and is not prev's */
 	u64 old_owed;
 	u32 more; /* prev may go on */
+	u32 touch; /* what was chosen is to run for an instant only */
 };
+
+/*
+ * There may be so many busy threads that the kernel's watchdog would throw the scheduler out before each has had a step (on one CPU some thousands).
+ * Who has waited for twice starve_ns is chosen out of turn (rs_starving), but, except for one in each starve_gap_ns, runs for an instant
+ * only, which is all that the watchdog asks for. Its turn comes by its tag; otherwise a crowd in one queue would take the shares of the others.
+ */
+u64 starved_step_at;
+
+static __always_inline u32 rc_touch(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
+{
+	if (t->starved_at != now || now - it->queued_at < t->starve_ns)
+		return 0;
+	if (now - it->queued_at >= 2 * t->starve_ns && now - starved_step_at < t->starve_gap_ns)
+		return 1;
+	starved_step_at = now;
+	return 0;
+}
 
 /*
  * One try of a dispatch: charge, choose. Answers the chosen item, in service on the CPU now, or 0. What stands in service here and is not prev's
@@ -332,7 +350,9 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	it = floor ? rc_floor_pick(t, cpu, now) : 0;
 	if (!it)
 		it = rs_pick(t, cpu, now);
+	v->touch = 0;
 	if (it) {
+		v->touch = rc_touch(t, it, now);
 		it->started = raw;
 		step_count++;
 	}
@@ -403,8 +423,11 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		    !scx_insert(p, SCX_DSQ_LOCAL, it->flags & RC_ITEM_FLOOR ? t->quantum : it->slice, 0))
 			continue;
 		/* Looked at after the insertion: what changes from now on makes the insertion void. */
-		if (cpus == 1 || (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !(rc_pinned(p) && scx_bpf_task_cpu(p) != cpu)))
+		if (cpus == 1 || (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !(rc_pinned(p) && scx_bpf_task_cpu(p) != cpu))) {
+			if (v.touch)
+				scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 			return;
+		}
 		again = rc_misfit(t, it, p, owner, raw);
 	}
 }

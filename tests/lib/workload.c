@@ -3,6 +3,9 @@
 //
 //   workload spin [THREADS]            busy until killed
 //   workload nap RUN_US SLEEP_US       runs and sleeps in turn until killed
+//   workload crowd THREADS [RUN_US SLEEP_US]
+//                                      many threads, which begin together when all are there (then it prints "ready"): busy, or each runs and
+//                                      sleeps in turn
 //   workload gap FILE [THREADS]        busy; FILE (mapped, shared by all such processes) holds in its first word the time of
 //                                      the last progress of any of them, in the second the largest gap seen: how long nobody
 //                                      of them all ran
@@ -39,6 +42,49 @@ static void *spin(void *arg)
 	for (;;)
 		__asm__ volatile("" ::: "memory");
 	return arg;
+}
+
+static uint64_t crowd_run, crowd_sleep;
+static pthread_barrier_t crowd_there;
+
+static void *crowd(void *arg)
+{
+	struct timespec t = { crowd_sleep / 1000000000ull, crowd_sleep % 1000000000ull };
+
+	pthread_barrier_wait(&crowd_there);
+	if (!crowd_run)
+		spin(0);
+	for (;;) {
+		uint64_t begin = now_ns();
+
+		while (now_ns() - begin < crowd_run)
+			;
+		nanosleep(&t, 0);
+	}
+	return arg;
+}
+
+static int gather(unsigned threads)
+{
+	pthread_attr_t attr;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 16384);
+	pthread_barrier_init(&crowd_there, 0, threads + 1);
+	for (unsigned i = 0; i < threads; i++) {
+		pthread_t thread;
+		int error = pthread_create(&thread, &attr, crowd, 0);
+
+		if (error) {
+			fprintf(stderr, "thread %u: %s\n", i, strerror(error));
+			return 1;
+		}
+	}
+	puts("ready");
+	fflush(stdout);
+	pthread_barrier_wait(&crowd_there);
+	for (;;)
+		pause();
 }
 
 static uint64_t cpu_ns(void)
@@ -157,6 +203,11 @@ int main(int argc, char **argv)
 			usleep(sleep_us);
 		}
 	}
+	if (!strcmp(mode, "crowd") && (argc == 3 || argc == 5)) {
+		crowd_run = argc > 3 ? strtoull(argv[3], 0, 10) * 1000 : 0;
+		crowd_sleep = argc > 3 ? strtoull(argv[4], 0, 10) * 1000 : 0;
+		return gather(strtoul(argv[2], 0, 10));
+	}
 	if (!strcmp(mode, "burst") && argc == 5)
 		return burst(atoll(argv[2]) * 1000ull, atoll(argv[3]) * 1000ull, atoll(argv[4]));
 	if (!strcmp(mode, "decode") && argc >= 5 && argc <= 7)
@@ -179,7 +230,7 @@ int main(int argc, char **argv)
 		threads = argc > 3 ? atoi(argv[3]) : 1;
 		work = gap;
 	} else {
-		fprintf(stderr, "workload spin [THREADS] | nap RUN_US SLEEP_US | gap FILE [THREADS] | burst RUN_US SLEEP_US COUNT | "
+		fprintf(stderr, "workload spin [THREADS] | nap RUN_US SLEEP_US | crowd THREADS [RUN_US SLEEP_US] | gap FILE [THREADS] | burst RUN_US SLEEP_US COUNT | "
 				"decode PERIOD_US WORK_US FRAMES [BUDGET_US [DEADLINE_US]]\n");
 		return 2;
 	}

@@ -43,6 +43,8 @@ pub struct Cost {
     pub sections: u64,
     /// Wake-ups.
     pub wakes: u64,
+    /// Steps after which the thread waits again, because its unit serves another.
+    pub requeued: u64,
 }
 
 /// Some CPUs, a tree, and threads.
@@ -266,6 +268,7 @@ impl Machine {
                     self.look(unit);
                     // Queued again, it may be allowed on another unit that is idle.
                     if more && self.core.item(item).state == QUEUED {
+                        self.cost.requeued += 1;
                         self.kick(t);
                     }
                 }
