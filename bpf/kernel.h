@@ -36,7 +36,9 @@ enum { false = 0, true = 1 };
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_MAP_TYPE_ARENA = 33,
@@ -46,6 +48,7 @@ enum {
 	BPF_NOEXIST = 1,
 	BPF_RB_NO_WAKEUP = 1,
 	BPF_F_NO_PREALLOC = 1 << 0,
+	BPF_F_CLONE = 1 << 9,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
@@ -84,15 +87,85 @@ struct sched_ext_entity {
 
 struct super_block {
 	u32 s_dev;
+	unsigned long s_magic;
 };
 
 struct inode {
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	u16 i_mode;
+	u32 i_rdev;
 };
 
 struct file {
 	struct inode *f_inode;
+	void *private_data;
+	u32 f_mode;
+};
+
+struct list_head {
+	struct list_head *next;
+};
+
+struct fdtable {
+	u32 max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+typedef struct {
+	u32 val;
+} kuid_t;
+
+typedef struct {
+	u32 val;
+} kgid_t;
+
+struct group_info {
+	s32 ngroups;
+	kgid_t gid[];
+};
+
+struct cred {
+	kuid_t fsuid;
+	kgid_t fsgid;
+	struct group_info *group_info;
+};
+
+struct net {
+	u64 net_cookie;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct sock_common {
+	u16 skc_family;
+	volatile u8 skc_state;
+	s32 skc_bound_dev_if;
+	possible_net_t skc_net;
+};
+
+struct net_device {
+	s32 ifindex;
+};
+
+struct dst_entry {
+	struct net_device *dev;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	struct dst_entry *sk_dst_cache;
+	u16 sk_type;
+};
+
+struct socket {
+	struct sock *sk;
 };
 
 typedef struct {
@@ -118,6 +191,9 @@ struct task_struct {
 	struct sched_entity se;
 	struct sched_ext_entity scx;
 	struct signal_struct *signal;
+	struct files_struct *files;
+	const struct cred *cred;
+	u64 start_boottime;
 	struct task_struct *group_leader;
 };
 
@@ -171,7 +247,52 @@ struct scx_exit_info {
 	char *msg;
 };
 
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	u64 session_id;
+	u64 seq_num;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	u32 fd;
+	struct file *file;
+};
+
 #pragma clang attribute pop
+
+/* These the system call knows, with every field at its place. */
+struct bpf_sock {
+	u32 bound_dev_if, family, type, protocol, mark, priority;
+	u32 src_ip4, src_ip6[4], src_port, dst_port, dst_ip4, dst_ip6[4], state;
+	s32 rx_queue_mapping;
+};
+
+struct bpf_sockopt {
+	struct bpf_sock *sk;
+	void *optval, *optval_end;
+	s32 level, optname, optlen, retval;
+};
+
+struct __sk_buff {
+	u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority, ingress_ifindex, ifindex, tc_index;
+	u32 cb[5], hash, tc_classid, data, data_end, napi_id, family, remote_ip4, local_ip4, remote_ip6[4], local_ip6[4];
+	u32 remote_port, local_port, data_meta;
+	u64 flow_keys, tstamp;
+	u32 wire_len, gso_segs;
+	struct bpf_sock *sk __attribute__((aligned(8)));
+	u32 gso_size;
+};
 
 struct bpf_timer {
 	u64 opaque[2];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiles the full CPU driver's programs (`bpf/cpu`, with `sched/` in them) with clang-22 and hands the object file to
-//! `cpu::full`. Other releases of clang mis-compile arena code in larger programs.
+//! Compiles the programs of the full CPU driver (`bpf/cpu`, with `sched/` in them) and of the tags (`bpf/tag`) with clang-22 and hands the
+//! object files to `cpu::full` and `tag`. Other releases of clang mis-compile arena code in larger programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -14,7 +14,7 @@ fn fail(why: &str) -> ! {
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    for folder in ["bpf", "bpf/cpu", "sched"] {
+    for folder in ["bpf", "bpf/cpu", "bpf/tag", "sched"] {
         println!("cargo::rerun-if-changed={}", root.join(folder).display());
     }
     println!("cargo::rerun-if-env-changed=RESERV_CLANG");
@@ -22,8 +22,15 @@ fn main() {
     if let Err(why) = headers(&include) {
         fail(&format!("{}: {why}", include.display()));
     }
+    for name in ["cpu", "tag"] {
+        compile(&root, &out, name);
+    }
+}
+
+/// `bpf/NAME/NAME.bpf.c` to `NAME.bpf.o`.
+fn compile(root: &Path, out: &Path, name: &str) {
     let clang = env::var("RESERV_CLANG").unwrap_or_else(|_| "clang-22".into());
-    let object = out.join("cpu.bpf.o");
+    let source = format!("bpf/{name}/{name}.bpf.c");
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("aarch64") => "arm64",
         Ok("riscv64") => "riscv",
@@ -46,9 +53,9 @@ fn main() {
         .arg(out.join("include"))
         .arg(format!("-ffile-prefix-map={}=.", root.display()))
         .arg("-c")
-        .arg(root.join("bpf/cpu/cpu.bpf.c"))
+        .arg(root.join(&source))
         .arg("-o")
-        .arg(&object)
+        .arg(out.join(format!("{name}.bpf.o")))
         .output();
     match built {
         Ok(done) if done.status.success() => {
@@ -56,11 +63,9 @@ fn main() {
                 println!("cargo::warning={line}");
             }
         }
-        Ok(done) => {
-            fail(&format!("{clang} refused bpf/cpu/cpu.bpf.c:\n{}", String::from_utf8_lossy(&done.stderr)))
-        }
+        Ok(done) => fail(&format!("{clang} refused {source}:\n{}", String::from_utf8_lossy(&done.stderr))),
         Err(why) => fail(&format!(
-            "{clang} could not be run ({why}); the CPU's programs need clang 22: 'make setup' or 'apt-get install clang-22', or set RESERV_CLANG"
+            "{clang} could not be run ({why}); the kernel's programs need clang 22: 'make setup' or 'apt-get install clang-22', or set RESERV_CLANG"
         )),
     }
 }

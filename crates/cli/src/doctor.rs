@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use reserv_plane::cpu::full::groups;
+use reserv_plane::tag::Mechanism;
 use serde::Serialize;
 
 use crate::paint::Paint;
@@ -257,6 +258,17 @@ impl Machine {
             )
         }
     }
+}
+
+/// How descriptors are tagged here: the plane's own survey.
+pub(crate) fn tags(survey: Result<(Mechanism, Vec<String>), String>) -> Check {
+    let (found, limits) = match survey {
+        Ok((Mechanism::Full, limits)) => ("files and sockets, by fcntl", limits),
+        Ok((Mechanism::Stock, limits)) => ("sockets, by setsockopt", limits),
+        Err(why) => return check("tags", Verdict::Note, format!("not known: {why}"), None),
+    };
+    let verdict = if limits.is_empty() { Verdict::Ok } else { Verdict::Note };
+    check("tags", verdict, found, (!limits.is_empty()).then(|| limits.join("; ")).as_deref())
 }
 
 fn check(name: &'static str, verdict: Verdict, found: impl Into<String>, means: Option<&str>) -> Check {

@@ -77,7 +77,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
     let json = cli.json;
     match cli.command {
         Command::Doctor => {
-            let report = doctor::Machine::here().examine(&probes());
+            let mut report = doctor::Machine::here().examine(&probes());
+            report.checks.push(doctor::tags(reserv_plane::tag::survey()));
             if json {
                 say_json(&report)?
             } else {

@@ -3,5 +3,7 @@
 
 mod contract;
 pub mod cpu;
+mod sys;
+pub mod tag;
 
 pub use contract::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};

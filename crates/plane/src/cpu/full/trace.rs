@@ -12,8 +12,8 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, RingBuffer, RingBuff
 
 use super::abi::{self, RcCall, RcTrace, tracing_call};
 use super::load::{self, Programs, os};
-use super::sys::{self, Mapped};
 use crate::PlaneError;
+use crate::sys::{self, Mapped};
 
 /// What a record is (`enum rc_trace_kind`). `bpf/abi.h` has the table of what stands in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

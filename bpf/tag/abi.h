@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * What the tag programs, processes and the daemon say to each other. Rust's mirror is crates/plane/src/tag/abi.rs; a table of sizes and
+ * offsets in the object file (tag.bpf.c: rt_layout) is compared with it by a test.
+ */
+#ifndef RESERV_TAG_ABI_H
+#define RESERV_TAG_ABI_H
+
+#define RT_ABI_VERSION 1
+
+/*
+ * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
+ * descriptor `qfd`, opened for reading, stands for. q0 takes the tag back. Answers 1.
+ * EBADF: no such descriptor `qfd`, or not opened for reading. EISDIR: a scheduler's. EINVAL: not a queue's directory or share in /reserv. EXDEV: a
+ * queue of a resource that the object does not live on. ESTALE: the queue is gone, or going. EACCES: no right to use it. EOPNOTSUPP: nothing of
+ * what `fd` stands for is scheduled by anybody. ENOSPC: no room for more tags.
+ *
+ * fcntl(fd, F_RESERV_GET_QUEUE, resource): the number of fd's queue of that resource, plus one; with a descriptor of /reserv the number of its
+ * own node, plus one. ENOENT: `fd` does not live on that resource. EINVAL: no such resource.
+ */
+#define F_RESERV_SET_QUEUE 0x52530005
+#define F_RESERV_GET_QUEUE 0x52530006
+
+/*
+ * Where the kernel refuses trampolines, for sockets: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &qfd, sizeof(int)) does what F_RESERV_SET_QUEUE does, and
+ * getsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE_OF + resource, &n, …) tells in the int n what F_RESERV_GET_QUEUE answers. Both answer 0, and the same errors.
+ */
+#define SOL_RESERV 0x5253
+#define SO_RESERV_QUEUE 5
+#define SO_RESERV_QUEUE_OF 0x100
+
+#define RT_RESOURCES 16 /* cpu is 0 */
+#define RT_RULES_MAX 16
+#define RT_NODES_MAX 16384 /* of a resource */
+
+/* Inode numbers of /reserv: (resource+1) << 56 | file << 48 | generation << 16 | index (crates/namespace, ino.rs). */
+#define RT_INO_SCHEDULER_DIR 1
+#define RT_INO_QUEUE_DIR 2
+#define RT_INO_SHARE 16
+#define RT_INO_OF_NODES 16 /* from here … */
+#define RT_INO_OF_PROCESSES 48 /* … up to here, files of nodes */
+
+enum rt_kind { RT_SCHEDULER = 1, RT_QUEUE = 2 };
+enum rt_flags { RT_DYING = 1 }; /* takes no new tags */
+
+/* A node that the kernel knows, at resource * RT_NODES_MAX + index. */
+struct rt_node {
+	u32 generation; /* 0: there is none */
+	u8 kind, flags, pad[2];
+	u32 descriptors, defaults, child_defaults, pad2; /* that refer to it */
+	u64 operations, bytes; /* counting resources */
+};
+
+enum rt_object_kind { RT_NOTHING = 0, RT_FILES = 1, RT_INTERFACE = 2 };
+
+/* What a resource is: the files of one device, or the packets that leave by one interface. */
+struct rt_object {
+	u32 kind;
+	u32 number; /* of the device as the kernel packs it, or of the interface */
+	u64 netns; /* the interface's, by its cookie */
+};
+
+enum rt_rule_names { RT_UID = 1, RT_GID = 2, RT_PID = 4 };
+
+/* Who may use a queue: the first rule all of whose named parts fit decides; when none fits the answer is no. */
+struct rt_rule {
+	u32 names; /* which of the following must fit; 0: everybody */
+	u32 allow;
+	u32 uid, gid; /* of the caller for file access; gid also among its supplementary groups */
+	u32 tgid, pad;
+	u64 start; /* of that process, field 22 of /proc/PID/stat */
+};
+
+struct rt_use_key {
+	u64 node;
+	u32 resource, pad;
+};
+
+struct rt_use {
+	u32 count, pad;
+	struct rt_rule rule[RT_RULES_MAX];
+};
+
+/* A process' lists, by its signal structure: packed handles, 0 for q0. */
+enum rt_list { RT_DEFAULT = 0, RT_CHILD = 1 };
+struct rt_lists {
+	u64 list[2][RT_RESOURCES];
+};
+
+/* One tagged descriptor, as the iterator tells it. */
+struct rt_seen {
+	u64 node;
+	s32 tgid;
+	u32 fd;
+	u32 resource, pad;
+};
+
+enum rt_what {
+	RT_CALL_CONFIGURE = 1, /* node: device number of the mount of /reserv */
+	RT_CALL_STATE = 2, /* answers node: mount, a: lost, b: ABI version */
+	RT_CALL_OBJECT = 3, /* object of resource */
+	RT_CALL_OBJECT_GET = 4,
+	RT_CALL_NODE = 5, /* node of resource exists; a: kind, b: flags */
+	RT_CALL_DROP = 6, /* and no longer */
+	RT_CALL_RESET = 7, /* its counters from 0 */
+	RT_CALL_LISTS = 8, /* answers b: the key of process pid in `lists` */
+	RT_CALL_LIST_SET = 9, /* a: which list; its entry for resource becomes node */
+	RT_CALL_SWEEP = 10, /* every tag and list entry of node becomes q0's; answers a: how many */
+	RT_CALL_SWEEP_STORED = 11, /* rt_stored takes tags of node off its sockets on the way; 0: no longer */
+	RT_CALL_RULED = 12, /* `uses` has, or will have, rules about queues of resource */
+};
+
+/* The context of rt_call. */
+struct rt_call {
+	u32 what;
+	s32 answer; /* 0 or a negative errno */
+	u32 resource;
+	s32 pid;
+	u64 node; /* packed handle */
+	u64 a, b;
+	struct rt_object object;
+};
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What all tag programs share: the maps, the table of resources, references to nodes, and who may use one.
+ *
+ * A tag is a packed handle (generation << 32 | index) in a slot; 0 is q0. Slots change by exchange, and whoever takes a handle out of a slot gives
+ * its reference back, so the counts are right whatever races. A slot's entry is deleted only where nobody else can reach it any more: with
+ * the last reference to the file, the socket, the process. A handle whose node is gone counts nowhere and means q0.
+ */
+#ifndef RESERV_TAG_COMMON_H
+#define RESERV_TAG_COMMON_H
+
+#include "abi.h"
+
+#define RT_Q0 (1ULL << 32 | 1)
+
+#define E_NOENT 2
+#define E_SRCH 3
+#define E_BADF 9
+#define E_ACCES 13
+#define E_XDEV 18
+#define E_ISDIR 21
+#define E_INVAL 22
+#define E_NOSPC 28
+#define E_OPNOTSUPP 95
+#define E_STALE 116
+
+#define RT_FMODE_READ 0x1
+#define RT_FMODE_PATH 0x4000
+#define RT_SOCKFS 0x534F434B
+#define RT_AF_INET 2
+#define RT_AF_INET6 10
+#define RT_ESTABLISHED 1
+
+#define RT_CAST(type, pointer) ((struct type *)bpf_rdonly_cast((pointer), bpf_core_type_id_kernel(struct type)))
+
+enum rt_count { RT_DESCRIPTORS, RT_DEFAULTS, RT_CHILD_DEFAULTS };
+
+/* An array, because most of what a tag costs is looking up. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RT_RESOURCES * RT_NODES_MAX);
+	__type(key, u32);
+	__type(value, struct rt_node);
+} nodes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, RT_RESOURCES * RT_NODES_MAX);
+	__type(key, struct rt_use_key);
+	__type(value, struct rt_use);
+} uses SEC(".maps");
+
+/* Tags of files, by struct file. A file lives on one resource. */
+struct rt_file {
+	u64 node;
+	u64 resource;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 20);
+	__type(key, u64);
+	__type(value, struct rt_file);
+} files SEC(".maps");
+
+/* Tags of sockets, by struct sock: one per interface. */
+struct rt_sock {
+	u64 slot[RT_RESOURCES];
+	u32 said; /* slots that were asked for, not filled from a default list */
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 18);
+	__type(key, u64);
+	__type(value, struct rt_sock);
+} socks SEC(".maps");
+
+/* Lists of processes, by struct signal_struct, which an exec leaves alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 16);
+	__type(key, u64);
+	__type(value, struct rt_lists);
+} lists SEC(".maps");
+
+u64 mount_dev; /* of /reserv, as the kernel packs it; 0: nowhere */
+struct rt_object object[RT_RESOURCES];
+/* The same, as the hooks look for it. The count is changed last when one is added and first when one is taken away. */
+u32 file_count, iface_count;
+struct rt_object file_object[RT_RESOURCES], iface_object[RT_RESOURCES];
+u8 file_resource[RT_RESOURCES], iface_resource[RT_RESOURCES];
+u64 file_entries, sock_entries; /* so that a hook that has nothing to do is cheap */
+u32 ruled; /* resources for whose queues rules were ever told */
+u64 lost; /* tags and lists for which there was no room */
+
+static __always_inline struct rt_node *rt_node(u32 resource, u64 node)
+{
+	u32 key = resource * RT_NODES_MAX + (u32)node;
+	struct rt_node *n;
+
+	if ((u32)node >= RT_NODES_MAX || !(node >> 32))
+		return 0;
+	n = bpf_map_lookup_elem(&nodes, &key);
+	return n && n->generation == node >> 32 ? n : 0;
+}
+
+/* A handle as it stands in slots. */
+static __always_inline u64 rt_pack(u64 node)
+{
+	return node == RT_Q0 ? 0 : node;
+}
+
+static __always_inline void rt_ref(u32 resource, u64 node, u32 what, s32 by)
+{
+	struct rt_node *n = rt_node(resource, node);
+
+	if (!n)
+		return;
+	if (what == RT_DESCRIPTORS)
+		__sync_fetch_and_add(&n->descriptors, by);
+	else if (what == RT_DEFAULTS)
+		__sync_fetch_and_add(&n->defaults, by);
+	else
+		__sync_fetch_and_add(&n->child_defaults, by);
+}
+
+/* Put a handle into a slot. */
+static __always_inline void rt_put(u64 *slot, u32 resource, u64 node, u32 what)
+{
+	u64 old;
+
+	rt_ref(resource, node, what, 1);
+	old = __sync_lock_test_and_set(slot, node);
+	rt_ref(resource, old, what, -1);
+}
+
+/* Take `node` out of a slot, if it is there. */
+static __always_inline bool rt_take(u64 *slot, u32 resource, u64 node, u32 what)
+{
+	if (__sync_val_compare_and_swap(slot, node, 0) != node)
+		return false;
+	rt_ref(resource, node, what, -1);
+	return true;
+}
+
+/* The index of the queue that a slot stands for: q0's when its node is gone. */
+static __always_inline u32 rt_index(u32 resource, u64 node)
+{
+	return rt_node(resource, node) ? (u32)node : (u32)RT_Q0;
+}
+
+/* Whether the caller is in a group: for file access, or by its supplementary ones. */
+static __noinline int rt_in_group(u32 gid)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	const struct cred *cred = me->cred;
+	struct group_info *groups = cred->group_info;
+	u32 count = groups->ngroups, one, i;
+
+	if (cred->fsgid.val == gid)
+		return 1;
+	bpf_for(i, 0, 65536) {
+		if (i >= count)
+			break;
+		if (bpf_probe_read_kernel(&one, sizeof(one), &groups->gid[i]))
+			break;
+		if (one == gid)
+			return 1;
+	}
+	return 0;
+}
+
+/* Whether the caller may tag with a queue by the rules; where none were told, whoever could open it may. */
+static __noinline int rt_by_rules(u32 resource, u64 node)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct rt_use_key key = { .node = node, .resource = resource };
+	struct rt_use *use = bpf_map_lookup_elem(&uses, &key);
+	struct rt_rule *r;
+	u32 i, uid;
+
+	if (!use)
+		return 1;
+	uid = me->cred->fsuid.val;
+	bpf_for(i, 0, RT_RULES_MAX) {
+		if (i >= use->count)
+			break;
+		r = &use->rule[i & (RT_RULES_MAX - 1)];
+		if ((r->names & RT_UID) && r->uid != uid)
+			continue;
+		if ((r->names & RT_PID) &&
+		    (r->tgid != (u32)me->tgid || r->start != me->group_leader->start_boottime / 10000000))
+			continue;
+		if ((r->names & RT_GID) && !rt_in_group(r->gid))
+			continue;
+		return r->allow != 0;
+	}
+	return uid == 0;
+}
+
+static __always_inline bool rt_may_use(u32 resource, u64 node)
+{
+	return !(ruled & 1U << (resource & 31)) || rt_by_rules(resource, node);
+}
+
+/* Whether the caller may tag with a queue that exists and stays: 0, or a negative errno. */
+static __always_inline int rt_usable(u32 resource, u64 node)
+{
+	struct rt_node *n = rt_node(resource, node);
+
+	if (!n)
+		return -E_STALE;
+	if (n->kind != RT_QUEUE)
+		return -E_ISDIR;
+	if (n->flags & RT_DYING)
+		return -E_STALE;
+	return rt_may_use(resource, node) ? 0 : -E_ACCES;
+}
+
+/* The resource of the files of a device; 0: none. */
+static __always_inline u32 rt_resource_of_dev(u32 dev)
+{
+	u32 i;
+
+	for (i = 0; i < RT_RESOURCES; i++) {
+		if (i >= file_count)
+			break;
+		if (file_object[i].number == dev)
+			return file_resource[i];
+	}
+	return 0;
+}
+
+/* The resource of an interface; 0: none. */
+static __always_inline u32 rt_resource_of_iface(u64 netns, u32 number)
+{
+	u32 i;
+
+	for (i = 0; i < RT_RESOURCES; i++) {
+		if (i >= iface_count)
+			break;
+		if (iface_object[i].number == number && iface_object[i].netns == netns)
+			return iface_resource[i];
+	}
+	return 0;
+}
+
+static __always_inline struct rt_lists *rt_my_lists(void)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	u64 key = (u64)me->signal;
+
+	return bpf_map_lookup_elem(&lists, &key);
+}
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The daemon's calls: one SYSCALL program, pinned, one run per call (struct rt_call); and the list of tagged descriptors. */
+
+struct rt_sweep {
+	u64 node;
+	u32 resource;
+	u32 count;
+};
+
+static long rt_sweep_file(void *map, const void *key, struct rt_file *f, struct rt_sweep *w)
+{
+	if (f->resource == w->resource)
+		w->count += rt_take(&f->node, w->resource, w->node, RT_DESCRIPTORS);
+	return 0;
+}
+
+static long rt_sweep_sock(void *map, const void *key, struct rt_sock *s, struct rt_sweep *w)
+{
+	w->count += rt_take(&s->slot[w->resource & (RT_RESOURCES - 1)], w->resource, w->node, RT_DESCRIPTORS);
+	return 0;
+}
+
+static long rt_sweep_lists(void *map, const void *key, struct rt_lists *l, struct rt_sweep *w)
+{
+	u32 r = w->resource & (RT_RESOURCES - 1);
+
+	w->count += rt_take(&l->list[RT_DEFAULT][r], r, w->node, RT_DEFAULTS);
+	w->count += rt_take(&l->list[RT_CHILD][r], r, w->node, RT_CHILD_DEFAULTS);
+	return 0;
+}
+
+static __always_inline int rt_call_sweep(struct rt_call *c)
+{
+	struct rt_sweep w = { .node = c->node, .resource = c->resource };
+
+	bpf_for_each_map_elem(&files, rt_sweep_file, &w, 0);
+	bpf_for_each_map_elem(&socks, rt_sweep_sock, &w, 0);
+	bpf_for_each_map_elem(&lists, rt_sweep_lists, &w, 0);
+	c->a = w.count;
+	return 0;
+}
+
+u32 rt_none; /* 0, which the verifier must not know: it would follow each count by itself */
+
+/* The tables that the hooks walk, anew. A hook may see one resource too few for a moment. */
+static __always_inline int rt_call_object(struct rt_call *c)
+{
+	u32 i, f = rt_none, n = rt_none;
+
+	if (!c->resource)
+		return -E_INVAL;
+	object[c->resource & (RT_RESOURCES - 1)] = c->object;
+	file_count = 0;
+	iface_count = 0;
+	bpf_for(i, 0, RT_RESOURCES) {
+		struct rt_object *o = &object[i & (RT_RESOURCES - 1)];
+
+		if (o->kind == RT_FILES) {
+			file_object[f & (RT_RESOURCES - 1)] = *o;
+			file_resource[f++ & (RT_RESOURCES - 1)] = i;
+		} else if (o->kind == RT_INTERFACE) {
+			iface_object[n & (RT_RESOURCES - 1)] = *o;
+			iface_resource[n++ & (RT_RESOURCES - 1)] = i;
+		}
+	}
+	file_count = f;
+	iface_count = n;
+	return 0;
+}
+
+static __always_inline int rt_call_node(struct rt_call *c)
+{
+	u32 key = c->resource * RT_NODES_MAX + (u32)c->node;
+	static const struct rt_node none;
+	struct rt_node *n = bpf_map_lookup_elem(&nodes, &key);
+
+	if ((u32)c->node >= RT_NODES_MAX || !(c->node >> 32) || !n)
+		return -E_INVAL;
+	if (n->generation != c->node >> 32)
+		*n = none;
+	n->kind = c->a;
+	n->flags = c->b;
+	n->generation = c->node >> 32;
+	return 0;
+}
+
+/* The process' entry, made if it must be; the caller holds the task. */
+static __always_inline int rt_call_lists(struct rt_call *c, struct task_struct *p)
+{
+	static const struct rt_lists none;
+	u64 key = (u64)p->signal, node = rt_pack(c->node);
+	struct rt_lists *l = bpf_map_lookup_elem(&lists, &key);
+	u32 r = c->resource & (RT_RESOURCES - 1);
+
+	if (c->what == RT_CALL_LISTS) {
+		c->b = key;
+		return 0;
+	}
+	if (node && !rt_node(r, node))
+		return -E_STALE;
+	if (!l) {
+		if (!node)
+			return 0;
+		bpf_map_update_elem(&lists, &key, (void *)&none, BPF_NOEXIST);
+		l = bpf_map_lookup_elem(&lists, &key);
+		if (!l)
+			return -E_NOSPC;
+	}
+	if (c->a == RT_CHILD)
+		rt_put(&l->list[RT_CHILD][r], r, node, RT_CHILD_DEFAULTS);
+	else
+		rt_put(&l->list[RT_DEFAULT][r], r, node, RT_DEFAULTS);
+	if (p->signal->live.counter == 0) { /* its end may have come before our entry */
+		rt_lists_drop(key);
+		return -E_SRCH;
+	}
+	return 0;
+}
+
+SEC("syscall")
+int rt_call(struct rt_call *c)
+{
+	struct rt_use_key use = {};
+	struct task_struct *p;
+	struct rt_node *n;
+	int answer = 0;
+
+	if (c->resource >= RT_RESOURCES) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	switch (c->what) {
+	case RT_CALL_CONFIGURE:
+		mount_dev = c->node;
+		break;
+	case RT_CALL_STATE:
+		c->node = mount_dev;
+		c->a = lost;
+		c->b = RT_ABI_VERSION;
+		break;
+	case RT_CALL_OBJECT:
+		answer = rt_call_object(c);
+		break;
+	case RT_CALL_OBJECT_GET:
+		asm volatile("" : "+r"(c)); /* the verifier wants each access to start from the context itself */
+		c->object = object[c->resource & (RT_RESOURCES - 1)];
+		break;
+	case RT_CALL_NODE:
+		answer = rt_call_node(c);
+		break;
+	case RT_CALL_DROP:
+		use.node = c->node;
+		use.resource = c->resource;
+		bpf_map_delete_elem(&uses, &use);
+		n = rt_node(c->resource, c->node);
+		if (n)
+			n->generation = 0;
+		else
+			answer = -E_STALE;
+		break;
+	case RT_CALL_RESET:
+		n = rt_node(c->resource, c->node);
+		if (!n) {
+			answer = -E_STALE;
+			break;
+		}
+		n->operations = 0;
+		n->bytes = 0;
+		break;
+	case RT_CALL_LISTS:
+	case RT_CALL_LIST_SET:
+		p = bpf_task_from_pid(c->pid);
+		if (!p) {
+			answer = -E_SRCH;
+			break;
+		}
+		answer = rt_call_lists(c, p);
+		bpf_task_release(p);
+		break;
+	case RT_CALL_SWEEP:
+		answer = rt_call_sweep(c);
+		break;
+	case RT_CALL_SWEEP_STORED:
+		sweep_resource = c->resource;
+		sweep_node = c->node;
+		break;
+	case RT_CALL_RULED:
+		__sync_fetch_and_or(&ruled, 1U << (c->resource & 31));
+		break;
+	default:
+		answer = -E_INVAL;
+	}
+	c->answer = answer;
+	return 0;
+}
+
+/* Tagged descriptors of the processes that the iterator was made for. */
+SEC("iter/task_file")
+int rt_fds(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct rt_seen seen = {};
+	struct socket *sock;
+	struct rt_file *f;
+	struct rt_sock *s;
+	u64 key;
+	u32 i;
+
+	if (!file || !task)
+		return 0;
+	seen.tgid = task->tgid;
+	seen.fd = ctx->fd;
+	sock = bpf_sock_from_file(file);
+	if (sock) {
+		struct sock *sk = sock->sk;
+
+		if (!sk)
+			return 0;
+		key = (u64)sk;
+		s = bpf_map_lookup_elem(&socks, &key);
+		if (!s)
+			s = bpf_sk_storage_get(&stored_socks, sk, 0, 0);
+		if (!s)
+			return 0;
+		bpf_for(i, 0, RT_RESOURCES) {
+			seen.node = s->slot[i & (RT_RESOURCES - 1)];
+			seen.resource = i;
+			if (seen.node && rt_node(i, seen.node))
+				bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
+		}
+		return 0;
+	}
+	key = (u64)file;
+	f = bpf_map_lookup_elem(&files, &key);
+	if (!f)
+		return 0;
+	seen.node = f->node;
+	seen.resource = f->resource;
+	if (seen.node && rt_node(seen.resource, seen.node))
+		bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
+	return 0;
+}

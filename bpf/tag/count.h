@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Counting resources: operations and bytes per queue, nothing is scheduled. Attached while there is such a resource. */
+
+static __always_inline void rt_count(u32 resource, u64 node, u64 bytes)
+{
+	struct rt_node *n = node ? rt_node(resource, node) : 0;
+
+	if (!n)
+		n = rt_node(resource, RT_Q0);
+	if (!n)
+		return;
+	__sync_fetch_and_add(&n->operations, 1);
+	__sync_fetch_and_add(&n->bytes, bytes);
+}
+
+static __always_inline int rt_count_file(struct file *file, s64 done)
+{
+	u32 resource;
+
+	if (done < 0)
+		return 0;
+	resource = rt_file_resource(file->f_inode);
+	if (resource)
+		rt_count(resource, rt_file_node((u64)file), done);
+	return 0;
+}
+
+SEC("fexit/vfs_read")
+int BPF_PROG(rt_read, struct file *file, char *buf, size_t count, s64 *pos, s64 done)
+{
+	return rt_count_file(file, done);
+}
+
+SEC("fexit/vfs_write")
+int BPF_PROG(rt_write, struct file *file, const char *buf, size_t count, s64 *pos, s64 done)
+{
+	return rt_count_file(file, done);
+}
+
+/*
+ * The queue of a packet that leaves by a resource's interface: the socket's tag for it, else, where the socket is not connected, the sender's
+ * default. Only a datagram's sender is surely the one who runs now.
+ */
+static __always_inline u64 rt_packet_node(struct bpf_sock *sk, struct rt_sock *s, u32 resource)
+{
+	struct rt_lists *l;
+	u64 node;
+
+	resource &= RT_RESOURCES - 1;
+	node = s ? s->slot[resource] : 0;
+	if (node && rt_node(resource, node))
+		return node;
+	if (sk->type == 1 /* SOCK_STREAM */)
+		return 0;
+	l = rt_my_lists();
+	node = l ? l->list[RT_DEFAULT][resource] : 0;
+	return node && !rt_usable(resource, node) ? node : 0;
+}
+
+static __always_inline int rt_count_packet(struct __sk_buff *skb, bool stored)
+{
+	u32 resource = rt_resource_of_iface(bpf_get_netns_cookie(skb), skb->ifindex);
+	struct bpf_sock *sk = skb->sk;
+	u64 key, node = 0;
+
+	if (!resource)
+		return 1;
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (sk) {
+		key = (u64)sk;
+		node = rt_packet_node(sk, stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key),
+				      resource);
+	}
+	rt_count(resource, node, skb->len);
+	return 1;
+}
+
+SEC("cgroup_skb/egress")
+int rt_egress(struct __sk_buff *skb)
+{
+	return rt_count_packet(skb, false);
+}
+
+SEC("cgroup_skb/egress")
+int rt_stock_egress(struct __sk_buff *skb)
+{
+	return rt_count_packet(skb, true);
+}

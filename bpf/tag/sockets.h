@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tags of sockets: a hash by struct sock, one slot per resource, because one socket's packets may leave by several interfaces. (Socket storage is refused to the
+ * hook that sets them, and would not be counted when it goes.) So nothing has to know the route when a tag is set: the packet's
+ * interface says which slot counts. connect() and accept() fill the slots that nobody asked for from the process' default list; a packet of an unconnected
+ * socket with no tag for its interface takes the sender's default (late tagging).
+ */
+
+static __always_inline struct rt_sock *rt_sock_entry(u64 key)
+{
+	static const struct rt_sock none;
+	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
+
+	if (s)
+		return s;
+	if (!bpf_map_update_elem(&socks, &key, (void *)&none, BPF_NOEXIST))
+		__sync_fetch_and_add(&sock_entries, 1);
+	s = bpf_map_lookup_elem(&socks, &key);
+	if (!s)
+		__sync_fetch_and_add(&lost, 1);
+	return s;
+}
+
+static __always_inline int rt_sock_tag(u64 key, u32 resource, u64 node)
+{
+	struct rt_sock *s = rt_sock_entry(key);
+
+	if (!s)
+		return -E_NOSPC;
+	rt_put(&s->slot[resource & (RT_RESOURCES - 1)], resource, node, RT_DESCRIPTORS);
+	if (node)
+		__sync_fetch_and_or(&s->said, 1U << (resource & 31));
+	else
+		__sync_fetch_and_and(&s->said, ~(1U << (resource & 31)));
+	return 0;
+}
+
+/* Whether it has packets and ends in inet_sock_destruct: no other socket may have an entry. */
+static __always_inline bool rt_is_inet(struct sock *sk)
+{
+	u16 family = sk->__sk_common.skc_family;
+
+	return family == RT_AF_INET || family == RT_AF_INET6;
+}
+
+/*
+ * Whether a socket's packets can leave by a resource's interface: 0, or a negative errno. A connected one has a route, a bound one its interface.
+ */
+static __always_inline int rt_sock_lives(struct sock *sk, u32 resource)
+{
+	struct rt_object *o = &object[resource & (RT_RESOURCES - 1)];
+	struct dst_entry *dst;
+	u32 bound;
+
+	if (!rt_is_inet(sk))
+		return -E_OPNOTSUPP;
+	if (o->kind != RT_INTERFACE || sk->__sk_common.skc_net.net->net_cookie != o->netns)
+		return -E_XDEV;
+	bound = sk->__sk_common.skc_bound_dev_if;
+	if (bound)
+		return bound == o->number ? 0 : -E_XDEV;
+	dst = sk->sk_dst_cache;
+	if (sk->__sk_common.skc_state == RT_ESTABLISHED && dst && (u32)dst->dev->ifindex != o->number)
+		return -E_XDEV;
+	return 0;
+}
+
+/* Fill what nobody asked for from the caller's default list. */
+static __noinline int rt_sock_defaults(u64 key)
+{
+	struct rt_lists *l = rt_my_lists();
+	struct rt_sock *s;
+	u32 i, resource;
+	u64 node;
+
+	if (!l)
+		return 0;
+	bpf_for(i, 0, RT_RESOURCES) {
+		if (i >= iface_count)
+			break;
+		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
+		node = l->list[RT_DEFAULT][resource];
+		if (!node || rt_usable(resource, node))
+			continue;
+		s = rt_sock_entry(key);
+		if (!s)
+			break;
+		if (!(s->said & 1U << resource))
+			rt_put(&s->slot[resource], resource, node, RT_DESCRIPTORS);
+	}
+	return 0;
+}
+
+SEC("fentry/security_socket_connect")
+int BPF_PROG(rt_connect, struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+
+	if (iface_count && sk && rt_is_inet(sk))
+		rt_sock_defaults((u64)sk);
+	return 0;
+}
+
+SEC("fexit/inet_accept")
+int BPF_PROG(rt_accept, struct socket *sock, struct socket *newsock, void *arg, int ret)
+{
+	if (iface_count && !ret)
+		rt_sock_defaults((u64)newsock->sk);
+	return 0;
+}
+
+/* A connection that comes in has what was asked for its listener from its first packet on. */
+SEC("fexit/inet_csk_clone_lock")
+int BPF_PROG(rt_clone, struct sock *sk, void *req, u32 priority, struct sock *newsk)
+{
+	struct rt_sock *from, *to;
+	u64 key = (u64)sk;
+	u32 i, said;
+
+	if (!sock_entries || !newsk)
+		return 0;
+	from = bpf_map_lookup_elem(&socks, &key);
+	if (!from || !from->said)
+		return 0;
+	to = rt_sock_entry((u64)newsk);
+	if (!to)
+		return 0;
+	said = from->said;
+	bpf_for(i, 0, RT_RESOURCES) {
+		if (said & 1U << (i & 31))
+			rt_put(&to->slot[i & (RT_RESOURCES - 1)], i, from->slot[i & (RT_RESOURCES - 1)], RT_DESCRIPTORS);
+	}
+	to->said = said;
+	return 0;
+}
+
+SEC("fentry/inet_sock_destruct")
+int BPF_PROG(rt_destruct, struct sock *sk)
+{
+	struct rt_sock *s;
+	u64 key = (u64)sk;
+	u32 i;
+
+	if (!sock_entries)
+		return 0;
+	s = bpf_map_lookup_elem(&socks, &key);
+	if (!s)
+		return 0;
+	bpf_for(i, 0, RT_RESOURCES)
+		rt_put(&s->slot[i & (RT_RESOURCES - 1)], i, 0, RT_DESCRIPTORS);
+	if (!bpf_map_delete_elem(&socks, &key))
+		__sync_fetch_and_add(&sock_entries, -1);
+	return 0;
+}

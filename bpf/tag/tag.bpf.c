@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tags on descriptors, default lists and the right to use a queue (Eclipse/BSD §2.5, §2.7), for every resource that has a tree; and
+ * the hook through which all of Reserv's fcntl commands come.
+ */
+#include "../kernel.h"
+#include "common.h"
+#include "lists.h"
+#include "files.h"
+#include "sockets.h"
+#include "calls.h"
+#include "stock.h"
+#include "count.h"
+#include "control.h"
+
+char _license[] SEC("license") = "GPL";
+
+/* Sizes and offsets of what both sides use; crates/plane/src/tag/abi.rs has the same list (LAYOUT). */
+const u32 rt_layout[] SEC(".rodata.layout") = {
+	RT_ABI_VERSION,
+	RT_NODES_MAX,
+	sizeof(struct rt_node),
+	__builtin_offsetof(struct rt_node, bytes),
+	sizeof(struct rt_object),
+	sizeof(struct rt_rule),
+	__builtin_offsetof(struct rt_rule, start),
+	sizeof(struct rt_use_key),
+	sizeof(struct rt_use),
+	sizeof(struct rt_lists),
+	sizeof(struct rt_seen),
+	__builtin_offsetof(struct rt_seen, resource),
+	sizeof(struct rt_call),
+	__builtin_offsetof(struct rt_call, object),
+};

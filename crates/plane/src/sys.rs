@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The few system calls: pins, runs of SYSCALL programs, mapped arrays, links.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// libbpf answers a negative errno.
+fn check(answer: i32) -> io::Result<i32> {
+    if answer < 0 { Err(io::Error::from_raw_os_error(-answer)) } else { Ok(answer) }
+}
+
+/// BPF_OBJ_GET.
+pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    // SAFETY: the path is a C string that outlives the call.
+    let fd = check(unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// One run of a SYSCALL program with a context that it may change; its return value is not used.
+pub(crate) fn run<T: Copy>(program: &OwnedFd, context: &mut T) -> io::Result<()> {
+    let size = u32::try_from(size_of::<T>()).map_err(io::Error::other)?;
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        ctx_in: std::ptr::from_mut(context).cast(),
+        ctx_size_in: size,
+        ..Default::default()
+    };
+    // SAFETY: the context is writable memory of the size we say, and the kernel writes no more than it.
+    check(unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) })?;
+    Ok(())
+}
+
+/// A new link of a struct_ops map: the kernel starts to use it.
+pub(crate) fn attach_struct_ops(map: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: no options.
+    let fd = check(unsafe {
+        libbpf_sys::bpf_link_create(map.as_raw_fd(), 0, libbpf_sys::BPF_STRUCT_OPS, std::ptr::null())
+    })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// BPF_OBJ_PIN.
+pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    // SAFETY: the path is a C string that outlives the call.
+    check(unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) })?;
+    Ok(())
+}
+
+/// BPF_LINK_DETACH: the kernel has stopped using it when this returns.
+pub(crate) fn detach(link: &OwnedFd) -> io::Result<()> {
+    // SAFETY: a descriptor number.
+    check(unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) })?;
+    Ok(())
+}
+
+/// A mapped array with one element.
+pub(crate) struct Mapped<T> {
+    at: NonNull<T>,
+    bytes: usize,
+}
+
+impl<T> std::fmt::Debug for Mapped<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mapped({:p}, {} bytes)", self.at, self.bytes)
+    }
+}
+
+// SAFETY: the memory belongs to the process, not to a thread; access goes through `&`/`&mut`.
+unsafe impl<T: Send> Send for Mapped<T> {}
+
+impl<T> Mapped<T> {
+    /// Map it, for reading and writing.
+    pub(crate) fn new(map: &OwnedFd) -> io::Result<Self> {
+        let page = 4096_usize;
+        let bytes = size_of::<T>().next_multiple_of(page);
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        Ok(Self { at, bytes })
+    }
+
+    /// The memory. The kernel's programs change it too: read through the pointer, copy, then look.
+    pub(crate) fn at(&self) -> *mut T {
+        self.at.as_ptr()
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this size, and nobody keeps a pointer into it.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// `BPF_MAP_UPDATE_ELEM`; sizes must be the map's.
+pub(crate) fn put<K: Copy, V: Copy>(map: &OwnedFd, key: &K, value: &V) -> io::Result<()> {
+    // SAFETY: key and value are plain memory as large as the map's, which the caller vouches for by the types.
+    check(unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            std::ptr::from_ref(key).cast(),
+            std::ptr::from_ref(value).cast(),
+            libbpf_sys::BPF_ANY.into(),
+        )
+    })?;
+    Ok(())
+}
+
+/// `BPF_MAP_DELETE_ELEM`; answers whether there was such a key.
+pub(crate) fn remove<K: Copy>(map: &OwnedFd, key: &K) -> io::Result<bool> {
+    // SAFETY: as for `put`.
+    match check(unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), std::ptr::from_ref(key).cast()) }) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// `BPF_MAP_LOOKUP_ELEM`
+pub(crate) fn get<K: Copy, V: Copy + Default>(map: &OwnedFd, key: &K) -> io::Result<Option<V>> {
+    let mut value = V::default();
+    // SAFETY: as for `put`; the kernel writes one value.
+    match check(unsafe {
+        libbpf_sys::bpf_map_lookup_elem(
+            map.as_raw_fd(),
+            std::ptr::from_ref(key).cast(),
+            (&raw mut value).cast(),
+        )
+    }) {
+        Ok(_) => Ok(Some(value)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A link of a tracing program to the function that it was loaded for.
+pub(crate) fn attach_trace(program: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: no name, no memory: the program knows its function.
+    let fd = check(unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A link of a program to what leaves the sockets of a cgroup.
+pub(crate) fn attach_egress(program: &OwnedFd, cgroup: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: no options.
+    let fd = check(unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            cgroup.as_raw_fd(),
+            libbpf_sys::BPF_CGROUP_INET_EGRESS,
+            std::ptr::null(),
+        )
+    })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A descriptor to read what an iterator over tasks says of one process.
+pub(crate) fn iterate_task(program: &OwnedFd, pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: a union of plain numbers, of which all bits may be 0.
+    let mut info: libbpf_sys::bpf_iter_link_info = unsafe { std::mem::zeroed() };
+    info.task.pid = pid;
+    iterate(program, info)
+}
+
+/// A descriptor to read what an iterator over a map's elements says.
+pub(crate) fn iterate_map(program: &OwnedFd, map: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: as above.
+    let mut info: libbpf_sys::bpf_iter_link_info = unsafe { std::mem::zeroed() };
+    info.map.map_fd = u32::try_from(map.as_raw_fd()).map_err(io::Error::other)?;
+    iterate(program, info)
+}
+
+fn iterate(program: &OwnedFd, mut info: libbpf_sys::bpf_iter_link_info) -> io::Result<OwnedFd> {
+    let mut options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        iter_info: &raw mut info,
+        iter_info_len: u32::try_from(size_of_val(&info)).map_err(io::Error::other)?,
+        ..Default::default()
+    };
+    // SAFETY: the options and what they point to outlive the call.
+    let link = check(unsafe {
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &raw mut options)
+    })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    let link = unsafe { OwnedFd::from_raw_fd(link) };
+    // SAFETY: a descriptor number.
+    let fd = check(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether a program on a socket's packets can ask for their network name space.
+pub(crate) fn packets_tell_netns() -> bool {
+    // SAFETY: numbers, and no options.
+    let answer = unsafe {
+        libbpf_sys::libbpf_probe_bpf_helper(
+            libbpf_sys::BPF_PROG_TYPE_CGROUP_SKB,
+            libbpf_sys::BPF_FUNC_get_netns_cookie,
+            std::ptr::null(),
+        )
+    };
+    answer == 1
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
+
+/// `RT_ABI_VERSION`
+pub(super) const ABI_VERSION: u32 = 1;
+/// `RT_RESOURCES`
+pub(super) const RESOURCES: usize = 16;
+/// `RT_NODES_MAX`
+pub(super) const NODES_MAX: u32 = 16384;
+/// `RT_RULES_MAX`
+pub(super) const RULES_MAX: usize = reserv_model::USE_RULES_MAX;
+
+/// `enum rt_kind`
+pub(super) mod kind {
+    pub(in super::super) const SCHEDULER: u64 = 1;
+    pub(in super::super) const QUEUE: u64 = 2;
+}
+
+/// `RT_DYING`
+pub(super) const DYING: u64 = 1;
+
+/// `enum rt_object_kind`
+pub(super) mod object_kind {
+    pub(in super::super) const NOTHING: u32 = 0;
+    pub(in super::super) const FILES: u32 = 1;
+    pub(in super::super) const INTERFACE: u32 = 2;
+}
+
+/// `enum rt_rule_names`
+pub(super) mod names {
+    pub(in super::super) const UID: u32 = 1;
+    pub(in super::super) const GID: u32 = 2;
+    pub(in super::super) const PID: u32 = 4;
+}
+
+/// `enum rt_what`
+pub(super) mod what {
+    pub(in super::super) const CONFIGURE: u32 = 1;
+    pub(in super::super) const STATE: u32 = 2;
+    pub(in super::super) const OBJECT: u32 = 3;
+    pub(in super::super) const OBJECT_GET: u32 = 4;
+    pub(in super::super) const NODE: u32 = 5;
+    pub(in super::super) const DROP: u32 = 6;
+    pub(in super::super) const RESET: u32 = 7;
+    pub(in super::super) const LISTS: u32 = 8;
+    pub(in super::super) const LIST_SET: u32 = 9;
+    pub(in super::super) const SWEEP: u32 = 10;
+    pub(in super::super) const SWEEP_STORED: u32 = 11;
+    pub(in super::super) const RULED: u32 = 12;
+}
+
+/// `struct rt_node`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtNode {
+    pub(super) generation: u32,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) pad: [u8; 2],
+    pub(super) descriptors: u32,
+    pub(super) defaults: u32,
+    pub(super) child_defaults: u32,
+    pub(super) pad2: u32,
+    pub(super) operations: u64,
+    pub(super) bytes: u64,
+}
+
+/// `struct rt_object`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtObject {
+    pub(super) kind: u32,
+    pub(super) number: u32,
+    pub(super) netns: u64,
+}
+
+/// `struct rt_rule`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtRule {
+    pub(super) names: u32,
+    pub(super) allow: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) tgid: u32,
+    pub(super) pad: u32,
+    pub(super) start: u64,
+}
+
+/// `struct rt_use_key`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RtUseKey {
+    pub(super) node: u64,
+    pub(super) resource: u32,
+    pub(super) pad: u32,
+}
+
+/// `struct rt_use`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RtUse {
+    pub(super) count: u32,
+    pub(super) pad: u32,
+    pub(super) rule: [RtRule; RULES_MAX],
+}
+
+/// `enum rt_list`, `struct rt_lists`
+pub(super) type RtLists = [[u64; RESOURCES]; 2];
+
+/// `struct rt_seen`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RtSeen {
+    pub(super) node: u64,
+    pub(super) tgid: i32,
+    pub(super) fd: u32,
+    pub(super) resource: u32,
+    pub(super) pad: u32,
+}
+
+/// `struct rt_call`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RtCall {
+    pub(super) what: u32,
+    pub(super) answer: i32,
+    pub(super) resource: u32,
+    pub(super) pid: i32,
+    pub(super) node: u64,
+    pub(super) a: u64,
+    pub(super) b: u64,
+    pub(super) object: RtObject,
+}
+
+impl RtCall {
+    pub(super) const fn new(what: u32) -> Self {
+        Self {
+            what,
+            answer: 0,
+            resource: 0,
+            pid: 0,
+            node: 0,
+            a: 0,
+            b: 0,
+            object: RtObject { kind: object_kind::NOTHING, number: 0, netns: 0 },
+        }
+    }
+}
+
+/// What `rt_layout` must say; in the order of the table in `bpf/tag/tag.bpf.c`.
+#[cfg(test)]
+pub(super) const LAYOUT: &[u32] = {
+    use std::mem::{offset_of, size_of};
+    #[expect(clippy::cast_possible_truncation, reason = "sizes of small structures")]
+    const fn w(n: usize) -> u32 {
+        n as u32
+    }
+    &[
+        ABI_VERSION,
+        NODES_MAX,
+        w(size_of::<RtNode>()),
+        w(offset_of!(RtNode, bytes)),
+        w(size_of::<RtObject>()),
+        w(size_of::<RtRule>()),
+        w(offset_of!(RtRule, start)),
+        w(size_of::<RtUseKey>()),
+        w(size_of::<RtUse>()),
+        w(size_of::<RtLists>()),
+        w(size_of::<RtSeen>()),
+        w(offset_of!(RtSeen, resource)),
+        w(size_of::<RtCall>()),
+        w(offset_of!(RtCall, object)),
+    ]
+};

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loading the programs, pinning everything, finding it again, and the place of other planes' fcntl commands in the hook.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::{env, fs, io};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Func;
+use libbpf_rs::{ErrorExt as _, MapCore as _, ObjectBuilder, PrintLevel, ProgramAttachType, ProgramType};
+
+use crate::{PlaneError, sys};
+
+/// The programs, built by build.rs.
+pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tag.bpf.o"));
+
+/// What tags are set through, and what shows that a mechanism is loaded to the last pin: the hook of fcntl, or that of setsockopt where the kernel
+/// refuses trampolines.
+const HOOK: &str = "rt_fcntl";
+const STOCK_HOOK: &str = "rt_setsockopt";
+
+/// Programs of the two mechanisms; the others belong to both.
+const FULL: &[&str] = &[
+    HOOK,
+    "rt_unmounted",
+    "rt_opened",
+    "rt_freed",
+    "rt_connect",
+    "rt_accept",
+    "rt_clone",
+    "rt_destruct",
+    "rt_read",
+    "rt_write",
+    "rt_egress",
+];
+const STOCK: &[&str] = &[STOCK_HOOK, "rt_getsockopt", "rt_sock_create", "rt_stored", "rt_stock_egress"];
+
+/// How tags are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mechanism {
+    /// By fcntl, on files and sockets; all hooks are the kernel's own functions (trampolines).
+    Full,
+    /// By setsockopt, on sockets; cgroup hooks.
+    Stock,
+}
+
+/// Functions of the kernel to which a program is tied, and what is lost where one is missing.
+pub(super) const TIES: &[(&str, &str, &str)] = &[
+    ("rt_opened", "security_file_open", "open() does not tag from default lists"),
+    ("rt_freed", "security_file_free", "files cannot be tagged"),
+    ("rt_connect", "security_socket_connect", "connect() does not tag from default lists"),
+    ("rt_accept", "inet_accept", "accept() does not tag from default lists"),
+    ("rt_clone", "inet_csk_clone_lock", "a listener's tag is not handed to its connections"),
+    ("rt_destruct", "inet_sock_destruct", "sockets cannot be tagged"),
+];
+
+/// Programs that only counting resources need.
+pub(super) const COUNT_FILES: &[&str] = &["rt_read", "rt_write"];
+const fn count_packets(mechanism: Mechanism) -> &'static str {
+    match mechanism {
+        Mechanism::Full => "rt_egress",
+        Mechanism::Stock => "rt_stock_egress",
+    }
+}
+
+/// What libbpf had to say, the last of it: the verifier's words when it refuses a program.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+#[expect(clippy::needless_pass_by_value, reason = "libbpf-rs wants it so")]
+fn listen(_: PrintLevel, text: String) {
+    if let Ok(mut said) = SAID.lock() {
+        said.push_str(&text);
+        let extra = said.len().saturating_sub(16_384);
+        let cut = (extra..=said.len()).find(|i| said.is_char_boundary(*i)).unwrap_or(0);
+        said.drain(..cut);
+    }
+}
+
+pub(super) fn os(context: impl Into<String>) -> impl FnOnce(io::Error) -> PlaneError {
+    let context = context.into();
+    move |source| PlaneError::Os { context, source }
+}
+
+fn refused(context: &str, error: &libbpf_rs::Error) -> PlaneError {
+    let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
+    let tail: Vec<&str> = said.lines().rev().take(40).collect();
+    let tail: Vec<&str> = tail.into_iter().rev().collect();
+    PlaneError::Os {
+        context: format!("{context}: {error:#}\n{}", tail.join("\n")),
+        source: io::Error::other("libbpf"),
+    }
+}
+
+/// The folder of pins.
+pub(super) fn folder() -> PathBuf {
+    Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join("tag")
+}
+
+/// Programs whose function this kernel does not have.
+pub(super) fn missing() -> BTreeSet<&'static str> {
+    let Ok(btf) = Btf::from_vmlinux() else { return BTreeSet::new() };
+    TIES.iter()
+        .filter(|(_, function, _)| btf.type_by_name::<Func<'_>>(function).is_none())
+        .map(|(program, _, _)| *program)
+        .collect()
+}
+
+/// Whether this kernel lets programs be called from its functions: some refuse it to everybody.
+pub(super) fn trampolines() -> bool {
+    libbpf_rs::set_print(None);
+    let Ok(mut open) = ObjectBuilder::default().open_memory(OBJECT) else { return false };
+    for mut program in open.progs_mut() {
+        let chosen = program.name() == "rt_unmounted";
+        program.set_autoload(chosen);
+    }
+    open.load().is_ok()
+}
+
+/// The mechanism that is loaded.
+pub(super) fn loaded(folder: &Path) -> Option<Mechanism> {
+    let hook = |name| folder.join(format!("link-{name}")).exists();
+    match (hook(HOOK), hook(STOCK_HOOK)) {
+        (true, _) => Some(Mechanism::Full),
+        (_, true) => Some(Mechanism::Stock),
+        _ => None,
+    }
+}
+
+/// Load the programs and pin them with their maps and links. What only counting resources need is loaded and pinned, not attached.
+pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
+    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
+    if let Ok(mut said) = SAID.lock() {
+        said.clear();
+    }
+    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    let mut open = ObjectBuilder::default()
+        .name("reserv_tag")
+        .and_then(|builder| builder.open_memory(OBJECT))
+        .map_err(|error| refused("open the tag programs", &error))?;
+    let missing = missing();
+    let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
+    let blind = !sys::packets_tell_netns();
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let unfit = missing.contains(name.as_str())
+            || others.contains(&name.as_str())
+            || blind && name == count_packets(mechanism);
+        program.set_autoload(!unfit);
+    }
+    if env::var_os("RESERV_VERIFIER").is_some() {
+        // For whoever works on the programs: what each costs the verifier.
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
+        for mut program in open.progs_mut() {
+            program.set_log_level(4);
+        }
+    }
+    let mut object = open.load().map_err(|error| refused("load the tag programs", &error))?;
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if !name.contains('.') {
+            map.pin(folder.join(&name)).map_err(|error| refused(&name, &error))?;
+        }
+    }
+    // The hook comes last: nothing is tagged before all is in place.
+    let hook = if mechanism == Mechanism::Full { HOOK } else { STOCK_HOOK };
+    let mut programs: Vec<_> = object.progs_mut().filter(|p| p.autoload()).collect();
+    programs.sort_by_key(|p| p.name() == hook);
+    let root = if mechanism == Mechanism::Stock { Some(open_root()?) } else { None };
+    for program in &mut programs {
+        let name = program.name().to_string_lossy().into_owned();
+        let pinned_only = COUNT_FILES.contains(&name.as_str())
+            || name == count_packets(mechanism)
+            || program.prog_type() == ProgramType::Syscall
+            || matches!(program.attach_type(), ProgramAttachType::TraceIter);
+        if pinned_only {
+            program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
+            continue;
+        }
+        let attached = match (program.prog_type(), &root) {
+            (ProgramType::Tracing, _) | (_, None) => program.attach(),
+            (_, Some(root)) => program.attach_cgroup(root.as_raw_fd()),
+        };
+        let mut link = attached.map_err(|error| refused(&format!("attach {name}"), &error))?;
+        link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, &error))?;
+    }
+    Ok(())
+}
+
+/// Remove all pins, the hook's first.
+pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
+    for hook in [HOOK, STOCK_HOOK] {
+        let _ = fs::remove_file(folder.join(format!("link-{hook}")));
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(os(format!("read {}", folder.display()))(error)),
+    };
+    for entry in entries.flatten() {
+        fs::remove_file(entry.path()).map_err(os(format!("remove {}", entry.path().display())))?;
+    }
+    fs::remove_dir(folder).map_err(os(format!("remove {}", folder.display())))
+}
+
+/// Attach what counts reads and writes, unless it is.
+pub(super) fn attach_traces(folder: &Path) -> Result<(), PlaneError> {
+    for name in COUNT_FILES {
+        attach_once(folder, name, sys::attach_trace)?;
+    }
+    Ok(())
+}
+
+/// Attach what counts packets to the root of the cgroups, unless it is.
+pub(super) fn attach_packets(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
+    if !folder.join(count_packets(mechanism)).exists() {
+        return Err(PlaneError::Unsupported(
+            "packets cannot be counted: this kernel does not say whose network name space one is in (Linux 6.15 does)".into(),
+        ));
+    }
+    let root: OwnedFd = open_root()?.into();
+    attach_once(folder, count_packets(mechanism), |program| sys::attach_egress(program, &root))
+}
+
+/// The cgroup whose sockets the cgroup hooks see: the root of cgroup v2, or what `RESERV_TAG_CGROUP` names.
+fn open_root() -> Result<fs::File, PlaneError> {
+    let root = env::var_os("RESERV_TAG_CGROUP").map(PathBuf::from).or_else(cgroup_root).ok_or_else(|| {
+        PlaneError::Unsupported("tags of sockets need the root of cgroup v2, which is not mounted".into())
+    })?;
+    fs::File::open(&root).map_err(os(format!("open {}", root.display())))
+}
+
+fn attach_once(
+    folder: &Path,
+    name: &str,
+    attach: impl Fn(&OwnedFd) -> io::Result<OwnedFd>,
+) -> Result<(), PlaneError> {
+    let pin = folder.join(format!("link-{name}"));
+    if pin.exists() {
+        return Ok(());
+    }
+    let program = sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
+    let link = attach(&program).map_err(os(format!("attach {name}")))?;
+    sys::pin(&link, &pin).map_err(os(format!("pin the link of {name}")))
+}
+
+/// Where cgroup v2 is mounted.
+fn cgroup_root() -> Option<PathBuf> {
+    fs::read_to_string("/proc/self/mounts").ok()?.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let path = words.next()?;
+        (words.next()? == "cgroup2").then(|| PathBuf::from(path))
+    })
+}
+
+/// Detach what counts, where no resource is left for it.
+pub(super) fn detach_unused(
+    folder: &Path,
+    mechanism: Mechanism,
+    files: bool,
+    packets: bool,
+) -> Result<(), PlaneError> {
+    let traces = COUNT_FILES.iter().filter(|_| !files);
+    for name in traces.copied().chain((!packets).then_some(count_packets(mechanism))) {
+        let pin = folder.join(format!("link-{name}"));
+        match fs::remove_file(&pin) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(os(format!("remove {}", pin.display()))(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

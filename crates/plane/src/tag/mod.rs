@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tags on open files and sockets, default lists of processes, who may use a queue, and what refers to a node, for all resources but the
+//! threads' own tags (`cpu`). All of it lives in the kernel (`bpf/tag`), pinned, and outlives the daemon.
+//!
+//! The programs hold the one hook of Reserv's fcntl commands; another plane's commands are put there by [`join`].
+
+mod abi;
+mod load;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::{fs, mem};
+
+use reserv_model::{NodeId, UseRule};
+
+use self::abi::{RtCall, RtLists, RtNode, RtRule, RtSeen, RtUse, RtUseKey, what};
+pub use self::load::Mechanism;
+use self::load::os;
+use crate::{List, PlaneError, sys};
+
+/// What a resource is, to the tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// The files on a device (`st_dev` of one of them, as the C library packs it), and the device's own.
+    Files {
+        /// The device's number.
+        dev: u64,
+    },
+    /// What leaves by an interface.
+    Interface {
+        /// `if_nametoindex`
+        index: u32,
+        /// Its network name space: [`netns_cookie`].
+        netns: u64,
+    },
+}
+
+/// What a node is, to the tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// A queue: it can be tagged with.
+    pub queue: bool,
+    /// It takes no more tags.
+    pub dying: bool,
+}
+
+/// What refers to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refs {
+    /// Open files and sockets, however many descriptors each has.
+    pub descriptors: u64,
+    /// Default lists of processes.
+    pub defaults: u64,
+    /// Child default lists.
+    pub child_defaults: u64,
+}
+
+/// What a counting resource has counted in a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Reads and writes, or packets.
+    pub operations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The lists of a process: `(resource, queue)` where it is not q0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    /// `/reserv/proc/PID/default`
+    pub default: Vec<(u8, NodeId)>,
+    /// `/reserv/proc/PID/cdefault`
+    pub child: Vec<(u8, NodeId)>,
+}
+
+/// A tagged descriptor of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaggedFd {
+    /// The process.
+    pub pid: i32,
+    /// Its descriptor.
+    pub fd: u32,
+    /// The resource for which it is tagged.
+    pub resource: u8,
+    /// The queue, by packed handle.
+    pub queue: u64,
+}
+
+/// The cookie of the caller's network name space.
+pub fn netns_cookie() -> io::Result<u64> {
+    // SAFETY: a new socket; no memory is handed over.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut cookie = 0_u64;
+    let mut size: libc::socklen_t = 8;
+    // SAFETY: eight writable bytes, as `size` says.
+    let got = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut size,
+        )
+    };
+    if got == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}
+
+/// How descriptors would be tagged on this machine, and what that cannot do, one sentence each; `Err` says why that cannot be known.
+/// Root only: the kernel is asked by loading a program.
+pub fn survey() -> Result<(Mechanism, Vec<String>), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("only root can find out".into());
+    }
+    let mechanism = mechanism();
+    let limits = match mechanism {
+        Mechanism::Stock => STOCK_LIMITS.iter().map(|text| (*text).into()).collect(),
+        Mechanism::Full => {
+            let missing = load::missing();
+            load::TIES
+                .iter()
+                .filter(|(program, ..)| missing.contains(program))
+                .map(|(_, function, lost)| format!("{lost} (this kernel has no function {function})"))
+                .collect()
+        }
+    };
+    Ok((mechanism, limits))
+}
+
+/// What the stock mechanism cannot do.
+const STOCK_LIMITS: &[&str] = &[
+    "fcntl commands are unknown: this kernel refuses trampolines; sockets are tagged by setsockopt",
+    "files cannot be tagged",
+    "a socket takes its maker's default when it is made, not when it connects; a connection that comes in takes its listener's",
+];
+
+/// How tags are set: by the programs that run, else as this kernel allows.
+pub fn mechanism() -> Mechanism {
+    load::loaded(&load::folder())
+        .unwrap_or_else(|| if load::trampolines() { Mechanism::Full } else { Mechanism::Stock })
+}
+
+/// Put the program of another plane at commands of the hook (their low bits), loading the tags' programs if they are not.
+pub(crate) fn join(commands: &[u32], program: i32) -> Result<(), PlaneError> {
+    let tags = open()?;
+    if tags.mechanism == Mechanism::Stock {
+        return Err(PlaneError::Unsupported(STOCK_LIMITS[0].into()));
+    }
+    let calls = tags.map("calls")?;
+    for command in commands {
+        sys::put(&calls, command, &program).map_err(os("put a program at its fcntl command"))?;
+    }
+    Ok(())
+}
+
+/// Take commands out of the hook; the tags' programs go too when nobody else needs them.
+pub(crate) fn leave(commands: &[u32]) -> Result<(), PlaneError> {
+    let Some(tags) = adopt()? else { return Ok(()) };
+    let calls = tags.map("calls")?;
+    for command in commands {
+        sys::remove(&calls, command).map_err(os("take a program from its fcntl command"))?;
+    }
+    tags.release()
+}
+
+/// The running programs, or new ones by the best mechanism that this kernel allows.
+pub fn open() -> Result<Tags, PlaneError> {
+    open_as(mechanism())
+}
+
+/// The running programs, whatever their mechanism, or new ones by this one.
+pub fn open_as(mechanism: Mechanism) -> Result<Tags, PlaneError> {
+    if let Some(tags) = adopt()? {
+        return Ok(tags);
+    }
+    let folder = load::folder();
+    load::unload(&folder)?; // what somebody left who was stopped half-way
+    if let Err(error) = load::load(&folder, mechanism) {
+        let _ = load::unload(&folder);
+        return Err(error);
+    }
+    Tags::open(folder, mechanism)
+}
+
+/// The programs that run; `None` when there are none.
+pub fn adopt() -> Result<Option<Tags>, PlaneError> {
+    let folder = load::folder();
+    load::loaded(&folder).map(|mechanism| Tags::open(folder, mechanism)).transpose()
+}
+
+/// The tags' programs in the kernel. Dropping it leaves them running.
+#[derive(Debug)]
+pub struct Tags {
+    folder: PathBuf,
+    program: OwnedFd,
+    mechanism: Mechanism,
+}
+
+impl Tags {
+    fn open(folder: PathBuf, mechanism: Mechanism) -> Result<Self, PlaneError> {
+        let program = sys::open(&folder.join("rt_call")).map_err(os("open the pinned program rt_call"))?;
+        let tags = Self { folder, program, mechanism };
+        let version = tags.call(RtCall::new(what::STATE))?.b;
+        if version != u64::from(abi::ABI_VERSION) {
+            return Err(PlaneError::Invalid(format!(
+                "the pinned tag programs have ABI version {version}, this daemon understands {}: \
+                 take them down with the daemon that made them",
+                abi::ABI_VERSION
+            )));
+        }
+        Ok(tags)
+    }
+
+    fn map(&self, name: &str) -> Result<OwnedFd, PlaneError> {
+        sys::open(&self.folder.join(name)).map_err(os(format!("open the pinned map '{name}'")))
+    }
+
+    fn call(&self, mut call: RtCall) -> Result<RtCall, PlaneError> {
+        sys::run(&self.program, &mut call).map_err(os("run rt_call"))?;
+        let id = NodeId::unpack(call.node);
+        match -call.answer {
+            0 => Ok(call),
+            libc::ESRCH => Err(PlaneError::NoProcess(call.pid)),
+            libc::ESTALE => Err(PlaneError::NoNode(format!("{id:?} of resource {}", call.resource))),
+            libc::ENOSPC => Err(PlaneError::Full(format!("{id:?} of resource {}", call.resource))),
+            errno => {
+                Err(os(format!("{id:?} of resource {}", call.resource))(io::Error::from_raw_os_error(errno)))
+            }
+        }
+    }
+
+    fn call_node(&self, what: u32, resource: u8, id: NodeId) -> Result<RtCall, PlaneError> {
+        self.call(RtCall { resource: resource.into(), node: id.pack(), ..RtCall::new(what) })
+    }
+
+    /// How tags are set.
+    pub const fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// The device number (as the C library packs it) of the file system at which `/reserv` is mounted; after each mount and adoption.
+    pub fn set_mount(&self, dev: u64) -> Result<(), PlaneError> {
+        self.call(RtCall { node: kernel_dev(dev), ..RtCall::new(what::CONFIGURE) }).map(drop)
+    }
+
+    /// What a resource (1…15) is; its files and sockets can be tagged from now on. With `count` operations are counted per queue.
+    pub fn attach_resource(&self, resource: u8, object: Object, count: bool) -> Result<(), PlaneError> {
+        let packed = match object {
+            Object::Files { dev } => abi::RtObject {
+                kind: abi::object_kind::FILES,
+                number: u32::try_from(kernel_dev(dev))
+                    .map_err(|_| PlaneError::Invalid(format!("device number {dev:#x}")))?,
+                netns: 0,
+            },
+            Object::Interface { index, netns } => {
+                abi::RtObject { kind: abi::object_kind::INTERFACE, number: index, netns }
+            }
+        };
+        for other in (1..RESOURCES).filter(|other| *other != resource) {
+            let held = self.object(other)?;
+            if (held.kind, held.number, held.netns) == (packed.kind, packed.number, packed.netns) {
+                return Err(PlaneError::Taken(format!("{object:?} is resource {other}")));
+            }
+        }
+        if self.mechanism == Mechanism::Stock && matches!(object, Object::Files { .. }) {
+            return Err(PlaneError::Unsupported(STOCK_LIMITS[1].into()));
+        }
+        if count {
+            match object {
+                Object::Files { .. } => load::attach_traces(&self.folder)?,
+                Object::Interface { .. } => load::attach_packets(&self.folder, self.mechanism)?,
+            }
+        }
+        self.call(RtCall { resource: resource.into(), object: packed, ..RtCall::new(what::OBJECT) }).map(drop)
+    }
+
+    /// The resource is nothing any more: no tag of it counts.
+    pub fn detach_resource(&self, resource: u8) -> Result<(), PlaneError> {
+        self.call(RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT) })?;
+        let kinds: Vec<u32> =
+            (1..RESOURCES).map(|r| self.object(r).map(|o| o.kind)).collect::<Result<_, _>>()?;
+        load::detach_unused(
+            &self.folder,
+            self.mechanism,
+            kinds.contains(&abi::object_kind::FILES),
+            kinds.contains(&abi::object_kind::INTERFACE),
+        )
+    }
+
+    fn object(&self, resource: u8) -> Result<abi::RtObject, PlaneError> {
+        Ok(self.call(RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT_GET) })?.object)
+    }
+
+    /// A node of a resource exists, or has changed. q0 too: what nobody tagged is counted there.
+    pub fn set_node(&self, resource: u8, id: NodeId, info: NodeInfo) -> Result<(), PlaneError> {
+        let call = RtCall {
+            resource: resource.into(),
+            node: id.pack(),
+            a: if info.queue { abi::kind::QUEUE } else { abi::kind::SCHEDULER },
+            b: if info.dying { abi::DYING } else { 0 },
+            ..RtCall::new(what::NODE)
+        };
+        self.call(call).map(drop)
+    }
+
+    /// It no longer does: whatever is tagged with it is q0's, and who may use it is forgotten.
+    pub fn drop_node(&self, resource: u8, id: NodeId) -> Result<(), PlaneError> {
+        self.call_node(what::DROP, resource, id).map(drop)
+    }
+
+    /// Who may tag with a queue, whole and in order; `None`: whoever could open it.
+    pub fn set_use(&self, resource: u8, id: NodeId, rules: Option<&[UseRule]>) -> Result<(), PlaneError> {
+        let map = self.map("uses")?;
+        let key = RtUseKey { node: id.pack(), resource: resource.into(), pad: 0 };
+        let Some(rules) = rules else {
+            return sys::remove(&map, &key).map(drop).map_err(os("forget who may use a queue"));
+        };
+        if rules.len() > abi::RULES_MAX {
+            return Err(PlaneError::Full(format!("{} rules; at most {}", rules.len(), abi::RULES_MAX)));
+        }
+        let count = u32::try_from(rules.len()).unwrap_or(u32::MAX);
+        let mut value = RtUse { count, pad: 0, rule: [RtRule::default(); abi::RULES_MAX] };
+        for (slot, rule) in value.rule.iter_mut().zip(rules) {
+            *slot = encode(rule);
+        }
+        self.call(RtCall { resource: resource.into(), ..RtCall::new(what::RULED) })?;
+        sys::put(&map, &key, &value).map_err(os("tell who may use a queue"))
+    }
+
+    fn node(&self, resource: u8, id: NodeId) -> Result<RtNode, PlaneError> {
+        let key = u32::from(resource) * abi::NODES_MAX + id.index.min(abi::NODES_MAX - 1);
+        sys::get::<u32, RtNode>(&self.map("nodes")?, &key)
+            .map_err(os("look a node up"))?
+            .filter(|node| {
+                node.generation == id.generation && id.generation != 0 && id.index < abi::NODES_MAX
+            })
+            .ok_or_else(|| PlaneError::NoNode(format!("{id:?} of resource {resource}")))
+    }
+
+    /// What refers to a node.
+    pub fn refs(&self, resource: u8, id: NodeId) -> Result<Refs, PlaneError> {
+        let RtNode { descriptors, defaults, child_defaults, .. } = self.node(resource, id)?;
+        let stored = if self.mechanism == Mechanism::Stock { self.stored(resource, id)? } else { 0 };
+        Ok(Refs {
+            descriptors: u64::from(descriptors) + stored,
+            defaults: defaults.into(),
+            child_defaults: child_defaults.into(),
+        })
+    }
+
+    /// What a counting resource has counted in a queue.
+    pub fn counted(&self, resource: u8, id: NodeId) -> Result<Counted, PlaneError> {
+        let RtNode { operations, bytes, .. } = self.node(resource, id)?;
+        Ok(Counted { operations, bytes })
+    }
+
+    /// Count from 0.
+    pub fn reset_counted(&self, resource: u8, id: NodeId) -> Result<(), PlaneError> {
+        self.call_node(what::RESET, resource, id).map(drop)
+    }
+
+    /// The lists of a process, for all resources but cpu.
+    pub fn defaults(&self, pid: i32) -> Result<Lists, PlaneError> {
+        let call = self.call(RtCall { pid, ..RtCall::new(what::LISTS) })?;
+        let lists: RtLists =
+            sys::get(&self.map("lists")?, &call.b).map_err(os("look lists up"))?.unwrap_or_default();
+        let of = |list: &[u64; abi::RESOURCES]| {
+            (0..RESOURCES).zip(list).filter(|(_, n)| **n != 0).map(|(r, n)| (r, NodeId::unpack(*n))).collect()
+        };
+        Ok(Lists { default: of(&lists[0]), child: of(&lists[1]) })
+    }
+
+    /// Change one entry of one of them. The caller has checked that the process may use the queue.
+    pub fn set_default(&self, pid: i32, list: List, resource: u8, queue: NodeId) -> Result<(), PlaneError> {
+        let call = RtCall {
+            pid,
+            resource: resource.into(),
+            node: queue.pack(),
+            a: u64::from(list == List::Child),
+            ..RtCall::new(what::LIST_SET)
+        };
+        self.call(call).map(drop)
+    }
+
+    /// Sockets that hold a tag in their own storage (stock).
+    fn stored(&self, resource: u8, id: NodeId) -> Result<u64, PlaneError> {
+        let program = sys::open(&self.folder.join("rt_stored")).map_err(os("open the pinned iterator"))?;
+        let seen = sys::iterate_map(&program, &self.map("stored_socks")?)
+            .and_then(read_seen)
+            .map_err(os("look at the tags of sockets"))?;
+        Ok(seen.iter().filter(|s| (s.node, s.resource) == (id.pack(), u32::from(resource))).count() as u64)
+    }
+
+    /// Every tag and every list entry of a queue becomes q0's. Answers how many. Set the node dying, or its rules, first, or new ones
+    /// may come meanwhile.
+    pub fn sweep(&self, resource: u8, id: NodeId) -> Result<u64, PlaneError> {
+        let mut swept = self.call_node(what::SWEEP, resource, id)?.a;
+        if self.mechanism == Mechanism::Stock {
+            self.call_node(what::SWEEP_STORED, resource, id)?;
+            let stored = self.stored(resource, id);
+            self.call(RtCall::new(what::SWEEP_STORED))?;
+            swept += stored?;
+        }
+        Ok(swept)
+    }
+
+    /// The tagged descriptors of a process, in order.
+    pub fn tagged(&self, pid: i32) -> Result<Vec<TaggedFd>, PlaneError> {
+        let tid = u32::try_from(pid).map_err(|_| PlaneError::NoProcess(pid))?;
+        if !Path::new(&format!("/proc/{pid}")).exists() {
+            return Err(PlaneError::NoProcess(pid));
+        }
+        let program = sys::open(&self.folder.join("rt_fds")).map_err(os("open the pinned iterator"))?;
+        let seen = sys::iterate_task(&program, tid)
+            .and_then(read_seen)
+            .map_err(os(format!("look at the descriptors of {pid}")))?;
+        let of = |seen: &RtSeen| TaggedFd {
+            pid: seen.tgid,
+            fd: seen.fd,
+            resource: u8::try_from(seen.resource).unwrap_or(u8::MAX),
+            queue: seen.node,
+        };
+        let mut found: Vec<TaggedFd> = seen.iter().map(of).collect();
+        found.sort_unstable();
+        found.dedup(); // the threads of a process share a table
+        Ok(found)
+    }
+
+    /// Tags and lists that the kernel had no room for, since it was loaded.
+    pub fn lost(&self) -> Result<u64, PlaneError> {
+        Ok(self.call(RtCall::new(what::STATE))?.a)
+    }
+
+    /// Take the programs out of the kernel unless some resource or another plane's command needs them.
+    pub fn release(self) -> Result<(), PlaneError> {
+        for resource in 1..RESOURCES {
+            if self.object(resource)?.kind != abi::object_kind::NOTHING {
+                return Ok(());
+            }
+        }
+        let calls = self.map("calls")?;
+        for command in 0..CALLS {
+            if sys::get::<u32, u32>(&calls, &command).map_err(os("look at the hook"))?.is_some() {
+                return Ok(());
+            }
+        }
+        load::unload(&self.folder)
+    }
+}
+
+/// `RT_RESOURCES`
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+const RESOURCES: u8 = abi::RESOURCES as u8;
+/// Places in the hook.
+const CALLS: u32 = 16;
+
+/// What an iterator says.
+fn read_seen(from: OwnedFd) -> io::Result<Vec<RtSeen>> {
+    let mut bytes = Vec::new();
+    fs::File::from(from).read_to_end(&mut bytes)?;
+    // SAFETY: plain numbers, as many bytes as they need, from a buffer of any alignment.
+    let one = |chunk: &[u8]| unsafe { std::ptr::read_unaligned(chunk.as_ptr().cast::<RtSeen>()) };
+    Ok(bytes.chunks_exact(mem::size_of::<RtSeen>()).map(one).collect())
+}
+
+/// `st_dev` as the C library packs it, to the kernel's own form.
+fn kernel_dev(dev: u64) -> u64 {
+    u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev))
+}
+
+fn encode(rule: &UseRule) -> RtRule {
+    let mut packed = RtRule { allow: rule.allow.into(), ..RtRule::default() };
+    if let Some(uid) = rule.uid {
+        packed.names |= abi::names::UID;
+        packed.uid = uid;
+    }
+    if let Some(gid) = rule.gid {
+        packed.names |= abi::names::GID;
+        packed.gid = gid;
+    }
+    if let Some((tgid, start)) = rule.process {
+        packed.names |= abi::names::PID;
+        (packed.tgid, packed.start) = (tgid, start);
+    }
+    packed
+}
