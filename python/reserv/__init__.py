@@ -76,7 +76,8 @@ class Stat(ctypes.Structure):
     """Counters of a node and what is below it."""
 
     _fields_ = [(name, ctypes.c_uint64) for name in (
-        "weight_share_ppm", "effective_share_ppm", "service_ns", "runnable", "queued", "running", "members", "throttled", "throttled_ns", "draining")]
+        "weight_share_ppm", "effective_share_ppm", "service_ns", "runnable", "queued", "running", "members", "throttled", "throttled_ns", "draining",
+        "minimum_ns", "guarantee_ns", "threads_short")]
 
     def __repr__(self):
         return _shown(self)

@@ -137,7 +137,7 @@ static void nodes(const char *mount)
 	same(buf, "eevdf", "the policy");
 	GOOD(reserv_stat("cpu/web/a", &stat));
 	say(stat.members == 0 && stat.draining == 0, "an idle queue's counters");
-	say(stat.weight_share_ppm > 0, "with its share");
+	say(stat.weight_share_ppm > 0 && stat.guarantee_ns > 0 && stat.minimum_ns == 0, "with its share and guarantee");
 
 	REFUSED(reserv_mkqueue("cpu/web/a", NULL), EEXIST, "a");
 	REFUSED(reserv_mkqueue("cpu/web/a/x", NULL), ENOTDIR, "a queue");
@@ -147,6 +147,7 @@ static void nodes(const char *mount)
 	REFUSED(reserv_mkqueue("gpu/b", NULL), ENOENT, "there is cpu");
 	REFUSED(reserv_reweight("cpu/web/a", "heavy"), EINVAL, "\"heavy\"");
 	REFUSED(reserv_reweight("cpu/web/a", "1\n2"), EINVAL, "line");
+	REFUSED(reserv_reweight("cpu/web/a", "5 1cpu"), ENOSPC, "cpu/web");
 	REFUSED(reserv_set("cpu/web", "class", "ts"), ENOENT, "no such file; it has");
 	REFUSED(reserv_set("cpu/web", "../share", "5"), EINVAL, "is no file of a node");
 	REFUSED(reserv_set("cpu/web/a", "cap", "lots"), EINVAL, "\"lots\"");

@@ -133,6 +133,9 @@ struct reserv_stat {
 	uint64_t runnable, queued, running, members;
 	uint64_t throttled, throttled_ns;
 	uint64_t draining; /* 1: it takes no new members */
+	uint64_t minimum_ns; /* promised per second */
+	uint64_t guarantee_ns; /* what it has per second whoever wants */
+	uint64_t threads_short; /* that it lacks to be able to use its minimum */
 };
 int reserv_stat(const char *node, struct reserv_stat *stat);
 

@@ -28,6 +28,12 @@ pub struct Stat {
     pub throttled_ns: u64,
     /// 1: it takes no new members.
     pub draining: u64,
+    /// Promised to it per second.
+    pub minimum_ns: u64,
+    /// What it has per second whoever wants, by weights and caps on its way from the root.
+    pub guarantee_ns: u64,
+    /// Threads that it lacks to be able to use its minimum.
+    pub threads_short: u64,
 }
 
 fn parse(text: &str) -> Stat {
@@ -44,6 +50,9 @@ fn parse(text: &str) -> Stat {
             "members" => stat.members = number,
             "throttled" => stat.throttled = number,
             "throttled_ns" => stat.throttled_ns = number,
+            "minimum_ns" => stat.minimum_ns = number,
+            "guarantee_ns" => stat.guarantee_ns = number,
+            "threads_short" => stat.threads_short = number,
             "state" => stat.draining = u64::from(value.trim() == "draining"),
             // Counters of a newer daemon; `get` has them all.
             _ => {}
@@ -75,6 +84,6 @@ mod tests {
         };
         assert_eq!(stat, wanted);
         assert_eq!(parse("state active\n"), Stat::default());
-        assert_eq!(size_of::<Stat>(), 80);
+        assert_eq!(size_of::<Stat>(), 104);
     }
 }
