@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 /// What stands under every page of help.
 const AFTER: &str = "\
 Paths name nodes below a resource: 'web/site1', 'cpu/web/site1' and '/reserv/cpu/web/site1' are the same node; \
-'cpu' is the resource itself.
+'cpu' is the resource itself. Paths below another resource name it: 'disk/web'.
 
 Exit status: 0 done; 1 refused or failed, with a reason on standard error; 2 wrong usage; 3 Reserv is not running; \
 4 no such node or process; 5 not permitted. 'run' exits with the program's own status, or 125 when the reservation \
@@ -56,7 +56,11 @@ pub enum Command {
         file: Option<PathBuf>,
     },
     /// Stop Reserv and give the machine back to the kernel's own scheduler
-    Down,
+    Down {
+        /// Take only these counting resources down, with their trees and tags; Reserv goes on
+        #[arg(value_name = "RESOURCE")]
+        resources: Vec<String>,
+    },
     /// Drivers, versions, and the reasons of the last detachments
     Status,
     /// Draw the tree with its shares
@@ -151,6 +155,10 @@ pub struct Up {
     /// What new nodes are, and the root's policy: default, qlinux (hierarchical SFQ), eclipse (MTR-LS) or rtss98 (EEVDF)
     #[arg(long, short, value_name = "NAME", value_parser = personality)]
     pub personality: Option<reserv_model::Personality>,
+    /// Bring up /reserv/NAME, which counts what is done through tagged descriptors and schedules nothing: of the file system that a path
+    /// lies on (file:PATH), or over an interface (net:IFACE)
+    #[arg(long, value_name = "NAME=file:PATH|NAME=net:IFACE", value_parser = counting)]
+    pub count: Vec<(reserv_model::Name, reserv_model::Source)>,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -237,8 +245,11 @@ pub struct Rm {
 #[derive(Debug, Args)]
 pub struct Run {
     /// The queue for the CPU
-    #[arg(long, value_name = "PATH", required = true)]
-    pub cpu: String,
+    #[arg(long, value_name = "PATH", required_unless_present = "on")]
+    pub cpu: Option<String>,
+    /// A queue of any resource, with the resource's name: disk/web; once per resource
+    #[arg(long, value_name = "RESOURCE/PATH")]
+    pub on: Vec<String>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
           value_hint = ValueHint::CommandWithArguments)]
@@ -303,6 +314,13 @@ pub enum Generated {
     Man,
     /// Completion scripts of all shells
     Completions,
+}
+
+/// `NAME=file:PATH` or `NAME=net:IFACE`.
+fn counting(text: &str) -> Result<(reserv_model::Name, reserv_model::Source), String> {
+    let (name, on) = text.split_once('=').ok_or("NAME=file:PATH or NAME=net:IFACE")?;
+    let said = |e: reserv_model::Error| format!("{e} ({})", e.hint);
+    Ok((reserv_model::Name::new(name).map_err(said)?, on.parse().map_err(said)?))
 }
 
 fn personality(word: &str) -> Result<reserv_model::Personality, String> {

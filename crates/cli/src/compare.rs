@@ -219,7 +219,7 @@ fn tree_for(personality: Personality, parts: &[Part]) -> Result<Config, Error> {
     }
     let q0 = NodeConfig { class: Some(Class::Ts), ..NodeConfig::new(NodeKind::Queue) };
     cpu.nodes.insert("q0".parse().map_err(wrong)?, q0);
-    Ok(Config { cpu: Some(cpu), rules: Vec::new() })
+    Ok(Config { cpu: Some(cpu), ..Config::default() })
 }
 
 /// Cgroups of version 2 with the parts' weights; gone when dropped.

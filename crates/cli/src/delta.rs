@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The difference between two configurations, as `up` prints it: `+` made, `~` changed, `-` deleted.
 
-use reserv_model::{Config, Kind, NodeConfig, ResourceConfig, Rule, Weight, show_cap, tune_text};
+use std::collections::BTreeMap;
+
+use reserv_model::{
+    Config, Kind, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight, show_cap, tune_text,
+};
 use serde::Serialize;
 
 use crate::paint::{Paint, table};
@@ -20,16 +24,31 @@ pub(crate) struct Line {
 /// What changes from `now` to `wanted`.
 pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
     let mut lines = Vec::new();
+    let empty = ResourceConfig::default();
     if let Some(wanted) = &wanted.cpu {
-        let empty = ResourceConfig::default();
-        let now = now.cpu.as_ref().unwrap_or(&empty);
-        resource(now, wanted, &mut lines);
+        resource("cpu", now.cpu.as_ref().unwrap_or(&empty), wanted, &mut lines);
+    }
+    for (name, wanted) in &wanted.count {
+        let running = now.count.get(name);
+        if let (None, Some(on)) = (running, &wanted.on) {
+            lines.push(Line { mark: '+', what: name.to_string(), how: format!("counts {on}") });
+        }
+        let new = ResourceConfig { nodes: q0(wanted), ..ResourceConfig::default() };
+        resource(name.as_str(), running.unwrap_or(&new), wanted, &mut lines);
     }
     rules(&now.rules, &wanted.rules, &mut lines);
     lines
 }
 
-fn resource(now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>) {
+/// The q0 of a new tree, as far as the wanted one names it.
+fn q0(wanted: &ResourceConfig) -> BTreeMap<NodePath, NodeConfig> {
+    let q0 = wanted.nodes.keys().filter(|path| path.to_string() == "q0");
+    q0.map(|path| (path.clone(), NodeConfig::new(NodeKind::Queue))).collect()
+}
+
+/// Nodes of the CPU are called by their paths alone, as everywhere.
+fn resource(name: &str, now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>) {
+    let called = |path: &NodePath| if name == "cpu" { path.to_string() } else { format!("{name}/{path}") };
     let mut line = |mark, what: String, how: String| lines.push(Line { mark, what, how });
     let pairs = [
         ("personality", now.personality.to_string(), wanted.personality.to_string()),
@@ -37,21 +56,21 @@ fn resource(now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>
         ("tune", tuned(&now.root_tune()), tuned(&wanted.root_tune())),
     ];
     for (what, old, new) in pairs.into_iter().filter(|(_, old, new)| old != new) {
-        line('~', "cpu".to_owned(), format!("{what} {old} → {new}"));
+        line('~', name.to_owned(), format!("{what} {old} → {new}"));
     }
     for path in now.nodes.keys().rev() {
         // q0 is always there: left out of a configuration, it keeps its defaults.
         if !wanted.nodes.contains_key(path) && path.to_string() != "q0" {
-            line('-', path.to_string(), String::new());
+            line('-', called(path), String::new());
         }
     }
     for (path, node) in &wanted.nodes {
         match now.nodes.get(path) {
-            None => line('+', path.to_string(), describe(node, wanted.kind_of(path, node))),
+            None => line('+', called(path), describe(node, wanted.kind_of(path, node))),
             Some(old) => {
                 let how = changes(old, node, [now.kind_of(path, old), wanted.kind_of(path, node)]);
                 if !how.is_empty() {
-                    line('~', path.to_string(), how);
+                    line('~', called(path), how);
                 }
             }
         }
@@ -61,7 +80,7 @@ fn resource(now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>
         let new = NodeConfig::new(old.kind);
         let how = changes(old, &new, [now.kind_of(path, old), wanted.kind_of(path, &new)]);
         if !how.is_empty() {
-            line('~', path.to_string(), how);
+            line('~', called(path), how);
         }
     }
 }

@@ -113,7 +113,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 Ok(ExitCode::SUCCESS)
             }
         }
-        Command::Run(args) => Err(run::run(&args.cpu, &args.command)),
+        Command::Run(args) => Err(run::run(&args)),
         Command::Tag(args) => {
             let (queue, tagged) = run::tag(&Mounted::open()?, &args)?;
             if json {
@@ -147,7 +147,11 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 None => say(&text),
             }
         }
-        Command::Down => {
+        Command::Down { resources } if !resources.is_empty() => {
+            up::down_some(&resources)?;
+            if json { say_json(&json!({ "running": true })) } else { Ok(ExitCode::SUCCESS) }
+        }
+        Command::Down { .. } => {
             up::down()?;
             if json { say_json(&json!({ "running": false })) } else { Ok(ExitCode::SUCCESS) }
         }

@@ -71,9 +71,10 @@ impl Stat {
         u32::try_from(self.number(key)).map_or(1.0, f64::from) / 1e6
     }
 
-    /// CPU time received.
-    pub(crate) fn service_ns(&self) -> u64 {
-        self.number("service_ns")
+    /// Service received, and its unit: `ns` of CPU time, or `bytes`.
+    pub(crate) fn service(&self) -> (u64, &str) {
+        let found = self.0.keys().find_map(|key| Some((key, key.strip_prefix("service_")?)));
+        found.map_or((0, "ns"), |(key, unit)| (self.number(key), unit))
     }
 
     /// Threads that wait or run.
@@ -204,7 +205,8 @@ mod tests {
     #[test]
     fn stat_lines_keep_their_types() {
         let stat = Stat::parse("service_ns 12\nshare 0.25\nthrottled 1\nstate draining\nodd\n\n");
-        assert_eq!(stat.service_ns(), 12);
+        assert_eq!(stat.service(), (12, "ns"));
+        assert_eq!(Stat::parse("service_bytes 7\n").service(), (7, "bytes"));
         assert_eq!(stat.0["share"], 0.25);
         assert!(stat.throttled() && stat.draining());
         assert_eq!(stat.0.len(), 4);

@@ -102,8 +102,18 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
+/// Service in its unit, as it reads well.
+pub(crate) fn amount((value, unit): (u64, &str)) -> String {
+    if unit == "ns" { duration(value) } else { format!("{value} {unit}") }
+}
+
+/// Service per second in its unit.
+pub(crate) fn rate_in(per_s: f64, unit: &str) -> String {
+    if unit == "ns" { rate(per_s) } else { format!("{per_s:.0} {unit}/s") }
+}
+
 /// CPU time per second as people read it: `1.50cpu`, `250ms/s`.
-pub(crate) fn rate(ns_per_s: f64) -> String {
+fn rate(ns_per_s: f64) -> String {
     if ns_per_s >= 999_500_000.0 {
         format!("{:.2}cpu", ns_per_s / 1e9)
     } else {

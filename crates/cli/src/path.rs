@@ -6,19 +6,29 @@
 //! mounted  = <mount point> "/" resource [ "/" names ]
 //! names    = name *( "/" name )
 //! ```
-//! A path whose first name is a resource starts there; any other starts at `cpu`.
+//! A path whose first name is a resource starts there; any other starts at `cpu`. A node of the CPU that has a resource's name is
+//! reached as `cpu/NAME`.
 
 use std::fmt;
 use std::path::Path;
+use std::rc::Rc;
 
 use crate::error::Error;
 
-/// Resources that there can be. A node of the CPU that has the same name is reached as `cpu/cpu`.
-const RESOURCES: [&str; 1] = ["cpu"];
+/// The resource that is meant where none is named. It is always there.
+const USUAL: &str = "cpu";
 
 /// A node, as a path below the mount point: `cpu/web/site1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NodePath(String);
+pub(crate) struct NodePath {
+    path: String,
+    mount: Rc<Path>,
+}
+
+/// Whether a resource of this name runs: whatever stands in the mount's root and has a share.
+fn is_resource(name: &str, mount: &Path) -> bool {
+    name == USUAL || mount.join(name).join("share").symlink_metadata().is_ok()
+}
 
 impl NodePath {
     /// Understand what was typed. `mount` is the mount point, for paths that begin with it.
@@ -45,52 +55,63 @@ impl NodePath {
             return Err(wrong("write 'cpu' for the resource itself, or a path such as 'web/site1'"));
         }
         let mut path = names.join("/");
-        if !RESOURCES.contains(&names[0]) {
+        if !is_resource(names[0], mount) {
             if text.starts_with('/') {
-                return Err(wrong(&format!("'{}' is no resource; there is 'cpu'", names[0])));
+                return Err(wrong(&format!("'{}' is no resource; there is '{USUAL}'", names[0])));
             }
-            path = format!("cpu/{path}");
+            path = format!("{USUAL}/{path}");
         }
-        Ok(Self(path))
+        Ok(Self { path, mount: mount.into() })
+    }
+
+    fn at(&self, path: String) -> Self {
+        Self { path, mount: self.mount.clone() }
     }
 
     /// Below the mount point.
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.path
     }
 
     /// The node above; `None` for a resource.
     pub(crate) fn parent(&self) -> Option<Self> {
-        self.0.rsplit_once('/').map(|(parent, _)| Self(parent.to_owned()))
+        self.path.rsplit_once('/').map(|(parent, _)| self.at(parent.to_owned()))
     }
 
     /// The last name.
     pub(crate) fn name(&self) -> &str {
-        self.0.rsplit_once('/').map_or(&self.0, |(_, name)| name)
+        self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }
 
     /// A child.
     pub(crate) fn join(&self, name: &str) -> Self {
-        Self(format!("{}/{name}", self.0))
+        self.at(format!("{}/{name}", self.path))
     }
 
     /// A file of this node.
     pub(crate) fn file(&self, file: &str) -> String {
-        format!("{}/{file}", self.0)
+        format!("{}/{file}", self.path)
+    }
+
+    /// The name of its resource.
+    pub(crate) fn resource(&self) -> &str {
+        self.path.split('/').next().unwrap_or_default()
     }
 
     /// Whether this is a resource and not a node of one.
     pub(crate) fn is_resource(&self) -> bool {
-        !self.0.contains('/')
+        !self.path.contains('/')
     }
 }
 
 /// As people write it: without the resource where that is clear.
 impl fmt::Display for NodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.strip_prefix("cpu/") {
-            Some(rest) if !RESOURCES.contains(&rest.split('/').next().unwrap_or("")) => f.write_str(rest),
-            _ => f.write_str(&self.0),
+        match self.path.strip_prefix(USUAL).and_then(|rest| rest.strip_prefix('/')) {
+            Some(rest) if !is_resource(rest.split('/').next().unwrap_or(""), &self.mount) => {
+                f.write_str(rest)
+            }
+            _ => f.write_str(&self.path),
         }
     }
 }
@@ -126,6 +147,20 @@ mod tests {
             let path = parse(text).unwrap();
             assert_eq!(parse(&path.to_string()).unwrap(), path);
         }
+    }
+
+    #[test]
+    fn a_resource_is_what_runs_at_the_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let parse = |text: &str| NodePath::parse(text, dir.path()).unwrap();
+        assert_eq!(parse("disk/web").as_str(), "cpu/disk/web");
+        assert_eq!(parse("disk/web").to_string(), "disk/web");
+        std::fs::create_dir(dir.path().join("disk")).unwrap();
+        std::fs::write(dir.path().join("disk/share"), "100 0").unwrap();
+        assert!(parse("disk").is_resource());
+        assert_eq!(parse("disk/web").as_str(), "disk/web");
+        assert_eq!(parse("disk/web").to_string(), "disk/web");
+        assert_eq!(parse("cpu/disk").to_string(), "cpu/disk", "the CPU's node of that name");
     }
 
     #[test]

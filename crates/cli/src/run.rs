@@ -4,22 +4,24 @@
 //! `run` sets both lists of its own process and its own tag, then executes the program in its place. Nothing
 //! of `reserv` stays: exit status, signals, terminal and process id are the program's own.
 
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use nix::errno::Errno;
 
-use crate::args::Tag;
+use crate::args::{Run, Tag};
 use crate::error::{Error, Kind};
 use crate::fs::{Files, Mounted, explain, missing, writing};
 use crate::path::NodePath;
 use crate::signals;
 
 /// Tag the calling process with a queue and execute the program. Returns only when that failed.
-pub(crate) fn run(cpu: &str, command: &[OsString]) -> Error {
+pub(crate) fn run(args: &Run) -> Error {
+    let command = &args.command;
     let reservation = Mounted::open().and_then(|files| {
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
-        tag_process(&files, &queue(&files, cpu)?, pid)
+        let queues = queues(&files, args)?;
+        queues.iter().try_for_each(|queue| tag_process(&files, queue, pid))
     });
     if let Err(error) = reservation {
         return error.of_kind(Kind::RunReservation);
@@ -36,6 +38,19 @@ pub(crate) fn run(cpu: &str, command: &[OsString]) -> Error {
     let mut error = Error::new(kind, format!("cannot execute '{program}': {}", errno.desc()));
     error.errno = Some(errno as i32);
     error
+}
+
+/// The queues that are named, one per resource. All are looked at before the first is used.
+fn queues(files: &dyn Files, args: &Run) -> Result<Vec<NodePath>, Error> {
+    let mut found: Vec<NodePath> = Vec::new();
+    for path in args.cpu.iter().chain(&args.on) {
+        let queue = queue(files, path)?;
+        if let Some(other) = found.iter().find(|other| other.resource() == queue.resource()) {
+            return Err(Error::usage(format!("'{other}' and '{queue}' are of one resource")));
+        }
+        found.push(queue);
+    }
+    Ok(found)
 }
 
 /// A queue that exists.
@@ -71,9 +86,11 @@ pub(crate) fn tag_process(files: &dyn Files, queue: &NodePath, pid: i32) -> Resu
             .write(&format!("proc/{pid}/{list}"), queue.as_str())
             .map_err(|e| of_process(files, queue, &who, &format!("write proc/{pid} {called}"), &e))?;
     }
-    files
-        .write(&queue.file("members"), &pid.to_string())
-        .map_err(|e| of_process(files, queue, &who, &writing(queue, "members"), &e))
+    match files.write(&queue.file("members"), &pid.to_string()) {
+        // A resource whose queues take descriptors: the lists are all.
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        done => done.map_err(|e| of_process(files, queue, &who, &writing(queue, "members"), &e)),
+    }
 }
 
 /// Put one thread under a queue.

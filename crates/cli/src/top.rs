@@ -4,7 +4,7 @@
 //! A row is a node. Its rate is the difference of two readings of its service counter over the time
 //! between them; its bar is the part of everything served, and the mark on it the part it is entitled to.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::args::Top;
 use crate::error::Error;
 use crate::fs::{Files, explain};
 use crate::node::Node;
-use crate::paint::{bar, percent, rate, table, wanted};
+use crate::paint::{bar, percent, rate_in, table, wanted};
 use crate::path::NodePath;
 
 /// One node in one measurement.
@@ -41,8 +41,15 @@ pub(crate) struct Measured {
     pub entitled: f64,
     /// Part of what was served to everyone, 0 to 1.
     pub received: f64,
-    /// CPU time per second of wall time, in ns.
-    pub rate_ns_per_s: f64,
+    /// Service per second of wall time.
+    #[serde(skip)]
+    pub rate: f64,
+    /// Its unit: `ns` of CPU time, or `bytes`.
+    #[serde(skip)]
+    pub unit: String,
+    /// The rate under a key that names its unit: `rate_ns_per_s`, `rate_bytes_per_s`.
+    #[serde(flatten)]
+    pub rates: BTreeMap<String, f64>,
     /// Threads that wait or run.
     pub runnable: u64,
     /// Threads tagged here.
@@ -71,13 +78,14 @@ impl Meter {
             .map_err(|e| explain(files, &self.path, "cannot be read", "", &e))?;
         let mut service = HashMap::new();
         root.each(&mut |node, _| {
-            service.insert(node.path.clone(), node.stat.service_ns());
+            service.insert(node.path.clone(), node.stat.service().0);
         });
         let rates = rates(self.before.as_ref().map(|(then, old)| (now.duration_since(*then), old)), &service);
         let total = rates.get(&root.path).copied().unwrap_or(0.0);
         let mut rows = Vec::new();
         root.each(&mut |node, depth| {
             let rate = rates.get(&node.path).copied().unwrap_or(0.0);
+            let (_, unit) = node.stat.service();
             rows.push(Measured {
                 path: node.path.clone(),
                 kind: node.kind,
@@ -85,7 +93,9 @@ impl Meter {
                 weight: node.weight.clone(),
                 entitled: node.entitled,
                 received: if total > 0.0 { root.entitled * rate / total } else { 0.0 },
-                rate_ns_per_s: rate,
+                rate,
+                unit: unit.to_owned(),
+                rates: [(format!("rate_{unit}_per_s"), rate)].into(),
                 runnable: node.stat.runnable(),
                 members: node.stat.number("members"),
                 throttled: node.stat.throttled(),
@@ -97,7 +107,7 @@ impl Meter {
     }
 }
 
-/// ns of service per second of each node. A counter that fell (a node deleted and made anew) starts at 0.
+/// Service per second of each node. A counter that fell (a node deleted and made anew) starts at 0.
 fn rates(
     before: Option<(Duration, &HashMap<String, u64>)>,
     now: &HashMap<String, u64>,
@@ -163,7 +173,7 @@ fn plain(rows: &[Measured]) -> Vec<String> {
             percent(row.entitled),
             percent(row.received),
             bar(row.received, 12),
-            rate(row.rate_ns_per_s),
+            rate_in(row.rate, &row.unit),
             row.runnable.to_string(),
             row.notes.clone(),
         ]
@@ -306,7 +316,7 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
         Span::raw(format!(
             "  {}  served {}  runnable {}  every {:.1}s{}",
             root.map_or("", |row| row.path.as_str()),
-            root.map_or_else(String::new, |row| rate(row.rate_ns_per_s)),
+            root.map_or_else(String::new, |row| rate_in(row.rate, &row.unit)),
             root.map_or(0, |row| row.runnable),
             view.interval.as_secs_f64(),
             if view.paused { "  paused" } else { "" },
@@ -392,7 +402,7 @@ impl Column {
             Self::Share => percent(row.entitled),
             Self::Received => percent(row.received),
             Self::Bar => String::new(),
-            Self::Rate => rate(row.rate_ns_per_s),
+            Self::Rate => rate_in(row.rate, &row.unit),
             Self::Runnable => row.runnable.to_string(),
             Self::Notes => row.notes.clone(),
         }
@@ -469,7 +479,7 @@ mod tests {
         serve(0, 0, 0);
         let mut meter = Meter::new(&fake, "cpu").unwrap();
         let start = Instant::now();
-        assert!(meter.measure(&fake, start).unwrap().iter().all(|row| row.rate_ns_per_s == 0.0));
+        assert!(meter.measure(&fake, start).unwrap().iter().all(|row| row.rate == 0.0));
         serve(2_000_000_000, 1_500_000_000, 500_000_000);
         meter.measure(&fake, start + Duration::from_secs(2)).unwrap()
     }
@@ -477,7 +487,7 @@ mod tests {
     #[test]
     fn rates_are_differences_over_time() {
         let rows = two_readings();
-        let by_name: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.rate_ns_per_s, r.received)).collect();
+        let by_name: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.rate, r.received)).collect();
         assert_eq!(by_name, [("cpu", 1e9, 1.0), ("cpu/a", 0.75e9, 0.75), ("cpu/q0", 0.25e9, 0.25)]);
         assert_eq!((rows[1].runnable, rows[1].members, rows[2].throttled), (3, 3, true));
         let old = HashMap::from([("x".to_owned(), 5)]);

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::fs::{Files, explain};
 use crate::node::{Node, Stat};
-use crate::paint::{Paint, bar, duration, percent, table};
+use crate::paint::{Paint, amount, bar, percent, table};
 use crate::path::NodePath;
 
 const BAR: usize = 12;
@@ -31,7 +31,7 @@ pub(crate) fn draw(root: &Node, paint: Paint) -> String {
             percent(node.entitled),
             bar(node.entitled, BAR),
             if node.effective > 0.0 { percent(node.effective) } else { "-".to_owned() },
-            duration(node.stat.service_ns()),
+            amount(node.stat.service()),
             node.stat.runnable().to_string(),
             node.notes(),
         ]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `up`, `down`, `save`, `status`: the daemon's life, and whole configurations.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use reserv_model::{Config, Name, Personality, ResourceConfig, Tree, to_config};
+use reserv_model::{Config, Name, Personality, ResourceConfig, Source, Tree, to_config};
 use serde_json::{Value, json};
 
 use crate::args::{Driver, Up};
@@ -67,13 +68,17 @@ fn read_config(path: &Path) -> Result<Config, Error> {
 /// The configuration of a tree that has nothing but q0.
 fn nothing() -> Config {
     let tree = Name::new("cpu").ok().map(Tree::new);
-    Config { cpu: tree.map(|tree| to_config(&tree, reserv_model::Driver::Auto)), rules: Vec::new() }
+    Config { cpu: tree.map(|tree| to_config(&tree, reserv_model::Driver::Auto)), ..Config::default() }
 }
 
 /// Start Reserv if it does not run, and apply a configuration.
 pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     let mut config = args.config.as_deref().map(read_config).transpose()?;
     let mut personality = args.personality;
+    let count: BTreeMap<Name, Source> = args.count.iter().cloned().collect();
+    if count.len() < args.count.len() {
+        return Err(Error::usage("one name for two resources"));
+    }
     if let Some(cpu) = config.as_mut().and_then(|config| config.cpu.as_mut())
         && let Some(personality) = personality.take()
     {
@@ -82,6 +87,16 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     }
     if config.is_some() && personality.is_some() {
         return Err(Error::usage("a personality, and a configuration that leaves the CPU alone"));
+    }
+    if let Some(config) = &mut config {
+        // What is named on the command line is brought up with the file's resources, with nothing but q0 if the file says nothing.
+        for (name, on) in &count {
+            let there = config.count.entry(name.clone()).or_insert_with(|| plain(name, on));
+            if there.on.as_ref() != Some(on) {
+                let was = there.on.as_ref().map_or_else(String::new, ToString::to_string);
+                return Err(Error::usage(format!("{name} counts {on} here, and {was} in the configuration")));
+            }
+        }
     }
     let running = Control::connect()?;
     if args.dry_run {
@@ -93,13 +108,17 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
                 if let Some(personality) = personality {
                     control.ask(&json!({ "request": "up", "personality": personality, "dry_run": true }))?;
                 }
+                if config.is_none() && !count.is_empty() {
+                    control.ask(&json!({ "request": "up", "count": count, "dry_run": true }))?;
+                }
                 saved(&mut control)?
             }
             None => nothing(),
         };
         let difference = match (config, personality) {
-            (None, Some(personality)) => Some(delta::difference(&now, &with(&now, personality))),
-            (config, _) => config.map(|config| delta::difference(&now, &config)),
+            (Some(config), _) => Some(delta::difference(&now, &config)),
+            (None, None) if count.is_empty() => None,
+            (None, personality) => Some(delta::difference(&now, &with(&now, personality, &count))),
         };
         return Ok(Brought { difference, started: false, child: None });
     }
@@ -109,7 +128,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         if args.ignore_cgroup_weights {
             check_ignores(&mut control)?;
         }
-        if config.is_none() && personality.is_none() {
+        if config.is_none() && personality.is_none() && count.is_empty() {
             // A scheduler that was given up after too many ejections is tried again.
             control.ask(&json!({ "request": "up" }))?;
         }
@@ -119,9 +138,9 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         (Control::need()?, Some(child), true)
     };
     let applied = match (&config, personality) {
-        (None, None) => None,
+        (None, None) if count.is_empty() => None,
         (Some(config), _) => Some(apply(&mut control, config, args)),
-        (None, Some(personality)) => Some(set_personality(&mut control, personality)),
+        (None, personality) => Some(set(&mut control, personality, &count)),
     };
     let difference = match applied {
         None => None,
@@ -148,26 +167,44 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
 
 /// The flag may not fit what the file says.
 fn cpu_checked(cpu: &ResourceConfig) -> Result<(), Error> {
-    let config = Config { cpu: Some(cpu.clone()), rules: Vec::new() };
+    let config = Config { cpu: Some(cpu.clone()), ..Config::default() };
     config
         .check()
         .map_err(|e| Error::refused(format!("with personality {}: {e}", cpu.personality)).hint(e.hint))
 }
 
-/// The same tree with another personality: the root's policy and tunables are its.
-fn with(now: &Config, personality: Personality) -> Config {
+/// A counting resource with nothing but q0.
+fn plain(name: &Name, on: &Source) -> ResourceConfig {
+    ResourceConfig { on: Some(on.clone()), ..to_config(&Tree::new(name.clone()), reserv_model::Driver::Auto) }
+}
+
+/// The same trees with another personality (the roots' policies and tunables are its), and with more counting resources.
+fn with(now: &Config, personality: Option<Personality>, count: &BTreeMap<Name, Source>) -> Config {
     let mut then = now.clone();
-    if let Some(cpu) = &mut then.cpu {
-        (cpu.personality, cpu.policy, cpu.tune) = (personality, Some(personality.policy()), None);
+    for (name, on) in count {
+        then.count.entry(name.clone()).or_insert_with(|| plain(name, on));
     }
-    then.rules.clone_from(&now.rules);
+    if let Some(personality) = personality {
+        for tree in then.cpu.iter_mut().chain(then.count.values_mut()) {
+            (tree.personality, tree.policy, tree.tune) = (personality, Some(personality.policy()), None);
+        }
+    }
     then
 }
 
-fn set_personality(control: &mut Control, personality: Personality) -> Result<Vec<Line>, Error> {
+fn set(
+    control: &mut Control,
+    personality: Option<Personality>,
+    count: &BTreeMap<Name, Source>,
+) -> Result<Vec<Line>, Error> {
     let before = saved(control)?;
-    control.ask(&json!({ "request": "up", "personality": personality }))?;
-    Ok(delta::difference(&before, &with(&before, personality)))
+    if !count.is_empty() {
+        control.ask(&json!({ "request": "up", "count": count }))?;
+    }
+    if let Some(personality) = personality {
+        control.ask(&json!({ "request": "up", "personality": personality }))?;
+    }
+    Ok(delta::difference(&before, &with(&before, personality, count)))
 }
 
 fn request(args: &Up, config: &Config) -> Result<Value, Error> {
@@ -192,6 +229,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         config: None,
         driver: Driver::Full,
         personality: None,
+        count: Vec::new(),
         dry_run: false,
         drain: false,
         flush: false,
@@ -428,6 +466,15 @@ impl Drop for Progress {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
+}
+
+/// Take counting resources down; the first that does not go ends it.
+pub(crate) fn down_some(names: &[String]) -> Result<(), Error> {
+    let mut control = Control::need()?;
+    for name in names {
+        control.ask(&json!({ "request": "down", "resource": name }))?;
+    }
+    Ok(())
 }
 
 /// Stop Reserv.

@@ -10,9 +10,11 @@
 //! {"request":"up","config":{…},"dry_run":true,
 //!  "mode":"refuse"|"drain"|"flush"}              → {"changes":["create cpu/web: …", …]}
 //! {"request":"up","personality":"eclipse"}       → {"changes":["set cpu personality …"]}
+//! {"request":"up","count":{"NAME":"file:PATH"}}  → {"changes":["bring up NAME, counting file:PATH"]}
 //! {"request":"save"}                             → {"config":{…}}
 //! {"request":"rules"}                            → {"rules":[{"match":{…},"cpu":"…"}],"watch":"events"}
 //! {"request":"down"}                             → {"stopped":true}, when everything has been given back
+//! {"request":"down","resource":"NAME"}           → {"stopped":true}, when this counting resource has been
 //! anything refused                               → {"error":{"errno":22,"text":"…","hint":"…"}}
 //! ```
 //!
@@ -20,6 +22,7 @@
 //! only begins the count of revivals anew; `mode` says what happens to members of queues that the configuration leaves
 //! out, `refuse` if left out.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -32,7 +35,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use reserv_model::{Config, DeleteMode, Personality};
+use reserv_model::{Config, DeleteMode, Name, Personality, Source};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -56,6 +59,7 @@ enum Command {
     Up {
         config: Option<Box<Config>>,
         personality: Option<Personality>,
+        count: Option<BTreeMap<Name, Source>>,
         #[serde(default)]
         dry_run: bool,
         #[serde(default)]
@@ -63,7 +67,9 @@ enum Command {
     },
     Save {},
     Rules {},
-    Down {},
+    Down {
+        resource: Option<Name>,
+    },
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -157,16 +163,22 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
     let is = |value: Option<&Value>| value.is_none_or(|v| v.is_object() || v.is_null());
     let config = value.get("config");
     let cpu = config.and_then(|c| c.get("cpu"));
-    let nodes = cpu.and_then(|c| c.get("nodes"));
+    let count = config.and_then(|c| c.get("count"));
+    let empty = serde_json::Map::new();
+    let counting = count.and_then(Value::as_object).unwrap_or(&empty);
+    let resources: Vec<&Value> = cpu.into_iter().chain(counting.values()).collect();
+    let nodes: Vec<&Value> = resources.iter().filter_map(|r| r.get("nodes")).collect();
     let rules = config.and_then(|c| c.get("rule")).and_then(Value::as_array);
-    let every = |mut values: Box<dyn Iterator<Item = &Value> + '_>| values.all(Value::is_object);
     [
         ("the request", value.is_object()),
         ("config", is(config)),
         ("config.cpu", is(cpu)),
-        ("config.cpu.nodes", is(nodes)),
-        ("a node", nodes.and_then(Value::as_object).is_none_or(|n| every(Box::new(n.values())))),
-        ("a rule", rules.is_none_or(|rules| every(Box::new(rules.iter())))),
+        ("config.count", is(count)),
+        ("count", is(value.get("count"))),
+        ("a resource", counting.values().all(Value::is_object)),
+        ("a resource's nodes", nodes.iter().all(|n| n.is_object() || n.is_null())),
+        ("a node", nodes.iter().filter_map(|n| n.as_object()).all(|n| n.values().all(Value::is_object))),
+        ("a rule", rules.is_none_or(|rules| rules.iter().all(Value::is_object))),
         ("a rule's match", rules.is_none_or(|rules| rules.iter().all(|r| is(r.get("match"))))),
     ]
     .into_iter()
@@ -185,11 +197,18 @@ fn answer(line: &[u8], core: &Mutex<Core>, stop: &StopAsker) -> Result<Value, Re
     Ok(match command {
         Command::Version {} => json!({"version": env!("CARGO_PKG_VERSION"), "pid": std::process::id()}),
         Command::Status {} => json!(lock(core).status()?),
-        Command::Up { config: Some(_), personality: Some(_), .. } => {
-            return Err(Refusal::new(
-                libc::EINVAL,
-                "a personality beside a configuration: it stands in config.cpu",
-            ));
+        Command::Up { config, personality, count, .. }
+            if usize::from(config.is_some())
+                + usize::from(personality.is_some())
+                + usize::from(count.is_some())
+                > 1 =>
+        {
+            let text =
+                "a configuration, a personality or counting resources: one at a time; the first holds all";
+            return Err(Refusal::new(libc::EINVAL, text));
+        }
+        Command::Up { count: Some(count), dry_run, .. } => {
+            json!({"changes": lock(core).bring_up_all(&count, dry_run)?})
         }
         Command::Up { personality: Some(personality), dry_run, .. } => {
             json!({"changes": lock(core).set_personality(personality, dry_run)?})
@@ -213,9 +232,13 @@ fn answer(line: &[u8], core: &Mutex<Core>, stop: &StopAsker) -> Result<Value, Re
         Command::Rules {} => {
             let mut core = lock(core);
             let watch = core.watch;
-            json!({"rules": core.engine()?.rules(), "watch": watch})
+            json!({"rules": core.cpu()?.rules(), "watch": watch})
         }
-        Command::Down {} => {
+        Command::Down { resource: Some(name) } => {
+            lock(core).take_down(&name)?;
+            json!({"stopped": true})
+        }
+        Command::Down { resource: None } => {
             let (done, wait) = channel();
             let gone = || Refusal::new(libc::ENODEV, "reservd is stopping");
             stop.send(done).map_err(|_| gone())?;

@@ -1,31 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the threads of the worker share, under one lock: the engine, the rules, and what `status` tells.
+//! What the threads of the worker share, under one lock: the resources that run, the rules, and what `status` tells.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use reserv_model::{
-    Config, DeleteMode, Driver, Kind, NodeId, NodeRef, Personality, Request, Tree, diff, show_cap, to_config,
-};
-use reserv_namespace::{FileKind, Ino, Resource, ResourceStatus, render_status};
-use reserv_plane::{Health, List, Target};
+use reserv_model::{Config, DeleteMode, Name, NodeId, Personality, Request, Source, Tree, diff};
+use reserv_namespace::{FileKind, Ino, Resource, render_status, resource_name_taken};
+use reserv_plane::{List, Target};
 use serde::Serialize;
 
-use crate::admission;
-use crate::engine::{Beginning, Engine, Refusal};
+use crate::describe::describe;
+use crate::drivers::Wanted;
+use crate::engine::{Engine, Refusal};
+use crate::held::{Held, ResourceState};
 use crate::process;
-use crate::revive::{Action, Reviver};
+use crate::registry::Registry;
 use crate::rules::{Facts, Rules};
+use crate::settings::Settings;
 
 /// Refusals that are kept for `status`.
 const REFUSALS_MAX: usize = 16;
-/// Detachments that are kept for `status`.
-const DETACHMENTS_MAX: usize = 8;
-
-/// How often the machine is asked for its CPUs.
-const CAPACITY_EVERY: Duration = Duration::from_secs(1);
 
 /// Something refused, for people who ask why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,65 +40,6 @@ pub struct Refused {
     pub at_ms: u64,
 }
 
-/// The resource was lost, for people who ask why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Detached {
-    /// The kernel's words.
-    pub reason: String,
-    /// Since the worker started, in ms.
-    pub at_ms: u64,
-}
-
-/// What `status` tells about a resource.
-#[derive(Clone, Debug, Serialize)]
-pub struct ResourceState {
-    /// `full` or `stock`.
-    pub driver: &'static str,
-    /// In words.
-    pub mechanism: String,
-    /// Of the data plane.
-    pub abi: u32,
-    /// `running`, `detached` (being revived) or `out` (given up).
-    pub state: &'static str,
-    /// What the driver cannot do.
-    pub limits: Vec<String>,
-    /// What q0 is weighed against outside our tree.
-    pub outside: Option<String>,
-    /// Whether `chcpures()` works.
-    pub chcpures: bool,
-    /// What becomes of the kernel's own CPU settings of cgroups inside q0; null where the kernel goes on obeying them.
-    pub cgroups: Option<reserv_plane::Cgroups>,
-    /// How the worker came to its tree: `empty`, `adopted` or `rebuilt`.
-    pub beginning: &'static str,
-    /// What new nodes are.
-    pub personality: Personality,
-    /// Nodes of the tree.
-    pub nodes: usize,
-    /// Number of the last edit.
-    pub edits: u64,
-    /// What is there to be promised, in ns per second.
-    pub capacity_ns: u64,
-    /// Nodes whose minimums are more than that, since it fell.
-    pub overcommitted: Vec<String>,
-    /// The last losses of the resource, newest last.
-    pub detachments: Vec<Detached>,
-    /// Times that it came back.
-    pub revivals: u64,
-}
-
-/// How the settings of cgroups are followed.
-fn in_words(cgroups: &reserv_plane::Cgroups) -> String {
-    if cgroups.ignored {
-        return "ignored inside q0 (--ignore-cgroup-weights)".into();
-    }
-    let mut text = format!("{} mirrored inside q0", cgroups.mirrored);
-    if cgroups.without_room > 0 {
-        let names = cgroups.names.join(" ").replace(char::is_control, "?");
-        let _ = write!(text, ", {} without room: {names}", cgroups.without_room);
-    }
-    text
-}
-
 /// All that `status` tells; the file is its text, the control socket gives it as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
@@ -110,8 +47,8 @@ pub struct Status {
     pub version: &'static str,
     /// The worker.
     pub pid: u32,
-    /// By resource.
-    pub resources: BTreeMap<&'static str, ResourceState>,
+    /// By name.
+    pub resources: BTreeMap<Name, ResourceState>,
     /// Rules in force.
     pub rules: usize,
     /// How processes are watched for them: `events`, `scan`, `none`.
@@ -123,37 +60,10 @@ pub struct Status {
 impl Status {
     /// The text of the `status` file: the name space's lines, then what only the daemon knows.
     pub fn text(&self) -> String {
-        let resources = Resource::ALL.iter().filter_map(|&resource| {
-            let state = self.resources.get(resource.name())?;
-            let last = state.detachments.last().map(|d| d.reason.as_str());
-            Some(ResourceStatus {
-                resource,
-                driver: state.driver,
-                mechanism: &state.mechanism,
-                abi: state.abi,
-                health: match (state.state, last) {
-                    ("running", _) => reserv_namespace::Health::Running,
-                    (_, reason) => reserv_namespace::Health::Detached(reason.unwrap_or("unknown")),
-                },
-                revivals: state.revivals,
-                last_detachment: last,
-                personality: state.personality,
-                nodes: state.nodes,
-                edits: state.edits,
-                chcpures: state.chcpures,
-                outside: state.outside.as_deref(),
-                limits: &state.limits,
-            })
-        });
-        let mut out = render_status(self.version, &resources.collect::<Vec<_>>());
+        let shown: Vec<_> = self.resources.iter().map(|(name, state)| state.shown(name.as_str())).collect();
+        let mut out = render_status(self.version, &shown);
         for (name, state) in &self.resources {
-            let _ = writeln!(out, "{name}.state {}\n{name}.beginning {}", state.state, state.beginning);
-            if !state.overcommitted.is_empty() {
-                let _ = writeln!(out, "{name}.overcommitted {}", state.overcommitted.join(" "));
-            }
-            if let Some(cgroups) = &state.cgroups {
-                let _ = writeln!(out, "{name}.cgroups {}", in_words(cgroups));
-            }
+            out.push_str(&state.more(name.as_str()));
         }
         let _ = writeln!(out, "rules {}\nwatch {}", self.rules, self.watch);
         for r in &self.refusals {
@@ -170,21 +80,19 @@ impl Status {
 
 /// See the head of this file.
 pub struct Core {
-    /// `None` only after the daemon was stopped.
-    engine: Option<Engine>,
+    settings: Settings,
+    /// The CPU is missing only after the daemon was stopped.
+    resources: BTreeMap<Resource, Held>,
+    registry: Registry,
+    /// Where `/reserv` is mounted, once it is.
+    mount: Option<u64>,
     rules: Rules,
     /// How processes are watched.
     pub watch: &'static str,
-    driver: Driver,
-    beginning: Beginning,
-    reviver: Reviver,
-    detached: bool,
-    revivals: u64,
-    detachments: VecDeque<Detached>,
+    /// Names of resources that are gone and that the kernel may still have cached.
+    gone: Vec<Name>,
     refusals: VecDeque<Refused>,
     start: Instant,
-    /// When the machine is asked for its CPUs again.
-    capacity_at: Duration,
 }
 
 /// The lock. A thread that panicked has ended the process (see `worker`), so poison is never seen.
@@ -196,30 +104,84 @@ fn stopped() -> Refusal {
     Refusal::new(libc::ENODEV, "reservd is stopping")
 }
 
+/// What `up` does to one resource.
+struct Job {
+    /// `None`: it is brought up first, and counts that.
+    resource: Option<Resource>,
+    name: Name,
+    on: Option<Source>,
+    requests: Vec<Request>,
+    words: Vec<String>,
+}
+
 impl Core {
-    /// Around an engine.
-    pub fn new(engine: Engine, beginning: Beginning, driver: Driver) -> Self {
+    /// Around the CPU; the other resources that are entered are brought up too.
+    pub fn new(settings: &Settings, cpu: Held) -> Result<Self, Refusal> {
         let mut rules = Rules::default();
-        rules.set(engine.rules());
-        Self {
-            engine: Some(engine),
+        rules.set(cpu.engine.rules());
+        let mut core = Self {
+            settings: settings.clone(),
+            resources: [(Resource::CPU, cpu)].into(),
+            registry: Registry::open(&settings.run)?,
+            mount: None,
             rules,
             watch: "none",
-            driver,
-            beginning,
-            reviver: Reviver::default(),
-            detached: false,
-            revivals: 0,
-            detachments: VecDeque::new(),
+            gone: Vec::new(),
             refusals: VecDeque::new(),
             start: Instant::now(),
-            capacity_at: Duration::ZERO,
-        }
+        };
+        core.bring_up_known()?;
+        Ok(core)
     }
 
-    /// The engine, while the daemon is not stopped.
-    pub fn engine(&mut self) -> Result<&mut Engine, Refusal> {
-        self.engine.as_mut().ok_or_else(stopped)
+    /// A resource's engine.
+    pub fn engine(&mut self, resource: Resource) -> Result<&mut Engine, Refusal> {
+        if !self.resources.contains_key(&Resource::CPU) {
+            return Err(stopped());
+        }
+        let held = self.resources.get_mut(&resource);
+        held.map(|held| &mut held.engine).ok_or_else(|| Refusal::new(libc::ESTALE, "this resource is gone"))
+    }
+
+    /// The CPU's engine.
+    pub fn cpu(&mut self) -> Result<&mut Engine, Refusal> {
+        self.engine(Resource::CPU)
+    }
+
+    /// All engines, in order of number.
+    pub fn engines(&mut self) -> impl Iterator<Item = (Resource, &mut Engine)> {
+        self.resources.iter_mut().map(|(resource, held)| (*resource, &mut held.engine))
+    }
+
+    /// The trees of the resources that run.
+    pub fn trees<'t>(&'t self) -> impl Fn(Resource) -> Option<&'t Tree> + Copy + 't {
+        |resource| self.resources.get(&resource).map(|held| held.engine.tree())
+    }
+
+    /// If the edit of this request happened before its answer was given: the node that it made, if any.
+    pub fn answered(&self, unique: u64) -> Option<Option<(Resource, NodeId)>> {
+        self.resources.iter().find_map(|(resource, held)| {
+            held.engine.answered(unique).map(|made| made.map(|id| (*resource, id)))
+        })
+    }
+
+    /// A new mount: what requests and inodes of an earlier one meant is void.
+    pub fn new_session(&mut self) -> Result<(), Refusal> {
+        self.engines().try_for_each(|(_, engine)| engine.new_session())
+    }
+
+    /// Where `/reserv` is mounted.
+    pub fn set_mount(&mut self, dev: u64) -> Result<(), Refusal> {
+        self.mount = Some(dev);
+        for (_, engine) in self.engines() {
+            engine.plane_mut().set_mount(dev)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing was there before this worker.
+    pub fn is_fresh(&self) -> bool {
+        self.resources.values().all(Held::is_fresh)
     }
 
     fn now(&self) -> Duration {
@@ -243,51 +205,193 @@ impl Core {
 
     /// For the file and the control socket.
     pub fn status(&self) -> Result<Status, Refusal> {
-        let engine = self.engine.as_ref().ok_or_else(stopped)?;
-        let info = engine.plane().info();
-        let cpu = ResourceState {
-            driver: info.name,
-            mechanism: info.mechanism,
-            abi: info.version,
-            state: match (self.detached, self.reviver.is_out()) {
-                (false, _) => "running",
-                (true, false) => "detached",
-                (true, true) => "out",
-            },
-            limits: info.limits,
-            outside: info.outside,
-            chcpures: info.chcpures,
-            cgroups: info.cgroups,
-            beginning: match self.beginning {
-                Beginning::Empty => "empty",
-                Beginning::Adopted => "adopted",
-                Beginning::Rebuilt => "rebuilt",
-            },
-            personality: engine.tree().personality(),
-            nodes: engine.tree().len(),
-            edits: engine.tree().seq(),
-            capacity_ns: engine.tree().capacity(),
-            overcommitted: engine.tree().overcommitted().iter().map(|&id| engine.tree().shown(id)).collect(),
-            detachments: self.detachments.iter().cloned().collect(),
-            revivals: self.revivals,
-        };
+        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?;
+        let state = |held: &Held| (held.engine.tree().root().name.clone(), held.state());
         Ok(Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
-            resources: [(Resource::Cpu.name(), cpu)].into(),
-            rules: engine.rules().len(),
+            resources: self.resources.values().map(state).collect(),
+            rules: cpu.engine.rules().len(),
             watch: self.watch,
             refusals: self.refusals.iter().cloned().collect(),
         })
     }
 
-    /// The running tree and rules as a configuration.
+    /// The running trees and rules as a configuration.
     pub fn save(&self) -> Result<Config, Refusal> {
-        let engine = self.engine.as_ref().ok_or_else(stopped)?;
-        Ok(Config { cpu: Some(to_config(engine.tree(), self.driver)), rules: engine.rules().to_vec() })
+        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?;
+        let counting = self.resources.values().filter(|held| held.on.is_some());
+        let count = counting.map(|held| (held.engine.tree().root().name.clone(), held.config())).collect();
+        Ok(Config { cpu: Some(cpu.config()), count, rules: cpu.engine.rules().to_vec() })
     }
 
-    /// Makes the tree as the configuration wants it, all or nothing; answers the differences in words.
+    /// What runs under this name, if it counts `on`; `None` if nothing is called so.
+    fn counting(&self, name: &Name, on: &Source) -> Result<Option<Resource>, Refusal> {
+        let found = self.resources.iter().find(|(_, held)| held.engine.tree().root().name == *name);
+        match found {
+            Some((resource, held)) if held.on.as_ref() == Some(on) => Ok(Some(*resource)),
+            Some((_, held)) => {
+                let counts = held.on.as_ref().map_or_else(
+                    || "is no counting resource".to_owned(),
+                    |on| format!("runs already, on {on}"),
+                );
+                let hint = "another name, or take it down first: reserv down NAME".to_owned();
+                Err(Refusal { errno: libc::EBUSY, text: format!("{name} {counts}"), hint })
+            }
+            None => match resource_name_taken(name.as_str(), self.trees()) {
+                Some(why) => Err(Refusal::new(libc::EEXIST, format!("{name}: {why}"))),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// Brings a counting resource up, with root and q0. One that runs and counts the same stays as it is. Answers whether it came.
+    pub fn bring_up(&mut self, name: &Name, on: &Source) -> Result<bool, Refusal> {
+        if self.counting(name, on)?.is_some() {
+            return Ok(false);
+        }
+        reserv_plane::count::probe(on)?;
+        let known = self.registry.enter(name, on)?.and_then(|known| known.resource());
+        let full = || Refusal::new(libc::ENOSPC, "there are as many resources as there can be");
+        let resource = known.ok_or_else(full)?;
+        let brought = self.begin_counting(resource, name, on);
+        if brought.is_err()
+            && let Err(error) = self.registry.remove(resource)
+        {
+            tracing::error!(%error, %name, "a resource that did not come up stays entered");
+        }
+        brought.map(|()| true)
+    }
+
+    /// Brings counting resources up, all or none; answers which, in words.
+    pub fn bring_up_all(
+        &mut self,
+        count: &BTreeMap<Name, Source>,
+        dry_run: bool,
+    ) -> Result<Vec<String>, Refusal> {
+        let mut new = Vec::new();
+        for (name, on) in count {
+            if self.counting(name, on)?.is_none() {
+                new.push((name, on));
+            }
+        }
+        for (at, (name, on)) in new.iter().enumerate() {
+            if dry_run {
+                reserv_plane::count::probe(on)?;
+            } else if let Err(refusal) = self.bring_up(name, on) {
+                for (name, _) in &new[..at] {
+                    self.take_down(name)?;
+                }
+                return Err(refusal);
+            }
+        }
+        Ok(new.iter().map(|(name, on)| format!("bring up {name}, counting {on}")).collect())
+    }
+
+    fn begin_counting(&mut self, resource: Resource, name: &Name, on: &Source) -> Result<(), Refusal> {
+        let wanted = Wanted::Count { resource, on: on.clone() };
+        let mut held = Held::begin(&self.settings, &wanted, name, reserv_model::Driver::Auto)?;
+        if let Some(dev) = self.mount {
+            held.engine.plane_mut().set_mount(dev)?;
+        }
+        self.resources.insert(resource, held);
+        Ok(())
+    }
+
+    /// What a dead daemon had, or was about to have or to end.
+    fn bring_up_known(&mut self) -> Result<(), Refusal> {
+        for known in self.registry.known().to_vec() {
+            let Some(resource) = known.resource() else { continue };
+            let name = &known.name;
+            let wanted = Wanted::Count { resource, on: known.on.clone() };
+            let brought = if known.going {
+                Held::end_what_is_left(&self.settings, &wanted).map(|()| false)
+            } else {
+                self.begin_counting(resource, name, &known.on).map(|()| true)
+            };
+            match brought {
+                Ok(true) => {}
+                Ok(false) => self.registry.remove(resource)?,
+                Err(refusal) => {
+                    tracing::error!(%refusal, %name, "a resource did not come up again; its tree is lost");
+                    Held::end_what_is_left(&self.settings, &wanted)?;
+                    self.registry.remove(resource)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a counting resource down, with all that refers to it.
+    pub fn take_down(&mut self, name: &Name) -> Result<(), Refusal> {
+        let found = self.resources.iter().find(|(_, held)| held.engine.tree().root().name == *name);
+        let resource = match found {
+            Some((resource, held)) if held.on.is_some() => *resource,
+            Some(_) => {
+                let text = format!("{name} goes with everything else");
+                return Err(Refusal {
+                    errno: libc::EINVAL,
+                    text,
+                    hint: "reserv down, without a name".into(),
+                });
+            }
+            None => return Err(Refusal::new(libc::ENOENT, format!("no resource {name} runs"))),
+        };
+        self.stop_one(resource)
+    }
+
+    fn stop_one(&mut self, resource: Resource) -> Result<(), Refusal> {
+        if resource != Resource::CPU {
+            self.registry.going(resource, true)?;
+        }
+        let Some(held) = self.resources.remove(&resource) else { return Ok(()) };
+        let name = held.engine.tree().root().name.clone();
+        held.stop().map_err(|(held, refusal)| {
+            self.resources.insert(resource, *held);
+            refusal
+        })?;
+        if resource != Resource::CPU {
+            self.registry.remove(resource)?;
+        }
+        self.gone.push(name);
+        Ok(())
+    }
+
+    fn jobs(&self, config: &Config, mode: DeleteMode) -> Result<Vec<Job>, Refusal> {
+        let mut jobs = Vec::new();
+        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?.engine.tree();
+        let described = |tree: &Tree, requests: &[Request]| -> Vec<String> {
+            requests.iter().map(|request| describe(tree, request)).collect()
+        };
+        if let Some(wanted) = &config.cpu {
+            let requests = diff(cpu, wanted, mode)?;
+            let words = described(cpu, &requests);
+            let name = cpu.root().name.clone();
+            jobs.push(Job { resource: Some(Resource::CPU), name, on: None, requests, words });
+        }
+        for (name, wanted) in &config.count {
+            let Some(on) = &wanted.on else { continue };
+            let resource = self.counting(name, on)?;
+            let held = resource.and_then(|resource| self.resources.get(&resource));
+            let (requests, words) = if let Some(held) = held {
+                let requests = diff(held.engine.tree(), wanted, mode)?;
+                let words = described(held.engine.tree(), &requests);
+                (requests, words)
+            } else {
+                reserv_plane::count::probe(on)?;
+                let new = Tree::new(name.clone());
+                let requests = diff(&new, wanted, mode)?;
+                new.plan(&requests)?;
+                let mut words = vec![format!("bring up {name}, counting {on}")];
+                words.extend(described(&new, &requests));
+                (requests, words)
+            };
+            jobs.push(Job { resource, name: name.clone(), on: Some(on.clone()), requests, words });
+        }
+        Ok(jobs)
+    }
+
+    /// Makes the trees as the configuration wants them, all or nothing; answers the differences in words.
     pub fn apply(
         &mut self,
         config: &Config,
@@ -295,21 +399,90 @@ impl Core {
         mode: DeleteMode,
     ) -> Result<Vec<String>, Refusal> {
         config.check()?;
-        self.reviver = Reviver::default();
-        let engine = self.engine.as_mut().ok_or_else(stopped)?;
-        let requests = match &config.cpu {
-            Some(cpu) => diff(engine.tree(), cpu, mode)?,
-            None => Vec::new(),
-        };
-        let mut words: Vec<String> = requests.iter().map(|r| describe(engine.tree(), r)).collect();
-        if config.rules != engine.rules() {
-            words.push(format!("rules: {} instead of {}", config.rules.len(), engine.rules().len()));
+        self.resources.values_mut().for_each(Held::try_again);
+        let jobs = self.jobs(config, mode)?;
+        for job in &jobs {
+            if let Some(resource) = job.resource {
+                self.engine(resource)?.check(&job.requests)?;
+            }
+        }
+        let mut words: Vec<String> = jobs.iter().flat_map(|job| job.words.iter().cloned()).collect();
+        let rules = self.cpu()?.rules();
+        if config.rules != rules {
+            words.push(format!("rules: {} instead of {}", config.rules.len(), rules.len()));
         }
         if dry_run {
-            engine.check(&requests)?;
             return Ok(words);
         }
-        engine.edit_whole(&requests, &config.rules)?;
+        let before = self.save()?;
+        for (at, job) in jobs.iter().enumerate() {
+            if let Err(refusal) = self.carry_out(job, config) {
+                return Err(self.undo(&jobs[..at], &before, refusal));
+            }
+        }
+        if config.cpu.is_none() {
+            self.cpu()?.set_rules(config.rules.clone())?;
+        }
+        let rules = self.cpu()?.rules().to_vec();
+        self.rules.set(&rules);
+        self.warn_of_rules(config);
+        self.scan();
+        Ok(words)
+    }
+
+    fn carry_out(&mut self, job: &Job, config: &Config) -> Result<(), Refusal> {
+        let (resource, new) = match (job.resource, &job.on) {
+            (Some(resource), _) => (resource, false),
+            (None, Some(on)) => {
+                self.bring_up(&job.name, on)?;
+                (self.counting(&job.name, on)?.ok_or_else(stopped)?, true)
+            }
+            (None, None) => return Ok(()),
+        };
+        // The rules stand with the tree that they name queues of.
+        let rules = if resource == Resource::CPU { config.rules.clone() } else { Vec::new() };
+        let done = self.engine(resource)?.edit_whole(&job.requests, &rules);
+        if new && done.is_err() {
+            self.take_down(&job.name)?;
+        }
+        done
+    }
+
+    /// Undoes what was done to other resources before one refused.
+    fn undo(&mut self, done: &[Job], before: &Config, refusal: Refusal) -> Refusal {
+        let mut also = Vec::new();
+        for job in done.iter().rev() {
+            let undone = match job.resource {
+                None => self.take_down(&job.name),
+                Some(resource) => {
+                    let was = if resource == Resource::CPU {
+                        before.cpu.as_ref()
+                    } else {
+                        before.count.get(&job.name)
+                    };
+                    self.put_back(resource, was, before)
+                }
+            };
+            also.extend(undone.err().map(|why| format!("; and {} was not put back: {why}", job.name)));
+        }
+        Refusal { text: format!("{refusal}{}", also.concat()), ..refusal }
+    }
+
+    fn put_back(
+        &mut self,
+        resource: Resource,
+        was: Option<&reserv_model::ResourceConfig>,
+        before: &Config,
+    ) -> Result<(), Refusal> {
+        let engine = self.engine(resource)?;
+        let Some(was) = was else { return Ok(()) };
+        let requests = diff(engine.tree(), was, DeleteMode::Flush)?;
+        let rules = if resource == Resource::CPU { before.rules.clone() } else { Vec::new() };
+        engine.edit_whole(&requests, &rules)
+    }
+
+    fn warn_of_rules(&mut self, config: &Config) {
+        let Ok(engine) = self.cpu() else { return };
         if config.cpu.is_some() {
             for rule in engine.rules() {
                 if engine.tree().resolve(&rule.cpu).is_err() {
@@ -317,26 +490,26 @@ impl Core {
                 }
             }
         }
-        let rules = engine.rules().to_vec();
-        self.rules.set(&rules);
-        self.scan();
-        Ok(words)
     }
 
-    /// Makes new nodes, and the root, those of a personality.
+    /// Makes new nodes, and the roots, those of a personality.
     pub fn set_personality(
         &mut self,
         personality: Personality,
         dry_run: bool,
     ) -> Result<Vec<String>, Refusal> {
-        let engine = self.engine.as_mut().ok_or_else(stopped)?;
         let requests = [Request::SetPersonality { personality }];
-        let changes = engine.tree().plan(&requests)?.edits().len();
-        let words = if changes == 0 { Vec::new() } else { vec![describe(engine.tree(), &requests[0])] };
-        if dry_run {
+        let mut words = Vec::new();
+        for (_, engine) in self.engines() {
             engine.check(&requests)?;
-        } else {
-            engine.edit(&requests, None)?;
+            if !engine.tree().plan(&requests)?.edits().is_empty() {
+                words.push(describe(engine.tree(), &requests[0]));
+            }
+        }
+        if !dry_run {
+            for (_, engine) in self.engines() {
+                engine.edit(&requests, None)?;
+            }
         }
         Ok(words)
     }
@@ -352,7 +525,7 @@ impl Core {
             return;
         }
         let Some(facts) = Facts::of(pid) else { return };
-        let Some(engine) = &mut self.engine else { return };
+        let Some(Held { engine, .. }) = self.resources.get_mut(&Resource::CPU) else { return };
         let Ok(now) = engine.plane().tag_of(pid) else { return };
         let Some((rule, path)) = self.rules.consider(pid, &facts, now.pack(), NodeId::Q0.pack()) else {
             return;
@@ -381,129 +554,41 @@ impl Core {
         }
     }
 
-    /// The regular poll: is the resource still ours; have queues drained.
+    /// The regular poll: are the resources still ours; have queues drained.
     pub fn poll(&mut self) {
         let now = self.now();
-        let at_ms = self.now_ms();
-        let Some(engine) = &mut self.engine else { return };
-        match engine.plane_mut().health() {
-            Ok(Health::Running) => {
-                self.detached = false;
-                self.reviver.poll(now, true);
-            }
-            Ok(Health::Detached(reason)) => {
-                if !self.detached {
-                    tracing::error!(reason, "the resource was taken from us");
-                    if self.detachments.len() == DETACHMENTS_MAX {
-                        self.detachments.pop_front();
-                    }
-                    self.detachments.push_back(Detached { reason, at_ms });
-                }
-                self.detached = true;
-                match self.reviver.poll(now, false) {
-                    Action::Wait => {}
-                    Action::Revive => match engine.plane_mut().revive() {
-                        Ok(()) => {
-                            tracing::warn!(
-                                tries = self.reviver.tries(),
-                                "the resource is ours again, tree and tags kept"
-                            );
-                            self.detached = false;
-                            self.revivals += 1;
-                        }
-                        Err(error) => tracing::error!(%error, "revival failed"),
-                    },
-                    Action::GiveUp => tracing::error!("all attempts used up: staying out until `reserv up`"),
-                }
-            }
-            Err(error) => tracing::error!(%error, "the driver does not say how it is"),
-        }
-        if let Err(error) = engine.collect() {
-            tracing::error!(%error, "drained queues were not collected");
-        }
-        if now >= self.capacity_at {
-            self.capacity_at = now + CAPACITY_EVERY;
-            engine.set_capacity(admission::capacity());
-        }
+        self.resources.values_mut().for_each(|held| held.poll(now));
     }
 
     /// Names that the kernel may still have cached: directories and what was removed from them.
     pub fn take_removed(&mut self) -> Vec<(u64, Vec<u8>)> {
-        let Some(engine) = &mut self.engine else { return Vec::new() };
-        let removed = engine.take_removed();
-        let ino = |parent| Ino::of_node(Resource::Cpu, parent, FileKind::SchedulerDir).0;
-        removed.into_iter().map(|(parent, name)| (ino(parent), name.as_str().as_bytes().to_vec())).collect()
+        let bytes = |name: &Name| name.as_str().as_bytes().to_vec();
+        let mut removed: Vec<_> =
+            std::mem::take(&mut self.gone).iter().map(|name| (Ino::ROOT.0, bytes(name))).collect();
+        for (resource, engine) in self.engines() {
+            let ino = |parent| Ino::of_node(resource, parent, FileKind::SchedulerDir).0;
+            removed.extend(engine.take_removed().iter().map(|(parent, name)| (ino(*parent), bytes(name))));
+        }
+        removed
     }
 
-    /// Gives the resource back to the kernel.
+    /// Gives the resources back to the kernel.
     pub fn stop(&mut self) -> Result<(), Refusal> {
-        let Some(engine) = self.engine.take() else { return Ok(()) };
-        engine.stop().map_err(|(engine, refusal)| {
-            self.engine = Some(*engine);
-            refusal
-        })
-    }
-}
-
-fn named(tree: &Tree, node: &NodeRef) -> String {
-    let root = &tree.root().name;
-    match node {
-        NodeRef::Id(id) => tree.shown(*id),
-        NodeRef::Path(path) if path.is_root() => root.to_string(),
-        NodeRef::Path(path) => format!("{root}/{path}"),
-        NodeRef::Child(parent, name) => format!("{}/{name}", tree.shown(*parent)),
-    }
-}
-
-/// A request in words, for `up` to print.
-fn describe(tree: &Tree, request: &Request) -> String {
-    let at = |node: &NodeRef| named(tree, node);
-    let old = |node: &NodeRef| match node {
-        NodeRef::Id(id) => tree.get(*id),
-        NodeRef::Path(path) => tree.resolve(path).ok().and_then(|id| tree.get(id)),
-        NodeRef::Child(parent, name) => tree.child(*parent, name).and_then(|id| tree.get(id)),
-    };
-    match request {
-        Request::Create { parent, name, kind, share } => {
-            let name = name.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
-            let kind = match kind.or(tree.personality()) {
-                Kind::Scheduler(policy) => format!("scheduler {policy}"),
-                Kind::Queue(class) => format!("queue {class}"),
-            };
-            let share = share.map_or_else(String::new, |s| format!(", share {s}"));
-            format!("create {}/{name}: {kind}{share}", at(parent))
+        let others: Vec<Resource> = self.resources.keys().copied().filter(|r| *r != Resource::CPU).collect();
+        for &other in &others {
+            self.registry.going(other, true)?;
         }
-        Request::Delete { node, .. } => format!("delete {}", at(node)),
-        Request::Active { node } => format!("keep {}", at(node)),
-        Request::SetShare { node, share } => {
-            let before = old(node).map_or_else(String::new, |n| format!(" (was {})", n.share()));
-            format!("set {} share {share}{before}", at(node))
+        // The CPU first: where it does not go, nothing does.
+        if let Err(refusal) = self.stop_one(Resource::CPU) {
+            for &other in &others {
+                self.registry.going(other, false)?;
+            }
+            return Err(refusal);
         }
-        Request::SetCap { node, cap } => {
-            let before = old(node).map_or_else(String::new, |n| format!(" (was {})", show_cap(n.cap)));
-            format!("set {} cap {}{before}", at(node), show_cap(*cap))
+        for other in others {
+            self.stop_one(other)?;
         }
-        Request::SetClass { node, class } => format!("set {} class {class}", at(node)),
-        Request::SetPolicy { node, policy } => format!("set {} policy {policy}", at(node)),
-        Request::SetPersonality { personality } => {
-            format!("set {} personality {personality} (was {})", tree.root().name, tree.personality())
-        }
-        Request::SetTune { node, change } => {
-            let words: Vec<String> = change
-                .iter()
-                .map(|(key, value)| {
-                    format!("{} {}", key.word(), value.map_or_else(|| "default".into(), |v| key.show(v)))
-                })
-                .collect();
-            format!("set {} tune {}", at(node), words.join(" "))
-        }
-        Request::SetLimit { node, members_max } => format!("set {} members_max {members_max}", at(node)),
-        Request::ResetCounters { node } => format!("reset {}", at(node)),
-        Request::SetGc { node, gc } => format!("set {} gc {}", at(node), u8::from(*gc)),
-        Request::Rename { node, name } => format!("rename {} to {name}", at(node)),
-        Request::Move { node, parent, name } => {
-            let name = name.as_ref().map_or_else(String::new, |n| format!(" as {n}"));
-            format!("move {} into {}{name}", at(node), at(parent))
-        }
+        self.registry.end()?;
+        Ok(())
     }
 }

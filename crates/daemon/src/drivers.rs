@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which driver: the one that runs already, else the one asked for, else the best that the kernel can.
 
-use reserv_model::Driver;
-use reserv_plane::{Plane, PlaneError, cpu};
+use reserv_model::{Driver, ResourceKind, Source};
+use reserv_namespace::Resource;
+use reserv_plane::{Plane, PlaneError, count, cpu};
 
 use crate::engine::Refusal;
 use crate::fake::FakePlane;
@@ -42,7 +43,55 @@ impl Choice {
     }
 }
 
+/// A resource, and what it takes to find its driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The CPU.
+    Cpu(Choice),
+    /// A counting resource.
+    Count {
+        /// Its number.
+        resource: Resource,
+        /// What it counts.
+        on: Source,
+    },
+}
+
+impl Wanted {
+    /// Its number.
+    pub const fn resource(&self) -> Resource {
+        match self {
+            Self::Cpu(_) => Resource::CPU,
+            Self::Count { resource, .. } => *resource,
+        }
+    }
+
+    /// What it is.
+    pub const fn kind(&self) -> ResourceKind {
+        match self {
+            Self::Cpu(_) => ResourceKind::Cpu,
+            Self::Count { on, .. } => on.kind(),
+        }
+    }
+
+    /// What it counts, if it only counts.
+    pub fn on(&self) -> Option<Source> {
+        match self {
+            Self::Cpu(_) => None,
+            Self::Count { on, .. } => Some(on.clone()),
+        }
+    }
+}
+
 type AnyPlane = Box<dyn Plane>;
+
+/// What tells a counting resource of tags.
+fn meter(settings: &Settings, resource: Resource) -> Box<dyn count::Meter> {
+    if settings.driver.as_deref() == Some("fake") {
+        return Box::new(count::Fake::new(&settings.run, resource.number()));
+    }
+    Box::new(count::Unmetered)
+}
 
 /// A driver that is built in.
 struct Built {
@@ -73,29 +122,40 @@ const BUILT: &[Built] = &[
 ];
 
 /// Takes over what runs, or starts the driver that was chosen.
-pub fn open(settings: &Settings, choice: Choice) -> Result<Opened, Refusal> {
-    if let Some(opened) = adopt(settings, choice)? {
+pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
+    if let Some(opened) = adopt(settings, wanted)? {
         return Ok(opened);
     }
-    let plane = match choice {
-        Choice::Fake => boxed(FakePlane::start(&fake_path(settings))?),
-        Choice::Real(driver) => start(driver)?,
+    let plane = match wanted {
+        Wanted::Cpu(Choice::Fake) => boxed(FakePlane::start(&fake_path(settings))?),
+        Wanted::Cpu(Choice::Real(driver)) => start(*driver)?,
+        Wanted::Count { resource, on } => {
+            boxed(count::start(&settings.run, resource.number(), on, meter(settings, *resource))?)
+        }
     };
     Ok(Opened { plane, adopted: false })
 }
 
 /// Takes over what runs, if anything does; also another driver than the one chosen, for what holds is not dropped.
-pub fn adopt(settings: &Settings, choice: Choice) -> Result<Option<Opened>, Refusal> {
-    let Choice::Real(wanted) = choice else {
-        let found = FakePlane::adopt(&fake_path(settings))?;
-        return Ok(found.map(|plane| Opened { plane: boxed(plane), adopted: true }));
-    };
+pub fn adopt(settings: &Settings, wanted: &Wanted) -> Result<Option<Opened>, Refusal> {
+    let adopted = |plane| Opened { plane, adopted: true };
+    Ok(match wanted {
+        Wanted::Cpu(Choice::Fake) => FakePlane::adopt(&fake_path(settings))?.map(boxed).map(adopted),
+        Wanted::Cpu(Choice::Real(driver)) => adopt_cpu(*driver)?.map(adopted),
+        Wanted::Count { resource, on } => {
+            let meter = meter(settings, *resource);
+            count::adopt(&settings.run, resource.number(), on, meter)?.map(boxed).map(adopted)
+        }
+    })
+}
+
+fn adopt_cpu(wanted: Driver) -> Result<Option<AnyPlane>, Refusal> {
     for built in BUILT {
         if let Some(plane) = (built.adopt)()? {
             if wanted != Driver::Auto && wanted != built.driver {
                 tracing::warn!(?wanted, runs = ?built.driver, "another driver runs; it is kept until `reserv down`");
             }
-            return Ok(Some(Opened { plane, adopted: true }));
+            return Ok(Some(plane));
         }
     }
     Ok(None)

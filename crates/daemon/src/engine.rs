@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use reserv_model::{
     Batch, Class, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Plan, Record, Request,
-    Rule, Snapshot, Tree, Weight,
+    ResourceKind, Rule, Snapshot, Tree, Weight,
 };
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target};
@@ -157,6 +157,7 @@ pub enum Beginning {
 
 /// See the head of this file.
 pub struct Engine {
+    kind: ResourceKind,
     tree: Tree,
     journal: Journal,
     plane: Box<dyn Plane>,
@@ -170,10 +171,6 @@ pub struct Engine {
     survey: Option<(Survey, Instant)>,
     /// Whether draining queues may have gone without our being told (see [`Engine::collect`]).
     missed: bool,
-}
-
-fn resource() -> Name {
-    Name::new("cpu").expect("\"cpu\" is a name")
 }
 
 fn encode(entry: &Entry) -> Result<Vec<u8>, Refusal> {
@@ -218,8 +215,8 @@ fn corrupt(why: impl std::fmt::Display) -> Refusal {
     Refusal::new(libc::EIO, format!("journal: {why}"))
 }
 
-fn tell(payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
-    let mut told = Told { tree: Tree::new(resource()), extras: Extras::default(), last: None };
+fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
+    let mut told = Told { tree: Tree::new(name), extras: Extras::default(), last: None };
     for payload in payloads {
         if let Some((record, origin)) = told.last.take() {
             told.tree.replay(&record)?;
@@ -285,10 +282,16 @@ fn cpu_time() -> Duration {
 }
 
 impl Engine {
-    /// Brings journal and plane together. `adopted` says whether the plane was found running or is new and empty.
-    pub fn open(path: &Path, mut plane: Box<dyn Plane>, adopted: bool) -> Result<(Self, Beginning), Refusal> {
+    /// Brings journal and plane of the resource `name` together. `adopted` says whether the plane was found running or is new and
+    /// empty.
+    pub fn open(
+        path: &Path,
+        (name, kind): (Name, ResourceKind),
+        mut plane: Box<dyn Plane>,
+        adopted: bool,
+    ) -> Result<(Self, Beginning), Refusal> {
         let (mut journal, payloads) = Journal::open(path)?;
-        let mut told = tell(&payloads)?;
+        let mut told = tell(name, &payloads)?;
         let had = told.tree.seq() > 0 || told.last.is_some();
         if adopted {
             let applied = plane.applied_seq()?;
@@ -343,6 +346,7 @@ impl Engine {
         let fresh_next = told.extras.fresh_end;
         let Told { tree, extras, .. } = told;
         let mut engine = Self {
+            kind,
             tree,
             journal,
             plane,
@@ -353,7 +357,7 @@ impl Engine {
             survey: None,
             missed: true,
         };
-        engine.set_capacity(crate::admission::capacity());
+        engine.measure_capacity();
         engine.compact()?;
         if engine.unfinished().is_some() {
             tracing::warn!("the last daemon died in the middle of a large change; undoing it");
@@ -365,6 +369,19 @@ impl Engine {
             engine.flush_left()?;
         }
         Ok((engine, beginning))
+    }
+
+    /// What the resource is.
+    pub const fn kind(&self) -> ResourceKind {
+        self.kind
+    }
+
+    /// Looks how much of the resource there is to be promised: nothing where nobody knows.
+    pub fn measure_capacity(&mut self) {
+        self.set_capacity(match self.kind {
+            ResourceKind::Cpu => crate::admission::capacity(),
+            ResourceKind::Disk | ResourceKind::Link => 0,
+        });
     }
 
     /// The tree as it is.
@@ -651,11 +668,10 @@ impl Engine {
         self.extras.unfinished.as_ref()
     }
 
-    /// Gives the resource back. The journal goes last: killed before, the next daemon finds the plane gone or adopts it.
-    pub fn stop(mut self) -> Result<(), (Box<Self>, Refusal)> {
-        if let Err(error) = self.plane.stop() {
-            return Err((Box::new(self), error.into()));
-        }
+    /// Gives the resource back; it is of no use afterwards. The journal goes last: killed before, the next daemon finds the plane gone
+    /// or adopts it.
+    pub fn stop(&mut self) -> Result<(), Refusal> {
+        self.plane.stop()?;
         if let Err(error) = self.journal.remove() {
             tracing::warn!(%error, "the journal was not removed");
         }

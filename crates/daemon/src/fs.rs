@@ -62,6 +62,7 @@ fn cache(object: Object) -> Cache {
 /// A fresh inode's serial: what it is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seed {
+    resource: u8,
     scheduler: bool,
     /// Parent, with the low bits of its generation.
     index: u32,
@@ -69,35 +70,40 @@ struct Seed {
     number: u32,
 }
 
-const SEED_GENERATION: u32 = 0x7f;
+/// Bits of a serial, from below: number 32, index 14, resource 4, scheduler 1, generation 5.
+const SEED_GENERATION: u32 = 0x1f;
+const SEED_INDEX: u32 = 0x3fff;
+
+const _: () = assert!(reserv_model::NODES_MAX <= SEED_INDEX + 1 && reserv_namespace::RESOURCES_MAX <= 16);
 
 impl Seed {
     fn serial(self) -> u64 {
         u64::from(self.number)
-            | u64::from(self.index & 0xffff) << 32
-            | u64::from(self.scheduler) << 48
-            | u64::from(self.generation & SEED_GENERATION) << 49
+            | u64::from(self.index & SEED_INDEX) << 32
+            | u64::from(self.resource) << 46
+            | u64::from(self.scheduler) << 50
+            | u64::from(self.generation & SEED_GENERATION) << 51
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the fields are that wide")]
     fn of(serial: u64) -> Self {
         Self {
             number: serial as u32,
-            index: (serial >> 32) as u32 & 0xffff,
-            scheduler: serial >> 48 & 1 == 1,
-            generation: (serial >> 49) as u32 & SEED_GENERATION,
+            index: (serial >> 32) as u32 & SEED_INDEX,
+            resource: (serial >> 46) as u8 & 0xf,
+            scheduler: serial >> 50 & 1 == 1,
+            generation: (serial >> 51) as u32 & SEED_GENERATION,
         }
+    }
+
+    /// Whose tree it is to stand in.
+    fn resource(self) -> Result<Resource, Refusal> {
+        Resource::new(self.resource).ok_or_else(gone)
     }
 
     /// The parent, if it still lives.
     fn parent(self, tree: &Tree) -> Option<NodeId> {
         tree.at(self.index).map(|n| n.id).filter(|id| id.generation & SEED_GENERATION == self.generation)
-    }
-}
-
-fn trees<'e>(engine: &'e Engine) -> impl Fn(Resource) -> Option<&'e Tree> {
-    |resource| match resource {
-        Resource::Cpu => Some(engine.tree()),
     }
 }
 
@@ -110,14 +116,15 @@ fn gone() -> Refusal {
 }
 
 /// The object behind an inode; a fresh one that was opened is its node's `share`.
-fn object(engine: &Engine, ino: u64) -> Result<Object, Refusal> {
-    match Ino(ino).object().ok_or_else(gone)? {
-        Object::Fresh(_) => Ok(match engine.fresh_node(ino) {
-            Some(id) => Object::Node { resource: Resource::Cpu, id, file: FileKind::Share },
-            None => Ino(ino).object().ok_or_else(gone)?,
-        }),
-        object => Ok(object),
+fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
+    let object = Ino(ino).object().ok_or_else(gone)?;
+    if let Object::Fresh(serial) = object {
+        let resource = Seed::of(serial).resource()?;
+        if let Some(id) = core.engine(resource)?.fresh_node(ino) {
+            return Ok(Object::Node { resource, id, file: FileKind::Share });
+        }
     }
+    Ok(object)
 }
 
 /// A process that lives, by its own number (not a thread's).
@@ -131,9 +138,9 @@ fn living(pid: u32) -> Result<i32, Refusal> {
 }
 
 /// A node's directory.
-fn node_of(object: Object) -> Result<NodeId, Refusal> {
+fn node_of(object: Object) -> Result<(Resource, NodeId), Refusal> {
     match object {
-        Object::Node { id, file: FileKind::SchedulerDir, .. } => Ok(id),
+        Object::Node { resource, id, file: FileKind::SchedulerDir } => Ok((resource, id)),
         Object::Node { file: FileKind::QueueDir, .. } => {
             Err(error(ErrorKind::NotScheduler, "a queue has no children"))
         }
@@ -147,10 +154,13 @@ fn name_of(bytes: &[u8]) -> Result<Name, Refusal> {
 }
 
 /// A child that is a node. Other entries are there and cannot be changed.
-fn child(engine: &Engine, parent: Object, name: &[u8]) -> Result<(NodeId, FileKind), Refusal> {
-    match lookup(parent, name, trees(engine))? {
-        Object::Node { id, file, .. } => Ok((id, file)),
-        _ => Err(error(ErrorKind::Protected, format!("{} stays", quoted(&String::from_utf8_lossy(name))))),
+fn child(core: &Core, parent: Object, name: &[u8]) -> Result<(Resource, NodeId, FileKind), Refusal> {
+    let stays = || error(ErrorKind::Protected, format!("{} stays", quoted(&String::from_utf8_lossy(name))));
+    match lookup(parent, name, core.trees())? {
+        // A resource comes and goes with `reserv up` and `down`.
+        Object::Node { id: NodeId::ROOT, .. } if Place::of(parent) == Some(Place::Mount) => Err(stays()),
+        Object::Node { resource, id, file } => Ok((resource, id, file)),
+        _ => Err(stays()),
     }
 }
 
@@ -169,23 +179,25 @@ impl Fs {
         }
     }
 
-    fn attr(&self, engine: &Engine, object: Object) -> Result<Attr, Refusal> {
+    fn attr(&self, core: &Core, object: Object) -> Result<Attr, Refusal> {
         if let Object::Process { pid, .. } = object {
             living(pid)?;
         }
-        let a = attributes(object, trees(engine))?;
+        let a = attributes(object, core.trees())?;
         Ok(Attr { ino: Ino::from(object).0, mode: a.mode, nlink: a.nlink, uid: 0, gid: 0, time: self.time })
     }
 
-    fn lookup(&self, engine: &mut Engine, dir: u64, name: &[u8], reply: &mut Reply) -> Result<(), Refusal> {
-        let mut found = lookup(object(engine, dir)?, name, trees(engine))?;
-        if let Object::Node { id, file: file @ (FileKind::NewQueue | FileKind::NewSched), .. } = found {
-            let number = engine.fresh_number()?;
+    fn lookup(&self, core: &mut Core, dir: u64, name: &[u8], reply: &mut Reply) -> Result<(), Refusal> {
+        let dir = object(core, dir)?;
+        let mut found = lookup(dir, name, core.trees())?;
+        if let Object::Node { resource, id, file: file @ (FileKind::NewQueue | FileKind::NewSched) } = found {
+            let number = core.engine(resource)?.fresh_number()?;
             let scheduler = file == FileKind::NewSched;
-            let seed = Seed { scheduler, index: id.index, generation: id.generation, number };
+            let resource = resource.number();
+            let seed = Seed { resource, scheduler, index: id.index, generation: id.generation, number };
             found = Object::Fresh(seed.serial());
         }
-        reply.entry(Ino::from(found).0, &self.attr(engine, found)?, cache(found));
+        reply.entry(Ino::from(found).0, &self.attr(core, found)?, cache(found));
         Ok(())
     }
 
@@ -196,11 +208,11 @@ impl Fs {
 
     /// Opening a fresh inode makes the node.
     fn open(&mut self, core: &mut Core, ino: u64, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
-        let engine = core.engine()?;
-        match object(engine, ino)? {
+        match object(core, ino)? {
             Object::Fresh(serial) => {
                 if flags & libc::O_PATH.cast_unsigned() == 0 {
                     let seed = Seed::of(serial);
+                    let engine = core.engine(seed.resource()?)?;
                     let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
                     let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
                     let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
@@ -208,16 +220,16 @@ impl Fs {
                 }
             }
             object => {
-                self.attr(engine, object)?;
+                self.attr(core, object)?;
             }
         }
         Ok(self.handle())
     }
 
     fn text(&self, core: &mut Core, ino: u64) -> Result<Vec<u8>, Refusal> {
-        let engine = core.engine()?;
-        let text = match object(engine, ino)? {
-            Object::Node { id, file, .. } => {
+        let text = match object(core, ino)? {
+            Object::Node { resource, id, file } => {
+                let engine = core.engine(resource)?;
                 let members: Vec<Member> = match file {
                     FileKind::Members if id != NodeId::Q0 => engine.plane().members(id)?,
                     _ => Vec::new(),
@@ -228,21 +240,26 @@ impl Fs {
                     Member { pid, tid, params: m.params }
                 })
                 .collect();
+                let kind = engine.kind();
                 let nothing = Survey::default();
                 let (tree, survey) = match file {
                     FileKind::Stat | FileKind::Backlog => engine.survey()?,
                     _ => (engine.tree(), &nothing),
                 };
-                let capacity_ns_per_s = tree.capacity();
-                let view = View { tree, node: id, survey, members: &members, capacity_ns_per_s };
-                render_read(file, &view)?
+                let capacity = tree.capacity();
+                render_read(file, &View { tree, node: id, survey, members: &members, kind, capacity })?
             }
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
-                let lists = engine.plane().defaults(living(pid)?)?;
-                let id = if file == FileKind::Default { lists.default } else { lists.child };
-                let path =
-                    engine.tree().path(id).or_else(|| engine.tree().path(NodeId::Q0)).ok_or_else(gone)?;
-                render_defaults(&self.mount, &[(Resource::Cpu, path)])
+                let pid = living(pid)?;
+                let mut queues = Vec::new();
+                for (_, engine) in core.engines() {
+                    let lists = engine.plane().defaults(pid)?;
+                    let id = if file == FileKind::Default { lists.default } else { lists.child };
+                    let tree = engine.tree();
+                    let path = tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(gone)?;
+                    queues.push((tree, path));
+                }
+                render_defaults(&self.mount, &queues)
             }
             Object::Mount(FileKind::Status) => core.status()?.text(),
             _ => return Err(error(ErrorKind::NotPermitted, "it is not read")),
@@ -276,22 +293,21 @@ impl Fs {
         if data.len() >= WRITE_MAX as usize {
             return Err(error(ErrorKind::TooLong, "a write of 64 KiB or more"));
         }
-        let engine = core.engine()?;
-        match object(engine, request.node)? {
-            Object::Node { id, file, .. } => match parse_write(file, id, data)? {
+        match object(core, request.node)? {
+            Object::Node { resource, id, file } => match parse_write(file, id, data)? {
                 Command::Edit(edits) => {
-                    engine.edit(&edits, Some(Origin { unique: request.unique, fresh: None }))?;
+                    let origin = Origin { unique: request.unique, fresh: None };
+                    core.engine(resource)?.edit(&edits, Some(origin))?;
                 }
-                Command::Tag { queue, who, params } => tag(engine, queue, who, params, request.caller)?,
+                Command::Tag { queue, who, params } => {
+                    tag(core.engine(resource)?, queue, who, params, request.caller)?;
+                }
             },
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
                 let pid = living(pid)?;
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
-                let tags = parse_defaults(data, &self.mount, |_, path| engine.tree().resolve(path))?;
-                for (_, queue) in tags {
-                    target_queue(engine, queue)?;
-                    engine.plane_mut().set_default(pid, which, queue)?;
-                }
+                let queues = parse_defaults(data, &self.mount, core.trees())?;
+                set_defaults(core, pid, which, &queues)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
         }
@@ -299,27 +315,30 @@ impl Fs {
     }
 
     fn rename(
-        engine: &mut Engine,
+        core: &mut Core,
         request: &Request<'_>,
         (from, new_parent, to, flags): (&[u8], u64, &[u8], u32),
     ) -> Result<(), Refusal> {
         if flags & !RENAME_NOREPLACE != 0 {
             return Err(error(ErrorKind::Invalid, "nodes are not exchanged"));
         }
-        let (old, new) = (object(engine, request.node)?, object(engine, new_parent)?);
-        let (id, file) = child(engine, old, from)?;
+        let (old, new) = (object(core, request.node)?, object(core, new_parent)?);
+        let (resource, id, file) = child(core, old, from)?;
         if file.file_type() != FileType::Directory {
             return Err(error(ErrorKind::Protected, "a file keeps its name"));
         }
-        let (parent, name) = (node_of(new)?, Some(name_of(to)?));
+        let ((other, parent), name) = (node_of(new)?, Some(name_of(to)?));
+        if other != resource {
+            return Err(Refusal::new(libc::EXDEV, "a node stays in the tree of its resource"));
+        }
         let edit = Edit::Move { node: id.into(), parent: parent.into(), name };
-        engine.edit(&[edit], Some(Origin { unique: request.unique, fresh: None }))?;
+        core.engine(resource)?.edit(&[edit], Some(Origin { unique: request.unique, fresh: None }))?;
         Ok(())
     }
 
-    fn readdir(engine: &Engine, ino: u64, offset: u64, size: u32, reply: &mut Reply) -> Result<(), Refusal> {
-        let dir = object(engine, ino)?;
-        let mut items = list(dir, trees(engine))?;
+    fn readdir(core: &mut Core, ino: u64, offset: u64, size: u32, reply: &mut Reply) -> Result<(), Refusal> {
+        let dir = object(core, ino)?;
+        let mut items = list(dir, core.trees())?;
         if Place::of(dir) == Some(Place::Proc) {
             let pids: Vec<u32> = process::all().into_iter().map(i32::cast_unsigned).collect();
             items.extend(list_processes(&pids));
@@ -343,21 +362,24 @@ impl Fs {
         Ok(())
     }
 
-    fn make_directory(engine: &mut Engine, request: &Request<'_>, name: &[u8]) -> Result<NodeId, Refusal> {
-        let parent = node_of(object(engine, request.node)?)?;
+    fn make_directory(core: &mut Core, request: &Request<'_>, name: &[u8]) -> Result<Object, Refusal> {
+        let (resource, parent) = node_of(object(core, request.node)?)?;
         let kind = NewKind::Scheduler(None);
         let create = Edit::Create { parent: parent.into(), name: Some(name_of(name)?), kind, share: None };
-        let done = engine.edit(&[create], Some(Origin { unique: request.unique, fresh: None }))?;
-        done.created.first().copied().ok_or_else(gone)
+        let origin = Origin { unique: request.unique, fresh: None };
+        let done = core.engine(resource)?.edit(&[create], Some(origin))?;
+        let id = done.created.first().copied().ok_or_else(gone)?;
+        Ok(Object::Node { resource, id, file: FileKind::SchedulerDir })
     }
 
-    fn remove_directory(engine: &mut Engine, request: &Request<'_>, name: &[u8]) -> Result<(), Refusal> {
-        let parent = object(engine, request.node)?;
-        let (id, file) = child(engine, parent, name)?;
+    fn remove_directory(core: &mut Core, request: &Request<'_>, name: &[u8]) -> Result<(), Refusal> {
+        let parent = object(core, request.node)?;
+        let (resource, id, file) = child(core, parent, name)?;
         if file.file_type() != FileType::Directory {
             return Err(error(ErrorKind::NotScheduler, "not a directory"));
         }
         let delete = Edit::Delete { node: id.into(), mode: reserv_model::DeleteMode::Refuse };
+        let engine = core.engine(resource)?;
         engine.edit(&[delete], Some(Origin { unique: request.unique, fresh: None }))?;
         // The kernel removes the name itself.
         engine.take_removed();
@@ -369,20 +391,19 @@ impl Fs {
         let mut core = lock(&core);
         let core = &mut *core;
         if request.resent
-            && let Some(made) = core.engine()?.answered(request.unique)
+            && let Some(made) = core.answered(request.unique)
         {
             tracing::info!(unique = request.unique, ?made, "answered for a dead worker");
-            return self.answer_again(core.engine()?, request, made, reply);
+            return self.answer_again(core, request, made, reply);
         }
         match request.op {
-            Op::Lookup { name } => self.lookup(core.engine()?, request.node, name, reply),
+            Op::Lookup { name } => self.lookup(core, request.node, name, reply),
             Op::Getattr => {
-                let engine = core.engine()?;
-                let found = object(engine, request.node)?;
+                let found = object(core, request.node)?;
                 // The attributes of an inode that is or was fresh are those of now.
                 let is_fresh = matches!(Ino(request.node).object(), Some(Object::Fresh(_)));
                 let cache = if is_fresh { Cache::default() } else { cache(found) };
-                reply.attr(&self.attr(engine, found)?, cache);
+                reply.attr(&self.attr(core, found)?, cache);
                 Ok(())
             }
             Op::Setattr { valid, .. } => {
@@ -390,12 +411,11 @@ impl Fs {
                     return Err(error(ErrorKind::Protected, "modes and owners are fixed"));
                 }
                 // Truncation and times: what shells and tools do beside writing.
-                let engine = core.engine()?;
-                let found = object(engine, request.node)?;
+                let found = object(core, request.node)?;
                 // The attributes of an inode that is or was fresh are those of now.
                 let is_fresh = matches!(Ino(request.node).object(), Some(Object::Fresh(_)));
                 let cache = if is_fresh { Cache::default() } else { cache(found) };
-                reply.attr(&self.attr(engine, found)?, cache);
+                reply.attr(&self.attr(core, found)?, cache);
                 Ok(())
             }
             Op::Readlink => {
@@ -405,14 +425,13 @@ impl Fs {
                 Ok(())
             }
             Op::Mkdir { name } => {
-                let id = Self::make_directory(core.engine()?, request, name)?;
-                let made = Object::Node { resource: Resource::Cpu, id, file: FileKind::SchedulerDir };
-                reply.entry(Ino::from(made).0, &self.attr(core.engine()?, made)?, cache(made));
+                let made = Self::make_directory(core, request, name)?;
+                reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
                 Ok(())
             }
-            Op::Rmdir { name } => Self::remove_directory(core.engine()?, request, name),
+            Op::Rmdir { name } => Self::remove_directory(core, request, name),
             Op::Rename { from, new_parent, to, flags } => {
-                Self::rename(core.engine()?, request, (from, new_parent, to, flags))
+                Self::rename(core, request, (from, new_parent, to, flags))
             }
             Op::Unlink { .. } => Err(error(ErrorKind::Protected, "files stay; rmdir removes a node")),
             Op::Make => {
@@ -432,9 +451,7 @@ impl Fs {
                 reply.open(self.handle(), 0);
                 Ok(())
             }
-            Op::Readdir { offset, size, .. } => {
-                Self::readdir(core.engine()?, request.node, offset, size, reply)
-            }
+            Op::Readdir { offset, size, .. } => Self::readdir(core, request.node, offset, size, reply),
             Op::Statfs => {
                 reply.statfs();
                 Ok(())
@@ -448,16 +465,16 @@ impl Fs {
     /// The answer to a request whose edit happened under a worker that died before it answered.
     fn answer_again(
         &mut self,
-        engine: &Engine,
+        core: &Core,
         request: &Request<'_>,
-        made: Option<NodeId>,
+        made: Option<(Resource, NodeId)>,
         reply: &mut Reply,
     ) -> Result<(), Refusal> {
         match request.op {
             Op::Mkdir { .. } => {
-                let id = made.ok_or_else(gone)?;
-                let made = Object::Node { resource: Resource::Cpu, id, file: FileKind::SchedulerDir };
-                reply.entry(Ino::from(made).0, &self.attr(engine, made)?, cache(made));
+                let (resource, id) = made.ok_or_else(gone)?;
+                let made = Object::Node { resource, id, file: FileKind::SchedulerDir };
+                reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
             }
             Op::Open { .. } => reply.open(self.handle(), OPEN_DIRECT_IO | OPEN_NOFLUSH),
             Op::Write { data, .. } => reply.written(u32::try_from(data.len()).unwrap_or(0)),
@@ -516,8 +533,30 @@ fn tag(
     engine.tag(target, queue, params)
 }
 
+/// Sets one list of a process for several resources, all or none.
+fn set_defaults(core: &mut Core, pid: i32, list: List, queues: &[(Resource, NodeId)]) -> Result<(), Refusal> {
+    let mut before = Vec::new();
+    for &(resource, queue) in queues {
+        let engine = core.engine(resource)?;
+        target_queue(engine, queue)?;
+        let lists = engine.plane().defaults(pid)?;
+        before.push((resource, if list == List::Default { lists.default } else { lists.child }));
+    }
+    for (at, &(resource, queue)) in queues.iter().enumerate() {
+        if let Err(error) = core.engine(resource)?.plane_mut().set_default(pid, list, queue) {
+            for &(resource, old) in &before[..at] {
+                if let Err(error) = core.engine(resource)?.plane_mut().set_default(pid, list, old) {
+                    tracing::warn!(%error, pid, "a default list was not put back");
+                }
+            }
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}
+
 /// What a request that changes something is called in `status`; `None` for mere questions.
-fn changing(engine: &Engine, request: &Request<'_>) -> Option<String> {
+fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
     let word = match request.op {
         Op::Mkdir { name } => format!("mkdir {}", String::from_utf8_lossy(name)),
         Op::Rmdir { name } => format!("rmdir {}", String::from_utf8_lossy(name)),
@@ -527,7 +566,9 @@ fn changing(engine: &Engine, request: &Request<'_>) -> Option<String> {
         _ => return None,
     };
     let place = match Ino(request.node).object() {
-        Some(Object::Node { id, file, .. }) => format!("{} {file:?}", engine.tree().shown(id)),
+        Some(Object::Node { resource, id, file }) => {
+            format!("{} {file:?}", (core.trees())(resource).map_or_else(|| "?".to_owned(), |t| t.shown(id)))
+        }
         Some(Object::Process { pid, file }) => format!("proc/{pid} {file:?}"),
         Some(Object::Mount(file)) => format!("{file:?}"),
         Some(Object::Fresh(_)) => "newqueue".to_owned(),
@@ -548,9 +589,7 @@ impl Server for Fs {
         };
         answer.map_err(|refusal| {
             let mut core = lock(&self.core);
-            if let Ok(engine) = core.engine()
-                && let Some(what) = changing(engine, request)
-            {
+            if let Some(what) = changing(&core, request) {
                 core.refused(request.caller.uid, what, &refusal);
             }
             refusal.errno
@@ -559,8 +598,9 @@ impl Server for Fs {
 
     fn forget(&mut self, node: u64, _count: u64) {
         // Each fresh inode is looked up once, hence forgotten once.
-        if let Some(Object::Fresh(_)) = Ino(node).object()
-            && let Ok(engine) = lock(&self.core).engine()
+        if let Some(Object::Fresh(serial)) = Ino(node).object()
+            && let Ok(resource) = Seed::of(serial).resource()
+            && let Ok(engine) = lock(&self.core).engine(resource)
         {
             engine.forget_fresh(node);
         }
@@ -574,8 +614,8 @@ mod tests {
     #[test]
     fn a_seed_survives_its_serial() {
         for seed in [
-            Seed { scheduler: true, index: 16_383, generation: 0x7f, number: u32::MAX },
-            Seed { scheduler: false, index: 0, generation: 1, number: 0 },
+            Seed { resource: 15, scheduler: true, index: SEED_INDEX, generation: 0x1f, number: u32::MAX },
+            Seed { resource: 0, scheduler: false, index: 0, generation: 1, number: 0 },
         ] {
             assert_eq!(Seed::of(seed.serial()), seed);
             let ino = Ino::fresh(seed.serial());

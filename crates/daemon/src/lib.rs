@@ -4,19 +4,23 @@
 pub mod admission;
 pub mod control;
 pub mod core;
+mod describe;
 pub mod drivers;
 pub mod engine;
 pub mod events;
 pub mod fake;
 pub mod fs;
 pub mod fuse;
-pub mod journal;
+pub mod held;
 pub mod keeper;
 pub mod link;
 pub mod priority;
 pub mod process;
+pub mod registry;
 pub mod revive;
 pub mod rules;
 pub mod settings;
 pub mod whole;
 pub mod worker;
+
+pub use reserv_plane::journal;

@@ -3,12 +3,14 @@
 
 use std::path::PathBuf;
 
+use reserv_namespace::Resource;
+
 /// Places and choices of one daemon. Inherited by keeper and worker through the environment.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `RESERV_MOUNT`: where the name space appears.
     pub mount: PathBuf,
-    /// `RESERV_RUN`: lock, journal and control socket; must be in a file system in RAM.
+    /// `RESERV_RUN`: lock, journals and control socket; must be in a file system in RAM.
     pub run: PathBuf,
     /// `RESERV_BPFFS`: where the full driver pins.
     pub bpffs: PathBuf,
@@ -40,9 +42,12 @@ impl Settings {
         }
     }
 
-    /// The journal.
-    pub fn journal(&self) -> PathBuf {
-        self.run.join("journal")
+    /// A resource's journal.
+    pub fn journal(&self, resource: Resource) -> PathBuf {
+        match resource {
+            Resource::CPU => self.run.join("journal"),
+            other => self.run.join(format!("journal-{}", other.number())),
+        }
     }
 
     /// The control socket.

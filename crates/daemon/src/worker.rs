@@ -19,18 +19,20 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use reserv_model::{Config, DeleteMode, Driver};
+use reserv_model::{Config, DeleteMode, Driver, Name};
 
 use crate::control;
 use crate::core::{Core, lock};
-use crate::drivers::{self, Choice};
-use crate::engine::{Beginning, Engine, Refusal};
+use crate::drivers::{Choice, Wanted};
+use crate::engine::Refusal;
 use crate::events::{Events, News};
 use crate::fs::Fs;
 use crate::fuse::session;
+use crate::held::Held;
 use crate::keeper;
-use crate::link::{self, EXIT_REOPEN, Held, UnixSeq, Word};
+use crate::link::{self, EXIT_REOPEN, Held as Descriptors, UnixSeq, Word};
 use crate::priority;
+use crate::registry::Registry;
 use crate::settings::Settings;
 
 const POLL: Duration = Duration::from_millis(100);
@@ -52,7 +54,7 @@ enum Wake {
 /// What the worker was started with.
 pub struct Inherited {
     /// Descriptors.
-    pub held: Held,
+    pub held: Descriptors,
     /// To the keeper.
     pub link: UnixSeq,
     /// Only finish a stop that a dead worker began.
@@ -104,50 +106,16 @@ fn driver_of(settings: &Settings, config: Option<&Config>) -> Driver {
     }
 }
 
-/// Removes what runs in the kernel, if anything does.
-fn stop_plane(settings: &Settings, choice: Choice) -> Result<(), Refusal> {
-    if let Some(mut opened) = drivers::adopt(settings, choice)? {
-        opened.plane.stop()?;
-    }
-    Ok(())
-}
-
-fn remove_journal(settings: &Settings) {
-    let _ = std::fs::remove_file(settings.journal());
-}
-
-/// The engine with its tree: adopted, or started and set up as configured. On error nothing is left running that
+/// The resources with their trees: adopted, or started and set up as configured. On error nothing is left running that
 /// was not running before.
 fn begin(settings: &Settings) -> Result<Core, Refusal> {
     let config = read_config(settings)?;
     let choice = Choice::of(settings, config.as_ref().and_then(|c| c.cpu.as_ref()).map(|c| c.driver))?;
     let driver = driver_of(settings, config.as_ref());
-    let mut opened = drivers::open(settings, choice)?;
-    if opened.adopted && !settings.journal().exists() {
-        // Its names are lost with the journal: nobody could tell one node from another.
-        tracing::error!("the kernel holds a tree whose journal is gone: removing it and beginning anew");
-        opened.plane.stop()?;
-        opened = drivers::open(settings, choice)?;
-    }
-    let adopted = opened.adopted;
-    let (engine, beginning) = match Engine::open(&settings.journal(), opened.plane, adopted) {
-        Ok(both) => both,
-        Err(refusal) if adopted && refusal.errno == libc::ESTALE => {
-            tracing::error!(%refusal, "the kernel's tree is not the journal's: setting it up again; tags are lost");
-            stop_plane(settings, choice)?;
-            let opened = drivers::open(settings, choice)?;
-            Engine::open(&settings.journal(), opened.plane, opened.adopted)?
-        }
-        Err(refusal) => {
-            // An adopted plane goes on; a new one is of no use without its engine.
-            if !adopted && let Err(error) = stop_plane(settings, choice) {
-                tracing::error!(%error, "the plane was not stopped");
-            }
-            return Err(refusal);
-        }
-    };
-    let mut core = Core::new(engine, beginning, driver);
-    if let (Beginning::Empty, Some(config)) = (beginning, config)
+    let cpu = Held::begin(settings, &Wanted::Cpu(choice), &cpu_name()?, driver)?;
+    let fresh = cpu.is_fresh();
+    let mut core = Core::new(settings, cpu)?;
+    if let (true, Some(config)) = (fresh, config)
         && let Err(refusal) = core.apply(&config, false, DeleteMode::Flush)
     {
         core.stop()?;
@@ -156,10 +124,24 @@ fn begin(settings: &Settings) -> Result<Core, Refusal> {
     Ok(core)
 }
 
+fn cpu_name() -> Result<Name, Refusal> {
+    Ok(Name::new("cpu")?)
+}
+
+/// Ends the other resources that a dead daemon left.
+fn end_others(settings: &Settings) -> Result<(), Refusal> {
+    let registry = Registry::open(&settings.run)?;
+    for known in registry.known() {
+        let Some(resource) = known.resource() else { continue };
+        Held::end_what_is_left(settings, &Wanted::Count { resource, on: known.on.clone() })?;
+    }
+    Ok(registry.end()?)
+}
+
 fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitCode, Refusal> {
     let choice = Choice::of(settings, None)?;
-    stop_plane(settings, choice)?;
-    remove_journal(settings);
+    Held::end_what_is_left(settings, &Wanted::Cpu(choice))?;
+    end_others(settings)?;
     let _ = std::fs::remove_file(settings.socket());
     if session::mounted(&settings.mount).map_err(context("mount table"))?.is_some() {
         session::unmount(&settings.mount).map_err(context("unmount"))?;
@@ -171,11 +153,11 @@ fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitC
 fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> {
     let Inherited { held, link, .. } = inherited;
     let mut core = begin(settings)?;
-    let fresh_start = core.status()?.resources.values().all(|r| r.beginning == "empty");
+    let fresh_start = core.is_fresh();
     let found = session::mounted(&settings.mount).map_err(context("mount table"))?;
     let ready = match found {
         Some(dev) => Ok((dev, true)),
-        None => make_mount(settings, &held, core.engine()?).map(|dev| (dev, false)),
+        None => make_mount(settings, &held, &mut core).map(|dev| (dev, false)),
     };
     let (dev, takeover) = match ready {
         Ok(ready) => ready,
@@ -189,7 +171,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
             return Ok(exit_code(EXIT_REOPEN));
         }
     };
-    core.engine()?.plane_mut().set_mount(dev)?;
+    core.set_mount(dev)?;
     let core = Arc::new(Mutex::new(core));
     let (news, hear) = channel();
     let listener = control::bind(&settings.socket()).map_err(context("control socket"))?;
@@ -239,8 +221,8 @@ fn exit_code(code: i32) -> ExitCode {
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn make_mount(settings: &Settings, held: &Held, engine: &mut Engine) -> Result<u64, Refusal> {
-    engine.new_session()?;
+fn make_mount(settings: &Settings, held: &Descriptors, core: &mut Core) -> Result<u64, Refusal> {
+    core.new_session()?;
     let at = format!("mount at {}", settings.mount.display());
     session::mount(&held.fuse, &settings.mount).map_err(context(&at))?;
     let dev = session::mounted(&settings.mount).map_err(context("mount table"))?;
@@ -249,7 +231,7 @@ fn make_mount(settings: &Settings, held: &Held, engine: &mut Engine) -> Result<u
 
 fn start_fuse(
     settings: &Settings,
-    held: &Held,
+    held: &Descriptors,
     core: Arc<Mutex<Core>>,
     news: Sender<Wake>,
 ) -> Result<(), Refusal> {
@@ -283,7 +265,7 @@ fn listen(link: &UnixSeq, news: &Sender<Wake>) -> io::Result<()> {
 fn wait(
     settings: &Settings,
     core: &Mutex<Core>,
-    held: &Held,
+    held: &Descriptors,
     mut link: UnixSeq,
     news: &Sender<Wake>,
     hear: &Receiver<Wake>,
@@ -336,7 +318,7 @@ fn stop(settings: &Settings, core: &Mutex<Core>) -> Result<(), Refusal> {
     session::unmount(&settings.mount).map_err(context("unmount"))
 }
 
-fn new_keeper(held: &Held) -> io::Result<UnixSeq> {
+fn new_keeper(held: &Descriptors) -> io::Result<UnixSeq> {
     let (ours, theirs) = UnixSeq::pair()?;
     let own = keeper::own_pidfd()?;
     let mut child = link::spawn("keeper", held, &theirs, &[("worker-fd", own.as_raw_fd())], &[])?;

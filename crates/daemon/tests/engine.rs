@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use reserv_daemon::engine::{Beginning, Engine, Origin};
 use reserv_daemon::fake::FakePlane;
 use reserv_model::{
-    Batch, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request, Share, Tree, Weight,
+    Batch, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request, ResourceKind, Share,
+    Tree, Weight,
 };
 use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
@@ -132,6 +133,10 @@ impl Plane for Watched {
     }
 }
 
+fn cpu() -> (Name, ResourceKind) {
+    (Name::new("cpu").unwrap(), ResourceKind::Cpu)
+}
+
 fn begin(dir: &Dir, instants: &Arc<Mutex<Instants>>) -> Engine {
     let plane = Watched {
         plane: FakePlane::start(&dir.plane()).unwrap(),
@@ -140,14 +145,14 @@ fn begin(dir: &Dir, instants: &Arc<Mutex<Instants>>) -> Engine {
         dir: dir.0.clone(),
         instants: instants.clone(),
     };
-    let (engine, beginning) = Engine::open(&dir.journal(), Box::new(plane), false).unwrap();
+    let (engine, beginning) = Engine::open(&dir.journal(), cpu(), Box::new(plane), false).unwrap();
     assert_eq!(beginning, Beginning::Empty);
     engine
 }
 
 fn adopt(dir: &Dir) -> Engine {
     let plane = FakePlane::adopt(&dir.plane()).unwrap().unwrap();
-    let (engine, beginning) = Engine::open(&dir.journal(), Box::new(plane), true).unwrap();
+    let (engine, beginning) = Engine::open(&dir.journal(), cpu(), Box::new(plane), true).unwrap();
     assert_eq!(beginning, Beginning::Adopted);
     engine
 }
@@ -245,7 +250,7 @@ fn members_of_a_queue_that_was_deleted_with_them_are_moved_by_whoever_comes_next
         let me = std::process::id().cast_signed();
         let engine = if dies {
             // The daemon of before has told the plane, which had not moved anybody when both were stopped.
-            let mut engine = Engine::open(&dir.journal(), Box::new(half(plane)), false).unwrap().0;
+            let mut engine = Engine::open(&dir.journal(), cpu(), Box::new(half(plane)), false).unwrap().0;
             let id = engine.edit(&[queue("a")], None).unwrap().created[0];
             engine.plane_mut().tag(Target::Thread(me), id).unwrap();
             engine.edit(&[Request::Delete { node: id.into(), mode: DeleteMode::Flush }], None).unwrap();
@@ -253,10 +258,10 @@ fn members_of_a_queue_that_was_deleted_with_them_are_moved_by_whoever_comes_next
             let left = instants.lock().unwrap().applied.take().unwrap();
             plane = FakePlane::adopt(&left.plane()).unwrap().unwrap();
             assert_eq!(plane.tag_of(me).unwrap(), id, "the batch left it where it was");
-            let (engine, _) = Engine::open(&left.journal(), Box::new(plane), true).unwrap();
+            let (engine, _) = Engine::open(&left.journal(), cpu(), Box::new(plane), true).unwrap();
             engine
         } else {
-            let mut engine = Engine::open(&dir.journal(), Box::new(half(plane)), false).unwrap().0;
+            let mut engine = Engine::open(&dir.journal(), cpu(), Box::new(half(plane)), false).unwrap().0;
             let id = engine.edit(&[queue("a")], None).unwrap().created[0];
             engine.plane_mut().tag(Target::Thread(me), id).unwrap();
             engine.edit(&[Request::Delete { node: id.into(), mode: DeleteMode::Flush }], None).unwrap();
@@ -277,7 +282,11 @@ fn many_readers_share_a_survey_and_no_edit_or_tag_is_missed_by_one() {
     let mut engine = begin(&dir, &instants);
     let stat = |engine: &mut Engine, node| {
         let (tree, survey) = engine.survey().unwrap();
-        render_read(FileKind::Stat, &View { tree, node, survey, members: &[], capacity_ns_per_s: 0 }).unwrap()
+        render_read(
+            FileKind::Stat,
+            &View { tree, node, survey, members: &[], kind: ResourceKind::Cpu, capacity: 0 },
+        )
+        .unwrap()
     };
     let mut ids = Vec::new();
     for n in 0..500 {
@@ -317,7 +326,7 @@ fn a_plane_that_keeps_no_number_gets_the_last_intent_again() {
         dir: announced.0.clone(),
         instants,
     };
-    let (next, _) = Engine::open(&announced.journal(), Box::new(plane), true).unwrap();
+    let (next, _) = Engine::open(&announced.journal(), cpu(), Box::new(plane), true).unwrap();
     assert_eq!(next.tree(), &after);
     assert_eq!(next.plane().sample().unwrap().len(), 3);
 }
@@ -334,7 +343,7 @@ fn a_plane_that_lost_everything_is_set_up_again_ids_included() {
     drop(engine);
     std::fs::remove_file(dir.plane()).unwrap();
     let plane = FakePlane::start(&dir.plane()).unwrap();
-    let (next, beginning) = Engine::open(&dir.journal(), Box::new(plane), false).unwrap();
+    let (next, beginning) = Engine::open(&dir.journal(), cpu(), Box::new(plane), false).unwrap();
     assert_eq!(beginning, Beginning::Rebuilt);
     let nodes = |tree: &Tree| tree.snapshot().slots;
     assert_eq!(nodes(next.tree()), nodes(&tree));
@@ -350,7 +359,7 @@ fn a_plane_without_its_journal_is_not_adopted() {
     drop(engine);
     std::fs::remove_file(dir.journal()).unwrap();
     let plane = FakePlane::adopt(&dir.plane()).unwrap().unwrap();
-    let Err(refusal) = Engine::open(&dir.journal(), Box::new(plane), true) else { panic!("adopted") };
+    let Err(refusal) = Engine::open(&dir.journal(), cpu(), Box::new(plane), true) else { panic!("adopted") };
     assert!(refusal.text.contains("the plane is at edit 1"), "{refusal}");
 }
 
@@ -382,7 +391,7 @@ fn what_the_plane_refuses_leaves_no_trace() {
 fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     let dir = Dir::new();
     let plane = FakePlane::start(&dir.plane()).unwrap();
-    let (mut engine, _) = Engine::open(&dir.journal(), Box::new(plane), false).unwrap();
+    let (mut engine, _) = Engine::open(&dir.journal(), cpu(), Box::new(plane), false).unwrap();
     let rule: reserv_model::Rule = toml::from_str("match = { uid = 33 }\ncpu = \"a\"").unwrap();
     engine.set_rules(vec![rule.clone()]).unwrap();
     let first = engine.fresh_number().unwrap();
@@ -405,8 +414,8 @@ fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     assert_eq!(next.tree().get(made).unwrap().weight.milli(), 8_999);
     next.new_session().unwrap();
     drop(next);
-    let next = adopt(&dir);
+    let mut next = adopt(&dir);
     assert_eq!((next.fresh_node(77), next.answered(8)), (None, None));
-    next.stop().map_err(|(_, e)| e).unwrap();
+    next.stop().unwrap();
     assert!(!dir.journal().exists() && !dir.plane().exists());
 }

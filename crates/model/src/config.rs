@@ -21,6 +21,10 @@
 //! class = "ts"
 //! members_max = 500            # 0 or left out: no limit
 //! gc = false
+//! [count.disk]                 # a counting resource, /reserv/disk: brought up if it does not run
+//! on = "file:/mnt/x"           # or "net:eth0"
+//! [count.disk.nodes.web]       # all else as for the CPU
+//! kind = "queue"
 //! ```
 //!
 //! Nodes of the running tree that the configuration leaves out are deleted. An unknown key is an error.
@@ -33,8 +37,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::quoted;
 use crate::{
-    Cap, Class, DeleteMode, Error, ErrorKind, Kind, NewKind, Node, NodePath, Personality, Policy, Request,
-    Rule, Share, Tree, Tune, TuneKey, Weight, check_tune, parse_cap, parse_tune, show_cap, tune_text,
+    Cap, Class, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node, NodePath, Personality, Policy,
+    Request, Rule, Share, Source, Tree, Tune, TuneKey, Weight, check_tune, parse_cap, parse_tune, show_cap,
+    tune_text,
 };
 
 /// A whole configuration.
@@ -44,6 +49,9 @@ pub struct Config {
     /// The CPU's tree. Left out: the CPU is not touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<ResourceConfig>,
+    /// Counting resources, by name. Left out: what runs is not touched.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub count: BTreeMap<Name, ResourceConfig>,
     /// Rules that tag processes, in order.
     #[serde(default, rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
@@ -66,7 +74,10 @@ pub enum Driver {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResourceConfig {
-    /// Which driver to use.
+    /// What a counting resource counts; of no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<Source>,
+    /// Which driver of the CPU to use; of no other.
     #[serde(default)]
     pub driver: Driver,
     /// What is left out below.
@@ -292,10 +303,10 @@ impl ResourceConfig {
         }
     }
 
-    fn check_tunables(&self) -> Result<(), Error> {
+    fn check_tunables(&self, table: &str) -> Result<(), Error> {
         let set = |tune: &Tune| tune.iter().map(|(&key, &value)| (key, Some(value))).collect();
         let root = Kind::Scheduler(self.root_policy());
-        check_tune(&set(&self.root_tune()), root, None).map_err(|e| e.at("cpu"))?;
+        check_tune(&set(&self.root_tune()), root, None).map_err(|e| e.at(table))?;
         for (path, node) in &self.nodes {
             let (kind, above) = (self.kind_of(path, node), self.policy_above(path));
             check_tune(&set(&node.tune), kind, Some(above)).map_err(|e| e.at(quoted(&path.to_string())))?;
@@ -313,7 +324,8 @@ impl ResourceConfig {
         }
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// `table` is what its table is called in a configuration.
+    fn check(&self, table: &str) -> Result<(), Error> {
         for (path, node) in &self.nodes {
             let refuse = |why: String, hint: String| {
                 Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(&path.to_string())))
@@ -332,14 +344,17 @@ impl ResourceConfig {
                     return refuse(format!("{parent} is a queue"), "only schedulers have children".into());
                 }
                 None => {
-                    return refuse("its parent is missing".into(), format!("add [cpu.nodes.\"{parent}\"]"));
+                    return refuse(
+                        "its parent is missing".into(),
+                        format!("add [{table}.nodes.\"{parent}\"]"),
+                    );
                 }
             }
             if parent.is_root() && name.as_str() == "q0" && node.kind != NodeKind::Queue {
                 return refuse("it is always a queue".into(), "kind = \"queue\"".into());
             }
         }
-        self.check_tunables()
+        self.check_tunables(table)
     }
 }
 
@@ -347,7 +362,22 @@ impl Config {
     /// What cannot be seen from one value alone: parents, kinds, conditions and targets of rules.
     pub fn check(&self) -> Result<(), Error> {
         if let Some(cpu) = &self.cpu {
-            cpu.check()?;
+            cpu.check("cpu")?;
+            if cpu.on.is_some() {
+                return Err(Error::new(ErrorKind::Invalid, "cpu: \"on\" is of counting resources only"));
+            }
+        }
+        for (name, resource) in &self.count {
+            let refuse = |why: &str, hint: &str| {
+                Err(Error::new(ErrorKind::Invalid, format!("[count.{name}]: {why}")).hint(hint))
+            };
+            resource.check(&format!("count.{name}"))?;
+            if resource.on.is_none() {
+                return refuse("what it counts is missing", "on = \"file:/mnt/x\" or on = \"net:eth0\"");
+            }
+            if resource.driver != Driver::Auto {
+                return refuse("a counting resource has no driver to choose", "leave it out");
+            }
         }
         for (number, rule) in (1..).zip(&self.rules) {
             rule.conditions.check().map_err(|e| e.at(format_args!("rule {number}")))?;
@@ -371,7 +401,7 @@ impl Config {
 /// deleted and made anew. Draining queues do not count as there: wanting one back is `Busy`, and so is deleting the
 /// scheduler above one, unless `mode` is `Flush`.
 pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Vec<Request>, Error> {
-    wanted.check()?;
+    wanted.check(current.root().name.as_str())?;
     let mut requests = Vec::new();
     let now: BTreeMap<NodePath, &Node> = current
         .walk()
@@ -511,5 +541,5 @@ pub fn to_config(tree: &Tree, driver: Driver) -> ResourceConfig {
     let tune = (tune != usual).then_some(tune);
     let nodes =
         nodes.filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n, tree.policy_above(n.id))))).collect();
-    ResourceConfig { driver, personality, policy, tune, nodes }
+    ResourceConfig { on: None, driver, personality, policy, tune, nodes }
 }

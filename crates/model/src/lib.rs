@@ -11,6 +11,7 @@
 //! * [`Tree::set_capacity`], [`Tree::overcommitted`]: admission control; every plan is checked against the minimums that were promised.
 //! * [`Fixed`]: shares that stay what they are when siblings come and go.
 //! * [`ThreadParams`], [`Tune`]: what threads and nodes can be set to.
+//! * [`ResourceKind`]: what differs between resources; [`Source`]: what a counting one counts.
 //! * [`Sample`]: what a plane counts for a node.
 //! * [`Share`], [`Cap`], [`Weight`], [`Class`] …: values whose `Display` parses back with `FromStr`.
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ mod journal;
 mod kind;
 mod name;
 mod plan;
+mod resource;
 mod rule;
 mod sample;
 mod share;
@@ -52,6 +54,7 @@ pub use journal::{Record, SavedNode, SavedSlot, Snapshot};
 pub use kind::{Class, Kind, NewKind, Personality, Policy};
 pub use name::{NAME_MAX, Name, NodePath, RESERVED_NAMES};
 pub use plan::{NodeRef, Plan, Request};
+pub use resource::{ResourceKind, Source};
 pub use rule::{Match, Principal, Rule, Subject};
 pub use sample::Sample;
 pub use share::{Ppm, Shares};

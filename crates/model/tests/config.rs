@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn saved_and_brought_up_changes_nothing(all in common::steps(80)) {
         let tree = common::grown(&all);
-        let config = Config { cpu: Some(to_config(&tree, Driver::Auto)), rules: vec![] };
+        let config = Config { cpu: Some(to_config(&tree, Driver::Auto)), ..Config::default() };
         let text = toml::to_string(&config).unwrap();
         let again = read(&text).unwrap();
         prop_assert_eq!(&again, &config, "{}", text);
@@ -113,7 +113,7 @@ fn an_example() {
 fn the_text_of_save_is_pinned() {
     let mut tree = new();
     up(&mut tree, read(EXAMPLE).unwrap().cpu.as_ref().unwrap(), DeleteMode::Refuse).unwrap();
-    let config = Config { cpu: Some(to_config(&tree, Driver::Auto)), rules: vec![] };
+    let config = Config { cpu: Some(to_config(&tree, Driver::Auto)), ..Config::default() };
     let wanted = r#"[cpu]
 driver = "auto"
 policy = "sfq"

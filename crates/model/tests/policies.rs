@@ -204,7 +204,7 @@ fn a_personality_is_the_root_and_what_is_made() {
         // As a configuration it says the same.
         let config = to_config(&tree, Driver::Auto);
         assert!(diff(&tree, &config, DeleteMode::Refuse).unwrap().is_empty());
-        let text = toml::to_string(&Config { cpu: Some(config.clone()), rules: Vec::new() }).unwrap();
+        let text = toml::to_string(&Config { cpu: Some(config.clone()), ..Config::default() }).unwrap();
         assert_eq!(toml::from_str::<Config>(&text).unwrap().cpu, Some(config.clone()), "{text}");
         let mut fresh = new();
         let plan = diff(&fresh, &config, DeleteMode::Refuse).unwrap();

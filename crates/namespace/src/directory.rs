@@ -113,6 +113,22 @@ fn in_directory(dir: Object, file: FileKind) -> Object {
     }
 }
 
+/// The running resource of this name.
+pub fn resource_named<'t>(name: &str, trees: impl Fn(Resource) -> Option<&'t Tree>) -> Option<Resource> {
+    Resource::all().find(|r| trees(*r).is_some_and(|tree| tree.root().name.as_str() == name))
+}
+
+/// Why a resource may not be called so; `None` if it may. The mount's own files and the resources that run have their names.
+pub fn resource_name_taken<'t>(
+    name: &str,
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
+) -> Option<&'static str> {
+    if Place::Mount.file(name).is_some() {
+        return Some("a file of the name space has this name");
+    }
+    resource_named(name, trees).map(|_| "a resource of this name runs already")
+}
+
 /// What `name` is in a directory. `trees` gives a resource's tree, or `None` where the resource is not running.
 ///
 /// `newqueue` and `newsched` answer their plain inode; the daemon replaces it by a fresh one. Of `proc/PID` only the
@@ -140,7 +156,7 @@ pub fn lookup<'t>(
     }
     match (place, dir) {
         (Place::Mount, _) => {
-            let resource = Resource::by_name(name).filter(|r| trees(*r).is_some()).ok_or_else(missing)?;
+            let resource = resource_named(name, &trees).ok_or_else(missing)?;
             Ok(Object::Node { resource, id: NodeId::ROOT, file: FileKind::SchedulerDir })
         }
         (Place::Proc, _) => {
@@ -170,9 +186,11 @@ pub fn list<'t>(dir: Object, trees: impl Fn(Resource) -> Option<&'t Tree>) -> Re
         items.push(DirItem { name: row.name.into(), ino, file_type: row.file.file_type(), cookie });
     }
     if place == Place::Mount {
-        for &resource in Resource::ALL.iter().filter(|r| trees(**r).is_some()) {
+        for resource in Resource::all() {
+            let Some(tree) = trees(resource) else { continue };
             let ino = Ino::of_node(resource, NodeId::ROOT, FileKind::SchedulerDir);
-            let (name, cookie) = (resource.name().into(), NODE_COOKIE + resource as u64);
+            let cookie = NODE_COOKIE + u64::from(resource.number());
+            let name = tree.root().name.to_string();
             items.push(DirItem { name, ino, file_type: FileType::Directory, cookie });
         }
     }
@@ -213,7 +231,7 @@ pub fn attributes<'t>(
     let (file, nlink, place) = match object {
         Object::Fresh(_) => (FileKind::NewQueue, 1, Place::Resource),
         Object::Mount(FileKind::MountDir) => {
-            let resources = Resource::ALL.iter().filter(|r| trees(**r).is_some()).count();
+            let resources = Resource::all().filter(|r| trees(*r).is_some()).count();
             (FileKind::MountDir, 3 + u32::try_from(resources).unwrap_or(0), Place::Mount)
         }
         Object::Mount(FileKind::ProcDir) => (FileKind::ProcDir, 2, Place::Mount),

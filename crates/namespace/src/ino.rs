@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! bit   63 … 56   55 … 48     47 … 16       15 … 0
-//!       area      file kind   generation    index      area 1…61: a resource's node and its files
+//!       area      file kind   generation    index      area 1…16: a resource's node and its files
 //!       62        file kind   (bits 31…0: pid)         /reserv/proc/PID and its files
 //!       63        (bits 55…0: serial)                  a fresh lookup of newqueue or newsched
 //!       0         file kind   0                        files of the mount's root; its root is 1, as FUSE wants
@@ -15,28 +15,30 @@
 
 use reserv_model::{NODES_MAX, NodeId};
 
-/// Something scheduled. Its number, plus one, is the area of its inodes.
+/// Something scheduled, by its number; the number plus one is the area of its inodes. Its name is that of its tree's root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Resource {
-    /// `/reserv/cpu`
-    Cpu = 0,
-}
+pub struct Resource(u8);
+
+/// Most resources at once. The kernel's lists of default queues have that many places.
+pub const RESOURCES_MAX: u8 = 16;
 
 impl Resource {
-    /// All of them, in order of their numbers.
-    pub const ALL: &[Self] = &[Self::Cpu];
+    /// `/reserv/cpu`: the one that is always there.
+    pub const CPU: Self = Self(0);
 
-    /// Its directory's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-        }
+    /// By its number.
+    pub const fn new(number: u8) -> Option<Self> {
+        if number < RESOURCES_MAX { Some(Self(number)) } else { None }
     }
 
-    /// By its directory's name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|r| r.name() == name)
+    /// Its number.
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// All numbers, in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..RESOURCES_MAX).map(Self)
     }
 }
 
@@ -152,7 +154,7 @@ const FRESH_AREA: u64 = 63;
 const SERIAL_MAX: u64 = (1 << 56) - 1;
 
 /// `ino >> 48` of every queue directory of the CPU, and of nothing else.
-pub const QUEUE_DIR_WORD: u64 = (Resource::Cpu as u64 + 1) << 8 | FileKind::QueueDir as u64;
+pub const QUEUE_DIR_WORD: u64 = (Resource::CPU.0 as u64 + 1) << 8 | FileKind::QueueDir as u64;
 
 const _: () = assert!(NODES_MAX <= 1 << 16, "an index fits its bits");
 
@@ -163,12 +165,12 @@ impl Ino {
     /// A node's directory or file.
     pub const fn of_node(resource: Resource, id: NodeId, file: FileKind) -> Self {
         let id = (id.generation as u64) << 16 | (id.index as u64 & 0xffff);
-        Self((resource as u64 + 1) << 56 | (file as u64) << 48 | id)
+        Self((resource.0 as u64 + 1) << 56 | (file as u64) << 48 | id)
     }
 
     /// The directory of a queue of the CPU: what `chcpures` is handed.
     pub const fn of_queue(id: NodeId) -> Self {
-        Self::of_node(Resource::Cpu, id, FileKind::QueueDir)
+        Self::of_node(Resource::CPU, id, FileKind::QueueDir)
     }
 
     /// The reverse of [`Ino::of_queue`]; `None` for all other inodes.
@@ -208,7 +210,7 @@ impl Ino {
                 Some(Object::Process { pid: low as u32, file })
             }
             1..PROC_AREA if file.is_of_node() => {
-                let resource = Resource::ALL.get(area as usize - 1).copied()?;
+                let resource = Resource::new(area as u8 - 1)?;
                 let id = NodeId { index: (low & 0xffff) as u32, generation: (low >> 16) as u32 };
                 Some(Object::Node { resource, id, file })
             }

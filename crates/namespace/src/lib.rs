@@ -22,8 +22,11 @@ mod table;
 mod text;
 mod write;
 
-pub use directory::{Attributes, DirItem, FileType, attributes, list, list_processes, lookup};
-pub use ino::{FileKind, Ino, Object, QUEUE_DIR_WORD, Resource};
+pub use directory::{
+    Attributes, DirItem, FileType, attributes, list, list_processes, lookup, resource_name_taken,
+    resource_named,
+};
+pub use ino::{FileKind, Ino, Object, QUEUE_DIR_WORD, RESOURCES_MAX, Resource};
 pub use read::{Health, Member, ResourceStatus, Survey, View, render_defaults, render_read, render_status};
 pub use table::{Entry, Place, Read, TABLE, Write, entry};
 pub use text::line;

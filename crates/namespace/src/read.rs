@@ -6,11 +6,11 @@
 //! ```text
 //! weight_share_ppm 250000       if every node wanted
 //! effective_share_ppm 333333    given who wants now; 0 for a node that does not
-//! service_ns 120000000          CPU time received, by all below it too
+//! service_ns 120000000          CPU time received, by all below it too; of a disk or link service_bytes
 //! runnable 2                    threads that wait or run, below it too
 //! queued 1
 //! running 1
-//! members 3                     threads tagged, below it too
+//! members 3                     threads tagged, below it too; of a disk or link descriptors
 //! throttled 0                   1: its own cap holds it back now
 //! throttled_ns 0
 //! state active                  or draining
@@ -22,11 +22,11 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Amount, Error, ErrorKind, Kind, Node, NodeId, NodePath, Personality, Sample, Shares, ThreadParams, Tree,
-    show_cap, show_tune,
+    Amount, Error, ErrorKind, Kind, Node, NodeId, NodePath, Personality, ResourceKind, Sample, Shares,
+    ThreadParams, Tree, show_cap, show_tune,
 };
 
-use crate::ino::{FileKind, Resource};
+use crate::ino::FileKind;
 use crate::table::{Read, TABLE};
 
 /// What one thread can use in a second.
@@ -125,8 +125,10 @@ pub struct View<'a> {
     pub survey: &'a Survey,
     /// Of this node. Needed by `members` only.
     pub members: &'a [Member],
-    /// The whole resource in ns per second; what the root's `share` shows as its minimum.
-    pub capacity_ns_per_s: u64,
+    /// What the resource is: the unit of its service.
+    pub kind: ResourceKind,
+    /// All of it, in its unit per second; what the root's `share` shows as its minimum.
+    pub capacity: u64,
 }
 
 impl View<'_> {
@@ -148,7 +150,7 @@ pub fn render_read(file: FileKind, view: &View<'_>) -> Result<String, Error> {
 pub(crate) fn share(view: &View<'_>) -> Result<String, Error> {
     let node = view.node()?;
     if node.parent.is_none() {
-        return Ok(format!("{} {}\n", node.weight, Amount(view.capacity_ns_per_s)));
+        return Ok(format!("{} {}\n", node.weight, Amount(view.capacity)));
     }
     Ok(format!("{}\n", node.share()))
 }
@@ -200,7 +202,7 @@ pub(crate) fn state(view: &View<'_>) -> Result<String, Error> {
 pub(crate) fn backlog(view: &View<'_>) -> Result<String, Error> {
     let (node, s) = (view.node()?, view.survey.sample(view.node));
     let (served, service, limit) = (s.served, s.service_since_reset_ns, node.members_max);
-    Ok(format!("served {served}\nservice_ns {service}\nlimit {limit} 0\n"))
+    Ok(format!("served {served}\nservice_{} {service}\nlimit {limit} 0\n", view.kind.unit()))
 }
 
 pub(crate) fn members(view: &View<'_>) -> Result<String, Error> {
@@ -220,10 +222,12 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     let Below { queued, running, members } =
         survey.below.get(node.id.index as usize).copied().unwrap_or_default();
     let minimum = if node.parent.is_some() { node.minimum.0 } else { 0 };
+    let unit = view.kind.unit();
+    let [service, promised, sure] = ["service", "minimum", "guarantee"].map(|what| format!("{what}_{unit}"));
     let lines: [(&str, &dyn std::fmt::Display); 13] = [
         ("weight_share_ppm", &survey.all.ppm(view.tree, node.id)),
         ("effective_share_ppm", &survey.now.ppm(view.tree, node.id)),
-        ("service_ns", &own.service_ns),
+        (&service, &own.service_ns),
         ("runnable", &(queued + running)),
         ("queued", &queued),
         ("running", &running),
@@ -231,8 +235,8 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
         ("throttled", &u8::from(own.throttled)),
         ("throttled_ns", &own.throttled_ns),
         ("state", &state_word(node)),
-        ("minimum_ns", &minimum),
-        ("guarantee_ns", &survey.all.guarantee(view.tree, node.id)),
+        (&promised, &minimum),
+        (&sure, &survey.all.guarantee(view.tree, node.id)),
         ("threads_short", &minimum.div_ceil(NS_PER_CPU).saturating_sub(members)),
     ];
     let mut out = String::new();
@@ -243,9 +247,9 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
 }
 
 /// The text of a process's `default` or `cdefault`, in the paper's form: paths with a blank between two.
-pub fn render_defaults(mount: &str, tags: &[(Resource, NodePath)]) -> String {
+pub fn render_defaults(mount: &str, queues: &[(&Tree, NodePath)]) -> String {
     let words: Vec<String> =
-        tags.iter().map(|(resource, path)| format!("{mount}/{}/{path}", resource.name())).collect();
+        queues.iter().map(|(tree, path)| format!("{mount}/{}/{path}", tree.root().name)).collect();
     words.join(" ") + "\n"
 }
 
@@ -261,9 +265,9 @@ pub enum Health<'a> {
 /// What `status` says about one resource.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceStatus<'a> {
-    /// Which.
-    pub resource: Resource,
-    /// `full` or `stock`.
+    /// Its name.
+    pub resource: &'a str,
+    /// `full`, `stock` or `count`.
     pub driver: &'a str,
     /// In words: `sched_ext`, `cgroup v2 (threaded)`.
     pub mechanism: &'a str,
@@ -297,7 +301,7 @@ pub fn render_status(version: &str, resources: &[ResourceStatus<'_>]) -> String 
             // A value is one line, whatever a kernel or driver said.
             let value: String =
                 value.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            let _ = writeln!(out, "{}.{key} {value}", status.resource.name());
+            let _ = writeln!(out, "{}.{key} {value}", status.resource);
         };
         put("driver", &status.driver);
         put("mechanism", &status.mechanism);

@@ -32,7 +32,7 @@
 //! stat       = {key " " value "\n"}          see `read.rs`
 //! status     = {key " " value "\n"}
 //! members    = {"tid " tid " pid " pid [" " params] "\n"}  one per thread, each a line that can be written; empty for q0
-//! backlog    = "served " n "\n" "service_ns " n "\n" "limit " members " 0\n"   the last line can be written
+//! backlog    = "served " n "\n" "service_" unit " " n "\n" "limit " members " 0\n"   the last line can be written
 //! ```
 //!
 //! Opening `newqueue` or `newsched` makes a node; the descriptor is the new node's `share`. `self` is a link.

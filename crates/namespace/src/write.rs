@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use reserv_model::{
     Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, NodeRef, Policy, Request, Share,
-    ThreadParams, Weight, parse_cap, parse_tune, quoted,
+    ThreadParams, Tree, Weight, parse_cap, parse_tune, quoted,
 };
 
+use crate::directory::resource_named;
 use crate::ino::{FileKind, Resource};
 use crate::table::{TABLE, Write};
 use crate::text::{line, lines, number, single, surplus};
@@ -66,11 +67,11 @@ pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command
 }
 
 /// A write to a process's `default` or `cdefault`: at most one queue per resource; resources that are not named
-/// keep theirs. `mount` is where `/reserv` is mounted; `find` resolves a path in a resource's tree.
-pub fn parse_defaults(
+/// keep theirs. `mount` is where `/reserv` is mounted; `trees` gives the trees of the resources that run.
+pub fn parse_defaults<'t>(
     bytes: &[u8],
     mount: &str,
-    find: impl Fn(Resource, &NodePath) -> Result<NodeId, Error>,
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
 ) -> Result<Vec<(Resource, NodeId)>, Error> {
     let hint = "queues, one per resource: /reserv/cpu/q2";
     let mut tags: Vec<(Resource, NodeId)> = Vec::new();
@@ -86,7 +87,8 @@ pub fn parse_defaults(
             );
         };
         let (name, path) = below.split_once('/').unwrap_or((below, ""));
-        let resource = Resource::by_name(name).ok_or_else(|| {
+        let found = resource_named(name, &trees).and_then(|r| Some((r, trees(r)?)));
+        let (resource, tree) = found.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("{} names no resource", quoted(word))).hint(hint)
         })?;
         if tags.iter().any(|(r, _)| *r == resource) {
@@ -97,7 +99,7 @@ pub fn parse_defaults(
             .hint(hint));
         }
         let path: NodePath = path.parse().map_err(|e: Error| e.at(quoted(word)))?;
-        tags.push((resource, find(resource, &path).map_err(|e| e.at(quoted(word)))?));
+        tags.push((resource, tree.resolve(&path).map_err(|e| e.at(quoted(word)))?));
     }
     Ok(tags)
 }

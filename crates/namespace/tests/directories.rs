@@ -15,7 +15,7 @@ const MOUNT: Object = Object::Mount(FileKind::MountDir);
 fn node_dir(tree: &Tree, id: NodeId) -> Object {
     let queue = tree.get(id).unwrap().kind.is_queue();
     let file = if queue { FileKind::QueueDir } else { FileKind::SchedulerDir };
-    Object::Node { resource: Resource::Cpu, id, file }
+    Object::Node { resource: Resource::CPU, id, file }
 }
 
 /// All directories that there are.
@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn what_is_listed_is_found(all in common::steps(60)) {
         let tree = common::grown(&all);
-        let trees = |_| Some(&tree);
+        let trees = |r| (r == Resource::CPU).then_some(&tree);
         for dir in directories(&tree) {
             let items = list(dir, trees).unwrap();
             let names: BTreeSet<_> = items.iter().map(|i| &i.name).collect();
@@ -61,7 +61,7 @@ proptest! {
     fn a_listing_in_pieces_survives_changes(all in common::steps(60), more in common::steps(30), stop in 0..40_usize) {
         let mut tree = common::grown(&all);
         let dir = node_dir(&tree, NodeId::ROOT);
-        let before = list(dir, |_| Some(&tree)).unwrap();
+        let before = list(dir, |r| (r == Resource::CPU).then_some(&tree)).unwrap();
         let stop = stop.min(before.len());
         let seen = &before[..stop];
         for step in more {
@@ -69,7 +69,7 @@ proptest! {
                 tree.commit(&plan).unwrap();
             }
         }
-        let after = list(dir, |_| Some(&tree)).unwrap();
+        let after = list(dir, |r| (r == Resource::CPU).then_some(&tree)).unwrap();
         let cookie = seen.last().map_or(0, |i| i.cookie);
         let rest: Vec<_> = after.iter().filter(|i| i.cookie > cookie).collect();
         // Whatever was there all the time is seen exactly once.
@@ -116,7 +116,13 @@ fn the_table_is_consistent() {
 #[test]
 fn the_layout_of_the_design() {
     let tree = Tree::new(Name::new("cpu").unwrap());
-    let names = |dir| list(dir, |_| Some(&tree)).unwrap().into_iter().map(|i| i.name).collect::<Vec<_>>();
+    let names = |dir| {
+        list(dir, |r| (r == Resource::CPU).then_some(&tree))
+            .unwrap()
+            .into_iter()
+            .map(|i| i.name)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(names(MOUNT), ["proc", "self", "status", "cpu"]);
     let root = node_dir(&tree, NodeId::ROOT);
     assert_eq!(
@@ -127,7 +133,11 @@ fn the_layout_of_the_design() {
     assert_eq!(names(q0), ["share", "stat", "cap", "tune", "gc", "backlog", "class", "members", "state"]);
     assert_eq!(names(Object::Process { pid: 7, file: FileKind::ProcessDir }), ["default", "cdefault"]);
     let mode = |dir, name: &str| {
-        attributes(lookup(dir, name.as_bytes(), |_| Some(&tree)).unwrap(), |_| Some(&tree)).unwrap().mode
+        attributes(lookup(dir, name.as_bytes(), |r| (r == Resource::CPU).then_some(&tree)).unwrap(), |r| {
+            (r == Resource::CPU).then_some(&tree)
+        })
+        .unwrap()
+        .mode
     };
     assert_eq!(mode(root, "share"), 0o100_444, "a resource's own share is read-only");
     assert_eq!(mode(q0, "share"), 0o100_644);
@@ -140,7 +150,7 @@ fn the_layout_of_the_design() {
 #[test]
 fn what_is_not_there() {
     let tree = Tree::new(Name::new("cpu").unwrap());
-    let trees = |_| Some(&tree);
+    let trees = |r| (r == Resource::CPU).then_some(&tree);
     let errno = |dir, name: &[u8]| lookup(dir, name, trees).unwrap_err().errno();
     let root = node_dir(&tree, NodeId::ROOT);
     let q0 = node_dir(&tree, NodeId::Q0);
@@ -154,7 +164,7 @@ fn what_is_not_there() {
     assert_eq!(errno(share, b"x"), Errno::ENOTDIR);
     assert!(list(share, trees).is_err());
     let stale = Object::Node {
-        resource: Resource::Cpu,
+        resource: Resource::CPU,
         id: NodeId { index: 1, generation: 2 },
         file: FileKind::QueueDir,
     };
@@ -162,7 +172,7 @@ fn what_is_not_there() {
     assert_eq!(list(stale, trees).unwrap_err().errno(), Errno::ESTALE);
     assert_eq!(attributes(stale, trees).unwrap_err().errno(), Errno::ESTALE);
     // An inode number that no lookup gives: a class of a scheduler node.
-    let strange = Object::Node { resource: Resource::Cpu, id: NodeId::ROOT, file: FileKind::Class };
+    let strange = Object::Node { resource: Resource::CPU, id: NodeId::ROOT, file: FileKind::Class };
     assert_eq!(attributes(strange, trees).unwrap_err().errno(), Errno::ENOENT);
     // A resource that is not running.
     assert_eq!(lookup(MOUNT, b"cpu", |_| None).unwrap_err().errno(), Errno::ENOENT);
@@ -179,4 +189,33 @@ fn what_is_not_there() {
     let processes: Vec<_> = list_processes(&[10, 9, 10]).into_iter().map(|i| i.name).collect();
     assert_eq!(processes, ["9", "10"]);
     assert!(list(proc, trees).unwrap().iter().all(|i| i.cookie < list_processes(&[1])[0].cookie));
+}
+
+#[test]
+fn several_resources_stand_side_by_side() {
+    let (cpu, disk) = (Tree::new(Name::new("cpu").unwrap()), Tree::new(Name::new("disk").unwrap()));
+    let three = Resource::new(3).unwrap();
+    let trees = |r: Resource| {
+        [(Resource::CPU, &cpu), (three, &disk)].into_iter().find(|(n, _)| *n == r).map(|(_, t)| t)
+    };
+    let names: Vec<String> = list(MOUNT, trees).unwrap().into_iter().map(|i| i.name).collect();
+    assert_eq!(names, ["proc", "self", "status", "cpu", "disk"]);
+    assert_eq!(attributes(MOUNT, trees).unwrap().nlink, 5);
+    let root = lookup(MOUNT, b"disk", trees).unwrap();
+    assert_eq!(root, Object::Node { resource: three, id: NodeId::ROOT, file: FileKind::SchedulerDir });
+    assert_eq!(
+        lookup(root, b"q0", trees).unwrap(),
+        Object::Node { resource: three, id: NodeId::Q0, file: FileKind::QueueDir }
+    );
+    assert_eq!((resource_named("disk", trees), resource_named("vda", trees)), (Some(three), None));
+    for (name, taken) in [("cpu", true), ("disk", true), ("proc", true), ("self", true), ("vda", false)] {
+        assert_eq!(resource_name_taken(name, trees).is_some(), taken, "{name}");
+    }
+    // One queue of each in a list, in any order; what is read can be written.
+    let text = render_defaults("/reserv", &[(&cpu, "q0".parse().unwrap()), (&disk, "q0".parse().unwrap())]);
+    assert_eq!(text, "/reserv/cpu/q0 /reserv/disk/q0\n");
+    let wanted = vec![(Resource::CPU, NodeId::Q0), (three, NodeId::Q0)];
+    assert_eq!(parse_defaults(text.as_bytes(), "/reserv", trees), Ok(wanted));
+    assert_eq!(parse_defaults(b"disk/q0", "/reserv", trees), Ok(vec![(three, NodeId::Q0)]));
+    assert!(parse_defaults(b"disk/q0 disk/q0", "/reserv", trees).is_err());
 }

@@ -153,7 +153,7 @@ fn write(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8], counts: &mut Cou
         return;
     }
     let survey = Survey::default();
-    let view = View { tree, node: id, survey: &survey, members: &[], capacity_ns_per_s: 0 };
+    let view = View { tree, node: id, survey: &survey, members: &[], kind: ResourceKind::Cpu, capacity: 0 };
     let read = render_read(row.file, &view).unwrap();
     match parse_write(row.file, id, read.lines().last().unwrap_or_default().as_bytes()).unwrap() {
         Command::Edit(again) => match tree.plan(&again) {
@@ -174,8 +174,14 @@ fn members(random: &mut Random, text: &[u8]) {
     let survey = Survey::default();
     let tid = u32::try_from(1 + random.below(1000)).unwrap();
     let members = [Member { pid: 1, tid, params }];
-    let view =
-        View { tree: &tree, node: NodeId::Q0, survey: &survey, members: &members, capacity_ns_per_s: 0 };
+    let view = View {
+        tree: &tree,
+        node: NodeId::Q0,
+        survey: &survey,
+        members: &members,
+        kind: ResourceKind::Cpu,
+        capacity: 0,
+    };
     let read = render_read(FileKind::Members, &view).unwrap();
     let again = parse_write(FileKind::Members, NodeId::Q0, read.as_bytes()).unwrap();
     let wanted = (!params.is_default()).then_some(params);
@@ -195,20 +201,20 @@ fn round(random: &mut Random, tree: &mut Tree, counts: &mut Counts) {
     write(tree, row, id, &text, counts);
     members(random, &text);
 
-    let trees = |_| Some(&*tree);
-    match parse_defaults(&text, "/reserv", |_, path| tree.resolve(path)) {
+    let trees = |r| (r == Resource::CPU).then_some(&*tree);
+    match parse_defaults(&text, "/reserv", trees) {
         Ok(tags) => assert!(tags.iter().all(|(_, id)| tree.get(*id).is_some())),
         Err(e) => says_why(&e),
     }
     if let Ok(name) = std::str::from_utf8(&text) {
-        let _ = (Name::new(name), name.parse::<NodePath>(), Resource::by_name(name));
+        let _ = (Name::new(name), name.parse::<NodePath>(), resource_named(name, trees));
     }
     let ino = Ino(random.next() >> random.below(64));
     if let Some(object) = ino.object() {
         assert_eq!(Ino::from(object), ino);
         let _ = (attributes(object, trees), list(object, trees));
     }
-    let dir = Ino::of_node(Resource::Cpu, id, FileKind::SchedulerDir).object().unwrap();
+    let dir = Ino::of_node(Resource::CPU, id, FileKind::SchedulerDir).object().unwrap();
     match lookup(dir, &text, trees) {
         Ok(found) => assert!(attributes(found, trees).is_ok() || Place::of(dir) != Some(place)),
         Err(e) => says_why(&e),

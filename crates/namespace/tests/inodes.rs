@@ -10,11 +10,11 @@ use proptest::prelude::*;
 use reserv_model::{NODES_MAX, NodeId};
 use reserv_namespace::*;
 
-fn objects(id: NodeId, pid: u32, serial: u64) -> Vec<Object> {
+fn objects(resource: Resource, id: NodeId, pid: u32, serial: u64) -> Vec<Object> {
     let kinds = FileKind::ALL.iter().copied();
     let of = |file: FileKind| {
         if file.is_of_node() {
-            Object::Node { resource: Resource::Cpu, id, file }
+            Object::Node { resource, id, file }
         } else if file.is_of_process() {
             Object::Process { pid, file }
         } else {
@@ -29,18 +29,19 @@ proptest! {
 
     #[test]
     fn numbers_and_objects_follow_from_each_other(
-        a in (0..NODES_MAX, any::<u32>(), any::<u32>(), 0..1_u64 << 56),
-        b in (0..NODES_MAX, any::<u32>(), any::<u32>(), 0..1_u64 << 56),
+        a in (0..RESOURCES_MAX, 0..NODES_MAX, any::<u32>(), any::<u32>(), 0..1_u64 << 56),
+        b in (0..RESOURCES_MAX, 0..NODES_MAX, any::<u32>(), any::<u32>(), 0..1_u64 << 56),
     ) {
         let mut seen = BTreeMap::new();
-        for (index, generation, pid, serial) in [a, b] {
-            for object in objects(NodeId { index, generation }, pid, serial) {
+        for (number, index, generation, pid, serial) in [a, b] {
+            let resource = Resource::new(number).unwrap();
+            for object in objects(resource, NodeId { index, generation }, pid, serial) {
                 let ino = Ino::from(object);
                 prop_assert_eq!(ino.object(), Some(object));
                 prop_assert!(ino.0 != 0, "FUSE takes no inode 0");
                 let before = seen.insert(ino, object);
                 prop_assert!(before.is_none_or(|o| o == object));
-                let queue = matches!(object, Object::Node { file: FileKind::QueueDir, .. });
+                let queue = matches!(object, Object::Node { resource: Resource::CPU, file: FileKind::QueueDir, .. });
                 let wanted = queue.then_some(NodeId { index, generation });
                 prop_assert_eq!(ino.queue_id(), wanted);
                 prop_assert_eq!(ino.0 >> 48 == QUEUE_DIR_WORD, queue);
@@ -81,7 +82,7 @@ fn numbers_of_nothing() {
         2,
         0xffff_ffff_ffff_ffff,
         0x4001_0000_0001_0001,
-        0x0202_0000_0001_0001,
+        0x1102_0000_0001_0001,
         0x0130_0000_0001_0001,
         0x00ff_0000_0000_0000,
         0x0005_0000_0000_0001,

@@ -13,7 +13,7 @@ const Q: NodeId = NodeId::Q0;
 /// A node's view without counters.
 fn plain(tree: &Tree, node: NodeId) -> View<'_> {
     static NOTHING: std::sync::LazyLock<Survey> = std::sync::LazyLock::new(Survey::default);
-    View { tree, node, survey: &NOTHING, members: &[], capacity_ns_per_s: 2_000_000_000 }
+    View { tree, node, survey: &NOTHING, members: &[], kind: ResourceKind::Cpu, capacity: 2_000_000_000 }
 }
 
 /// The files of a node that are read and written by this crate.
@@ -136,12 +136,12 @@ proptest! {
     fn lists_read_can_be_written(all in common::steps(60)) {
         let tree = common::grown(&all);
         for node in tree.iter().filter(|n| n.kind.is_queue()) {
-            let text = render_defaults("/reserv", &[(Resource::Cpu, tree.path(node.id).unwrap())]);
-            let find = |_, path: &NodePath| tree.resolve(path);
-            prop_assert_eq!(parse_defaults(text.as_bytes(), "/reserv", find), Ok(vec![(Resource::Cpu, node.id)]));
+            let text = render_defaults("/reserv", &[(&tree, tree.path(node.id).unwrap())]);
+            let find = |r| (r == Resource::CPU).then_some(&tree);
+            prop_assert_eq!(parse_defaults(text.as_bytes(), "/reserv", find), Ok(vec![(Resource::CPU, node.id)]));
             // Where it is mounted does not matter to the short form.
             let short = text.trim_end().strip_prefix("/reserv/").unwrap();
-            prop_assert_eq!(parse_defaults(short.as_bytes(), "/mnt", find), Ok(vec![(Resource::Cpu, node.id)]));
+            prop_assert_eq!(parse_defaults(short.as_bytes(), "/mnt", find), Ok(vec![(Resource::CPU, node.id)]));
         }
     }
 }
@@ -330,8 +330,9 @@ fn wrong_writes() {
 #[test]
 fn wrong_lists() {
     let tree = Tree::new(Name::new("cpu").unwrap());
-    let parse = |text: &str| parse_defaults(text.as_bytes(), "/reserv", |_, path| tree.resolve(path));
-    assert_eq!(parse("/reserv/cpu/q0\n"), Ok(vec![(Resource::Cpu, Q)]));
+    let parse =
+        |text: &str| parse_defaults(text.as_bytes(), "/reserv", |r| (r == Resource::CPU).then_some(&tree));
+    assert_eq!(parse("/reserv/cpu/q0\n"), Ok(vec![(Resource::CPU, Q)]));
     for (text, errno, holds) in [
         ("", Errno::EINVAL, "nothing"),
         ("/reserv/cpu/q9", Errno::ENOENT, "\"q9\""),
@@ -423,7 +424,7 @@ fn reads() {
 fn status() {
     let limits = vec!["no classes".to_owned(), "two\nlines".to_owned()];
     let cpu = ResourceStatus {
-        resource: Resource::Cpu,
+        resource: "cpu",
         driver: "stock",
         mechanism: "cgroup v2 (threaded)",
         abi: 1,

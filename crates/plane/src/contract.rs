@@ -6,6 +6,8 @@
 //! with an empty tree of root and q0) or `adopt` (find a tree that a previous daemon left running) → `apply`,
 //! `tag`, `sample` … → `stop` (give the resource back to the kernel) or drop (leave it running).
 
+use std::collections::BTreeMap;
+
 use reserv_model::{Batch, Class, NodeId, Outcome, Policy, ThreadParams, UseRule};
 
 pub use reserv_model::Sample;
@@ -13,7 +15,7 @@ pub use reserv_model::Sample;
 /// Which driver, what it can do, and what is lost with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverInfo {
-    /// `full` or `stock`.
+    /// `full`, `stock` or `count`.
     pub name: &'static str,
     /// The mechanism in words: `sched_ext`, `cgroup v2 (threaded)`, `cgroup v1`.
     pub mechanism: String,
@@ -78,6 +80,26 @@ pub enum List {
     Default,
     /// `/reserv/proc/PID/cdefault`
     Child,
+}
+
+/// What refers to a node in the kernel, whatever its descriptors of `/reserv` and current directories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refs {
+    /// Tagged descriptors.
+    pub descriptors: u64,
+    /// Default lists that name it.
+    pub defaults: u64,
+    /// Child default lists that name it.
+    pub child_defaults: u64,
+    /// Tagged threads.
+    pub threads: u64,
+}
+
+impl Refs {
+    /// How many together.
+    pub const fn sum(&self) -> u64 {
+        self.descriptors + self.defaults + self.child_defaults + self.threads
+    }
 }
 
 /// Whether the driver holds the resource.
@@ -193,6 +215,28 @@ pub trait Plane: Send {
         Ok(())
     }
 
+    /// What refers to nodes in the kernel, in their order; nothing for nodes that are gone. Where the mechanism does not count its lists,
+    /// they are looked up process by process.
+    fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
+        let at: BTreeMap<NodeId, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+        let mut refs = vec![Refs::default(); ids.len()];
+        for sample in self.sample()? {
+            if let Some(&at) = at.get(&NodeId::unpack(sample.id)) {
+                refs[at].threads = sample.members.into();
+            }
+        }
+        for pid in processes() {
+            let Ok(lists) = self.defaults(pid) else { continue };
+            if let Some(&at) = at.get(&lists.default) {
+                refs[at].defaults += 1;
+            }
+            if let Some(&at) = at.get(&lists.child) {
+                refs[at].child_defaults += 1;
+            }
+        }
+        Ok(refs)
+    }
+
     /// Polled by the supervisor, about once per 100 ms; must be cheap.
     fn health(&mut self) -> Result<Health, PlaneError>;
 
@@ -207,4 +251,10 @@ pub trait Plane: Send {
 
     /// Whether this driver can order the children of a scheduler node by `policy`.
     fn supports_policy(&self, policy: Policy) -> bool;
+}
+
+/// The processes that live now.
+fn processes() -> Vec<i32> {
+    let Ok(dir) = std::fs::read_dir("/proc") else { return Vec::new() };
+    dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect()
 }

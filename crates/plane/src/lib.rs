@@ -2,8 +2,12 @@
 //! Drivers of resources behind one contract. Not here: FUSE, text, other planes' mechanisms.
 
 mod contract;
+pub mod count;
 pub mod cpu;
+pub mod journal;
 mod sys;
 pub mod tag;
 
-pub use contract::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
+pub use contract::{
+    Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target,
+};

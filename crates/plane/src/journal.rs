@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The intent journal: what an adopting daemon must know and the kernel does not keep.
+//! Journals: what an adopting daemon must know and the kernel does not keep. The daemon's intents, and the trees of planes whose
+//! mechanism keeps none.
 //!
 //! One file in a file system in RAM (`/run/reserv/journal`): it must survive the daemon, not the machine, so nothing is
 //! synced. Layout: 8 bytes of magic and version, then records: length (4 bytes, little-endian), CRC-32 of the payload (4), payload.
@@ -146,7 +147,7 @@ impl Journal {
     }
 
     /// Removes the file: there is nothing to adopt any more.
-    pub fn remove(self) -> io::Result<()> {
+    pub fn remove(&self) -> io::Result<()> {
         std::fs::remove_file(&self.path)
     }
 }

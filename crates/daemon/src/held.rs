@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One resource that runs: its engine, how it is kept ours, and what `status` tells of it.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use reserv_model::{Driver, Name, Personality, ResourceConfig, Source, to_config};
+use reserv_namespace::ResourceStatus;
+use reserv_plane::Health;
+use serde::Serialize;
+
+use crate::drivers::{self, Wanted};
+use crate::engine::{Beginning, Engine, Refusal};
+use crate::revive::{Action, Reviver};
+use crate::settings::Settings;
+
+/// Detachments that are kept for `status`.
+const DETACHMENTS_MAX: usize = 8;
+/// How often the machine is asked how much of the resource there is.
+const CAPACITY_EVERY: Duration = Duration::from_secs(1);
+
+/// The resource was lost, for people who ask why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Detached {
+    /// The kernel's words.
+    pub reason: String,
+    /// Since the worker started, in ms.
+    pub at_ms: u64,
+}
+
+/// What `status` tells about a resource.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResourceState {
+    /// `full` or `stock`.
+    pub driver: &'static str,
+    /// In words.
+    pub mechanism: String,
+    /// Of the data plane.
+    pub abi: u32,
+    /// `running`, `detached` (being revived) or `out` (given up).
+    pub state: &'static str,
+    /// What the driver cannot do.
+    pub limits: Vec<String>,
+    /// What q0 is weighed against outside our tree.
+    pub outside: Option<String>,
+    /// Whether `chcpures()` works.
+    pub chcpures: bool,
+    /// What becomes of the kernel's own CPU settings of cgroups inside q0; null where the kernel goes on obeying them.
+    pub cgroups: Option<reserv_plane::Cgroups>,
+    /// How the worker came to its tree: `empty`, `adopted` or `rebuilt`.
+    pub beginning: &'static str,
+    /// What new nodes are.
+    pub personality: Personality,
+    /// Nodes of the tree.
+    pub nodes: usize,
+    /// Number of the last edit.
+    pub edits: u64,
+    /// What is there to be promised, in ns (of a disk or link bytes) per second.
+    pub capacity_ns: u64,
+    /// Nodes whose minimums are more than that, since it fell.
+    pub overcommitted: Vec<String>,
+    /// The last losses of the resource, newest last.
+    pub detachments: Vec<Detached>,
+    /// Times that it came back.
+    pub revivals: u64,
+}
+
+/// How the settings of cgroups are followed.
+fn in_words(cgroups: &reserv_plane::Cgroups) -> String {
+    if cgroups.ignored {
+        return "ignored inside q0 (--ignore-cgroup-weights)".into();
+    }
+    let mut text = format!("{} mirrored inside q0", cgroups.mirrored);
+    if cgroups.without_room > 0 {
+        let names = cgroups.names.join(" ").replace(char::is_control, "?");
+        let _ = write!(text, ", {} without room: {names}", cgroups.without_room);
+    }
+    text
+}
+
+impl ResourceState {
+    /// For the file.
+    pub fn shown<'a>(&'a self, name: &'a str) -> ResourceStatus<'a> {
+        let last = self.detachments.last().map(|d| d.reason.as_str());
+        ResourceStatus {
+            resource: name,
+            driver: self.driver,
+            mechanism: &self.mechanism,
+            abi: self.abi,
+            health: match (self.state, last) {
+                ("running", _) => reserv_namespace::Health::Running,
+                (_, reason) => reserv_namespace::Health::Detached(reason.unwrap_or("unknown")),
+            },
+            revivals: self.revivals,
+            last_detachment: last,
+            personality: self.personality,
+            nodes: self.nodes,
+            edits: self.edits,
+            chcpures: self.chcpures,
+            outside: self.outside.as_deref(),
+            limits: &self.limits,
+        }
+    }
+
+    /// What else the file tells.
+    pub fn more(&self, name: &str) -> String {
+        let mut out = format!("{name}.state {}\n{name}.beginning {}\n", self.state, self.beginning);
+        if !self.overcommitted.is_empty() {
+            let _ = writeln!(out, "{name}.overcommitted {}", self.overcommitted.join(" "));
+        }
+        if let Some(cgroups) = &self.cgroups {
+            let _ = writeln!(out, "{name}.cgroups {}", in_words(cgroups));
+        }
+        out
+    }
+}
+
+/// Removes what runs, if anything does.
+fn stop_plane(settings: &Settings, wanted: &Wanted) -> Result<(), Refusal> {
+    if let Some(mut opened) = drivers::adopt(settings, wanted)? {
+        opened.plane.stop()?;
+    }
+    Ok(())
+}
+
+/// See the head of this file.
+pub struct Held {
+    /// Tree, journal and plane.
+    pub engine: Engine,
+    /// What a counting resource counts.
+    pub on: Option<Source>,
+    beginning: Beginning,
+    driver: Driver,
+    reviver: Reviver,
+    detached: bool,
+    revivals: u64,
+    detachments: VecDeque<Detached>,
+    /// When the machine is asked again how much of it there is.
+    capacity_at: Duration,
+}
+
+impl Held {
+    /// Around an engine.
+    pub fn new(engine: Engine, beginning: Beginning, driver: Driver, on: Option<Source>) -> Self {
+        Self {
+            engine,
+            on,
+            beginning,
+            driver,
+            reviver: Reviver::default(),
+            detached: false,
+            revivals: 0,
+            detachments: VecDeque::new(),
+            capacity_at: Duration::ZERO,
+        }
+    }
+
+    /// Takes over what runs, or starts a driver with an empty tree, or with the journal's. On error nothing is left running that was
+    /// not running before.
+    pub fn begin(settings: &Settings, wanted: &Wanted, name: &Name, driver: Driver) -> Result<Self, Refusal> {
+        let journal = settings.journal(wanted.resource());
+        let mut opened = drivers::open(settings, wanted)?;
+        if opened.adopted && !journal.exists() {
+            // Its names are lost with the journal: nobody could tell one node from another.
+            tracing::error!(%name, "a tree runs whose journal is gone: removing it and beginning anew");
+            opened.plane.stop()?;
+            opened = drivers::open(settings, wanted)?;
+        }
+        let adopted = opened.adopted;
+        let identity = || (name.clone(), wanted.kind());
+        let (engine, beginning) = match Engine::open(&journal, identity(), opened.plane, adopted) {
+            Ok(both) => both,
+            Err(refusal) if adopted && refusal.errno == libc::ESTALE => {
+                tracing::error!(%refusal, %name, "the tree is not the journal's: setting it up again; tags are lost");
+                stop_plane(settings, wanted)?;
+                let opened = drivers::open(settings, wanted)?;
+                Engine::open(&journal, identity(), opened.plane, opened.adopted)?
+            }
+            Err(refusal) => {
+                // An adopted plane goes on; a new one is of no use without its engine.
+                if !adopted && let Err(error) = stop_plane(settings, wanted) {
+                    tracing::error!(%error, "the plane was not stopped");
+                }
+                return Err(refusal);
+            }
+        };
+        Ok(Self::new(engine, beginning, driver, wanted.on()))
+    }
+
+    /// Ends what a dead daemon left of a resource.
+    pub fn end_what_is_left(settings: &Settings, wanted: &Wanted) -> Result<(), Refusal> {
+        stop_plane(settings, wanted)?;
+        let _ = std::fs::remove_file(settings.journal(wanted.resource()));
+        Ok(())
+    }
+
+    /// Gives the resource back.
+    pub fn stop(mut self) -> Result<(), (Box<Self>, Refusal)> {
+        match self.engine.stop() {
+            Ok(()) => Ok(()),
+            Err(refusal) => Err((Box::new(self), refusal)),
+        }
+    }
+
+    /// Whether there was no tree before this worker.
+    pub fn is_fresh(&self) -> bool {
+        self.beginning == Beginning::Empty
+    }
+
+    /// Its tree as a configuration.
+    pub fn config(&self) -> ResourceConfig {
+        ResourceConfig { on: self.on.clone(), ..to_config(self.engine.tree(), self.driver) }
+    }
+
+    /// A lost resource is tried again, however often that failed before.
+    pub fn try_again(&mut self) {
+        self.reviver = Reviver::default();
+    }
+
+    /// For `status`.
+    pub fn state(&self) -> ResourceState {
+        let (engine, info) = (&self.engine, self.engine.plane().info());
+        ResourceState {
+            driver: info.name,
+            mechanism: info.mechanism,
+            abi: info.version,
+            state: match (self.detached, self.reviver.is_out()) {
+                (false, _) => "running",
+                (true, false) => "detached",
+                (true, true) => "out",
+            },
+            limits: info.limits,
+            outside: info.outside,
+            chcpures: info.chcpures,
+            cgroups: info.cgroups,
+            beginning: match self.beginning {
+                Beginning::Empty => "empty",
+                Beginning::Adopted => "adopted",
+                Beginning::Rebuilt => "rebuilt",
+            },
+            personality: engine.tree().personality(),
+            nodes: engine.tree().len(),
+            edits: engine.tree().seq(),
+            capacity_ns: engine.tree().capacity(),
+            overcommitted: engine.tree().overcommitted().iter().map(|&id| engine.tree().shown(id)).collect(),
+            detachments: self.detachments.iter().cloned().collect(),
+            revivals: self.revivals,
+        }
+    }
+
+    /// The regular poll: is the resource still ours; have queues drained.
+    pub fn poll(&mut self, now: Duration) {
+        let resource = self.engine.tree().root().name.clone();
+        match self.engine.plane_mut().health() {
+            Ok(Health::Running) => {
+                self.detached = false;
+                self.reviver.poll(now, true);
+            }
+            Ok(Health::Detached(reason)) => {
+                if !self.detached {
+                    tracing::error!(%resource, reason, "the resource was taken from us");
+                    if self.detachments.len() == DETACHMENTS_MAX {
+                        self.detachments.pop_front();
+                    }
+                    let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+                    self.detachments.push_back(Detached { reason, at_ms });
+                }
+                self.detached = true;
+                match self.reviver.poll(now, false) {
+                    Action::Wait => {}
+                    Action::Revive => match self.engine.plane_mut().revive() {
+                        Ok(()) => {
+                            tracing::warn!(
+                                %resource,
+                                tries = self.reviver.tries(),
+                                "the resource is ours again, tree and tags kept"
+                            );
+                            self.detached = false;
+                            self.revivals += 1;
+                        }
+                        Err(error) => tracing::error!(%resource, %error, "revival failed"),
+                    },
+                    Action::GiveUp => {
+                        tracing::error!(%resource, "all attempts used up: staying out until `reserv up`");
+                    }
+                }
+            }
+            Err(error) => tracing::error!(%resource, %error, "the driver does not say how it is"),
+        }
+        if let Err(error) = self.engine.collect() {
+            tracing::error!(%resource, %error, "drained queues were not collected");
+        }
+        if now >= self.capacity_at {
+            self.capacity_at = now + CAPACITY_EVERY;
+            self.engine.measure_capacity();
+        }
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A resource that is counted and not scheduled: it keeps a tree of queues, and per queue the operations and bytes that its
+//! [`Meter`] reports. It stands in for disks and links whose planes do not exist yet, and says that it promises nothing.
+//!
+//! The tree outlives the daemon in a file of the run-time directory (a record per batch, written at once: whole or absent);
+//! counters, default lists and references are the meter's, which outlives it in the kernel.
+
+mod books;
+mod fake;
+mod meter;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use reserv_model::{Batch, Class, NodeId, Outcome, Policy, Source};
+use serde::{Deserialize, Serialize};
+
+use crate::journal::Journal;
+use crate::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target};
+
+pub use books::{Books, Seen, Usage};
+pub use fake::Fake;
+pub use meter::{Meter, Unmetered};
+
+/// The file is written anew when it is this long, and four times as long as it was then.
+const COMPACT_MIN: u64 = 1 << 18;
+
+/// One record of the file.
+#[derive(Serialize, Deserialize)]
+enum Change {
+    /// All of it.
+    Whole(Books),
+    /// A batch that was accepted, with what was seen of the queues that it depends on.
+    Batch { batch: Batch, seen: Vec<(NodeId, Seen)> },
+    /// Draining queues that have gone.
+    Gone { ids: Vec<(NodeId, Usage)> },
+}
+
+/// See the head of this file.
+pub struct Count {
+    source: Source,
+    file: Journal,
+    books: Books,
+    meter: Box<dyn Meter>,
+    /// Length of the file when it was last written anew.
+    compacted: u64,
+}
+
+fn tried(source: io::Error) -> PlaneError {
+    PlaneError::Os { context: "the counting plane's file".into(), source }
+}
+
+fn place(run: &Path, number: u8) -> PathBuf {
+    run.join(format!("count-{number}"))
+}
+
+/// Whether what is to be counted is there.
+pub fn probe(source: &Source) -> Result<(), PlaneError> {
+    let (path, what) = match source {
+        Source::File(path) => (PathBuf::from(path), "no such path"),
+        Source::Net(name) => (Path::new("/sys/class/net").join(name), "no such interface"),
+    };
+    if path.exists() { Ok(()) } else { Err(PlaneError::Invalid(format!("{source}: {what}"))) }
+}
+
+/// Begins with root and q0.
+pub fn start(run: &Path, number: u8, source: &Source, meter: Box<dyn Meter>) -> Result<Count, PlaneError> {
+    probe(source)?;
+    let (file, _) = Journal::open(&place(run, number)).map_err(tried)?;
+    let books = Books::default();
+    let mut plane = Count { source: source.clone(), file, books, meter, compacted: 0 };
+    plane.compact()?;
+    Ok(plane)
+}
+
+/// Finds what an earlier daemon left.
+pub fn adopt(
+    run: &Path,
+    number: u8,
+    source: &Source,
+    meter: Box<dyn Meter>,
+) -> Result<Option<Count>, PlaneError> {
+    let path = place(run, number);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let (file, records) = Journal::open(&path).map_err(tried)?;
+    let mut books = Books::default();
+    for record in records {
+        match serde_json::from_slice(&record).map_err(|e| tried(e.into()))? {
+            Change::Whole(whole) => books = whole,
+            Change::Batch { batch, seen } => {
+                let mut see = |id| {
+                    let found = seen.iter().find(|(seen, _)| *seen == id);
+                    found.map(|(_, seen)| *seen).ok_or_else(|| PlaneError::NoNode("not seen".into()))
+                };
+                books.apply(&batch, &mut see).map(drop)?;
+            }
+            Change::Gone { ids } => ids.into_iter().for_each(|(id, usage)| books.gone(id, usage)),
+        }
+    }
+    let mut plane = Count { source: source.clone(), file, books, meter, compacted: 0 };
+    plane.compact()?;
+    Ok(Some(plane))
+}
+
+impl Count {
+    fn append(&mut self, change: &Change) -> Result<(), PlaneError> {
+        let bytes = serde_json::to_vec(change).map_err(|e| tried(e.into()))?;
+        self.file.append(&bytes).map_err(tried)
+    }
+
+    fn compact(&mut self) -> Result<(), PlaneError> {
+        let whole = serde_json::to_vec(&Change::Whole(self.books.clone())).map_err(|e| tried(e.into()))?;
+        self.file.replace(&whole).map_err(tried)?;
+        self.compacted = self.file.len();
+        Ok(())
+    }
+
+    fn compact_when_long(&mut self) {
+        if self.file.len() > COMPACT_MIN.max(4 * self.compacted)
+            && let Err(error) = self.compact()
+        {
+            tracing::error!(%error, "the counting plane's file was not written anew");
+        }
+    }
+
+    fn sample_of(&self, id: NodeId) -> Result<Sample, PlaneError> {
+        let node = self.books.get(id)?;
+        let mut sample = Sample { draining: node.draining, ..Sample::new(id) };
+        if node.kind.is_queue() {
+            let usage = self.meter.usage(id)?;
+            let since = usage.since(node.usage);
+            sample.service_ns = usage.bytes;
+            sample.served = since.operations;
+            sample.service_since_reset_ns = since.bytes;
+            sample.members = u32::try_from(self.meter.refs(id)?.descriptors).unwrap_or(u32::MAX);
+        } else {
+            sample.service_ns = node.usage.bytes;
+        }
+        Ok(sample)
+    }
+}
+
+impl Plane for Count {
+    fn info(&self) -> DriverInfo {
+        let mut limits =
+            vec!["it counts and schedules nothing: shares and minimums promise nothing".to_owned()];
+        limits.extend(self.meter.limits(&self.source));
+        DriverInfo {
+            name: "count",
+            mechanism: format!("{}, {}", self.source, self.meter.mechanism()),
+            version: 1,
+            limits,
+            outside: None,
+            chcpures: false,
+            cgroups: None,
+        }
+    }
+
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        self.meter.set_mount(dev)
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        let mut seen = Vec::new();
+        let meter = &*self.meter;
+        let mut see = |id| {
+            let now = Seen { busy: meter.refs(id)?.descriptors > 0, usage: meter.usage(id)? };
+            seen.push((id, now));
+            Ok(now)
+        };
+        let (outcomes, before) = self.books.apply(batch, &mut see)?;
+        let deleted: Vec<NodeId> =
+            seen.iter().map(|(id, _)| *id).filter(|id| self.books.get(*id).is_err()).collect();
+        if let Err(error) = self.append(&Change::Batch { batch: batch.clone(), seen }) {
+            // What the file does not know never happened.
+            self.books.put_back(before);
+            return Err(error);
+        }
+        for id in deleted {
+            self.meter.removed(id)?;
+        }
+        self.compact_when_long();
+        Ok(outcomes)
+    }
+
+    fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
+        Ok(Some(self.books.seq))
+    }
+
+    fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError> {
+        let mut ids = Vec::new();
+        for id in self.books.draining() {
+            if self.meter.refs(id)?.descriptors == 0 {
+                ids.push((id, self.meter.usage(id)?));
+            }
+        }
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.append(&Change::Gone { ids: ids.clone() })?;
+        for (id, usage) in &ids {
+            self.books.gone(*id, *usage);
+            self.meter.removed(*id)?;
+        }
+        Ok(ids.into_iter().map(|(id, _)| id).collect())
+    }
+
+    fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
+        let mut samples =
+            self.books.iter().map(|(id, _)| self.sample_of(id)).collect::<Result<Vec<_>, _>>()?;
+        // Children before parents, whatever their indices: by what is left above each.
+        let at: std::collections::BTreeMap<u32, usize> =
+            samples.iter().enumerate().map(|(i, s)| (NodeId::unpack(s.id).index, i)).collect();
+        for (id, node) in self.books.iter().filter(|(id, _)| *id != NodeId::ROOT) {
+            // A queue's own bytes, or what queues that are gone have counted below a scheduler.
+            let own = if node.kind.is_queue() { samples[at[&id.index]].service_ns } else { node.usage.bytes };
+            let mut up = node.parent;
+            loop {
+                samples[at[&up]].service_ns = samples[at[&up]].service_ns.wrapping_add(own);
+                if up == NodeId::ROOT.index {
+                    break;
+                }
+                up = self.books.parent(up);
+            }
+        }
+        Ok(samples)
+    }
+
+    fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
+        self.sample_of(id)
+    }
+
+    fn tag(&mut self, _target: Target, _queue: NodeId) -> Result<usize, PlaneError> {
+        let tagged = self.source.kind().tagged();
+        Err(PlaneError::Unsupported(format!("threads have no place here: {tagged} are tagged")))
+    }
+
+    fn tag_of(&self, _tid: i32) -> Result<NodeId, PlaneError> {
+        Ok(NodeId::Q0)
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.books.queue(queue)?;
+        Ok(Vec::new())
+    }
+
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
+        self.meter.defaults(pid)
+    }
+
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
+        self.books.queue(queue)?;
+        self.meter.set_default(pid, list, queue)
+    }
+
+    fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
+        let of = |id: &NodeId| {
+            if self.books.queue(*id).is_ok() { self.meter.refs(*id) } else { Ok(Refs::default()) }
+        };
+        ids.iter().map(of).collect()
+    }
+
+    fn health(&mut self) -> Result<Health, PlaneError> {
+        Ok(Health::Running)
+    }
+
+    fn revive(&mut self) -> Result<(), PlaneError> {
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), PlaneError> {
+        self.meter.stop()?;
+        self.file.remove().map_err(tried)
+    }
+
+    fn supports_class(&self, _class: Class) -> bool {
+        true
+    }
+
+    fn supports_policy(&self, _policy: Policy) -> bool {
+        true
+    }
+}
