@@ -126,6 +126,11 @@ struct rc_group {
  *   FORCED    its queue         -                -                 thread    CPU    (ran without having been chosen; charged with its next step)
  *   EDIT      batch             -                edits in it       -         -      then NODE, or GONE_NODE, for each of them
  *   GONE_NODE the node
+ *   TUNE      the node         lag, turn or     quantum there     -         -      after NODE, of a scheduler that is not sfq
+ *                              decay, by policy
+ *   CHILD     the node         request          lag (signed)      priority  -      CLIENT; after NODE, where the parent is not sfq
+ *   PARAM     period           deadline         budget            thread    -      of a thread with a period: in lists, and when set
+ *   SERVER    deadline         next period      budget left       thread    -      BEGUN, SPENT; after PARAM (instants; without the step in service)
  *   RESET     every item is idle: the scheduler was attached anew
  */
 enum rc_trace_kind {
@@ -142,6 +147,10 @@ enum rc_trace_kind {
 	RC_TRACE_EDIT = 11,
 	RC_TRACE_GONE_NODE = 12,
 	RC_TRACE_RESET = 13,
+	RC_TRACE_TUNE = 14,
+	RC_TRACE_CHILD = 15,
+	RC_TRACE_PARAM = 16,
+	RC_TRACE_SERVER = 17,
 };
 enum rc_trace_flags {
 	RC_TRACE_MORE = 1,
@@ -150,6 +159,9 @@ enum rc_trace_flags {
 	RC_TRACE_CAPPED = 2,
 	RC_TRACE_SERVICE = 1,
 	RC_TRACE_FLOORED = 2,
+	RC_TRACE_CLIENT = 1, /* eevdf: its weight and lag count */
+	RC_TRACE_BEGUN = 1, /* edf: it has had a period */
+	RC_TRACE_SPENT = 2, /* edf: it is served without budget */
 };
 struct rc_trace {
 	u64 at, node, node2, work;

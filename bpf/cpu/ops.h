@@ -249,7 +249,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		/* The usual two: its step ended, and dispatch has queued it; it wakes, and displaces nobody. */
 		if (it->state == RS_QUEUED && !(enq_flags & SCX_ENQ_WAKEUP))
 			return;
-		if (it->state == RS_IDLE && !(it->flags & RC_ITEM_FLOOR) && !trace_on && rc_no_group(t, it, cur) &&
+		if (it->state == RS_IDLE && !(it->flags & RC_ITEM_FLOOR) && !rc_traced() && rc_no_group(t, it, cur) &&
 		    rs_wakes_quietly(t, it, cur, raw) && rs_post(t, it, raw))
 			return;
 	}
@@ -274,7 +274,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 static __always_inline void rc_forced(struct rs_item RS_ARENA *it, u32 cpu)
 {
 	forced_count++;
-	if (trace_on)
+	if (rc_traced())
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_FORCED, it->owner2, cpu, 0), rc_id(it->queue), 0, 0);
 }
 

@@ -154,6 +154,8 @@ static __always_inline int rc_params_set(struct task_struct *p, struct rc_param 
 			it->paid -= rc_catch_up(t, it, ran, rc_clock(raw)); /* what is left is charged when the step ends */
 		}
 		answer = rc_params_put(t, it, param, rc_clock(raw));
+		if (rc_traced() && !answer)
+			rc_trace_param(it);
 	}
 	RC_UNLOCK(irq);
 	if (!answer)

@@ -34,6 +34,14 @@ u32 trace_missed; /* in a row */
 u64 trace_lost;
 u64 trace_owner; /* the reader's pid, 0: none */
 
+/* 0 before loading: the verifier takes all of it out, and what a switch costs without a tracer can be measured (load.rs). */
+const volatile u32 trace_built SEC(".rodata.trace") = 1;
+
+static __always_inline u32 rc_traced(void)
+{
+	return trace_built ? trace_on : 0;
+}
+
 struct rc_trace trace_record; /* under the lock; not on the stack, of which there is little where wake-ups happen */
 
 /* `who`: tid | unit << 32 | kind << 48 | flags << 56. */
@@ -71,8 +79,29 @@ static __always_inline u64 rc_trace_node_id(struct rs_node RS_ARENA *n)
 /* An event of one item; `node2` and `work` by kind (abi.h). */
 static __always_inline void rc_trace_item(u32 kind, u32 flags, struct rs_item RS_ARENA *it, u64 node2, u64 work)
 {
-	if (trace_on)
+	if (rc_traced())
 		rc_trace_out(RC_TRACE_WHO(kind, it->owner2, it->unit, flags), rc_trace_node_id(it->queue), node2, work);
+}
+
+/* What a policy other than sfq keeps of its child n. The lag is exact but for the fraction of V. */
+RS_FN void rc_trace_child(struct rs_node RS_ARENA *n)
+{
+	struct rs_node RS_ARENA *p = n->parent;
+	u32 client = p->alg == eevdf_policy && n->weight && ee_client(p, n);
+	u64 lag = 0;
+
+	if (client)
+		lag = (s64)(n->weight * (p->clock.v - n->tag.base)) >> RS_TAG_SHIFT;
+	rc_trace_out(RC_TRACE_WHO(RC_TRACE_CHILD, n->priority, 0, client ? RC_TRACE_CLIENT : 0), rc_trace_node_id(n),
+		     n->request_ns, lag);
+}
+
+RS_FN void rc_trace_param(struct rs_item RS_ARENA *it)
+{
+	u32 flags = (it->edf.on ? RC_TRACE_BEGUN : 0) | (it->seq & RS_SEQ_BACKGROUND ? RC_TRACE_SPENT : 0);
+
+	rc_trace_out(RC_TRACE_WHO(RC_TRACE_PARAM, it->owner2, 0, 0), it->period_ns, it->deadline_ns, it->budget_ns);
+	rc_trace_out(RC_TRACE_WHO(RC_TRACE_SERVER, it->owner2, 0, flags), it->edf.due, it->edf.release, edf_left(it));
 }
 
 /* A node as it is now. */
@@ -82,6 +111,12 @@ RS_FN void rc_trace_node(struct rs_node RS_ARENA *n)
 
 	rc_trace_out(RC_TRACE_WHO(RC_TRACE_NODE, n->weight, n->alg, flags), rc_trace_node_id(n),
 		     rc_trace_node_id(n->parent), n->service);
+	if (n->kind == RS_SCHED && n->alg != sfq_policy)
+		rc_trace_out(RC_TRACE_WHO(RC_TRACE_TUNE, 0, 0, 0), rc_trace_node_id(n),
+			     n->alg == eevdf_policy ? n->lag_ns : n->alg == prio_policy ? n->decay_ns : n->turn_ns,
+			     n->quantum);
+	if (n->parent && n->parent->alg != sfq_policy)
+		rc_trace_child(n);
 }
 
 /* The whole tree, between two records of `kind`. Where it is long, interrupts are off for some milliseconds: at both ends of a trace. */
@@ -102,6 +137,8 @@ static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
 			break;
 		if (it->state == RS_ITEM_FREE || !it->queue)
 			continue;
+		if (it->flags & RS_ITEM_PERIODIC)
+			rc_trace_param(it);
 		service = it->state == RS_SERVICE;
 		floor = it->flags & RC_ITEM_FLOOR;
 		if (it->state == RS_IDLE && !floor)
@@ -139,7 +176,7 @@ static __always_inline void rc_trace_edit(struct rs_tree RS_ARENA *t, struct rs_
  */
 static __always_inline void rc_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
 {
-	if (trace_on) {
+	if (rc_traced()) {
 		struct rs_item RS_ARENA *cur = cpus == 1 ? t->unit[0].item : 0;
 
 		rc_trace_item(RC_TRACE_WAKE, 0, it, cur ? rc_trace_node_id(cur->queue) : 0,
@@ -150,7 +187,7 @@ static __always_inline void rc_wake(struct rs_tree RS_ARENA *t, struct rs_item R
 
 static __always_inline void rc_remove(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
-	if (trace_on) {
+	if (rc_traced()) {
 		rc_clock(scx_bpf_now());
 		rc_trace_item(RC_TRACE_REMOVE, 0, it, 0, 0);
 	}
@@ -165,7 +202,7 @@ static __always_inline int rc_trace_move(struct rs_tree RS_ARENA *t, struct rs_i
 
 	if (!rs_item_move(t, it, to, work, now))
 		return 0;
-	if (trace_on)
+	if (rc_traced())
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_MOVE, it->owner2, unit, 0), from, rc_trace_node_id(to), work);
 	return 1;
 }

@@ -11,6 +11,9 @@ import json
 from bisect import bisect_right
 
 
+SFQ = 0
+
+
 class Wrong(Exception):
     pass
 
@@ -59,7 +62,7 @@ def timeline(events):
             done += e["flags"]
         elif kind == "node":
             (last if done else first)[node] = e["work"]
-            nodes[node] = {"parent": e["node2"], "weight": e["tid"]}
+            nodes[node] = {"parent": e["node2"], "weight": e["tid"], "alg": e["unit"]}
         elif kind == "item" and not done and not e["flags"] & 2:
             inside[e["tid"]] = node
             want(node, 1, number)
@@ -137,7 +140,7 @@ def sfq1(events, slack=0):
             if f >= m or not parent or nodes[m]["parent"] != parent or f not in spans or m not in spans:
                 continue
             w_f, w_m = nodes[f]["weight"], nodes[m]["weight"]
-            if not w_f or not w_m:
+            if not w_f or not w_m or nodes[parent]["alg"] != SFQ:
                 continue
             one, two = unzip(service.get(f, [(0, 0)])), unzip(service.get(m, [(0, 0)]))
             bound = (longest.get(f, 0) + slack) * w_m + (longest.get(m, 0) + slack) * w_f

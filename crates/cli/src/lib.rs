@@ -230,14 +230,17 @@ fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The demonstration and the experiments are programs of their own, installed in `share/reserv`.
+/// The demonstration and the experiments are programs of their own, installed in `share/reserv`. They are looked for beside the executable, and beside the
+/// name by which it was called: with a `target` that is a link elsewhere only the latter lies in the source tree.
 fn program(name: &str, args: &[std::ffi::OsString], missing: &Error) -> Error {
     use std::os::unix::process::CommandExt as _;
-    let exe = std::env::current_exe().unwrap_or_default();
-    let script = exe
-        .ancestors()
-        .skip(2)
-        .take(2)
+    let called = std::env::args_os().next().map(std::path::PathBuf::from);
+    let called = called.filter(|path| path.components().count() > 1).map(std::path::absolute);
+    let exes = [std::env::current_exe().ok(), called.and_then(Result::ok)];
+    let script = exes
+        .iter()
+        .flatten()
+        .flat_map(|exe| exe.ancestors().skip(2).take(2))
         .flat_map(|above| {
             [
                 above.join("share/reserv").join(name),

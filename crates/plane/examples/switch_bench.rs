@@ -2,6 +2,7 @@
 //! What a switch costs: two processes pass a byte through pipes on one CPU. First under the kernel's own scheduler, in cgroups of depth 1,
 //! 3, 5 and 8, then under ours, in queues of the same depths; then beside 10 to 10 000 other queues, up to 1000 of them with a thread that
 //! waits. For the guest: with `vm/run --smp 1 --icount` a nanosecond is an instruction.
+//! `--ours DEPTH` prints the ns of a round trip under ours at that depth alone, with a decimal.
 //! `--check` fails where ours costs more than the kernel's, or 5 % more beside the most queues than beside the fewest.
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
@@ -103,6 +104,16 @@ impl Ours {
         Ok(id)
     }
 
+    /// A round trip in a queue of this depth.
+    fn at(&mut self, depth: u32) -> Answer<f64> {
+        let mut node = NodeId::ROOT;
+        for _ in 1..depth {
+            node = self.make(node, Kind::Scheduler(Policy::Sfq), Weight::DEFAULT)?;
+        }
+        node = self.make(node, Kind::Queue(Class::Ts), Weight::DEFAULT)?;
+        self.ping(node)
+    }
+
     fn ping(&mut self, queue: NodeId) -> Answer<f64> {
         let mut child = spawn()?;
         self.plane.tag(Target::Process(i32::try_from(child.id())?), queue)?;
@@ -129,6 +140,13 @@ fn main() -> Answer<()> {
     if env::args().nth(1).as_deref() == Some("--echo") {
         return echo();
     }
+    if env::args().nth(1).as_deref() == Some("--ours") {
+        let depth: u32 = env::args().nth(2).ok_or("which depth?")?.parse()?;
+        let mut ours = Ours { plane: full::start()?, index: 2, seq: 0 };
+        println!("{:.1}", ours.at(depth)?);
+        ours.plane.stop()?;
+        return Ok(());
+    }
     let mut flat = spawn()?;
     let base = ping(&mut flat)?;
     flat.wait()?;
@@ -137,12 +155,7 @@ fn main() -> Answer<()> {
     let mut ours = Ours { plane: full::start()?, index: 2, seq: 0 };
     let mut worst = 0.0_f64;
     for (depth, e) in DEPTHS.iter().zip(eevdf) {
-        let mut node = NodeId::ROOT;
-        for _ in 1..*depth {
-            node = ours.make(node, Kind::Scheduler(Policy::Sfq), Weight::DEFAULT)?;
-        }
-        node = ours.make(node, Kind::Queue(Class::Ts), Weight::DEFAULT)?;
-        let o = ours.ping(node)?;
+        let o = ours.at(*depth)?;
         worst = worst.max(o / e);
         println!("depth {depth}: EEVDF in cgroups {e:.0} ns, ours {o:.0} ns a round trip: {:.3}", o / e);
     }

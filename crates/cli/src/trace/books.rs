@@ -11,15 +11,27 @@ use std::collections::{BTreeMap, HashMap};
 
 use reserv_plane::cpu::full::{Event, EventKind};
 
+use super::deadline::{Deadlines, Param};
 use super::fair::Group;
+use super::lags::Lags;
+use super::level::Levels;
+use super::rear::Rear;
 
 /// SETTLE: more; NODE: a queue; ITEM: in service; START, END: complete.
 pub(super) const FIRST: u8 = 1;
 /// NODE: capped; ITEM: under the floor.
 pub(super) const SECOND: u8 = 2;
+/// Numbers of the policies and of class edf (reserv-model, `Policy`, `Class`).
+pub(super) const SFQ: u16 = 0;
+pub(super) const EEVDF: u16 = 1;
+pub(super) const MTRLS: u16 = 2;
+pub(super) const PRIO: u16 = 3;
+pub(super) const EDF: u16 = 4;
 /// WAKE says what is in service on a machine with one CPU only.
 const ONLY_CPU: u16 = 0;
 const LEVELS_MAX: usize = 64;
+/// Rounding of one lag in a record, and of V: a unit of 2^-20 ns at the largest weight.
+const LAG_ROUNDS_NS: u64 = 2000;
 /// Runnable intervals kept for a node.
 pub(super) const INTERVALS_MAX: usize = 1000;
 
@@ -30,6 +42,16 @@ pub(super) struct Node {
     pub(super) weight: u64,
     pub(super) queue: bool,
     pub(super) alg: u16,
+    /// Steps of its children that nobody chose.
+    pub(super) forced: u64,
+    /// How often its policy or class, or what is tuned, became another.
+    pub(super) changes: u64,
+    /// Lag, turn or decay of its policy, 0: the default; and the quantum in force. None: the scheduler does not tell.
+    pub(super) tuned: Option<(u64, u64)>,
+    /// The length of its requests, 0: estimated.
+    pub(super) request: u64,
+    /// New weights, or requests, during the trace.
+    pub(super) reweights: u64,
     /// It had a cap at some time during the trace.
     pub(super) capped: bool,
     pub(super) gone: bool,
@@ -75,6 +97,11 @@ impl Doubts {
 pub(super) struct Books {
     pub(super) nodes: BTreeMap<u64, Node>,
     pub(super) groups: BTreeMap<u64, Group>,
+    /// What the policies of some nodes promise, by node.
+    pub(super) lags: BTreeMap<u64, Lags>,
+    pub(super) rears: BTreeMap<u64, Rear>,
+    pub(super) levels: BTreeMap<u64, Levels>,
+    pub(super) deadlines: Deadlines,
     threads: HashMap<u32, Thread>,
     /// How much of the step in service on each CPU is charged already.
     ahead: HashMap<u16, u64>,
@@ -106,6 +133,10 @@ impl Books {
         Self {
             nodes: BTreeMap::new(),
             groups: BTreeMap::new(),
+            lags: BTreeMap::new(),
+            rears: BTreeMap::new(),
+            levels: BTreeMap::new(),
+            deadlines: Deadlines::default(),
             threads: HashMap::new(),
             ahead: HashMap::new(),
             doubts: Doubts::default(),
@@ -141,6 +172,9 @@ impl Books {
             EventKind::Start => {
                 self.begin.get_or_insert(e.at);
                 self.complete[0] = e.flags & FIRST != 0;
+                if self.complete[0] {
+                    self.begun();
+                }
                 (self.cpus, self.quantum, self.starved[0]) = (e.unit.max(1), e.work, e.node2);
                 self.forced_before = e.tid;
             }
@@ -161,15 +195,23 @@ impl Books {
             EventKind::GoneNode => {
                 if let Some(node) = self.nodes.get_mut(&e.node) {
                     node.gone = true;
-                    if node.wanting > 0 {
-                        self.doubts.add(|| format!("node {:#x} goes while something waits in it", e.node));
-                    }
+                    let parent = node.parent;
+                    self.lags.entry(parent).and_modify(|l| l.gone(e.node));
+                    self.rears.entry(parent).and_modify(|r| r.weight(e.node, 0));
+                    self.levels.entry(parent).and_modify(|l| l.gone(e.node));
+                }
+                if self.nodes.get(&e.node).is_some_and(|node| node.wanting > 0) {
+                    self.doubts.add(|| format!("node {:#x} goes while something waits in it", e.node));
                 }
             }
             EventKind::Item => self.item(e),
             EventKind::Settle => {
                 let ahead = self.ahead.remove(&e.unit).unwrap_or(0);
                 self.settled(e, e.node, ahead);
+                self.deadlines.had(e.tid, e.work);
+                if e.flags & FIRST == 0 {
+                    self.deadlines.done(e.tid, e.node, e.at, false);
+                }
                 if self.threads.get(&e.tid).is_none_or(|t| t.queue != e.node) {
                     self.doubts
                         .add(|| format!("thread {} is served in a queue in which it does not wait", e.tid));
@@ -190,10 +232,16 @@ impl Books {
                     self.doubts.add(|| format!("thread {} wakes although it waits already", e.tid));
                 } else {
                     self.wants(e.node, true, e.at);
+                    if self.is_edf(e.node) {
+                        self.deadlines.wake(e.tid, e.node, e.at);
+                    }
                 }
             }
             EventKind::Remove => match self.threads.remove(&e.tid) {
-                Some(thread) if thread.queue == e.node => self.wants(e.node, false, e.at),
+                Some(thread) if thread.queue == e.node => {
+                    self.deadlines.moved(e.tid, e.node, e.at);
+                    self.wants(e.node, false, e.at);
+                }
                 _ => self.doubts.add(|| format!("thread {} stops waiting where it does not wait", e.tid)),
             },
             EventKind::Move => {
@@ -201,6 +249,7 @@ impl Books {
                     let ahead = self.ahead.remove(&e.unit).unwrap_or(0);
                     self.settled(e, e.node, ahead);
                 }
+                self.deadlines.moved(e.tid, e.node, e.at);
                 if let Some(thread) = self.threads.get_mut(&e.tid) {
                     thread.queue = e.node2;
                     self.wants(e.node2, true, e.at);
@@ -220,14 +269,35 @@ impl Books {
                 self.forced += 1;
                 // A step that nobody chose is no fault of the order: comparisons begin anew.
                 for id in self.path(e.node) {
-                    if let Some(group) = self.groups.get_mut(&self.nodes[&id].parent) {
+                    let parent = self.nodes[&id].parent;
+                    if let Some(group) = self.groups.get_mut(&parent) {
                         group.cut();
+                    }
+                    self.rears.entry(parent).and_modify(Rear::cut);
+                    self.levels.entry(parent).and_modify(Levels::cut);
+                    if let Some(node) = self.nodes.get_mut(&parent) {
+                        node.forced += 1;
                     }
                 }
             }
             EventKind::Edit => self.edits += 1,
+            EventKind::Tune => {
+                if let Some(node) = self.nodes.get_mut(&e.node) {
+                    node.changes += u64::from(node.tuned.is_some_and(|tuned| tuned != (e.node2, e.work)));
+                    node.tuned = Some((e.node2, e.work));
+                }
+            }
+            EventKind::Child => self.child(e),
+            EventKind::Param => {
+                let param = Param { period: e.node, deadline: e.node2, budget: e.work };
+                self.deadlines.param(e.tid, param, e.at);
+            }
+            EventKind::Server => {
+                let left = (e.flags & SECOND == 0).then_some(i128::from(e.work.cast_signed()));
+                self.deadlines.server(e.tid, (e.flags & FIRST != 0).then_some((e.node, e.node2)), left);
+            }
             EventKind::Reset => {
-                self.resets += 1;
+                self.resets += 1; // nothing is judged then
                 self.threads.clear();
                 self.ahead.clear();
                 let now = e.at;
@@ -259,6 +329,36 @@ impl Books {
         path
     }
 
+    fn is_edf(&self, queue: u64) -> bool {
+        self.nodes.get(&queue).is_some_and(|n| n.queue && n.alg == EDF)
+    }
+
+    /// The lists of the beginning are complete.
+    fn begun(&mut self) {
+        for lags in self.lags.values() {
+            // Each is rounded, and V by less than a unit of the sum of the weights.
+            let (off, count) = lags.imbalance();
+            if off > count * LAG_ROUNDS_NS {
+                self.doubts.add(|| format!("lags that should sum to 0 are {off} ns off"));
+            }
+        }
+    }
+
+    /// What a policy other than sfq keeps of its child.
+    fn child(&mut self, e: &Event) {
+        let Some(node) = self.nodes.get_mut(&e.node) else { return };
+        node.reweights += u64::from(self.complete[0] && node.request != e.node2);
+        node.request = e.node2;
+        let (parent, weight) = (node.parent, node.weight);
+        match self.nodes.get(&parent).map_or(SFQ, |p| p.alg) {
+            EEVDF if !self.complete[0] && e.flags & FIRST != 0 => {
+                self.lags.entry(parent).or_default().begin(e.node, weight, e.work.cast_signed());
+            }
+            PRIO => self.levels.entry(parent).or_default().place(e.node, Some(u64::from(e.tid)), None),
+            _ => {}
+        }
+    }
+
     fn node(&mut self, e: &Event) {
         let listing = self.complete[0];
         let (parent, weight) = (e.node2, u64::from(e.tid));
@@ -268,6 +368,8 @@ impl Books {
         let (old_parent, old_weight) = (node.parent, node.weight);
         node.queue = e.flags & FIRST != 0;
         node.capped |= e.flags & SECOND != 0;
+        node.changes += u64::from(listing && node.alg != e.unit);
+        node.reweights += u64::from(listing && old_weight != weight);
         node.alg = e.unit;
         node.counter[usize::from(listing)] = Some(e.work);
         if listing && node.counter[0].is_none() {
@@ -276,6 +378,25 @@ impl Books {
         }
         if moved && wanted {
             self.wanted_above(old_parent, e.node, false, e.at);
+        }
+        if moved && old_parent != 0 {
+            self.lags.entry(old_parent).and_modify(|l| l.gone(e.node));
+            self.rears.entry(old_parent).and_modify(|r| r.weight(e.node, 0));
+            self.levels.entry(old_parent).and_modify(|l| l.gone(e.node));
+        }
+        if slot(e.node) != 0 {
+            match self.nodes.get(&parent).map_or(SFQ, |p| p.alg) {
+                EEVDF if !moved => {
+                    let lags = self.lags.entry(parent).or_default();
+                    lags.reweight(e.node, weight);
+                    if wanted {
+                        lags.join(e.node, weight);
+                    }
+                }
+                MTRLS => self.rears.entry(parent).or_default().weight(e.node, weight),
+                PRIO => self.levels.entry(parent).or_default().place(e.node, None, Some(weight)),
+                _ => {}
+            }
         }
         let node = self.nodes.entry(e.node).or_default();
         node.parent = parent;
@@ -300,9 +421,16 @@ impl Books {
         }
         self.threads.insert(e.tid, Thread { queue: e.node });
         self.wants(e.node, true, e.at);
+        if self.is_edf(e.node) {
+            self.deadlines.present(e.tid, e.node);
+        }
         if e.flags & FIRST != 0 && e.work > 0 {
-            // What it ran before belongs to the time before.
+            // What it ran before belongs to the time before, which the scheduler's lags do not know yet.
             self.ahead.insert(e.unit, e.work);
+            for id in self.path(e.node) {
+                let parent = self.nodes[&id].parent;
+                self.lags.entry(parent).and_modify(|l| l.served(id, e.work));
+            }
         }
     }
 
@@ -322,7 +450,12 @@ impl Books {
             if child != 0 {
                 let weight = self.nodes.get(&child).map_or(0, |n| n.weight);
                 let group = self.groups.entry(id).or_default();
-                if more { group.join(child, weight) } else { group.leave(child) }
+                if more {
+                    group.join(child, weight);
+                } else {
+                    group.leave(child);
+                }
+                self.told(id, child, weight, more);
             }
             let Some(node) = self.nodes.get_mut(&id) else { return };
             if more {
@@ -331,6 +464,9 @@ impl Books {
                     return;
                 }
                 node.since = at;
+                if node.queue && node.alg == EDF {
+                    self.deadlines.wants(id, true, at);
+                }
             } else {
                 if node.wanting == 0 {
                     self.doubts.add(|| format!("more threads stop waiting in {id:#x} than waited"));
@@ -341,12 +477,34 @@ impl Books {
                     return;
                 }
                 rest(node, at);
+                if node.queue && node.alg == EDF {
+                    self.deadlines.wants(id, false, at);
+                }
             }
             if slot(id) == 0 {
                 return; // the root
             }
             child = id;
             id = node.parent;
+        }
+    }
+
+    /// A child's wish, to whoever watches over its parent's policy.
+    fn told(&mut self, parent: u64, child: u64, weight: u64, more: bool) {
+        match self.nodes.get(&parent).map_or(SFQ, |p| p.alg) {
+            EEVDF => {
+                let lags = self.lags.entry(parent).or_default();
+                if more { lags.join(child, weight) } else { lags.leave(child) }
+            }
+            MTRLS => {
+                let rear = self.rears.entry(parent).or_default();
+                if more { rear.join(child) } else { rear.leave(child) }
+            }
+            PRIO => {
+                let levels = self.levels.entry(parent).or_default();
+                if more { levels.join(child) } else { levels.leave(child) }
+            }
+            _ => {}
         }
     }
 
@@ -359,9 +517,11 @@ impl Books {
                 node.steps += 1;
                 // A step may have begun before the trace; it counts in whole for the bound.
                 node.step_max = node.step_max.max(e.work);
-                if let Some(group) = self.groups.get_mut(&node.parent) {
+                let parent = node.parent;
+                if let Some(group) = self.groups.get_mut(&parent) {
                     group.stepped(id);
                 }
+                self.lags.entry(parent).and_modify(Lags::stepped);
             }
         }
     }
@@ -379,10 +539,16 @@ impl Books {
             let (begin, slice) = (self.begin, self.slice);
             let Some(node) = self.nodes.get_mut(&id) else { continue };
             add_at(&mut node.series, begin, slice, at, work);
-            let parent = node.parent;
+            let (parent, edf) = (node.parent, node.queue && node.alg == EDF);
+            if edf {
+                self.deadlines.served(id, work, at);
+            }
             if slot(id) == 0 {
                 continue;
             }
+            self.lags.entry(parent).and_modify(|l| l.served(id, work));
+            self.rears.entry(parent).and_modify(|r| r.served(id, work));
+            self.levels.entry(parent).and_modify(|l| l.served(id, work));
             if let Some(group) = self.groups.get_mut(&parent) {
                 group.served(id, work);
                 let lag = group.lag_ns(id);
@@ -400,6 +566,7 @@ impl Books {
     /// The end: whoever wants still does.
     fn close(&mut self) {
         let end = self.end;
+        self.deadlines.close(|tid| self.threads.get(&tid).map(|t| t.queue), end);
         for node in self.nodes.values_mut().filter(|n| n.wanting > 0) {
             rest(node, end);
         }

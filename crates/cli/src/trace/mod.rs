@@ -5,9 +5,14 @@
 //! which are directories of /reserv whose inode numbers are the nodes' ids.
 
 mod books;
+mod deadline;
 mod fair;
+mod lags;
+mod level;
 mod raw;
+mod rear;
 mod report;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

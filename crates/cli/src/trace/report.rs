@@ -7,42 +7,9 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::books::{Books, Node, slot};
-use super::fair::{Duo, LAG_CLASS};
+use super::fair::LAG_CLASS;
+use super::verdict::{Outcome, Verdict, judge, judge_class};
 use crate::paint::{Paint, duration, percent, table};
-
-/// Numbers of the policies (reserv-model, `Policy`).
-const SFQ: u16 = 0;
-
-/// HOLDS, BROKEN, or neither.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Outcome {
-    /// The bound holds for every interval of the trace.
-    Holds,
-    /// It does not.
-    Broken,
-    /// It cannot be said; the reason stands beside.
-    Unclear,
-}
-
-/// Whether the bound of its parent's policy holds for a node.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Verdict {
-    pub(super) outcome: Outcome,
-    /// The bound's name, or why there is none.
-    pub(super) what: String,
-    /// The sibling with which it comes closest to the bound.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) with: Option<String>,
-    /// The largest difference of normalised service in any interval in which both wanted it, ns per weight of one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) worst_ns: Option<u64>,
-    /// What the theorem allows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bound_ns: Option<u64>,
-    /// Siblings with which it was compared.
-    pub(super) compared: usize,
-}
 
 /// One node.
 #[derive(Clone, Debug, Serialize)]
@@ -75,6 +42,9 @@ pub(super) struct Row {
     /// Whether records and counters of the scheduler say the same.
     pub(super) counted: bool,
     pub(super) verdict: Verdict,
+    /// Of its own class, where that promises something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) class_verdict: Option<Verdict>,
     #[serde(skip)]
     depth: usize,
 }
@@ -120,110 +90,6 @@ fn counted(node: &Node) -> bool {
         [Some(from), Some(to)] if !node.gone => to.wrapping_sub(from) == node.work + node.floor,
         _ => node.gone,
     }
-}
-
-/// The node, or something below it, had a cap.
-fn capped(books: &Books, id: u64) -> bool {
-    books.nodes.get(&id).is_some_and(|n| n.capped)
-        || books
-            .nodes
-            .iter()
-            .any(|(child, n)| n.parent == id && *child != id && slot(*child) != 0 && capped(books, *child))
-}
-
-fn unclear(what: impl Into<String>) -> Verdict {
-    Verdict {
-        outcome: Outcome::Unclear,
-        what: what.into(),
-        with: None,
-        worst_ns: None,
-        bound_ns: None,
-        compared: 0,
-    }
-}
-
-fn judge(books: &Books, names: &BTreeMap<u64, String>, id: u64, doubt: Option<&str>) -> Verdict {
-    let node = &books.nodes[&id];
-    if let Some(doubt) = doubt {
-        return unclear(doubt);
-    }
-    if slot(id) == 0 {
-        return unclear("it has no siblings");
-    }
-    let policy = books.nodes.get(&node.parent).map_or(SFQ, |p| p.alg);
-    if policy != SFQ {
-        return unclear("its parent's policy has no bound here yet");
-    }
-    if books.cpus > 1 {
-        return unclear(format!("SFQ-1 is a theorem of one CPU; there are {}", books.cpus));
-    }
-    if node.weight == 0 {
-        return unclear("it is background");
-    }
-    if capped(books, id) {
-        return unclear("a cap holds it back, or something below it");
-    }
-    let step = |id: u64| books.nodes.get(&id).map_or(0, |n| n.step_max);
-    // |W_a/w_a − W_b/w_b| ≤ l_a/w_a + l_b/w_b, times w_a·w_b. Tags have fractions of 2^-20: one ns more on each side.
-    let bound = |duo: &Duo| {
-        i128::from(step(duo.a) + 1) * i128::from(duo.weight_b)
-            + i128::from(step(duo.b) + 1) * i128::from(duo.weight_a)
-    };
-    let mut worst: Option<(Duo, i128)> = None;
-    let mut others = std::collections::BTreeSet::new();
-    let Some(group) = books.groups.get(&node.parent) else { return unclear("it never wanted service") };
-    for (duo, spread) in &group.worst {
-        let other = if duo.a == id { duo.b } else { duo.a };
-        if (duo.a != id && duo.b != id) || *spread == 0 || capped(books, other) {
-            continue;
-        }
-        others.insert(other);
-        // spread / bound, compared without dividing
-        if worst.is_none_or(|(d, s)| spread * bound(&d) > s * bound(duo)) {
-            worst = Some((*duo, *spread));
-        }
-    }
-    // Before its first step a tag holds one that nobody saw: as long as the longest of all, or three quanta.
-    let long = i128::from(books.nodes.get(&node.parent).map_or(0, |p| p.step_max).max(3 * books.quantum));
-    for (duo, spread) in &group.early {
-        let other = if duo.a == id { duo.b } else { duo.a };
-        if (duo.a == id || duo.b == id) && !capped(books, other) {
-            let allowed = 2 * long * i128::from(duo.weight_a + duo.weight_b);
-            if *spread > allowed {
-                let mut verdict = unclear(
-                    "SFQ-1: it, or a sibling, waited longer for its first step than any step explains",
-                );
-                verdict.outcome = Outcome::Broken;
-                return verdict;
-            }
-        }
-    }
-    let Some((duo, spread)) = worst else {
-        return unclear("no sibling wanted service at the same time");
-    };
-    let other = if duo.a == id { duo.b } else { duo.a };
-    let normal = |x: i128| {
-        u64::try_from(x * 1000 / (i128::from(duo.weight_a) * i128::from(duo.weight_b))).unwrap_or(u64::MAX)
-    };
-    let holds = spread <= bound(&duo);
-    let mut verdict = Verdict {
-        outcome: if holds { Outcome::Holds } else { Outcome::Broken },
-        what: "SFQ-1".into(),
-        with: Some(names.get(&other).cloned().unwrap_or_else(|| format!("#{}", slot(other)))),
-        worst_ns: Some(normal(spread)),
-        bound_ns: Some(normal(bound(&duo))),
-        compared: others.len(),
-    };
-    if !holds && books.starved[0] != books.starved[1] {
-        verdict.outcome = Outcome::Unclear;
-        verdict.what =
-            "SFQ-1 does not hold, but threads that had waited too long were served out of order".into();
-    }
-    if group.too_many && holds {
-        verdict.outcome = Outcome::Unclear;
-        verdict.what = "SFQ-1 holds as far as compared; more siblings wanted at once than are".into();
-    }
-    verdict
 }
 
 /// The rows in the order of the tree: parents first, siblings by name.
@@ -272,6 +138,7 @@ pub(super) fn report(books: &Books, names: &BTreeMap<u64, String>, lost: u64, sl
                 lag_ns: node.lag_series.clone(),
                 counted: counted(node),
                 verdict: judge(books, names, *id, doubt.as_deref()),
+                class_verdict: judge_class(books, *id, doubt.as_deref()),
             }
         })
         .collect();
@@ -306,9 +173,9 @@ impl Report {
 
     /// Some bound is broken, or counters and records differ.
     pub(super) fn broken(&self) -> bool {
-        self.nodes
-            .iter()
-            .any(|row| row.verdict.outcome == Outcome::Broken || (self.doubt.is_none() && !row.counted))
+        self.nodes.iter().any(|row| {
+            row.verdicts().any(|v| v.outcome == Outcome::Broken) || (self.doubt.is_none() && !row.counted)
+        })
     }
 
     /// For people: a line and a picture for each node, then the verdicts.
@@ -355,8 +222,10 @@ impl Report {
         }
         text.push('\n');
         for row in &self.nodes {
-            text.push_str(&row.sentence(paint));
-            text.push('\n');
+            for verdict in row.verdicts() {
+                text.push_str(&row.sentence(verdict, paint));
+                text.push('\n');
+            }
         }
         for row in self.nodes.iter().filter(|row| self.doubt.is_none() && !row.counted) {
             let _ =
@@ -401,8 +270,11 @@ impl Report {
 }
 
 impl Row {
-    fn sentence(&self, paint: Paint) -> String {
-        let v = &self.verdict;
+    fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        std::iter::once(&self.verdict).chain(&self.class_verdict)
+    }
+
+    fn sentence(&self, v: &Verdict, paint: Paint) -> String {
         let word = match v.outcome {
             Outcome::Holds => paint.green("HOLDS "),
             Outcome::Broken => paint.red("BROKEN"),
@@ -417,6 +289,9 @@ impl Row {
                 fine(bound),
                 v.compared
             ),
+            (None, Some(worst), Some(bound)) => {
+                format!("{word} {}: {}: at most {}, {} allowed", self.path, v.what, fine(worst), fine(bound))
+            }
             _ => format!("{word} {}: {}", self.path, v.what),
         }
     }

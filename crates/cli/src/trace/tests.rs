@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A trace made by hand, right and falsified.
 
-use super::report::{Outcome, Report};
+use super::report::Report;
+use super::verdict::Outcome;
 use super::*;
 
 const ROOT: u64 = 1 << 32;
@@ -186,4 +187,218 @@ fn a_file_that_is_no_trace_is_refused_by_line() {
 #[test]
 fn inodes_are_ids() {
     assert_eq!(id_of(0x0102_0000_0007_0003), 7 << 32 | 3);
+}
+
+const MS: u64 = 1_000_000;
+const Q0: u64 = 1 << 32 | 1;
+
+fn node(id: u64, parent: u64, service: u64, weight: u64, flags: u8, alg: u8) -> String {
+    line(0, "node", id, parent, service, weight, flags).replace("\"unit\":0", &format!("\"unit\":{alg}"))
+}
+
+fn number(id: u64) -> u64 {
+    id & 0xff
+}
+
+/// What happens: a step of so many ms in a queue, after which it goes on wanting or not; a wake-up (of another than who is served, which has run so
+/// many ms of its step).
+#[derive(Clone, Copy)]
+enum Do {
+    Step(u64, u64, bool),
+    Wake(u64),
+}
+
+/// A trace of children (id, weight, priority, wants at the beginning) of a root with a policy; a thread in each, whose number is the node's index.
+fn story(
+    policy: u8,
+    own: u64,
+    children: &[(u64, u64, u64, bool)],
+    class: u8,
+    params: &[String],
+    told: &[Do],
+) -> Vec<String> {
+    let mut lines = vec![format!("{{\"names\":{{\"{ROOT}\":\"cpu\",\"{A}\":\"cpu/a\",\"{B}\":\"cpu/b\"}}}}")];
+    let list = |served: &std::collections::BTreeMap<u64, u64>| {
+        let total: u64 = served.values().sum();
+        let mut lines = vec![node(ROOT, 0, total, 1000, 0, policy)];
+        if policy != 0 {
+            lines.push(line(0, "tune", ROOT, own, 4 * MS, 0, 0));
+        }
+        for (id, weight, priority, _) in children {
+            let had = served.get(id).copied().unwrap_or(0);
+            lines.push(node(*id, ROOT, had, *weight, 1, class));
+            if policy != 0 {
+                lines.push(line(0, "child", *id, 0, 0, *priority, 0));
+            }
+        }
+        lines
+    };
+    let mut served = std::collections::BTreeMap::new();
+    lines.push(line(0, "start", 0, 0, 4 * MS, 0, 0));
+    lines.extend(list(&served));
+    lines.extend_from_slice(params);
+    for (id, .., wants) in children {
+        if *wants {
+            lines.push(line(0, "item", *id, 0, 0, number(*id), 0));
+        }
+    }
+    lines.push(line(0, "start", 0, 0, 4 * MS, 0, 1));
+    let mut now = 0;
+    for event in told {
+        match *event {
+            Do::Step(id, ms, more) => {
+                now += ms * MS;
+                *served.entry(id).or_default() += ms * MS;
+                lines.push(line(now, "settle", id, 0, ms * MS, number(id), u8::from(more)));
+            }
+            Do::Wake(id) => lines.push(line(now, "wake", id, 0, 0, number(id), 0)),
+        }
+    }
+    let end: Vec<String> = std::iter::once(line(0, "end", 0, 0, 4 * MS, 0, 0))
+        .chain(list(&served))
+        .chain([line(0, "end", 0, 0, 4 * MS, 0, 1)])
+        .map(|l| l.replace("\"at\":0,", &format!("\"at\":{now},")))
+        .collect();
+    lines.extend(end);
+    lines.push("{\"lost\":0}".to_owned());
+    lines
+}
+
+/// The verdict of `id` in a story, and whether anything is broken.
+fn said(lines: &[String], path: &str) -> (Outcome, String, bool) {
+    let report = judged(lines);
+    assert_eq!(report.doubt, None);
+    assert!(report.nodes.iter().all(|row| row.counted));
+    let row = report.nodes.iter().find(|row| row.path == path).unwrap();
+    let verdict = row.class_verdict.as_ref().unwrap_or(&row.verdict);
+    (verdict.outcome, verdict.what.clone(), report.broken())
+}
+
+#[test]
+fn eevdf_right_and_falsified() {
+    let children = [(A, 1000, 50, true), (B, 2000, 50, true)];
+    let right: Vec<Do> = [B, A, B].map(|id| Do::Step(id, 4, true)).repeat(20);
+    let (outcome, what, broken) = said(&story(1, 0, &children, 0, &[], &right), "cpu/a");
+    assert!(outcome == Outcome::Holds && what.starts_with("EV-1") && !broken, "{what}");
+    // Six steps of B change places with six of A much later: all sums stay.
+    let mut wrong = right.clone();
+    let (mut early, mut late) = (0, wrong.len() - 1);
+    for _ in 0..6 {
+        while !matches!(wrong[early], Do::Step(B, ..)) {
+            early += 1;
+        }
+        while !matches!(wrong[late], Do::Step(A, ..)) {
+            late -= 1;
+        }
+        wrong.swap(early, late);
+    }
+    let (outcome, what, broken) = said(&story(1, 0, &children, 0, &[], &wrong), "cpu/a");
+    assert!(outcome == Outcome::Broken && broken, "{what}");
+    // Lags that cannot be; a scheduler that does not tell what is tuned.
+    let lied: Vec<String> = story(1, 0, &children, 0, &[], &right)
+        .iter()
+        .map(|l| {
+            if l.contains("child") {
+                l.replace("\"work\":0", "\"work\":9000000").replace("\"flags\":0", "\"flags\":1")
+            } else {
+                l.clone()
+            }
+        })
+        .collect();
+    assert!(judged(&lied).doubt.is_some());
+    let silent: Vec<String> =
+        story(1, 0, &children, 0, &[], &right).into_iter().filter(|l| !l.contains("tune")).collect();
+    assert_eq!(judged(&silent).nodes[1].verdict.outcome, Outcome::Unclear);
+}
+
+#[test]
+fn mtrls_right_and_falsified() {
+    // Quotas of 10 and 30 of 40 ms. A sleeps in the middle of its quota, wakes, and is ahead.
+    let children = [(A, 1000, 50, true), (B, 3000, 50, true)];
+    let turn = |a: [u64; 2]| {
+        let mut turn = vec![Do::Step(A, a[0], false)];
+        turn.extend([Do::Step(B, 4, true), Do::Wake(A), Do::Step(A, a[1], true)]);
+        turn.extend([4; 6].map(|ms| Do::Step(B, ms, true)));
+        turn.push(Do::Step(B, 2, true));
+        turn
+    };
+    let right: Vec<Do> = (0..10).flat_map(|_| turn([6, 4])).collect();
+    let (outcome, what, broken) = said(&story(2, 40 * MS, &children, 0, &[], &right), "cpu/a");
+    assert!(outcome == Outcome::Holds && what.starts_with("MTR-") && !broken, "{what}");
+    // A is put to the rear when it wakes (weighted round robin): it waits for all of B's quota each time, twice as long as it may.
+    let wrr: Vec<Do> = (0..10)
+        .flat_map(|_| {
+            let mut turn = vec![Do::Step(A, 6, false), Do::Step(B, 4, true), Do::Wake(A)];
+            turn.extend([4; 14].map(|ms| Do::Step(B, ms, true)));
+            turn
+        })
+        .collect();
+    let (outcome, what, broken) = said(&story(2, 40 * MS, &children, 0, &[], &wrr), "cpu/a");
+    assert!(outcome == Outcome::Broken && broken, "{what}");
+    // A loses a millisecond of each turn: cumulative, so MTR-1 or MTR-2 sees it, and no single wait does.
+    let thin: Vec<Do> = (0..100).flat_map(|_| turn([5, 2])).collect();
+    let (outcome, what, broken) = said(&story(2, 40 * MS, &children, 0, &[], &thin), "cpu/a");
+    assert!(outcome == Outcome::Broken && broken && what.starts_with("MTR-1"), "{what}");
+}
+
+#[test]
+fn prio_right_and_falsified() {
+    let children = [(A, 1000, 20, false), (B, 1000, 10, true)];
+    let mut right = Vec::new();
+    for _ in 0..5 {
+        right.extend([Do::Step(B, 4, true), Do::Wake(A), Do::Step(A, 4, true), Do::Step(A, 3, false)]);
+    }
+    let (outcome, what, broken) = said(&story(3, 0, &children, 0, &[], &right), "cpu/a");
+    assert!(outcome == Outcome::Holds && what.starts_with("prio") && !broken, "{what}");
+    assert_eq!(said(&story(3, 0, &children, 0, &[], &right), "cpu/b").0, Outcome::Unclear);
+    // B goes on for three steps.
+    let mut wrong = right.clone();
+    wrong.splice(2..2, [4, 4, 4].map(|ms| Do::Step(B, ms, true)));
+    let (outcome, what, broken) = said(&story(3, 0, &children, 0, &[], &wrong), "cpu/a");
+    assert!(outcome == Outcome::Broken && broken, "{what}");
+    // Two levels apart usage may do that.
+    let near = [(A, 1000, 12, false), (B, 1000, 10, true)];
+    assert_eq!(said(&story(3, 0, &near, 0, &[], &wrong), "cpu/a").0, Outcome::Unclear);
+}
+
+#[test]
+fn edf_right_and_falsified() {
+    // One queue of class edf (4): a thread of 10 ms each 40 ms, and a hog beside it in the queue.
+    let children = [(Q0, 0, 50, false), (A, 1000, 50, true)];
+    let params = [line(0, "param", 40 * MS, 0, 10 * MS, 7, 0), line(0, "server", 0, 0, 0, 7, 0)];
+    // Each job waits for so many steps of the hog, which has the rest.
+    let make = |waits: [u64; 8]| {
+        let mut lines = story(0, 0, &children, 4, &params, &[]);
+        let tail = lines.split_off(lines.iter().position(|l| l.contains("\"end\"")).unwrap());
+        let mut now = 0;
+        let step = |lines: &mut Vec<String>, now: u64, work: u64, tid: u64, more: u8| {
+            lines.push(line(now, "settle", A, 0, work, tid, more));
+            now
+        };
+        for (next, wait) in (1..).map(|k| k * 40 * MS).zip(waits) {
+            lines.push(line(now, "wake", A, 0, 0, 7, 0));
+            for _ in 0..wait {
+                now = step(&mut lines, now + 4 * MS, 4 * MS, number(A), 1);
+            }
+            now = step(&mut lines, now + 10 * MS, 10 * MS, 7, 0);
+            while now < next {
+                let work = (4 * MS).min(next - now);
+                now = step(&mut lines, now + work, work, number(A), 1);
+            }
+        }
+        lines.extend(tail.iter().map(|l| {
+            let l = l.replace("\"at\":0,", &format!("\"at\":{now},"));
+            let counts = l.contains("\"kind\":\"node\"") && !l.contains(&format!("\"node\":{Q0},"));
+            if counts { l.replace("\"work\":0", &format!("\"work\":{now}")) } else { l }
+        }));
+        lines
+    };
+    let (outcome, what, broken) = said(&make([0; 8]), "cpu/a");
+    assert!(outcome == Outcome::Holds && !broken && what.contains("0 of"), "{what}");
+    // Up to its deadline it may wait.
+    let (outcome, what, _) = said(&make([0, 0, 0, 7, 0, 0, 0, 0]), "cpu/a");
+    assert!(outcome == Outcome::Holds && what.contains("0 of"), "{what}");
+    // 90 ms late although the queue is served all the time: the order's fault.
+    let (outcome, what, broken) = said(&make([0, 0, 0, 0, 0, 0, 0, 30]), "cpu/a");
+    assert!(outcome == Outcome::Broken && broken && what.contains("1 of"), "{what}");
 }

@@ -33,6 +33,10 @@ pub enum EventKind {
     Edit = 11,
     GoneNode = 12,
     Reset = 13,
+    Tune = 14,
+    Child = 15,
+    Param = 16,
+    Server = 17,
 }
 
 impl EventKind {
@@ -51,6 +55,10 @@ impl EventKind {
         (Self::Edit, "edit"),
         (Self::GoneNode, "gone"),
         (Self::Reset, "reset"),
+        (Self::Tune, "tune"),
+        (Self::Child, "child"),
+        (Self::Param, "param"),
+        (Self::Server, "server"),
     ];
 
     /// The word of raw traces.
