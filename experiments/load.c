@@ -4,6 +4,8 @@
 //   load inf FILE SLOT                 loops until killed; word SLOT of FILE counts the loops (QLinux's Inf)
 //   load frames N PERIOD_US COST_US    N frames, one a period, each of a fixed number of loops that takes COST_US of CPU time when
 //                                      nothing disturbs it; a frame is due one period after its release. Prints JSON (QLinux's mpeg_play)
+//   load bursts N RUN_US SLEEP_US      N times RUN_US of CPU time, then a pause. Prints JSON: what it had, how long it wanted, and the longest wait for
+//                                      the first millisecond of a burst
 //   load op NAME N                     ns per operation, N times: lmbench's null, fork, exec, ctx2, ctx16, udp, create, delete;
 //                                      request: a process of 500 000 random numbers (Eclipse/BSD's CGI)
 //   load chcpures N DIR DIR            ns per fcntl(F_RESERV_CHCPURES), by turns
@@ -23,6 +25,7 @@
 #include <unistd.h>
 
 #define F_RESERV_CHCPURES 0x52530001
+#define CPU_CHUNK_NS 1000000
 #define RING_MAX 16
 #define RING_BYTES 65536
 #define PATH "/dev/shm/reserv-load-file"
@@ -97,6 +100,33 @@ static int frames(uint64_t n, uint64_t period, uint64_t cost)
 	}
 	printf("{\"frames\": %lu, \"missed\": %lu, \"worst_ns\": %lu, \"elapsed_ns\": %lu, \"cpu_ns\": %lu}\n", n, missed, worst,
 	       clock_ns(CLOCK_MONOTONIC) - begin, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+	return 0;
+}
+
+static int bursts(uint64_t n, uint64_t run, uint64_t pause)
+{
+	uint64_t wanted = 0, worst = 0, first = CPU_CHUNK_NS, cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), had;
+	struct timespec t = { pause / 1000000000, pause % 1000000000 };
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t begin = clock_ns(CLOCK_MONOTONIC), from = clock_ns(CLOCK_THREAD_CPUTIME_ID), now;
+		int waits = 1;
+
+		do {
+			loops(1000);
+			now = clock_ns(CLOCK_THREAD_CPUTIME_ID) - from;
+			if (waits && now >= first) {
+				uint64_t waited = clock_ns(CLOCK_MONOTONIC) - begin - now;
+
+				worst = waited > worst ? waited : worst;
+				waits = 0;
+			}
+		} while (now < run);
+		wanted += clock_ns(CLOCK_MONOTONIC) - begin;
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &t, 0);
+	}
+	had = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	printf("{\"bursts\": %lu, \"had_ns\": %lu, \"wanted_ns\": %lu, \"worst_ns\": %lu}\n", n, had, wanted, worst);
 	return 0;
 }
 
@@ -287,12 +317,14 @@ int main(int argc, char **argv)
 		inf(argv[2], atoi(argv[3]));
 	if (!strcmp(mode, "frames") && argc == 5)
 		return frames(strtoull(argv[2], 0, 10), strtoull(argv[3], 0, 10) * 1000, strtoull(argv[4], 0, 10) * 1000);
+	if (!strcmp(mode, "bursts") && argc == 5)
+		return bursts(strtoull(argv[2], 0, 10), strtoull(argv[3], 0, 10) * 1000, strtoull(argv[4], 0, 10) * 1000);
 	if (!strcmp(mode, "op") && argc == 4)
 		return op(argv[2], strtoull(argv[3], 0, 10), argv);
 	if (!strcmp(mode, "chcpures") && argc == 5)
 		return chcpures(strtoull(argv[2], 0, 10), argv + 3);
 	if (!strcmp(mode, "newqueue") && argc == 4)
 		return newqueue(strtoull(argv[2], 0, 10), argv[3]);
-	fprintf(stderr, "load inf|frames|op|chcpures|newqueue: see the source\n");
+	fprintf(stderr, "load inf|frames|bursts|op|chcpures|newqueue: see the source\n");
 	return 2;
 }

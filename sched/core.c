@@ -8,6 +8,7 @@
 #include "policy_eevdf.c"
 #include "policy_mtrls.c"
 #include "policy_prio.c"
+#include "policy_wrr.c"
 #include "class_ts.c"
 #include "class_sfq.c"
 #include "class_rr.c"

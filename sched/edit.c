@@ -30,7 +30,7 @@ enum rs_tune {
 	RS_TUNE_QUANTUM = 1, /* ns; for what is served through the node, unless a node below has one of its own */
 	RS_TUNE_LAG = 2, /* ns; eevdf: the largest request, and so the bound of lags */
 	RS_TUNE_TURN = 3, /* ns; mtrls: the turn */
-	RS_TUNE_EPSILON = 4, /* thousandths; eevdf: weight of a client that never wants service */
+	/* 4 was of no use */
 	RS_TUNE_DECAY = 5, /* ns; prio: half-life of usage */
 };
 #define RS_QUANTUM_MAX 1000000000ULL
@@ -261,7 +261,6 @@ RS_FN void rs_node_fresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	n->turn_ns = 0;
 	n->decay_ns = 0;
 	n->request_ns = 0;
-	n->epsilon = 0;
 	n->priority = RS_PRIORITY_DEFAULT;
 }
 
@@ -291,9 +290,7 @@ RS_INLINE int rs_tune_ok(struct rs_node RS_ARENA *n, u64 which, u64 value)
 		return value <= RS_QUANTUM_MAX;
 	if (n->kind != RS_SCHED)
 		return 0;
-	if (which == RS_TUNE_EPSILON)
-		return value <= RS_WEIGHT_MAX;
-	return which >= RS_TUNE_LAG && which <= RS_TUNE_DECAY && value <= RS_TUNE_NS_MAX;
+	return (which == RS_TUNE_LAG || which == RS_TUNE_TURN || which == RS_TUNE_DECAY) && value <= RS_TUNE_NS_MAX;
 }
 
 RS_FN void rs_node_tune(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 which, u64 value)
@@ -308,9 +305,6 @@ RS_FN void rs_node_tune(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, 
 		break;
 	case RS_TUNE_TURN:
 		n->turn_ns = value;
-		break;
-	case RS_TUNE_EPSILON:
-		n->epsilon = value;
 		break;
 	case RS_TUNE_DECAY:
 		n->decay_ns = value;

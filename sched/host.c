@@ -259,6 +259,19 @@ static int host_item_params(struct rs_tree *t, uint32_t item, const struct rs_pa
 	return rs_item_params(t, &t->items[item], now);
 }
 
+/* The queue competes as its items do from now on (bpf/cpu/cgroups.h, rc_own_begin). */
+static void host_own(struct rs_tree *t, uint64_t queue)
+{
+	struct rs_node *q = host_node(t, queue);
+
+	q->own = 1;
+	q->wrun = 0;
+	for (uint32_t i = 0; i < t->items_used; i++)
+		if (t->items[i].queue == q && (t->items[i].state == RS_QUEUED || t->items[i].state == RS_SERVICE))
+			q->wrun += t->items[i].weight;
+	rs_node_reweight(t, q, rs_own_weight(q));
+}
+
 static uint32_t host_victim(struct rs_tree *t, uint32_t item)
 {
 	return rs_victim(t, &t->items[item]);
@@ -324,6 +337,7 @@ struct rs_host {
 	uint32_t (*check)(struct rs_tree *t, char *text, uint32_t size);
 	int (*item_params)(struct rs_tree *t, uint32_t item, const struct rs_params *p, uint64_t now);
 	uint32_t (*victim)(struct rs_tree *t, uint32_t item);
+	void (*own)(struct rs_tree *t, uint64_t queue);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -362,6 +376,7 @@ const struct rs_host *RS_HOST_API(void)
 		.check = host_check,
 		.item_params = host_item_params,
 		.victim = host_victim,
+		.own = host_own,
 	};
 
 	return &api;

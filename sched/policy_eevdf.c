@@ -26,8 +26,7 @@
  *   5. weight changes: at constant lag, v = V - lag / w, and d - v scales with 1 / w; V stays             eevdf_reweight
  *
  * r is the node's `request`, at most its parent's `lag` if that is set; if it has none, the estimate, between an eighth of a quantum
- * and `lag`, or a quantum where that is not set. `epsilon`, the weight of a client that never wants service, matters where
- * fixed shares are turned into weights: such a client has lag 0 always, and adds w (V - V) = 0 here.
+ * and `lag`, or a quantum where that is not set.
  *
  * Two heaps. `ready` is the one that the core knows: all ready children, by d; those known not to be eligible have 2^61 added, so
  * they come after the others. `aside` has the latter and the ghosts by v; what V has passed is taken out. V goes back only when

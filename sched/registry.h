@@ -8,7 +8,8 @@
 	X(0, sfq) \
 	X(1, eevdf) \
 	X(2, mtrls) \
-	X(3, prio)
+	X(3, prio) \
+	X(4, wrr)
 
 /* number, prefix of its functions */
 #define RS_CLASSES(X) \

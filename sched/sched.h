@@ -222,7 +222,7 @@ struct rs_node {
 	u64 quantum_own;
 	u64 lag_ns, turn_ns, decay_ns;
 	u64 request_ns;
-	u32 epsilon;
+	u32 pad0;
 	u32 priority; /* 0: idle class; not 0 by default */
 
 	/* volatile: as a child */

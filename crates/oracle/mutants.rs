@@ -181,6 +181,20 @@ pub const MUTANTS: &[Mutant] = &[
         to: "\tif (1)\n\t\treturn;",
     },
     Mutant {
+        name: "own_weight_stays",
+        mistake: "a queue that competes as its items do keeps the weight that it had",
+        file: "tree.c",
+        from: "\t\trs_own_charge(q);",
+        to: "\t\t(void)q;",
+    },
+    Mutant {
+        name: "wrr_keeps_place",
+        mistake: "wrr: who blocks keeps its place",
+        file: "policy_wrr.c",
+        from: "\tc->as.mtrls.quota = 0;",
+        to: "\t(void)c;",
+    },
+    Mutant {
         name: "mtrls_woken_to_rear",
         mistake: "mtrls: who wakes goes to the rear",
         file: "policy_mtrls.c",

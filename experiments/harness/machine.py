@@ -146,16 +146,24 @@ class Machine:
             child.wait()
         self.children = []
 
+    def groups_beside(self, count: int) -> list[Path]:
+        """The baseline of queues beside each other: cgroups of equal weights."""
+        return [self.child_group(CGROUPS, f"experiment-{i}") for i in range(count)]
+
+    def child_group(self, parent: Path, name: str) -> Path:
+        try:
+            (parent / "cgroup.subtree_control").write_text("+cpu")
+        except OSError as error:
+            raise NotRun(f"cgroup v2 with a cpu controller is missing: {error}") from error
+        path = parent / name
+        if not path.exists():
+            path.mkdir()
+            self.groups.append(path)
+        return path
+
     def group(self, depth: int) -> Path:
         """The baseline's tree: a chain of cgroups with the CPU controller."""
         path = CGROUPS
         for level in range(depth):
-            try:
-                (path / "cgroup.subtree_control").write_text("+cpu")
-            except OSError as error:
-                raise NotRun(f"cgroup v2 with a cpu controller is missing: {error}") from error
-            path = path / f"experiment-{level}"
-            if not path.exists():
-                path.mkdir()
-                self.groups.append(path)
+            path = self.child_group(path, f"experiment-{level}")
         return path

@@ -79,7 +79,7 @@ pub enum Command {
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
         /// Nodes, then changes: share=, shares= (of a scheduler node's children, at once: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc=, limit= (of members; resets the queue's backlog counters), tunables
-        /// (quantum=, lag=, turn=, epsilon=, decay=, priority=, request=); with --thread: weight=, priority=, period=, budget=, deadline=
+        /// (quantum=, lag=, turn=, decay=, priority=, request=); with --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
         /// Change this thread instead, in the queue where it is; what is not named gets its default
@@ -222,7 +222,7 @@ pub struct Mk {
     /// How the queue orders its threads: ts, sfq, rr, fifo, edf; the personality's if absent
     #[arg(long, value_name = "CLASS", conflicts_with = "sched")]
     pub class: Option<String>,
-    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio; the personality's if absent
+    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr; the personality's if absent
     #[arg(long, value_name = "POLICY", requires = "sched")]
     pub policy: Option<String>,
 }

@@ -8,7 +8,7 @@ use crate::path::NodePath;
 use crate::signals::Held;
 
 /// The keys of `set`, each with its file.
-const KEYS: [(&str, &str); 14] = [
+const KEYS: [(&str, &str); 13] = [
     ("share", "share"),
     (SHARES, SHARES),
     ("cap", "cap"),
@@ -19,7 +19,6 @@ const KEYS: [(&str, &str); 14] = [
     ("quantum", TUNE),
     ("lag", TUNE),
     ("turn", TUNE),
-    ("epsilon", TUNE),
     ("decay", TUNE),
     ("priority", TUNE),
     ("request", TUNE),
@@ -553,7 +552,7 @@ mod tests {
     #[test]
     fn tunables_are_keys_of_one_file() {
         let fake = Fake::new();
-        fake.put("cpu/tune", "quantum default lag 20ms epsilon default");
+        fake.put("cpu/tune", "quantum default lag 20ms");
         let done = try_set(&fake, &["cpu", "lag=10ms"]).unwrap();
         assert_eq!((done[0].old.as_str(), fake.read("cpu/tune").unwrap().as_str()), ("20ms", "lag 10ms\n"));
         fake.put("cpu/tune", "quantum default lag 20ms");

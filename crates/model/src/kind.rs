@@ -63,6 +63,7 @@ words! {
     Eevdf = 1 "eevdf" "Proportional share with lag: the earliest eligible virtual deadline first (RTSS'96, RTSS'98).",
     Mtrls = 2 "mtrls" "Move-to-rear list scheduling: cumulative service guaranteed to who sleeps and wakes (Eclipse).",
     Prio = 3 "prio" "Strict priority with usage decay, and an idle class (resource containers).",
+    Wrr = 4 "wrr" "Weighted round robin: who blocks loses its place and what was left; to compare mtrls with.",
 }
 
 words! {

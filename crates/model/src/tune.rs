@@ -3,15 +3,14 @@
 //!
 //! ```text
 //! tune     = key value {key value}        each key once; those that are not named keep their values
-//! value    = "default" | duration | weight | 0…100
+//! value    = "default" | duration | 0…100
 //! ```
 //!
 //! | key | of | means |
 //! |---|---|---|
 //! | `quantum` | every node | length of a step of what is served through it; the nearest node upwards that has one decides |
 //! | `lag` | a scheduler with `eevdf` | the largest request, so the bound of the lag |
-//! | `epsilon` | a scheduler with `eevdf` | weight of a client that is always there and never served |
-//! | `turn` | a scheduler with `mtrls` | `T`, the time in which each child has its share once |
+//! | `turn` | a scheduler with `mtrls` or `wrr` | `T`, the time in which each child has its share once |
 //! | `decay` | a scheduler with `prio` | half-life of the usage that lowers a priority |
 //! | `priority` | a child of a `prio` node | 0: idle class; 1 to 100, higher first; 50 |
 //! | `request` | a child of an `eevdf` node | `r`, its execution time per request; by default estimated |
@@ -24,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::units::Duration;
-use crate::{Error, ErrorKind, Kind, Policy, Weight};
+use crate::{Error, ErrorKind, Kind, Policy};
 
 /// The name of a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -34,7 +33,6 @@ pub enum TuneKey {
     Quantum,
     Lag,
     Turn,
-    Epsilon,
     Decay,
     Priority,
     Request,
@@ -51,8 +49,8 @@ const S: u64 = 1_000 * MS;
 
 impl TuneKey {
     /// All of them, in the order in which they are printed.
-    pub const ALL: [Self; 7] =
-        [Self::Quantum, Self::Lag, Self::Turn, Self::Epsilon, Self::Decay, Self::Priority, Self::Request];
+    pub const ALL: [Self; 6] =
+        [Self::Quantum, Self::Lag, Self::Turn, Self::Decay, Self::Priority, Self::Request];
 
     /// As it stands in files.
     pub const fn word(self) -> &'static str {
@@ -60,7 +58,6 @@ impl TuneKey {
             Self::Quantum => "quantum",
             Self::Lag => "lag",
             Self::Turn => "turn",
-            Self::Epsilon => "epsilon",
             Self::Decay => "decay",
             Self::Priority => "priority",
             Self::Request => "request",
@@ -71,8 +68,8 @@ impl TuneKey {
     pub const fn fits(self, kind: Kind, parent: Option<Policy>) -> bool {
         match self {
             Self::Quantum => true,
-            Self::Lag | Self::Epsilon => matches!(kind, Kind::Scheduler(Policy::Eevdf)),
-            Self::Turn => matches!(kind, Kind::Scheduler(Policy::Mtrls)),
+            Self::Lag => matches!(kind, Kind::Scheduler(Policy::Eevdf)),
+            Self::Turn => matches!(kind, Kind::Scheduler(Policy::Mtrls | Policy::Wrr)),
             Self::Decay => matches!(kind, Kind::Scheduler(Policy::Prio)),
             Self::Priority => matches!(parent, Some(Policy::Prio)),
             Self::Request => matches!(parent, Some(Policy::Eevdf)),
@@ -83,8 +80,8 @@ impl TuneKey {
     const fn place(self) -> &'static str {
         match self {
             Self::Quantum => "every node has it",
-            Self::Lag | Self::Epsilon => "a scheduler node with policy eevdf has it",
-            Self::Turn => "a scheduler node with policy mtrls has it",
+            Self::Lag => "a scheduler node with policy eevdf has it",
+            Self::Turn => "a scheduler node with policy mtrls or wrr has it",
             Self::Decay => "a scheduler node with policy prio has it",
             Self::Priority => "a child of a node with policy prio has it",
             Self::Request => "a child of a node with policy eevdf has it",
@@ -102,7 +99,6 @@ impl TuneKey {
             Self::Quantum | Self::Priority => 1,
             Self::Lag | Self::Request => 2,
             Self::Turn => 3,
-            Self::Epsilon => 4,
             Self::Decay => 5,
         }
     }
@@ -120,7 +116,6 @@ impl TuneKey {
         match self {
             Self::Quantum => (MS / 10, 100 * MS),
             Self::Lag | Self::Turn => (MS, 10 * S),
-            Self::Epsilon => (1, Weight::MAX.milli() as u64),
             Self::Decay => (10 * MS, 1000 * S),
             Self::Priority => (0, 100),
             Self::Request => (MS / 100, 10 * S),
@@ -131,10 +126,6 @@ impl TuneKey {
     pub fn show(self, value: u64) -> String {
         match self {
             Self::Priority => value.to_string(),
-            Self::Epsilon => {
-                let milli = u32::try_from(value).ok().and_then(Weight::from_milli);
-                milli.unwrap_or(Weight::MAX).to_string()
-            }
             _ => Duration(value).to_string(),
         }
     }
@@ -167,11 +158,6 @@ impl TuneKey {
                         .hint(self.hint())
                 })?
             }
-            // No such client is the default.
-            Self::Epsilon => match word.parse::<Weight>()?.milli() {
-                0 => return Ok(None),
-                milli => u64::from(milli),
-            },
             _ => word.parse::<Duration>()?.0,
         };
         self.check(value).map(Some)

@@ -163,7 +163,7 @@ fn tunables_are_those_of_the_place() {
             Op::NodeParam { id: q, key: TuneKey::Request, value: 3_000_000 },
         ]
     );
-    assert_eq!(shown(&tree, "s"), "quantum 2ms lag 5ms epsilon default");
+    assert_eq!(shown(&tree, "s"), "quantum 2ms lag 5ms");
     assert_eq!(shown(&tree, "s/q"), "quantum default request 3ms");
     // What is read can be written, and changes nothing.
     assert!(
@@ -180,7 +180,7 @@ fn tunables_are_those_of_the_place() {
     assert_eq!(plan.ops(), [Op::NodeParam { id: q, key: TuneKey::Priority, value: 50 }]);
     // Back again, what was set for that policy counts again.
     doit(&mut tree, &[policy(Policy::Eevdf)]);
-    assert_eq!(shown(&tree, "s"), "quantum 2ms lag 5ms epsilon default");
+    assert_eq!(shown(&tree, "s"), "quantum 2ms lag 5ms");
     let text = serde_json::to_string(&tree.snapshot()).unwrap();
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap().restore().unwrap(), tree);
 }
@@ -190,7 +190,7 @@ fn a_personality_is_the_root_and_what_is_made() {
     let mut tree = new();
     for (personality, policy, class, root) in [
         (Personality::Eclipse, Policy::Mtrls, Class::Rr, "quantum default turn 100ms"),
-        (Personality::Rtss98, Policy::Eevdf, Class::Rr, "quantum 1ms lag default epsilon default"),
+        (Personality::Rtss98, Policy::Eevdf, Class::Rr, "quantum 1ms lag default"),
         (Personality::Qlinux, Policy::Sfq, Class::Sfq, "quantum 100ms"),
         (Personality::Default, Policy::Sfq, Class::Ts, "quantum default"),
     ] {
@@ -245,7 +245,7 @@ tune = \"priority 80\"
     let mut tree = new();
     let requests = diff(&tree, &wanted, DeleteMode::Refuse).unwrap();
     doit(&mut tree, &requests);
-    assert_eq!(shown(&tree, ""), "quantum default lag 8ms epsilon default");
+    assert_eq!(shown(&tree, ""), "quantum default lag 8ms");
     assert_eq!(
         (shown(&tree, "a"), shown(&tree, "p/x")),
         ("quantum default request 2ms".into(), "quantum default priority 80".into())

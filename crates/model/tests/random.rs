@@ -130,8 +130,8 @@ impl Naive {
         let above = self.nodes[at].parent.map(|p| self.nodes[self.at(p).unwrap()].kind);
         match key.word() {
             "quantum" => true,
-            "lag" | "epsilon" => own == Kind::Scheduler(Policy::Eevdf),
-            "turn" => own == Kind::Scheduler(Policy::Mtrls),
+            "lag" => own == Kind::Scheduler(Policy::Eevdf),
+            "turn" => matches!(own, Kind::Scheduler(Policy::Mtrls | Policy::Wrr)),
             "decay" => own == Kind::Scheduler(Policy::Prio),
             "priority" => above == Some(Kind::Scheduler(Policy::Prio)),
             "request" => above == Some(Kind::Scheduler(Policy::Eevdf)),
@@ -740,7 +740,7 @@ proptest! {
                 10 => Edit::Drain { id: id(a) },
                 11 => Edit::Delete { id: id(a), mode: common::mode(c) },
                 12 => Edit::Solve { id: id(a), weight: common::weight(c) },
-                13 => Edit::Tune { id: id(a), key: TuneKey::ALL[b as usize % 7], value: (c % 3 > 0).then_some(c.into()) },
+                13 => Edit::Tune { id: id(a), key: TuneKey::ALL[b as usize % TuneKey::ALL.len()], value: (c % 3 > 0).then_some(c.into()) },
                 14 => Edit::Personality { personality: Personality::ALL[c as usize % 4] },
                 _ => Edit::Gone { id: id(a) },
             };

@@ -66,7 +66,7 @@ const SEEDS: [&str; 62] = [
     "edf",
     "quantum 4ms",
     "quantum default lag default",
-    "lag 20ms epsilon 1",
+    "lag 20ms request 1ms",
     "turn 100ms",
     "decay 1s",
     "priority 50",

@@ -217,8 +217,8 @@ fn writes() {
         tune(&[(TuneKey::Quantum, Some(4_000_000)), (TuneKey::Lag, None)])
     );
     assert_eq!(
-        write(FileKind::Tune, "epsilon 0 priority 0"),
-        tune(&[(TuneKey::Epsilon, None), (TuneKey::Priority, Some(0))])
+        write(FileKind::Tune, "turn default priority 0"),
+        tune(&[(TuneKey::Turn, None), (TuneKey::Priority, Some(0))])
     );
     let fixed = Share::fixed(Fixed::from_ppm(250_000).unwrap());
     assert_eq!(write(FileKind::Share, "=25% 0"), edit(Request::SetShare { node: node(), share: fixed }));

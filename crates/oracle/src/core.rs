@@ -47,6 +47,7 @@ pub(crate) struct Api {
     check: unsafe extern "C" fn(*mut RawTree, *mut c_char, u32) -> u32,
     item_params: unsafe extern "C" fn(*mut RawTree, u32, *const Params, u64) -> c_int,
     victim: unsafe extern "C" fn(*mut RawTree, u32) -> u32,
+    own: unsafe extern "C" fn(*mut RawTree, u64),
 }
 
 /// What an item asks of its queue's class; 0: not set.
@@ -102,6 +103,8 @@ pub const EEVDF: u32 = 1;
 pub const MTRLS: u32 = 2;
 /// Policy priority.
 pub const PRIO: u32 = 3;
+/// Policy weighted round robin.
+pub const WRR: u32 = 4;
 /// State of an item: wants no service.
 pub const IDLE: u32 = 1;
 /// State of an item: waits.
@@ -477,6 +480,13 @@ impl Core {
         let answer =
             unsafe { (self.api.item_params)(self.tree.as_ptr(), self.known(item), &raw const params, now) };
         if answer == 0 { Ok(()) } else { Err(answer) }
+    }
+
+    /// A queue competes as its items do from now on: its weight is that of who is runnable in it.
+    pub fn own(&mut self, queue: Id) {
+        assert!(self.try_node(queue).is_some_and(|n| n.kind == QUEUE), "queue {queue:x}");
+        // SAFETY: as above; the node exists.
+        unsafe { (self.api.own)(self.tree.as_ptr(), queue) }
     }
 
     /// Several busy units: the one whose item a queued item should displace.

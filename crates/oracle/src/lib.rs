@@ -13,6 +13,7 @@ mod lag;
 pub mod model;
 pub mod mtrls;
 pub mod one;
+pub mod own;
 pub mod pair;
 pub mod prio;
 pub mod rng;

@@ -74,6 +74,8 @@ pub struct Node {
     pub alg: u32,
     pub weight: u32,
     pub dying: bool,
+    /// Its weight is that of who is runnable in it.
+    pub own: bool,
     pub members_max: u64,
     pub service: u64,
     pub served: u64,
@@ -168,6 +170,7 @@ impl Model {
             alg,
             weight: 0,
             dying: false,
+            own: false,
             members_max: 0,
             service: 0,
             served: 0,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Policy mtrls: the exact model (ALGORITHMS §4.1 as written: a list, and what is left as a rational), in lockstep with the core; and its
-//! theorems (§4.2), from observation.
+//! theorems (§4.2), from observation. Policy wrr is the same list, which who blocks leaves; of the theorems it has MTR-2 and MTR-3.
 
 use std::collections::BTreeMap;
 
 use num_traits::{Signed, Zero};
 
 use crate::core::{
-    Build, Core, FIFO, IDLE, Id, MTRLS, ONE, Op, QUEUE, QUEUED, ROOT, SCHED, SERVICE, Setup, id,
+    Build, Core, FIFO, IDLE, Id, MTRLS, ONE, Op, QUEUE, QUEUED, ROOT, SCHED, SERVICE, Setup, WRR, id,
 };
 use crate::model::{Q, q};
 use crate::one::{Next, One};
@@ -103,13 +103,23 @@ fn moved(core: &Core, list: &List) -> Vec<(u64, Id)> {
     out
 }
 
+/// [`lockstep_of`] mtrls.
+pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
+    lockstep_of(build, seed, MTRLS)
+}
+
+/// [`lockstep_of`] wrr.
+pub fn lockstep_wrr(build: Build, seed: u64) -> Result<(), String> {
+    lockstep_of(build, seed, WRR)
+}
+
 /// Random events, compared with the list after each: who is picked, who is at which place, who displaces whom.
 #[expect(clippy::too_many_lines, reason = "one trace, from its events to its checks")]
-pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
+fn lockstep_of(build: Build, seed: u64, alg: u32) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x317);
     let start = *r.pick(&[0, 0, u64::MAX - 40, (1 << 63) - 40]);
     let mut core = Core::new(Setup { build, start, ..Setup::default() });
-    core.must(0, Op::Create { node: S, parent: ROOT, kind: SCHED, alg: MTRLS });
+    core.must(0, Op::Create { node: S, parent: ROOT, kind: SCHED, alg });
     core.must(0, Op::Reweight { node: S, weight: ONE });
     let mut list = List { turn: TURN, ..List::default() };
     let count = u32::try_from(r.range(1, 6)).expect("small");
@@ -156,6 +166,9 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                         return Err(said(format!("{n:x} has used its quota and keeps its place")));
                     }
                     list.follow(&moved).map_err(said)?;
+                    if alg == WRR && core.item(items[&n]).state == IDLE {
+                        list.order.retain(|&m| m != n);
+                    }
                 } else {
                     let before = core.node(S).v;
                     let got = core.pick(0, now);
@@ -185,6 +198,9 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                 let item = items[&n];
                 if core.item(item).state == QUEUED && r.chance(20) {
                     core.remove(item);
+                    if alg == WRR {
+                        list.order.retain(|&m| m != n);
+                    }
                 } else if core.item(item).state == IDLE {
                     core.wake(item, now);
                     if !list.order.contains(&n) {
@@ -197,8 +213,8 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                         let place = |x: Id| list.order.iter().position(|&y| y == x);
                         let left = &list.elements[&n].left;
                         let sure = left.abs() > q(list.slack, 1);
-                        let want = place(n) < place(c) && left.is_positive();
-                        if sure && core.preempts(item, items[&c], 0) != want {
+                        let want = alg == MTRLS && place(n) < place(c) && left.is_positive();
+                        if (sure || alg == WRR) && core.preempts(item, items[&c], 0) != want {
                             return Err(said(format!("{n:x} displaces {c:x}: wanted {want}")));
                         }
                     }
@@ -243,9 +259,9 @@ struct Bench {
     sum: u64,
 }
 
-fn bench(build: Build, r: &mut Rng, tick: u64) -> Bench {
+fn bench(build: Build, r: &mut Rng, tick: u64, alg: u32) -> Bench {
     let mut one = One::new(build, 4 * MS, tick);
-    one.node(S, ROOT, SCHED, MTRLS, ONE);
+    one.node(S, ROOT, SCHED, alg, ONE);
     let count = u32::try_from(r.range(2, 5)).expect("small");
     let nodes: Vec<Id> = (0..count).map(|k| id(3 + k, 1)).collect();
     let mut sum = 0;
@@ -258,10 +274,10 @@ fn bench(build: Build, r: &mut Rng, tick: u64) -> Bench {
     Bench { one, nodes, sum }
 }
 
-/// MTR-1, MTR-2 and MTR-3, exactly or with ticks: threads that always want service, sleep now and then, or all the time.
-fn theorems(build: Build, seed: u64, tick: u64) -> Result<(), String> {
+/// MTR-1 (not of wrr), MTR-2 and MTR-3, exactly or with ticks: threads that always want service, sleep now and then, or all the time.
+fn theorems(build: Build, seed: u64, tick: u64, alg: u32) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x3171);
-    let Bench { mut one, nodes, sum } = bench(build, &mut r, tick);
+    let Bench { mut one, nodes, sum } = bench(build, &mut r, tick, alg);
     let late = real(if tick == 0 { SLICE_MIN } else { tick });
     let n = real(nodes.len() as u64);
     let turn = real(TURN);
@@ -301,7 +317,7 @@ fn theorems(build: Build, seed: u64, tick: u64) -> Result<(), String> {
             let behind = a * real(ready_ns[k]) - real(m.service(k));
             let wakes = if tick == 0 { 0.0 } else { real(m.threads[k].wakes) };
             let bound = a * ((1.0 - a) * turn + (n - 1.0) * late + wakes * late);
-            if behind > bound + 10.0 {
+            if alg == MTRLS && behind > bound + 10.0 {
                 return Err(format!(
                     "MTR-1: at {} thread {k} (alpha {a:.3}) is {behind:.0} behind, at most {bound:.0}",
                     m.now
@@ -341,18 +357,50 @@ fn theorems(build: Build, seed: u64, tick: u64) -> Result<(), String> {
 
 /// Steps end and wake-ups displace at once.
 pub fn exact(build: Build, seed: u64) -> Result<(), String> {
-    theorems(build, seed, 0)
+    theorems(build, seed, 0, MTRLS)
+}
+
+/// The same under wrr.
+pub fn wrr(build: Build, seed: u64) -> Result<(), String> {
+    theorems(build, seed, [0, MS, 4 * MS][usize::try_from(seed % 3).expect("small")], WRR)
+}
+
+/// A thread that sleeps in the middle of its quota, beside two that never do, for 10 s: how far it is behind a unit of its own, in turns.
+pub fn sleeper_behind(build: Build, alg: u32) -> f64 {
+    let mut one = One::new(build, 4 * MS, 0);
+    one.node(S, ROOT, SCHED, alg, ONE);
+    for k in 0..3 {
+        one.queue(id(3 + k, 1), S, FIFO, ONE);
+        one.thread(id(3 + k, 1), 0);
+    }
+    let (mut runs, mut wanted, mut since) = (false, 0, 0);
+    let what = |k: usize, now: u64| {
+        if k > 0 {
+            return Next::Run(u64::MAX / 4);
+        }
+        runs = !runs;
+        if runs {
+            since = now;
+            Next::Run(5 * MS)
+        } else {
+            wanted += now - since;
+            Next::SleepUntil(now + 20 * MS)
+        }
+    };
+    one.run(10_000 * MS, what, |_| Ok(())).expect("a sound run");
+    let had = one.service(0);
+    (real(wanted) / 3.0 - real(had)) / real(TURN)
 }
 
 /// They do at ticks.
 pub fn ticks(build: Build, seed: u64) -> Result<(), String> {
-    theorems(build, seed, [MS, 4 * MS][usize::from(seed % 2 == 1)])
+    theorems(build, seed, [MS, 4 * MS][usize::from(seed % 2 == 1)], MTRLS)
 }
 
 /// MTR-1 from any start: over weights that change while all go on, 2 alpha (1 - alpha) T from each change.
 pub fn changes(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x3173);
-    let Bench { mut one, nodes, .. } = bench(build, &mut r, 0);
+    let Bench { mut one, nodes, .. } = bench(build, &mut r, 0, MTRLS);
     let hog = |_: usize, _: u64| Next::Run(u64::MAX / 4);
     one.run(100 * MS, hog, |_| Ok(()))?;
     for change in 0..10 {
@@ -381,10 +429,10 @@ pub fn changes(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The worked example of `policy_mtrls.c`: letters of who is served, step by step.
-pub fn example(build: Build) -> String {
+/// The worked examples of `policy_mtrls.c` and `policy_wrr.c`: letters of who is served, step by step.
+pub fn example(build: Build, alg: u32) -> String {
     let mut core = Core::new(Setup { build, quantum: MS, ..Setup::default() });
-    core.must(0, Op::Create { node: S, parent: ROOT, kind: SCHED, alg: MTRLS });
+    core.must(0, Op::Create { node: S, parent: ROOT, kind: SCHED, alg });
     core.must(0, Op::Reweight { node: S, weight: ONE });
     core.must(0, tune(S, 3, 8 * MS));
     let mut items = Vec::new();
@@ -398,7 +446,7 @@ pub fn example(build: Build) -> String {
         core.wake(i, 0);
     }
     let mut out = String::new();
-    for step in 0..10_u64 {
+    for step in 0..12_u64 {
         let got = core.pick(0, step * MS).expect("somebody");
         let k = items.iter().position(|&i| i == got).expect("ours");
         out.push(['A', 'B', 'C'][k]);
@@ -406,7 +454,7 @@ pub fn example(build: Build) -> String {
         let blocks = k == 1 && step == 2;
         if step == 4 {
             core.wake(items[1], step * MS);
-            assert!(core.preempts(items[1], got, 0), "B is ahead of C");
+            assert_eq!(core.preempts(items[1], got, 0), alg == MTRLS, "B is ahead of C");
         }
         assert_eq!(core.item(got).state, SERVICE);
         core.settle(got, MS, !blocks, (step + 1) * MS);

@@ -22,6 +22,7 @@ pub enum Event {
     Pick { unit: u32 },
     Begin { item: u32, unit: u32 },
     Settle { item: u32, work: u64, more: bool },
+    Own { queue: Id },
 }
 
 /// Core and model.
@@ -163,6 +164,11 @@ impl Pair {
                 self.core.begin(item, unit);
                 self.listen();
                 self.model.begin(item, unit);
+            }
+            Event::Own { queue } => {
+                self.core.own(queue);
+                self.listen();
+                self.model.own(queue);
             }
             Event::Settle { item, work, more } => {
                 self.core.settle(item, work, more, now);
@@ -323,11 +329,8 @@ impl Pair {
                     }
                 }
                 Op::Tune { which, value, .. } => {
-                    let most = match which {
-                        1 | 4 => 1_000_000_000,
-                        _ => 1_000_000_000_000,
-                    };
-                    (!(1..=5).contains(&which) || value > most || (which > 1 && n.kind != SCHED))
+                    let most = if which == 1 { 1_000_000_000 } else { 1_000_000_000_000 };
+                    (![1, 2, 3, 5].contains(&which) || value > most || (which > 1 && n.kind != SCHED))
                         .then_some(EINVAL)
                 }
                 Op::Param { which, value, .. } => {

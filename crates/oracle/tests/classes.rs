@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policies mtrls and prio, class edf: lockstep with exact models, promises from observation, worked examples, bad input.
+//! Policies mtrls, wrr and prio, class edf, queues that compete as their items do: lockstep with exact models, promises from observation, worked examples, bad input.
 
-use reserv_oracle::core::{Build, Core, EDF, FIFO, Id, MUTANTS, ONE, Op, Params, QUEUE, ROOT, RR, Setup, id};
-use reserv_oracle::{edf, mtrls, prio, seeds};
+use reserv_oracle::core::{
+    Build, Core, EDF, FIFO, Id, MTRLS, MUTANTS, ONE, Op, Params, QUEUE, ROOT, RR, Setup, WRR, id,
+};
+use reserv_oracle::{edf, mtrls, own, prio, seeds};
 
 fn holds(name: &str, count: u64, theorem: fn(Build, u64) -> Result<(), String>) {
     for seed in seeds(name, count) {
@@ -21,10 +23,14 @@ macro_rules! theorem {
     };
 }
 
+theorem!(own_weights_are_their_model, 150, own::lockstep);
+theorem!(own_weights_give_each_item_its_share, 100, own::shares);
 theorem!(mtrls_is_its_model, 1500, mtrls::lockstep);
 theorem!(mtr_1_2_3_exact, 150, mtrls::exact);
 theorem!(mtr_1_2_3_with_ticks, 150, mtrls::ticks);
 theorem!(mtr_1_from_any_start_over_reweights, 150, mtrls::changes);
+theorem!(wrr_is_its_model, 1000, mtrls::lockstep_wrr);
+theorem!(wrr_waits_and_fairness, 150, mtrls::wrr);
 theorem!(prio_is_its_model, 1500, prio::lockstep);
 theorem!(prio_levels_turns_and_idle_class, 200, prio::promises);
 theorem!(prio_decay_moves_one_level, 50, prio::band);
@@ -37,9 +43,18 @@ theorem!(edf_several_units_give_up_the_latest_deadline, 500, edf::victims);
 
 #[test]
 fn worked_examples() {
-    assert_eq!(mtrls::example(Build::Real), "AABCCBCCAA");
+    assert_eq!(mtrls::example(Build::Real, MTRLS), "AABCCBCCAABB");
+    assert_eq!(mtrls::example(Build::Real, WRR), "AABCCCCAABBC");
     assert_eq!(prio::example(Build::Real), "AABBCCBB");
     assert_eq!(edf::example(Build::Real), "ABBBACBBBACC");
+}
+
+/// What mtrls is for: a thread that sleeps and wakes loses nothing; under wrr it falls behind for good.
+#[test]
+fn a_sleeper_keeps_its_share_under_mtrls_and_not_under_wrr() {
+    let (kept, lost) = (mtrls::sleeper_behind(Build::Real, MTRLS), mtrls::sleeper_behind(Build::Real, WRR));
+    println!("{kept:.2} and {lost:.2} turns behind");
+    assert!(kept <= 0.25 && lost > 5.0, "{kept} {lost}");
 }
 
 const E: Id = id(2, 1);
@@ -143,6 +158,7 @@ fn most_mutants_fail_what_is_observed() {
         mtrls::exact,
         mtrls::ticks,
         mtrls::changes,
+        mtrls::wrr,
         prio::promises,
         prio::band,
         edf::alone,
@@ -151,7 +167,7 @@ fn most_mutants_fail_what_is_observed() {
         edf::no_way_round,
         edf::victims,
     ];
-    let ours = |m: &&str| ["mtrls_", "prio_", "edf_"].iter().any(|p| m.starts_with(p));
+    let ours = |m: &&str| ["mtrls_", "wrr_", "prio_", "edf_"].iter().any(|p| m.starts_with(p));
     let (mut count, mut seen) = (0, 0);
     for (i, m) in MUTANTS.iter().enumerate().filter(|(_, m)| ours(&m.name)) {
         count += 1;

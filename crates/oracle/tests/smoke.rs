@@ -25,7 +25,7 @@ fn random_events() {
             let mut what = String::new();
             match r.below(28) {
                 24 => {
-                    let policy = *r.pick(&[0, 0, EEVDF, EEVDF, MTRLS, PRIO, 9]);
+                    let policy = *r.pick(&[0, 0, EEVDF, EEVDF, MTRLS, PRIO, WRR, 9]);
                     what = format!("policy {:x} {policy}", n.id);
                     let _ = c.edit(0, now, &[Op::Policy { node: n.id, policy }]);
                 }
@@ -54,8 +54,11 @@ fn random_events() {
                 0..=1 => {
                     let i = r.range(2, 31) as u32;
                     let kind = r.range(1, 2) as u32;
-                    let alg =
-                        if kind == SCHED { *r.pick(&[0, EEVDF, MTRLS, PRIO]) } else { r.below(5) as u32 };
+                    let alg = if kind == SCHED {
+                        *r.pick(&[0, EEVDF, MTRLS, PRIO, WRR])
+                    } else {
+                        r.below(5) as u32
+                    };
                     let node = id(i, gens[i as usize] + 1);
                     what = format!("create {i} under {:x}", n.id);
                     let res = c.edit(

@@ -4,6 +4,13 @@
 use super::{EEVDF, Eevdf, Id, Model, Op, Q, State, Zero, max, q};
 
 impl Model {
+    /// A queue competes as its items do from now on.
+    pub fn own(&mut self, queue: Id) {
+        let weight = self.own_weight(queue);
+        self.reweight(queue, weight);
+        self.n(queue).own = true;
+    }
+
     /// Apply an accepted edit.
     pub fn edit(&mut self, op: Op, now: u64) {
         match op {

@@ -144,9 +144,23 @@ impl Model {
         self.update_v();
     }
 
+    /// The weight of who is runnable in a queue: 102.4 for an item of weight one, and never 0 (a cgroup's `cpu.weight` of 100 is an item of weight one beside
+    /// its children).
+    pub(super) fn own_weight(&self, queue: Id) -> u32 {
+        let runnable = |i: &&Item| i.queue == queue && i.state != State::Idle;
+        let sum: u64 = self.items.values().filter(runnable).map(|i| u64::from(i.weight)).sum();
+        u32::try_from(sum * 102_400 / 1000).map_or(1_000_000_000, |w| w.clamp(1, 1_000_000_000))
+    }
+
     /// A step ended.
     pub fn settle(&mut self, item: u32, work: u64, more: bool, now: u64) {
         let queue = self.items[&item].queue;
+        if self.nodes[&queue].own {
+            // The step is charged at the weights of its end; tags stay as they are, a remainder counts as one at the new weight.
+            let (old, new) = (self.nodes[&queue].weight, self.own_weight(queue));
+            self.n(queue).weight = new;
+            self.drift += u64::from(old / new) + 1;
+        }
         let i = self.it(item);
         i.state = State::Idle;
         i.service += work;
