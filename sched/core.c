@@ -2,6 +2,7 @@
 /* The whole core as one translation unit, to be included by a BPF program or the host's library. */
 #include "sched.h"
 #include "registry.h"
+#include "batch.h"
 #include "heap.c"
 #include "tags.c"
 #include "policy_sfq.c"
@@ -18,4 +19,5 @@
 #include "caps.c"
 #include "tree.c"
 #include "item.c"
+#include "node.c"
 #include "edit.c"

@@ -23,7 +23,7 @@
  *                truth; `more` says whether the item still wants service
  *   rs_remove    an item that waits does so no longer (killed, moved, changed)
  *   rs_item_*    an item joins, leaves or changes queue; its weight or the units it may use change
- *   rs_edit      create, delete, reweight, cap, class, limit, move of nodes (edit.c)
+ *   rs_edit      create, delete, reweight, cap, class, limit, move of nodes (edit.c, node.c)
  *   rs_check     (check.c) verifies every structural invariant; used by tests after each step
  *
  * Reference: Goyal, Guo, Vin: hierarchical CPU scheduler (OSDI'96) as used in QLinux §2.2; SFQ(D) for
@@ -217,7 +217,7 @@ struct rs_node {
 	u64 served; /* steps since the reset */
 	u64 throttled_ns;
 	struct rs_cap cap;
-	/* what was tuned (edit.c, enum rs_tune and rs_param); 0: the policy's default */
+	/* what was tuned (batch.h, enum rs_tune and rs_param); 0: the policy's default */
 	u64 quantum; /* in force here: that of the nearest node on the path with one of its own, else the tree's */
 	u64 quantum_own;
 	u64 lag_ns, turn_ns, decay_ns;

@@ -224,7 +224,7 @@ struct RawBatch {
 
 /// An edit of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as in edit.c")]
+#[expect(missing_docs, reason = "named as in batch.h")]
 pub enum Op {
     Create {
         node: Id,

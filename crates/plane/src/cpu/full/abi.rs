@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Rust face of `bpf/abi.h` and of the batch in `sched/edit.c`. The object file carries a table of sizes and offsets
+//! The Rust face of `bpf/abi.h` and of the batch in `sched/batch.h`. The object file carries a table of sizes and offsets
 //! (`rc_layout`) with which a test compares these.
 
 /// `RC_ABI_VERSION`

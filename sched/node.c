@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Nodes: what each kind of edit does to one, and what has to be known of a node for it. Whether and when it happens is the batch's (edit.c).
+ */
+
+RS_INLINE struct rs_node RS_ARENA *rs_node_at(struct rs_tree RS_ARENA *t, u64 id)
+{
+	u32 index = (u32)id, gen = id >> 32;
+	struct rs_node RS_ARENA *n;
+
+	if (index >= t->nodes_max)
+		return 0;
+	n = &t->nodes[index & (RS_NODES_MAX - 1)];
+	return n->kind != RS_FREE && n->gen == gen ? n : 0;
+}
+
+/* The i-th of the slots ever used, nodes_used + hidden_used of them, for loops over all nodes. */
+RS_INLINE struct rs_node RS_ARENA *rs_slot(struct rs_tree RS_ARENA *t, u32 i)
+{
+	return &t->nodes[(i < t->nodes_used ? i : t->nodes_max - 1 - (i - t->nodes_used)) & (RS_NODES_MAX - 1)];
+}
+
+/* What a policy keeps of a child, and of itself, as it is before the first child was runnable. */
+RS_INLINE void rs_child_reset(struct rs_node RS_ARENA *c)
+{
+	c->alink.pos = 0;
+	RS_LOOP(i, RS_POLICY_WORDS)
+		c->as.word[i] = 0;
+}
+
+RS_INLINE void rs_parent_reset(struct rs_node RS_ARENA *p)
+{
+	p->aside.n = 0;
+	RS_LOOP(i, RS_POLICY_WORDS)
+		p->of.word[i] = 0;
+}
+
+/* The volatile half as it is in an idle tree. */
+RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
+{
+	n->link.pos = 0;
+	n->tlink.pos = 0;
+	n->tag.base = 0;
+	n->tag.rem = 0;
+	n->tag.epoch = 0;
+	n->tag.hi = 0;
+	n->res = 0;
+	n->nsvc = 0;
+	n->runnable = 0;
+	n->all = 0;
+	n->throttled = 0;
+	n->throttled_at = 0;
+	rs_child_reset(n);
+	rs_parent_reset(n);
+	n->clock.v = 0;
+	n->clock.fmax = 0;
+	n->clock.epoch = 1;
+	n->clock.hi = 0;
+	n->clock.slow = 0;
+	n->vb = 0;
+	n->nrun = 0;
+	n->nall = 0;
+	n->own = 0;
+	n->wrun = 0;
+	n->ready.n = 0;
+	RS_LOOP(i, RS_UNIT_WORDS)
+		n->mask[i] = 0;
+}
+
+/* Slots ever used when `index` is one of them. */
+RS_INLINE u32 rs_slots_with(struct rs_tree RS_ARENA *t, u32 index)
+{
+	u32 open = t->nodes_used, hidden = t->hidden_used;
+
+	if (index >= t->nodes_open && t->nodes_max - index > hidden)
+		hidden = t->nodes_max - index;
+	else if (index < t->nodes_open && index >= open)
+		open = index + 1;
+	return open + hidden;
+}
+
+/* The shape: the slot is taken and hangs under its parent. `op` keeps what was in the slot. */
+RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op)
+{
+	u32 index = (u32)op->node, gen = op->node >> 32;
+	struct rs_node RS_ARENA *p = rs_node_at(t, op->parent), *n;
+
+	if (index >= t->nodes_max || !gen)
+		return RS_EINVAL;
+	n = &t->nodes[index & (RS_NODES_MAX - 1)];
+	if (!p)
+		return RS_ENOENT;
+	if (n->kind != RS_FREE)
+		return RS_EEXIST;
+	if (gen <= n->gen)
+		return RS_ESTALE;
+	if (p->kind != RS_SCHED || p->depth + 1 >= RS_DEPTH_MAX)
+		return RS_EINVAL;
+	if (!(op->a == RS_SCHED && policy_known(op->b)) && !(op->a == RS_QUEUE && op->b < RS_CLASS_COUNT))
+		return RS_EINVAL;
+	if (!rs_heap_reserve(t, &p->ready, p->nchildren + 1) || !rs_heap_reserve(t, &n->ready, 1) ||
+	    (p->aside_on && !rs_heap_reserve(t, &p->aside, p->nchildren + 1)) ||
+	    !rs_heap_reserve(t, &t->throttle, rs_slots_with(t, index)))
+		return RS_ENOSPC;
+	if (index >= t->nodes_open) {
+		if (t->nodes_max - index > t->hidden_used)
+			t->hidden_used = t->nodes_max - index;
+	} else if (index >= t->nodes_used) {
+		t->nodes_used = index + 1;
+	}
+	op->undo = (u64)n->parent;
+	op->undo2 = (u64)n->gen << 32 | n->depth;
+	rs_node_reset(n);
+	n->index = index;
+	n->gen = gen;
+	n->kind = op->a;
+	n->alg = op->b; /* at once: something may move below it in this batch */
+	n->aside_on = op->a == RS_SCHED && policy_aside(op->b);
+	n->dying = 0;
+	n->depth = p->depth + 1;
+	n->nchildren = 0;
+	n->members = 0;
+	n->parent = p;
+	n->tag.base = p->vb;
+	n->wsum = 0;
+	n->promised = 0;
+	p->wsum += n->weight; /* of who was in the slot before, until rs_node_fresh */
+	p->nchildren++;
+	return RS_DONE;
+}
+
+/* Take the node out of the tree; its slot and heap array wait for the next create. */
+RS_FN int rs_node_delete(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 drain)
+{
+	if (n->index < 2)
+		return RS_EINVAL; /* the root and q0 */
+	if (n->nchildren)
+		return RS_EBUSY;
+	if (n->members) {
+		if (!drain)
+			return RS_EBUSY;
+		n->dying = 1;
+		return RS_DRAINING;
+	}
+	if (n->throttled)
+		rs_heap_erase(t, &t->throttle, &n->tlink);
+	n->throttled = 0;
+	policy_leave(t, n->parent, n);
+	n->parent->wsum -= n->weight;
+	n->parent->nchildren--;
+	n->kind = RS_FREE;
+	return RS_DONE;
+}
+
+RS_FN void rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 w)
+{
+	struct rs_node RS_ARENA *p = n->parent;
+
+	if (w == n->weight)
+		return;
+	if (n->weight && !w && n->runnable) {
+		p->nrun--;
+		policy_idle(t, p, n);
+	}
+	policy_reweight(t, p, n, w);
+	if (!n->weight && n->runnable)
+		p->nrun++;
+	p->wsum += w;
+	p->wsum -= n->weight;
+	n->weight = w;
+	if (n->link.pos)
+		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
+	rs_refresh(t, p);
+}
+
+/*
+ * The durable rest of a new node. Its weight is 0 until it is given one; until now it had that of who was in the slot
+ * before, and something may have moved below it.
+ */
+RS_FN void rs_node_fresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 alg)
+{
+	rs_node_reweight(t, n, 0);
+	n->alg = alg;
+	n->members_max = 0;
+	n->service = 0;
+	n->service_base = 0;
+	n->served = 0;
+	n->throttled_ns = 0;
+	n->cap.ppm = 0;
+	n->cap.burst = 0;
+	n->cap.tok = 0;
+	n->cap.rem = 0;
+	n->cap.at = 0;
+	n->quantum_own = 0;
+	n->quantum = n->parent->quantum;
+	n->lag_ns = 0;
+	n->turn_ns = 0;
+	n->decay_ns = 0;
+	n->request_ns = 0;
+	n->priority = RS_PRIORITY_DEFAULT;
+}
+
+/* The quantum in force at every node: after the tree's changed, or a node's own, or a path. */
+RS_FN void rs_quantum_all(struct rs_tree RS_ARENA *t)
+{
+	RS_LOOP(i, t->nodes_used + t->hidden_used) {
+		struct rs_node RS_ARENA *n = rs_slot(t, i), *x = n;
+		u64 quantum = 0;
+
+		if (n->kind == RS_FREE)
+			continue;
+		RS_LOOP(d, RS_DEPTH_MAX) {
+			if (!x || quantum)
+				break;
+			quantum = x->quantum_own;
+			x = x->parent;
+		}
+		n->quantum = quantum ? quantum : t->quantum;
+	}
+}
+
+/* Whether a tunable's value is one, at that kind of node. */
+RS_INLINE int rs_tune_ok(struct rs_node RS_ARENA *n, u64 which, u64 value)
+{
+	if (which == RS_TUNE_QUANTUM)
+		return value <= RS_QUANTUM_MAX;
+	if (n->kind != RS_SCHED)
+		return 0;
+	return (which == RS_TUNE_LAG || which == RS_TUNE_TURN || which == RS_TUNE_DECAY) && value <= RS_TUNE_NS_MAX;
+}
+
+RS_FN void rs_node_tune(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 which, u64 value)
+{
+	switch (which) {
+	case RS_TUNE_QUANTUM:
+		n->quantum_own = value;
+		rs_quantum_all(t);
+		break;
+	case RS_TUNE_LAG:
+		n->lag_ns = value;
+		break;
+	case RS_TUNE_TURN:
+		n->turn_ns = value;
+		break;
+	case RS_TUNE_DECAY:
+		n->decay_ns = value;
+		if (n->alg == prio_policy)
+			prio_places(t, n);
+		break;
+	}
+}
+
+RS_INLINE int rs_param_ok(struct rs_node RS_ARENA *n, u64 which, u64 value)
+{
+	if (!n->parent)
+		return 0;
+	return which == RS_PARAM_PRIORITY ? value <= RS_PRIORITY_MAX
+					  : which == RS_PARAM_REQUEST && value <= RS_TUNE_NS_MAX;
+}
+
+/* Policies look at it when they next order the child. */
+RS_INLINE void rs_node_param(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 which, u64 value)
+{
+	if (which == RS_PARAM_PRIORITY) {
+		n->priority = value;
+		if (n->link.pos)
+			rs_heap_rekey(t, &n->parent->ready, policy_key(t, n->parent, n), rs_seq_for(t, n), &n->link);
+	} else
+		n->request_ns = value;
+}
+
+RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst, u64 now)
+{
+	if (!burst) {
+		burst = rs_muldiv(10000000, ppm, 1000000);
+		if (burst < 2 * t->quantum)
+			burst = 2 * t->quantum;
+	}
+	if (n->cap.ppm)
+		rs_cap_refill(&n->cap, now);
+	if (n->throttled)
+		rs_unthrottle(t, n, now);
+	if (!n->cap.ppm || n->cap.tok > (s64)burst)
+		n->cap.tok = burst;
+	n->cap.ppm = ppm;
+	n->cap.burst = burst;
+	n->cap.rem = 0;
+	n->cap.at = now;
+	if (ppm && n->cap.tok <= 0) {
+		rs_throttle(t, n, now);
+		rs_refresh(t, n);
+	}
+}
+
+/*
+ * The queue's items keep their order as far as the keys of the new class are equal. The heap is sorted in place: each first
+ * one goes behind what is left of the heap, then all are turned round, and stamped anew in that order.
+ */
+RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
+{
+	struct rs_entry RS_ARENA *e = q->ready.e;
+	u32 n = q->ready.n, done = rs_zero;
+
+	if (class == q->alg)
+		return;
+	if (!q->nsvc && n && class_keyed(q))
+		rs_clock_advance(&q->clock, e[0].key);
+	q->alg = class;
+	/* Tags of another class mean nothing: those who are idle or in service start anew too. */
+	q->clock.epoch++;
+	RS_LOOP(i, RS_UNITS_MAX) {
+		struct rs_item RS_ARENA *it = t->unit[i & (RS_UNITS_MAX - 1)].item;
+
+		if (it && it->queue == q)
+			rs_tag_new(&q->clock, &it->tag);
+	}
+	RS_LOOP(i, n) {
+		struct rs_link RS_ARENA *first = e[0].obj;
+
+		rs_heap_erase(t, &q->ready, first);
+		e[q->ready.n].obj = first;
+		done++;
+	}
+	RS_LOOP(i, n / 2) {
+		struct rs_link RS_ARENA *x = e[i].obj;
+
+		e[i].obj = e[n - 1 - i].obj;
+		e[n - 1 - i].obj = x;
+	}
+	RS_LOOP(i, n) {
+		struct rs_item RS_ARENA *it = (struct rs_item RS_ARENA *)e[i].obj;
+		u64 key = class_enqueue(t, q, it, RS_WHY_MOVE);
+
+		rs_heap_put(e, i, key, it->seq, &it->link);
+	}
+	q->ready.n = n;
+	if (done != n)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
+	rs_heap_rebuild(t, &q->ready);
+}
+
+/* What policies and items ask of the whole tree. */
+RS_FN void rs_mode_update(struct rs_tree RS_ARENA *t)
+{
+	u32 mode = t->periodic ? RS_MODE_SLICE : 0;
+
+	RS_LOOP(i, t->nodes_used) {
+		struct rs_node RS_ARENA *n = &t->nodes[i & (RS_NODES_MAX - 1)];
+
+		if (n->kind == RS_SCHED)
+			mode |= policy_mode(n->alg);
+	}
+	t->mode = mode;
+}
+
+/* Room that a policy needs, taken before it is sure that it will be used: nothing else changes. */
+RS_FN int rs_node_room(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
+{
+	if (!policy_aside(policy))
+		return RS_DONE;
+	if (!rs_heap_reserve(t, &p->aside, p->nchildren))
+		return RS_ENOSPC;
+	p->aside_on = 1;
+	return RS_DONE;
+}
+
+/*
+ * Another policy, whatever the children do. How far the runnable ones are ahead of each other in service is carried over, as far as
+ * both policies know it; those who are idle are forgotten. Steps in service end under the new policy.
+ */
+RS_FN void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
+{
+	struct rs_entry RS_ARENA *e = p->ready.e;
+	u32 n = p->ready.n, some = rs_zero;
+	s64 low = 0;
+	u64 seq;
+
+	if (policy == p->alg)
+		return;
+	/* Out of the old policy. The offset of a runnable child waits in its tag. */
+	RS_LOOP(i, t->nodes_used + t->hidden_used) {
+		struct rs_node RS_ARENA *c = rs_slot(t, i);
+		s64 offset;
+
+		if (c->kind == RS_FREE || c->parent != p || !c->runnable || !c->weight)
+			continue;
+		offset = policy_offset(p, c);
+		c->tag.base = offset;
+		if (!some || offset < low)
+			low = offset;
+		some = 1;
+	}
+	RS_LOOP(i, t->nodes_used + t->hidden_used) {
+		struct rs_node RS_ARENA *c = rs_slot(t, i);
+
+		if (c->kind == RS_FREE || c->parent != p)
+			continue;
+		policy_leave(t, p, c);
+		rs_child_reset(c);
+	}
+	p->alg = policy;
+	p->clock.epoch++;
+	rs_parent_reset(p);
+	RS_LOOP(i, t->nodes_used + t->hidden_used) {
+		struct rs_node RS_ARENA *c = rs_slot(t, i);
+
+		if (c->kind == RS_FREE || c->parent != p || !c->runnable || !c->weight)
+			continue;
+		c->tag.rem = 0;
+		policy_start(t, p, c, (s64)c->tag.base - low);
+	}
+	/* The ready heap again, in place: each push uses the keys, not the object, of the slot behind what is left to read. */
+	seq = n ? e[0].seq : 0;
+	p->ready.n = 0;
+	some = rs_zero;
+	RS_LOOP(i, n) {
+		struct rs_node RS_ARENA *c = (struct rs_node RS_ARENA *)e[i].obj;
+		u64 next = i + 1 < n ? e[i + 1].seq : 0;
+
+		c->link.pos = 0;
+		rs_heap_push(t, &p->ready, policy_key(t, p, c), seq, &c->link);
+		seq = next;
+		some++;
+	}
+	if (some != n)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
+	/* Several units: the place of a scheduler depends on what its policy is. */
+	rs_refresh(t, p);
+}
+
+/* Add (sign 1) or take away (-1) what is in service below n from its ancestors' counts, below `top`. */
+RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s32 sign,
+			 struct rs_node RS_ARENA *top)
+{
+	struct rs_node RS_ARENA *p = n->parent;
+
+	if (!n->nsvc)
+		return;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!p || p == top)
+			break;
+		policy_sync(p);
+		p = p->parent;
+	}
+	p = n->parent;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!p || p == top)
+			break;
+		p->nsvc += sign * (s32)n->nsvc;
+		p->res += sign * (s64)n->res;
+		if (p->link.pos && n->res)
+			rs_heap_rekey(t, &p->parent->ready, policy_key(t, p->parent, p), rs_seq_for(t, p), &p->link);
+		p = p->parent;
+	}
+}
+
+/* How many levels stand below n, itself included. Nodes have no list of children: look at all. */
+RS_FN u32 rs_height(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	u32 height = 1, top = n->depth;
+
+	if (n->kind == RS_QUEUE)
+		return 1;
+	RS_LOOP(i, t->nodes_used) {
+		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], *x = m;
+
+		if (m->kind == RS_FREE || m->depth <= top)
+			continue;
+		RS_LOOP(d, RS_DEPTH_MAX) {
+			if (!x || x == n)
+				break;
+			x = x->parent;
+		}
+		if (x == n && m->depth - top + 1 > height)
+			height = m->depth - top + 1;
+	}
+	return height;
+}
+
+/* Depths of everything below n, after n's own changed from `old`. */
+RS_FN void rs_redepth(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 old)
+{
+	if (n->kind == RS_QUEUE)
+		return;
+	RS_LOOP(i, t->nodes_used) {
+		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], *x = m;
+
+		if (m->kind == RS_FREE || m == n)
+			continue;
+		RS_LOOP(d, RS_DEPTH_MAX) {
+			if (!x || x == n)
+				break;
+			x = x->parent;
+		}
+		if (x == n)
+			m->depth = m->depth + n->depth - old;
+	}
+}
+
+/* The subtree hangs under `to` from now on: nothing is charged, tags as of a new child. */
+RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, struct rs_node RS_ARENA *to)
+{
+	struct rs_node RS_ARENA *from = n->parent, *x = to, *top;
+	u32 depth = n->depth, was_throttled = n->throttled, nsvc = n->nsvc;
+
+	if (!from || !to || to->kind != RS_SCHED)
+		return RS_EINVAL;
+	if (from == to)
+		return RS_DONE;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!x)
+			break;
+		if (x == n)
+			return RS_ELOOP;
+		x = x->parent;
+	}
+	if (to->depth + rs_height(t, n) >= RS_DEPTH_MAX)
+		return RS_EINVAL;
+	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1) ||
+	    (to->aside_on && !rs_heap_reserve(t, &to->aside, to->nchildren + 1)))
+		return RS_ENOSPC;
+	/* The lowest common ancestor, and all above it, see nothing of the move. */
+	top = from;
+	x = to;
+	RS_LOOP(d, 2 * RS_DEPTH_MAX) {
+		if (top == x || !top || !x)
+			break;
+		if (top->depth > x->depth)
+			top = top->parent;
+		else
+			x = x->parent;
+	}
+	/* Make it idle for its parent, as a throttled node without steps in service is. */
+	rs_service_of(t, n, -1, top);
+	n->throttled = 1;
+	n->nsvc = 0;
+	rs_refresh_one(t, n);
+	x = from;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!x || x == top)
+			break;
+		rs_refresh_one(t, x);
+		x = x->parent;
+	}
+	policy_leave(t, from, n);
+	rs_child_reset(n);
+	from->nchildren--;
+	from->wsum -= n->weight;
+	to->nchildren++;
+	to->wsum += n->weight;
+	n->parent = to;
+	n->depth = to->depth + 1;
+	rs_redepth(t, n, depth);
+	n->throttled = was_throttled;
+	n->nsvc = nsvc;
+	rs_service_of(t, n, 1, top);
+	rs_tag_new(&to->clock, &n->tag);
+	n->tag.epoch = to->clock.epoch - 1;
+	if (!n->weight)
+		n->tag.base = to->vb;
+	x = n;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!x || !x->parent)
+			break;
+		rs_refresh_one(t, x);
+		x = x->parent;
+	}
+	return RS_DONE;
+}
