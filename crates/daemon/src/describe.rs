@@ -58,6 +58,7 @@ pub(crate) fn describe(tree: &Tree, request: &Request) -> String {
         Request::SetLimit { node, members_max } => format!("set {} members_max {members_max}", at(node)),
         Request::ResetCounters { node } => format!("reset {}", at(node)),
         Request::SetGc { node, gc } => format!("set {} gc {}", at(node), u8::from(*gc)),
+        Request::SetAccess { node, change } => format!("set {} access: {change}", at(node)),
         Request::Rename { node, name } => format!("rename {} to {name}", at(node)),
         Request::Move { node, parent, name } => {
             let name = name.as_ref().map_or_else(String::new, |n| format!(" as {n}"));

@@ -5,7 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::tree::Edit;
-use crate::{Batch, Cap, Error, ErrorKind, Kind, Name, NodeId, Personality, Share, Tree, Tune, Weight};
+use crate::{
+    AccessEntry, Batch, Cap, Error, ErrorKind, Kind, Name, NodeId, Personality, Share, Tree, Tune, Weight,
+};
 
 /// The edits of one plan. Its number is also the batch's, so that journal and plane agree on what happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +67,12 @@ pub struct SavedNode {
     #[serde(default, skip_serializing_if = "Tune::is_empty")]
     pub tune: Tune,
     pub draining: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access: Vec<AccessEntry>,
+    #[serde(default)]
+    pub maker: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<u64>,
 }
 
 impl Snapshot {
@@ -73,7 +81,7 @@ impl Snapshot {
         let saved = (0..).zip(self.slots).map(|(index, slot)| {
             let node = slot.node.map(|n| {
                 let id = NodeId { index, generation: slot.generation };
-                Tree::saved_node(
+                let mut node = Tree::saved_node(
                     id,
                     n.parent,
                     n.name,
@@ -85,7 +93,9 @@ impl Snapshot {
                     n.gc,
                     n.tune,
                     n.draining,
-                )
+                );
+                (node.access, node.maker, node.through) = (n.access, n.maker, n.through);
+                node
             });
             (slot.generation, node)
         });
@@ -109,6 +119,9 @@ impl Tree {
                 gc: n.gc,
                 tune: n.tune.clone(),
                 draining: n.draining,
+                access: n.access.clone(),
+                maker: n.maker,
+                through: n.through,
             }),
         });
         Snapshot { seq: self.seq, slots: slots.collect(), personality: self.personality }

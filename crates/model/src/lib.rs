@@ -9,6 +9,7 @@
 //! * [`Config`]: a declarative tree, [`diff`] and [`to_config`].
 //! * [`Shares`]: who gets what, exactly, given who wants; [`Tree::guarantee`]: what a queue has whoever wants.
 //! * [`Tree::set_capacity`], [`Tree::overcommitted`]: admission control; every plan is checked against the minimums that were promised.
+//! * [`Tree::decide`], [`Tree::permit`]: who may do what, by the access lists of nodes ([`AccessEntry`]).
 //! * [`Fixed`]: shares that stay what they are when siblings come and go.
 //! * [`ThreadParams`], [`Tune`]: what threads and nodes can be set to.
 //! * [`ResourceKind`]: what differs between resources; [`Source`]: what a counting one counts.
@@ -33,6 +34,7 @@ mod id;
 mod journal;
 mod kind;
 mod name;
+mod permit;
 mod plan;
 mod resource;
 mod rule;
@@ -43,7 +45,10 @@ mod tree;
 mod tune;
 mod units;
 
-pub use access::{USE_RULES_MAX, UseRule};
+pub use access::{
+    AccessChange, AccessEntry, Caller, Decision, ENTRIES_MAX, Party, QUOTA_DEFAULT, Right, Rights,
+    USE_RULES_MAX, UseRule, Verb, Why,
+};
 pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
 pub use edit::{Batch, DeleteMode, Op, Outcome};
 pub use error::{Errno, Error, ErrorKind, quoted};

@@ -14,9 +14,9 @@ use crate::error::quoted;
 use crate::fixed::{self, Unsolved};
 use crate::tree::Edit;
 use crate::{
-    Batch, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, FIXED_MAX, Fixed, Kind, Name, NewKind, Node,
-    NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share, Tree, TuneChange, TuneKey, Weight,
-    check_tune,
+    AccessChange, Batch, Caller, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, FIXED_MAX, Fixed, Kind,
+    Name, NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share, Tree, TuneChange,
+    TuneKey, Weight, check_tune,
 };
 
 /// A node as a request names it: by handle (files), or by path (configuration; may be made by an earlier
@@ -72,6 +72,8 @@ pub enum Request {
     ResetCounters { node: NodeRef },
     /// Set the collection flag.
     SetGc { node: NodeRef, gc: bool },
+    /// Change an access list.
+    SetAccess { node: NodeRef, change: AccessChange },
     /// Give another name within the same parent.
     Rename { node: NodeRef, name: Name },
     /// Hang a node with all below it under another scheduler node; without a name it keeps its own.
@@ -87,6 +89,25 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// With a note on the new nodes of who made them, and through which entry.
+    #[must_use]
+    pub fn made_by(mut self, tree: &Tree, who: &Caller) -> Self {
+        if who.uid != 0 {
+            let made: Vec<Edit> = self
+                .edits
+                .iter()
+                .filter_map(|edit| match *edit {
+                    Edit::Create { id, parent, .. } => {
+                        Some(Edit::Made { id, maker: who.uid, through: tree.made_through(who, parent) })
+                    }
+                    _ => None,
+                })
+                .collect();
+            self.edits.extend(made);
+        }
+        self
+    }
+
     /// Whether nothing is to be done: everything is as asked for. Needs no record and no batch.
     pub const fn is_empty(&self) -> bool {
         self.edits.is_empty()
@@ -139,6 +160,11 @@ impl Plan {
     }
 }
 
+/// Whether rights may end, or come to another place, by these edits.
+fn moves_rights(edits: &[Edit]) -> bool {
+    edits.iter().any(|e| matches!(e, Edit::Access { .. } | Edit::Move { .. }))
+}
+
 /// Parents whose children change, each with the child whose fixed share is new there.
 type Touched = BTreeMap<NodeId, Option<NodeId>>;
 
@@ -160,7 +186,8 @@ impl Tree {
         if let [request] = requests {
             plan.edits = self.edits_for(request)?;
             let breaks = admit && self.may_break(&plan.edits);
-            if breaks || self.may_unsolve(&plan.edits) {
+            let lists = moves_rights(&plan.edits);
+            if breaks || lists || self.may_unsolve(&plan.edits) {
                 let mut scratch = self.clone();
                 let mut touched = Touched::new();
                 for edit in &plan.edits {
@@ -172,6 +199,9 @@ impl Tree {
                 plan.edits.extend(scratch.solve(&touched, &drained.collect())?);
                 if breaks {
                     scratch.admit(self, &parents)?;
+                }
+                if lists {
+                    plan.edits.extend(scratch.prune_access()?);
                 }
             }
         } else {
@@ -199,6 +229,9 @@ impl Tree {
             plan.edits.extend(scratch.solve(&touched, &drained)?);
             if admit {
                 scratch.admit(self, &parents)?;
+            }
+            if moves_rights(&plan.edits) {
+                plan.edits.extend(scratch.prune_access()?);
             }
         }
         let created = plan.edits.iter().filter_map(|e| match e {
@@ -448,6 +481,7 @@ impl Tree {
                 }
                 one(node.gc != gc, Edit::Gc { id: node.id, gc })
             }
+            Request::SetAccess { ref node, ref change } => self.edits_for_access(self.find(node)?, change)?,
             Request::Rename { ref node, ref name } => {
                 let node = self.find_free(node, "name")?;
                 self.edits_for_move(node, node.parent, name)?

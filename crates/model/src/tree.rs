@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::{
-    Cap, Class, DeleteMode, Error, ErrorKind, Fixed, Kind, Minimum, NODES_MAX, Name, NodeId, NodePath, Op,
-    Personality, Policy, Share, Tune, TuneKey, Weight,
+    AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Fixed, Kind, Minimum, NODES_MAX, Name, NodeId,
+    NodePath, Op, Personality, Policy, Share, Tune, TuneKey, Weight,
 };
 
 /// Most nodes on a walk from a leaf up to the root, both counted (`RS_DEPTH_MAX` of `sched/`).
@@ -47,6 +47,12 @@ pub struct Node {
     pub tune: Tune,
     /// A queue that goes when its last member has left.
     pub draining: bool,
+    /// Who may do what here and below (`access.rs`).
+    pub access: Vec<AccessEntry>,
+    /// The uid of who made it.
+    pub maker: u32,
+    /// The entry through which it was made; `None`: by root.
+    pub through: Option<u64>,
     /// `None` for the root only.
     pub parent: Option<NodeId>,
     /// By name, in the order of [`Name`].
@@ -90,6 +96,9 @@ impl Node {
             gc: false,
             tune: Tune::new(),
             draining: false,
+            access: Vec::new(),
+            maker: 0,
+            through: None,
             parent,
             children: BTreeMap::new(),
             free_number: FreeNumbers::default(),
@@ -158,6 +167,10 @@ pub enum Edit {
     Limit { id: NodeId, members_max: u32 },
     /// Set the collection flag.
     Gc { id: NodeId, gc: bool },
+    /// Replace the access list.
+    Access { id: NodeId, entries: Vec<AccessEntry> },
+    /// Note who made a node, and the entry that let him.
+    Made { id: NodeId, maker: u32, through: Option<u64> },
     /// Reset the `backlog` counters (which live in the kernel).
     Reset { id: NodeId },
     /// Give another name.
@@ -185,6 +198,8 @@ impl Edit {
             | Self::Tune { id, .. }
             | Self::Limit { id, .. }
             | Self::Gc { id, .. }
+            | Self::Access { id, .. }
+            | Self::Made { id, .. }
             | Self::Reset { id }
             | Self::Rename { id, .. }
             | Self::Move { id, .. }
@@ -216,7 +231,11 @@ impl Edit {
             Self::Move { id, parent, .. } => Op::Move { id, parent },
             Self::Drain { id } => Op::Delete { id, mode: DeleteMode::Drain },
             Self::Delete { id, mode } => Op::Delete { id, mode },
-            Self::Gc { .. } | Self::Rename { .. } | Self::Gone { .. } => return None,
+            Self::Gc { .. }
+            | Self::Access { .. }
+            | Self::Made { .. }
+            | Self::Rename { .. }
+            | Self::Gone { .. } => return None,
         })
     }
 }
@@ -461,6 +480,11 @@ impl Tree {
             }
             Edit::Limit { id, members_max } => self.node_mut(id)?.members_max = members_max,
             Edit::Gc { id, gc } => self.node_mut(id)?.gc = gc,
+            Edit::Access { id, ref entries } => self.node_mut(id)?.access.clone_from(entries),
+            Edit::Made { id, maker, through } => {
+                let node = self.node_mut(id)?;
+                (node.maker, node.through) = (maker, through);
+            }
             Edit::Reset { id } => {
                 self.node_mut(id)?;
             }

@@ -254,7 +254,7 @@ impl Naive {
                     };
                 }
             }
-            Request::SetPersonality { .. } => {}
+            Request::SetPersonality { .. } | Request::SetAccess { .. } => {}
             Request::SetLimit { node, members_max } => {
                 let at = self.queue(node)?;
                 if self.nodes[at].id == NodeId::Q0 && *members_max > 0 {

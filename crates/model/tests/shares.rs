@@ -124,6 +124,9 @@ fn the_longest_products_fit() {
                 gc: false,
                 tune: Tune::new(),
                 draining: false,
+                access: Vec::new(),
+                maker: 0,
+                through: None,
             };
             saved.slots.push(SavedSlot { generation: 1, node: Some(node) });
             leaf = id;
