@@ -148,7 +148,7 @@ pub fn mechanism() -> Mechanism {
 }
 
 /// Put the program of another plane at commands of the hook (their low bits), loading the tags' programs if they are not.
-pub(crate) fn join(commands: &[u32], program: i32) -> Result<(), PlaneError> {
+pub fn join(commands: &[u32], program: i32) -> Result<(), PlaneError> {
     let tags = open()?;
     if tags.mechanism == Mechanism::Stock {
         return Err(PlaneError::Unsupported(STOCK_LIMITS[0].into()));
@@ -161,7 +161,7 @@ pub(crate) fn join(commands: &[u32], program: i32) -> Result<(), PlaneError> {
 }
 
 /// Take commands out of the hook; the tags' programs go too when nobody else needs them.
-pub(crate) fn leave(commands: &[u32]) -> Result<(), PlaneError> {
+pub fn leave(commands: &[u32]) -> Result<(), PlaneError> {
     let Some(tags) = adopt()? else { return Ok(()) };
     let calls = tags.map("calls")?;
     for command in commands {

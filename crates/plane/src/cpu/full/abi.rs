@@ -4,8 +4,6 @@
 
 /// `RC_ABI_VERSION`
 pub(super) const ABI_VERSION: u32 = 3;
-/// The low bits of the fcntl commands, `F_RESERV_CHCPURES` … `F_RESERV_GETPARAM`: their places in the hook.
-pub(super) const FCNTLS: [u32; 4] = [1, 2, 3, 4];
 /// `RS_MAGIC`
 pub(super) const MAGIC: u64 = 0x7672_6573_6572_3031;
 /// `RS_BATCH_MAX`

@@ -2,7 +2,7 @@
 //! Loading the programs, pinning everything, and finding it again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::{env, fs, io};
@@ -12,8 +12,7 @@ use libbpf_rs::{
 };
 
 use super::abi::{self, RcCall};
-
-use crate::{PlaneError, sys, tag};
+use crate::{PlaneError, sys};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.bpf.o"));
@@ -87,12 +86,6 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     for mut program in open.progs_mut().filter(|p| p.name() == unfit) {
         program.set_autoload(false);
     }
-    if env::var_os("RESERV_UNTRACED").is_some() {
-        // For whoever measures what the tracer costs while nobody traces: without it.
-        for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.trace") {
-            map.initial_value_mut().into_iter().for_each(|value| value.fill(0));
-        }
-    }
     if env::var_os("RESERV_VERIFIER").is_some() {
         // For whoever works on the programs: what each costs the verifier.
         libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
@@ -108,10 +101,6 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
                 program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, error))?;
             }
             ProgramType::Tracing if !program.autoload() => {}
-            // Everybody's fcntl goes through one hook, and that is the tags'.
-            ProgramType::Tracing if name.starts_with("rc_fcntl") => {
-                tag::join(&abi::FCNTLS, program.as_fd().as_raw_fd())?;
-            }
             ProgramType::Tracing => {
                 let mut link = program.attach().map_err(|error| refused(&format!("attach {name}"), error))?;
                 link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, error))?;
@@ -190,17 +179,15 @@ pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
     if let Ok(link) = sys::open(&folder.join(OPS_LINK)) {
         let _ = sys::detach(&link);
     }
-    let left = tag::leave(&abi::FCNTLS); // an error is no reason to keep our own pins
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return left,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(os(format!("read {}", folder.display()))(error)),
     };
     for entry in entries.flatten() {
         fs::remove_file(entry.path()).map_err(os(format!("remove {}", entry.path().display())))?;
     }
-    fs::remove_dir(folder).map_err(os(format!("remove {}", folder.display())))?;
-    left
+    fs::remove_dir(folder).map_err(os(format!("remove {}", folder.display())))
 }
 
 /// Ids of the cgroups for which the mirror has no room.

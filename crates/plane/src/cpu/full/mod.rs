@@ -19,12 +19,11 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::{fs, io, ptr};
 
-use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, UseRule};
+use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams};
 
 use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, RsOp, op, param};
 use self::load::{Programs, os};
 use crate::sys::{self, Mapped};
-use crate::tag;
 use crate::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
 pub use self::probe::probe;
@@ -388,7 +387,6 @@ impl Plane for Full {
 
     fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
         // st_dev as the C library packs it, to the kernel's own form.
-        tag::open()?.set_mount(dev)?; // the hook asks whether chcpures may
         let dev = u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev));
         let mut call = RcCall { node: dev, what: 1, ..RcCall::default() };
         self.call("rc_configure", &mut call).map(drop)
@@ -437,11 +435,6 @@ impl Plane for Full {
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for (edit, slot) in batch.ops.iter().zip(&done.op) {
             let mut outcome = if slot.answer == abi::DRAINING { Outcome::Draining } else { Outcome::Done };
-            if let Op::Delete { id, .. } = *edit
-                && let Err(error) = tag::open().and_then(|tags| tags.set_use(0, id, None))
-            {
-                tracing::warn!(%error, ?id, "rules about the use of a deleted node are kept");
-            }
             if let Op::Delete { id, mode } = *edit
                 && outcome == Outcome::Draining
             {
@@ -577,10 +570,6 @@ impl Plane for Full {
         let what = u32::from(list == List::Child);
         let mut call = RcCall { tid: pid, node: queue.pack(), what, ..RcCall::default() };
         self.call_node("rc_lists_set", &mut call, queue)
-    }
-
-    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
-        tag::open()?.set_use(0, queue, Some(rules))
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
