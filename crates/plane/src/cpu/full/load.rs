@@ -86,6 +86,12 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     for mut program in open.progs_mut().filter(|p| p.name() == unfit) {
         program.set_autoload(false);
     }
+    if env::var_os("RESERV_UNTRACED").is_some() {
+        // For whoever measures what the tracer costs while nobody traces: without it.
+        for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.trace") {
+            map.initial_value_mut().into_iter().for_each(|value| value.fill(0));
+        }
+    }
     if env::var_os("RESERV_VERIFIER").is_some() {
         // For whoever works on the programs: what each costs the verifier.
         libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
