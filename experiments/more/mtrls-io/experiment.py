@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Bursts and pauses beside two loops: behind the private CPU, and the wait for each burst."""
 import json
+import math
 
 from harness.plot import Line, Plot
 from harness.verdict import at_most
@@ -46,11 +47,16 @@ def wait_ms(one):
     return (one["wanted_ns"] - one["had_ns"]) / one["bursts"] / 1e6
 
 
+def ratio_of_waits(kept, lost):
+    """Who never waited had no rival: there is nothing to compare with."""
+    return wait_ms(kept) / wait_ms(lost) if wait_ms(lost) > 0 else math.inf
+
+
 def judge(data, band):
     kept, lost = data["mtrls"], data["wrr"]
     return [at_most("mtrls: turns behind a CPU of its own, over all bursts", behind(kept), band["kept_turns"]),
             at_most("wrr: what it had, of a third of the time in which it wanted", lost["had_ns"] / (lost["wanted_ns"] / 3), band["lost_ratio"]),
-            at_most("the mean wait of a burst under mtrls, of that under wrr", wait_ms(kept) / wait_ms(lost), band["delay_ratio"])]
+            at_most("the mean wait of a burst under mtrls, of that under wrr", ratio_of_waits(kept, lost), band["delay_ratio"])]
 
 
 def rows(data):
