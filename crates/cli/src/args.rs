@@ -97,6 +97,19 @@ pub enum Command {
     Run(Run),
     /// Put processes or threads that already run under a reservation
     Tag(Tag),
+    /// Let somebody use, divide or pass on a node and all below it
+    Allow(Allow),
+    /// Refuse it to somebody, whatever else stands; who is not root takes back what he allowed
+    Deny(Deny),
+    /// Say what a process may do at a node, and which rule decides
+    Why {
+        /// The process
+        #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+        pid: i32,
+        /// The node
+        #[arg(default_value = "cpu")]
+        path: String,
+    },
     /// Counters of a node
     Stat {
         /// The node
@@ -267,6 +280,37 @@ pub struct Tag {
     /// Single threads
     #[arg(long, short, value_name = "TID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
     pub thread: Vec<i32>,
+}
+
+/// Arguments of `allow`.
+#[derive(Debug, Args)]
+pub struct Allow {
+    /// A user, group:NAME, pid:N, everyone, or several with + between them: all must hold
+    pub who: String,
+    /// use, create, modify, grant, delete, with commas between them; or all
+    pub rights: String,
+    /// The node; what is allowed there is allowed below it
+    pub path: String,
+    /// Most nodes that may be made by it; 1000 if absent
+    #[arg(long, short, value_name = "N")]
+    pub quota: Option<u32>,
+}
+
+/// Arguments of `deny`.
+#[derive(Debug, Args)]
+pub struct Deny {
+    /// A user, group:NAME, pid:N, everyone, or several with + between them
+    pub who: String,
+    /// use, create, modify, grant, delete, with commas between them; or all
+    pub rights: String,
+    /// The node
+    pub path: String,
+    /// Threads and lists that lose the right to their queue by it go to q0 at once; else they stay
+    #[arg(long)]
+    pub fall: bool,
+    /// Only take back what was allowed or denied there
+    #[arg(long)]
+    pub take_back: bool,
 }
 
 /// Arguments of `compare`.

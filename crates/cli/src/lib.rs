@@ -2,6 +2,7 @@
 //! The command line: a thin face of the files under /reserv, and of reservd's control socket for what no file
 //! does (start, stop, whole configurations). Hints and suggestions are written here and nowhere below.
 
+mod access;
 pub mod args;
 mod compare;
 mod control;
@@ -122,6 +123,16 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 Ok(ExitCode::SUCCESS)
             }
         }
+        Command::Allow(args) => changed(&[access::allow(&Mounted::open()?, &args)?], json),
+        Command::Deny(args) => changed(&[access::deny(&Mounted::open()?, &args)?], json),
+        Command::Why { pid, path } => {
+            let answers = access::why(&Mounted::open()?, pid, &path)?;
+            if json {
+                return say_json(&answers);
+            }
+            let line = |a: &access::Answer| a.to_string() + "\n";
+            say(&answers.iter().map(line).collect::<String>())
+        }
         Command::Stat { path } => {
             let (text, stat) = tree::stat(&Mounted::open()?, &path)?;
             if json { say_json(&stat) } else { say(&text) }
@@ -195,11 +206,15 @@ fn set(words: &[String], thread: Option<i32>, json: bool) -> Result<ExitCode, Er
         Some(tid) => edit::set_thread(&files, tid, words)?,
         None => edit::set(&files, words)?,
     };
+    changed(&changes, json)
+}
+
+fn changed(changes: &[edit::Change], json: bool) -> Result<ExitCode, Error> {
     if json {
         return say_json(&json!({ "changed": changes }));
     }
     let paint = Paint::stdout();
-    for c in &changes {
+    for c in changes {
         say(&format!("{} {}: {} {} → {}\n", paint.yellow("~"), c.path, c.key, c.old, c.new))?;
     }
     Ok(ExitCode::SUCCESS)

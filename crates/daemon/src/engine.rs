@@ -21,8 +21,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Batch, Class, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Plan, Record, Request,
-    ResourceKind, Rule, Snapshot, Tree, Weight,
+    Batch, Caller, Class, DeleteMode, Edit, Error, ErrorKind, Kind, Name, Node, NodeId, Op, Outcome, Plan,
+    Record, Request, ResourceKind, Rule, Snapshot, Tree, Weight,
 };
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target};
@@ -358,6 +358,9 @@ impl Engine {
             missed: true,
         };
         engine.measure_capacity();
+        let listed = |n: &&Node| n.kind.is_queue() && !engine.tree.use_rules(n.id).is_empty();
+        let queues: Vec<NodeId> = engine.tree.iter().filter(listed).map(|n| n.id).collect();
+        engine.tell_use(&queues);
         engine.compact()?;
         if engine.unfinished().is_some() {
             tracing::warn!("the last daemon died in the middle of a large change; undoing it");
@@ -504,6 +507,54 @@ impl Engine {
         self.carry_out_plan(&plan, origin)
     }
 
+    /// The same on behalf of somebody, as far as he may.
+    pub fn edit_by(
+        &mut self,
+        who: &Caller,
+        requests: &[Request],
+        origin: Option<Origin>,
+    ) -> Result<Done, Refusal> {
+        requests.iter().try_for_each(|request| self.tree.permit(who, request))?;
+        let plan = self.tree.plan(requests)?.made_by(&self.tree, who);
+        self.carry_out_plan(&plan, origin)
+    }
+
+    /// Tells the plane who may use these queues.
+    fn tell_use(&mut self, queues: &[NodeId]) {
+        for &id in queues {
+            let rules = self.tree.use_rules(id);
+            if let Err(error) = self.plane.set_use(id, &rules) {
+                tracing::warn!(%error, queue = self.tree.shown(id), "who may use it was not told");
+            }
+        }
+    }
+
+    /// The queues whose rules about use may be others after these edits. A new queue that no list speaks of is not told: only who may use
+    /// it can open its directory.
+    fn use_touched(&self, edits: &[Edit]) -> Vec<NodeId> {
+        let mut tops = Vec::new();
+        let lists = self.tree.iter().any(|n| !n.access.is_empty());
+        let changes = |e: &Edit| matches!(e, Edit::Access { .. });
+        if !lists && !edits.iter().any(changes) {
+            return tops;
+        }
+        for edit in edits {
+            if let Edit::Create { id, .. } | Edit::Access { id, .. } | Edit::Move { id, .. } = *edit {
+                tops.push(id);
+            }
+        }
+        if tops.is_empty() {
+            return tops;
+        }
+        if let [one] = tops[..]
+            && self.tree.get(one).is_some_and(|n| n.kind.is_queue())
+        {
+            return tops;
+        }
+        let touched = |n: &&Node| n.kind.is_queue() && tops.iter().any(|&top| self.tree.is_within(n.id, top));
+        self.tree.iter().filter(touched).map(|n| n.id).collect()
+    }
+
     /// The same for a part of a change that was checked as a whole.
     pub(crate) fn edit_part(&mut self, requests: &[Request]) -> Result<(), Refusal> {
         let plan = self.tree.plan_part(requests)?;
@@ -517,6 +568,8 @@ impl Engine {
             return Ok(Done::default());
         }
         let outcomes = self.carry_out(plan.record(), origin)?;
+        let touched = self.use_touched(plan.edits());
+        self.tell_use(&touched);
         if plan.left_members(&outcomes)
             && let Err(error) = self.flush_left()
         {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/reserv` as a FUSE server: requests → the pure name space, the engine, the plane.
 //!
-//! * Modes are checked by the kernel at open (`default_permissions`); a descriptor is a capability afterwards.
+//! * Rights are checked here, when a file is opened and again at every write (`rights.rs`); modes only show what root may.
 //! * A `write(2)` is one command, whatever its offset. A read from offset 0 takes a snapshot of the text, reads further on go on
 //!   in it.
 //! * The kernel may keep names and attributes of nodes for some seconds. It is told of names that are removed behind its back,
@@ -15,10 +15,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use reserv_model::{Error, ErrorKind, Name, NewKind, NodeId, Request as Edit, ThreadParams, Tree, quoted};
+use reserv_model::{
+    Caller as Rightful, Error, ErrorKind, Name, NewKind, NodeId, Request as Edit, Right, ThreadParams, Tree,
+    quoted,
+};
 use reserv_namespace::{
     Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
-    list_processes, lookup, parse_defaults, parse_write, render_defaults, render_read,
+    list_processes, lookup, mode_allows, parse_defaults, parse_write, permit_open, render_defaults,
+    render_domain, render_read,
 };
 use reserv_plane::{List, Target};
 
@@ -27,9 +31,14 @@ use crate::engine::{Engine, Origin, Refusal};
 use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::session::Server;
 use crate::process;
+use crate::rights::{caller, process_as_caller, require_own};
 
 /// `FATTR_MODE | FATTR_UID | FATTR_GID`
 const SETATTR_OWNER: u32 = 1 | 2 | 4;
+/// `FATTR_SIZE`
+const SETATTR_SIZE: u32 = 8;
+/// `FATTR_ATIME | FATTR_MTIME`, and the same of now.
+const SETATTR_TIMES: u32 = 16 | 32 | 128 | 256;
 const RENAME_NOREPLACE: u32 = 1;
 /// Most snapshots of half-read files; further readers get theirs made anew at each read.
 const TEXTS_MAX: usize = 4096;
@@ -206,9 +215,54 @@ impl Fs {
         self.next_handle
     }
 
+    /// Whether somebody may open an object, or ask whether he could.
+    fn permit(core: &mut Core, who: &Rightful, object: Object, wanted: (bool, bool)) -> Result<(), Refusal> {
+        let never = || error(ErrorKind::NotPermitted, "for root only");
+        match object {
+            _ if who.uid == 0 => {}
+            Object::Node { resource, id, file } => {
+                permit_open(core.engine(resource)?.tree(), who, id, file, wanted)?;
+            }
+            Object::Fresh(serial) => {
+                let seed = Seed::of(serial);
+                let tree = core.engine(seed.resource()?)?.tree();
+                let parent = seed.parent(tree).ok_or_else(gone)?;
+                permit_open(tree, who, parent, FileKind::NewQueue, wanted)?;
+            }
+            Object::Process { pid, file: FileKind::Default | FileKind::ChildDefault } => {
+                if wanted.1 {
+                    require_own(who, living(pid)?)?;
+                }
+            }
+            Object::Process { file, .. } if !mode_allows(file, Place::Process, wanted) => return Err(never()),
+            Object::Mount(file) if !mode_allows(file, Place::Mount, wanted) => return Err(never()),
+            Object::Process { .. } | Object::Mount(_) => {}
+        }
+        Ok(())
+    }
+
+    /// What `access(2)` and `chdir(2)` ask. A directory is written by making something in it.
+    fn access(core: &mut Core, request: &Request<'_>, mask: u32) -> Result<(), Refusal> {
+        let (who, object) = (caller(request.caller), object(core, request.node)?);
+        let directory = matches!(object, Object::Node { file, .. } | Object::Mount(file) | Object::Process { file, .. }
+            if file.file_type() == FileType::Directory);
+        if mask & 1 != 0 && !directory {
+            return Err(error(ErrorKind::NotPermitted, "nothing here is executed"));
+        }
+        match object {
+            Object::Node { resource, id, file: FileKind::SchedulerDir } if mask & 2 != 0 => {
+                Ok(core.engine(resource)?.tree().require(&who, id, Right::Create)?)
+            }
+            _ => Self::permit(core, &who, object, (mask & 4 != 0, mask & 2 != 0)),
+        }
+    }
+
     /// Opening a fresh inode makes the node.
     fn open(&mut self, core: &mut Core, ino: u64, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
-        match object(core, ino)? {
+        let (who, found) = (caller(request.caller), object(core, ino)?);
+        let mode = flags.cast_signed() & libc::O_ACCMODE;
+        Self::permit(core, &who, found, (mode != libc::O_WRONLY, mode != libc::O_RDONLY))?;
+        match found {
             Object::Fresh(serial) => {
                 if flags & libc::O_PATH.cast_unsigned() == 0 {
                     let seed = Seed::of(serial);
@@ -216,7 +270,11 @@ impl Fs {
                     let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
                     let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
                     let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
-                    engine.edit(&[create], Some(Origin { unique: request.unique, fresh: Some(ino) }))?;
+                    engine.edit_by(
+                        &who,
+                        &[create],
+                        Some(Origin { unique: request.unique, fresh: Some(ino) }),
+                    )?;
                 }
             }
             object => {
@@ -262,6 +320,10 @@ impl Fs {
                 render_defaults(&self.mount, &queues)
             }
             Object::Mount(FileKind::Status) => core.status()?.text(),
+            Object::Process { pid, file: FileKind::Domain } => {
+                let who = process_as_caller(living(pid)?).ok_or_else(gone)?;
+                core.engines().map(|(_, engine)| render_domain(engine.tree(), &who)).collect()
+            }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not read")),
         };
         Ok(text.into_bytes())
@@ -293,21 +355,31 @@ impl Fs {
         if data.len() >= WRITE_MAX as usize {
             return Err(error(ErrorKind::TooLong, "a write of 64 KiB or more"));
         }
+        let (by, origin) = (caller(request.caller), Some(Origin { unique: request.unique, fresh: None }));
         match object(core, request.node)? {
             Object::Node { resource, id, file } => match parse_write(file, id, data)? {
                 Command::Edit(edits) => {
-                    let origin = Origin { unique: request.unique, fresh: None };
-                    core.engine(resource)?.edit(&edits, Some(origin))?;
+                    core.engine(resource)?.edit_by(&by, &edits, origin)?;
+                }
+                Command::Access { node, change, fall } => {
+                    let engine = core.engine(resource)?;
+                    engine.change_access(&by, node, change, origin)?;
+                    if fall {
+                        engine.fall(node)?;
+                    }
                 }
                 Command::Tag { queue, who, params } => {
-                    tag(core.engine(resource)?, queue, who, params, request.caller)?;
+                    let engine = core.engine(resource)?;
+                    engine.tree().require(&by, queue, Right::Use)?;
+                    tag(engine, queue, who, params, (request.caller, &by))?;
                 }
             },
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
                 let pid = living(pid)?;
+                require_own(&by, pid)?;
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
                 let queues = parse_defaults(data, &self.mount, core.trees())?;
-                set_defaults(core, pid, which, &queues)?;
+                set_defaults(core, &by, (pid, which), &queues)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
         }
@@ -332,7 +404,8 @@ impl Fs {
             return Err(Refusal::new(libc::EXDEV, "a node stays in the tree of its resource"));
         }
         let edit = Edit::Move { node: id.into(), parent: parent.into(), name };
-        core.engine(resource)?.edit(&[edit], Some(Origin { unique: request.unique, fresh: None }))?;
+        let origin = Origin { unique: request.unique, fresh: None };
+        core.engine(resource)?.edit_by(&caller(request.caller), &[edit], Some(origin))?;
         Ok(())
     }
 
@@ -367,7 +440,7 @@ impl Fs {
         let kind = NewKind::Scheduler(None);
         let create = Edit::Create { parent: parent.into(), name: Some(name_of(name)?), kind, share: None };
         let origin = Origin { unique: request.unique, fresh: None };
-        let done = core.engine(resource)?.edit(&[create], Some(origin))?;
+        let done = core.engine(resource)?.edit_by(&caller(request.caller), &[create], Some(origin))?;
         let id = done.created.first().copied().ok_or_else(gone)?;
         Ok(Object::Node { resource, id, file: FileKind::SchedulerDir })
     }
@@ -380,7 +453,8 @@ impl Fs {
         }
         let delete = Edit::Delete { node: id.into(), mode: reserv_model::DeleteMode::Refuse };
         let engine = core.engine(resource)?;
-        engine.edit(&[delete], Some(Origin { unique: request.unique, fresh: None }))?;
+        let origin = Origin { unique: request.unique, fresh: None };
+        engine.edit_by(&caller(request.caller), &[delete], Some(origin))?;
         // The kernel removes the name itself.
         engine.take_removed();
         Ok(())
@@ -412,6 +486,12 @@ impl Fs {
                 }
                 // Truncation and times: what shells and tools do beside writing.
                 let found = object(core, request.node)?;
+                let who = caller(request.caller);
+                if valid & SETATTR_SIZE != 0 {
+                    Self::permit(core, &who, found, (false, true))?;
+                } else if valid & SETATTR_TIMES != 0 && who.uid != 0 {
+                    return Err(error(ErrorKind::Protected, "times are fixed"));
+                }
                 // The attributes of an inode that is or was fresh are those of now.
                 let is_fresh = matches!(Ino(request.node).object(), Some(Object::Fresh(_)));
                 let cache = if is_fresh { Cache::default() } else { cache(found) };
@@ -448,6 +528,8 @@ impl Fs {
                 Ok(())
             }
             Op::Opendir => {
+                let found = object(core, request.node)?;
+                Self::permit(core, &caller(request.caller), found, (true, false))?;
                 reply.open(self.handle(), 0);
                 Ok(())
             }
@@ -457,7 +539,7 @@ impl Fs {
                 Ok(())
             }
             Op::Releasedir { .. } | Op::Fsync => Ok(()),
-            // Access is the kernel's (`default_permissions`).
+            Op::Access { mask } => Self::access(core, request, mask),
             _ => Err(Refusal::new(libc::ENOSYS, "not asked of this file system")),
         }
     }
@@ -465,7 +547,7 @@ impl Fs {
     /// The answer to a request whose edit happened under a worker that died before it answered.
     fn answer_again(
         &mut self,
-        core: &Core,
+        core: &mut Core,
         request: &Request<'_>,
         made: Option<(Resource, NodeId)>,
         reply: &mut Reply,
@@ -477,7 +559,16 @@ impl Fs {
                 reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
             }
             Op::Open { .. } => reply.open(self.handle(), OPEN_DIRECT_IO | OPEN_NOFLUSH),
-            Op::Write { data, .. } => reply.written(u32::try_from(data.len()).unwrap_or(0)),
+            Op::Write { data, .. } => {
+                // What had lost its right may not have fallen yet.
+                if let Object::Node { resource, id, file: file @ FileKind::Access } =
+                    object(core, request.node)?
+                    && let Command::Access { fall: true, .. } = parse_write(file, id, data)?
+                {
+                    core.engine(resource)?.fall(id)?;
+                }
+                reply.written(u32::try_from(data.len()).unwrap_or(0));
+            }
             _ => {}
         }
         Ok(())
@@ -503,7 +594,7 @@ fn tag(
     queue: NodeId,
     who: Who,
     params: Option<ThreadParams>,
-    caller: Caller,
+    (caller, by): (Caller, &Rightful),
 ) -> Result<(), Refusal> {
     target_queue(engine, queue)?;
     let owner = |tid: i32| {
@@ -530,15 +621,23 @@ fn tag(
             Target::Thread(caller.tid)
         }
     };
+    let (Target::Process(tid) | Target::Thread(tid)) = target;
+    require_own(by, tid)?;
     engine.tag(target, queue, params)
 }
 
 /// Sets one list of a process for several resources, all or none.
-fn set_defaults(core: &mut Core, pid: i32, list: List, queues: &[(Resource, NodeId)]) -> Result<(), Refusal> {
+fn set_defaults(
+    core: &mut Core,
+    by: &Rightful,
+    (pid, list): (i32, List),
+    queues: &[(Resource, NodeId)],
+) -> Result<(), Refusal> {
     let mut before = Vec::new();
     for &(resource, queue) in queues {
         let engine = core.engine(resource)?;
         target_queue(engine, queue)?;
+        engine.tree().require(by, queue, Right::Use)?;
         let lists = engine.plane().defaults(pid)?;
         before.push((resource, if list == List::Default { lists.default } else { lists.child }));
     }

@@ -18,6 +18,7 @@ pub mod priority;
 pub mod process;
 pub mod registry;
 pub mod revive;
+pub mod rights;
 pub mod rules;
 pub mod settings;
 pub mod whole;

@@ -43,6 +43,16 @@ pub fn tgid(tid: i32) -> Option<i32> {
     status(tid).map(|s| s.tgid)
 }
 
+/// When a process started, as in field 22 of `/proc/PID/stat`.
+pub fn start_time(pid: i32) -> Option<u64> {
+    parse_start(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse_start(stat: &str) -> Option<u64> {
+    // The name, in parentheses, may hold anything; what follows begins with field 3.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// The threads of a process; none when it is gone.
 pub fn threads(pid: i32) -> Vec<i32> {
     let Ok(dir) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
@@ -99,6 +109,8 @@ mod tests {
             (7, [1, 2, 3, 4], vec![10, 20], "bash")
         );
         assert_eq!(parse("Name:\tbash\nTgid:\tx\n"), None);
+        let stat = "7 (a) b) 9) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 9";
+        assert_eq!(parse_start(stat), Some(4711));
     }
 
     #[test]

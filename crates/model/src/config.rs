@@ -21,6 +21,7 @@
 //! class = "ts"
 //! members_max = 500            # 0 or left out: no limit
 //! gc = false
+//! access = ["allow uid 1000 use,create quota 8"]      # root's entries, as in an access file; [cpu] has such a list too
 //! [count.disk]                 # a counting resource, /reserv/disk: brought up if it does not run
 //! on = "file:/mnt/x"           # or "net:eth0"
 //! [count.disk.nodes.web]       # all else as for the CPU
@@ -37,9 +38,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::quoted;
 use crate::{
-    Cap, Class, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node, NodePath, Personality, Policy,
-    Request, Rule, Share, Source, Tree, Tune, TuneKey, Weight, check_tune, parse_cap, parse_tune, show_cap,
-    tune_text,
+    AccessChange, AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node, NodePath,
+    NodeRef, Personality, Policy, QUOTA_DEFAULT, Request, Right, Rule, Share, Source, Tree, Tune, TuneKey,
+    Verb, Weight, check_tune, parse_cap, parse_tune, show_cap, tune_text,
 };
 
 /// A whole configuration.
@@ -94,6 +95,14 @@ pub struct ResourceConfig {
         deserialize_with = "read_some_tune"
     )]
     pub tune: Option<Tune>,
+    /// Of the root: root's entries.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "write_access",
+        deserialize_with = "read_access"
+    )]
+    pub access: Vec<AccessChange>,
     /// By path; parents come before what is below them.
     #[serde(default)]
     pub nodes: BTreeMap<NodePath, NodeConfig>,
@@ -146,6 +155,14 @@ pub struct NodeConfig {
     /// Collect when nothing refers to it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gc: bool,
+    /// Root's entries of its access list.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        serialize_with = "write_access",
+        deserialize_with = "read_access"
+    )]
+    pub access: Vec<AccessChange>,
 }
 
 const fn default_share() -> Share {
@@ -172,6 +189,58 @@ fn write_tune<S: Serializer>(tune: &Tune, out: S) -> Result<S::Ok, S::Error> {
 #[expect(clippy::ref_option, reason = "serde's signature")]
 fn write_some_tune<S: Serializer>(tune: &Option<Tune>, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&tune.as_ref().map(tune_text).unwrap_or_default())
+}
+
+fn write_access<S: Serializer>(access: &[AccessChange], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_seq(access.iter().map(ToString::to_string))
+}
+
+/// An entry of root's: what a configuration can say. Processes do not outlive one.
+fn access_of(text: &str) -> Result<AccessChange, Error> {
+    let mut change: AccessChange = text.parse()?;
+    let wrong = |why: &str| Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text))));
+    if change.verb == Verb::Remove || change.by != 0 {
+        return wrong("a configuration has entries of root's that allow or deny");
+    }
+    if change.party.process.is_some() {
+        return wrong("a process does not outlive a configuration")
+            .map_err(|e| e.hint("name a uid or a gid"));
+    }
+    if change.verb == Verb::Allow && change.rights.has(Right::Create) {
+        change.quota = change.quota.or(Some(QUOTA_DEFAULT));
+    }
+    Ok(change)
+}
+
+fn read_access<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<AccessChange>, D::Error> {
+    use serde::de::Error as _;
+    let texts = Vec::<String>::deserialize(input)?;
+    let one = |text: &String| access_of(text).map_err(|e| D::Error::custom(format_args!("{e} ({})", e.hint)));
+    texts.iter().map(one).collect()
+}
+
+/// Root's entries as a configuration has them.
+fn listed(access: &[AccessEntry]) -> Vec<AccessChange> {
+    let of_root = access.iter().filter(|e| e.by == 0 && e.party.process.is_none());
+    let change = |e: &AccessEntry| AccessChange {
+        verb: if e.allow { Verb::Allow } else { Verb::Deny },
+        party: e.party,
+        rights: e.rights,
+        quota: e.quota,
+        by: 0,
+        via: None,
+    };
+    of_root.map(change).collect()
+}
+
+/// What makes root's entries as wanted; others stand as long as what they hang on.
+fn difference_of_access(now: &[AccessEntry], wanted: &[AccessChange], node: &NodeRef) -> Vec<Request> {
+    let before = listed(now);
+    let set = |change: AccessChange| Request::SetAccess { node: node.clone(), change };
+    let gone = before.iter().filter(|b| !wanted.contains(b));
+    let gone = gone.map(|b| set(AccessChange { verb: Verb::Remove, quota: None, ..b.clone() }));
+    let new = wanted.iter().filter(|w| !before.contains(w)).map(|w| set(w.clone()));
+    gone.chain(new).collect()
 }
 
 fn tune_of(text: &str) -> Result<Tune, Error> {
@@ -235,6 +304,7 @@ impl NodeConfig {
             policy: None,
             members_max: 0,
             gc: false,
+            access: Vec::new(),
         }
     }
 
@@ -242,8 +312,14 @@ impl NodeConfig {
     fn of(node: &Node, above: Option<Policy>) -> Self {
         let mut tune = node.tune.clone();
         tune.retain(|key, _| key.fits(node.kind, above));
-        let base =
-            Self { share: node.share(), cap: node.cap, tune, gc: node.gc, ..Self::new(NodeKind::Queue) };
+        let base = Self {
+            share: node.share(),
+            cap: node.cap,
+            tune,
+            gc: node.gc,
+            access: listed(&node.access),
+            ..Self::new(NodeKind::Queue)
+        };
         match node.kind {
             Kind::Queue(class) => Self { class: Some(class), members_max: node.members_max, ..base },
             Kind::Scheduler(policy) => Self { kind: NodeKind::Scheduler, policy: Some(policy), ..base },
@@ -442,7 +518,7 @@ pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result
 
 /// What makes the root, and what new nodes are, as wanted.
 fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
-    let (root, node) = (current.root(), || current.root().id.into());
+    let (root, node) = (current.root(), || NodeRef::from(current.root().id));
     let mut requests = Vec::new();
     let (mut kind, mut tune) = (root.kind, root.tune.clone());
     let personality = wanted.personality;
@@ -458,6 +534,7 @@ fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
     if !change.is_empty() {
         requests.push(Request::SetTune { node: node(), change });
     }
+    requests.extend(difference_of_access(&root.access, &wanted.access, &node()));
     requests
 }
 
@@ -523,6 +600,8 @@ fn difference(
     if current.gc != wanted.gc {
         requests.push(Request::SetGc { node: at(), gc: wanted.gc });
     }
+    let listed = now.map_or(&[][..], |node| &node.access);
+    requests.extend(difference_of_access(listed, &wanted.access, &at()));
     requests
 }
 
@@ -541,5 +620,6 @@ pub fn to_config(tree: &Tree, driver: Driver) -> ResourceConfig {
     let tune = (tune != usual).then_some(tune);
     let nodes =
         nodes.filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n, tree.policy_above(n.id))))).collect();
-    ResourceConfig { on: None, driver, personality, policy, tune, nodes }
+    let access = listed(&tree.root().access);
+    ResourceConfig { on: None, driver, personality, policy, tune, access, nodes }
 }

@@ -68,8 +68,10 @@ pub enum FileKind {
     Mk = 27,
     Tune = 28,
     Shares = 29,
+    Access = 30,
     Default = 48,
     ChildDefault = 49,
+    Domain = 50,
 }
 
 impl FileKind {
@@ -96,8 +98,10 @@ impl FileKind {
         Self::Mk,
         Self::Tune,
         Self::Shares,
+        Self::Access,
         Self::Default,
         Self::ChildDefault,
+        Self::Domain,
     ];
 
     fn from_code(code: u64) -> Option<Self> {
@@ -111,7 +115,7 @@ impl FileKind {
 
     /// Whether its inode carries a pid.
     pub const fn is_of_process(self) -> bool {
-        matches!(self, Self::ProcessDir | Self::Default | Self::ChildDefault)
+        matches!(self, Self::ProcessDir | Self::Default | Self::ChildDefault | Self::Domain)
     }
 
     /// Whether it exists once in the mount.

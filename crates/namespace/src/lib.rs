@@ -15,6 +15,7 @@
     clippy::disallowed_macros
 )]
 
+mod access;
 mod directory;
 mod ino;
 mod read;
@@ -22,6 +23,7 @@ mod table;
 mod text;
 mod write;
 
+pub use access::{mode_allows, permit_open, render_domain};
 pub use directory::{
     Attributes, DirItem, FileType, attributes, list, list_processes, lookup, resource_name_taken,
     resource_named,

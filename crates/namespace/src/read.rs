@@ -187,6 +187,15 @@ pub(crate) fn class(view: &View<'_>) -> Result<String, Error> {
     }
 }
 
+/// A line for each entry.
+pub(crate) fn access(view: &View<'_>) -> Result<String, Error> {
+    let mut out = String::new();
+    for entry in &view.node()?.access {
+        let _ = writeln!(out, "{entry}");
+    }
+    Ok(out)
+}
+
 pub(crate) fn gc(view: &View<'_>) -> Result<String, Error> {
     Ok(format!("{}\n", u8::from(view.node()?.gc)))
 }

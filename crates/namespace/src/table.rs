@@ -19,6 +19,9 @@
 //!                                            all of them: what is left out is the default; without any they stay as they are
 //! state      = "drain" | "draining" | "active" | "flush"        flush: members to q0, the queue deleted, at once
 //! mk         = ("queue" | "scheduler") name [weight [amount]]          share 100 where none is given
+//! access     = ("allow" | "deny" | "remove") party rights ["quota" nodes] ["by" uid] ["tags" ("stay" | "fall")]
+//! party      = "everyone" | {("uid" | "gid") number | "pid" pid ["start" time]}        all that is named must hold
+//! rights     = "all" | right {"," right}                                               use, create, modify, grant, delete
 //! default    = tag {tag}                     /reserv/cpu/q2            at most one per resource
 //! cdefault   = tag {tag}
 //! tag        = [mount "/"] resource "/" name {"/" name}
@@ -30,6 +33,8 @@
 //!
 //! ```text
 //! stat       = {key " " value "\n"}          see `read.rs`
+//! access     = {entry "\n"}                    each a line that can be written
+//! domain     = {path right ("yes" | "no") reason "\n"}      see `access.rs`
 //! status     = {key " " value "\n"}
 //! members    = {"tid " tid " pid " pid [" " params] "\n"}  one per thread, each a line that can be written; empty for q0
 //! backlog    = "served " n "\n" "service_" unit " " n "\n" "limit " members " 0\n"   the last line can be written
@@ -94,7 +99,7 @@ pub struct Entry {
     pub places: &'static [Place],
     /// What it is.
     pub file: FileKind,
-    /// Permission bits. Owner and group are root's.
+    /// Permission bits as they are shown. Owner and group are root's; what others may write is decided by the lists (`access.rs`).
     pub mode: u16,
     /// What reading gives.
     pub read: Read,
@@ -136,12 +141,14 @@ pub const TABLE: &[Entry] = &[
     row("tune",     &[Resource, Scheduler, Queue],   F::Tune,         0o644, Read::Node(read::tune),    Write::Node(write::tune)),
     row("gc",       &[Resource],                     F::Gc,           0o444, Read::Node(read::gc),      Write::Node(write::gc)),
     row("gc",       &[Scheduler, Queue],             F::Gc,           0o644, Read::Node(read::gc),      Write::Node(write::gc)),
+    row("access",   &[Resource, Scheduler, Queue],   F::Access,       0o644, Read::Node(read::access),  Write::Node(write::access)),
     row("backlog",  &[Queue],                        F::Backlog,      0o644, Read::Node(read::backlog), Write::Node(write::backlog)),
     row("class",    &[Queue],                        F::Class,        0o644, Read::Node(read::class),   Write::Node(write::class)),
     row("members",  &[Queue],                        F::Members,      0o644, Read::Node(read::members), Write::Node(write::members)),
     row("state",    &[Queue],                        F::State,        0o644, Read::Node(read::state),   Write::Node(write::state)),
     row("default",  &[Process],                      F::Default,      0o644, Read::Daemon,              Write::Daemon),
     row("cdefault", &[Process],                      F::ChildDefault, 0o644, Read::Daemon,              Write::Daemon),
+    row("domain",   &[Process],                      F::Domain,       0o444, Read::Daemon,              Write::No),
 ];
 
 /// The row of a file by its kind and place.

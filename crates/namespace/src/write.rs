@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use reserv_model::{
-    Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, NodeRef, Policy, Request, Share,
-    ThreadParams, Tree, Weight, parse_cap, parse_tune, quoted,
+    AccessChange, Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, NodeRef, Policy,
+    Request, Share, ThreadParams, Tree, Verb, Weight, parse_cap, parse_tune, quoted,
 };
 
 use crate::directory::resource_named;
@@ -39,6 +39,15 @@ pub enum Who {
 pub enum Command {
     /// Change the tree, all at once.
     Edit(Vec<Request>),
+    /// Change a node's access list.
+    Access {
+        /// The node.
+        node: NodeId,
+        /// As it was written.
+        change: AccessChange,
+        /// Whether threads and lists that have lost the use of their queue by it go to q0 at once; else they stay.
+        fall: bool,
+    },
     /// Tag threads with this queue.
     Tag {
         /// The queue whose `members` was written.
@@ -162,6 +171,26 @@ pub(crate) fn gc(node: NodeId, text: &str) -> Result<Command, Error> {
         }
     };
     Ok(edit(Request::SetGc { node: node.into(), gc }))
+}
+
+pub(crate) fn access(node: NodeId, text: &str) -> Result<Command, Error> {
+    let hint = "tags stay, or tags fall: what has lost the right to its queue goes to q0";
+    let (text, fall) = match text.split_once(" tags ") {
+        None => (text, false),
+        Some((text, word)) => match word.trim_matches([' ', '\t']) {
+            "stay" => (text, false),
+            "fall" => (text, true),
+            word => {
+                let why = format!("{} is neither stay nor fall", quoted(word));
+                return Err(Error::new(ErrorKind::Invalid, why).hint(hint));
+            }
+        },
+    };
+    let change: AccessChange = text.parse()?;
+    if fall && change.verb == Verb::Allow {
+        return Err(Error::new(ErrorKind::Invalid, "nothing falls when something is allowed").hint(hint));
+    }
+    Ok(Command::Access { node, change, fall })
 }
 
 pub(crate) fn backlog(node: NodeId, text: &str) -> Result<Command, Error> {

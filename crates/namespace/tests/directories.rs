@@ -127,11 +127,20 @@ fn the_layout_of_the_design() {
     let root = node_dir(&tree, NodeId::ROOT);
     assert_eq!(
         names(root),
-        ["share", "shares", "policy", "newqueue", "newsched", "mk", "stat", "cap", "tune", "gc", "q0"]
+        [
+            "share", "shares", "policy", "newqueue", "newsched", "mk", "stat", "cap", "tune", "gc", "access",
+            "q0"
+        ]
     );
     let q0 = node_dir(&tree, NodeId::Q0);
-    assert_eq!(names(q0), ["share", "stat", "cap", "tune", "gc", "backlog", "class", "members", "state"]);
-    assert_eq!(names(Object::Process { pid: 7, file: FileKind::ProcessDir }), ["default", "cdefault"]);
+    assert_eq!(
+        names(q0),
+        ["share", "stat", "cap", "tune", "gc", "access", "backlog", "class", "members", "state"]
+    );
+    assert_eq!(
+        names(Object::Process { pid: 7, file: FileKind::ProcessDir }),
+        ["default", "cdefault", "domain"]
+    );
     let mode = |dir, name: &str| {
         attributes(lookup(dir, name.as_bytes(), |r| (r == Resource::CPU).then_some(&tree)).unwrap(), |r| {
             (r == Resource::CPU).then_some(&tree)

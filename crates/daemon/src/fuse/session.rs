@@ -37,13 +37,10 @@ pub fn open_device() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open("/dev/fuse")
 }
 
-/// Mounts the session at `path`. Modes are checked by the kernel (`default_permissions`), which knows the caller's
-/// groups and capabilities; that the caller may do what he asks to the thread that he names is checked by the server.
+/// Mounts the session at `path`. Rights are the server's to check, at open and at each operation (no `default_permissions`): modes cannot say
+/// what access lists do.
 pub fn mount(device: &File, path: &Path) -> io::Result<()> {
-    let options = format!(
-        "fd={},rootmode=40755,user_id=0,group_id=0,allow_other,default_permissions",
-        device.as_raw_fd()
-    );
+    let options = format!("fd={},rootmode=40755,user_id=0,group_id=0,allow_other", device.as_raw_fd());
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_NOATIME;
     nix::mount::mount(Some("reserv"), path, Some("fuse.reserv"), flags, Some(options.as_str()))?;
     Ok(())

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Access control at work: who asks, whom he may tag, and what becomes of tags whose right was taken back.
+//!
+//! A request is checked when a file is opened and again when it is written: by the rights of who writes, now. So a descriptor from before a
+//! revocation, or one that somebody else opened, gives nothing.
+
+use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, Right};
+use reserv_plane::{List, Target};
+
+use crate::engine::{Engine, Refusal};
+use crate::fuse::proto;
+use crate::process;
+
+/// Who sent a request, as far as rights ask for it. The thread waits for the answer: it cannot change meanwhile.
+pub fn caller(from: proto::Caller) -> Caller {
+    let known = if from.uid == 0 { None } else { process::status(from.tid) };
+    let pid = known.as_ref().map_or(from.tid, |s| s.tgid);
+    let start = known.as_ref().and_then(|_| process::start_time(pid)).unwrap_or_default();
+    let groups = known.map(|s| s.groups).unwrap_or_default();
+    Caller { uid: from.uid, gid: from.gid, groups, pid: pid.cast_unsigned(), start }
+}
+
+/// A process as if it asked itself.
+pub fn process_as_caller(pid: i32) -> Option<Caller> {
+    let status = process::status(pid)?;
+    let start = process::start_time(status.tgid)?;
+    let ([.., uid], [.., gid]) = (status.uids, status.gids);
+    Some(Caller { uid, gid, groups: status.groups, pid: status.tgid.cast_unsigned(), start })
+}
+
+/// Refuses to touch a process or thread that has any uid but the caller's own.
+pub fn require_own(who: &Caller, tid: i32) -> Result<(), Refusal> {
+    if who.uid == 0 {
+        return Ok(());
+    }
+    let gone = || Error::new(ErrorKind::NoProcess, format!("no process or thread {tid}"));
+    let status = process::status(tid).ok_or_else(gone)?;
+    let leader = process::status(status.tgid).ok_or_else(gone)?;
+    if status.uids.iter().chain(&leader.uids).all(|uid| *uid == who.uid) {
+        return Ok(());
+    }
+    let why = format!("{tid} is not a process of uid {}", who.uid);
+    Err(Error::new(ErrorKind::NotPermitted, why).hint("root may tag all, others their own").into())
+}
+
+impl Engine {
+    /// Changes an access list as its writer may, and says how it was understood.
+    pub fn change_access(
+        &mut self,
+        who: &Caller,
+        id: NodeId,
+        mut change: AccessChange,
+        origin: Option<crate::engine::Origin>,
+    ) -> Result<(), Refusal> {
+        if let Some((pid, start @ 0)) = &mut change.party.process {
+            let known = process::tgid(pid.cast_signed()).filter(|tgid| *tgid == pid.cast_signed());
+            *start = known.and_then(process::start_time).ok_or_else(|| {
+                Error::new(ErrorKind::NoProcess, format!("no process {pid}"))
+                    .hint("of one that ended, say its start time too")
+            })?;
+        }
+        let request = Request::SetAccess { node: id.into(), change: change.clone() };
+        self.tree().permit(who, &request)?;
+        let change = self.tree().as_written_by(who, id, change)?;
+        self.edit(&[Request::SetAccess { node: id.into(), change }], origin)?;
+        Ok(())
+    }
+
+    /// Brings threads and lists that may no longer use their queue, at or below a node, back to q0.
+    pub fn fall(&mut self, top: NodeId) -> Result<(), Refusal> {
+        let tree = self.tree();
+        let below =
+            tree.iter().filter(|n| n.kind.is_queue() && n.id != NodeId::Q0 && tree.is_within(n.id, top));
+        let queues: Vec<NodeId> = below.map(|n| n.id).collect();
+        let lost = |engine: &Self, pid: i32, queue: NodeId| {
+            process_as_caller(pid).is_some_and(|who| !engine.tree().decide(&who, queue, Right::Use).allowed)
+        };
+        for &queue in &queues {
+            for member in self.plane().members(queue)? {
+                if lost(self, member.tgid, queue)
+                    && let Err(error) = self.plane_mut().tag(Target::Thread(member.tid), NodeId::Q0)
+                {
+                    tracing::debug!(%error, tid = member.tid, "a tag stays");
+                }
+            }
+        }
+        for pid in process::all() {
+            let Ok(both) = self.plane().defaults(pid) else { continue };
+            for (queue, list) in [(both.default, List::Default), (both.child, List::Child)] {
+                if queues.contains(&queue)
+                    && lost(self, pid, queue)
+                    && let Err(error) = self.plane_mut().set_default(pid, list, NodeId::Q0)
+                {
+                    tracing::debug!(%error, pid, "a list stays");
+                }
+            }
+        }
+        Ok(())
+    }
+}
