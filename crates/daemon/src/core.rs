@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the threads of the worker share, under one lock: the resources that run, the rules, and what `status` tells.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use reserv_model::{Config, DeleteMode, Name, NodeId, Personality, Request, Source, Tree, diff};
-use reserv_namespace::{FileKind, Ino, Resource, render_status, resource_name_taken};
+use reserv_namespace::{FileKind, Ino, Object, Resource, render_status, resource_name_taken};
 use reserv_plane::{List, Target};
 use serde::Serialize;
 
+use crate::collect::Due;
 use crate::describe::describe;
 use crate::drivers::Wanted;
 use crate::engine::{Engine, Refusal};
@@ -558,6 +559,47 @@ impl Core {
     pub fn poll(&mut self) {
         let now = self.now();
         self.resources.values_mut().for_each(|held| held.poll(now));
+    }
+
+    /// An open file of the name space was closed. Answers whether there is something to collect.
+    pub fn closed(&mut self, resource: Resource, handle: u64) -> bool {
+        self.engine(resource).is_ok_and(|engine| engine.closed(handle))
+    }
+
+    /// Collects what nobody refers to.
+    pub fn sweep(&mut self) {
+        let now = self.now();
+        let due: Vec<(Resource, Due)> = self
+            .engines()
+            .map(|(resource, engine)| (resource, engine.due(now)))
+            .filter(|(_, due)| !due.nodes.is_empty())
+            .collect();
+        if due.is_empty() {
+            return;
+        }
+        let names: BTreeSet<&str> =
+            due.iter().flat_map(|(_, due)| due.names.iter().map(Name::as_str)).collect();
+        let mut inodes = BTreeSet::new();
+        if let Some(dev) = self.mount {
+            inodes.extend(process::inodes_in_use(dev, "cwd", &names));
+            if due.iter().any(|(_, due)| due.uncertain) {
+                inodes.extend(process::inodes_in_use(dev, "fd", &names));
+            }
+        }
+        let mut weak: BTreeMap<Resource, BTreeSet<NodeId>> = BTreeMap::new();
+        for ino in inodes {
+            if let Ok(Object::Node { resource, id, .. }) = crate::fs::object(self, ino) {
+                weak.entry(resource).or_default().insert(id);
+            }
+        }
+        for (resource, due) in due {
+            let weak = weak.remove(&resource).unwrap_or_default();
+            if let Ok(engine) = self.engine(resource)
+                && let Err(error) = engine.sweep(now, &due.nodes, &weak)
+            {
+                tracing::error!(%error, "nodes that nobody refers to were not collected");
+            }
+        }
     }
 
     /// Names that the kernel may still have cached: directories and what was removed from them.

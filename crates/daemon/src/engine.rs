@@ -16,7 +16,7 @@
 //! The kernel sends requests again that a dead daemon took and did not answer. One whose edit happened is not carried out twice: the
 //! record carries the request's number ([`Origin`]), and its answer is made from what exists.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target};
 use serde::{Deserialize, Serialize};
 
+use crate::collect::{Collector, Due, Kept};
 use crate::journal::Journal;
 use crate::whole::Undo;
 
@@ -68,6 +69,9 @@ struct Extras {
     /// A change in several edits that has not ended.
     #[serde(default)]
     unfinished: Option<Undo>,
+    /// What the collector must know.
+    #[serde(default)]
+    collect: Kept,
 }
 
 /// One record of the journal.
@@ -89,6 +93,12 @@ enum Entry {
     Begin { undo: Undo },
     /// … and has ended, or was undone.
     End,
+    /// A file of a node that may be collected was opened …
+    Opened { handle: u64, node: NodeId },
+    /// … and closed.
+    Closed { handle: u64 },
+    /// A node that the configuration made has been used.
+    Used { node: NodeId },
 }
 
 /// Why something was refused: an errno for the caller, words for people. Nothing has changed.
@@ -171,6 +181,8 @@ pub struct Engine {
     survey: Option<(Survey, Instant)>,
     /// Whether draining queues may have gone without our being told (see [`Engine::collect`]).
     missed: bool,
+    /// What may be garbage.
+    pub(crate) collector: Collector,
 }
 
 fn encode(entry: &Entry) -> Result<Vec<u8>, Refusal> {
@@ -178,8 +190,10 @@ fn encode(entry: &Entry) -> Result<Vec<u8>, Refusal> {
 }
 
 impl Extras {
-    fn note(&mut self, origin: Option<Origin>, made: Option<NodeId>) {
+    fn note(&mut self, origin: Option<Origin>, record: &Record) {
+        self.collect.note(origin.is_some(), record);
         let Some(origin) = origin else { return };
+        let made = made(record);
         if self.answered.len() == ANSWERED_MAX {
             self.answered.pop_front();
         }
@@ -220,7 +234,7 @@ fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
     for payload in payloads {
         if let Some((record, origin)) = told.last.take() {
             told.tree.replay(&record)?;
-            told.extras.note(origin, made(&record));
+            told.extras.note(origin, &record);
         }
         match serde_json::from_slice(payload).map_err(corrupt)? {
             Entry::Whole { tree, extras } => {
@@ -231,6 +245,7 @@ fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
             Entry::Session => {
                 told.extras.answered.clear();
                 told.extras.fresh.clear();
+                told.extras.collect.new_session();
             }
             Entry::Fresh { end } => told.extras.fresh_end = end,
             Entry::Forgotten { fresh } => {
@@ -239,6 +254,9 @@ fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
             Entry::Rules { rules } => told.extras.rules = rules,
             Entry::Begin { undo } => told.extras.unfinished = Some(undo),
             Entry::End => told.extras.unfinished = None,
+            Entry::Opened { handle, node } => told.extras.collect.opened(handle, node),
+            Entry::Closed { handle } => told.extras.collect.closed(handle),
+            Entry::Used { node } => told.extras.collect.used(node),
         }
     }
     Ok(told)
@@ -305,7 +323,7 @@ impl Engine {
                 };
                 if happened {
                     told.tree.replay(&record)?;
-                    told.extras.note(origin, made(&record));
+                    told.extras.note(origin, &record);
                 } else {
                     tracing::info!(seq = record.seq, "the last intent did not happen; taken back");
                     journal.undo()?;
@@ -323,7 +341,7 @@ impl Engine {
             // Nobody can say whether the last edit happened; it was asked for.
             if let Some((record, origin)) = told.last.take() {
                 told.tree.replay(&record)?;
-                told.extras.note(origin, made(&record));
+                told.extras.note(origin, &record);
             }
             if told.tree.seq() > 0 {
                 let mut snapshot = told.tree.snapshot();
@@ -344,7 +362,8 @@ impl Engine {
             (false, false) => Beginning::Empty,
         };
         let fresh_next = told.extras.fresh_end;
-        let Told { tree, extras, .. } = told;
+        let Told { tree, mut extras, .. } = told;
+        let collector = Collector::taken_over(&tree, &mut extras.collect);
         let mut engine = Self {
             kind,
             tree,
@@ -356,6 +375,7 @@ impl Engine {
             compacted: 0,
             survey: None,
             missed: true,
+            collector,
         };
         engine.measure_capacity();
         let listed = |n: &&Node| n.kind.is_queue() && !engine.tree.use_rules(n.id).is_empty();
@@ -444,6 +464,109 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// A file of a node was opened.
+    pub fn opened(&mut self, handle: u64, node: NodeId) -> Result<(), Refusal> {
+        if self.tree.may_be_garbage(node) {
+            if let Err(refusal) = self.append(&Entry::Opened { handle, node }) {
+                self.collector.trigger(node);
+                return Err(refusal);
+            }
+            self.extras.collect.opened(handle, node);
+            self.compact_when_long();
+        }
+        self.collector.opened(handle, node);
+        Ok(())
+    }
+
+    /// It was closed. Answers whether its node may be garbage now.
+    pub fn closed(&mut self, handle: u64) -> bool {
+        if self.extras.collect.knows(handle) {
+            if let Err(error) = self.append(&Entry::Closed { handle }) {
+                tracing::warn!(%error, "the next daemon will take a closed file for open");
+            }
+            self.extras.collect.closed(handle);
+            self.compact_when_long();
+        }
+        self.collector.closed(&self.tree, handle)
+    }
+
+    /// Nodes may be collected from now on: the next daemon must know their handles. Where no file will tell by its end, they are looked at.
+    fn may_go(&mut self, record: &Record, through_a_file: bool) {
+        for edit in &record.edits {
+            let Edit::Gc { id, gc: true } = *edit else { continue };
+            if !through_a_file {
+                self.collector.trigger(id);
+            }
+            let handles: Vec<u64> = self.collector.handles.of(id).collect();
+            for handle in handles {
+                if let Err(error) = self.append(&Entry::Opened { handle, node: id }) {
+                    tracing::warn!(%error, "the next daemon will take an open file for closed");
+                }
+                self.extras.collect.opened(handle, id);
+            }
+        }
+    }
+
+    /// Collects what is garbage of the nodes that are due. `weak` are nodes that processes stand in, and of nodes whose open files are
+    /// not all known, those that have descriptors.
+    pub fn sweep(&mut self, now: Duration, due: &[NodeId], weak: &BTreeSet<NodeId>) -> Result<(), Refusal> {
+        let mut refused = BTreeSet::new();
+        let done = self.collect_garbage(due, weak, &mut refused);
+        self.collector.settle(&self.tree, now, due, &refused);
+        done
+    }
+
+    fn collect_garbage(
+        &mut self,
+        due: &[NodeId],
+        weak: &BTreeSet<NodeId>,
+        refused: &mut BTreeSet<NodeId>,
+    ) -> Result<(), Refusal> {
+        let around: Vec<NodeId> = self.tree.around(due.iter().copied()).into_iter().collect();
+        let refs = if around.is_empty() { Vec::new() } else { self.plane.refs(&around)? };
+        let mut used: BTreeSet<NodeId> = weak.clone();
+        for (id, refs) in around.iter().zip(refs) {
+            if refs.sum() > 0 && self.extras.collect.untouched.contains(id) {
+                self.append(&Entry::Used { node: *id })?;
+                self.extras.collect.used(*id);
+            }
+            if refs.sum() > 0 || self.collector.handles.count(*id) > 0 {
+                used.insert(*id);
+            }
+        }
+        let untouched = &self.extras.collect.untouched;
+        let garbage = self.tree.garbage(due.iter().copied(), |id| {
+            used.contains(&id) || untouched.contains(&id) || around.binary_search(&id).is_err()
+        });
+        for part in garbage.chunks((self.plane.batch_max() / 2).max(1)) {
+            self.delete_all(part, refused);
+        }
+        Ok(())
+    }
+
+    /// Each by itself where not all can go at once: somebody may have come meanwhile.
+    fn delete_all(&mut self, nodes: &[NodeId], refused: &mut BTreeSet<NodeId>) {
+        let request = |id: &NodeId| Request::Delete { node: (*id).into(), mode: DeleteMode::Refuse };
+        let requests: Vec<Request> = nodes.iter().map(request).collect();
+        match self.edit(&requests, None) {
+            Ok(_) => {}
+            Err(refusal) if nodes.len() == 1 => {
+                tracing::debug!(%refusal, "not collected yet");
+                refused.extend(nodes);
+            }
+            Err(_) => nodes.iter().for_each(|id| self.delete_all(&[*id], refused)),
+        }
+    }
+
+    /// What the collector looks at now.
+    pub fn due(&self, now: Duration) -> Due {
+        let nodes = self.collector.due(now);
+        let around = self.tree.around(nodes.iter().copied());
+        let uncertain = around.iter().any(|id| self.extras.collect.uncertain.contains(id));
+        let names = around.iter().filter_map(|id| Some(self.tree.get(*id)?.name.clone())).collect();
+        Due { nodes, names, uncertain }
     }
 
     fn append(&mut self, entry: &Entry) -> Result<(), Refusal> {
@@ -590,7 +713,6 @@ impl Engine {
 
     fn carry_out(&mut self, record: Record, origin: Option<Origin>) -> Result<Vec<Outcome>, Refusal> {
         let batch = record.batch();
-        let made = made(&record);
         let entry = Entry::Edit { record, origin };
         self.append(&entry)?;
         let Entry::Edit { record, .. } = entry else { return Err(corrupt("not an edit")) };
@@ -605,8 +727,10 @@ impl Engine {
                         self.removed.push((parent, node.name.clone()));
                     }
                 }
+                self.collector.before(&self.tree, &record);
                 self.tree.replay(&record)?;
-                self.extras.note(origin, made);
+                self.extras.note(origin, &record);
+                self.may_go(&record, origin.is_some());
                 Ok(outcomes)
             }
             Err(error) => {
@@ -656,6 +780,10 @@ impl Engine {
         self.append(&Entry::Session)?;
         self.extras.answered.clear();
         self.extras.fresh.clear();
+        self.extras.collect.new_session();
+        self.collector = Collector::taken_over(&self.tree, &mut self.extras.collect);
+        // No file is open in a new mount, so of all nodes all are known.
+        self.extras.collect.new_session();
         Ok(())
     }
 

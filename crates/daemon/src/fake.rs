@@ -200,6 +200,10 @@ impl State {
     }
 }
 
+fn lives(tid: i32) -> bool {
+    Path::new(&format!("/proc/{tid}")).exists()
+}
+
 /// The threads of a process that lives.
 fn threads(pid: i32) -> Result<Vec<i32>, PlaneError> {
     let dir = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
@@ -258,8 +262,8 @@ impl FakePlane {
         change: impl FnOnce(&mut State) -> Result<T, PlaneError>,
     ) -> Result<T, PlaneError> {
         let mut next = self.state.clone();
-        next.tags.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
-        next.params.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
+        next.tags.retain(|tid, _| lives(*tid));
+        next.params.retain(|tid, _| lives(*tid));
         let answer = change(&mut next)?;
         let gone: Vec<NodeId> = next
             .nodes
@@ -337,7 +341,8 @@ impl Plane for FakePlane {
 
     fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
         let node = self.state.node(id)?;
-        let members = u32::try_from(self.state.members(id).count()).unwrap_or(u32::MAX);
+        let living = self.state.members(id).filter(|(_, tid)| lives(*tid)).count();
+        let members = u32::try_from(living).unwrap_or(u32::MAX);
         Ok(Sample { id: id.pack(), members, draining: node.draining, ..Sample::default() })
     }
 
@@ -386,10 +391,9 @@ impl Plane for FakePlane {
 
     fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
         self.state.queue(queue)?;
-        let living = |&(_, tid): &(i32, i32)| Path::new(&format!("/proc/{tid}")).exists();
         let params = |tid| self.state.params.get(&tid).copied().unwrap_or_default();
         let member = |(tgid, tid)| Member { tgid, tid, params: params(tid) };
-        Ok(self.state.members(queue).filter(living).map(member).collect())
+        Ok(self.state.members(queue).filter(|(_, tid)| lives(*tid)).map(member).collect())
     }
 
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {

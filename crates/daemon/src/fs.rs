@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use reserv_model::{
@@ -50,7 +51,8 @@ pub struct Fs {
     mount: String,
     /// Texts of open files that were read from their beginning.
     texts: BTreeMap<u64, Vec<u8>>,
-    next_handle: u64,
+    /// To whoever collects; the first word says that all that was opened under a dead worker is known.
+    collector: Sender<()>,
     /// What all times show.
     time: u64,
 }
@@ -125,7 +127,7 @@ fn gone() -> Refusal {
 }
 
 /// The object behind an inode; a fresh one that was opened is its node's `share`.
-fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
+pub(crate) fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
     let object = Ino(ino).object().ok_or_else(gone)?;
     if let Object::Fresh(serial) = object {
         let resource = Seed::of(serial).resource()?;
@@ -134,6 +136,14 @@ fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
         }
     }
     Ok(object)
+}
+
+/// Notes an open file of a node.
+fn opened(core: &mut Core, request: &Request<'_>) -> Result<u64, Refusal> {
+    if let Object::Node { resource, id, .. } = object(core, request.node)? {
+        core.engine(resource)?.opened(request.unique, id)?;
+    }
+    Ok(request.unique)
 }
 
 /// A process that lives, by its own number (not a thread's).
@@ -174,16 +184,15 @@ fn child(core: &Core, parent: Object, name: &[u8]) -> Result<(Resource, NodeId, 
 }
 
 impl Fs {
-    /// Over the core, mounted at `mount`.
-    pub fn new(core: Arc<Mutex<Core>>, mount: &Path) -> Self {
+    /// Over the core, mounted at `mount`. `collector` is told when something may be garbage.
+    pub fn new(core: Arc<Mutex<Core>>, mount: &Path, collector: Sender<()>) -> Self {
         let since_epoch =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self {
             core,
             mount: mount.to_string_lossy().into_owned(),
             texts: BTreeMap::new(),
-            // Unlike those of an earlier worker, whose descriptors may still be open.
-            next_handle: u64::from(since_epoch.subsec_nanos()) << 32 | (since_epoch.as_secs() & 0xffff) << 16,
+            collector,
             time: since_epoch.as_secs(),
         }
     }
@@ -208,11 +217,6 @@ impl Fs {
         }
         reply.entry(Ino::from(found).0, &self.attr(core, found)?, cache(found));
         Ok(())
-    }
-
-    fn handle(&mut self) -> u64 {
-        self.next_handle += 1;
-        self.next_handle
     }
 
     /// Whether somebody may open an object, or ask whether he could.
@@ -257,8 +261,9 @@ impl Fs {
         }
     }
 
-    /// Opening a fresh inode makes the node.
-    fn open(&mut self, core: &mut Core, ino: u64, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
+    /// Opening a fresh inode makes the node. The handle is the request's number: a request that is sent again opens nothing twice.
+    fn open(&self, core: &mut Core, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
+        let ino = request.node;
         let (who, found) = (caller(request.caller), object(core, ino)?);
         let mode = flags.cast_signed() & libc::O_ACCMODE;
         Self::permit(core, &who, found, (mode != libc::O_WRONLY, mode != libc::O_RDONLY))?;
@@ -281,7 +286,7 @@ impl Fs {
                 self.attr(core, object)?;
             }
         }
-        Ok(self.handle())
+        opened(core, request)
     }
 
     fn text(&self, core: &mut Core, ino: u64) -> Result<Vec<u8>, Refusal> {
@@ -518,7 +523,7 @@ impl Fs {
                 Err(error(ErrorKind::Protected, "mkdir, newqueue and mk make nodes; nothing else is made"))
             }
             Op::Open { flags } => {
-                let handle = self.open(core, request.node, request, flags)?;
+                let handle = self.open(core, request, flags)?;
                 reply.open(handle, OPEN_DIRECT_IO | OPEN_NOFLUSH);
                 Ok(())
             }
@@ -530,7 +535,7 @@ impl Fs {
             Op::Opendir => {
                 let found = object(core, request.node)?;
                 Self::permit(core, &caller(request.caller), found, (true, false))?;
-                reply.open(self.handle(), 0);
+                reply.open(opened(core, request)?, 0);
                 Ok(())
             }
             Op::Readdir { offset, size, .. } => Self::readdir(core, request.node, offset, size, reply),
@@ -538,7 +543,17 @@ impl Fs {
                 reply.statfs();
                 Ok(())
             }
-            Op::Releasedir { .. } | Op::Fsync => Ok(()),
+            Op::Release { handle } | Op::Releasedir { handle } => {
+                self.texts.remove(&handle);
+                if let Object::Node { resource, .. } = object(core, request.node)?
+                    && core.closed(resource, handle)
+                {
+                    // Nobody there: the daemon is ending.
+                    let _ = self.collector.send(());
+                }
+                Ok(())
+            }
+            Op::Fsync => Ok(()),
             Op::Access { mask } => Self::access(core, request, mask),
             _ => Err(Refusal::new(libc::ENOSYS, "not asked of this file system")),
         }
@@ -558,7 +573,7 @@ impl Fs {
                 let made = Object::Node { resource, id, file: FileKind::SchedulerDir };
                 reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
             }
-            Op::Open { .. } => reply.open(self.handle(), OPEN_DIRECT_IO | OPEN_NOFLUSH),
+            Op::Open { .. } => reply.open(opened(core, request)?, OPEN_DIRECT_IO | OPEN_NOFLUSH),
             Op::Write { data, .. } => {
                 // What had lost its right may not have fallen yet.
                 if let Object::Node { resource, id, file: file @ FileKind::Access } =
@@ -680,10 +695,6 @@ impl Server for Fs {
     fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), i32> {
         let answer = match request.op {
             Op::Read { handle, offset, size } => self.read(request.node, handle, offset, size, reply),
-            Op::Release { handle } => {
-                self.texts.remove(&handle);
-                Ok(())
-            }
             _ => self.dispatch(request, reply),
         };
         answer.map_err(|refusal| {
@@ -693,6 +704,10 @@ impl Server for Fs {
             }
             refusal.errno
         })
+    }
+
+    fn caught_up(&mut self) {
+        let _ = self.collector.send(());
     }
 
     fn forget(&mut self, node: u64, _count: u64) {

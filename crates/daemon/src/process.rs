@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `/proc` says about processes and threads.
 
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
 /// The facts of a process that rules and rights ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -67,6 +71,38 @@ pub fn all() -> Vec<i32> {
     pids
 }
 
+/// Inodes of a file system that processes refer to through the links of this kind in `/proc/PID`: `cwd`, or the folder `fd`; those on whose
+/// path one of these names stands. The file system is not asked, so that its own server may call this; nor are others, that may hang.
+pub fn inodes_in_use(dev: u64, links: &str, names: &BTreeSet<&str>) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    for pid in all() {
+        let at = format!("/proc/{pid}/{links}");
+        if links == "fd" {
+            let Ok(dir) = std::fs::read_dir(&at) else { continue };
+            found.extend(dir.filter_map(|e| inode_behind(dev, &e.ok()?.path(), names)));
+        } else {
+            found.extend(inode_behind(dev, Path::new(&at), names));
+        }
+    }
+    found
+}
+
+/// What a link of `/proc` leads to, if that is in this file system, from what the kernel has cached.
+fn inode_behind(dev: u64, link: &Path, names: &BTreeSet<&str>) -> Option<u64> {
+    let path = std::fs::read_link(link).ok()?;
+    path.to_str()?.trim_end_matches(" (deleted)").split('/').find(|part| names.contains(part))?;
+    // Not opened: what it leads to may be served by this very process.
+    let link = std::ffi::CString::new(link.as_os_str().as_bytes()).ok()?;
+    // SAFETY: a statx of zeros is a value of its type.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to values that outlive the call.
+    let done = unsafe {
+        libc::statx(libc::AT_FDCWD, link.as_ptr(), libc::AT_STATX_DONT_SYNC, libc::STATX_INO, &raw mut found)
+    };
+    let here = done == 0 && libc::makedev(found.stx_dev_major, found.stx_dev_minor) == dev;
+    here.then_some(found.stx_ino)
+}
+
 /// The path of a process's cgroup: of version 2 where it is mounted, else of systemd's named hierarchy, else of `cpu`.
 pub fn cgroup(pid: i32) -> Option<String> {
     pick_cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
@@ -123,6 +159,21 @@ mod tests {
         assert_eq!(pick_cgroup(""), None);
         assert_eq!(unit("/system.slice/y.service/sub"), Some("y.service"));
         assert_eq!(unit("/a/b"), None);
+    }
+
+    #[test]
+    fn the_current_directory_is_an_inode_in_use() {
+        use std::os::unix::fs::MetadataExt as _;
+        let here = std::fs::metadata(".").unwrap();
+        let path = std::env::current_dir().unwrap();
+        let name = BTreeSet::from([path.file_name().unwrap().to_str().unwrap()]);
+        assert!(inodes_in_use(here.dev(), "cwd", &name).contains(&here.ino()));
+        assert!(!inodes_in_use(here.dev(), "cwd", &BTreeSet::from(["no such name"])).contains(&here.ino()));
+        let path = std::env::current_exe().unwrap();
+        let name = BTreeSet::from([path.file_name().unwrap().to_str().unwrap()]);
+        let file = std::fs::File::open(&path).unwrap();
+        let exe = file.metadata().unwrap();
+        assert!(inodes_in_use(exe.dev(), "fd", &name).contains(&exe.ino()));
     }
 
     #[test]

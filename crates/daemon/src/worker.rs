@@ -6,7 +6,7 @@
 //! | main | starts, then waits for the end |
 //! | fuse | answers requests, one at a time |
 //! | link | hears the keeper; starts a new one when it dies |
-//! | poll | every 100 ms: is the resource ours, have queues drained |
+//! | poll | every 100 ms: are the resources ours, have queues drained; collects what nobody refers to, at releases too |
 //! | watch | process events or scans, for the rules |
 //! | control | one per connection |
 //!
@@ -17,7 +17,7 @@ use std::os::fd::AsRawFd as _;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reserv_model::{Config, DeleteMode, Driver, Name};
 
@@ -36,6 +36,8 @@ use crate::registry::Registry;
 use crate::settings::Settings;
 
 const POLL: Duration = Duration::from_millis(100);
+/// From a release to the collection that it causes.
+const GATHER: Duration = Duration::from_millis(20);
 /// Between scans where the kernel gives no events.
 const SCAN: Duration = Duration::from_secs(1);
 /// Between scans for what there are no events of.
@@ -180,7 +182,8 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     if takeover && let Err(error) = session::resend(&held.fuse) {
         tracing::warn!(%error, "requests that the last worker took are lost (no resend before Linux 6.9)");
     }
-    start_fuse(settings, &held, core.clone(), news.clone())?;
+    let (collector, released) = channel();
+    start_fuse(settings, &held, core.clone(), collector.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let (core_, news_) = (core.clone(), news.clone());
     let device = Arc::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?);
@@ -193,12 +196,28 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let core_ = core.clone();
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     spawn("poll", move || {
+        // Kept here too, so that the wait below ends by time when nobody serves.
+        let _collector = collector;
         priority::reserve();
+        let mut polled = Instant::now();
+        // Nothing is collected before the files are known that were being opened when another worker died.
+        let mut caught_up = false;
         loop {
-            std::thread::sleep(POLL);
+            // What is released together is collected together.
+            if released.recv_timeout(POLL).is_ok() {
+                caught_up = true;
+                std::thread::sleep(GATHER);
+                while released.try_recv().is_ok() {}
+            }
             let removed = {
                 let mut core = lock(&core_);
-                core.poll();
+                if polled.elapsed() >= POLL {
+                    polled = Instant::now();
+                    core.poll();
+                }
+                if caught_up {
+                    core.sweep();
+                }
                 core.take_removed()
             };
             session::forget_names(&device, &removed);
@@ -233,10 +252,11 @@ fn start_fuse(
     settings: &Settings,
     held: &Descriptors,
     core: Arc<Mutex<Core>>,
+    collector: Sender<()>,
     news: Sender<Wake>,
 ) -> Result<(), Refusal> {
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
-    let mut fs = Fs::new(core, &settings.mount);
+    let mut fs = Fs::new(core, &settings.mount, collector);
     spawn("fuse", move || {
         priority::reserve();
         match session::serve(&device, &mut fs) {

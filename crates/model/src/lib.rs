@@ -6,6 +6,7 @@
 //! * [`Tree`]: the reservations of one resource; [`Tree::plan`] checks [`Request`]s, [`Plan`] goes to the journal
 //!   ([`Record`]) and the plane ([`Batch`]), [`Tree::commit`] brings it into effect.
 //! * [`Snapshot`] and [`Record`]: what survives the daemon.
+//! * [`Tree::garbage`], [`Handles`]: which nodes are collected.
 //! * [`Config`]: a declarative tree, [`diff`] and [`to_config`].
 //! * [`Shares`]: who gets what, exactly, given who wants; [`Tree::guarantee`]: what a queue has whoever wants.
 //! * [`Tree::set_capacity`], [`Tree::overcommitted`]: admission control; every plan is checked against the minimums that were promised.
@@ -25,6 +26,7 @@
 
 mod access;
 mod admission;
+mod collect;
 mod config;
 mod edit;
 mod error;
@@ -49,6 +51,7 @@ pub use access::{
     AccessChange, AccessEntry, Caller, Decision, ENTRIES_MAX, Party, QUOTA_DEFAULT, Right, Rights,
     USE_RULES_MAX, UseRule, Verb, Why,
 };
+pub use collect::Handles;
 pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
 pub use edit::{Batch, DeleteMode, Op, Outcome};
 pub use error::{Errno, Error, ErrorKind, quoted};

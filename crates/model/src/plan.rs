@@ -47,7 +47,7 @@ impl From<NodePath> for NodeRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the fields say it: which node, and its new value")]
 pub enum Request {
-    /// Make a node. No name: the lowest free `qN` or `rN`. No policy or class: the personality's. No share: weight 0, which
+    /// Make a node. No name: the lowest free `qN` or `rN`, and it is collected when nothing refers to it. No policy or class: the personality's. No share: weight 0, which
     /// breaks no promise.
     Create { parent: NodeRef, name: Option<Name>, kind: NewKind, share: Option<Share> },
     /// Remove a node without children.
@@ -523,6 +523,7 @@ impl Tree {
     ) -> Result<Vec<Edit>, Error> {
         let kind = kind.or(self.personality);
         let parent = self.find_scheduler(parent, "nothing can be made in it")?;
+        let numbered = name.is_none();
         let name = name.cloned().unwrap_or_else(|| parent.next_name(kind));
         self.check_name_free(parent, &name)?;
         if self.depth(parent.id) >= DEPTH_MAX {
@@ -535,6 +536,9 @@ impl Tree {
             if share != Share::default() {
                 edits.push(Edit::Share { id, share });
             }
+        }
+        if numbered {
+            edits.push(Edit::Gc { id, gc: true });
         }
         Ok(edits)
     }

@@ -166,6 +166,8 @@ impl Naive {
                 let letter = if kind.is_queue() { 'q' } else { 'r' };
                 let numbered =
                     || (0..NODES_MAX).map(|n| format!("{letter}{n}")).find(|n| !self.name_taken(parent, n));
+                // What newqueue makes is collected when nobody refers to it.
+                let gc = name.is_none();
                 let name = name.as_ref().map(ToString::to_string).or_else(numbered).unwrap();
                 if self.name_taken(parent, &name) {
                     return Err(ErrorKind::Exists);
@@ -194,7 +196,7 @@ impl Naive {
                     share,
                     cap: None,
                     limit: 0,
-                    gc: false,
+                    gc,
                     tune: Tune::new(),
                     draining: false,
                 });

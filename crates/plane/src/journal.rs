@@ -17,7 +17,9 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-const MAGIC: [u8; 8] = *b"RSVJ\x01\0\0\0";
+const MAGIC: [u8; 8] = *b"RSVJ\x02\0\0\0";
+/// The version before, which had fewer kinds of records: read, and written anew when the journal is next replaced.
+const MAGIC_BEFORE: [u8; 8] = *b"RSVJ\x01\0\0\0";
 const FRAME: usize = 8;
 /// Longest payload; a longer length field is damage.
 const PAYLOAD_MAX: usize = 64 << 20;
@@ -76,7 +78,7 @@ impl Journal {
             // New, or torn while it was made.
             file.write_all_at(&MAGIC, 0)?;
             bytes = MAGIC.to_vec();
-        } else if !bytes.starts_with(&MAGIC) {
+        } else if !bytes.starts_with(&MAGIC) && !bytes.starts_with(&MAGIC_BEFORE) {
             let why = format!("{}: not a journal of this version of reservd", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
@@ -234,6 +236,21 @@ mod tests {
             assert_eq!(again.len(), found.len() + 1);
             assert_eq!(again.last().unwrap(), b"next");
         }
+    }
+
+    #[test]
+    fn the_version_before_is_read_and_one_after_is_not() {
+        let scratch = Scratch::new();
+        let mut bytes = filled(&scratch.0, &[b"one".to_vec()]);
+        bytes[4] = 1;
+        std::fs::write(&scratch.0, &bytes).unwrap();
+        let (mut journal, found) = Journal::open(&scratch.0).unwrap();
+        assert_eq!(found, [b"one".to_vec()]);
+        journal.replace(b"all").unwrap();
+        assert_eq!(std::fs::read(&scratch.0).unwrap()[..8], MAGIC);
+        bytes[4] = 3;
+        std::fs::write(&scratch.0, &bytes).unwrap();
+        assert!(Journal::open(&scratch.0).is_err());
     }
 
     #[test]

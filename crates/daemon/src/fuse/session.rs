@@ -6,11 +6,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 
 use super::proto::{self, Op, Reply, Request};
 
@@ -23,6 +24,9 @@ pub trait Server {
     /// The kernel dropped `count` references to a node. Unknown nodes must be tolerated: a dead server's successor hears of
     /// nodes that it never gave out.
     fn forget(&mut self, node: u64, count: u64);
+
+    /// Said once: whatever a dead server left unanswered, and the kernel sent again, has been answered.
+    fn caught_up(&mut self);
 }
 
 /// Why the loop ended.
@@ -117,12 +121,24 @@ pub fn forget_names(device: &File, names: &[(u64, Vec<u8>)]) {
     }
 }
 
+/// Whether a request waits, as far as can be told.
+fn readable(device: &File) -> bool {
+    let mut fds = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
+    nix::poll::poll(&mut fds, PollTimeout::ZERO) != Ok(0)
+}
+
 /// Serves until the end. `server` is called with one request at a time.
 pub fn serve(device: &File, server: &mut dyn Server) -> io::Result<End> {
     let mut buffer = vec![0_u8; proto::BUFFER_LEN];
     let mut reply = Reply::default();
     let mut device = device;
+    let mut behind = true;
     loop {
+        // What is sent again stands before all other requests.
+        if behind && !readable(device) {
+            behind = false;
+            server.caught_up();
+        }
         let len = match device.read(&mut buffer) {
             Ok(len) => len,
             Err(error) => match error.raw_os_error() {
@@ -136,6 +152,12 @@ pub fn serve(device: &File, server: &mut dyn Server) -> io::Result<End> {
             tracing::error!(len, "request that is not FUSE");
             continue;
         };
+        // Those without an answer come whenever they like.
+        let unanswered = matches!(request.op, Op::Forget { .. } | Op::BatchForget { .. } | Op::Interrupt);
+        if behind && !request.resent && !unanswered {
+            behind = false;
+            server.caught_up();
+        }
         reply.clear();
         let answer = match request.op {
             Op::Forget { count } => {
