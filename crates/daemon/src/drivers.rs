@@ -90,7 +90,7 @@ fn meter(settings: &Settings, resource: Resource) -> Box<dyn count::Meter> {
     if settings.driver.as_deref() == Some("fake") {
         return Box::new(count::Fake::new(&settings.run, resource.number()));
     }
-    Box::new(count::Unmetered)
+    Box::new(count::Tagged::new(resource.number()))
 }
 
 /// A driver that is built in.

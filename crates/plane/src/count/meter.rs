@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a counting plane asks about tags: counters, references, default lists. The tree is not its business.
 
-use reserv_model::{NodeId, Source};
+use reserv_model::{NodeId, Source, UseRule};
 
 use super::Usage;
 use crate::{Defaults, List, PlaneError, Refs};
+
+/// A node, to a meter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Its number.
+    pub id: NodeId,
+    /// A queue: it can be tagged with.
+    pub queue: bool,
+    /// It takes no more tags.
+    pub dying: bool,
+}
 
 /// A mechanism that tags descriptors and counts what is done through them.
 pub trait Meter: Send {
@@ -20,13 +31,32 @@ pub trait Meter: Send {
         Ok(())
     }
 
+    /// Comes before everything else: what is counted, and the nodes that there are. One that an earlier daemon began goes on (`fresh` is false): what
+    /// it knows beyond these nodes is gone.
+    fn begin(&mut self, source: &Source, nodes: &[Told], fresh: bool) -> Result<(), PlaneError> {
+        let _ = (source, nodes, fresh);
+        Ok(())
+    }
+
+    /// A node was made, or has changed.
+    fn node(&mut self, told: Told) -> Result<(), PlaneError> {
+        let _ = told;
+        Ok(())
+    }
+
+    /// See [`crate::Plane::set_use`].
+    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
+        let _ = (queue, rules);
+        Ok(())
+    }
+
     /// What has been done through a queue since it was made.
     fn usage(&self, queue: NodeId) -> Result<Usage, PlaneError>;
 
     /// What refers to a queue.
     fn refs(&self, queue: NodeId) -> Result<Refs, PlaneError>;
 
-    /// A queue is gone: what refers to it falls back to q0, its counters are forgotten.
+    /// A node is gone: what refers to it falls back to q0, its counters are forgotten.
     fn removed(&mut self, queue: NodeId) -> Result<(), PlaneError>;
 
     /// The lists of a process.
@@ -37,45 +67,4 @@ pub trait Meter: Send {
 
     /// Give everything back.
     fn stop(&mut self) -> Result<(), PlaneError>;
-}
-
-/// Where nothing can be tagged: all counters stay 0.
-#[derive(Debug)]
-pub struct Unmetered;
-
-impl Meter for Unmetered {
-    fn mechanism(&self) -> &'static str {
-        "no tags"
-    }
-
-    fn limits(&self, source: &Source) -> Vec<String> {
-        vec![format!("{} cannot be tagged here: every counter stays 0", source.kind().tagged())]
-    }
-
-    fn usage(&self, _queue: NodeId) -> Result<Usage, PlaneError> {
-        Ok(Usage::default())
-    }
-
-    fn refs(&self, _queue: NodeId) -> Result<Refs, PlaneError> {
-        Ok(Refs::default())
-    }
-
-    fn removed(&mut self, _queue: NodeId) -> Result<(), PlaneError> {
-        Ok(())
-    }
-
-    fn defaults(&self, _pid: i32) -> Result<Defaults, PlaneError> {
-        Ok(Defaults { default: NodeId::Q0, child: NodeId::Q0 })
-    }
-
-    fn set_default(&mut self, _pid: i32, _list: List, queue: NodeId) -> Result<(), PlaneError> {
-        if queue == NodeId::Q0 {
-            return Ok(());
-        }
-        Err(PlaneError::Unsupported("nothing can be tagged here, so every list holds q0".into()))
-    }
-
-    fn stop(&mut self) -> Result<(), PlaneError> {
-        Ok(())
-    }
 }

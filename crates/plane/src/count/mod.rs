@@ -8,19 +8,22 @@
 mod books;
 mod fake;
 mod meter;
+mod tagged;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use reserv_model::{Batch, Class, NodeId, Outcome, Policy, Source};
+use reserv_model::{Batch, Class, NodeId, Op, Outcome, Policy, Source, UseRule};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
 use crate::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target};
 
+use books::{Before, Entry};
 pub use books::{Books, Seen, Usage};
 pub use fake::Fake;
-pub use meter::{Meter, Unmetered};
+pub use meter::{Meter, Told};
+pub use tagged::Tagged;
 
 /// The file is written anew when it is this long, and four times as long as it was then.
 const COMPACT_MIN: u64 = 1 << 18;
@@ -50,6 +53,10 @@ fn tried(source: io::Error) -> PlaneError {
     PlaneError::Os { context: "the counting plane's file".into(), source }
 }
 
+fn told(id: NodeId, node: &Entry) -> Told {
+    Told { id, queue: node.kind.is_queue(), dying: node.draining }
+}
+
 fn place(run: &Path, number: u8) -> PathBuf {
     run.join(format!("count-{number}"))
 }
@@ -69,7 +76,12 @@ pub fn start(run: &Path, number: u8, source: &Source, meter: Box<dyn Meter>) -> 
     let (file, _) = Journal::open(&place(run, number)).map_err(tried)?;
     let books = Books::default();
     let mut plane = Count { source: source.clone(), file, books, meter, compacted: 0 };
+    // The file first: what the meter holds is found by it.
     plane.compact()?;
+    if let Err(error) = plane.begin(true) {
+        let _ = plane.file.remove();
+        return Err(error);
+    }
     Ok(plane)
 }
 
@@ -101,10 +113,39 @@ pub fn adopt(
     }
     let mut plane = Count { source: source.clone(), file, books, meter, compacted: 0 };
     plane.compact()?;
+    plane.begin(false)?;
     Ok(Some(plane))
 }
 
 impl Count {
+    fn begin(&mut self, fresh: bool) -> Result<(), PlaneError> {
+        let nodes: Vec<Told> = self.books.iter().map(|(id, node)| told(id, node)).collect();
+        self.meter.begin(&self.source, &nodes, fresh)
+    }
+
+    /// Tells the meter of the nodes that these ops have made, or will not have made when the batch is put back.
+    fn tell(&mut self, made: &[NodeId]) -> Result<(), PlaneError> {
+        for id in made {
+            match self.books.get(*id).map(|node| told(*id, node)) {
+                Ok(told) => self.meter.node(told)?,
+                Err(_) => self.meter.removed(*id)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn put_back(&mut self, before: Before, made: &[NodeId]) {
+        self.books.put_back(before);
+        if let Err(error) = self.tell(made) {
+            tracing::error!(%error, "the meter still knows nodes that were not made");
+        }
+    }
+
+    /// What a list names, or q0 for what is gone.
+    fn there(&self, queue: NodeId) -> NodeId {
+        if self.books.queue(queue).is_ok() { queue } else { NodeId::Q0 }
+    }
+
     fn append(&mut self, change: &Change) -> Result<(), PlaneError> {
         let bytes = serde_json::to_vec(change).map_err(|e| tried(e.into()))?;
         self.file.append(&bytes).map_err(tried)
@@ -171,16 +212,27 @@ impl Plane for Count {
             Ok(now)
         };
         let (outcomes, before) = self.books.apply(batch, &mut see)?;
-        let deleted: Vec<NodeId> =
-            seen.iter().map(|(id, _)| *id).filter(|id| self.books.get(*id).is_err()).collect();
-        if let Err(error) = self.append(&Change::Batch { batch: batch.clone(), seen }) {
-            // What the file does not know never happened.
-            self.books.put_back(before);
+        let touched = |made: bool| -> Vec<NodeId> {
+            let of = |op: &Op| match *op {
+                Op::Create { id, .. } if made => Some(id),
+                Op::Delete { id, .. } if !made => Some(id),
+                _ => None,
+            };
+            batch.ops.iter().filter_map(of).collect()
+        };
+        // New nodes can be tagged with before the file knows them, and old ones until it knows of their end: whenever the daemon dies, no tag that
+        // was answered for is lost.
+        let made = touched(true);
+        if let Err(error) = self.tell(&made) {
+            self.put_back(before, &made);
             return Err(error);
         }
-        for id in deleted {
-            self.meter.removed(id)?;
+        if let Err(error) = self.append(&Change::Batch { batch: batch.clone(), seen }) {
+            // What the file does not know never happened.
+            self.put_back(before, &made);
+            return Err(error);
         }
+        self.tell(&touched(false))?;
         self.compact_when_long();
         Ok(outcomes)
     }
@@ -247,12 +299,18 @@ impl Plane for Count {
     }
 
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        self.meter.defaults(pid)
+        let Defaults { default, child } = self.meter.defaults(pid)?;
+        Ok(Defaults { default: self.there(default), child: self.there(child) })
     }
 
     fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
         self.books.queue(queue)?;
         self.meter.set_default(pid, list, queue)
+    }
+
+    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
+        self.books.queue(queue)?;
+        self.meter.set_use(queue, rules)
     }
 
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {

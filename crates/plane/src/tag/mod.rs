@@ -120,7 +120,12 @@ pub fn survey() -> Result<(Mechanism, Vec<String>), String> {
         return Err("only root can find out".into());
     }
     let mechanism = mechanism();
-    let limits = match mechanism {
+    Ok((mechanism, limits(mechanism)))
+}
+
+/// What a mechanism cannot do on this kernel, one sentence each.
+pub fn limits(mechanism: Mechanism) -> Vec<String> {
+    match mechanism {
         Mechanism::Stock => STOCK_LIMITS.iter().map(|text| (*text).into()).collect(),
         Mechanism::Full => {
             let missing = load::missing();
@@ -130,8 +135,7 @@ pub fn survey() -> Result<(Mechanism, Vec<String>), String> {
                 .map(|(_, function, lost)| format!("{lost} (this kernel has no function {function})"))
                 .collect()
         }
-    };
-    Ok((mechanism, limits))
+    }
 }
 
 /// What the stock mechanism cannot do.
@@ -342,6 +346,25 @@ impl Tags {
                 node.generation == id.generation && id.generation != 0 && id.index < abi::NODES_MAX
             })
             .ok_or_else(|| PlaneError::NoNode(format!("{id:?} of resource {resource}")))
+    }
+
+    /// The nodes of a resource that were set and not dropped.
+    pub fn nodes(&self, resource: u8) -> Result<Vec<NodeId>, PlaneError> {
+        let map = self.map("nodes")?;
+        let mut found = Vec::new();
+        for index in 0..abi::NODES_MAX {
+            let key = u32::from(resource) * abi::NODES_MAX + index;
+            let node = sys::get::<u32, RtNode>(&map, &key).map_err(os("look a node up"))?;
+            if let Some(RtNode { generation: generation @ 1.., .. }) = node {
+                found.push(NodeId { index, generation });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a resource is attached.
+    pub fn is_attached(&self, resource: u8) -> Result<bool, PlaneError> {
+        Ok(self.object(resource)?.kind != abi::object_kind::NOTHING)
     }
 
     /// What refers to a node.

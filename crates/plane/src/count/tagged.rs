@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The meter of real resources: tags and counters are the kernel's ([`crate::tag`]). Where the kernel cannot tag what the resource
+//! consists of, nothing is tagged, all counters stay 0, and the limits say why.
+
+use std::fs;
+use std::mem;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use reserv_model::{NodeId, Source, UseRule};
+
+use super::{Meter, Told, Usage};
+use crate::tag::{self, Mechanism, NodeInfo, Object, Tags};
+use crate::{Defaults, List, PlaneError, Refs};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Tagged {
+    number: u8,
+    /// Or why there are none.
+    tags: Result<Tags, String>,
+    limits: Vec<String>,
+}
+
+fn invalid(why: String) -> PlaneError {
+    PlaneError::Invalid(why)
+}
+
+/// What a source is, to the tags.
+fn object(source: &Source) -> Result<Object, PlaneError> {
+    match source {
+        Source::File(path) => {
+            let found = fs::metadata(path).map_err(|e| invalid(format!("{source}: {e}")))?;
+            let device = found.file_type().is_block_device();
+            Ok(Object::Files { dev: if device { found.rdev() } else { found.dev() } })
+        }
+        Source::Net(name) => {
+            let file = Path::new("/sys/class/net").join(name).join("ifindex");
+            let text = fs::read_to_string(&file).map_err(|e| invalid(format!("{source}: {e}")))?;
+            let index = text.trim().parse().map_err(|e| invalid(format!("{}: {e}", file.display())))?;
+            let netns = tag::netns_cookie()
+                .map_err(|source| PlaneError::Os { context: "the network name space".into(), source })?;
+            Ok(Object::Interface { index, netns })
+        }
+    }
+}
+
+/// A node that is not there is no error for who takes it away.
+fn gone(result: Result<(), PlaneError>) -> Result<(), PlaneError> {
+    match result {
+        Err(PlaneError::NoNode(_)) => Ok(()),
+        other => other,
+    }
+}
+
+impl Tagged {
+    /// Of the resource with this number.
+    #[must_use]
+    pub const fn new(number: u8) -> Self {
+        Self { number, tags: Err(String::new()), limits: Vec::new() }
+    }
+
+    /// The resource in the kernel, as these nodes say.
+    fn attach(&self, tags: &Tags, source: &Source, nodes: &[Told], fresh: bool) -> Result<(), PlaneError> {
+        // What was found attached stays: the path may lead elsewhere by now.
+        if fresh || !tags.is_attached(self.number)? {
+            tags.attach_resource(self.number, object(source)?, true)?;
+        }
+        for id in tags.nodes(self.number)? {
+            if fresh || nodes.iter().all(|told| told.id != id) {
+                self.forget(tags, id)?;
+            }
+        }
+        nodes.iter().try_for_each(|told| self.tell(tags, *told))
+    }
+
+    fn tell(&self, tags: &Tags, told: Told) -> Result<(), PlaneError> {
+        tags.set_node(self.number, told.id, NodeInfo { queue: told.queue, dying: told.dying })
+    }
+
+    /// Takes a node away with the tags and list entries that name it: its number may come again with another resource of this number.
+    fn forget(&self, tags: &Tags, id: NodeId) -> Result<(), PlaneError> {
+        let refs = match tags.refs(self.number, id) {
+            Err(PlaneError::NoNode(_)) => return Ok(()),
+            refs => refs?,
+        };
+        gone(tags.drop_node(self.number, id))?;
+        if refs != tag::Refs::default() {
+            tags.sweep(self.number, id)?;
+        }
+        Ok(())
+    }
+
+    fn detach(&self, tags: Tags) -> Result<(), PlaneError> {
+        tags.detach_resource(self.number)?;
+        for id in tags.nodes(self.number)? {
+            self.forget(&tags, id)?;
+        }
+        tags.release()
+    }
+
+    fn tags(&self) -> Option<&Tags> {
+        self.tags.as_ref().ok()
+    }
+}
+
+impl Meter for Tagged {
+    fn mechanism(&self) -> &'static str {
+        match self.tags().map(Tags::mechanism) {
+            Some(Mechanism::Full) => "tags by fcntl",
+            Some(Mechanism::Stock) => "tags by setsockopt",
+            None => "no tags",
+        }
+    }
+
+    fn limits(&self, source: &Source) -> Vec<String> {
+        match &self.tags {
+            Ok(_) => self.limits.clone(),
+            Err(why) => {
+                let tagged = source.kind().tagged();
+                vec![format!("{tagged} cannot be tagged here, every counter stays 0: {why}")]
+            }
+        }
+    }
+
+    fn begin(&mut self, source: &Source, nodes: &[Told], fresh: bool) -> Result<(), PlaneError> {
+        let begun = tag::open().and_then(|tags| {
+            let attached = self.attach(&tags, source, nodes, fresh);
+            if attached.is_err()
+                && let Err(error) = self.detach(tags)
+            {
+                tracing::error!(%error, "tags were not taken back");
+            }
+            attached.map(|()| tag::adopt())?
+        });
+        self.tags = match begun {
+            Ok(tags) => tags.ok_or_else(|| "the programs were taken away".to_owned()),
+            Err(error @ (PlaneError::Taken(_) | PlaneError::Invalid(_))) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, %source, "cannot be tagged");
+                Err(error.to_string().lines().next().unwrap_or_default().to_owned())
+            }
+        };
+        self.limits = self.tags().map(|tags| tag::limits(tags.mechanism())).unwrap_or_default();
+        Ok(())
+    }
+
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        self.tags().map_or(Ok(()), |tags| tags.set_mount(dev))
+    }
+
+    fn node(&mut self, told: Told) -> Result<(), PlaneError> {
+        self.tags().map_or(Ok(()), |tags| self.tell(tags, told))
+    }
+
+    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
+        self.tags().map_or(Ok(()), |tags| tags.set_use(self.number, queue, Some(rules)))
+    }
+
+    fn usage(&self, queue: NodeId) -> Result<Usage, PlaneError> {
+        let Some(tags) = self.tags() else { return Ok(Usage::default()) };
+        let tag::Counted { operations, bytes } = tags.counted(self.number, queue)?;
+        Ok(Usage { operations, bytes })
+    }
+
+    fn refs(&self, queue: NodeId) -> Result<Refs, PlaneError> {
+        let Some(tags) = self.tags() else { return Ok(Refs::default()) };
+        let tag::Refs { descriptors, defaults, child_defaults } = tags.refs(self.number, queue)?;
+        Ok(Refs { descriptors, defaults, child_defaults, ..Refs::default() })
+    }
+
+    fn removed(&mut self, node: NodeId) -> Result<(), PlaneError> {
+        self.tags().map_or(Ok(()), |tags| self.forget(tags, node))
+    }
+
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
+        let mut both = Defaults { default: NodeId::Q0, child: NodeId::Q0 };
+        let Some(tags) = self.tags() else { return Ok(both) };
+        let lists = tags.defaults(pid)?;
+        for (list, queue) in [(&lists.default, &mut both.default), (&lists.child, &mut both.child)] {
+            if let Some((_, named)) = list.iter().find(|(resource, _)| *resource == self.number) {
+                *queue = *named;
+            }
+        }
+        Ok(both)
+    }
+
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
+        match &self.tags {
+            Ok(tags) => tags.set_default(pid, list, self.number, queue),
+            Err(_) if queue == NodeId::Q0 => Ok(()),
+            Err(why) => Err(PlaneError::Unsupported(format!(
+                "every list holds q0, for nothing can be tagged here: {why}"
+            ))),
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), PlaneError> {
+        match mem::replace(&mut self.tags, Err("it was stopped".into())) {
+            Ok(tags) => self.detach(tags),
+            Err(_) => Ok(()),
+        }
+    }
+}
