@@ -16,7 +16,8 @@
  * reading, stands for. Answers 1.
  * fcntl(fd, F_RESERV_GETCPURES, 0), on any descriptor of /reserv: the number of the thread's queue, plus one. Answers > 0.
  * EBADF: no such descriptor, or opened with O_PATH. EINVAL: not a queue directory of /reserv. ESTALE: the queue is
- * gone. EAGAIN: it takes no more members. EACCES: no right to use it (Plane::set_use). EINVAL also where Reserv's full CPU driver is not loaded.
+ * gone. EAGAIN: it takes no more members. EINVAL also where Reserv's full CPU driver is not loaded. The right to use the queue is asked when its
+ * directory is opened, not here.
  */
 #define F_RESERV_CHCPURES 0x52530001
 #define F_RESERV_GETCPURES 0x52530002

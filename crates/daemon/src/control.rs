@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -83,6 +83,8 @@ enum Mode {
 
 /// Asks the main thread for a full stop; the answer comes when it is done, just before the process ends.
 pub type StopAsker = Sender<Sender<Result<(), Refusal>>>;
+/// How a stop ended; the worker goes on to live until this is dropped.
+type Stopped = Receiver<Result<(), Refusal>>;
 
 /// Reads a configuration from its text (TOML).
 pub fn parse_config(text: &str) -> Result<Config, Refusal> {
@@ -143,8 +145,9 @@ fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker, device: &File)
         if line.is_empty() {
             return Ok(());
         }
+        let mut last = None;
         let answer = if peer.uid() == 0 {
-            answer(&line, core, stop).unwrap_or_else(|why| refusal(&why))
+            answer(&line, core, stop, &mut last).unwrap_or_else(|why| refusal(&why))
         } else {
             refusal(&Refusal::new(libc::EPERM, "only root may use the control socket"))
         };
@@ -154,6 +157,7 @@ fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker, device: &File)
         let mut text = answer.to_string();
         text.push('\n');
         writer.write_all(text.as_bytes())?;
+        drop(last);
     }
 }
 
@@ -185,7 +189,13 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
     .find_map(|(place, good)| (!good).then_some(place))
 }
 
-fn answer(line: &[u8], core: &Mutex<Core>, stop: &StopAsker) -> Result<Value, Refusal> {
+/// `last` holds, until the answer to a stop is written, what keeps this process alive so long.
+fn answer(
+    line: &[u8],
+    core: &Mutex<Core>,
+    stop: &StopAsker,
+    last: &mut Option<Stopped>,
+) -> Result<Value, Refusal> {
     let wrong = |e: &dyn std::fmt::Display| {
         Refusal::new(libc::EINVAL, format!("no command of the control socket: {e}"))
     };
@@ -242,7 +252,9 @@ fn answer(line: &[u8], core: &Mutex<Core>, stop: &StopAsker) -> Result<Value, Re
             let (done, wait) = channel();
             let gone = || Refusal::new(libc::ENODEV, "reservd is stopping");
             stop.send(done).map_err(|_| gone())?;
-            wait.recv().map_err(|_| gone())??;
+            let stopped = wait.recv().map_err(|_| gone())?;
+            *last = Some(wait);
+            stopped?;
             json!({"stopped": true})
         }
     })

@@ -36,6 +36,9 @@ use crate::registry::Registry;
 use crate::settings::Settings;
 
 const POLL: Duration = Duration::from_millis(100);
+/// Longest wait for the answer to a stop to be written.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
 /// From a release to the collection that it causes.
 const GATHER: Duration = Duration::from_millis(20);
 /// Between scans where the kernel gives no events.
@@ -315,9 +318,11 @@ fn wait(
                     (Ok(()), answer) => {
                         Word::Done.send(&link);
                         if let Some(answer) = answer {
-                            let _ = answer.send(Ok(()));
-                            // The connection's thread still has to write its line.
-                            std::thread::sleep(Duration::from_millis(50));
+                            // The connection's thread still has to write its line; it hangs up when it has.
+                            let since = Instant::now();
+                            while answer.send(Ok(())).is_ok() && since.elapsed() < ANSWER_MAX {
+                                std::thread::sleep(Duration::from_millis(5));
+                            }
                         }
                         return Ok(ExitCode::SUCCESS);
                     }

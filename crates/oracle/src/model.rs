@@ -67,7 +67,7 @@ pub struct Item {
 }
 
 #[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "named as in sched.h")]
+#[expect(missing_docs, clippy::struct_excessive_bools, reason = "named as in sched.h")]
 pub struct Node {
     pub parent: Option<Id>,
     pub kind: u32,
