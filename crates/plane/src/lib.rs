@@ -5,6 +5,7 @@ mod contract;
 pub mod count;
 pub mod cpu;
 pub mod journal;
+mod libbpf;
 mod sys;
 pub mod tag;
 

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::{env, fs, io};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
 use libbpf_rs::{ErrorExt as _, MapCore as _, ObjectBuilder, PrintLevel, ProgramAttachType, ProgramType};
 
+pub(super) use crate::libbpf::os;
+use crate::libbpf::{SAID, listen};
 use crate::{PlaneError, sys};
 
 /// The programs, built by build.rs.
@@ -63,24 +64,6 @@ const fn count_packets(mechanism: Mechanism) -> &'static str {
         Mechanism::Full => "rt_egress",
         Mechanism::Stock => "rt_stock_egress",
     }
-}
-
-/// What libbpf had to say, the last of it: the verifier's words when it refuses a program.
-static SAID: Mutex<String> = Mutex::new(String::new());
-
-#[expect(clippy::needless_pass_by_value, reason = "libbpf-rs wants it so")]
-fn listen(_: PrintLevel, text: String) {
-    if let Ok(mut said) = SAID.lock() {
-        said.push_str(&text);
-        let extra = said.len().saturating_sub(16_384);
-        let cut = (extra..=said.len()).find(|i| said.is_char_boundary(*i)).unwrap_or(0);
-        said.drain(..cut);
-    }
-}
-
-pub(super) fn os(context: impl Into<String>) -> impl FnOnce(io::Error) -> PlaneError {
-    let context = context.into();
-    move |source| PlaneError::Os { context, source }
 }
 
 fn refused(context: &str, error: &libbpf_rs::Error) -> PlaneError {

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::{env, fs, io};
 
 use libbpf_rs::{
@@ -12,6 +11,8 @@ use libbpf_rs::{
 };
 
 use super::abi::{self, RcCall};
+pub(super) use crate::libbpf::os;
+use crate::libbpf::{SAID, listen};
 use crate::{PlaneError, sys};
 
 /// The programs, built by build.rs.
@@ -20,24 +21,6 @@ pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.b
 /// The struct_ops map, and its link's pin.
 const OPS: &str = "reserv";
 const OPS_LINK: &str = "link-reserv";
-
-/// What libbpf had to say, the last of it: the verifier's words when it refuses a program.
-static SAID: Mutex<String> = Mutex::new(String::new());
-
-#[expect(clippy::needless_pass_by_value, reason = "libbpf-rs wants it so")]
-fn listen(_: PrintLevel, text: String) {
-    if let Ok(mut said) = SAID.lock() {
-        said.push_str(&text);
-        let extra = said.len().saturating_sub(16_384);
-        let cut = (extra..=said.len()).find(|i| said.is_char_boundary(*i)).unwrap_or(0);
-        said.drain(..cut);
-    }
-}
-
-pub(super) fn os(context: impl Into<String>) -> impl FnOnce(io::Error) -> PlaneError {
-    let context = context.into();
-    move |source| PlaneError::Os { context, source }
-}
 
 /// The folder of pins.
 pub(super) fn folder() -> PathBuf {
