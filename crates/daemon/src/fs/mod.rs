@@ -11,25 +11,28 @@
 //! * Every lookup of `newqueue` gives a fresh inode. When it is opened it becomes the new node's `share`, for `fstat` too. Its number
 //!   carries the parent and what is to be made, so that a worker can open what another one looked up.
 
+mod directories;
+mod seed;
+mod tags;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
-use reserv_model::{
-    Caller as Rightful, Error, ErrorKind, Name, NewKind, NodeId, Request as Edit, Right, ThreadParams, Tree,
-    quoted,
-};
+use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
-    Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
+    Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, attributes, list,
     list_processes, lookup, mode_allows, parse_defaults, parse_write, permit_open, render_defaults,
     render_domain, render_read,
 };
-use reserv_plane::{List, Target};
+use reserv_plane::List;
 
+use self::seed::Seed;
+use self::tags::{set_defaults, tag};
 use crate::core::{Core, lock};
-use crate::engine::{Engine, Origin, Refusal};
-use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
+use crate::engine::{Origin, Refusal};
+use crate::fuse::proto::{Attr, Cache, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::session::Server;
 use crate::process;
 use crate::rights::{caller, process_as_caller, require_own};
@@ -40,7 +43,6 @@ const SETATTR_OWNER: u32 = 1 | 2 | 4;
 const SETATTR_SIZE: u32 = 8;
 /// `FATTR_ATIME | FATTR_MTIME`, and the same of now.
 const SETATTR_TIMES: u32 = 16 | 32 | 128 | 256;
-const RENAME_NOREPLACE: u32 = 1;
 /// Most snapshots of half-read files; further readers get theirs made anew at each read.
 const TEXTS_MAX: usize = 4096;
 
@@ -67,54 +69,6 @@ fn cache(object: Object) -> Cache {
             Cache { entry: 10, attr: 1 }
         }
         Object::Node { .. } | Object::Mount(_) => Cache { entry: 10, attr: 10 },
-    }
-}
-
-/// A fresh inode's serial: what it is to become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seed {
-    resource: u8,
-    scheduler: bool,
-    /// Parent, with the low bits of its generation.
-    index: u32,
-    generation: u32,
-    number: u32,
-}
-
-/// Bits of a serial, from below: number 32, index 14, resource 4, scheduler 1, generation 5.
-const SEED_GENERATION: u32 = 0x1f;
-const SEED_INDEX: u32 = 0x3fff;
-
-const _: () = assert!(reserv_model::NODES_MAX <= SEED_INDEX + 1 && reserv_namespace::RESOURCES_MAX <= 16);
-
-impl Seed {
-    fn serial(self) -> u64 {
-        u64::from(self.number)
-            | u64::from(self.index & SEED_INDEX) << 32
-            | u64::from(self.resource) << 46
-            | u64::from(self.scheduler) << 50
-            | u64::from(self.generation & SEED_GENERATION) << 51
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the fields are that wide")]
-    fn of(serial: u64) -> Self {
-        Self {
-            number: serial as u32,
-            index: (serial >> 32) as u32 & SEED_INDEX,
-            resource: (serial >> 46) as u8 & 0xf,
-            scheduler: serial >> 50 & 1 == 1,
-            generation: (serial >> 51) as u32 & SEED_GENERATION,
-        }
-    }
-
-    /// Whose tree it is to stand in.
-    fn resource(self) -> Result<Resource, Refusal> {
-        Resource::new(self.resource).ok_or_else(gone)
-    }
-
-    /// The parent, if it still lives.
-    fn parent(self, tree: &Tree) -> Option<NodeId> {
-        tree.at(self.index).map(|n| n.id).filter(|id| id.generation & SEED_GENERATION == self.generation)
     }
 }
 
@@ -153,33 +107,6 @@ fn living(pid: u32) -> Result<i32, Refusal> {
         Ok(pid)
     } else {
         Err(error(ErrorKind::NotFound, format!("no process {pid}")))
-    }
-}
-
-/// A node's directory.
-fn node_of(object: Object) -> Result<(Resource, NodeId), Refusal> {
-    match object {
-        Object::Node { resource, id, file: FileKind::SchedulerDir } => Ok((resource, id)),
-        Object::Node { file: FileKind::QueueDir, .. } => {
-            Err(error(ErrorKind::NotScheduler, "a queue has no children"))
-        }
-        _ => Err(error(ErrorKind::Protected, "this directory is not changed")),
-    }
-}
-
-fn name_of(bytes: &[u8]) -> Result<Name, Refusal> {
-    let text = std::str::from_utf8(bytes).map_err(|_| error(ErrorKind::NotText, "the name is no UTF-8"))?;
-    Ok(Name::new(text)?)
-}
-
-/// A child that is a node. Other entries are there and cannot be changed.
-fn child(core: &Core, parent: Object, name: &[u8]) -> Result<(Resource, NodeId, FileKind), Refusal> {
-    let stays = || error(ErrorKind::Protected, format!("{} stays", quoted(&String::from_utf8_lossy(name))));
-    match lookup(parent, name, core.trees())? {
-        // A resource comes and goes with `reserv up` and `down`.
-        Object::Node { id: NodeId::ROOT, .. } if Place::of(parent) == Some(Place::Mount) => Err(stays()),
-        Object::Node { resource, id, file } => Ok((resource, id, file)),
-        _ => Err(stays()),
     }
 }
 
@@ -391,29 +318,6 @@ impl Fs {
         Ok(())
     }
 
-    fn rename(
-        core: &mut Core,
-        request: &Request<'_>,
-        (from, new_parent, to, flags): (&[u8], u64, &[u8], u32),
-    ) -> Result<(), Refusal> {
-        if flags & !RENAME_NOREPLACE != 0 {
-            return Err(error(ErrorKind::Invalid, "nodes are not exchanged"));
-        }
-        let (old, new) = (object(core, request.node)?, object(core, new_parent)?);
-        let (resource, id, file) = child(core, old, from)?;
-        if file.file_type() != FileType::Directory {
-            return Err(error(ErrorKind::Protected, "a file keeps its name"));
-        }
-        let ((other, parent), name) = (node_of(new)?, Some(name_of(to)?));
-        if other != resource {
-            return Err(Refusal::new(libc::EXDEV, "a node stays in the tree of its resource"));
-        }
-        let edit = Edit::Move { node: id.into(), parent: parent.into(), name };
-        let origin = Origin { unique: request.unique, fresh: None };
-        core.engine(resource)?.edit_by(&caller(request.caller), &[edit], Some(origin))?;
-        Ok(())
-    }
-
     fn readdir(core: &mut Core, ino: u64, offset: u64, size: u32, reply: &mut Reply) -> Result<(), Refusal> {
         let dir = object(core, ino)?;
         let mut items = list(dir, core.trees())?;
@@ -437,31 +341,6 @@ impl Fs {
                 break;
             }
         }
-        Ok(())
-    }
-
-    fn make_directory(core: &mut Core, request: &Request<'_>, name: &[u8]) -> Result<Object, Refusal> {
-        let (resource, parent) = node_of(object(core, request.node)?)?;
-        let kind = NewKind::Scheduler(None);
-        let create = Edit::Create { parent: parent.into(), name: Some(name_of(name)?), kind, share: None };
-        let origin = Origin { unique: request.unique, fresh: None };
-        let done = core.engine(resource)?.edit_by(&caller(request.caller), &[create], Some(origin))?;
-        let id = done.created.first().copied().ok_or_else(gone)?;
-        Ok(Object::Node { resource, id, file: FileKind::SchedulerDir })
-    }
-
-    fn remove_directory(core: &mut Core, request: &Request<'_>, name: &[u8]) -> Result<(), Refusal> {
-        let parent = object(core, request.node)?;
-        let (resource, id, file) = child(core, parent, name)?;
-        if file.file_type() != FileType::Directory {
-            return Err(error(ErrorKind::NotScheduler, "not a directory"));
-        }
-        let delete = Edit::Delete { node: id.into(), mode: reserv_model::DeleteMode::Refuse };
-        let engine = core.engine(resource)?;
-        let origin = Origin { unique: request.unique, fresh: None };
-        engine.edit_by(&caller(request.caller), &[delete], Some(origin))?;
-        // The kernel removes the name itself.
-        engine.take_removed();
         Ok(())
     }
 
@@ -590,85 +469,6 @@ impl Fs {
     }
 }
 
-fn target_queue(engine: &Engine, queue: NodeId) -> Result<(), Refusal> {
-    let node = engine.tree().node(queue)?;
-    if !node.kind.is_queue() {
-        return Err(error(
-            ErrorKind::NotQueue,
-            format!("{} is a scheduler node", engine.tree().shown(queue)),
-        ));
-    }
-    if node.draining {
-        return Err(error(ErrorKind::Busy, format!("{} is draining", engine.tree().shown(queue))));
-    }
-    Ok(())
-}
-
-fn tag(
-    engine: &mut Engine,
-    queue: NodeId,
-    who: Who,
-    params: Option<ThreadParams>,
-    (caller, by): (Caller, &Rightful),
-) -> Result<(), Refusal> {
-    target_queue(engine, queue)?;
-    let owner = |tid: i32| {
-        process::tgid(tid).ok_or_else(|| error(ErrorKind::NoProcess, format!("no process or thread {tid}")))
-    };
-    let target = match who {
-        Who::Process(pid) => Target::Process(owner(pid.cast_signed()).and_then(|tgid| {
-            if tgid == pid.cast_signed() {
-                Ok(tgid)
-            } else {
-                Err(error(ErrorKind::NoProcess, format!("{pid} is a thread of {tgid}: write \"tid {pid}\"")))
-            }
-        })?),
-        Who::Thread { tid, pid } => {
-            let tgid = owner(tid.cast_signed())?;
-            if pid.is_some_and(|pid| pid.cast_signed() != tgid) {
-                return Err(error(ErrorKind::NoProcess, format!("thread {tid} is of process {tgid}")));
-            }
-            Target::Thread(tid.cast_signed())
-        }
-        Who::CallerProcess => Target::Process(owner(caller.tid)?),
-        Who::CallerThread => {
-            owner(caller.tid)?;
-            Target::Thread(caller.tid)
-        }
-    };
-    let (Target::Process(tid) | Target::Thread(tid)) = target;
-    require_own(by, tid)?;
-    engine.tag(target, queue, params)
-}
-
-/// Sets one list of a process for several resources, all or none.
-fn set_defaults(
-    core: &mut Core,
-    by: &Rightful,
-    (pid, list): (i32, List),
-    queues: &[(Resource, NodeId)],
-) -> Result<(), Refusal> {
-    let mut before = Vec::new();
-    for &(resource, queue) in queues {
-        let engine = core.engine(resource)?;
-        target_queue(engine, queue)?;
-        engine.tree().require(by, queue, Right::Use)?;
-        let lists = engine.plane().defaults(pid)?;
-        before.push((resource, if list == List::Default { lists.default } else { lists.child }));
-    }
-    for (at, &(resource, queue)) in queues.iter().enumerate() {
-        if let Err(error) = core.engine(resource)?.plane_mut().set_default(pid, list, queue) {
-            for &(resource, old) in &before[..at] {
-                if let Err(error) = core.engine(resource)?.plane_mut().set_default(pid, list, old) {
-                    tracing::warn!(%error, pid, "a default list was not put back");
-                }
-            }
-            return Err(error.into());
-        }
-    }
-    Ok(())
-}
-
 /// What a request that changes something is called in `status`; `None` for mere questions.
 fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
     let word = match request.op {
@@ -717,23 +517,6 @@ impl Server for Fs {
             && let Ok(engine) = lock(&self.core).engine(resource)
         {
             engine.forget_fresh(node);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_survives_its_serial() {
-        for seed in [
-            Seed { resource: 15, scheduler: true, index: SEED_INDEX, generation: 0x1f, number: u32::MAX },
-            Seed { resource: 0, scheduler: false, index: 0, generation: 1, number: 0 },
-        ] {
-            assert_eq!(Seed::of(seed.serial()), seed);
-            let ino = Ino::fresh(seed.serial());
-            assert_eq!(ino.object(), Some(Object::Fresh(seed.serial())), "it fits into an inode number");
         }
     }
 }

@@ -16,24 +16,27 @@
 //! The kernel sends requests again that a dead daemon took and did not answer. One whose edit happened is not carried out twice: the
 //! record carries the request's number ([`Origin`]), and its answer is made from what exists.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod garbage;
+mod record;
+mod refusal;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Batch, Caller, Class, DeleteMode, Edit, Error, ErrorKind, Kind, Name, Node, NodeId, Op, Outcome, Plan,
-    Record, Request, ResourceKind, Rule, Snapshot, Tree, Weight,
+    Batch, Caller, Edit, Error, ErrorKind, Kind, Name, Node, NodeId, Outcome, Plan, Record, Request,
+    ResourceKind, Rule, Tree,
 };
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target};
-use serde::{Deserialize, Serialize};
 
-use crate::collect::{Collector, Due, Kept};
+pub use self::record::Origin;
+use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
+pub use self::refusal::Refusal;
+use crate::collect::Collector;
 use crate::journal::Journal;
 use crate::whole::Undo;
 
-/// Answered edits that are remembered: more than requests can be under way in the kernel at once.
-const ANSWERED_MAX: usize = 4096;
 /// The journal is compacted when it is this long, and not before it is four times as long as its snapshot.
 const COMPACT_MIN: u64 = 1 << 20;
 /// Ops in one batch when a tree is set up again.
@@ -46,106 +49,6 @@ const SURVEY_REST: u32 = 5;
 /// … and than this. So a reader of all nodes costs one survey now and then, not one per node, and few nodes are always read
 /// as they are.
 const SURVEY_AGE_MAX: Duration = Duration::from_millis(20);
-
-/// Which request of the name space an edit answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// The request's number in its session.
-    pub unique: u64,
-    /// The fresh inode that becomes the node which the edit makes.
-    pub fresh: Option<u64>,
-}
-
-/// What the journal keeps beside the tree.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Extras {
-    /// Requests of this session whose edits happened, oldest first, with the node that was made.
-    answered: VecDeque<(u64, Option<NodeId>)>,
-    /// Fresh inodes of this session that were opened.
-    fresh: BTreeMap<u64, NodeId>,
-    /// No number of a fresh inode from here on was given out.
-    fresh_end: u32,
-    rules: Vec<Rule>,
-    /// A change in several edits that has not ended.
-    #[serde(default)]
-    unfinished: Option<Undo>,
-    /// What the collector must know.
-    #[serde(default)]
-    collect: Kept,
-}
-
-/// One record of the journal.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum Entry {
-    /// All there is; the first record.
-    Whole { tree: Snapshot, extras: Extras },
-    /// An intent.
-    Edit { record: Record, origin: Option<Origin> },
-    /// A new mount: numbers of requests and fresh inodes begin anew.
-    Session,
-    /// A block of numbers of fresh inodes is taken.
-    Fresh { end: u32 },
-    /// Fresh inode that nobody refers to any more.
-    Forgotten { fresh: u64 },
-    /// The rules were replaced.
-    Rules { rules: Vec<Rule> },
-    /// A change in several edits begins …
-    Begin { undo: Undo },
-    /// … and has ended, or was undone.
-    End,
-    /// A file of a node that may be collected was opened …
-    Opened { handle: u64, node: NodeId },
-    /// … and closed.
-    Closed { handle: u64 },
-    /// A node that the configuration made has been used.
-    Used { node: NodeId },
-}
-
-/// Why something was refused: an errno for the caller, words for people. Nothing has changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct Refusal {
-    /// Positive.
-    pub errno: i32,
-    /// What was wrong.
-    pub text: String,
-    /// What would be right; may be empty.
-    pub hint: String,
-}
-
-impl Refusal {
-    /// Without a hint.
-    pub fn new(errno: i32, text: impl Into<String>) -> Self {
-        Self { errno, text: text.into(), hint: String::new() }
-    }
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self { errno: error.errno().code(), text: error.context, hint: error.hint }
-    }
-}
-
-impl From<PlaneError> for Refusal {
-    fn from(error: PlaneError) -> Self {
-        let errno = match &error {
-            PlaneError::NoNode(_) => libc::ESTALE,
-            PlaneError::Busy(_) | PlaneError::Taken(_) => libc::EBUSY,
-            PlaneError::Full(_) => libc::EAGAIN,
-            PlaneError::Unsupported(_) => libc::EOPNOTSUPP,
-            PlaneError::Invalid(_) => libc::EINVAL,
-            PlaneError::NoProcess(_) => libc::ESRCH,
-            PlaneError::Os { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-        };
-        Self::new(errno, error.to_string())
-    }
-}
-
-impl From<std::io::Error> for Refusal {
-    fn from(error: std::io::Error) -> Self {
-        Self::new(error.raw_os_error().unwrap_or(libc::EIO), format!("journal: {error}"))
-    }
-}
 
 /// What an edit did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -183,114 +86,6 @@ pub struct Engine {
     missed: bool,
     /// What may be garbage.
     pub(crate) collector: Collector,
-}
-
-fn encode(entry: &Entry) -> Result<Vec<u8>, Refusal> {
-    serde_json::to_vec(entry).map_err(|e| Refusal::new(libc::EIO, format!("journal: {e}")))
-}
-
-impl Extras {
-    fn note(&mut self, origin: Option<Origin>, record: &Record) {
-        self.collect.note(origin.is_some(), record);
-        let Some(origin) = origin else { return };
-        let made = made(record);
-        if self.answered.len() == ANSWERED_MAX {
-            self.answered.pop_front();
-        }
-        self.answered.push_back((origin.unique, made));
-        if let (Some(fresh), Some(made)) = (origin.fresh, made) {
-            self.fresh.insert(fresh, made);
-        }
-    }
-}
-
-fn made(record: &Record) -> Option<NodeId> {
-    record.edits.iter().find_map(|edit| match edit {
-        Edit::Create { id, .. } => Some(*id),
-        _ => None,
-    })
-}
-
-/// Whether members are moved away by it.
-fn flushes(record: &Record) -> bool {
-    record.edits.iter().any(|edit| matches!(edit, Edit::Delete { mode: DeleteMode::Flush, .. }))
-}
-
-/// What the journal says, before it is compared with the plane.
-struct Told {
-    /// Without the last edit, if that is the journal's last record.
-    tree: Tree,
-    extras: Extras,
-    /// The journal's last record, if it is an edit: it may not have happened.
-    last: Option<(Record, Option<Origin>)>,
-}
-
-fn corrupt(why: impl std::fmt::Display) -> Refusal {
-    Refusal::new(libc::EIO, format!("journal: {why}"))
-}
-
-fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
-    let mut told = Told { tree: Tree::new(name), extras: Extras::default(), last: None };
-    for payload in payloads {
-        if let Some((record, origin)) = told.last.take() {
-            told.tree.replay(&record)?;
-            told.extras.note(origin, &record);
-        }
-        match serde_json::from_slice(payload).map_err(corrupt)? {
-            Entry::Whole { tree, extras } => {
-                told.tree = tree.restore()?;
-                told.extras = extras;
-            }
-            Entry::Edit { record, origin } => told.last = Some((record, origin)),
-            Entry::Session => {
-                told.extras.answered.clear();
-                told.extras.fresh.clear();
-                told.extras.collect.new_session();
-            }
-            Entry::Fresh { end } => told.extras.fresh_end = end,
-            Entry::Forgotten { fresh } => {
-                told.extras.fresh.remove(&fresh);
-            }
-            Entry::Rules { rules } => told.extras.rules = rules,
-            Entry::Begin { undo } => told.extras.unfinished = Some(undo),
-            Entry::End => told.extras.unfinished = None,
-            Entry::Opened { handle, node } => told.extras.collect.opened(handle, node),
-            Entry::Closed { handle } => told.extras.collect.closed(handle),
-            Entry::Used { node } => told.extras.collect.used(node),
-        }
-    }
-    Ok(told)
-}
-
-/// The ops that make `tree` out of root and q0, ids included.
-fn from_nothing(tree: &Tree) -> Vec<Op> {
-    let mut ops = Vec::new();
-    for (_, node) in tree.walk() {
-        let id = node.id;
-        if let (Some(parent), true) = (node.parent, id != NodeId::Q0) {
-            ops.push(Op::Create { id, parent, kind: node.kind });
-        } else {
-            match node.kind {
-                Kind::Queue(class) if class != Class::default() => ops.push(Op::SetClass { id, class }),
-                Kind::Scheduler(policy) if policy != reserv_model::Policy::default() => {
-                    ops.push(Op::SetPolicy { id, policy });
-                }
-                _ => {}
-            }
-        }
-        if id != NodeId::ROOT && node.weight != Weight::BACKGROUND {
-            ops.push(Op::Reweight { id, weight: node.weight });
-        }
-        if node.cap.is_some() {
-            ops.push(Op::SetCap { id, cap: node.cap });
-        }
-        if node.members_max != 0 {
-            ops.push(Op::SetLimit { id, members_max: node.members_max });
-        }
-        let tune = node.tune.iter().map(|(&key, &value)| Edit::Tune { id, key, value: Some(value) });
-        ops.extend(tune.filter_map(|edit| edit.op()));
-    }
-    ops
 }
 
 /// What this thread has used of a CPU: unlike the clock it does not count what others do meanwhile.
@@ -464,109 +259,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// A file of a node was opened.
-    pub fn opened(&mut self, handle: u64, node: NodeId) -> Result<(), Refusal> {
-        if self.tree.may_be_garbage(node) {
-            if let Err(refusal) = self.append(&Entry::Opened { handle, node }) {
-                self.collector.trigger(node);
-                return Err(refusal);
-            }
-            self.extras.collect.opened(handle, node);
-            self.compact_when_long();
-        }
-        self.collector.opened(handle, node);
-        Ok(())
-    }
-
-    /// It was closed. Answers whether its node may be garbage now.
-    pub fn closed(&mut self, handle: u64) -> bool {
-        if self.extras.collect.knows(handle) {
-            if let Err(error) = self.append(&Entry::Closed { handle }) {
-                tracing::warn!(%error, "the next daemon will take a closed file for open");
-            }
-            self.extras.collect.closed(handle);
-            self.compact_when_long();
-        }
-        self.collector.closed(&self.tree, handle)
-    }
-
-    /// Nodes may be collected from now on: the next daemon must know their handles. Where no file will tell by its end, they are looked at.
-    fn may_go(&mut self, record: &Record, through_a_file: bool) {
-        for edit in &record.edits {
-            let Edit::Gc { id, gc: true } = *edit else { continue };
-            if !through_a_file {
-                self.collector.trigger(id);
-            }
-            let handles: Vec<u64> = self.collector.handles.of(id).collect();
-            for handle in handles {
-                if let Err(error) = self.append(&Entry::Opened { handle, node: id }) {
-                    tracing::warn!(%error, "the next daemon will take an open file for closed");
-                }
-                self.extras.collect.opened(handle, id);
-            }
-        }
-    }
-
-    /// Collects what is garbage of the nodes that are due. `weak` are nodes that processes stand in, and of nodes whose open files are
-    /// not all known, those that have descriptors.
-    pub fn sweep(&mut self, now: Duration, due: &[NodeId], weak: &BTreeSet<NodeId>) -> Result<(), Refusal> {
-        let mut refused = BTreeSet::new();
-        let done = self.collect_garbage(due, weak, &mut refused);
-        self.collector.settle(&self.tree, now, due, &refused);
-        done
-    }
-
-    fn collect_garbage(
-        &mut self,
-        due: &[NodeId],
-        weak: &BTreeSet<NodeId>,
-        refused: &mut BTreeSet<NodeId>,
-    ) -> Result<(), Refusal> {
-        let around: Vec<NodeId> = self.tree.around(due.iter().copied()).into_iter().collect();
-        let refs = if around.is_empty() { Vec::new() } else { self.plane.refs(&around)? };
-        let mut used: BTreeSet<NodeId> = weak.clone();
-        for (id, refs) in around.iter().zip(refs) {
-            if refs.sum() > 0 && self.extras.collect.untouched.contains(id) {
-                self.append(&Entry::Used { node: *id })?;
-                self.extras.collect.used(*id);
-            }
-            if refs.sum() > 0 || self.collector.handles.count(*id) > 0 {
-                used.insert(*id);
-            }
-        }
-        let untouched = &self.extras.collect.untouched;
-        let garbage = self.tree.garbage(due.iter().copied(), |id| {
-            used.contains(&id) || untouched.contains(&id) || around.binary_search(&id).is_err()
-        });
-        for part in garbage.chunks((self.plane.batch_max() / 2).max(1)) {
-            self.delete_all(part, refused);
-        }
-        Ok(())
-    }
-
-    /// Each by itself where not all can go at once: somebody may have come meanwhile.
-    fn delete_all(&mut self, nodes: &[NodeId], refused: &mut BTreeSet<NodeId>) {
-        let request = |id: &NodeId| Request::Delete { node: (*id).into(), mode: DeleteMode::Refuse };
-        let requests: Vec<Request> = nodes.iter().map(request).collect();
-        match self.edit(&requests, None) {
-            Ok(_) => {}
-            Err(refusal) if nodes.len() == 1 => {
-                tracing::debug!(%refusal, "not collected yet");
-                refused.extend(nodes);
-            }
-            Err(_) => nodes.iter().for_each(|id| self.delete_all(&[*id], refused)),
-        }
-    }
-
-    /// What the collector looks at now.
-    pub fn due(&self, now: Duration) -> Due {
-        let nodes = self.collector.due(now);
-        let around = self.tree.around(nodes.iter().copied());
-        let uncertain = around.iter().any(|id| self.extras.collect.uncertain.contains(id));
-        let names = around.iter().filter_map(|id| Some(self.tree.get(*id)?.name.clone())).collect();
-        Due { nodes, names, uncertain }
     }
 
     fn append(&mut self, entry: &Entry) -> Result<(), Refusal> {

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the threads of the worker share, under one lock: the resources that run, the rules, and what `status` tells.
+
+mod counting;
+mod status;
+mod up;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use reserv_model::{Config, Name, NodeId, Personality, Request, Tree};
+use reserv_namespace::{FileKind, Ino, Object, Resource};
+use reserv_plane::{List, Target};
+
+pub use self::status::{Refused, Status};
+use crate::collect::Due;
+use crate::describe::describe;
+use crate::engine::{Engine, Refusal};
+use crate::held::Held;
+use crate::process;
+use crate::registry::Registry;
+use crate::rules::{Facts, Rules};
+use crate::settings::Settings;
+
+/// Refusals that are kept for `status`.
+const REFUSALS_MAX: usize = 16;
+
+/// See the head of this file.
+pub struct Core {
+    settings: Settings,
+    /// The CPU is missing only after the daemon was stopped.
+    resources: BTreeMap<Resource, Held>,
+    registry: Registry,
+    /// Where `/reserv` is mounted, once it is.
+    mount: Option<u64>,
+    rules: Rules,
+    /// How processes are watched.
+    pub watch: &'static str,
+    /// Names of resources that are gone and that the kernel may still have cached.
+    gone: Vec<Name>,
+    refusals: VecDeque<Refused>,
+    start: Instant,
+}
+
+/// The lock. A thread that panicked has ended the process (see `worker`), so poison is never seen.
+pub fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
+    core.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn stopped() -> Refusal {
+    Refusal::new(libc::ENODEV, "reservd is stopping")
+}
+
+impl Core {
+    /// Around the CPU; the other resources that are entered are brought up too.
+    pub fn new(settings: &Settings, cpu: Held) -> Result<Self, Refusal> {
+        let mut rules = Rules::default();
+        rules.set(cpu.engine.rules());
+        let mut core = Self {
+            settings: settings.clone(),
+            resources: [(Resource::CPU, cpu)].into(),
+            registry: Registry::open(&settings.run)?,
+            mount: None,
+            rules,
+            watch: "none",
+            gone: Vec::new(),
+            refusals: VecDeque::new(),
+            start: Instant::now(),
+        };
+        core.bring_up_known()?;
+        Ok(core)
+    }
+
+    /// A resource's engine.
+    pub fn engine(&mut self, resource: Resource) -> Result<&mut Engine, Refusal> {
+        if !self.resources.contains_key(&Resource::CPU) {
+            return Err(stopped());
+        }
+        let held = self.resources.get_mut(&resource);
+        held.map(|held| &mut held.engine).ok_or_else(|| Refusal::new(libc::ESTALE, "this resource is gone"))
+    }
+
+    /// The CPU's engine.
+    pub fn cpu(&mut self) -> Result<&mut Engine, Refusal> {
+        self.engine(Resource::CPU)
+    }
+
+    /// All engines, in order of number.
+    pub fn engines(&mut self) -> impl Iterator<Item = (Resource, &mut Engine)> {
+        self.resources.iter_mut().map(|(resource, held)| (*resource, &mut held.engine))
+    }
+
+    /// The trees of the resources that run.
+    pub fn trees<'t>(&'t self) -> impl Fn(Resource) -> Option<&'t Tree> + Copy + 't {
+        |resource| self.resources.get(&resource).map(|held| held.engine.tree())
+    }
+
+    /// If the edit of this request happened before its answer was given: the node that it made, if any.
+    pub fn answered(&self, unique: u64) -> Option<Option<(Resource, NodeId)>> {
+        self.resources.iter().find_map(|(resource, held)| {
+            held.engine.answered(unique).map(|made| made.map(|id| (*resource, id)))
+        })
+    }
+
+    /// A new mount: what requests and inodes of an earlier one meant is void.
+    pub fn new_session(&mut self) -> Result<(), Refusal> {
+        self.engines().try_for_each(|(_, engine)| engine.new_session())
+    }
+
+    /// Where `/reserv` is mounted.
+    pub fn set_mount(&mut self, dev: u64) -> Result<(), Refusal> {
+        self.mount = Some(dev);
+        for (_, engine) in self.engines() {
+            engine.plane_mut().set_mount(dev)?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing was there before this worker.
+    pub fn is_fresh(&self) -> bool {
+        self.resources.values().all(Held::is_fresh)
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Keeps a refusal for those who ask why.
+    pub fn refused(&mut self, uid: u32, what: String, refusal: &Refusal) {
+        tracing::info!(uid, what, errno = refusal.errno, hint = refusal.hint, "refused: {}", refusal.text);
+        if self.refusals.len() == REFUSALS_MAX {
+            self.refusals.pop_front();
+        }
+        let Refusal { errno, text, hint } = refusal.clone();
+        let at_ms = self.now_ms();
+        self.refusals.push_back(Refused { uid, what, errno, text, hint, at_ms });
+    }
+
+    /// For the file and the control socket.
+    pub fn status(&self) -> Result<Status, Refusal> {
+        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?;
+        let state = |held: &Held| (held.engine.tree().root().name.clone(), held.state());
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            resources: self.resources.values().map(state).collect(),
+            rules: cpu.engine.rules().len(),
+            watch: self.watch,
+            refusals: self.refusals.iter().cloned().collect(),
+        })
+    }
+
+    /// The running trees and rules as a configuration.
+    pub fn save(&self) -> Result<Config, Refusal> {
+        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?;
+        let counting = self.resources.values().filter(|held| held.on.is_some());
+        let count = counting.map(|held| (held.engine.tree().root().name.clone(), held.config())).collect();
+        Ok(Config { cpu: Some(cpu.config()), count, rules: cpu.engine.rules().to_vec() })
+    }
+
+    /// Makes new nodes, and the roots, those of a personality.
+    pub fn set_personality(
+        &mut self,
+        personality: Personality,
+        dry_run: bool,
+    ) -> Result<Vec<String>, Refusal> {
+        let requests = [Request::SetPersonality { personality }];
+        let mut words = Vec::new();
+        for (_, engine) in self.engines() {
+            engine.check(&requests)?;
+            if !engine.tree().plan(&requests)?.edits().is_empty() {
+                words.push(describe(engine.tree(), &requests[0]));
+            }
+        }
+        if !dry_run {
+            for (_, engine) in self.engines() {
+                engine.edit(&requests, None)?;
+            }
+        }
+        Ok(words)
+    }
+
+    /// Whether there are rules, and whether they need scans beside events.
+    pub fn has_rules(&self) -> (bool, bool) {
+        (!self.rules.is_empty(), self.rules.need_scan())
+    }
+
+    /// Applies the rules to one process.
+    pub fn consider(&mut self, pid: i32) {
+        if self.rules.is_empty() || pid == std::process::id().cast_signed() {
+            return;
+        }
+        let Some(facts) = Facts::of(pid) else { return };
+        let Some(Held { engine, .. }) = self.resources.get_mut(&Resource::CPU) else { return };
+        let Ok(now) = engine.plane().tag_of(pid) else { return };
+        let Some((rule, path)) = self.rules.consider(pid, &facts, now.pack(), NodeId::Q0.pack()) else {
+            return;
+        };
+        let Ok(queue) = engine.tree().resolve(&path) else { return };
+        let tagged = engine.tag(Target::Process(pid), queue, None).and_then(|()| {
+            // Both lists, as `reserv run` does: what the process starts stays with it.
+            engine.plane_mut().set_default(pid, List::Default, queue)?;
+            Ok(engine.plane_mut().set_default(pid, List::Child, queue)?)
+        });
+        match tagged {
+            Ok(()) => self.rules.applied(pid, &facts, rule, queue.pack()),
+            Err(error) => tracing::debug!(pid, %error, "a rule was not applied"),
+        }
+    }
+
+    /// Applies the rules to all processes.
+    pub fn scan(&mut self) {
+        if self.rules.is_empty() {
+            return;
+        }
+        let living = process::all();
+        self.rules.retain(&living);
+        for pid in living {
+            self.consider(pid);
+        }
+    }
+
+    /// The regular poll: are the resources still ours; have queues drained.
+    pub fn poll(&mut self) {
+        let now = self.now();
+        self.resources.values_mut().for_each(|held| held.poll(now));
+    }
+
+    /// An open file of the name space was closed. Answers whether there is something to collect.
+    pub fn closed(&mut self, resource: Resource, handle: u64) -> bool {
+        self.engine(resource).is_ok_and(|engine| engine.closed(handle))
+    }
+
+    /// Collects what nobody refers to.
+    pub fn sweep(&mut self) {
+        let now = self.now();
+        let due: Vec<(Resource, Due)> = self
+            .engines()
+            .map(|(resource, engine)| (resource, engine.due(now)))
+            .filter(|(_, due)| !due.nodes.is_empty())
+            .collect();
+        if due.is_empty() {
+            return;
+        }
+        let names: BTreeSet<&str> =
+            due.iter().flat_map(|(_, due)| due.names.iter().map(Name::as_str)).collect();
+        let mut inodes = BTreeSet::new();
+        if let Some(dev) = self.mount {
+            inodes.extend(process::inodes_in_use(dev, "cwd", &names));
+            if due.iter().any(|(_, due)| due.uncertain) {
+                inodes.extend(process::inodes_in_use(dev, "fd", &names));
+            }
+        }
+        let mut weak: BTreeMap<Resource, BTreeSet<NodeId>> = BTreeMap::new();
+        for ino in inodes {
+            if let Ok(Object::Node { resource, id, .. }) = crate::fs::object(self, ino) {
+                weak.entry(resource).or_default().insert(id);
+            }
+        }
+        for (resource, due) in due {
+            let weak = weak.remove(&resource).unwrap_or_default();
+            if let Ok(engine) = self.engine(resource)
+                && let Err(error) = engine.sweep(now, &due.nodes, &weak)
+            {
+                tracing::error!(%error, "nodes that nobody refers to were not collected");
+            }
+        }
+    }
+
+    /// Names that the kernel may still have cached: directories and what was removed from them.
+    pub fn take_removed(&mut self) -> Vec<(u64, Vec<u8>)> {
+        let bytes = |name: &Name| name.as_str().as_bytes().to_vec();
+        let mut removed: Vec<_> =
+            std::mem::take(&mut self.gone).iter().map(|name| (Ino::ROOT.0, bytes(name))).collect();
+        for (resource, engine) in self.engines() {
+            let ino = |parent| Ino::of_node(resource, parent, FileKind::SchedulerDir).0;
+            removed.extend(engine.take_removed().iter().map(|(parent, name)| (ino(*parent), bytes(name))));
+        }
+        removed
+    }
+
+    /// Gives the resources back to the kernel.
+    pub fn stop(&mut self) -> Result<(), Refusal> {
+        let others: Vec<Resource> = self.resources.keys().copied().filter(|r| *r != Resource::CPU).collect();
+        for &other in &others {
+            self.registry.going(other, true)?;
+        }
+        // The CPU first: where it does not go, nothing does.
+        if let Err(refusal) = self.stop_one(Resource::CPU) {
+            for &other in &others {
+                self.registry.going(other, false)?;
+            }
+            return Err(refusal);
+        }
+        for other in others {
+            self.stop_one(other)?;
+        }
+        self.registry.end()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `status` tells.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use reserv_model::Name;
+use reserv_namespace::render_status;
+use serde::Serialize;
+
+use crate::held::ResourceState;
+
+/// Something refused, for people who ask why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Who asked.
+    pub uid: u32,
+    /// What was asked, as a path below the mount.
+    pub what: String,
+    /// Name of the errno.
+    pub errno: i32,
+    /// Why.
+    pub text: String,
+    /// What would be right.
+    pub hint: String,
+    /// Since the worker started, in ms.
+    pub at_ms: u64,
+}
+
+/// All that `status` tells; the file is its text, the control socket gives it as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Of reservd.
+    pub version: &'static str,
+    /// The worker.
+    pub pid: u32,
+    /// By name.
+    pub resources: BTreeMap<Name, ResourceState>,
+    /// Rules in force.
+    pub rules: usize,
+    /// How processes are watched for them: `events`, `scan`, `none`.
+    pub watch: &'static str,
+    /// The last refusals, newest last.
+    pub refusals: Vec<Refused>,
+}
+
+impl Status {
+    /// The text of the `status` file: the name space's lines, then what only the daemon knows.
+    pub fn text(&self) -> String {
+        let shown: Vec<_> = self.resources.iter().map(|(name, state)| state.shown(name.as_str())).collect();
+        let mut out = render_status(self.version, &shown);
+        for (name, state) in &self.resources {
+            out.push_str(&state.more(name.as_str()));
+        }
+        let _ = writeln!(out, "rules {}\nwatch {}", self.rules, self.watch);
+        for r in &self.refusals {
+            // One line each, whatever names and words hold.
+            let mut line = format!("{} ms: uid {}: {}: {}", r.at_ms, r.uid, r.what, r.text);
+            if !r.hint.is_empty() {
+                let _ = write!(line, " ({})", r.hint);
+            }
+            let _ = writeln!(out, "refused {}", line.replace(char::is_control, " "));
+        }
+        out
+    }
+}

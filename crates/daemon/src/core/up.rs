@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `reserv up`: the trees as a configuration wants them, all or nothing.
+
+use reserv_model::{Config, DeleteMode, Name, Request, Source, Tree, diff};
+use reserv_namespace::Resource;
+
+use super::{Core, Refusal, stopped};
+use crate::describe::describe;
+use crate::held::Held;
+
+/// What `up` does to one resource.
+struct Job {
+    /// `None`: it is brought up first, and counts that.
+    resource: Option<Resource>,
+    name: Name,
+    on: Option<Source>,
+    requests: Vec<Request>,
+    words: Vec<String>,
+}
+
+impl Core {
+    fn jobs(&self, config: &Config, mode: DeleteMode) -> Result<Vec<Job>, Refusal> {
+        let mut jobs = Vec::new();
+        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?.engine.tree();
+        let described = |tree: &Tree, requests: &[Request]| -> Vec<String> {
+            requests.iter().map(|request| describe(tree, request)).collect()
+        };
+        if let Some(wanted) = &config.cpu {
+            let requests = diff(cpu, wanted, mode)?;
+            let words = described(cpu, &requests);
+            let name = cpu.root().name.clone();
+            jobs.push(Job { resource: Some(Resource::CPU), name, on: None, requests, words });
+        }
+        for (name, wanted) in &config.count {
+            let Some(on) = &wanted.on else { continue };
+            let resource = self.counting(name, on)?;
+            let held = resource.and_then(|resource| self.resources.get(&resource));
+            let (requests, words) = if let Some(held) = held {
+                let requests = diff(held.engine.tree(), wanted, mode)?;
+                let words = described(held.engine.tree(), &requests);
+                (requests, words)
+            } else {
+                reserv_plane::count::probe(on)?;
+                let new = Tree::new(name.clone());
+                let requests = diff(&new, wanted, mode)?;
+                new.plan(&requests)?;
+                let mut words = vec![format!("bring up {name}, counting {on}")];
+                words.extend(described(&new, &requests));
+                (requests, words)
+            };
+            jobs.push(Job { resource, name: name.clone(), on: Some(on.clone()), requests, words });
+        }
+        Ok(jobs)
+    }
+
+    /// Makes the trees as the configuration wants them, all or nothing; answers the differences in words.
+    pub fn apply(
+        &mut self,
+        config: &Config,
+        dry_run: bool,
+        mode: DeleteMode,
+    ) -> Result<Vec<String>, Refusal> {
+        config.check()?;
+        self.resources.values_mut().for_each(Held::try_again);
+        let jobs = self.jobs(config, mode)?;
+        for job in &jobs {
+            if let Some(resource) = job.resource {
+                self.engine(resource)?.check(&job.requests)?;
+            }
+        }
+        let mut words: Vec<String> = jobs.iter().flat_map(|job| job.words.iter().cloned()).collect();
+        let rules = self.cpu()?.rules();
+        if config.rules != rules {
+            words.push(format!("rules: {} instead of {}", config.rules.len(), rules.len()));
+        }
+        if dry_run {
+            return Ok(words);
+        }
+        let before = self.save()?;
+        for (at, job) in jobs.iter().enumerate() {
+            if let Err(refusal) = self.carry_out(job, config) {
+                return Err(self.undo(&jobs[..at], &before, refusal));
+            }
+        }
+        if config.cpu.is_none() {
+            self.cpu()?.set_rules(config.rules.clone())?;
+        }
+        let rules = self.cpu()?.rules().to_vec();
+        self.rules.set(&rules);
+        self.warn_of_rules(config);
+        self.scan();
+        Ok(words)
+    }
+
+    fn carry_out(&mut self, job: &Job, config: &Config) -> Result<(), Refusal> {
+        let (resource, new) = match (job.resource, &job.on) {
+            (Some(resource), _) => (resource, false),
+            (None, Some(on)) => {
+                self.bring_up(&job.name, on)?;
+                (self.counting(&job.name, on)?.ok_or_else(stopped)?, true)
+            }
+            (None, None) => return Ok(()),
+        };
+        // The rules stand with the tree that they name queues of.
+        let rules = if resource == Resource::CPU { config.rules.clone() } else { Vec::new() };
+        let done = self.engine(resource)?.edit_whole(&job.requests, &rules);
+        if new && done.is_err() {
+            self.take_down(&job.name)?;
+        }
+        done
+    }
+
+    /// Undoes what was done to other resources before one refused.
+    fn undo(&mut self, done: &[Job], before: &Config, refusal: Refusal) -> Refusal {
+        let mut also = Vec::new();
+        for job in done.iter().rev() {
+            let undone = match job.resource {
+                None => self.take_down(&job.name),
+                Some(resource) => {
+                    let was = if resource == Resource::CPU {
+                        before.cpu.as_ref()
+                    } else {
+                        before.count.get(&job.name)
+                    };
+                    self.put_back(resource, was, before)
+                }
+            };
+            also.extend(undone.err().map(|why| format!("; and {} was not put back: {why}", job.name)));
+        }
+        Refusal { text: format!("{refusal}{}", also.concat()), ..refusal }
+    }
+
+    fn put_back(
+        &mut self,
+        resource: Resource,
+        was: Option<&reserv_model::ResourceConfig>,
+        before: &Config,
+    ) -> Result<(), Refusal> {
+        let engine = self.engine(resource)?;
+        let Some(was) = was else { return Ok(()) };
+        let requests = diff(engine.tree(), was, DeleteMode::Flush)?;
+        let rules = if resource == Resource::CPU { before.rules.clone() } else { Vec::new() };
+        engine.edit_whole(&requests, &rules)
+    }
+
+    fn warn_of_rules(&mut self, config: &Config) {
+        let Ok(engine) = self.cpu() else { return };
+        if config.cpu.is_some() {
+            for rule in engine.rules() {
+                if engine.tree().resolve(&rule.cpu).is_err() {
+                    tracing::warn!(queue = %rule.cpu, "a rule names a queue that does not exist");
+                }
+            }
+        }
+    }
+}

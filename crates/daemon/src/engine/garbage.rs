@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nodes that nobody refers to go (`crate::collect` says when they are looked at).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use reserv_model::{DeleteMode, Edit, NodeId, Record, Request};
+
+use super::record::Entry;
+use super::{Engine, Refusal};
+use crate::collect::Due;
+
+impl Engine {
+    /// A file of a node was opened.
+    pub fn opened(&mut self, handle: u64, node: NodeId) -> Result<(), Refusal> {
+        if self.tree.may_be_garbage(node) {
+            if let Err(refusal) = self.append(&Entry::Opened { handle, node }) {
+                self.collector.trigger(node);
+                return Err(refusal);
+            }
+            self.extras.collect.opened(handle, node);
+            self.compact_when_long();
+        }
+        self.collector.opened(handle, node);
+        Ok(())
+    }
+
+    /// It was closed. Answers whether its node may be garbage now.
+    pub fn closed(&mut self, handle: u64) -> bool {
+        if self.extras.collect.knows(handle) {
+            if let Err(error) = self.append(&Entry::Closed { handle }) {
+                tracing::warn!(%error, "the next daemon will take a closed file for open");
+            }
+            self.extras.collect.closed(handle);
+            self.compact_when_long();
+        }
+        self.collector.closed(&self.tree, handle)
+    }
+
+    /// Nodes may be collected from now on: the next daemon must know their handles. Where no file will tell by its end, they are looked at.
+    pub(super) fn may_go(&mut self, record: &Record, through_a_file: bool) {
+        for edit in &record.edits {
+            let Edit::Gc { id, gc: true } = *edit else { continue };
+            if !through_a_file {
+                self.collector.trigger(id);
+            }
+            let handles: Vec<u64> = self.collector.handles.of(id).collect();
+            for handle in handles {
+                if let Err(error) = self.append(&Entry::Opened { handle, node: id }) {
+                    tracing::warn!(%error, "the next daemon will take an open file for closed");
+                }
+                self.extras.collect.opened(handle, id);
+            }
+        }
+    }
+
+    /// Collects what is garbage of the nodes that are due. `weak` are nodes that processes stand in, and of nodes whose open files are
+    /// not all known, those that have descriptors.
+    pub fn sweep(&mut self, now: Duration, due: &[NodeId], weak: &BTreeSet<NodeId>) -> Result<(), Refusal> {
+        let mut refused = BTreeSet::new();
+        let done = self.collect_garbage(due, weak, &mut refused);
+        self.collector.settle(&self.tree, now, due, &refused);
+        done
+    }
+
+    fn collect_garbage(
+        &mut self,
+        due: &[NodeId],
+        weak: &BTreeSet<NodeId>,
+        refused: &mut BTreeSet<NodeId>,
+    ) -> Result<(), Refusal> {
+        let around: Vec<NodeId> = self.tree.around(due.iter().copied()).into_iter().collect();
+        let refs = if around.is_empty() { Vec::new() } else { self.plane.refs(&around)? };
+        let mut used: BTreeSet<NodeId> = weak.clone();
+        for (id, refs) in around.iter().zip(refs) {
+            if refs.sum() > 0 && self.extras.collect.untouched.contains(id) {
+                self.append(&Entry::Used { node: *id })?;
+                self.extras.collect.used(*id);
+            }
+            if refs.sum() > 0 || self.collector.handles.count(*id) > 0 {
+                used.insert(*id);
+            }
+        }
+        let untouched = &self.extras.collect.untouched;
+        let garbage = self.tree.garbage(due.iter().copied(), |id| {
+            used.contains(&id) || untouched.contains(&id) || around.binary_search(&id).is_err()
+        });
+        for part in garbage.chunks((self.plane.batch_max() / 2).max(1)) {
+            self.delete_all(part, refused);
+        }
+        Ok(())
+    }
+
+    /// Each by itself where not all can go at once: somebody may have come meanwhile.
+    fn delete_all(&mut self, nodes: &[NodeId], refused: &mut BTreeSet<NodeId>) {
+        let request = |id: &NodeId| Request::Delete { node: (*id).into(), mode: DeleteMode::Refuse };
+        let requests: Vec<Request> = nodes.iter().map(request).collect();
+        match self.edit(&requests, None) {
+            Ok(_) => {}
+            Err(refusal) if nodes.len() == 1 => {
+                tracing::debug!(%refusal, "not collected yet");
+                refused.extend(nodes);
+            }
+            Err(_) => nodes.iter().for_each(|id| self.delete_all(&[*id], refused)),
+        }
+    }
+
+    /// What the collector looks at now.
+    pub fn due(&self, now: Duration) -> Due {
+        let nodes = self.collector.due(now);
+        let around = self.tree.around(nodes.iter().copied());
+        let uncertain = around.iter().any(|id| self.extras.collect.uncertain.contains(id));
+        let names = around.iter().filter_map(|id| Some(self.tree.get(*id)?.name.clone())).collect();
+        Due { nodes, names, uncertain }
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the journal of a tree holds, and what it tells the next daemon.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use reserv_model::{Class, DeleteMode, Edit, Kind, Name, NodeId, Op, Record, Rule, Snapshot, Tree, Weight};
+use serde::{Deserialize, Serialize};
+
+use crate::collect::Kept;
+use crate::engine::Refusal;
+use crate::whole::Undo;
+
+/// Answered edits that are remembered: more than requests can be under way in the kernel at once.
+const ANSWERED_MAX: usize = 4096;
+
+/// Which request of the name space an edit answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The request's number in its session.
+    pub unique: u64,
+    /// The fresh inode that becomes the node which the edit makes.
+    pub fresh: Option<u64>,
+}
+
+/// What the journal keeps beside the tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Extras {
+    /// Requests of this session whose edits happened, oldest first, with the node that was made.
+    pub(super) answered: VecDeque<(u64, Option<NodeId>)>,
+    /// Fresh inodes of this session that were opened.
+    pub(super) fresh: BTreeMap<u64, NodeId>,
+    /// No number of a fresh inode from here on was given out.
+    pub(super) fresh_end: u32,
+    pub(super) rules: Vec<Rule>,
+    /// A change in several edits that has not ended.
+    #[serde(default)]
+    pub(super) unfinished: Option<Undo>,
+    /// What the collector must know.
+    #[serde(default)]
+    pub(super) collect: Kept,
+}
+
+/// One record of the journal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Entry {
+    /// All there is; the first record.
+    Whole { tree: Snapshot, extras: Extras },
+    /// An intent.
+    Edit { record: Record, origin: Option<Origin> },
+    /// A new mount: numbers of requests and fresh inodes begin anew.
+    Session,
+    /// A block of numbers of fresh inodes is taken.
+    Fresh { end: u32 },
+    /// Fresh inode that nobody refers to any more.
+    Forgotten { fresh: u64 },
+    /// The rules were replaced.
+    Rules { rules: Vec<Rule> },
+    /// A change in several edits begins …
+    Begin { undo: Undo },
+    /// … and has ended, or was undone.
+    End,
+    /// A file of a node that may be collected was opened …
+    Opened { handle: u64, node: NodeId },
+    /// … and closed.
+    Closed { handle: u64 },
+    /// A node that the configuration made has been used.
+    Used { node: NodeId },
+}
+
+impl Extras {
+    pub(super) fn note(&mut self, origin: Option<Origin>, record: &Record) {
+        self.collect.note(origin.is_some(), record);
+        let Some(origin) = origin else { return };
+        let made = made(record);
+        if self.answered.len() == ANSWERED_MAX {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((origin.unique, made));
+        if let (Some(fresh), Some(made)) = (origin.fresh, made) {
+            self.fresh.insert(fresh, made);
+        }
+    }
+}
+
+/// What the journal says, before it is compared with the plane.
+pub(super) struct Told {
+    /// Without the last edit, if that is the journal's last record.
+    pub(super) tree: Tree,
+    pub(super) extras: Extras,
+    /// The journal's last record, if it is an edit: it may not have happened.
+    pub(super) last: Option<(Record, Option<Origin>)>,
+}
+
+pub(super) fn encode(entry: &Entry) -> Result<Vec<u8>, Refusal> {
+    serde_json::to_vec(entry).map_err(|e| Refusal::new(libc::EIO, format!("journal: {e}")))
+}
+
+pub(super) fn made(record: &Record) -> Option<NodeId> {
+    record.edits.iter().find_map(|edit| match edit {
+        Edit::Create { id, .. } => Some(*id),
+        _ => None,
+    })
+}
+
+/// Whether members are moved away by it.
+pub(super) fn flushes(record: &Record) -> bool {
+    record.edits.iter().any(|edit| matches!(edit, Edit::Delete { mode: DeleteMode::Flush, .. }))
+}
+
+pub(super) fn corrupt(why: impl std::fmt::Display) -> Refusal {
+    Refusal::new(libc::EIO, format!("journal: {why}"))
+}
+
+pub(super) fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
+    let mut told = Told { tree: Tree::new(name), extras: Extras::default(), last: None };
+    for payload in payloads {
+        if let Some((record, origin)) = told.last.take() {
+            told.tree.replay(&record)?;
+            told.extras.note(origin, &record);
+        }
+        match serde_json::from_slice(payload).map_err(corrupt)? {
+            Entry::Whole { tree, extras } => {
+                told.tree = tree.restore()?;
+                told.extras = extras;
+            }
+            Entry::Edit { record, origin } => told.last = Some((record, origin)),
+            Entry::Session => {
+                told.extras.answered.clear();
+                told.extras.fresh.clear();
+                told.extras.collect.new_session();
+            }
+            Entry::Fresh { end } => told.extras.fresh_end = end,
+            Entry::Forgotten { fresh } => {
+                told.extras.fresh.remove(&fresh);
+            }
+            Entry::Rules { rules } => told.extras.rules = rules,
+            Entry::Begin { undo } => told.extras.unfinished = Some(undo),
+            Entry::End => told.extras.unfinished = None,
+            Entry::Opened { handle, node } => told.extras.collect.opened(handle, node),
+            Entry::Closed { handle } => told.extras.collect.closed(handle),
+            Entry::Used { node } => told.extras.collect.used(node),
+        }
+    }
+    Ok(told)
+}
+
+/// The ops that make `tree` out of root and q0, ids included.
+pub(super) fn from_nothing(tree: &Tree) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (_, node) in tree.walk() {
+        let id = node.id;
+        if let (Some(parent), true) = (node.parent, id != NodeId::Q0) {
+            ops.push(Op::Create { id, parent, kind: node.kind });
+        } else {
+            match node.kind {
+                Kind::Queue(class) if class != Class::default() => ops.push(Op::SetClass { id, class }),
+                Kind::Scheduler(policy) if policy != reserv_model::Policy::default() => {
+                    ops.push(Op::SetPolicy { id, policy });
+                }
+                _ => {}
+            }
+        }
+        if id != NodeId::ROOT && node.weight != Weight::BACKGROUND {
+            ops.push(Op::Reweight { id, weight: node.weight });
+        }
+        if node.cap.is_some() {
+            ops.push(Op::SetCap { id, cap: node.cap });
+        }
+        if node.members_max != 0 {
+            ops.push(Op::SetLimit { id, members_max: node.members_max });
+        }
+        let tune = node.tune.iter().map(|(&key, &value)| Edit::Tune { id, key, value: Some(value) });
+        ops.extend(tune.filter_map(|edit| edit.op()));
+    }
+    ops
+}

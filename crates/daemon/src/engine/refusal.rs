@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why something was refused: what every layer's error becomes.
+
+use reserv_model::Error;
+use reserv_plane::PlaneError;
+
+/// Why something was refused: an errno for the caller, words for people. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Refusal {
+    /// Positive.
+    pub errno: i32,
+    /// What was wrong.
+    pub text: String,
+    /// What would be right; may be empty.
+    pub hint: String,
+}
+
+impl Refusal {
+    /// Without a hint.
+    pub fn new(errno: i32, text: impl Into<String>) -> Self {
+        Self { errno, text: text.into(), hint: String::new() }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { errno: error.errno().code(), text: error.context, hint: error.hint }
+    }
+}
+
+impl From<PlaneError> for Refusal {
+    fn from(error: PlaneError) -> Self {
+        let errno = match &error {
+            PlaneError::NoNode(_) => libc::ESTALE,
+            PlaneError::Busy(_) | PlaneError::Taken(_) => libc::EBUSY,
+            PlaneError::Full(_) => libc::EAGAIN,
+            PlaneError::Unsupported(_) => libc::EOPNOTSUPP,
+            PlaneError::Invalid(_) => libc::EINVAL,
+            PlaneError::NoProcess(_) => libc::ESRCH,
+            PlaneError::Os { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        };
+        Self::new(errno, error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(error.raw_os_error().unwrap_or(libc::EIO), format!("journal: {error}"))
+    }
+}

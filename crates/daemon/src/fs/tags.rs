@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tags and default lists that are written to files.
+
+use reserv_model::{Caller as Rightful, ErrorKind, NodeId, Right, ThreadParams};
+use reserv_namespace::{Resource, Who};
+use reserv_plane::{List, Target};
+
+use super::{Refusal, error};
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::fuse::proto::Caller;
+use crate::process;
+use crate::rights::require_own;
+
+pub(super) fn target_queue(engine: &Engine, queue: NodeId) -> Result<(), Refusal> {
+    let node = engine.tree().node(queue)?;
+    if !node.kind.is_queue() {
+        return Err(error(
+            ErrorKind::NotQueue,
+            format!("{} is a scheduler node", engine.tree().shown(queue)),
+        ));
+    }
+    if node.draining {
+        return Err(error(ErrorKind::Busy, format!("{} is draining", engine.tree().shown(queue))));
+    }
+    Ok(())
+}
+
+pub(super) fn tag(
+    engine: &mut Engine,
+    queue: NodeId,
+    who: Who,
+    params: Option<ThreadParams>,
+    (caller, by): (Caller, &Rightful),
+) -> Result<(), Refusal> {
+    target_queue(engine, queue)?;
+    let owner = |tid: i32| {
+        process::tgid(tid).ok_or_else(|| error(ErrorKind::NoProcess, format!("no process or thread {tid}")))
+    };
+    let target = match who {
+        Who::Process(pid) => Target::Process(owner(pid.cast_signed()).and_then(|tgid| {
+            if tgid == pid.cast_signed() {
+                Ok(tgid)
+            } else {
+                Err(error(ErrorKind::NoProcess, format!("{pid} is a thread of {tgid}: write \"tid {pid}\"")))
+            }
+        })?),
+        Who::Thread { tid, pid } => {
+            let tgid = owner(tid.cast_signed())?;
+            if pid.is_some_and(|pid| pid.cast_signed() != tgid) {
+                return Err(error(ErrorKind::NoProcess, format!("thread {tid} is of process {tgid}")));
+            }
+            Target::Thread(tid.cast_signed())
+        }
+        Who::CallerProcess => Target::Process(owner(caller.tid)?),
+        Who::CallerThread => {
+            owner(caller.tid)?;
+            Target::Thread(caller.tid)
+        }
+    };
+    let (Target::Process(tid) | Target::Thread(tid)) = target;
+    require_own(by, tid)?;
+    engine.tag(target, queue, params)
+}
+
+/// Sets one list of a process for several resources, all or none.
+pub(super) fn set_defaults(
+    core: &mut Core,
+    by: &Rightful,
+    (pid, list): (i32, List),
+    queues: &[(Resource, NodeId)],
+) -> Result<(), Refusal> {
+    let mut before = Vec::new();
+    for &(resource, queue) in queues {
+        let engine = core.engine(resource)?;
+        target_queue(engine, queue)?;
+        engine.tree().require(by, queue, Right::Use)?;
+        let lists = engine.plane().defaults(pid)?;
+        before.push((resource, if list == List::Default { lists.default } else { lists.child }));
+    }
+    for (at, &(resource, queue)) in queues.iter().enumerate() {
+        if let Err(error) = core.engine(resource)?.plane_mut().set_default(pid, list, queue) {
+            for &(resource, old) in &before[..at] {
+                if let Err(error) = core.engine(resource)?.plane_mut().set_default(pid, list, old) {
+                    tracing::warn!(%error, pid, "a default list was not put back");
+                }
+            }
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}
