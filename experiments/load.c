@@ -4,8 +4,8 @@
 //   load inf FILE SLOT                 loops until killed; word SLOT of FILE counts the loops (QLinux's Inf)
 //   load frames N PERIOD_US COST_US    N frames, one a period, each of a fixed number of loops that takes COST_US of CPU time when
 //                                      nothing disturbs it; a frame is due one period after its release. Prints JSON (QLinux's mpeg_play)
-//   load bursts N RUN_US SLEEP_US      N times RUN_US of CPU time, then a pause. Prints JSON: what it had, how long it wanted, and the longest wait for
-//                                      the first millisecond of a burst
+//   load bursts N RUN_US SLEEP_US      N times a pause, then RUN_US of CPU time. Prints JSON: what it had, how long it wanted (from the end of each
+//                                      pause: the wait for the CPU after it counts), and the longest wait for the first millisecond of a burst
 //   load op NAME N                     ns per operation, N times: lmbench's null, fork, exec, ctx2, ctx16, udp, create, delete;
 //                                      request: a process of 500 000 random numbers (Eclipse/BSD's CGI)
 //   load chcpures N DIR DIR            ns per fcntl(F_RESERV_CHCPURES), by turns
@@ -106,24 +106,25 @@ static int frames(uint64_t n, uint64_t period, uint64_t cost)
 static int bursts(uint64_t n, uint64_t run, uint64_t pause)
 {
 	uint64_t wanted = 0, worst = 0, first = CPU_CHUNK_NS, cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), had;
-	struct timespec t = { pause / 1000000000, pause % 1000000000 };
 
 	for (uint64_t i = 0; i < n; i++) {
-		uint64_t begin = clock_ns(CLOCK_MONOTONIC), from = clock_ns(CLOCK_THREAD_CPUTIME_ID), now;
+		/* It wants from this instant on, however late it is let in: its own clock, read after the sleep, would hide that wait. */
+		uint64_t begin = clock_ns(CLOCK_MONOTONIC) + pause, from = clock_ns(CLOCK_THREAD_CPUTIME_ID), now;
+		struct timespec at = { begin / 1000000000, begin % 1000000000 };
 		int waits = 1;
 
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, 0);
 		do {
 			loops(1000);
 			now = clock_ns(CLOCK_THREAD_CPUTIME_ID) - from;
 			if (waits && now >= first) {
 				uint64_t waited = clock_ns(CLOCK_MONOTONIC) - begin - now;
 
-				worst = waited > worst ? waited : worst;
+				worst = waited > worst && waited < INT64_MAX ? waited : worst;
 				waits = 0;
 			}
 		} while (now < run);
 		wanted += clock_ns(CLOCK_MONOTONIC) - begin;
-		clock_nanosleep(CLOCK_MONOTONIC, 0, &t, 0);
 	}
 	had = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	printf("{\"bursts\": %lu, \"had_ns\": %lu, \"wanted_ns\": %lu, \"worst_ns\": %lu}\n", n, had, wanted, worst);
