@@ -9,15 +9,15 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
-#define RC_ABI_VERSION 3
+#define RC_ABI_VERSION 4
 
 /*
  * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory in /reserv the descriptor `fd`, opened for
  * reading, stands for. Answers 1.
  * fcntl(fd, F_RESERV_GETCPURES, 0), on any descriptor of /reserv: the number of the thread's queue, plus one. Answers > 0.
  * EBADF: no such descriptor, or opened with O_PATH. EINVAL: not a queue directory of /reserv. ESTALE: the queue is
- * gone. EAGAIN: it takes no more members. EINVAL also where Reserv's full CPU driver is not loaded. The right to use the queue is asked when its
- * directory is opened, not here.
+ * gone. EAGAIN: it takes no more members. EINVAL also where Reserv's full CPU driver is not loaded. EACCES: rules about
+ * the use of the queue were told, and the caller may not; where none were, whoever could open its directory may.
  */
 #define F_RESERV_CHCPURES 0x52530001
 #define F_RESERV_GETCPURES 0x52530002

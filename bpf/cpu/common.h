@@ -21,6 +21,7 @@
 #define RS_BATCH_MEM RS_ARENA
 #include "../../sched/core.c"
 #include "../abi.h"
+#include "../use.h"
 
 #define RC_OFF (1ULL << 63)
 #define RC_ITEM_FLOOR 0x80 /* a kernel thread that runs under its floor, outside the tree */
@@ -39,6 +40,7 @@
 #define E_BADF 9
 #define E_AGAIN 11
 #define E_NOMEM 12
+#define E_ACCES 13
 #define E_FAULT 14
 #define E_BUSY 16
 #define E_INVAL 22
@@ -89,6 +91,18 @@ struct {
 	__type(key, u64);
 	__type(value, struct rc_lists);
 } lists SEC(".maps");
+
+/* Who may use a queue, by its handle; those without an entry, whoever could open their directory. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, RS_NODES_OPEN);
+	__type(key, u64);
+	__type(value, struct rt_use);
+} uses SEC(".maps");
+
+/* Of queues with an entry there, the numbers modulo 64: all others need not be looked up. Bits are set before an entry is made and stay. */
+u64 ruled;
 
 /*
  * The lock. Not bpf_spin_lock: under that the verifier allows no functions that it has verified by themselves, and would

@@ -391,7 +391,7 @@ RC_CALL(rc_lists_set)
 	return 0;
 }
 
-/* node: device number of the mount (0: none); node2: the quantum in ns (0: as it is). */
+/* what 1: node is the device number of the mount (0: none). 2: node2 is the quantum in ns. 4: `uses` has, or will have, an entry of `node`. */
 RC_CALL(rc_configure)
 {
 	unsigned long irq;
@@ -403,6 +403,8 @@ RC_CALL(rc_configure)
 	}
 	if (c->what & 1)
 		mount_dev = c->node;
+	if (c->what & 4)
+		__sync_fetch_and_or(&ruled, 1ULL << (c->node & 63));
 	if (c->what & 2) {
 		RC_LOCK(irq);
 		t->quantum = c->node2;

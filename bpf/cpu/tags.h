@@ -281,6 +281,14 @@ static __always_inline int rc_fcntl_get(struct inode *inode, unsigned long arg)
 	return bpf_probe_write_user((void *)arg, &user, sizeof(user)) ? -E_FAULT : 1;
 }
 
+/* Whether the caller may use a queue by what was told of it. A function of its own: a frame that only this asks for. */
+static __noinline int rc_by_rules(u64 node)
+{
+	struct rt_use *use = bpf_map_lookup_elem(&uses, &node);
+
+	return !use || rt_use_allows(use);
+}
+
 /*
  * chcpures(): fcntl on a descriptor of a queue's directory. The kernel has looked the descriptor up and holds the file; one that was opened
  * with O_PATH does not come here (EBADF). Answers are above 0, because 0 means to go on with the kernel's own fcntl, which knows no such command.
@@ -311,6 +319,8 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 	if (ino >> 48 != RC_QUEUE_DIR_WORD || inode->i_sb->s_dev != mount_dev)
 		return -E_INVAL;
 	node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
+	if (ruled >> (ino & 63) & 1 && !rc_by_rules(node))
+		return -E_ACCES;
 	it = rc_item(me);
 	if (it && rc_hop(t, it, me, node))
 		return 1;

@@ -6,6 +6,8 @@
 #ifndef RESERV_TAG_ABI_H
 #define RESERV_TAG_ABI_H
 
+#include "../use.h"
+
 #define RT_ABI_VERSION 1
 
 /*
@@ -30,7 +32,6 @@
 #define SO_RESERV_QUEUE_OF 0x100
 
 #define RT_RESOURCES 16 /* cpu is 0 */
-#define RT_RULES_MAX 16
 #define RT_NODES_MAX 16384 /* of a resource */
 
 /* Inode numbers of /reserv: (resource+1) << 56 | file << 48 | generation << 16 | index (crates/namespace, ino.rs). */
@@ -60,25 +61,10 @@ struct rt_object {
 	u64 netns; /* the interface's, by its cookie */
 };
 
-enum rt_rule_names { RT_UID = 1, RT_GID = 2, RT_PID = 4 };
-
-/* Who may use a queue: the first rule all of whose named parts fit decides; when none fits the answer is no. */
-struct rt_rule {
-	u32 names; /* which of the following must fit; 0: everybody */
-	u32 allow;
-	u32 uid, gid; /* of the caller for file access; gid also among its supplementary groups */
-	u32 tgid, pad;
-	u64 start; /* of that process, field 22 of /proc/PID/stat */
-};
-
+/* Of rules: a queue. */
 struct rt_use_key {
 	u64 node;
 	u32 resource, pad;
-};
-
-struct rt_use {
-	u32 count, pad;
-	struct rt_rule rule[RT_RULES_MAX];
 };
 
 /* A process' lists, by its signal structure: packed handles, 0 for q0. */

@@ -1,18 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The one hook of Reserv's fcntl commands. Everybody's fcntl passes here, so it looks at the command and is gone. The commands of
- * the CPU's threads are other programs' (bpf/cpu/tags.h), which stand in `calls` by the command's low bits: a tail call, so that the kernel goes through
- * one trampoline only.
+ * The hook of the fcntl commands that concern descriptors. Everybody's fcntl passes here, so it looks at the command and is gone. The commands
+ * of the CPU's threads have a hook of their own (bpf/cpu/tags.h).
  */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 16);
-	__type(key, u32);
-	__type(value, u32);
-} calls SEC(".maps");
-
-#define RT_CHCPURES 0x52530001
 
 /*
  * The caller's descriptor. Another thread may close it meanwhile, so what is read off it is good only if rt_fd_is still holds afterwards.
@@ -158,18 +148,12 @@ static __always_inline int rt_get_queue(struct file *file, unsigned long resourc
 SEC("fmod_ret/security_file_fcntl")
 int BPF_PROG(rt_fcntl, struct file *file, unsigned int cmd, unsigned long arg, int ret)
 {
-	struct rt_name name = {};
-
 	if (cmd >> 16 != F_RESERV_SET_QUEUE >> 16 || ret)
 		return ret;
 	if (cmd == F_RESERV_SET_QUEUE)
 		return rt_set_queue(file, arg);
 	if (cmd == F_RESERV_GET_QUEUE)
 		return rt_get_queue(file, arg);
-	if (cmd == RT_CHCPURES && (ruled & 1) && !rt_resolve(file->f_inode, &name) && !name.resource &&
-	    name.kind == RT_INO_QUEUE_DIR && !rt_by_rules(0, name.node))
-		return -E_ACCES;
-	bpf_tail_call(ctx, &calls, cmd & 0xffff);
 	return ret;
 }
 

@@ -155,53 +155,13 @@ static __always_inline u32 rt_index(u32 resource, u64 node)
 	return rt_node(resource, node) ? (u32)node : (u32)RT_Q0;
 }
 
-/* Whether the caller is in a group: for file access, or by its supplementary ones. */
-static __noinline int rt_in_group(u32 gid)
-{
-	struct task_struct *me = bpf_get_current_task_btf();
-	const struct cred *cred = me->cred;
-	struct group_info *groups = cred->group_info;
-	u32 count = groups->ngroups, one, i;
-
-	if (cred->fsgid.val == gid)
-		return 1;
-	bpf_for(i, 0, 65536) {
-		if (i >= count)
-			break;
-		if (bpf_probe_read_kernel(&one, sizeof(one), &groups->gid[i]))
-			break;
-		if (one == gid)
-			return 1;
-	}
-	return 0;
-}
-
 /* Whether the caller may tag with a queue by the rules; where none were told, whoever could open it may. */
 static __noinline int rt_by_rules(u32 resource, u64 node)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
 	struct rt_use_key key = { .node = node, .resource = resource };
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &key);
-	struct rt_rule *r;
-	u32 i, uid;
 
-	if (!use)
-		return 1;
-	uid = me->cred->fsuid.val;
-	bpf_for(i, 0, RT_RULES_MAX) {
-		if (i >= use->count)
-			break;
-		r = &use->rule[i & (RT_RULES_MAX - 1)];
-		if ((r->names & RT_UID) && r->uid != uid)
-			continue;
-		if ((r->names & RT_PID) &&
-		    (r->tgid != (u32)me->tgid || r->start != me->group_leader->start_boottime / 10000000))
-			continue;
-		if ((r->names & RT_GID) && !rt_in_group(r->gid))
-			continue;
-		return r->allow != 0;
-	}
-	return uid == 0;
+	return !use || rt_use_allows(use);
 }
 
 static __always_inline bool rt_may_use(u32 resource, u64 node)

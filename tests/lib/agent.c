@@ -69,7 +69,8 @@ static void *serve(void *unused)
 			if (!error)
 				pthread_detach(thread);
 		} else if (!strcmp(line, "exec")) {
-			execl("/proc/self/exe", "agent", where, NULL);
+			/* Not /proc/self/exe: of a process whose first thread has ended that is nothing, and the first thread may end on its closed connection. */
+			execl("/proc/thread-self/exe", "agent", where, NULL);
 			error = errno;
 		} else if (!strncmp(line, "tag ", 4)) {
 			error = tag(line + 4);

@@ -8,6 +8,7 @@ pub mod journal;
 mod libbpf;
 mod sys;
 pub mod tag;
+mod uses;
 
 pub use contract::{
     Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target,

@@ -7,9 +7,6 @@ pub(super) const ABI_VERSION: u32 = 1;
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
 pub(super) const NODES_MAX: u32 = 16384;
-/// `RT_RULES_MAX`
-pub(super) const RULES_MAX: usize = reserv_model::USE_RULES_MAX;
-
 /// `enum rt_kind`
 pub(super) mod kind {
     pub(in super::super) const SCHEDULER: u64 = 1;
@@ -24,13 +21,6 @@ pub(super) mod object_kind {
     pub(in super::super) const NOTHING: u32 = 0;
     pub(in super::super) const FILES: u32 = 1;
     pub(in super::super) const INTERFACE: u32 = 2;
-}
-
-/// `enum rt_rule_names`
-pub(super) mod names {
-    pub(in super::super) const UID: u32 = 1;
-    pub(in super::super) const GID: u32 = 2;
-    pub(in super::super) const PID: u32 = 4;
 }
 
 /// `enum rt_what`
@@ -74,19 +64,6 @@ pub(super) struct RtObject {
     pub(super) netns: u64,
 }
 
-/// `struct rt_rule`
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(super) struct RtRule {
-    pub(super) names: u32,
-    pub(super) allow: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) tgid: u32,
-    pub(super) pad: u32,
-    pub(super) start: u64,
-}
-
 /// `struct rt_use_key`
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -94,15 +71,6 @@ pub(super) struct RtUseKey {
     pub(super) node: u64,
     pub(super) resource: u32,
     pub(super) pad: u32,
-}
-
-/// `struct rt_use`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct RtUse {
-    pub(super) count: u32,
-    pub(super) pad: u32,
-    pub(super) rule: [RtRule; RULES_MAX],
 }
 
 /// `enum rt_list`, `struct rt_lists`
@@ -152,6 +120,8 @@ impl RtCall {
 #[cfg(test)]
 pub(super) const LAYOUT: &[u32] = {
     use std::mem::{offset_of, size_of};
+
+    use crate::uses::{RtRule, RtUse};
     #[expect(clippy::cast_possible_truncation, reason = "sizes of small structures")]
     const fn w(n: usize) -> u32 {
         n as u32

@@ -11,8 +11,8 @@ use libbpf_rs::btf::types::Func;
 use libbpf_rs::{ErrorExt as _, MapCore as _, ObjectBuilder, PrintLevel, ProgramAttachType, ProgramType};
 
 pub(super) use crate::libbpf::os;
-use crate::libbpf::{SAID, listen};
-use crate::{PlaneError, sys};
+use crate::libbpf::{SAID, listen, refused, remove_pins};
+use crate::{PlaneError, libbpf, sys};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tag.bpf.o"));
@@ -66,19 +66,9 @@ const fn count_packets(mechanism: Mechanism) -> &'static str {
     }
 }
 
-fn refused(context: &str, error: &libbpf_rs::Error) -> PlaneError {
-    let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
-    let tail: Vec<&str> = said.lines().rev().take(40).collect();
-    let tail: Vec<&str> = tail.into_iter().rev().collect();
-    PlaneError::Os {
-        context: format!("{context}: {error:#}\n{}", tail.join("\n")),
-        source: io::Error::other("libbpf"),
-    }
-}
-
 /// The folder of pins.
 pub(super) fn folder() -> PathBuf {
-    Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join("tag")
+    libbpf::folder("tag")
 }
 
 /// Programs whose function this kernel does not have.
@@ -176,15 +166,7 @@ pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
     for hook in [HOOK, STOCK_HOOK] {
         let _ = fs::remove_file(folder.join(format!("link-{hook}")));
     }
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(os(format!("read {}", folder.display()))(error)),
-    };
-    for entry in entries.flatten() {
-        fs::remove_file(entry.path()).map_err(os(format!("remove {}", entry.path().display())))?;
-    }
-    fs::remove_dir(folder).map_err(os(format!("remove {}", folder.display())))
+    remove_pins(folder)
 }
 
 /// Attach what counts reads and writes, unless it is.

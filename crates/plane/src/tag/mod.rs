@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tags on open files and sockets, default lists of processes, who may use a queue, and what refers to a node, for all resources but the
 //! threads' own tags (`cpu`). All of it lives in the kernel (`bpf/tag`), pinned, and outlives the daemon.
-//!
-//! The programs hold the one hook of Reserv's fcntl commands; another plane's commands are put there by [`join`].
 
 mod abi;
 mod load;
@@ -16,10 +14,10 @@ use std::{fs, mem};
 
 use reserv_model::{NodeId, UseRule};
 
-use self::abi::{RtCall, RtLists, RtNode, RtRule, RtSeen, RtUse, RtUseKey, what};
+use self::abi::{RtCall, RtLists, RtNode, RtSeen, RtUseKey, what};
 pub use self::load::Mechanism;
 use self::load::os;
-use crate::{List, PlaneError, sys};
+use crate::{List, PlaneError, sys, uses};
 
 /// What a resource is, to the tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,29 +147,6 @@ const STOCK_LIMITS: &[&str] = &[
 pub fn mechanism() -> Mechanism {
     load::loaded(&load::folder())
         .unwrap_or_else(|| if load::trampolines() { Mechanism::Full } else { Mechanism::Stock })
-}
-
-/// Put the program of another plane at commands of the hook (their low bits), loading the tags' programs if they are not.
-pub fn join(commands: &[u32], program: i32) -> Result<(), PlaneError> {
-    let tags = open()?;
-    if tags.mechanism == Mechanism::Stock {
-        return Err(PlaneError::Unsupported(STOCK_LIMITS[0].into()));
-    }
-    let calls = tags.map("calls")?;
-    for command in commands {
-        sys::put(&calls, command, &program).map_err(os("put a program at its fcntl command"))?;
-    }
-    Ok(())
-}
-
-/// Take commands out of the hook; the tags' programs go too when nobody else needs them.
-pub fn leave(commands: &[u32]) -> Result<(), PlaneError> {
-    let Some(tags) = adopt()? else { return Ok(()) };
-    let calls = tags.map("calls")?;
-    for command in commands {
-        sys::remove(&calls, command).map_err(os("take a program from its fcntl command"))?;
-    }
-    tags.release()
 }
 
 /// The running programs, or new ones by the best mechanism that this kernel allows.
@@ -326,14 +301,7 @@ impl Tags {
         let Some(rules) = rules else {
             return sys::remove(&map, &key).map(drop).map_err(os("forget who may use a queue"));
         };
-        if rules.len() > abi::RULES_MAX {
-            return Err(PlaneError::Full(format!("{} rules; at most {}", rules.len(), abi::RULES_MAX)));
-        }
-        let count = u32::try_from(rules.len()).unwrap_or(u32::MAX);
-        let mut value = RtUse { count, pad: 0, rule: [RtRule::default(); abi::RULES_MAX] };
-        for (slot, rule) in value.rule.iter_mut().zip(rules) {
-            *slot = encode(rule);
-        }
+        let value = uses::pack(rules)?;
         self.call(RtCall { resource: resource.into(), ..RtCall::new(what::RULED) })?;
         sys::put(&map, &key, &value).map_err(os("tell who may use a queue"))
     }
@@ -461,16 +429,10 @@ impl Tags {
         Ok(self.call(RtCall::new(what::STATE))?.a)
     }
 
-    /// Take the programs out of the kernel unless some resource or another plane's command needs them.
+    /// Take the programs out of the kernel unless some resource needs them.
     pub fn release(self) -> Result<(), PlaneError> {
         for resource in 1..RESOURCES {
             if self.object(resource)?.kind != abi::object_kind::NOTHING {
-                return Ok(());
-            }
-        }
-        let calls = self.map("calls")?;
-        for command in 0..CALLS {
-            if sys::get::<u32, u32>(&calls, &command).map_err(os("look at the hook"))?.is_some() {
                 return Ok(());
             }
         }
@@ -481,8 +443,6 @@ impl Tags {
 /// `RT_RESOURCES`
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const RESOURCES: u8 = abi::RESOURCES as u8;
-/// Places in the hook.
-const CALLS: u32 = 16;
 
 /// What an iterator says.
 fn read_seen(from: OwnedFd) -> io::Result<Vec<RtSeen>> {
@@ -496,21 +456,4 @@ fn read_seen(from: OwnedFd) -> io::Result<Vec<RtSeen>> {
 /// `st_dev` as the C library packs it, to the kernel's own form.
 fn kernel_dev(dev: u64) -> u64 {
     u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev))
-}
-
-fn encode(rule: &UseRule) -> RtRule {
-    let mut packed = RtRule { allow: rule.allow.into(), ..RtRule::default() };
-    if let Some(uid) = rule.uid {
-        packed.names |= abi::names::UID;
-        packed.uid = uid;
-    }
-    if let Some(gid) = rule.gid {
-        packed.names |= abi::names::GID;
-        packed.gid = gid;
-    }
-    if let Some((tgid, start)) = rule.process {
-        packed.names |= abi::names::PID;
-        (packed.tgid, packed.start) = (tgid, start);
-    }
-    packed
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use reserv_model::UseRule;
-
-use super::{abi, encode, kernel_dev, load};
+use super::{abi, kernel_dev, load};
 
 /// The table that the compiler of the programs wrote, against ours.
 #[test]
@@ -14,16 +12,6 @@ fn both_sides_agree_on_every_size_and_offset() {
         abi::LAYOUT
     );
     const { assert!(abi::NODES_MAX >= reserv_model::NODES_MAX) };
-}
-
-#[test]
-fn a_rule_names_what_it_names() {
-    let nobody = UseRule { uid: None, gid: None, process: None, allow: false };
-    let packed = encode(&nobody);
-    assert_eq!((packed.names, packed.allow), (0, 0));
-    let packed = encode(&UseRule { uid: Some(0), gid: Some(7), process: Some((5, 99)), allow: true });
-    assert_eq!((packed.names, packed.allow, packed.uid, packed.gid), (7, 1, 0, 7));
-    assert_eq!((packed.tgid, packed.start), (5, 99));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! (`rc_layout`) with which a test compares these.
 
 /// `RC_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 3;
+pub(super) const ABI_VERSION: u32 = 4;
 /// `RS_MAGIC`
 pub(super) const MAGIC: u64 = 0x7672_6573_6572_3031;
 /// `RS_BATCH_MAX`

@@ -12,8 +12,8 @@ use libbpf_rs::{
 
 use super::abi::{self, RcCall};
 pub(super) use crate::libbpf::os;
-use crate::libbpf::{SAID, listen};
-use crate::{PlaneError, sys};
+use crate::libbpf::{SAID, listen, refused, remove_pins};
+use crate::{PlaneError, libbpf, sys};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.bpf.o"));
@@ -24,7 +24,7 @@ const OPS_LINK: &str = "link-reserv";
 
 /// The folder of pins.
 pub(super) fn folder() -> PathBuf {
-    Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join("cpu")
+    libbpf::folder("cpu")
 }
 
 /// Whether a scheduler of sched_ext runs, and its name.
@@ -52,19 +52,10 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         said.clear();
     }
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
-    let refused = |context: &str, error: libbpf_rs::Error| {
-        let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
-        let tail: Vec<&str> = said.lines().rev().take(40).collect();
-        let tail: Vec<&str> = tail.into_iter().rev().collect();
-        PlaneError::Os {
-            context: format!("{context}: {error:#}\n{}", tail.join("\n")),
-            source: io::Error::other("libbpf"),
-        }
-    };
     let mut open = ObjectBuilder::default()
         .name("reserv_cpu")
         .and_then(|builder| builder.open_memory(OBJECT))
-        .map_err(|error| refused("open the CPU's programs", error))?;
+        .map_err(|error| refused("open the CPU's programs", &error))?;
     let unfit = if may_write_user() { "rc_fcntl_locked" } else { "rc_fcntl" };
     for mut program in open.progs_mut().filter(|p| p.name() == unfit) {
         program.set_autoload(false);
@@ -82,17 +73,18 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
             program.set_log_level(4);
         }
     }
-    let mut object = open.load().map_err(|error| refused("load the CPU's programs", error))?;
+    let mut object = open.load().map_err(|error| refused("load the CPU's programs", &error))?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         match program.prog_type() {
             ProgramType::Syscall => {
-                program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, error))?;
+                program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
             }
             ProgramType::Tracing if !program.autoload() => {}
             ProgramType::Tracing => {
-                let mut link = program.attach().map_err(|error| refused(&format!("attach {name}"), error))?;
-                link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, error))?;
+                let mut link =
+                    program.attach().map_err(|error| refused(&format!("attach {name}"), &error))?;
+                link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, &error))?;
             }
             _ => {}
         }
@@ -106,7 +98,7 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
             // libbpf fills the kernel's structure in when it attaches, so the first link is made here and given up again.
             continue;
         }
-        map.pin(folder.join(&name)).map_err(|error| refused(&name, error))?;
+        map.pin(folder.join(&name)).map_err(|error| refused(&name, &error))?;
     }
     // The tree must be there before the scheduler is.
     let programs = open_programs(folder)?;
@@ -119,12 +111,12 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         if let Some(other) = scx_root() {
             return Err(PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")));
         }
-        map.pin(folder.join(OPS)).map_err(|error| refused("pin", error))?;
+        map.pin(folder.join(OPS)).map_err(|error| refused("pin", &error))?;
         let mut link = map.attach_struct_ops().map_err(|error| match scx_root() {
             Some(other) => PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")),
-            None => refused("attach the scheduler", error),
+            None => refused("attach the scheduler", &error),
         })?;
-        link.pin(folder.join(OPS_LINK)).map_err(|error| refused("pin the scheduler's link", error))?;
+        link.pin(folder.join(OPS_LINK)).map_err(|error| refused("pin the scheduler's link", &error))?;
     }
     Ok(())
 }
@@ -168,15 +160,7 @@ pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
     if let Ok(link) = sys::open(&folder.join(OPS_LINK)) {
         let _ = sys::detach(&link);
     }
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(os(format!("read {}", folder.display()))(error)),
-    };
-    for entry in entries.flatten() {
-        fs::remove_file(entry.path()).map_err(os(format!("remove {}", entry.path().display())))?;
-    }
-    fs::remove_dir(folder).map_err(os(format!("remove {}", folder.display())))
+    remove_pins(folder)
 }
 
 /// Ids of the cgroups for which the mirror has no room.

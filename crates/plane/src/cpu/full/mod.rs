@@ -10,6 +10,7 @@ pub mod groups;
 mod load;
 mod probe;
 mod trace;
+mod uses;
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::{fs, io, ptr};
 
-use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams};
+use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, UseRule};
 
 use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, RsOp, op, param};
 use self::load::{Programs, os};
@@ -127,7 +128,9 @@ impl Full {
                 abi::ABI_VERSION
             )));
         }
-        full.draining = full.nodes()?.iter().filter(|n| n.dying != 0).map(|n| NodeId::unpack(n.id)).collect();
+        let nodes = full.nodes()?;
+        full.draining = nodes.iter().filter(|n| n.dying != 0).map(|n| NodeId::unpack(n.id)).collect();
+        full.forget_use_of_gone(&nodes);
         Ok(full)
     }
 
@@ -453,6 +456,11 @@ impl Plane for Full {
             }
             outcomes.push(outcome);
         }
+        let gone = batch
+            .ops
+            .iter()
+            .filter_map(|edit| if let Op::Delete { id, .. } = edit { Some(*id) } else { None });
+        self.forget_use(&gone.collect::<Vec<_>>());
         Ok(outcomes)
     }
 
@@ -570,6 +578,10 @@ impl Plane for Full {
         let what = u32::from(list == List::Child);
         let mut call = RcCall { tid: pid, node: queue.pack(), what, ..RcCall::default() };
         self.call_node("rc_lists_set", &mut call, queue)
+    }
+
+    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
+        self.tell_use(queue, rules)
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * Who may use a queue, as the daemon tells it (crates/plane/src/uses.rs is the Rust face) and every driver's programs ask it: whenever a tag is
+ * set, whoever opened the descriptor of the queue.
+ */
+#ifndef RESERV_USE_H
+#define RESERV_USE_H
+
+#define RT_RULES_MAX 16
+
+enum rt_rule_names { RT_UID = 1, RT_GID = 2, RT_PID = 4 };
+
+/* The first rule all of whose named parts fit decides; when none fits the answer is no. */
+struct rt_rule {
+	u32 names; /* which of the following must fit; 0: everybody */
+	u32 allow;
+	u32 uid, gid; /* of the caller for file access; gid also among its supplementary groups */
+	u32 tgid, pad;
+	u64 start; /* of that process, field 22 of /proc/PID/stat */
+};
+
+struct rt_use {
+	u32 count, pad;
+	struct rt_rule rule[RT_RULES_MAX];
+};
+
+/* Whether the caller is in a group: for file access, or by its supplementary ones. */
+static __noinline int rt_in_group(u32 gid)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	const struct cred *cred = me->cred;
+	struct group_info *groups = cred->group_info;
+	u32 count = groups->ngroups, one, i;
+
+	if (cred->fsgid.val == gid)
+		return 1;
+	bpf_for(i, 0, 65536) {
+		if (i >= count)
+			break;
+		if (bpf_probe_read_kernel(&one, sizeof(one), &groups->gid[i]))
+			break;
+		if (one == gid)
+			return 1;
+	}
+	return 0;
+}
+
+/* Whether the caller fits. */
+static __always_inline bool rt_use_allows(struct rt_use *use)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	u32 i, uid = me->cred->fsuid.val;
+	struct rt_rule *r;
+
+	bpf_for(i, 0, RT_RULES_MAX) {
+		if (i >= use->count)
+			break;
+		r = &use->rule[i & (RT_RULES_MAX - 1)];
+		if ((r->names & RT_UID) && r->uid != uid)
+			continue;
+		if ((r->names & RT_PID) &&
+		    (r->tgid != (u32)me->tgid || r->start != me->group_leader->start_boottime / 10000000))
+			continue;
+		if ((r->names & RT_GID) && !rt_in_group(r->gid))
+			continue;
+		return r->allow != 0;
+	}
+	return uid == 0;
+}
+
+#endif
