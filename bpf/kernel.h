@@ -80,7 +80,6 @@ struct cpumask {
 
 struct sched_ext_entity {
 	u32 flags;
-	u64 tid; /* 7.2 */
 	u64 slice;
 	u64 dsq_vtime;
 };
@@ -332,7 +331,6 @@ enum {
 	SCX_OPS_ENQ_LAST = 1 << 1,
 	SCX_OPS_ENQ_EXITING = 1 << 2,
 	SCX_OPS_ENQ_MIGRATION_DISABLED = 1 << 4, /* 6.14 */
-	SCX_OPS_TID_TO_TASK = 1 << 8, /* 7.2 */
 
 	SCX_TASK_QUEUED = 1 << 0,
 
@@ -365,9 +363,9 @@ bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, u64 vtime) __ksym; /* 6.1
 s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 u32 scx_bpf_nr_cpu_ids(void) __ksym;
 u64 scx_bpf_now(void) __ksym; /* 6.14 */
-struct task_struct *scx_bpf_tid_to_task(u64 tid) __ksym; /* 7.2 */
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
+struct task_struct *bpf_task_acquire(struct task_struct *p) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
 const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
 void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;

@@ -19,5 +19,6 @@
 #include "caps.c"
 #include "tree.c"
 #include "item.c"
+#include "post.c"
 #include "node.c"
 #include "edit.c"

@@ -262,6 +262,8 @@ RS_FN void rs_tree_reset(struct rs_tree RS_ARENA *t)
 		it->rlink.pos = 0;
 		it->edf.on = 0;
 		it->older = 0;
+		it->posted = 0;
+		it->stays = 0;
 		if (it->state != RS_ITEM_FREE) {
 			it->newer = 0;
 			it->state = RS_IDLE;

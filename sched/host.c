@@ -152,7 +152,32 @@ static uint32_t host_post(struct rs_tree *t, uint32_t item, uint64_t now)
 static void host_drain(struct rs_tree *t)
 {
 	if (t->posted)
-		rs_drain(t);
+		rs_drain(t, rs_posts(t));
+}
+
+/* As an owner looks at it, while other threads have the lock. */
+static uint32_t host_state(struct rs_tree *t, uint32_t item)
+{
+	return *(volatile u8 *)&t->items[item].state;
+}
+
+static uint32_t host_post_all(struct rs_tree *t, uint32_t item)
+{
+	struct rs_item *it = &t->items[item];
+
+	if (host_state(t, item) != RS_QUEUED || !*(volatile u8 *)&it->stays || *(volatile u32 *)&it->posted)
+		return 0;
+	return rs_post_all(t, it);
+}
+
+static void host_stay(struct rs_tree *t, uint32_t item, uint32_t unit)
+{
+	rs_stay(&t->items[item], unit);
+}
+
+static void host_stayed(struct rs_tree *t, uint32_t item)
+{
+	rs_stayed(&t->items[item]);
 }
 
 static int host_quiet(struct rs_tree *t, uint32_t item, uint32_t cur, uint64_t ran)
@@ -338,6 +363,10 @@ struct rs_host {
 	int (*item_params)(struct rs_tree *t, uint32_t item, const struct rs_params *p, uint64_t now);
 	uint32_t (*victim)(struct rs_tree *t, uint32_t item);
 	void (*own)(struct rs_tree *t, uint64_t queue);
+	uint32_t (*state)(struct rs_tree *t, uint32_t item);
+	uint32_t (*post_all)(struct rs_tree *t, uint32_t item);
+	void (*stay)(struct rs_tree *t, uint32_t item, uint32_t unit);
+	void (*stayed)(struct rs_tree *t, uint32_t item);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -377,6 +406,10 @@ const struct rs_host *RS_HOST_API(void)
 		.item_params = host_item_params,
 		.victim = host_victim,
 		.own = host_own,
+		.state = host_state,
+		.post_all = host_post_all,
+		.stay = host_stay,
+		.stayed = host_stayed,
 	};
 
 	return &api;

@@ -45,6 +45,8 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
 	it->paid = 0;
 	it->older = 0;
 	it->newer = 0;
+	it->posted = 0;
+	it->stays = 0;
 	RS_LOOP(i, RS_UNIT_WORDS)
 		it->mask[i] = ~0ULL;
 	return it;
@@ -143,7 +145,7 @@ RS_FN int rs_item_fits(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 	       rs_queue_promises(t, to, rs_item_asks(it)) && rs_heap_reserve(t, &to->ready, to->members + 1);
 }
 
-/* The idle item goes to a queue that it fits, and is there what it was: `state`, in service on `unit`. */
+/* An item out of its queue's heap goes to a queue that it fits, and is there what it was: `state`, in service on `unit`. */
 RS_FN void rs_item_goes(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *to, u32 state, u64 now)
 {
 	struct rs_node RS_ARENA *from = it->queue;
@@ -182,9 +184,9 @@ RS_INLINE int rs_item_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 	if (!rs_item_fits(t, it, to))
 		return 0;
 	if (state == RS_QUEUED)
-		rs_remove(t, it);
+		rs_remove_as(t, it, RS_MOVING);
 	else if (state == RS_SERVICE)
-		rs_settle(t, it, work, 0, now);
+		rs_settle(t, it, work, RS_MORE_ELSEWHERE, now);
 	rs_item_goes(t, it, to, state, now);
 	return 1;
 }
@@ -214,6 +216,7 @@ RS_FN void rs_item_units(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 RS_FN void rs_item_reweight(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 weight)
 {
 	struct rs_node RS_ARENA *q = it->queue;
+	u32 wants = it->state == RS_QUEUED || it->state == RS_SERVICE;
 
 	if (!weight)
 		weight = 1;
@@ -221,13 +224,13 @@ RS_FN void rs_item_reweight(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		return;
 	if (q && !q->nsvc && q->ready.n && class_keyed(q))
 		rs_clock_advance(&q->clock, q->ready.e[0].key);
-	if (q && (it->state != RS_IDLE || (it->tag.epoch == q->clock.epoch && q->clock.hi - it->tag.hi < 2 &&
+	if (q && (wants || (it->tag.epoch == q->clock.epoch && q->clock.hi - it->tag.hi < 2 &&
 					   rs_before(q->clock.v, it->tag.base)))) {
 		rs_tag_reweight(&q->clock, &it->tag, it->weight, weight);
 		if (it->state == RS_QUEUED && class_keyed(q))
 			rs_heap_rekey(t, &q->ready, it->tag.base, it->seq, &it->link);
 	}
-	if (q && q->own && it->state != RS_IDLE)
+	if (q && q->own && wants)
 		q->wrun += (u64)weight - it->weight;
 	it->weight = weight;
 }

@@ -14,6 +14,7 @@
  *                had something to do, becomes runnable
  *   rs_post      the same without the lock: the wake-up waits for the next event's rs_drain, which comes before anything else is
  *                looked at. The order is that of the posts, so nothing is decided otherwise than with rs_wake
+ *   rs_post_all  in the same way: an item that rs_stay() kept for one unit may use all of them
  *   rs_pick      a unit is free: the answer is an item, which is now in service on that unit; or none,
  *                and then tree->next_ns says when a cap lets go (0: nothing waits). The caller may refuse
  *                the item for a reason that only it can see: rs_settle(item, 0, 0 or 1) undoes the pick.
@@ -95,12 +96,17 @@ static volatile const u32 rs_zero = 0;
 #define RS_HEAP_LEVELS 20 /* log2 of the largest heap, and a margin */
 
 enum rs_kind { RS_FREE = 0, RS_SCHED = 1, RS_QUEUE = 2 };
+/*
+ * Who owns an item (in a kernel, by its run queue's lock) reads its state without the tree's lock, and posts it when it is idle. So no event
+ * lets RS_IDLE be seen of an item that is not idle when the event ends, not even for a moment; and it is the last thing that an event writes to it.
+ */
 enum rs_item_state {
 	RS_ITEM_FREE = 0,
 	RS_IDLE = 1,
 	RS_QUEUED = 2,
 	RS_SERVICE = 3,
-	RS_POSTED = 4, /* woken, and not in its queue yet: never seen under the lock (rs_drain) */
+	RS_POSTED = 4, /* woken, and not in its queue yet: to all but rs_drain the same as idle */
+	RS_MOVING = 5, /* between two queues, inside rs_item_move */
 };
 enum rs_why { RS_WHY_WAKE = 0, RS_WHY_AGAIN = 1, RS_WHY_MOVE = 2 };
 enum rs_item_flags {
@@ -275,7 +281,7 @@ struct rs_item {
 	u32 index, gen;
 	u8 state, flags;
 	u8 all; /* may use every unit */
-	u8 pad0;
+	u8 stays; /* for its unit only (rs_stay), until it is served or let go; plus one where `all` was set before */
 	u32 weight; /* in the queue; thousandths */
 	u32 unit; /* in service on, while state is RS_SERVICE */
 	struct rs_node RS_ARENA *queue;
@@ -290,11 +296,12 @@ struct rs_item {
 	struct rs_tag tag;
 	u64 seq; /* its place among equals in the queue's heap */
 	u64 queued_at;
-	struct rs_item RS_ARENA *older, *newer; /* in its list by age; newer: also posted before it */
+	struct rs_item RS_ARENA *older, *newer; /* in its list by age */
+	struct rs_item RS_ARENA *post; /* posted before it */
 	/* parameters (rs_item_params); 0: not set */
 	u32 weight_own, weight_by; /* its own, and what others (nice) say while it has none */
 	u32 priority;
-	u32 pad1;
+	u32 posted; /* by rs_post_all, and not drained yet */
 	u64 period_ns, budget_ns, deadline_ns;
 	struct { /* class edf: the period under way */
 		u64 due, release; /* its deadline; when the next may begin */
@@ -356,7 +363,7 @@ struct rs_tree {
 
 	/* volatile */
 	u64 stamp; /* source of seq numbers */
-	struct rs_item RS_ARENA *posted; /* the last one posted, linked by newer */
+	struct rs_item RS_ARENA *posted; /* the last one posted, linked by post */
 	u64 next_ns; /* rs_pick's answer when there is no item */
 	u64 starved_at;
 	u64 starved; /* count of such services */
@@ -372,6 +379,9 @@ struct rs_tree {
 		if (!(x)) \
 			__builtin_unreachable(); \
 	} while (0)
+
+/* What stands before it is written before. (Between units x86 keeps the order of stores; elsewhere this must be more.) */
+#define RS_WRITTEN() asm volatile("" : : : "memory")
 
 RS_INLINE int rs_before(u64 a, u64 b)
 {

@@ -45,6 +45,7 @@ RS_FN void rs_item_in(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u
 	rs_item_in_here(t, it, why, now);
 }
 
+/* The caller says what its state is then. */
 RS_INLINE void rs_item_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
 	struct rs_node RS_ARENA *q = it->queue;
@@ -63,7 +64,6 @@ RS_INLINE void rs_item_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 		age->newest = it->older;
 	it->older = 0;
 	it->newer = 0;
-	it->state = RS_IDLE;
 }
 
 /*
@@ -85,8 +85,8 @@ RS_INLINE void rs_own_charge(struct rs_node RS_ARENA *q)
 	q->weight = w;
 }
 
-/* The item wants service no longer: its tag becomes a finish tag. It is neither queued nor in service. */
-RS_INLINE void rs_item_idle(struct rs_item RS_ARENA *it)
+/* The item wants service no longer: its tag becomes a finish tag. From the last line on its owner may post it. */
+RS_INLINE void rs_item_idle(struct rs_item RS_ARENA *it, u32 state)
 {
 	struct rs_node RS_ARENA *q = it->queue;
 
@@ -96,6 +96,8 @@ RS_INLINE void rs_item_idle(struct rs_item RS_ARENA *it)
 		q->wrun -= it->weight;
 	if (!q->nrun)
 		rs_clock_idle(&q->clock);
+	RS_WRITTEN();
+	it->state = state;
 }
 
 /* --- events --------------------------------------------------------------------------------------- */
@@ -115,10 +117,10 @@ RS_FN void rs_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 	}
 }
 
-/* An idle item wants service. */
+/* An idle item wants service; or one that was posted, in rs_drain. */
 RS_FN void rs_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
 {
-	if (it->state != RS_IDLE) {
+	if (it->state != RS_IDLE && it->state != RS_POSTED) {
 		rs_poison(t, RS_POISON_STATE);
 		return;
 	}
@@ -132,78 +134,24 @@ RS_FN void rs_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 
 		rs_refresh(t, it->queue);
 }
 
-/*
- * The same without the lock. The caller owns the idle item (in a kernel, by its run queue's lock). Answers 0 where somebody posted at the
- * same time: then nothing has happened.
- */
-RS_INLINE u32 rs_post(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
+/* An item that waits does so no longer, and is in `state`. Nothing is charged. */
+RS_FN void rs_remove_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 state)
 {
-	struct rs_item RS_ARENA *last = t->posted;
+	struct rs_node RS_ARENA *q = it->queue;
 
-	it->queued_at = now;
-	it->newer = last;
-	it->state = RS_POSTED;
-	if (__sync_val_compare_and_swap(&t->posted, last, it) == last)
-		return 1;
-	it->state = RS_IDLE;
-	it->newer = 0;
-	return 0;
-}
-
-RS_FN void rs_drain_all(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
-{
-	struct rs_item RS_ARENA *first = 0, *next;
-	u32 done = 0;
-
-	/* First posted, first woken. */
-	RS_LOOP(i, RS_ITEMS_MAX + 1) {
-		if (!it) {
-			done = 1;
-			break;
-		}
-		next = it->newer;
-		it->newer = first;
-		first = it;
-		it = next;
-	}
-	RS_LOOP(i, RS_ITEMS_MAX + 1) {
-		if (!first) {
-			done |= 2;
-			break;
-		}
-		next = first->newer;
-		first->newer = 0;
-		first->state = RS_IDLE;
-		rs_wake(t, first, first->queued_at);
-		first = next;
-	}
-	if (done != 3)
-		rs_poison(t, RS_POISON_SCAN);
-}
-
-/* Every event but rs_post starts with this, if anything is posted. */
-RS_INLINE void rs_drain(struct rs_tree RS_ARENA *t)
-{
-	struct rs_item RS_ARENA *it = __sync_lock_test_and_set(&t->posted, 0);
-
-	if (it->newer) {
-		rs_drain_all(t, it);
-		return;
-	}
-	it->state = RS_IDLE;
-	rs_wake(t, it, it->queued_at);
-}
-
-/* An item that waits wants service no longer. Nothing is charged. */
-RS_FN void rs_remove(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
-{
 	if (it->state != RS_QUEUED) {
 		rs_poison(t, RS_POISON_STATE);
 		return;
 	}
 	rs_item_out(t, it);
-	rs_item_idle(it);
-	rs_refresh(t, it->queue);
+	rs_item_idle(it, state);
+	rs_refresh(t, q);
+}
+
+/* An item that waits wants service no longer. */
+RS_INLINE void rs_remove(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	rs_remove_as(t, it, RS_IDLE);
 }
 
 /*
@@ -318,9 +266,10 @@ RS_FN u32 rs_cap_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, 
 	return n->throttled;
 }
 
+#define RS_MORE_ELSEWHERE 2
 /*
  * The step of an item in service ended after `work`. The whole path is charged, then the item is queued again
- * (`more`) or becomes idle (QLX: update, then sleep).
+ * (`more`) or becomes idle (QLX: update, then sleep; RS_MORE_ELSEWHERE: it goes to another queue at once).
  */
 RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work, u32 more, u64 now,
 			    const u32 several)
@@ -332,7 +281,6 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	it->service += work;
 	if (t->unit[unit & (RS_UNITS_MAX - 1)].item == it)
 		t->unit[unit & (RS_UNITS_MAX - 1)].item = 0;
-	it->state = RS_IDLE;
 	rs_tag_charge(&q->clock, &it->tag, work, it->weight);
 	if (q->own)
 		rs_own_charge(q);
@@ -368,10 +316,10 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	}
 	if (!done)
 		rs_poison(t, RS_POISON_PATH);
-	if (more)
+	if (more == 1)
 		rs_item_in(t, it, RS_WHY_AGAIN, now);
 	else
-		rs_item_idle(it);
+		rs_item_idle(it, more ? RS_MOVING : RS_IDLE);
 	n = q;
 	RS_LOOP(d, RS_DEPTH_MAX) {
 		/* Above one that stays in the heap, all that are not held back stay as well. Several units: keys look below. */

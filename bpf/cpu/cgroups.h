@@ -496,7 +496,7 @@ void RC_OP(rc_cgroup_move, struct task_struct *p, struct cgroup *from, struct cg
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
 	struct rc_group *g;
-	u64 id = rc_cgroup_id(to), raw = scx_bpf_now(), owner = p->scx.tid, home, now;
+	u64 id = rc_cgroup_id(to), raw = scx_bpf_now(), owner = (u64)p, home, now;
 
 	if (!th || !th->item || !mirror_on)
 		return;

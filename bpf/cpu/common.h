@@ -83,6 +83,21 @@ struct {
 	__type(value, struct rc_thread);
 } tags SEC(".maps");
 
+/*
+ * The threads, by their items' index, so that dispatch finds the one that it has chosen with a load. Each is held from init_task to exit_task, so
+ * that its address, the item's `owner`, names it.
+ */
+struct rc_task {
+	struct task_struct __kptr *p;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RS_ITEMS_MAX);
+	__type(key, u32);
+	__type(value, struct rc_task);
+} tasks SEC(".maps");
+
 /* Lists of processes, by the address of their signal structure; those with both lists at q0 have no entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -130,6 +145,15 @@ struct rc_bucket {
 };
 struct rc_bucket bucket[RS_UNITS_MAX];
 
+u32 trace_on; /* trace.h; under the lock; a wake-up looks at it before it posts instead of taking the lock */
+/* 0 before loading: the verifier takes all of it out, and what a switch costs without a tracer can be measured (load.rs). */
+const volatile u32 trace_built SEC(".rodata.trace") = 1;
+
+static __always_inline u32 rc_traced(void)
+{
+	return trace_built ? trace_on : 0;
+}
+
 /* Every program that touches the arena must name its map. */
 static __always_inline struct rs_tree RS_ARENA *rc_tree(void)
 {
@@ -163,13 +187,20 @@ static __always_inline void rc_lock_bare(void)
 	section_count++;
 }
 
+RS_FN void rc_trace_posted(struct rs_item RS_ARENA *it);
+
 /* What was posted comes first. */
 static __always_inline void rc_drain(void)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_item RS_ARENA *it;
 
-	if (t->posted)
-		rs_drain(t);
+	if (!t->posted)
+		return;
+	it = rs_posts(t);
+	if (rc_traced())
+		rc_trace_posted(it);
+	rs_drain(t, it);
 }
 
 static __always_inline void rc_unlock(void)
@@ -199,6 +230,26 @@ static __always_inline void rc_lock(void)
 static __always_inline struct rs_item RS_ARENA *rc_item(struct task_struct *p)
 {
 	return (struct rs_item RS_ARENA *)p->scx.dsq_vtime;
+}
+
+/* Its thread; 0: it has gone. */
+static __always_inline struct task_struct *rc_thread(struct rs_item RS_ARENA *it)
+{
+	u32 index = it->index;
+	struct rc_task *task = bpf_map_lookup_elem(&tasks, &index);
+
+	return task ? task->p : 0;
+}
+
+/* The item's thread from now on is p, which the caller holds for it; 0: nobody. */
+static __always_inline void rc_thread_put(u32 index, struct task_struct *p)
+{
+	struct rc_task *task = bpf_map_lookup_elem(&tasks, &index);
+
+	if (task)
+		p = bpf_kptr_xchg(&task->p, p);
+	if (p)
+		bpf_task_release(p);
 }
 
 static __always_inline struct rc_state *rc_state(void)

@@ -138,11 +138,17 @@ s32 RC_OP(rc_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 /* Until enqueue() comes, what runs on a CPU is for that CPU only. */
 static __always_inline void rc_stay(struct rs_item RS_ARENA *it, u32 cpu)
 {
-	if (cpus == 1)
-		return;
-	it->all = 0;
-	it->mask[0] = it->mask[1] = it->mask[2] = it->mask[3] = 0;
-	it->mask[(cpu / 64) & (RS_UNIT_WORDS - 1)] = 1ULL << (cpu & 63);
+	if (cpus > 1)
+		rs_stay(it, cpu);
+}
+
+/* The chosen item is in service now. */
+static __always_inline void rc_chosen(struct rs_item RS_ARENA *it, u64 raw)
+{
+	it->started = raw;
+	step_count++;
+	if (cpus > 1)
+		rs_stayed(it);
 }
 
 /*
@@ -168,8 +174,7 @@ static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_it
 		rs_settle(t, first, 0, 1, now);
 		return false;
 	}
-	it->started = raw;
-	step_count++;
+	rc_chosen(it, raw);
 	return true;
 }
 
@@ -191,6 +196,7 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	now = rc_clock(raw);
 	if (it->flags & RC_ITEM_FLOOR)
 		rc_floor_charge(t, it, cpu, rc_owed(it, p));
+	it->stays = 0;
 	all = rc_units(it, p);
 	if (it->state == RS_QUEUED && wakeup)
 		rc_remove(t, it); /* it blocked after it had been charged */
@@ -216,6 +222,22 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	rc_unlock();
 	RC_CHECK(t);
 	return answer;
+}
+
+/*
+ * The usual two enqueues, without the lock: the thread's step ended, and dispatch has queued it for this CPU only; or it wakes, and
+ * displaces nobody. Answers whether that was it.
+ */
+static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur,
+					       u64 enq_flags, u64 raw)
+{
+	if (cpus > 1 || !it->all)
+		return false; /* several CPUs: not yet (docs/notes/cpu-full.md) */
+	if (it->state == RS_QUEUED)
+		return !(enq_flags & SCX_ENQ_WAKEUP);
+	if (it->state != RS_IDLE || rc_traced() || (it->flags & RC_ITEM_FLOOR))
+		return false;
+	return rc_no_group(t, it, cur) && rs_wakes_quietly(t, it, cur, raw) && rs_post(t, it, raw);
 }
 
 void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
@@ -244,16 +266,12 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		}
 	}
 	cur = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
-	/* One CPU only: on several, another CPU's section may look at the item meanwhile (seen: an ejection under changes of affinity). */
-	if (cpus == 1 && it->all) {
-		/* The usual two: its step ended, and dispatch has queued it; it wakes, and displaces nobody. */
-		if (it->state == RS_QUEUED && !(enq_flags & SCX_ENQ_WAKEUP))
+	if (rc_enqueue_quietly(t, it, cur, enq_flags, raw)) {
+		if (cpus == 1)
 			return;
-		if (it->state == RS_IDLE && !(it->flags & RC_ITEM_FLOOR) && !rc_traced() && rc_no_group(t, it, cur) &&
-		    rs_wakes_quietly(t, it, cur, raw) && rs_post(t, it, raw))
-			return;
+	} else {
+		preempt = rc_enqueue_locked(t, p, it, enq_flags, cpu, raw);
 	}
-	preempt = rc_enqueue_locked(t, p, it, enq_flags, cpu, raw);
 	if (preempt == 1) {
 		scx_insert(p, SCX_DSQ_LOCAL, it->slice, SCX_ENQ_PREEMPT);
 		return;
@@ -353,8 +371,7 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	v->touch = 0;
 	if (it) {
 		v->touch = rc_touch(t, it, now);
-		it->started = raw;
-		step_count++;
+		rc_chosen(it, raw);
 	}
 	rc_unlock();
 	return it;
@@ -401,7 +418,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	if (v.old == v.it)
 		v.old = 0;
 	if (v.old) {
-		p = scx_bpf_tid_to_task(v.old->owner);
+		p = rc_thread(v.old);
 		if (p)
 			v.old_owed = rc_owed(v.old, p);
 	}
@@ -418,7 +435,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		}
 		again = 0;
 		owner = it->owner;
-		p = scx_bpf_tid_to_task(owner);
+		p = rc_thread(it);
 		if (!p || !(p->scx.flags & SCX_TASK_QUEUED) ||
 		    !scx_insert(p, SCX_DSQ_LOCAL, it->flags & RC_ITEM_FLOOR ? t->quantum : it->slice, 0))
 			continue;
@@ -456,9 +473,10 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	struct rs_node RS_ARENA *q;
 	struct rc_thread *th;
 	bool fork = args->fork;
-	u64 owner = p->scx.tid, owner2 = (u64)(u32)p->tgid << 32 | (u32)p->pid;
+	u64 owner = (u64)p, owner2 = (u64)(u32)p->tgid << 32 | (u32)p->pid;
 	u64 home = rc_group_home(args);
-	u32 joined = 0;
+	u32 joined = 0, index = 0;
+	struct task_struct *held;
 
 	th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!th)
@@ -485,7 +503,14 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		else if (!fork)
 			rc_params_again(t, it, th);
 	}
+	if (joined)
+		index = it->index;
 	RC_UNLOCK(irq);
+	if (joined) {
+		held = bpf_task_acquire(p);
+		if (held)
+			rc_thread_put(index, held);
+	}
 	th->item = joined ? (u64)it : 0;
 	if (!joined)
 		RC_COUNT(refused, 1);
@@ -541,6 +566,7 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 	if (!th || !th->item)
 		return;
 	it = (struct rs_item RS_ARENA *)th->item;
+	rc_thread_put(it->index, 0); /* before another thread gets the item */
 	RC_LOCK(irq);
 	rc_leave(t, it, p, raw);
 	/* From here on the thread's own storage has its tag. */
@@ -643,7 +669,7 @@ struct sched_ext_ops reserv = {
 	.exit = (void *)rc_exit,
 	/* prev is put in the tree even when nothing else wants the CPU: a cap may hold it back. Exiting and pinned threads
 	 * take part like all others. */
-	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED | SCX_OPS_TID_TO_TASK,
+	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
 	.timeout_ms = 30000,
 	.name = "reserv",
 };

@@ -91,7 +91,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	struct rs_node RS_ARENA *q;
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	u64 raw = scx_bpf_now(), owner = p->scx.tid;
+	u64 raw = scx_bpf_now(), owner = (u64)p;
 	int answer = 0;
 
 	if (!th)
@@ -138,7 +138,7 @@ static __always_inline int rc_params_set(struct task_struct *p, struct rc_param 
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	u64 raw = scx_bpf_now(), owner = p->scx.tid, ran;
+	u64 raw = scx_bpf_now(), owner = (u64)p, ran;
 	int answer = -E_AGAIN;
 
 	if (!th)

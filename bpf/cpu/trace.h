@@ -29,18 +29,10 @@ struct {
 	});
 } trace SEC(".maps");
 
-u32 trace_on; /* under the lock, as all of these; a wake-up looks at it before it posts instead of taking the lock */
+/* Under the lock, as trace_on. */
 u32 trace_missed; /* in a row */
 u64 trace_lost;
 u64 trace_owner; /* the reader's pid, 0: none */
-
-/* 0 before loading: the verifier takes all of it out, and what a switch costs without a tracer can be measured (load.rs). */
-const volatile u32 trace_built SEC(".rodata.trace") = 1;
-
-static __always_inline u32 rc_traced(void)
-{
-	return trace_built ? trace_on : 0;
-}
 
 struct rc_trace trace_record; /* under the lock; not on the stack, of which there is little where wake-ups happen */
 
@@ -135,7 +127,7 @@ static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
 
 		if (i >= t->items_used)
 			break;
-		if (it->state == RS_ITEM_FREE || !it->queue)
+		if (it->state == RS_ITEM_FREE || it->state == RS_POSTED || !it->queue)
 			continue;
 		if (it->flags & RS_ITEM_PERIODIC)
 			rc_trace_param(it);
@@ -183,6 +175,18 @@ static __always_inline void rc_wake(struct rs_tree RS_ARENA *t, struct rs_item R
 			      cur ? rc_ran(cur, clock_max) : 0);
 	}
 	rs_wake(t, it, now);
+}
+
+/* Several CPUs: wake-ups that were posted just before the trace began. */
+RS_FN void rc_trace_posted(struct rs_item RS_ARENA *it)
+{
+	RS_LOOP(i, RS_ITEMS_MAX) {
+		if (!it)
+			break;
+		if (it->state == RS_POSTED)
+			rc_trace_item(RC_TRACE_WAKE, 0, it, 0, 0);
+		it = it->post;
+	}
 }
 
 static __always_inline void rc_remove(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)

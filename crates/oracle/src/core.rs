@@ -3,6 +3,10 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+mod owner;
+pub use owner::Owner;
 
 include!("../mutants.rs");
 
@@ -48,6 +52,10 @@ pub(crate) struct Api {
     item_params: unsafe extern "C" fn(*mut RawTree, u32, *const Params, u64) -> c_int,
     victim: unsafe extern "C" fn(*mut RawTree, u32) -> u32,
     own: unsafe extern "C" fn(*mut RawTree, u64),
+    state: unsafe extern "C" fn(*mut RawTree, u32) -> u32,
+    post_all: unsafe extern "C" fn(*mut RawTree, u32) -> u32,
+    stay: unsafe extern "C" fn(*mut RawTree, u32, u32),
+    stayed: unsafe extern "C" fn(*mut RawTree, u32),
 }
 
 /// What an item asks of its queue's class; 0: not set.
@@ -321,6 +329,13 @@ pub struct Refused {
 pub struct Core {
     api: &'static Api,
     tree: NonNull<RawTree>,
+    alive: Arc<Alive>,
+}
+
+/// The tree's memory, while a [`Core`] or an [`Owner`] looks at it.
+struct Alive {
+    api: &'static Api,
+    tree: NonNull<RawTree>,
 }
 
 impl std::fmt::Debug for Core {
@@ -376,7 +391,8 @@ impl Core {
         assert_eq!(api.tree_view_bytes as usize, size_of::<TreeView>());
         // SAFETY: no preconditions; null is checked.
         let tree = unsafe { (api.create)(setup.nodes, setup.items, setup.units, setup.quantum) };
-        let core = Self { api, tree: NonNull::new(tree).expect("memory for a tree") };
+        let memory = NonNull::new(tree).expect("memory for a tree");
+        let core = Self { api, tree: memory, alive: Arc::new(Alive { api, tree: memory }) };
         core.set(setup.quantum, 0, 0);
         if setup.start != 0 {
             // SAFETY: the tree lives.
@@ -609,7 +625,7 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for Alive {
     fn drop(&mut self) {
         // SAFETY: created by create, destroyed once.
         unsafe { (self.api.destroy)(self.tree.as_ptr()) }

@@ -64,6 +64,7 @@ fn main() {
         "herd" => shares::run_herd(6),
         "lag" => shares::run_lag(),
         "sections" => sections::run(),
+        "owners" => threads::run_owners(),
         "edits" => edits::run_edits(),
         "mtrls" => classes::run_mtrls(),
         "prio" => classes::run_prio(),

@@ -59,6 +59,86 @@ pub(crate) fn run_affinity() -> Answer {
     s.health("affinity")
 }
 
+/// What the kernel does to threads behind our back, all at once: affinity, nice values and tags of threads that wait, run and sleep are changed
+/// while they wake each other. `OWNERS_SECONDS` of it.
+pub(crate) fn run_owners() -> Answer {
+    let cpus = thread::available_parallelism()?.get();
+    let seconds = std::env::var("OWNERS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20);
+    let mut s = Setup::new()?;
+    let mut load = Load::default();
+    let queues = [s.queue(NodeId::ROOT, 100)?, s.queue(NodeId::ROOT, 300)?];
+    let mut pids = Vec::new();
+    for i in 0..2 * cpus {
+        pids.push(load.hog(&mut s.plane.0, queues[i % 2])?);
+    }
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let nappers: Vec<_> = (0..2 * cpus)
+        .map(|i| {
+            thread::spawn(move || {
+                while Instant::now() < until {
+                    thread::sleep(Duration::from_micros(200 + 100 * i as u64));
+                }
+            })
+        })
+        .collect();
+    for task in fs::read_dir("/proc/self/task")? {
+        pids.push(task?.file_name().to_string_lossy().parse()?);
+    }
+    let mut changes = 0_usize;
+    while Instant::now() < until {
+        for (i, pid) in pids.iter().enumerate() {
+            match (i + changes) % 5 {
+                0 => pin(*pid, changes % cpus),
+                1 => pin_all(*pid, cpus),
+                2 => drop(s.plane.0.tag(Target::Thread(*pid), queues[changes % 2])),
+                // SAFETY: a number of a thread and a nice value.
+                3 => drop(unsafe {
+                    libc::setpriority(
+                        libc::PRIO_PROCESS,
+                        (*pid).cast_unsigned(),
+                        i32::from(changes.is_multiple_of(2)),
+                    )
+                }),
+                _ => thread::yield_now(),
+            }
+        }
+        changes += 1;
+        if changes.is_multiple_of(16) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    for napper in nappers {
+        napper.join().map_err(|_| "a thread died")?;
+    }
+    for pid in &pids {
+        pin_all(*pid, cpus);
+    }
+    s.health(&format!("{changes} rounds of changes in {seconds} s"))?;
+    // Nobody was forgotten: every busy one goes on.
+    let at = |pid: i32| -> Result<u64, Box<dyn Error>> {
+        let line = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
+        Ok(line.split_whitespace().next().unwrap_or("").parse()?)
+    };
+    let busy = pids.iter().take(2 * cpus);
+    let before = busy.clone().map(|pid| at(*pid)).collect::<Result<Vec<_>, _>>()?;
+    thread::sleep(Duration::from_secs(3));
+    for (pid, before) in busy.zip(before) {
+        check(at(*pid)? > before, "a busy thread goes on");
+    }
+    s.health("owners")
+}
+
+fn pin_all(pid: i32, cpus: usize) {
+    // SAFETY: as in pin().
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in 0..cpus {
+            libc::CPU_SET(cpu, &mut set);
+        }
+        libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
 pub(crate) fn ksm(file: &str, value: &str) -> Answer {
     Ok(fs::write(format!("/sys/kernel/mm/ksm/{file}"), value)?)
 }
