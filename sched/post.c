@@ -8,8 +8,6 @@
  * Idea. Such an event is put on a list, with one compare-and-exchange; and every event with the lock begins with what is on the list, in order.
  * So nobody can tell the difference, except for the time that passes in between, in which nothing is looked at.
  *
- * rs_post_all is not used by the CPU's programs yet; nor is rs_post, on several CPUs.
- *
  * Who may. Each item has an owner (in a kernel whoever holds the run queue's lock of its thread); only the owner posts it, and wakes it, and lets it
  * be taken. The owner reads the state without the tree's lock, while an event on another unit may be changing it. So:
  *   1. No event shows RS_IDLE of an item that is not idle at its end, not even for a moment: rs_remove and rs_settle store it last, and a
@@ -17,7 +15,10 @@
  *      wakes the item. (The first version had such moments; an owner that posted in one of them made an item that was in service on another unit
  *      wait as well. posted.rs shows it.)
  *   2. RS_POSTED is idle to every event but rs_drain: the item is in no heap and counted nowhere. The owner does not post it again.
- *   3. A posted item's link is read before its state, or `posted`, says that it is off the list.
+ *   3. An item that stays for one unit is picked by that unit only: who holds that unit's run queue may rely on RS_QUEUED as well (rs_post_all). Of
+ *      another queued item nothing can be said without the lock.
+ *   4. What an idle item may use (`all`, `mask`, `stays`) is its owner's to write before he posts it; that of any other is looked at under the lock.
+ *   5. A posted item's link is read before its state, or `posted`, says that it is off the list.
  */
 
 /*

@@ -8,6 +8,8 @@
 #include "tags.h"
 #include "timer.h"
 #include "cgroups.h"
+#include "floor.h"
+#include "life.h"
 #include "ops.h"
 #include "control.h"
 

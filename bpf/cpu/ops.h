@@ -17,29 +17,6 @@
  * only, until enqueue() is called for it.
  */
 
-/* The kernel's weights of nice -20 … 19 (sched_prio_to_weight), relative to 1024. */
-static const u32 rc_nice[40] = {
-	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
-	3906,  3121,  2501,  1991,  1586,  1277,  1024,	 820,	655,   526,   423,  335,  272,	215,
-	172,   137,   110,   87,    70,	   56,	  45,	 36,	29,    23,    18,   15,
-};
-
-static __always_inline u32 rc_weight_of(struct task_struct *p, u32 *flags)
-{
-	u32 i = p->static_prio - 100;
-
-	*flags = 0;
-	if (p->policy == SCHED_IDLE) {
-		*flags = RS_ITEM_BACKGROUND;
-		return 3 * RS_WEIGHT_ONE / 1024;
-	}
-	if (p->policy == SCHED_BATCH)
-		*flags = RS_ITEM_BATCH;
-	if (i >= 40)
-		i = 20;
-	return (u64)rc_nice[i] * RS_WEIGHT_ONE / 1024;
-}
-
 /*
  * Whether a thread must stay where it is. A BPF program may itself have disabled migration of the thread that it interrupts, once (the
  * kernel's is_bpf_migration_disabled() knows the same): a busy thread that is queued again at the end of its step would never leave its CPU.
@@ -50,7 +27,7 @@ static __always_inline bool rc_pinned(struct task_struct *p)
 	return p->migration_disabled > 1 || (p->migration_disabled == 1 && p != bpf_get_current_task_btf());
 }
 
-/* Which CPUs a thread may use: into the item's mask, under the lock, unless it is all (1), which the caller tells the item. */
+/* Which CPUs a thread may use: into the item's mask, unless it is all (1), which the caller tells the item. Under the lock, or idle. */
 static __always_inline u32 rc_units(struct rs_item RS_ARENA *it, struct task_struct *p)
 {
 	const struct cpumask *m = p->cpus_ptr;
@@ -74,53 +51,6 @@ static __always_inline u32 rc_units(struct rs_item RS_ARENA *it, struct task_str
 		it->mask[2] = m->bits[2];
 		it->mask[3] = m->bits[3];
 	}
-	return 0;
-}
-
-/*
- * The floor of kernel threads. Those in q0 run outside of the tree while their CPU's bucket holds something: at once when they
- * wake, and out of q0, a step at a time, when the bucket has filled again. Beyond that they compete in q0. Hence on each CPU, over any time T, kernel
- * threads that have work get at least 5 % of T, less a step, and the floor takes at most 5 % of T, 20 ms and a step from the tree.
- */
-
-/* Whether kernel threads have some of their floor left on this CPU. */
-static __always_inline bool rc_floor(u32 cpu, u64 raw)
-{
-	struct rc_bucket *b = &bucket[cpu & (RS_UNITS_MAX - 1)];
-	u64 dt = raw - b->at;
-
-	if (dt > 1000000000ULL)
-		dt = 1000000000ULL;
-	b->at = raw;
-	b->tok += dt * RC_FLOOR_PERCENT / 100;
-	if (b->tok > RC_FLOOR_BURST)
-		b->tok = RC_FLOOR_BURST;
-	return b->tok > 0;
-}
-
-/* Under the lock: the kernel thread that has waited longest in q0 goes on under the floor; 0: none waits. */
-static __always_inline struct rs_item RS_ARENA *rc_floor_pick(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
-{
-	struct rs_item RS_ARENA *it = rs_oldest(&t->age[1], &t->nodes[1], cpu, now);
-
-	if (!it)
-		return 0;
-	rc_remove(t, it);
-	it->flags |= RC_ITEM_FLOOR;
-	return it;
-}
-
-/* A step under the floor ended: `ran`. Under the lock, on the CPU. */
-static __noinline int rc_floor_charge(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 cpu, u64 ran)
-{
-	rc_trace_item(RC_TRACE_FLOOR, 0, it, 0, ran);
-	bucket[cpu & (RS_UNITS_MAX - 1)].tok -= ran;
-	t->nodes[0].service += ran;
-	t->front->service += ran;
-	it->service += ran;
-	it->paid += ran;
-	it->flags &= ~RC_ITEM_FLOOR;
-	RC_COUNT(kthread_ns, ran);
 	return 0;
 }
 
@@ -225,19 +155,46 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 }
 
 /*
- * The usual two enqueues, without the lock: the thread's step ended, and dispatch has queued it for this CPU only; or it wakes, and
- * displaces nobody. Answers whether that was it.
+ * Several CPUs: a thread that dispatch has queued for this CPU only, whose run queue we hold, has left it. While it stays for this CPU nobody else
+ * may pick it. Answers whether that is all.
  */
-static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur,
-					       u64 enq_flags, u64 raw)
+static __always_inline bool rc_left(struct rs_tree RS_ARENA *t, struct task_struct *p, struct rs_item RS_ARENA *it, u32 cpu)
 {
-	if (cpus > 1 || !it->all)
-		return false; /* several CPUs: not yet (docs/notes/cpu-full.md) */
-	if (it->state == RS_QUEUED)
-		return !(enq_flags & SCX_ENQ_WAKEUP);
-	if (it->state != RS_IDLE || rc_traced() || (it->flags & RC_ITEM_FLOOR))
+	if (it->posted)
 		return false;
-	return rc_no_group(t, it, cur) && rs_wakes_quietly(t, it, cur, raw) && rs_post(t, it, raw);
+	RS_WRITTEN(); /* it is off the list: what drain wrote before it said so is read */
+	if (!it->stays || it->all || !rs_unit_in(it->mask, cpu))
+		return false;
+	if (rc_pinned(p) || p->nr_cpus_allowed == 1)
+		return true; /* this CPU is all that it may use */
+	return (u32)p->nr_cpus_allowed >= cpus && rs_post_all(t, it);
+}
+
+/*
+ * The usual two enqueues, without the lock (sched/post.c has the rules): the thread's step ended, and dispatch has queued it for this CPU
+ * only; or it wakes, and displaces nobody. Answers whether that was it. On several CPUs it is neither:
+ *   where a thread that waits already is queued again (a change of its nice value): another CPU may be choosing it;
+ *   where a thread may use some CPUs, and leaves one: while it waits its mask is others' to read;
+ *   with kernel threads that wait in q0: the floor takes them out of it, and may put them back (rc_misfit), and is not their owner;
+ *   where a policy displaces across queues: rs_victim looks at all CPUs.
+ */
+static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struct task_struct *p, struct rs_item RS_ARENA *it,
+					       struct rs_item RS_ARENA *cur, u64 enq_flags, u32 cpu, u64 raw)
+{
+	if (cpus == 1 ? !it->all : it->flags & RS_ITEM_APART)
+		return false;
+	if (it->state == RS_QUEUED)
+		return !(enq_flags & SCX_ENQ_WAKEUP) && (cpus == 1 || rc_left(t, p, it, cpu));
+	if (it->state != RS_IDLE || rc_traced() || (it->flags & RC_ITEM_FLOOR) || !rc_no_group(t, it, cur) ||
+	    !rs_wakes_quietly(t, it, cur, raw))
+		return false;
+	if (cpus == 1)
+		return rs_post(t, it, raw);
+	if (cur && (t->mode & RS_MODE_AHEAD))
+		return false;
+	it->stays = 0;
+	it->all = rc_units(it, p);
+	return rs_post(t, it, raw) || rs_post(t, it, raw) || rs_post(t, it, raw);
 }
 
 void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
@@ -266,7 +223,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		}
 	}
 	cur = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
-	if (rc_enqueue_quietly(t, it, cur, enq_flags, raw)) {
+	if (rc_enqueue_quietly(t, p, it, cur, enq_flags, cpu, raw)) {
 		if (cpus == 1)
 			return;
 	} else {
@@ -447,204 +404,6 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		}
 		again = rc_misfit(t, it, p, owner, raw);
 	}
-}
-
-void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
-{
-	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rs_item RS_ARENA *it = rc_item(p);
-	u32 flags, w = rc_weight_of(p, &flags);
-
-	if (!it)
-		return;
-	rc_lock();
-	it->flags = (it->flags & ~(RS_ITEM_BATCH | RS_ITEM_BACKGROUND)) | flags;
-	rs_item_weight_by(t, it, w);
-	rc_unlock();
-	RC_CHECK(t);
-}
-
-/* Also called for threads of other classes, which may come to us later; enable() is when one does. */
-s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_args *args)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rs_item RS_ARENA *it;
-	struct rs_node RS_ARENA *q;
-	struct rc_thread *th;
-	bool fork = args->fork;
-	u64 owner = (u64)p, owner2 = (u64)(u32)p->tgid << 32 | (u32)p->pid;
-	u64 home = rc_group_home(args);
-	u32 joined = 0, index = 0;
-	struct task_struct *held;
-
-	th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!th)
-		return -E_NOMEM;
-	if (fork)
-		rc_inherit(p, bpf_get_current_task_btf(), th);
-	RC_LOCK(irq);
-	it = rs_item_alloc(t);
-	if (it) {
-		it->owner = owner;
-		it->owner2 = owner2;
-		it->flags = p->flags & PF_KTHREAD ? RS_ITEM_APART : 0;
-		it->started = RC_OFF;
-		it->want = 0;
-		it->part_node[0] = it->part_node[1] = 0;
-		it->part_ran[0] = it->part_ran[1] = 0;
-		it->home = home;
-		q = rc_queue(t, th->tag.node);
-		joined = rs_item_join(t, it, q->index == 1 ? rc_home(t, it) : q);
-		if (!joined && !fork)
-			joined = rs_item_join(t, it, &t->nodes[1]);
-		if (!joined)
-			rs_item_free(t, it);
-		else if (!fork)
-			rc_params_again(t, it, th);
-	}
-	if (joined)
-		index = it->index;
-	RC_UNLOCK(irq);
-	if (joined) {
-		held = bpf_task_acquire(p);
-		if (held)
-			rc_thread_put(index, held);
-	}
-	th->item = joined ? (u64)it : 0;
-	if (!joined)
-		RC_COUNT(refused, 1);
-	return joined ? 0 : -E_AGAIN;
-}
-
-void RC_OP(rc_enable, struct task_struct *p)
-{
-	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
-
-	if (!th)
-		return;
-	if (th->item) {
-		rc_tree();
-		((struct rs_item RS_ARENA *)th->item)->paid = p->se.sum_exec_runtime;
-	}
-	scx_bpf_task_set_dsq_vtime(p, th->item);
-}
-
-/* Under the lock: the thread does not want the CPU of us any more. */
-static __always_inline void rc_leave(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p, u64 raw)
-{
-	if (it->state == RS_QUEUED)
-		rc_remove(t, it);
-	else if (it->state == RS_SERVICE)
-		rc_settle(t, it, rc_owed(it, p), 0, rc_clock(raw));
-}
-
-/* The thread leaves our class, or we leave. */
-void RC_OP(rc_disable, struct task_struct *p)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rs_item RS_ARENA *it = rc_item(p);
-	u64 raw = scx_bpf_now();
-
-	if (it) {
-		RC_LOCK(irq);
-		rc_leave(t, it, p, raw);
-		RC_UNLOCK(irq);
-	}
-	scx_bpf_task_set_dsq_vtime(p, 0);
-}
-
-void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
-	struct rs_item RS_ARENA *it;
-	u64 raw = scx_bpf_now();
-
-	if (!th || !th->item)
-		return;
-	it = (struct rs_item RS_ARENA *)th->item;
-	rc_thread_put(it->index, 0); /* before another thread gets the item */
-	RC_LOCK(irq);
-	rc_leave(t, it, p, raw);
-	/* From here on the thread's own storage has its tag. */
-	th->tag.node = rc_tag_of(it);
-	rs_item_leave(t, it);
-	RC_UNLOCK(irq);
-	th->item = 0;
-}
-
-/* How many CPUs there are to share. */
-static __always_inline u32 rc_online(void)
-{
-	const struct cpumask *online = scx_bpf_get_online_cpumask();
-	u32 n = bpf_cpumask_weight(online);
-
-	scx_bpf_put_cpumask(online);
-	return n > RS_UNITS_MAX ? RS_UNITS_MAX : n ? n : 1;
-}
-
-/* Hotplug must not take the scheduler away, which is what the kernel does where these are missing. */
-void RC_OP(rc_cpu_online, s32 cpu)
-{
-	struct rs_tree RS_ARENA *t = rc_tree();
-
-	t->units = rc_online();
-}
-
-void RC_OP(rc_cpu_offline, s32 cpu)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rs_item RS_ARENA *it;
-	u64 raw = scx_bpf_now();
-
-	RC_LOCK(irq);
-	it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
-	if (it)
-		rc_settle(t, it, 0, 0, rc_clock(raw)); /* charged with its next step */
-	t->units = rc_online();
-	RC_UNLOCK(irq);
-}
-
-s32 RC_OP_SLEEPABLE(rc_init)
-{
-	unsigned long irq;
-	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rc_state *s = rc_state();
-	u32 n = scx_bpf_nr_cpu_ids(), online = rc_online();
-
-	if (!tree_at || !s)
-		return -E_INVAL;
-	if (n > RS_UNITS_MAX)
-		n = RS_UNITS_MAX;
-	cpus = n;
-	bpf_local_irq_save(&irq);
-	rc_lock_bare(); /* what was posted is of a time gone by */
-	rc_mirror_forget(t);
-	rs_tree_reset(t);
-	if (trace_on)
-		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
-	t->units = online;
-	RC_UNLOCK(irq);
-	s->cpus = n;
-	s->attached++;
-	return 0;
-}
-
-void RC_OP(rc_exit, struct scx_exit_info *info)
-{
-	struct rc_state *s = rc_state();
-
-	if (!s)
-		return;
-	s->exit_kind = info->kind;
-	s->exit_code = info->exit_code;
-	bpf_probe_read_kernel_str(s->exit_reason, sizeof(s->exit_reason), info->reason);
-	bpf_probe_read_kernel_str(s->exit_msg, sizeof(s->exit_msg), info->msg);
-	s->detached++;
 }
 
 SEC(".struct_ops.link")

@@ -10,12 +10,12 @@ use reserv_oracle::smp::{Habit, Machine};
 
 const Q: u64 = 4_000_000;
 
-/// Lock sections of the real scheduler: a switch settles and picks in one, an idle unit that looks takes one. On one CPU a wake-up takes none; on
-/// several it takes one, and so does a thread that waits again at the end of its step (docs/notes/cpu-full.md). The model counts every settle,
+/// Lock sections of the real scheduler: a switch settles and picks in one, an idle unit that looks takes one. A wake-up takes none, nor does a thread
+/// that waits again at the end of its step: they are posted (docs/notes/cpu-full.md); each took one if they were not. The model counts every settle,
 /// pick and wake-up.
-fn sections(m: &Machine, several: bool) -> u64 {
+fn sections(m: &Machine, not_posted: bool) -> u64 {
     let dispatches = m.cost.sections - m.cost.wakes - m.cost.switches;
-    dispatches + if several { m.cost.wakes + m.cost.requeued } else { 0 }
+    dispatches + if not_posted { m.cost.wakes + m.cost.requeued } else { 0 }
 }
 
 /// Eight queues with weights 1 to 8 that their threads can use; answers the largest distance, over 2000 instants, of a queue's service from
@@ -49,8 +49,8 @@ fn lag(units: u32) -> (f64, f64) {
     (worst, spread)
 }
 
-/// Half of the threads sleep: sections of the lock a switch, and for each unit in a millisecond; first if wake-ups took none, then as it is on
-/// several CPUs.
+/// Half of the threads sleep: sections of the lock a switch, and for each unit in a millisecond; as it is, then if nothing
+/// were posted.
 fn traffic(units: u32) -> [(f64, f64); 2] {
     let mut m = Machine::new(Build::Real, units, Q, 2);
     for w in 1..9 {
@@ -61,8 +61,8 @@ fn traffic(units: u32) -> [(f64, f64); 2] {
         }
     }
     m.run(500 * Q);
-    [false, true].map(|several| {
-        let all = sections(&m, several) as f64;
+    [false, true].map(|not_posted| {
+        let all = sections(&m, not_posted) as f64;
         (all / m.cost.switches as f64, all / f64::from(units) / (500.0 * Q as f64 / 1e6))
     })
 }
@@ -70,7 +70,7 @@ fn traffic(units: u32) -> [(f64, f64); 2] {
 #[test]
 fn lag_and_lock_by_units() {
     println!(
-        "units  lag in quanta  of SFQ-7  sections a switch  a unit and ms  several: a switch  a unit and ms"
+        "units  lag in quanta  of SFQ-7  sections a switch  a unit and ms  not posted: a switch  a unit and ms"
     );
     for units in [1, 2, 4, 8, 16, 32, 64] {
         let ((worst, spread), [(each, rate), (all_each, all_rate)]) = (lag(units), traffic(units));
@@ -138,7 +138,7 @@ fn sections_of_busy_threads() {
         }
     }
     m.run(500 * Q);
-    let each = sections(&m, true) as f64 / m.cost.switches as f64;
-    println!("4 units, busy threads: {each:.3} sections a switch");
-    assert!(each <= 2.0, "{each}");
+    let [each, all] = [false, true].map(|not_posted| sections(&m, not_posted) as f64 / m.cost.switches as f64);
+    println!("4 units, busy threads: {each:.3} sections a switch, {all:.3} if nothing were posted");
+    assert!(each <= 1.1 && all <= 2.0, "{each}, {all}");
 }

@@ -86,7 +86,7 @@ pub(crate) fn run_infeasible(seconds: u64) -> Answer {
     let after = s.plane.0.counters();
     let steps = (after.steps - before.steps) as f64;
     let sections = (after.sections - before.sections) as f64;
-    check(sections <= 2.1 * steps, &format!("{:.3} sections of the lock a switch", sections / steps));
+    check(sections <= 1.15 * steps, &format!("{:.3} sections of the lock a switch", sections / steps));
     s.health("still ours")
 }
 

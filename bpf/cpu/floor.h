@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The floor of kernel threads. Those in q0 run outside of the tree while their CPU's bucket holds something: at once when they
+ * wake, and out of q0, a step at a time, when the bucket has filled again. Beyond that they compete in q0. Hence on each CPU, over any time T, kernel
+ * threads that have work get at least 5 % of T, less a step, and the floor takes at most 5 % of T, 20 ms and a step from the tree.
+ */
+
+/* Whether kernel threads have some of their floor left on this CPU. */
+static __always_inline bool rc_floor(u32 cpu, u64 raw)
+{
+	struct rc_bucket *b = &bucket[cpu & (RS_UNITS_MAX - 1)];
+	u64 dt = raw - b->at;
+
+	if (dt > 1000000000ULL)
+		dt = 1000000000ULL;
+	b->at = raw;
+	b->tok += dt * RC_FLOOR_PERCENT / 100;
+	if (b->tok > RC_FLOOR_BURST)
+		b->tok = RC_FLOOR_BURST;
+	return b->tok > 0;
+}
+
+/* Under the lock: the kernel thread that has waited longest in q0 goes on under the floor; 0: none waits. */
+static __always_inline struct rs_item RS_ARENA *rc_floor_pick(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
+{
+	struct rs_item RS_ARENA *it = rs_oldest(&t->age[1], &t->nodes[1], cpu, now);
+
+	if (!it)
+		return 0;
+	rc_remove(t, it);
+	it->flags |= RC_ITEM_FLOOR;
+	return it;
+}
+
+/* A step under the floor ended: `ran`. Under the lock, on the CPU. */
+static __noinline int rc_floor_charge(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 cpu, u64 ran)
+{
+	rc_trace_item(RC_TRACE_FLOOR, 0, it, 0, ran);
+	bucket[cpu & (RS_UNITS_MAX - 1)].tok -= ran;
+	t->nodes[0].service += ran;
+	t->front->service += ran;
+	it->service += ran;
+	it->paid += ran;
+	it->flags &= ~RC_ITEM_FLOOR;
+	RC_COUNT(kthread_ns, ran);
+	return 0;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Threads come, change their nice value and go; so do CPUs, and the scheduler itself.
+ *
+ *   init_task  the thread has an item from here …
+ *   exit_task  … to here. The kernel calls it when the thread has left its CPU for the last time (since 6.19; before, when nobody
+ *              held the thread any more, which our own hold in `tasks` would have put off for ever)
+ *   enable, disable  the thread enters and leaves our class
+ */
+
+/* The kernel's weights of nice -20 … 19 (sched_prio_to_weight), relative to 1024. */
+static const u32 rc_nice[40] = {
+	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
+	3906,  3121,  2501,  1991,  1586,  1277,  1024,	 820,	655,   526,   423,  335,  272,	215,
+	172,   137,   110,   87,    70,	   56,	  45,	 36,	29,    23,    18,   15,
+};
+
+static __always_inline u32 rc_weight_of(struct task_struct *p, u32 *flags)
+{
+	u32 i = p->static_prio - 100;
+
+	*flags = 0;
+	if (p->policy == SCHED_IDLE) {
+		*flags = RS_ITEM_BACKGROUND;
+		return 3 * RS_WEIGHT_ONE / 1024;
+	}
+	if (p->policy == SCHED_BATCH)
+		*flags = RS_ITEM_BATCH;
+	if (i >= 40)
+		i = 20;
+	return (u64)rc_nice[i] * RS_WEIGHT_ONE / 1024;
+}
+
+void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_item RS_ARENA *it = rc_item(p);
+	u32 flags, w = rc_weight_of(p, &flags);
+
+	if (!it)
+		return;
+	rc_lock();
+	it->flags = (it->flags & ~(RS_ITEM_BATCH | RS_ITEM_BACKGROUND)) | flags;
+	rs_item_weight_by(t, it, w);
+	rc_unlock();
+	RC_CHECK(t);
+}
+
+/* Also called for threads of other classes, which may come to us later; enable() is when one does. */
+s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_item RS_ARENA *it;
+	struct rs_node RS_ARENA *q;
+	struct rc_thread *th;
+	bool fork = args->fork;
+	u64 owner = (u64)p, owner2 = (u64)(u32)p->tgid << 32 | (u32)p->pid;
+	u64 home = rc_group_home(args);
+	u32 joined = 0, index = 0;
+	struct task_struct *held;
+
+	th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!th)
+		return -E_NOMEM;
+	if (fork)
+		rc_inherit(p, bpf_get_current_task_btf(), th);
+	RC_LOCK(irq);
+	it = rs_item_alloc(t);
+	if (it) {
+		it->owner = owner;
+		it->owner2 = owner2;
+		it->flags = p->flags & PF_KTHREAD ? RS_ITEM_APART : 0;
+		it->started = RC_OFF;
+		it->want = 0;
+		it->part_node[0] = it->part_node[1] = 0;
+		it->part_ran[0] = it->part_ran[1] = 0;
+		it->home = home;
+		q = rc_queue(t, th->tag.node);
+		joined = rs_item_join(t, it, q->index == 1 ? rc_home(t, it) : q);
+		if (!joined && !fork)
+			joined = rs_item_join(t, it, &t->nodes[1]);
+		if (!joined)
+			rs_item_free(t, it);
+		else if (!fork)
+			rc_params_again(t, it, th);
+	}
+	if (joined)
+		index = it->index;
+	RC_UNLOCK(irq);
+	if (joined) {
+		held = bpf_task_acquire(p);
+		if (held)
+			rc_thread_put(index, held);
+	}
+	th->item = joined ? (u64)it : 0;
+	if (!joined)
+		RC_COUNT(refused, 1);
+	return joined ? 0 : -E_AGAIN;
+}
+
+void RC_OP(rc_enable, struct task_struct *p)
+{
+	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
+
+	if (!th)
+		return;
+	if (th->item) {
+		rc_tree();
+		((struct rs_item RS_ARENA *)th->item)->paid = p->se.sum_exec_runtime;
+	}
+	scx_bpf_task_set_dsq_vtime(p, th->item);
+}
+
+/* Under the lock: the thread does not want the CPU of us any more. */
+static __always_inline void rc_leave(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p, u64 raw)
+{
+	if (it->state == RS_QUEUED)
+		rc_remove(t, it);
+	else if (it->state == RS_SERVICE)
+		rc_settle(t, it, rc_owed(it, p), 0, rc_clock(raw));
+}
+
+/* The thread leaves our class, or we leave. */
+void RC_OP(rc_disable, struct task_struct *p)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_item RS_ARENA *it = rc_item(p);
+	u64 raw = scx_bpf_now();
+
+	if (it) {
+		RC_LOCK(irq);
+		rc_leave(t, it, p, raw);
+		RC_UNLOCK(irq);
+	}
+	scx_bpf_task_set_dsq_vtime(p, 0);
+}
+
+void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
+	struct rs_item RS_ARENA *it;
+	u64 raw = scx_bpf_now();
+
+	if (!th || !th->item)
+		return;
+	it = (struct rs_item RS_ARENA *)th->item;
+	rc_thread_put(it->index, 0); /* before another thread gets the item */
+	RC_LOCK(irq);
+	rc_leave(t, it, p, raw);
+	/* From here on the thread's own storage has its tag. */
+	th->tag.node = rc_tag_of(it);
+	rs_item_leave(t, it);
+	RC_UNLOCK(irq);
+	th->item = 0;
+}
+
+/* How many CPUs there are to share. */
+static __always_inline u32 rc_online(void)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	u32 n = bpf_cpumask_weight(online);
+
+	scx_bpf_put_cpumask(online);
+	return n > RS_UNITS_MAX ? RS_UNITS_MAX : n ? n : 1;
+}
+
+/* Hotplug must not take the scheduler away, which is what the kernel does where these are missing. */
+void RC_OP(rc_cpu_online, s32 cpu)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	u32 n = rc_online();
+
+	RC_LOCK(irq);
+	t->units = n;
+	RC_UNLOCK(irq);
+}
+
+void RC_OP(rc_cpu_offline, s32 cpu)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_item RS_ARENA *it;
+	u64 raw = scx_bpf_now();
+	u32 n = rc_online();
+
+	RC_LOCK(irq);
+	it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
+	if (it)
+		rc_settle(t, it, 0, 0, rc_clock(raw)); /* charged with its next step */
+	t->units = n;
+	RC_UNLOCK(irq);
+}
+
+s32 RC_OP_SLEEPABLE(rc_init)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_state *s = rc_state();
+	u32 n = scx_bpf_nr_cpu_ids(), online = rc_online();
+
+	if (!tree_at || !s)
+		return -E_INVAL;
+	if (n > RS_UNITS_MAX)
+		n = RS_UNITS_MAX;
+	cpus = n;
+	bpf_local_irq_save(&irq);
+	rc_lock_bare(); /* what was posted is of a time gone by */
+	rc_mirror_forget(t);
+	rs_tree_reset(t);
+	if (trace_on)
+		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
+	t->units = online;
+	RC_UNLOCK(irq);
+	s->cpus = n;
+	s->attached++;
+	return 0;
+}
+
+void RC_OP(rc_exit, struct scx_exit_info *info)
+{
+	struct rc_state *s = rc_state();
+
+	if (!s)
+		return;
+	s->exit_kind = info->kind;
+	s->exit_code = info->exit_code;
+	bpf_probe_read_kernel_str(s->exit_reason, sizeof(s->exit_reason), info->reason);
+	bpf_probe_read_kernel_str(s->exit_msg, sizeof(s->exit_msg), info->msg);
+	s->detached++;
+}
