@@ -138,7 +138,8 @@ fn sections_of_busy_threads() {
         }
     }
     m.run(500 * Q);
-    let [each, all] = [false, true].map(|not_posted| sections(&m, not_posted) as f64 / m.cost.switches as f64);
+    let [each, all] =
+        [false, true].map(|not_posted| sections(&m, not_posted) as f64 / m.cost.switches as f64);
     println!("4 units, busy threads: {each:.3} sections a switch, {all:.3} if nothing were posted");
     assert!(each <= 1.1 && all <= 2.0, "{each}, {all}");
 }
