@@ -151,6 +151,37 @@ struct sock_common {
 
 struct net_device {
 	s32 ifindex;
+	possible_net_t nd_net;
+};
+
+/* Qdiscs in BPF: 6.16 */
+struct netdev_queue {
+	struct net_device *dev;
+};
+
+struct qdisc_skb_head {
+	u32 qlen;
+};
+
+struct gnet_stats_queue {
+	u32 qlen, backlog, drops;
+};
+
+struct Qdisc {
+	u32 parent;
+	struct netdev_queue *dev_queue;
+	struct qdisc_skb_head q;
+	struct gnet_stats_queue qstats;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	char cb[48];
+};
+
+struct qdisc_skb_cb {
+	u32 pkt_len;
+	unsigned char data[20];
 };
 
 struct dst_entry {
@@ -327,6 +358,24 @@ struct sched_ext_ops {
 	char name[128];
 };
 
+struct nlattr;
+struct netlink_ext_ack;
+struct bpf_sk_buff_ptr {
+	struct sk_buff *skb;
+};
+
+struct Qdisc_ops {
+	char id[16];
+	s32 (*enqueue)(struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free);
+	struct sk_buff *(*dequeue)(struct Qdisc *sch);
+	s32 (*init)(struct Qdisc *sch, struct nlattr *arg, struct netlink_ext_ack *extack);
+	void (*reset)(struct Qdisc *sch);
+	void (*destroy)(struct Qdisc *sch);
+};
+
+enum { TCX_NEXT = -1 };
+enum { NET_XMIT_SUCCESS = 0, NET_XMIT_DROP = 1 };
+
 enum {
 	SCX_OPS_ENQ_LAST = 1 << 1,
 	SCX_OPS_ENQ_EXITING = 1 << 2,
@@ -370,8 +419,13 @@ void bpf_task_release(struct task_struct *p) __ksym;
 const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
 void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
 u32 bpf_cpumask_weight(const struct cpumask *cpumask) __ksym; /* 6.9 */
+void *bpf_cast_to_kern_ctx(void *ctx) __ksym; /* 6.2 */
 void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
+void bpf_kfree_skb(struct sk_buff *p) __ksym __weak; /* 6.16 */
+void bpf_qdisc_skb_drop(struct sk_buff *p, struct bpf_sk_buff_ptr *to_free) __ksym __weak; /* 6.16 */
+void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, u64 expire, u64 delta_ns) __ksym __weak; /* 6.16 */
+void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym __weak; /* 6.16 */
 void bpf_local_irq_save(unsigned long *flags) __ksym; /* 6.14 */
 void bpf_local_irq_restore(unsigned long *flags) __ksym;
 void __attribute__((address_space(1))) *bpf_arena_alloc_pages(void *map, void __attribute__((address_space(1))) *addr,

@@ -93,6 +93,7 @@ enum rt_what {
 	RT_CALL_LIST_SET = 9, /* a: which list; its entry for resource becomes node */
 	RT_CALL_SWEEP = 10, /* every tag and list entry of node becomes q0's; answers a: how many */
 	RT_CALL_SWEEP_STORED = 11, /* rt_stored takes tags of node off its sockets on the way; 0: no longer */
+	RT_CALL_LINK = 13, /* resource is scheduled; a: HTB's handle >> 16, 0: by our own qdisc */
 	RT_CALL_RULED = 12, /* `uses` has, or will have, rules about queues of resource */
 };
 

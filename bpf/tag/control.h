@@ -184,6 +184,9 @@ int rt_call(struct rt_call *c)
 		sweep_resource = c->resource;
 		sweep_node = c->node;
 		break;
+	case RT_CALL_LINK:
+		link_major[c->resource & (RT_RESOURCES - 1)] = c->a;
+		break;
 	case RT_CALL_RULED:
 		__sync_fetch_and_or(&ruled, 1U << (c->resource & 31));
 		break;

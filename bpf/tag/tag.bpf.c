@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "stock.h"
 #include "count.h"
+#include "link.h"
 #include "control.h"
 
 char _license[] SEC("license") = "GPL";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiles the programs of the full CPU driver (`bpf/cpu`, with `sched/` in them) and of the tags (`bpf/tag`) with clang-22 and hands the
-//! object files to `cpu::full` and `tag`. Other releases of clang mis-compile arena code in larger programs.
+//! Compiles the programs of the full CPU driver (`bpf/cpu`, with `sched/` in them), of a link (`bpf/net`, the same) and of the tags (`bpf/tag`) with
+//! clang-22 and hands the object files to `cpu::full`, `net` and `tag`. Other releases of clang mis-compile arena code in larger programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -14,7 +14,7 @@ fn fail(why: &str) -> ! {
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    for folder in ["bpf", "bpf/cpu", "bpf/tag", "sched"] {
+    for folder in ["bpf", "bpf/cpu", "bpf/net", "bpf/tag", "sched"] {
         println!("cargo::rerun-if-changed={}", root.join(folder).display());
     }
     println!("cargo::rerun-if-env-changed=RESERV_CLANG");
@@ -22,7 +22,7 @@ fn main() {
     if let Err(why) = headers(&include) {
         fail(&format!("{}: {why}", include.display()));
     }
-    for name in ["cpu", "tag"] {
+    for name in ["cpu", "net", "tag"] {
         compile(&root, &out, name);
     }
 }

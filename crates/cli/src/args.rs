@@ -172,6 +172,12 @@ pub struct Up {
     /// lies on (file:PATH), or over an interface (net:IFACE)
     #[arg(long, value_name = "NAME=file:PATH|NAME=net:IFACE", value_parser = counting)]
     pub count: Vec<(reserv_model::Name, reserv_model::Source)>,
+    /// Bring up /reserv/IFACE, which schedules what leaves by this network interface
+    #[arg(long, value_name = "IFACE")]
+    pub net: Vec<String>,
+    /// Let those interfaces send this much, as 100mbit; without it as much as they take, which is right only for what pushes back
+    #[arg(long, value_name = "RATE", requires = "net", value_parser = rate)]
+    pub rate: Option<reserv_model::Rate>,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -261,7 +267,7 @@ pub struct Run {
     #[arg(long, value_name = "PATH", required_unless_present = "on")]
     pub cpu: Option<String>,
     /// A queue of any resource, with the resource's name: disk/web; once per resource
-    #[arg(long, value_name = "RESOURCE/PATH")]
+    #[arg(long, visible_alias = "net", value_name = "RESOURCE/PATH")]
     pub on: Vec<String>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
@@ -365,6 +371,10 @@ fn counting(text: &str) -> Result<(reserv_model::Name, reserv_model::Source), St
     let (name, on) = text.split_once('=').ok_or("NAME=file:PATH or NAME=net:IFACE")?;
     let said = |e: reserv_model::Error| format!("{e} ({})", e.hint);
     Ok((reserv_model::Name::new(name).map_err(said)?, on.parse().map_err(said)?))
+}
+
+fn rate(word: &str) -> Result<reserv_model::Rate, String> {
+    word.parse().map_err(|e: reserv_model::Error| format!("{e} ({})", e.hint))
 }
 
 fn personality(word: &str) -> Result<reserv_model::Personality, String> {

@@ -271,6 +271,21 @@ pub(crate) fn tags(survey: Result<(Mechanism, Vec<String>), String>) -> Check {
     check("tags", verdict, found, (!limits.is_empty()).then(|| limits.join("; ")).as_deref())
 }
 
+/// Whether interfaces can be scheduled here.
+pub(crate) fn links(probe: Result<(), String>) -> Check {
+    match probe {
+        Ok(()) => check("links", Verdict::Ok, "full: a qdisc in BPF (reserv up --net IFACE)", None),
+        Err(why) => check(
+            "links",
+            Verdict::Note,
+            why,
+            Some(
+                "interfaces are not scheduled here ('reserv up --net' is refused); 'reserv up --count NAME=net:IFACE' counts",
+            ),
+        ),
+    }
+}
+
 fn check(name: &'static str, verdict: Verdict, found: impl Into<String>, means: Option<&str>) -> Check {
     Check { name, verdict, found: found.into(), means: means.map(str::to_owned) }
 }

@@ -75,8 +75,14 @@ fn nothing() -> Config {
 pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     let mut config = args.config.as_deref().map(read_config).transpose()?;
     let mut personality = args.personality;
-    let count: BTreeMap<Name, Source> = args.count.iter().cloned().collect();
-    if count.len() < args.count.len() {
+    let count: BTreeMap<Name, Source> = args
+        .count
+        .iter()
+        .cloned()
+        .map(Ok)
+        .chain(args.net.iter().map(|net| link(net, args.rate)))
+        .collect::<Result<_, _>>()?;
+    if count.len() < args.count.len() + args.net.len() {
         return Err(Error::usage("one name for two resources"));
     }
     if let Some(cpu) = config.as_mut().and_then(|config| config.cpu.as_mut())
@@ -165,6 +171,15 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     Ok(Brought { difference, started, child: child.filter(|_| args.foreground) })
 }
 
+/// An interface to be scheduled: a resource of its name.
+fn link(interface: &str, rate: Option<reserv_model::Rate>) -> Result<(Name, Source), Error> {
+    let name =
+        Name::new(interface).map_err(|e| Error::usage(format!("--net {interface}: {e}")).hint(e.hint))?;
+    let text = rate.map_or_else(|| format!("link:{interface}"), |rate| format!("link:{interface}@{rate}"));
+    let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
+    Ok((name, on))
+}
+
 /// The flag may not fit what the file says.
 fn cpu_checked(cpu: &ResourceConfig) -> Result<(), Error> {
     let config = Config { cpu: Some(cpu.clone()), ..Config::default() };
@@ -230,6 +245,8 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         driver: Driver::Full,
         personality: None,
         count: Vec::new(),
+        net: Vec::new(),
+        rate: None,
         dry_run: false,
         drain: false,
         flush: false,

@@ -3,7 +3,7 @@
 
 use reserv_model::{Driver, ResourceKind, Source};
 use reserv_namespace::Resource;
-use reserv_plane::{Plane, PlaneError, count, cpu};
+use reserv_plane::{Plane, PlaneError, count, cpu, net};
 
 use crate::engine::Refusal;
 use crate::fake::FakePlane;
@@ -48,11 +48,11 @@ impl Choice {
 pub enum Wanted {
     /// The CPU.
     Cpu(Choice),
-    /// A counting resource.
+    /// A counting resource, or a link that is scheduled.
     Count {
         /// Its number.
         resource: Resource,
-        /// What it counts.
+        /// What it counts or schedules.
         on: Source,
     },
 }
@@ -85,9 +85,13 @@ impl Wanted {
 
 type AnyPlane = Box<dyn Plane>;
 
+fn is_fake(settings: &Settings) -> bool {
+    settings.driver.as_deref() == Some("fake")
+}
+
 /// What tells a counting resource of tags.
 fn meter(settings: &Settings, resource: Resource) -> Box<dyn count::Meter> {
-    if settings.driver.as_deref() == Some("fake") {
+    if is_fake(settings) {
         return Box::new(count::Fake::new(&settings.run, resource.number()));
     }
     Box::new(count::Tagged::new(resource.number()))
@@ -129,6 +133,9 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
     let plane = match wanted {
         Wanted::Cpu(Choice::Fake) => boxed(FakePlane::start(&fake_path(settings))?),
         Wanted::Cpu(Choice::Real(driver)) => start(*driver)?,
+        Wanted::Count { resource, on: on @ Source::Link { .. } } if !is_fake(settings) => {
+            boxed(net::start(&settings.run, resource.number(), on)?)
+        }
         Wanted::Count { resource, on } => {
             boxed(count::start(&settings.run, resource.number(), on, meter(settings, *resource))?)
         }
@@ -142,6 +149,9 @@ pub fn adopt(settings: &Settings, wanted: &Wanted) -> Result<Option<Opened>, Ref
     Ok(match wanted {
         Wanted::Cpu(Choice::Fake) => FakePlane::adopt(&fake_path(settings))?.map(boxed).map(adopted),
         Wanted::Cpu(Choice::Real(driver)) => adopt_cpu(*driver)?.map(adopted),
+        Wanted::Count { resource, on: on @ Source::Link { .. } } if !is_fake(settings) => {
+            net::adopt(&settings.run, resource.number(), on)?.map(boxed).map(adopted)
+        }
         Wanted::Count { resource, on } => {
             let meter = meter(settings, *resource);
             count::adopt(&settings.run, resource.number(), on, meter)?.map(boxed).map(adopted)

@@ -257,35 +257,8 @@ impl Held {
                 self.detached = false;
                 self.reviver.poll(now, true);
             }
-            Ok(Health::Detached(reason)) => {
-                if !self.detached {
-                    tracing::error!(%resource, reason, "the resource was taken from us");
-                    if self.detachments.len() == DETACHMENTS_MAX {
-                        self.detachments.pop_front();
-                    }
-                    let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-                    self.detachments.push_back(Detached { reason, at_ms });
-                }
-                self.detached = true;
-                match self.reviver.poll(now, false) {
-                    Action::Wait => {}
-                    Action::Revive => match self.engine.plane_mut().revive() {
-                        Ok(()) => {
-                            tracing::warn!(
-                                %resource,
-                                tries = self.reviver.tries(),
-                                "the resource is ours again, tree and tags kept"
-                            );
-                            self.detached = false;
-                            self.revivals += 1;
-                        }
-                        Err(error) => tracing::error!(%resource, %error, "revival failed"),
-                    },
-                    Action::GiveUp => {
-                        tracing::error!(%resource, "all attempts used up: staying out until `reserv up`");
-                    }
-                }
-            }
+            Ok(Health::Detached(reason)) => self.lost(now, &resource, reason, true),
+            Ok(Health::Waiting(reason)) => self.lost(now, &resource, reason, false),
             Err(error) => tracing::error!(%resource, %error, "the driver does not say how it is"),
         }
         if let Err(error) = self.engine.collect() {
@@ -294,6 +267,40 @@ impl Held {
         if now >= self.capacity_at {
             self.capacity_at = now + CAPACITY_EVERY;
             self.engine.measure_capacity();
+        }
+    }
+
+    /// The resource is not ours now: says so once, and tries to take it again where that can be of use.
+    fn lost(&mut self, now: Duration, resource: &Name, reason: String, revive: bool) {
+        if !self.detached {
+            tracing::error!(%resource, reason, "the resource was taken from us");
+            if self.detachments.len() == DETACHMENTS_MAX {
+                self.detachments.pop_front();
+            }
+            let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            self.detachments.push_back(Detached { reason, at_ms });
+        }
+        self.detached = true;
+        if !revive {
+            return;
+        }
+        match self.reviver.poll(now, false) {
+            Action::Wait => {}
+            Action::Revive => match self.engine.plane_mut().revive() {
+                Ok(()) => {
+                    tracing::warn!(
+                        %resource,
+                        tries = self.reviver.tries(),
+                        "the resource is ours again, tree and tags kept"
+                    );
+                    self.detached = false;
+                    self.revivals += 1;
+                }
+                Err(error) => tracing::error!(%resource, %error, "revival failed"),
+            },
+            Action::GiveUp => {
+                tracing::error!(%resource, "all attempts used up: staying out until `reserv up`");
+            }
         }
     }
 }

@@ -23,7 +23,7 @@
 //! gc = false
 //! access = ["allow uid 1000 use,create quota 8"]      # root's entries, as in an access file; [cpu] has such a list too
 //! [count.disk]                 # a counting resource, /reserv/disk: brought up if it does not run
-//! on = "file:/mnt/x"           # or "net:eth0"
+//! on = "file:/mnt/x"           # or "net:eth0"; "link:eth0@100mbit" is an interface that is scheduled, "link:eth0" without a rate of its own
 //! [count.disk.nodes.web]       # all else as for the CPU
 //! kind = "queue"
 //! ```

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Rate};
 
 /// What a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,8 @@ impl ResourceKind {
     }
 }
 
-/// What a counting resource counts: `file:PATH`, the file system that PATH lies on, or `net:IFACE`, a network interface.
+/// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that PATH lies on, or `net:IFACE`, a network interface.
+/// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -48,6 +49,13 @@ pub enum Source {
     File(String),
     /// Sockets over this interface.
     Net(String),
+    /// This interface, scheduled.
+    Link {
+        /// Its name.
+        interface: String,
+        /// How fast it is let send.
+        rate: Option<Rate>,
+    },
 }
 
 /// Longest name of an interface (Linux `IFNAMSIZ`, less its end).
@@ -58,7 +66,20 @@ impl Source {
     pub const fn kind(&self) -> ResourceKind {
         match self {
             Self::File(_) => ResourceKind::Disk,
-            Self::Net(_) => ResourceKind::Link,
+            Self::Net(_) | Self::Link { .. } => ResourceKind::Link,
+        }
+    }
+
+    /// Whether it is only counted.
+    pub const fn counts(&self) -> bool {
+        !matches!(self, Self::Link { .. })
+    }
+
+    /// The interface, if it is one.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::File(_) => None,
+            Self::Net(name) | Self::Link { interface: name, .. } => Some(name),
         }
     }
 }
@@ -69,7 +90,7 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path) or net:eth0 (an interface)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
@@ -77,14 +98,21 @@ impl FromStr for Source {
         match text.split_once(':') {
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
-            Some(("net", name)) if name.is_empty() || name.len() > INTERFACE_MAX => {
-                bad("an interface has 1 to 15 bytes")
+            Some((kind @ ("net" | "link"), rest)) => {
+                let (name, rate) = match rest.rsplit_once('@') {
+                    Some((name, rate)) if kind == "link" => (name, Some(rate.parse()?)),
+                    _ => (rest, None),
+                };
+                if name.is_empty() || name.len() > INTERFACE_MAX {
+                    return bad("an interface has 1 to 15 bytes");
+                }
+                if name.contains(['/', '@']) || name.contains(char::is_whitespace) {
+                    return bad("no interface is called so");
+                }
+                let interface = name.to_owned();
+                Ok(if kind == "net" { Self::Net(interface) } else { Self::Link { interface, rate } })
             }
-            Some(("net", name)) if name.contains('/') || name.contains(char::is_whitespace) => {
-                bad("no interface is called so")
-            }
-            Some(("net", name)) => Ok(Self::Net(name.to_owned())),
-            _ => bad("neither file:PATH nor net:IFACE"),
+            _ => bad("none of file:PATH, net:IFACE, link:IFACE"),
         }
     }
 }
@@ -94,6 +122,8 @@ impl fmt::Display for Source {
         match self {
             Self::File(path) => write!(f, "file:{path}"),
             Self::Net(name) => write!(f, "net:{name}"),
+            Self::Link { interface, rate: None } => write!(f, "link:{interface}"),
+            Self::Link { interface, rate: Some(rate) } => write!(f, "link:{interface}@{rate}"),
         }
     }
 }
@@ -109,5 +139,31 @@ impl TryFrom<String> for Source {
 impl From<Source> for String {
     fn from(source: Source) -> Self {
         source.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_print_as_they_parse() {
+        for text in ["file:/mnt/x@y", "net:eth0", "link:eth0", "link:eth0.7@100mbit", "link:wlan0@1500kbit"] {
+            let source: Source = text.parse().unwrap();
+            assert_eq!(source.to_string(), text);
+            assert_eq!(source.counts(), !text.starts_with("link:"));
+        }
+        for bad in [
+            "link:",
+            "link:@1mbit",
+            "link:eth0@",
+            "link:eth0@fast",
+            "link:a@b@1mbit",
+            "net:a@1mbit",
+            "link:a/b",
+            "link:eth0@1mbit\n",
+        ] {
+            assert!(bad.parse::<Source>().is_err(), "{bad}");
+        }
     }
 }

@@ -26,6 +26,23 @@ pub struct Sample {
     pub throttled_ns: u64,
     /// Whether the node is being drained.
     pub draining: bool,
+    /// Of a queue of a link that is scheduled; there `served` and `queued` are packets.
+    pub link: Option<LinkSample>,
+}
+
+/// What else a link's queue counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkSample {
+    /// Bytes that wait.
+    pub queued_bytes: u64,
+    /// Packets refused since the last reset because the queue was full.
+    pub dropped: u64,
+    /// Their bytes.
+    pub dropped_bytes: u64,
+    /// Most packets that wait, in force.
+    pub limit_packets: u32,
+    /// Most bytes.
+    pub limit_bytes: u32,
 }
 
 impl Sample {

@@ -211,7 +211,13 @@ pub(crate) fn state(view: &View<'_>) -> Result<String, Error> {
 pub(crate) fn backlog(view: &View<'_>) -> Result<String, Error> {
     let (node, s) = (view.node()?, view.survey.sample(view.node));
     let (served, service, limit) = (s.served, s.service_since_reset_ns, node.members_max);
-    Ok(format!("served {served}\nservice_{} {service}\nlimit {limit} 0\n", view.kind.unit()))
+    let mut out = format!("served {served}\nservice_{} {service}\nlimit {limit} 0\n", view.kind.unit());
+    if let Some(link) = s.link {
+        let _ = writeln!(out, "queued {}\nqueued_bytes {}", s.queued, link.queued_bytes);
+        let _ = writeln!(out, "dropped {}\ndropped_bytes {}", link.dropped, link.dropped_bytes);
+        let _ = writeln!(out, "limit_packets {}\nlimit_bytes {}", link.limit_packets, link.limit_bytes);
+    }
+    Ok(out)
 }
 
 pub(crate) fn members(view: &View<'_>) -> Result<String, Error> {

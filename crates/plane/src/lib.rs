@@ -6,6 +6,8 @@ pub mod count;
 pub mod cpu;
 pub mod journal;
 mod libbpf;
+pub mod net;
+mod ops;
 mod sys;
 pub mod tag;
 mod uses;

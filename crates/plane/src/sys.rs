@@ -176,6 +176,17 @@ pub(crate) fn attach_egress(program: &OwnedFd, cgroup: &OwnedFd) -> io::Result<O
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A link of a program to what leaves by an interface, before its qdisc.
+pub(crate) fn attach_tcx(program: &OwnedFd, index: u32) -> io::Result<OwnedFd> {
+    let index = i32::try_from(index).map_err(io::Error::other)?;
+    // SAFETY: no options.
+    let fd = check(unsafe {
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), index, libbpf_sys::BPF_TCX_EGRESS, std::ptr::null())
+    })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// A descriptor to read what an iterator over tasks says of one process.
 pub(crate) fn iterate_task(program: &OwnedFd, pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: a union of plain numbers, of which all bits may be 0.

@@ -38,6 +38,12 @@ pub trait Meter: Send {
         Ok(())
     }
 
+    /// What is counted has come again, perhaps elsewhere: an interface that was removed.
+    fn again(&mut self, source: &Source) -> Result<(), PlaneError> {
+        let _ = source;
+        Ok(())
+    }
+
     /// A node was made, or has changed.
     fn node(&mut self, told: Told) -> Result<(), PlaneError> {
         let _ = told;

@@ -63,11 +63,13 @@ fn place(run: &Path, number: u8) -> PathBuf {
 
 /// Whether what is to be counted is there.
 pub fn probe(source: &Source) -> Result<(), PlaneError> {
-    let (path, what) = match source {
-        Source::File(path) => (PathBuf::from(path), "no such path"),
-        Source::Net(name) => (Path::new("/sys/class/net").join(name), "no such interface"),
-    };
-    if path.exists() { Ok(()) } else { Err(PlaneError::Invalid(format!("{source}: {what}"))) }
+    match source {
+        Source::File(path) if Path::new(path).exists() => Ok(()),
+        Source::File(_) => Err(PlaneError::Invalid(format!("{source}: no such path"))),
+        Source::Net(name) | Source::Link { interface: name, .. } => crate::net::index_of(name)
+            .map(drop)
+            .map_err(|_| PlaneError::Invalid(format!("{source}: no such interface"))),
+    }
 }
 
 /// Begins with root and q0.

@@ -5,7 +5,6 @@
 use std::fs;
 use std::mem;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
 
 use reserv_model::{NodeId, Source, UseRule};
 
@@ -17,6 +16,8 @@ use crate::{Defaults, List, PlaneError, Refs};
 #[derive(Debug)]
 pub struct Tagged {
     number: u8,
+    /// Of an interface that HTB schedules: the upper half of its handle; else 0.
+    htb: u16,
     /// Or why there are none.
     tags: Result<Tags, String>,
     limits: Vec<String>,
@@ -34,10 +35,8 @@ fn object(source: &Source) -> Result<Object, PlaneError> {
             let device = found.file_type().is_block_device();
             Ok(Object::Files { dev: if device { found.rdev() } else { found.dev() } })
         }
-        Source::Net(name) => {
-            let file = Path::new("/sys/class/net").join(name).join("ifindex");
-            let text = fs::read_to_string(&file).map_err(|e| invalid(format!("{source}: {e}")))?;
-            let index = text.trim().parse().map_err(|e| invalid(format!("{}: {e}", file.display())))?;
+        Source::Net(name) | Source::Link { interface: name, .. } => {
+            let index = crate::net::index_of(name)?;
             let netns = tag::netns_cookie()
                 .map_err(|source| PlaneError::Os { context: "the network name space".into(), source })?;
             Ok(Object::Interface { index, netns })
@@ -57,14 +56,22 @@ impl Tagged {
     /// Of the resource with this number.
     #[must_use]
     pub const fn new(number: u8) -> Self {
-        Self { number, tags: Err(String::new()), limits: Vec::new() }
+        Self { number, htb: 0, tags: Err(String::new()), limits: Vec::new() }
+    }
+
+    /// Of an interface that HTB schedules: `htb` is the upper half of its handle.
+    #[must_use]
+    pub fn with_htb(self, htb: u16) -> Self {
+        let mut this = self;
+        this.htb = htb;
+        this
     }
 
     /// The resource in the kernel, as these nodes say.
     fn attach(&self, tags: &Tags, source: &Source, nodes: &[Told], fresh: bool) -> Result<(), PlaneError> {
         // What was found attached stays: the path may lead elsewhere by now.
         if fresh || !tags.is_attached(self.number)? {
-            tags.attach_resource(self.number, object(source)?, true)?;
+            self.take(tags, source)?;
         }
         for id in tags.nodes(self.number)? {
             if fresh || nodes.iter().all(|told| told.id != id) {
@@ -72,6 +79,17 @@ impl Tagged {
             }
         }
         nodes.iter().try_for_each(|told| self.tell(tags, *told))
+    }
+
+    fn take(&self, tags: &Tags, source: &Source) -> Result<(), PlaneError> {
+        let object = object(source)?;
+        tags.attach_resource(self.number, object, source.counts())?;
+        match object {
+            Object::Interface { index, .. } if !source.counts() => {
+                tags.attach_link(self.number, index, self.htb)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn tell(&self, tags: &Tags, told: Told) -> Result<(), PlaneError> {
@@ -143,6 +161,10 @@ impl Meter for Tagged {
         };
         self.limits = self.tags().map(|tags| tag::limits(tags.mechanism())).unwrap_or_default();
         Ok(())
+    }
+
+    fn again(&mut self, source: &Source) -> Result<(), PlaneError> {
+        self.tags().map_or(Ok(()), |tags| self.take(tags, source))
     }
 
     fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {

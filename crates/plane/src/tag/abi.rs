@@ -37,6 +37,7 @@ pub(super) mod what {
     pub(in super::super) const SWEEP: u32 = 10;
     pub(in super::super) const SWEEP_STORED: u32 = 11;
     pub(in super::super) const RULED: u32 = 12;
+    pub(in super::super) const LINK: u32 = 13;
 }
 
 /// `struct rt_node`

@@ -35,8 +35,10 @@ const FULL: &[&str] = &[
     "rt_read",
     "rt_write",
     "rt_egress",
+    "rt_link",
 ];
-const STOCK: &[&str] = &[STOCK_HOOK, "rt_getsockopt", "rt_sock_create", "rt_stored", "rt_stock_egress"];
+const STOCK: &[&str] =
+    &[STOCK_HOOK, "rt_getsockopt", "rt_sock_create", "rt_stored", "rt_stock_egress", "rt_stock_link"];
 
 /// How tags are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +147,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
         let name = program.name().to_string_lossy().into_owned();
         let pinned_only = COUNT_FILES.contains(&name.as_str())
             || name == count_packets(mechanism)
-            || program.prog_type() == ProgramType::Syscall
+            || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls)
             || matches!(program.attach_type(), ProgramAttachType::TraceIter);
         if pinned_only {
             program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
@@ -186,6 +188,35 @@ pub(super) fn attach_packets(folder: &Path, mechanism: Mechanism) -> Result<(), 
     }
     let root: OwnedFd = open_root()?.into();
     attach_once(folder, count_packets(mechanism), |program| sys::attach_egress(program, &root))
+}
+
+fn link_pin(folder: &Path, resource: u8) -> PathBuf {
+    folder.join(format!("link-tcx-{resource}"))
+}
+
+/// Attach what gives each packet of an interface its queue.
+pub(super) fn attach_link(
+    folder: &Path,
+    mechanism: Mechanism,
+    resource: u8,
+    index: u32,
+) -> Result<(), PlaneError> {
+    let name = if mechanism == Mechanism::Full { "rt_link" } else { "rt_stock_link" };
+    detach_link(folder, resource)?;
+    let program = sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
+    let link = sys::attach_tcx(&program, index).map_err(os(format!("attach {name} (Linux 6.6)")))?;
+    sys::pin(&link, &link_pin(folder, resource)).map_err(os(format!("pin the link of {name}")))
+}
+
+/// And detach it, if it is attached.
+pub(super) fn detach_link(folder: &Path, resource: u8) -> Result<(), PlaneError> {
+    let pin = link_pin(folder, resource);
+    match fs::remove_file(&pin) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(os(format!("remove {}", pin.display()))(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The cgroup whose sockets the cgroup hooks see: the root of cgroup v2, or what `RESERV_TAG_CGROUP` names.

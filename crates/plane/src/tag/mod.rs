@@ -260,8 +260,16 @@ impl Tags {
         self.call(RtCall { resource: resource.into(), object: packed, ..RtCall::new(what::OBJECT) }).map(drop)
     }
 
+    /// What leaves by an attached interface is given its queue just before the qdisc sees it (`bpf/tag/link.h`); with `htb`, its class of the HTB of
+    /// that handle (its upper half). Instead of an interface that the resource had before.
+    pub fn attach_link(&self, resource: u8, index: u32, htb: u16) -> Result<(), PlaneError> {
+        self.call(RtCall { resource: resource.into(), a: htb.into(), ..RtCall::new(what::LINK) })?;
+        load::attach_link(&self.folder, self.mechanism, resource, index)
+    }
+
     /// The resource is nothing any more: no tag of it counts.
     pub fn detach_resource(&self, resource: u8) -> Result<(), PlaneError> {
+        load::detach_link(&self.folder, resource)?;
         self.call(RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT) })?;
         let kinds: Vec<u32> =
             (1..RESOURCES).map(|r| self.object(r).map(|o| o.kind)).collect::<Result<_, _>>()?;

@@ -2,12 +2,10 @@
 //! The Rust face of `bpf/abi.h` and of the batch in `sched/batch.h`. The object file carries a table of sizes and offsets
 //! (`rc_layout`) with which a test compares these.
 
+pub(super) use crate::ops::{BATCH_MAX, DRAINING, MAGIC, RsBatch, RsOp};
+
 /// `RC_ABI_VERSION`
 pub(super) const ABI_VERSION: u32 = 4;
-/// `RS_MAGIC`
-pub(super) const MAGIC: u64 = 0x7672_6573_6572_3031;
-/// `RS_BATCH_MAX`
-pub(super) const BATCH_MAX: usize = 128;
 /// `RC_SAMPLES_MAX`
 pub(super) const SAMPLES_MAX: usize = 256;
 /// `RS_UNITS_MAX`
@@ -15,49 +13,6 @@ pub(super) const UNITS_MAX: usize = 256;
 /// `RC_MEMBERS_MAX`
 pub(super) const MEMBERS_MAX: usize = 4096;
 const TEXT_MAX: usize = 160;
-
-/// `struct rs_op`
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(super) struct RsOp {
-    pub(super) code: u32,
-    pub(super) answer: i32,
-    pub(super) node: u64,
-    pub(super) parent: u64,
-    pub(super) a: u64,
-    pub(super) b: u64,
-    pub(super) undo: [u64; 2],
-}
-
-/// `enum rs_op_code`
-pub(super) mod op {
-    pub(in super::super) const CREATE: u32 = 1;
-    pub(in super::super) const DELETE: u32 = 2;
-    pub(in super::super) const REWEIGHT: u32 = 3;
-    pub(in super::super) const CAP: u32 = 4;
-    pub(in super::super) const CLASS: u32 = 5;
-    pub(in super::super) const POLICY: u32 = 6;
-    pub(in super::super) const LIMIT: u32 = 7;
-    pub(in super::super) const RESET: u32 = 8;
-    pub(in super::super) const MOVE: u32 = 9;
-    pub(in super::super) const TUNE: u32 = 10;
-    pub(in super::super) const NODE_PARAM: u32 = 11;
-}
-
-/// `RS_DRAINING`
-pub(super) const DRAINING: i32 = 1;
-
-/// `struct rs_batch`
-#[repr(C)]
-pub(super) struct RsBatch {
-    pub(super) seq: u64,
-    pub(super) now: u64,
-    pub(super) count: u32,
-    pub(super) error: i32,
-    pub(super) failed: u32,
-    pub(super) pad0: u32,
-    pub(super) op: [RsOp; BATCH_MAX],
-}
 
 /// `struct rc_node`
 #[repr(C)]

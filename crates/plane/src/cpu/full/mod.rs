@@ -18,12 +18,13 @@ mod tests;
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
-use std::{fs, io, ptr};
+use std::{fs, ptr};
 
-use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, UseRule};
+use reserv_model::{Batch, Class, DeleteMode, NodeId, Op, Outcome, Policy, ThreadParams, UseRule};
 
-use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, RsOp, op, param};
+use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, RsOp, param};
 use self::load::{Programs, os};
+use crate::ops::{encode, io_error, refusal, registered};
 use crate::sys::{self, Mapped};
 use crate::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
@@ -103,10 +104,6 @@ pub fn adopt() -> Result<Option<Full>, PlaneError> {
     let full = Full::open(folder)?;
     // Whoever made the pins was stopped before the kernel had the scheduler: start() clears that away.
     Ok((full.state().attached > 0).then_some(full))
-}
-
-fn io_error(number: i32) -> io::Error {
-    io::Error::from_raw_os_error(number.abs())
 }
 
 impl Full {
@@ -306,58 +303,9 @@ impl From<RcParam> for ThreadParams {
     }
 }
 
-/// The algorithms that our programs were built with.
-const REGISTRY: &str = include_str!("../../../../../sched/registry.h");
-
-/// Whether a list of the registry has a number.
-fn registered(list: &str, number: u8) -> bool {
-    let text = REGISTRY.replace("\\\n", " ");
-    let head = format!("#define {list}(X)");
-    text.lines().any(|line| line.starts_with(&head) && line.contains(&format!("X({number},")))
-}
-
 /// The index in a packed handle.
 fn id32(id: u64) -> u64 {
     id & 0xffff_ffff
-}
-
-fn refusal(errno: i32, what: String) -> PlaneError {
-    match errno {
-        libc::ENOENT | libc::ESTALE => PlaneError::NoNode(what),
-        libc::EBUSY => PlaneError::Busy(what),
-        libc::EAGAIN | libc::ENOSPC | libc::ENOMEM => PlaneError::Full(what),
-        libc::EINVAL | libc::EEXIST | libc::ELOOP => {
-            PlaneError::Invalid(format!("{what}: {}", io_error(errno)))
-        }
-        _ => os(what)(io_error(errno)),
-    }
-}
-
-fn encode(edit: &Op) -> RsOp {
-    let of = |code: u32, id: NodeId| RsOp { code, node: id.pack(), ..RsOp::default() };
-    match *edit {
-        Op::Create { id, parent, kind } => {
-            let (a, b) = match kind {
-                Kind::Scheduler(policy) => (1, policy as u64),
-                Kind::Queue(class) => (2, class as u64),
-            };
-            RsOp { parent: parent.pack(), a, b, ..of(op::CREATE, id) }
-        }
-        Op::Delete { id, mode } => RsOp { a: u64::from(mode != DeleteMode::Refuse), ..of(op::DELETE, id) },
-        Op::Reweight { id, weight } => RsOp { a: u64::from(weight.milli()), ..of(op::REWEIGHT, id) },
-        Op::SetCap { id, cap } => {
-            // Work per 10^6 of time; more than the machine has is no cap that could be felt.
-            let rate = cap.map_or(0, |cap| (cap.rate_ns_per_s / 1000).clamp(1, 256_000_000));
-            RsOp { a: rate, b: cap.map_or(0, |cap| cap.burst_ns), ..of(op::CAP, id) }
-        }
-        Op::SetClass { id, class } => RsOp { a: class as u64, ..of(op::CLASS, id) },
-        Op::SetPolicy { id, policy } => RsOp { a: policy as u64, ..of(op::POLICY, id) },
-        Op::Tune { id, key, value } => RsOp { a: key.code(), b: value, ..of(op::TUNE, id) },
-        Op::NodeParam { id, key, value } => RsOp { a: key.code(), b: value, ..of(op::NODE_PARAM, id) },
-        Op::SetLimit { id, members_max } => RsOp { a: u64::from(members_max), ..of(op::LIMIT, id) },
-        Op::ResetCounters { id } => of(op::RESET, id),
-        Op::Move { id, parent } => RsOp { parent: parent.pack(), ..of(op::MOVE, id) },
-    }
 }
 
 fn sample_of(n: &RcNode, queued: u32) -> Sample {
@@ -372,6 +320,7 @@ fn sample_of(n: &RcNode, queued: u32) -> Sample {
         throttled: n.throttled != 0,
         throttled_ns: n.throttled_ns,
         draining: n.dying != 0,
+        link: None,
     }
 }
 

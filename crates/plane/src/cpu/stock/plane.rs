@@ -62,6 +62,7 @@ impl Stock {
             throttled: before.is_some_and(|before| now.throttled_ns > before.throttled_ns),
             throttled_ns: now.throttled_ns,
             draining: node.draining,
+            link: None,
         })
     }
 

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What all programs of a link share: the arena with the tree and the queues' lists, its one lock, the maps.
+ *
+ * One object is loaded per interface. Enqueue, dequeue and reset of the qdisc come under the device's root lock, one at a time. The tree is also
+ * changed by the daemon's calls, so `tree_lock` guards everything in the arena; it is taken inside the root lock, with bottom halves off, and by the
+ * calls with interrupts off. Nothing is taken inside it.
+ *
+ * A packet lies in a slot of the map `packets`; the slots' lists, lengths and owners are in the arena. So a queue of packets can change hands by
+ * its two ends, and no packet is touched by an edit.
+ */
+#ifndef RESERV_NET_COMMON_H
+#define RESERV_NET_COMMON_H
+
+#define RS_BATCH_MEM RS_ARENA
+#include "../../sched/core.c"
+#include "abi.h"
+
+#define RN_ARENA_PAGES 16384
+#define RN_PAGE 4096
+#define RN_ARENA_AT 0x100010000000ULL /* the low half is not 0: a null pointer is outside of the tree */
+#define RN_BURST_NS 20000000ULL /* of the rate that late timers may not lose */
+#define RN_ROOT 0xffffffffU /* TC_H_ROOT */
+
+#define E_NOMEM 12
+#define E_BUSY 16
+#define E_INVAL 22
+#define E_STALE 116
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARENA);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, RN_ARENA_PAGES);
+	__ulong(map_extra, RN_ARENA_AT);
+} arena SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct rn_io);
+} io SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct rn_state);
+} state SEC(".maps");
+
+struct rn_packet {
+	struct sk_buff __kptr *skb;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RN_PACKETS);
+	__type(key, u32);
+	__type(value, struct rn_packet);
+} packets SEC(".maps");
+
+/* The packets of one queue node, by the node's index. Slots are named by their number plus one. */
+struct rn_queue {
+	u32 gen; /* the node's of which all this is */
+	u32 head, tail;
+	u32 packets;
+	u64 bytes;
+	u64 dropped, dropped_bytes;
+	struct rs_item RS_ARENA *item; /* it is queued in the tree while packets wait; 0: there were none yet */
+	u32 taken; /* by a batch that deletes the node */
+	u32 pad;
+};
+
+/* A slot's. */
+struct rn_place {
+	u32 next; /* in its queue, or among the free ones */
+	u32 bytes;
+};
+
+u32 tree_lock __attribute__((aligned(64)));
+u32 tree_lock_pad[15];
+
+u64 tree_at; /* addresses in the arena; 0 before rn_setup */
+u64 batch_at, queues_at, places_at;
+u32 free_place; /* under the lock, as all that follow */
+u32 places_used; /* slots ever used since the last reset */
+u64 clock_max;
+u64 next_ns, next_rem; /* when the rate allows the next packet */
+u64 wait_ns; /* rn_choose's answer when there is no packet: when to ask again; 0: at the next packet */
+
+static __always_inline struct rs_tree RS_ARENA *rn_tree(void)
+{
+	asm volatile("" : : "r"(&arena));
+	return (struct rs_tree RS_ARENA *)tree_at;
+}
+
+static __noinline int rn_lock_wait(void)
+{
+	int i, k;
+
+	bpf_for(k, 0, 1 << 8) {
+		bpf_for(i, 0, 1 << 23) {
+			if (!*(volatile u32 *)&tree_lock && !__sync_lock_test_and_set(&tree_lock, 1))
+				return 1;
+		}
+	}
+	rs_poison(rn_tree(), RS_POISON_STATE);
+	return 0;
+}
+
+static __always_inline void rn_lock(void)
+{
+	if (__sync_lock_test_and_set(&tree_lock, 1))
+		rn_lock_wait();
+}
+
+static __always_inline void rn_unlock(void)
+{
+	__atomic_store_n(&tree_lock, 0, __ATOMIC_RELEASE);
+}
+
+#define RN_LOCK(irq)                                                                                              \
+	do {                                                                                                      \
+		bpf_local_irq_save(&irq);                                                                         \
+		rn_lock();                                                                                        \
+	} while (0)
+#define RN_UNLOCK(irq)                                                                                            \
+	do {                                                                                                      \
+		rn_unlock();                                                                                      \
+		bpf_local_irq_restore(&irq);                                                                      \
+	} while (0)
+
+static __always_inline struct rn_state *rn_state(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&state, &zero);
+}
+
+/* Under the lock: time as the tree sees it never goes back. */
+static __always_inline u64 rn_clock(u64 raw)
+{
+	if (rs_before(raw, clock_max))
+		return clock_max;
+	clock_max = raw;
+	return raw;
+}
+
+static __always_inline u64 rn_id(struct rs_node RS_ARENA *n)
+{
+	return (u64)n->gen << 32 | n->index;
+}
+
+static __always_inline struct rn_queue RS_ARENA *rn_queue(struct rs_node RS_ARENA *n)
+{
+	struct rn_queue RS_ARENA *all = (struct rn_queue RS_ARENA *)queues_at;
+
+	return &all[n->index & (RS_NODES_MAX - 1)];
+}
+
+static __always_inline struct rn_place RS_ARENA *rn_place(u32 slot)
+{
+	struct rn_place RS_ARENA *all = (struct rn_place RS_ARENA *)places_at;
+
+	return &all[(slot - 1) & (RN_PACKETS - 1)];
+}
+
+#endif

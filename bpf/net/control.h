@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The daemon's calls: SYSCALL programs, pinned, one run per call. The context is struct rn_call. */
+
+#define RN_CALL(name) SEC("syscall") int name(struct rn_call *c)
+
+/* An index as the verifier wants it: the compiler must not turn the loop into one over pointers. */
+static __always_inline u32 rn_at(u32 i)
+{
+	asm volatile("" : "+r"(i));
+	return i;
+}
+
+static __always_inline struct rn_io *rn_io(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&io, &zero);
+}
+
+/* Make the arena and an empty tree in it. Once. */
+RN_CALL(rn_setup)
+{
+	u64 head = (sizeof(struct rs_tree) + sizeof(struct rs_batch) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
+	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RS_NODES_MAX) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
+	u64 tail = (RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
+	struct rs_tree RS_ARENA *t;
+	struct rn_state *s = rn_state();
+
+	if (tree_at || !s)
+		return 0;
+	_Static_assert(RS_TREE_BYTES(RS_NODES_MAX, RS_NODES_MAX) + sizeof(struct rs_tree) + sizeof(struct rs_batch) +
+				       RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) + 4 * RN_PAGE <
+			       (u64)RN_ARENA_PAGES * RN_PAGE,
+		       "the arena holds the tree");
+	t = bpf_arena_alloc_pages(&arena, 0, (head + body + tail) / RN_PAGE, -1, 0);
+	if (!t) {
+		c->answer = -E_NOMEM;
+		return 0;
+	}
+	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RS_NODES_MAX);
+	t->nodes_open = RS_NODES_OPEN;
+	/* A packet of a small share waits long by right; shares hold for it, and the weightless have what is left over. */
+	t->starve_ns = 0;
+	batch_at = (u64)t + sizeof(struct rs_tree);
+	queues_at = (u64)t + head + body;
+	places_at = queues_at + RS_NODES_MAX * sizeof(struct rn_queue);
+	tree_at = (u64)t;
+	s->magic = t->magic;
+	s->abi = RN_ABI_VERSION;
+	s->rs_abi = RS_ABI_VERSION;
+	c->answer = 0;
+	return 0;
+}
+
+/* Before a batch: queues that it deletes give up their items, those that it drains get one, which holds them. */
+RS_FN void rn_before(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
+{
+	RS_LOOP(i, b->count) {
+		struct rs_op RS_ARENA *op = &b->op[i & (RS_BATCH_MAX - 1)];
+		struct rs_node RS_ARENA *n;
+
+		if (op->code != RS_OP_DELETE || (u32)op->node < 2)
+			continue;
+		n = rs_node_at(t, op->node);
+		if (!n || n->kind != RS_QUEUE)
+			continue;
+		if (op->a == RN_DRAIN)
+			rn_item(t, n);
+		else
+			rn_detach(t, n);
+	}
+}
+
+RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
+{
+	RS_LOOP(i, b->count) {
+		struct rs_op RS_ARENA *op = &b->op[i & (RS_BATCH_MAX - 1)];
+		struct rn_queue RS_ARENA *q;
+		struct rs_node RS_ARENA *n;
+
+		if ((op->code != RS_OP_DELETE && op->code != RS_OP_RESET) || (u32)op->node >= RS_NODES_OPEN)
+			continue;
+		n = &t->nodes[(u32)op->node & (RS_NODES_MAX - 1)];
+		q = rn_queue(n);
+		if (q->gen != op->node >> 32)
+			continue;
+		if (op->code == RS_OP_RESET && !b->error) {
+			q->dropped = 0;
+			q->dropped_bytes = 0;
+		} else if (op->code == RS_OP_DELETE && q->taken && b->error) {
+			rn_attach(t, n, b->now);
+		} else if (op->code == RS_OP_DELETE && q->taken) {
+			rn_hand_over(t, q, b->now);
+		}
+	}
+}
+
+/* io->batch is applied, whole or not at all. */
+RN_CALL(rn_edit)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
+	struct rn_io *in = rn_io();
+	u64 raw = bpf_ktime_get_ns();
+	u32 count;
+
+	if (!tree_at || !in || in->batch.count > RS_BATCH_MAX) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	count = in->batch.count;
+	RS_LOOP(i, RS_BATCH_MAX) {
+		struct rs_op *op;
+
+		if (i >= count)
+			break;
+		op = &in->batch.op[rn_at(i) & (RS_BATCH_MAX - 1)];
+		b->op[i].code = op->code;
+		b->op[i].answer = 0;
+		b->op[i].node = op->node;
+		b->op[i].parent = op->parent;
+		b->op[i].a = op->a;
+		b->op[i].b = op->b;
+	}
+	b->seq = in->batch.seq;
+	b->count = count;
+	RN_LOCK(irq);
+	b->now = rn_clock(raw);
+	rn_before(t, b);
+	rs_edit(t, b);
+	rn_after(t, b);
+	RN_UNLOCK(irq);
+	RS_LOOP(i, RS_BATCH_MAX) {
+		if (i >= count)
+			break;
+		in->batch.op[rn_at(i) & (RS_BATCH_MAX - 1)].answer = b->op[i].answer;
+	}
+	in->batch.error = b->error;
+	in->batch.failed = b->failed;
+	c->answer = b->error;
+	return 0;
+}
+
+static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_node *out, struct rn_state *s)
+{
+	struct rn_queue RS_ARENA *q = rn_queue(n);
+	u32 there = n->kind == RS_QUEUE && q->gen == n->gen;
+
+	out->id = rn_id(n);
+	out->parent = n->parent ? rn_id(n->parent) : 0;
+	out->service = n->service;
+	out->service_base = n->service_base;
+	out->served = n->served;
+	out->throttled_ns = n->throttled_ns;
+	out->cap_ppm = n->cap.ppm;
+	out->cap_burst = n->cap.burst;
+	out->bytes = there ? q->bytes : 0;
+	out->dropped = there ? q->dropped : 0;
+	out->dropped_bytes = there ? q->dropped_bytes : 0;
+	out->weight = n->weight;
+	out->packets = there ? q->packets : 0;
+	out->limit_packets = n->kind == RS_QUEUE ? rn_limit_packets(n, s->limit_packets) : 0;
+	out->limit_bytes = n->kind == RS_QUEUE ? s->limit_bytes : 0;
+	out->kind = n->kind;
+	out->alg = n->alg;
+	out->throttled = n->throttled;
+	out->dying = n->dying;
+}
+
+/* Slots first … first + RN_SAMPLES_MAX: those in use are written to io->node, their number to count; `first` goes on. */
+RN_CALL(rn_sample)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rn_state *s = rn_state();
+	struct rn_io *out = rn_io();
+	u32 got = rs_zero, first = c->first, n = 0;
+
+	if (!tree_at || !out || !s) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	RN_LOCK(irq);
+	RS_LOOP(i, RN_SAMPLES_MAX) {
+		u32 at = first + i;
+
+		n = i + 1;
+		if (at >= t->nodes_used || at >= RS_NODES_MAX)
+			break;
+		if (t->nodes[at].kind == RS_FREE)
+			continue;
+		rn_node_read(&t->nodes[at], &out->node[rn_at(got) & (RN_SAMPLES_MAX - 1)], s);
+		got++;
+	}
+	if (first + n > t->nodes_used)
+		n = t->nodes_used - first;
+	s->seq = t->seq;
+	s->nodes_used = t->nodes_used;
+	s->poison = t->poison;
+	s->poison_line = t->poison_line;
+	RN_UNLOCK(irq);
+	c->count = got;
+	c->first = first + n;
+	c->what = t->nodes_used;
+	c->answer = 0;
+	return 0;
+}
+
+/* One node, by handle, into io->node[0]; and the counters of `state` that live in the tree. */
+RN_CALL(rn_sample_one)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rn_state *s = rn_state();
+	struct rn_io *out = rn_io();
+	struct rs_node RS_ARENA *n;
+	u64 id = c->node;
+	s32 answer = 0;
+
+	if (!tree_at || !out || !s) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	RN_LOCK(irq);
+	n = rs_node_at(t, id);
+	if (n)
+		rn_node_read(n, &out->node[0], s);
+	else
+		answer = -E_STALE;
+	s->seq = t->seq;
+	s->nodes_used = t->nodes_used;
+	s->poison = t->poison;
+	s->poison_line = t->poison_line;
+	RN_UNLOCK(irq);
+	c->answer = answer;
+	return 0;
+}
+
+/* The small ones: enum rn_what. */
+RN_CALL(rn_do)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rn_state *s = rn_state();
+	struct rs_node RS_ARENA *n;
+	u64 raw = bpf_ktime_get_ns(), id = c->node, a = c->a, b = c->b;
+	u32 what = c->what;
+	s32 answer = 0;
+
+	if (!tree_at || !s) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	RN_LOCK(irq);
+	switch (what) {
+	case RN_RATE:
+		s->rate = a;
+		next_rem = 0;
+		break;
+	case RN_LIMIT:
+		s->limit_packets = a;
+		s->limit_bytes = b;
+		break;
+	case RN_DEVICE:
+		s->ifindex = a;
+		s->netns = b;
+		break;
+	case RN_COLLECT:
+		n = rs_node_at(t, id);
+		if (!n || n->kind != RS_QUEUE || !n->dying) {
+			answer = -E_STALE;
+			break;
+		}
+		if (rn_queue(n)->packets) {
+			answer = -E_BUSY;
+			break;
+		}
+		rn_detach(t, n);
+		answer = rs_node_delete(t, n, 0);
+		break;
+	case RN_REVIVE:
+		rn_revive(rn_clock(raw));
+		break;
+	default:
+		answer = -E_INVAL;
+	}
+	RN_UNLOCK(irq);
+	c->answer = answer;
+	return 0;
+}

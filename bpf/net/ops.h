@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The qdisc (Linux 6.16): when the kernel's events are the tree's. */
+
+#define RN_OP(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
+
+static __always_inline u32 rn_bytes(struct sk_buff *skb)
+{
+	return ((struct qdisc_skb_cb *)skb->cb)->pkt_len;
+}
+
+/* The queue that the tag programs chose (bpf/tag/link.h); 0: none did. */
+static __always_inline u64 rn_tag(struct sk_buff *skb)
+{
+	u32 *word = (u32 *)((struct qdisc_skb_cb *)skb->cb)->data;
+
+	return word[2] == RN_MARK ? (u64)word[1] << 32 | word[0] : 0;
+}
+
+static __always_inline struct rn_packet *rn_packet(u32 slot)
+{
+	u32 key = slot - 1;
+
+	return bpf_map_lookup_elem(&packets, &key);
+}
+
+int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
+{
+	u32 bytes = rn_bytes(skb), slot = 0;
+	u64 id = rn_tag(skb), now = bpf_ktime_get_ns();
+	struct rn_state *s = rn_state();
+	struct rn_packet *p;
+
+	if (s) {
+		rn_lock();
+		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, now);
+		if (!slot && places_used >= RN_PACKETS && !free_place)
+			s->no_room++;
+		rn_unlock();
+	}
+	p = slot ? rn_packet(slot) : 0;
+	if (!p) {
+		sch->qstats.drops++;
+		bpf_qdisc_skb_drop(skb, to_free);
+		return NET_XMIT_DROP;
+	}
+	sch->q.qlen++;
+	sch->qstats.backlog += bytes;
+	skb = bpf_kptr_xchg(&p->skb, skb);
+	if (skb)
+		bpf_qdisc_skb_drop(skb, to_free);
+	return NET_XMIT_SUCCESS;
+}
+
+struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
+{
+	u64 now = bpf_ktime_get_ns(), wait = 0;
+	struct rn_state *s = rn_state();
+	struct sk_buff *skb = 0;
+	struct rn_packet *p;
+	u32 slot = 0;
+
+	if (!s || !sch->q.qlen)
+		return 0;
+	rn_lock();
+	slot = rn_choose(s->rate, now);
+	wait = wait_ns;
+	rn_unlock();
+	if (!slot) {
+		if (wait)
+			bpf_qdisc_watchdog_schedule(sch, wait, 0);
+		return 0;
+	}
+	p = rn_packet(slot);
+	if (!p)
+		return 0;
+	skb = bpf_kptr_xchg(&p->skb, 0);
+	if (!skb)
+		return 0;
+	sch->q.qlen--;
+	sch->qstats.backlog -= rn_bytes(skb);
+	bpf_qdisc_bstats_update(sch, skb);
+	return skb;
+}
+
+/* One object serves one interface, at its root: one tree over all its hardware queues. */
+int RN_OP(rn_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack *extack)
+{
+	struct rn_state *s = rn_state();
+
+	if (!s || !tree_at)
+		return -E_INVAL;
+	if (sch->parent != RN_ROOT || (u32)sch->dev_queue->dev->ifindex != s->ifindex ||
+	    sch->dev_queue->dev->nd_net.net->net_cookie != s->netns)
+		return -E_INVAL;
+	if (s->attached != s->detached)
+		return -E_BUSY;
+	s->attached++;
+	return 0;
+}
+
+static __always_inline void rn_flush(struct Qdisc *sch)
+{
+	struct rn_state *s = rn_state();
+	u32 i, count = places_used, gone = 0;
+
+	bpf_for(i, 0, RN_PACKETS) {
+		struct sk_buff *skb;
+		struct rn_packet *p;
+
+		if (i >= count)
+			break;
+		p = rn_packet(i + 1);
+		if (!p)
+			break;
+		skb = bpf_kptr_xchg(&p->skb, 0);
+		if (skb) {
+			bpf_kfree_skb(skb);
+			gone++;
+		}
+	}
+	rn_lock();
+	rn_forget();
+	rn_unlock();
+	if (s)
+		s->flushed += gone;
+}
+
+void RN_OP(rn_reset, struct Qdisc *sch)
+{
+	rn_flush(sch);
+	sch->q.qlen = 0;
+	sch->qstats.backlog = 0;
+}
+
+void RN_OP(rn_destroy, struct Qdisc *sch)
+{
+	struct rn_state *s = rn_state();
+
+	rn_flush(sch);
+	if (s)
+		s->detached++;
+}
+
+/* The daemon fills in an id of the interface's own: two ops of one name cannot be loaded. */
+SEC(".struct_ops.link")
+struct Qdisc_ops reserv = {
+	.enqueue = (void *)rn_enqueue,
+	.dequeue = (void *)rn_dequeue,
+	.init = (void *)rn_init,
+	.reset = (void *)rn_reset,
+	.destroy = (void *)rn_destroy,
+	.id = "reserv",
+};

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loading the qdisc's programs for one interface, pinning everything, and finding it again.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Func, Struct};
+use libbpf_rs::{ErrorExt as _, MapCore as _, MapType, ObjectBuilder, PrintLevel, ProgramType};
+
+use super::abi::RnCall;
+use crate::libbpf::{SAID, listen, os, refused, remove_pins};
+use crate::{PlaneError, sys};
+
+/// The programs, built by build.rs.
+pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/net.bpf.o"));
+
+/// The pin of the qdisc's registration: comes last, so that all else is there when it is.
+pub(super) const LINK: &str = "link-reserv";
+
+/// Functions of the kernel that the programs call and that are not there before 6.16.
+const KFUNCS: &[&str] = &[
+    "bpf_qdisc_skb_drop",
+    "bpf_qdisc_watchdog_schedule",
+    "bpf_qdisc_bstats_update",
+    "bpf_kfree_skb",
+    "bpf_arena_alloc_pages",
+    "bpf_local_irq_save",
+];
+
+/// `Err` says in words what is missing.
+pub fn probe() -> Result<(), String> {
+    let btf =
+        Btf::from_vmlinux().map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
+    if btf.type_by_name::<Struct<'_>>("bpf_struct_ops_Qdisc_ops").is_none() {
+        return Err("this kernel has no qdiscs in BPF (Linux 6.16, CONFIG_NET_SCH_BPF)".into());
+    }
+    let missing: Vec<&str> =
+        KFUNCS.iter().copied().filter(|name| btf.type_by_name::<Func<'_>>(name).is_none()).collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("this kernel lacks (in its type information): {}", missing.join(", ")))
+    }
+}
+
+/// The folder of pins of a resource.
+pub(super) fn folder(number: u8) -> PathBuf {
+    crate::libbpf::folder(&format!("net-{number}"))
+}
+
+/// What the kernel knows the qdisc by; one per resource of one `RESERV_BPFFS`, 15 bytes at most.
+pub(super) fn kind(folder: &Path) -> String {
+    format!("rsv{:08x}", crc32fast::hash(folder.as_os_str().as_encoded_bytes()))
+}
+
+/// Load the programs, make an empty tree, and register the qdisc: it is on no interface yet.
+pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
+    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
+    if let Ok(mut said) = SAID.lock() {
+        said.clear();
+    }
+    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    let mut open = ObjectBuilder::default()
+        .name("reserv_net")
+        .and_then(|builder| builder.open_memory(OBJECT))
+        .map_err(|error| refused("open the link's programs", &error))?;
+    for mut map in open.maps_mut().filter(|map| map.map_type() == MapType::StructOps) {
+        // The name is the first member of our own description of the structure (bpf/kernel.h).
+        if let Some(value) = map.initial_value_mut() {
+            let name = kind(folder);
+            value[..16].fill(0);
+            value[..name.len()].copy_from_slice(name.as_bytes());
+        }
+    }
+    if env::var_os("RESERV_VERIFIER").is_some() {
+        // For whoever works on the programs: what each costs the verifier.
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
+        for mut program in open.progs_mut() {
+            program.set_log_level(4);
+        }
+    }
+    let mut object = open.load().map_err(|error| refused("load the link's programs", &error))?;
+    for mut program in object.progs_mut().filter(|p| p.prog_type() == ProgramType::Syscall) {
+        let name = program.name().to_string_lossy().into_owned();
+        program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
+    }
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if !name.contains('.') && map.map_type() != MapType::StructOps {
+            map.pin(folder.join(&name)).map_err(|error| refused(&name, &error))?;
+        }
+    }
+    let programs = open_programs(folder)?;
+    match call(&programs, "rn_setup", &mut RnCall::default())? {
+        0 => {}
+        errno => return Err(os("make the tree")(io::Error::from_raw_os_error(-errno))),
+    }
+    for mut map in object.maps_mut().filter(|map| map.map_type() == MapType::StructOps) {
+        let mut link = map.attach_struct_ops().map_err(|error| refused("register the qdisc", &error))?;
+        link.pin(folder.join(LINK)).map_err(|error| refused("pin the qdisc", &error))?;
+    }
+    Ok(())
+}
+
+/// Remove all pins; the qdisc's name is free when no interface has it.
+pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
+    let _ = fs::remove_file(folder.join(LINK));
+    remove_pins(folder)
+}
+
+/// The pinned SYSCALL programs, by name.
+pub(super) type Programs = BTreeMap<String, OwnedFd>;
+
+pub(super) fn open_programs(folder: &Path) -> Result<Programs, PlaneError> {
+    let mut programs = Programs::new();
+    for entry in fs::read_dir(folder).map_err(os(format!("read {}", folder.display())))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("rn_") {
+            let fd = sys::open(&entry.path()).map_err(os(format!("open {}", entry.path().display())))?;
+            programs.insert(name, fd);
+        }
+    }
+    Ok(programs)
+}
+
+/// One call: `Err` when it could not be made; what it answered stands in `call.answer`.
+pub(super) fn call(programs: &Programs, name: &str, call: &mut RnCall) -> Result<i32, PlaneError> {
+    let program = programs
+        .get(name)
+        .ok_or_else(|| os(format!("program {name}"))(io::Error::from_raw_os_error(libc::ENOENT)))?;
+    sys::run(program, call).map_err(os(format!("run {name}")))?;
+    Ok(call.answer)
+}
