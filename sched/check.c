@@ -220,6 +220,46 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 	return RS_GOOD;
 }
 
+/* policy_wf2qp.c: W is what the clients say, F follows S, and who is aside is there for a reason. */
+static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
+{
+	u64 w = 0;
+	u32 aside = 0;
+
+	for (u32 i = 0; i < t->nodes_used; i++) {
+		struct rs_node *c = &t->nodes[i];
+		s64 ahead = c->tag.base - p->clock.v;
+
+		if (c->kind == RS_FREE || c->parent != p || !c->weight)
+			continue;
+		if (!wfp_client(p, c)) {
+			if (c->runnable)
+				RS_FAIL("node", i, "runnable, but not in W", c->as.wf.epoch, p->of.wf.epoch);
+			continue;
+		}
+		w += c->weight;
+		aside += c->alink.pos != 0;
+		if (c->tag.rem >= c->weight)
+			RS_FAIL("node", i, "remainder", c->tag.rem, c->weight);
+		if (c->alink.pos && p->aside.e[c->alink.pos - 1].obj != &c->alink)
+			RS_FAIL("node", i, "aside", c->alink.pos, p->aside.n);
+		if (ahead > 0 && !c->alink.pos)
+			RS_FAIL("node", i, "not eligible, but not aside", ahead, 0);
+		if (c->alink.pos)
+			RS_SAME("node", i, "start tag aside", p->aside.e[c->alink.pos - 1].key, c->tag.base);
+		if (!c->runnable && !c->alink.pos)
+			RS_FAIL("node", i, "idle and in W, but not aside", ahead, 0);
+		if (c->runnable && t->units == 1 && !c->nsvc) {
+			RS_SAME("node", i, "length of its head", c->head, rs_head_of(t, c));
+			RS_SAME("node", i, "finish tag", c->as.wf.finish - c->tag.base,
+				(((u64)c->head << RS_TAG_SHIFT) + c->tag.rem) / c->weight);
+		}
+	}
+	RS_SAME("node", p->index, "W", p->of.wf.w, w);
+	RS_SAME("node", p->index, "aside", p->aside.n, aside);
+	return RS_GOOD;
+}
+
 static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 {
 	struct rs_node *p = n->parent;
@@ -377,6 +417,8 @@ static struct rs_fault rs_check(struct rs_tree *t)
 		RS_CHECKED(check_heap(&n->aside, "aside", i));
 		if (n->kind == RS_SCHED && n->alg == eevdf_policy)
 			RS_CHECKED(check_eevdf(t, n));
+		if (n->kind == RS_SCHED && n->alg == wf2qp_policy)
+			RS_CHECKED(check_wf2qp(t, n));
 		if (i)
 			RS_CHECKED(check_child(t, n));
 		else

@@ -10,6 +10,9 @@
 #include "policy_mtrls.c"
 #include "policy_prio.c"
 #include "policy_wrr.c"
+#if RS_LENGTHS
+#include "policy_wf2qp.c"
+#endif
 #include "class_ts.c"
 #include "class_sfq.c"
 #include "class_rr.c"

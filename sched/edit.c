@@ -210,6 +210,7 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 	t->quantum = 4000000;
 	t->starve_ns = 5000000000ULL;
 	t->starve_gap_ns = 100000000ULL;
+	t->progress = RS_LENGTHS ? ~0U : 0;
 	root = &t->nodes[0];
 	rs_node_reset(root);
 	root->kind = RS_SCHED;

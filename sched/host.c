@@ -24,7 +24,7 @@ struct rs_node_view {
 	uint64_t cap_ppm, cap_burst;
 	int64_t cap_tok;
 	uint64_t tag, key, res, v, fmax;
-	uint32_t epoch, nsvc, runnable, ready, throttled, nrun, waiting, client;
+	uint32_t epoch, nsvc, runnable, ready, throttled, nrun, waiting, client, head, pad0;
 };
 
 struct rs_item_view {
@@ -248,7 +248,11 @@ static int host_node_view(struct rs_tree *t, uint64_t id, struct rs_node_view *v
 	v->throttled = n->throttled;
 	v->nrun = n->nrun;
 	v->waiting = n->ready.n;
+	v->head = n->head;
 	v->client = n->parent && n->parent->alg == eevdf_policy && ee_client(n->parent, n);
+	/* Who is idle and has been passed by V leaves when that is next looked at. */
+	v->client |= n->parent && n->parent->alg == wf2qp_policy && wfp_client(n->parent, n) &&
+		     (n->runnable || rs_before(n->parent->clock.v, n->tag.base));
 	return 1;
 }
 
@@ -300,6 +304,16 @@ static void host_own(struct rs_tree *t, uint64_t queue)
 static uint32_t host_victim(struct rs_tree *t, uint32_t item)
 {
 	return rs_victim(t, &t->items[item]);
+}
+
+static void host_item_length(struct rs_tree *t, uint32_t item, uint32_t length)
+{
+	rs_item_length(t, &t->items[item], length);
+}
+
+static void host_progress(struct rs_tree *t, uint32_t done)
+{
+	t->progress = done;
 }
 
 static void host_tree_view(struct rs_tree *t, struct rs_tree_view *v)
@@ -367,6 +381,8 @@ struct rs_host {
 	uint32_t (*post_all)(struct rs_tree *t, uint32_t item);
 	void (*stay)(struct rs_tree *t, uint32_t item, uint32_t unit);
 	void (*stayed)(struct rs_tree *t, uint32_t item);
+	void (*item_length)(struct rs_tree *t, uint32_t item, uint32_t length);
+	void (*progress)(struct rs_tree *t, uint32_t done);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -410,6 +426,8 @@ const struct rs_host *RS_HOST_API(void)
 		.post_all = host_post_all,
 		.stay = host_stay,
 		.stayed = host_stayed,
+		.item_length = host_item_length,
+		.progress = host_progress,
 	};
 
 	return &api;

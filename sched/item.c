@@ -27,6 +27,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
 	it->weight_by = RS_WEIGHT_ONE;
 	it->weight_own = 0;
 	it->priority = 0;
+	it->edf.length = 0;
 	it->period_ns = 0;
 	it->budget_ns = 0;
 	it->deadline_ns = 0;
@@ -229,6 +230,8 @@ RS_FN void rs_item_reweight(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		rs_tag_reweight(&q->clock, &it->tag, it->weight, weight);
 		if (it->state == RS_QUEUED && class_keyed(q))
 			rs_heap_rekey(t, &q->ready, it->tag.base, it->seq, &it->link);
+		if (rs_by_length(t))
+			rs_refresh(t, q);
 	}
 	if (q && q->own && wants)
 		q->wrun += (u64)weight - it->weight;
@@ -294,6 +297,8 @@ RS_FN int rs_item_params(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 		key = class_enqueue(t, q, it, RS_WHY_MOVE);
 		it->queued_at = at;
 		rs_heap_rekey(t, &q->ready, key, it->seq, &it->link);
+		if (rs_by_length(t))
+			rs_refresh(t, q);
 	}
 	return 0;
 }

@@ -50,6 +50,7 @@ RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
 	n->all = 0;
 	n->throttled = 0;
 	n->throttled_at = 0;
+	n->head = 0;
 	rs_child_reset(n);
 	rs_parent_reset(n);
 	n->clock.v = 0;
@@ -337,6 +338,8 @@ RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
 	if (done != n)
 		rs_poison(t, RS_POISON_HEAP_LOOP);
 	rs_heap_rebuild(t, &q->ready);
+	if (rs_by_length(t))
+		rs_refresh(t, q);
 }
 
 /* What policies and items ask of the whole tree. */
@@ -349,6 +352,16 @@ RS_FN void rs_mode_update(struct rs_tree RS_ARENA *t)
 
 		if (n->kind == RS_SCHED)
 			mode |= policy_mode(n->alg);
+	}
+	if (RS_LENGTHS && (mode & ~t->mode & RS_MODE_LENGTH)) {
+		t->mode = mode;
+		/* Lengths have not been looked at until now. */
+		RS_LOOP(i, t->nodes_used + t->hidden_used) {
+			struct rs_node RS_ARENA *n = rs_slot(t, i);
+
+			if (n->kind == RS_QUEUE && n->ready.n)
+				rs_refresh(t, n);
+		}
 	}
 	t->mode = mode;
 }
@@ -407,6 +420,9 @@ RS_FN void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		if (c->kind == RS_FREE || c->parent != p || !c->runnable || !c->weight)
 			continue;
 		c->tag.rem = 0;
+#if RS_LENGTHS
+		c->head = rs_head_of(t, c);
+#endif
 		policy_start(t, p, c, (s64)c->tag.base - low);
 	}
 	/* The ready heap again, in place: each push uses the keys, not the object, of the slot behind what is left to read. */

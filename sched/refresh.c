@@ -118,6 +118,35 @@ RS_INLINE u32 policy_aside(u32 alg)
 	return yes;
 }
 
+/* The length of what child c of p would be served with next has changed. Answers whether p's policy goes by lengths. */
+RS_INLINE u32 policy_length(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u32 yes = 0;
+
+	(void)c;
+#define RS_CALL(name) \
+	yes = 1; \
+	name##_length(p, c)
+	switch (p->alg) { RS_POLICIES_LENGTH(RS_POLICY_CASE) }
+#undef RS_CALL
+	return yes;
+}
+
+/* Brings the first of p's ready heap up to date, as far as a policy that goes by lengths has to. Nothing is in service below p. */
+RS_INLINE void policy_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+{
+	(void)t;
+#define RS_CALL(name) name##_front(t, p)
+	switch (p->alg) { RS_POLICIES_LENGTH(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+/* Whether lengths matter anywhere in the tree. */
+RS_INLINE u32 rs_by_length(struct rs_tree RS_ARENA *t)
+{
+	return RS_LENGTHS && (t->mode & RS_MODE_LENGTH);
+}
+
 RS_INLINE u64 class_enqueue(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
 			    struct rs_item RS_ARENA *it, u32 why)
 {
@@ -320,6 +349,41 @@ RS_INLINE u64 rs_seq_for(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 	return (++t->stamp) | (c->weight ? 0 : RS_SEQ_BACKGROUND);
 }
 
+#if RS_LENGTHS
+/* The length of what n would be served with now; while it is in service, or nothing waits, what it was. */
+RS_FN u32 rs_head_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	struct rs_node RS_ARENA *c = n;
+
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!c->ready.n || c->nsvc)
+			break;
+		if (c->kind == RS_QUEUE) {
+			u64 length = ((struct rs_item RS_ARENA *)c->ready.e[0].obj)->edf.length;
+
+			if (!length)
+				length = c->quantum;
+			return length > ~0U ? ~0U : length;
+		}
+		policy_front(t, c);
+		c = (struct rs_node RS_ARENA *)c->ready.e[0].obj;
+	}
+	return n->head;
+}
+
+/* Keeps n->head, and n's place in p's order by it. */
+RS_INLINE void rs_head_refresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *n)
+{
+	u32 head = rs_head_of(t, n);
+
+	if (head == n->head)
+		return;
+	n->head = head;
+	if (policy_length(p, n) && n->link.pos)
+		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), p->ready.e[n->link.pos - 1].seq, &n->link);
+}
+#endif
+
 /* Bring what p records of its child n up to date. Answers whether p's own state may have changed. */
 RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
@@ -331,6 +395,12 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 	ready = n->ready.n && !n->throttled;
 	run = ready || n->nsvc;
 	all = ready && n->nall;
+#if RS_LENGTHS
+	if (ready && rs_by_length(t)) {
+		rs_head_refresh(t, p, n);
+		changed = 1; /* what is above has to look as well: its own head may be another */
+	}
+#endif
 	if (run && !n->runnable) {
 		policy_wake(t, p, n);
 		n->runnable = 1;

@@ -5,11 +5,24 @@
  * file, its line here and its line in the includes of core.c.
  */
 #define RS_POLICIES(X) \
+	RS_POLICIES_ANY(X) \
+	RS_POLICIES_LENGTH(X)
+
+#define RS_POLICIES_ANY(X) \
 	X(0, sfq) \
 	X(1, eevdf) \
 	X(2, mtrls) \
 	X(3, prio) \
 	X(4, wrr)
+
+/* Those that go by the length of what is served next (rs_item.length). A plane that cannot know it, the CPU's, defines RS_LENGTHS 0: they are not in
+ * its program then, and are refused as unknown. */
+#if RS_LENGTHS
+#define RS_POLICIES_LENGTH(X) \
+	X(5, wf2qp)
+#else
+#define RS_POLICIES_LENGTH(X)
+#endif
 
 /* number, prefix of its functions */
 #define RS_CLASSES(X) \

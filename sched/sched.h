@@ -22,6 +22,9 @@
  *                units that pick at the same time do not all choose the same child
  *   rs_settle    a service step ended after `actual` work: the advance charge is replaced by the
  *                truth; `more` says whether the item still wants service
+ *   rs_item_length  how long the item's next step will be, where that is known before it begins (a packet, a disk request): told before
+ *                rs_wake, before an rs_settle with `more`, and whenever it changes. Policies of RS_POLICIES_LENGTH order by it; what is
+ *                charged is what rs_settle says
  *   rs_remove    an item that waits does so no longer (killed, moved, changed)
  *   rs_item_*    an item joins, leaves or changes queue; its weight or the units it may use change
  *   rs_edit      create, delete, reweight, cap, class, limit, move of nodes (edit.c, node.c)
@@ -41,6 +44,10 @@
  */
 #ifndef RESERV_SCHED_H
 #define RESERV_SCHED_H
+
+#ifndef RS_LENGTHS
+#define RS_LENGTHS 1 /* 0: a plane that never knows how long a step will be (registry.h) */
+#endif
 
 #ifdef __bpf__
 /* The second attribute says so where it stands on a parameter of a function that is verified by itself. */
@@ -119,6 +126,7 @@ enum rs_item_flags {
 enum rs_mode {
 	RS_MODE_AHEAD = 1, /* a policy may let a child that wakes displace the one in service */
 	RS_MODE_SLICE = 2, /* steps may be shorter than the quantum */
+	RS_MODE_LENGTH = 4, /* a policy goes by the length of what is served next */
 };
 enum rs_poison_reason {
 	RS_OK = 0,
@@ -203,6 +211,18 @@ struct rs_eevdf {
 	u64 origin; /* z when the policy was changed to this */
 };
 
+/* policy_wf2qp.c */
+struct rs_wf2q_child {
+	u64 epoch; /* of the node's, plus one, while it is counted in w */
+	u64 finish; /* tag of what it would send next */
+};
+struct rs_wf2q {
+	u64 w; /* sum of weights */
+	u64 frac; /* of V, below the unit of tags */
+	u64 done; /* of the step in service, that V has already */
+	u64 epoch; /* ends when no child is runnable */
+};
+
 /*
  * A node. The first part is durable: configuration, identity, counters. The second is volatile and rebuilt
  * by rs_tree_reset() after the mechanism that runs the tree was taken away and came back.
@@ -242,7 +262,7 @@ struct rs_node {
 	struct rs_link tlink; /* in the tree's heap of throttled nodes */
 	u64 throttled_at;
 	struct rs_link alink; /* in the parent's heap `aside` */
-	u32 pad1;
+	u32 head; /* RS_MODE_LENGTH: the length by which its parent's policy orders it */
 	union { /* what else the parent's policy keeps of it; zero when it joins */
 		u64 word[RS_POLICY_WORDS];
 		struct {
@@ -253,6 +273,7 @@ struct rs_node {
 			u64 usage, at; /* as of that period of the parent */
 		} prio;
 		struct rs_eevdf_child ee;
+		struct rs_wf2q_child wf;
 	} as;
 
 	/* volatile: as a parent of nodes or items */
@@ -271,6 +292,7 @@ struct rs_node {
 			u64 periods, spent; /* handed out whole, and of the present one */
 		} prio;
 		struct rs_eevdf ee;
+		struct rs_wf2q wf;
 	} of;
 	u64 wrun; /* weights of the runnable items, while `own` */
 };
@@ -308,7 +330,7 @@ struct rs_item {
 		s64 left; /* of the budget, when `service` was `mark` */
 		u64 mark;
 		u32 on; /* there was one */
-		u32 pad;
+		u32 length; /* not edf's: of the next step, if the caller knows (rs_item_length); 0: not known */
 	} edf;
 	u64 mask[RS_UNIT_WORDS];
 };
@@ -348,7 +370,7 @@ struct rs_tree {
 	u32 units; /* how many */
 	u32 mode; /* enum rs_mode */
 	u32 periodic; /* items with a period */
-	u32 pad0;
+	u32 progress; /* the caller's, before rs_wake: how much of the step in service is done; more than there is: not known */
 	struct rs_params params; /* under the lock: for rs_item_params */
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */

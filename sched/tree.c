@@ -130,7 +130,15 @@ RS_FN void rs_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 
 	if (it->queue->own)
 		it->queue->wrun += it->weight;
 	rs_item_in_here(t, it, RS_WHY_WAKE, now);
-	if (t->units > 1 || !rs_is_fresh(it->queue))
+	if (t->units > 1 || rs_by_length(t) || !rs_is_fresh(it->queue))
+		rs_refresh(t, it->queue);
+}
+
+/* How long the item's next step will be; 0: not known. */
+RS_INLINE void rs_item_length(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 length)
+{
+	it->edf.length = length;
+	if (it->state == RS_QUEUED && rs_by_length(t))
 		rs_refresh(t, it->queue);
 }
 
@@ -175,6 +183,8 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 	it->unit = unit;
 	if (t->mode & RS_MODE_SLICE)
 		slice = rs_slice(t, it);
+	if (RS_LENGTHS && it->edf.length)
+		slice = it->edf.length;
 	it->slice = slice;
 	t->unit[unit & (RS_UNITS_MAX - 1)].item = it;
 	RS_LOOP(d, RS_DEPTH_MAX) {
@@ -278,6 +288,7 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	u32 done = 0, forced = 0, all = several, unit = it->unit;
 	u64 slice = it->slice;
 
+	all |= rs_by_length(t);
 	it->service += work;
 	if (t->unit[unit & (RS_UNITS_MAX - 1)].item == it)
 		t->unit[unit & (RS_UNITS_MAX - 1)].item = 0;

@@ -19,6 +19,7 @@
 #define RESERV_CPU_COMMON_H
 
 #define RS_BATCH_MEM RS_ARENA
+#define RS_LENGTHS 0 /* how long a thread will run is not known before */
 #include "../../sched/core.c"
 #include "../abi.h"
 #include "../use.h"

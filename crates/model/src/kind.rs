@@ -20,10 +20,9 @@ macro_rules! words {
      $($variant:ident = $number:literal $word:literal $doc:literal),+ $(,)?) => {
         $($outer)*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
         #[repr(u8)]
         pub enum $name {
-            $(#[doc = $doc] $variant = $number,)+
+            $(#[doc = $doc] #[serde(rename = $word)] $variant = $number,)+
         }
         impl Default for $name {
             fn default() -> Self {
@@ -64,6 +63,7 @@ words! {
     Mtrls = 2 "mtrls" "Move-to-rear list scheduling: cumulative service guaranteed to who sleeps and wakes (Eclipse).",
     Prio = 3 "prio" "Strict priority with usage decay, and an idle class (resource containers).",
     Wrr = 4 "wrr" "Weighted round robin: who blocks loses its place and what was left; to compare mtrls with.",
+    Wf2qPlus = 5 "wf2q+" "Worst-case fair weighted fair queueing plus, composed hierarchically; for links.",
 }
 
 words! {
@@ -157,7 +157,12 @@ pub enum Kind {
 
 impl Policy {
     /// All words, for people to choose from.
-    pub const WORDS: &str = "one word: sfq, eevdf, mtrls or prio";
+    pub const WORDS: &str = "one word: sfq, eevdf, mtrls or prio; for a link also wf2q+";
+
+    /// Whether it orders by the length of what is served next, which is not known of a thread: the CPU's program does not have it.
+    pub const fn by_length(self) -> bool {
+        matches!(self, Self::Wf2qPlus)
+    }
 }
 
 impl Class {

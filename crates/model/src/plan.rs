@@ -453,6 +453,7 @@ impl Tree {
             }
             Request::SetPolicy { ref node, policy } => {
                 let node = self.find_scheduler(node, "it has a class, no policy")?;
+                self.check_policy(policy)?;
                 one(node.kind != Kind::Scheduler(policy), Edit::Policy { id: node.id, policy })
             }
             Request::SetPersonality { personality } => self.edits_for_personality(personality),
@@ -514,6 +515,18 @@ impl Tree {
         Error::new(ErrorKind::TooDeep, why)
     }
 
+    /// Policies that the resource's program does not have are refused before it is asked.
+    fn check_policy(&self, policy: Policy) -> Result<(), Error> {
+        if !policy.by_length() || !self.is_cpu() {
+            return Ok(());
+        }
+        let why = format!(
+            "policy {policy} needs to know how long the next step will be, which nobody knows of a thread"
+        );
+        Err(Error::new(ErrorKind::Unsupported, why)
+            .hint("it is for links; for the CPU: sfq, eevdf, mtrls, prio or wrr"))
+    }
+
     fn edits_for_create(
         &self,
         parent: &NodeRef,
@@ -522,6 +535,9 @@ impl Tree {
         share: Option<Share>,
     ) -> Result<Vec<Edit>, Error> {
         let kind = kind.or(self.personality);
+        if let Kind::Scheduler(policy) = kind {
+            self.check_policy(policy)?;
+        }
         let parent = self.find_scheduler(parent, "nothing can be made in it")?;
         let numbered = name.is_none();
         let name = name.cloned().unwrap_or_else(|| parent.next_name(kind));

@@ -283,6 +283,11 @@ impl Tree {
         self.personality
     }
 
+    /// Whether it is the CPU's: threads are served, and how long they will run is not known.
+    pub fn is_cpu(&self) -> bool {
+        self.root().name.as_str() == "cpu"
+    }
+
     /// How many nodes there are, root and q0 included.
     pub fn len(&self) -> usize {
         self.slots.iter().filter(|s| s.node.is_some()).count()

@@ -284,3 +284,29 @@ fn guarantees() {
         833_333_334
     );
 }
+
+/// What goes by lengths is for links; the CPU says so, and nothing changes.
+#[test]
+fn a_policy_by_length_is_not_for_the_cpu() {
+    let mut cpu = new();
+    let kind = NewKind::Scheduler(Some(Policy::Wf2qPlus));
+    let make = Request::Create {
+        parent: NodeId::ROOT.into(),
+        name: Some(Name::new("w").unwrap()),
+        kind,
+        share: None,
+    };
+    let set = Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Wf2qPlus };
+    for request in [&make, &set] {
+        refused(&cpu, std::slice::from_ref(request), ErrorKind::Unsupported, "wf2q+");
+    }
+    doit(&mut cpu, &[Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Eevdf }]);
+    let mut link = Tree::new(Name::new("eth0").unwrap());
+    let plan = doit(&mut link, &[set, make]);
+    let id = plan.created()[0];
+    assert_eq!(link.get(id).unwrap().kind, Kind::Scheduler(Policy::Wf2qPlus));
+    assert_eq!(link.root().kind, Kind::Scheduler(Policy::Wf2qPlus));
+    let text = serde_json::to_string(&link.snapshot()).unwrap();
+    assert!(text.contains("wf2q+"), "{text}");
+    assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap().restore().unwrap(), link);
+}

@@ -69,6 +69,7 @@ const SEEDS: [&str; 69] = [
     "=99.9999% 0",
     "eevdf",
     "mtrls",
+    "wf2q+",
     "prio",
     "edf",
     "quantum 4ms",

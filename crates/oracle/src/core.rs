@@ -56,6 +56,8 @@ pub(crate) struct Api {
     post_all: unsafe extern "C" fn(*mut RawTree, u32) -> u32,
     stay: unsafe extern "C" fn(*mut RawTree, u32, u32),
     stayed: unsafe extern "C" fn(*mut RawTree, u32),
+    item_length: unsafe extern "C" fn(*mut RawTree, u32, u32),
+    progress: unsafe extern "C" fn(*mut RawTree, u32),
 }
 
 /// What an item asks of its queue's class; 0: not set.
@@ -113,6 +115,8 @@ pub const MTRLS: u32 = 2;
 pub const PRIO: u32 = 3;
 /// Policy weighted round robin.
 pub const WRR: u32 = 4;
+/// Policy worst-case fair weighted fair queueing plus.
+pub const WF2QP: u32 = 5;
 /// State of an item: wants no service.
 pub const IDLE: u32 = 1;
 /// State of an item: waits.
@@ -164,6 +168,8 @@ pub struct NodeView {
     pub nrun: u32,
     pub waiting: u32,
     pub client: u32,
+    pub head: u32,
+    pad0: u32,
 }
 
 /// What an item looks like from outside.
@@ -533,6 +539,18 @@ impl Core {
     pub fn wakes_quietly(&mut self, item: u32, cur: u32, ran: u64) -> bool {
         // SAFETY: as above.
         unsafe { (self.api.quiet)(self.tree.as_ptr(), self.known(item), self.known(cur), ran) != 0 }
+    }
+
+    /// How long an item's next step will be.
+    pub fn item_length(&mut self, item: u32, length: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.item_length)(self.tree.as_ptr(), self.known(item), length) }
+    }
+
+    /// How much of the step in service is done, for who wakes next; `u32::MAX`: not known.
+    pub fn progress(&mut self, done: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.progress)(self.tree.as_ptr(), done) }
     }
 
     /// A waiting item wants service no longer.

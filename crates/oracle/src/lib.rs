@@ -10,6 +10,7 @@ pub mod edf;
 pub mod eevdf;
 pub mod gms;
 mod lag;
+pub mod link;
 pub mod model;
 pub mod mtrls;
 pub mod one;
@@ -21,6 +22,7 @@ pub mod smp;
 pub mod theorems;
 pub mod tiny;
 pub mod trace;
+pub mod wf2qp;
 
 /// Seeds of a randomised test: `count` of them, from RESERV_SEED alone if that is set; more while RESERV_SOAK_SECONDS
 /// last. Printed first, so that a failure can be replayed.
