@@ -18,6 +18,9 @@
 #include "class_rr.c"
 #include "class_fifo.c"
 #include "class_edf.c"
+#if RS_LENGTHS
+#include "class_drr.c"
+#endif
 #include "refresh.c"
 #include "caps.c"
 #include "tree.c"

@@ -20,12 +20,19 @@
 #if RS_LENGTHS
 #define RS_POLICIES_LENGTH(X) \
 	X(5, wf2qp)
+#define RS_CLASSES_LENGTH(X) \
+	X(5, drr)
 #else
 #define RS_POLICIES_LENGTH(X)
+#define RS_CLASSES_LENGTH(X)
 #endif
 
 /* number, prefix of its functions */
 #define RS_CLASSES(X) \
+	RS_CLASSES_ANY(X) \
+	RS_CLASSES_LENGTH(X)
+
+#define RS_CLASSES_ANY(X) \
 	X(0, ts) \
 	X(1, sfqc) \
 	X(2, rr) \

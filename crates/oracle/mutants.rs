@@ -467,4 +467,25 @@ pub const MUTANTS: &[Mutant] = &[
         from: "\trs_tag_charge(&p->clock, &c->tag, work, c->weight);",
         to: "\trs_tag_charge(&p->clock, &c->tag, c->head, c->weight);",
     },
+    Mutant {
+        name: "drr_no_carry",
+        mistake: "drr: what is left of a turn is lost",
+        file: "class_drr.c",
+        from: "\tit->edf.left = why == RS_WHY_AGAIN ? edf_left(it) : 0;",
+        to: "\tit->edf.left = why == RS_WHY_AGAIN && it->length <= edf_left(it) ? edf_left(it) : 0;",
+    },
+    Mutant {
+        name: "drr_keep_idle",
+        mistake: "drr: who has nothing waiting keeps its deficit and its place",
+        file: "class_drr.c",
+        from: "\tit->edf.due = q->vb + k;",
+        to: "\tit->edf.due += k;",
+    },
+    Mutant {
+        name: "drr_one_turn",
+        mistake: "drr: a packet longer than a quantum goes after one turn",
+        file: "class_drr.c",
+        from: "\tk = (length - it->edf.left + turn - 1) / turn;",
+        to: "\tk = 1;\n\tit->edf.left = length - (s64)turn;",
+    },
 ];

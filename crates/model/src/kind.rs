@@ -74,6 +74,7 @@ words! {
     Rr = 2 "rr" "Round robin by quantum.",
     Fifo = 3 "fifo" "First come, first served: a thread keeps its place until it blocks.",
     Edf = 4 "edf" "Earliest deadline first, over threads with period and budget; others when none of them wants.",
+    Drr = 5 "drr" "Deficit round robin over flows: many connections in one queue share it fairly; for links.",
 }
 
 words! {
@@ -167,7 +168,12 @@ impl Policy {
 
 impl Class {
     /// All words, for people to choose from.
-    pub const WORDS: &str = "one word: ts, sfq, rr, fifo or edf";
+    pub const WORDS: &str = "one word: ts, sfq, rr, fifo or edf; for a link also drr";
+
+    /// As of a policy.
+    pub const fn by_length(self) -> bool {
+        matches!(self, Self::Drr)
+    }
 }
 
 impl Kind {

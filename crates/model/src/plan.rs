@@ -449,11 +449,12 @@ impl Tree {
             }
             Request::SetClass { ref node, class } => {
                 let node = self.find_queue(node, "class")?;
+                self.check_known(Kind::Queue(class))?;
                 one(node.kind != Kind::Queue(class), Edit::Class { id: node.id, class })
             }
             Request::SetPolicy { ref node, policy } => {
                 let node = self.find_scheduler(node, "it has a class, no policy")?;
-                self.check_policy(policy)?;
+                self.check_known(Kind::Scheduler(policy))?;
                 one(node.kind != Kind::Scheduler(policy), Edit::Policy { id: node.id, policy })
             }
             Request::SetPersonality { personality } => self.edits_for_personality(personality),
@@ -515,16 +516,18 @@ impl Tree {
         Error::new(ErrorKind::TooDeep, why)
     }
 
-    /// Policies that the resource's program does not have are refused before it is asked.
-    fn check_policy(&self, policy: Policy) -> Result<(), Error> {
-        if !policy.by_length() || !self.is_cpu() {
+    /// Policies and classes that the resource's program does not have are refused before it is asked.
+    fn check_known(&self, kind: Kind) -> Result<(), Error> {
+        let (what, instead) = match kind {
+            Kind::Scheduler(p) if p.by_length() => (format!("policy {p}"), "sfq, eevdf, mtrls, prio or wrr"),
+            Kind::Queue(c) if c.by_length() => (format!("class {c}"), "ts, sfq, rr, fifo or edf"),
+            _ => return Ok(()),
+        };
+        if !self.is_cpu() {
             return Ok(());
         }
-        let why = format!(
-            "policy {policy} needs to know how long the next step will be, which nobody knows of a thread"
-        );
-        Err(Error::new(ErrorKind::Unsupported, why)
-            .hint("it is for links; for the CPU: sfq, eevdf, mtrls, prio or wrr"))
+        let why = format!("{what} goes by how long the next step will be, which nobody knows of a thread");
+        Err(Error::new(ErrorKind::Unsupported, why).hint(format!("it is for links; for the CPU: {instead}")))
     }
 
     fn edits_for_create(
@@ -535,9 +538,7 @@ impl Tree {
         share: Option<Share>,
     ) -> Result<Vec<Edit>, Error> {
         let kind = kind.or(self.personality);
-        if let Kind::Scheduler(policy) = kind {
-            self.check_policy(policy)?;
-        }
+        self.check_known(kind)?;
         let parent = self.find_scheduler(parent, "nothing can be made in it")?;
         let numbered = name.is_none();
         let name = name.cloned().unwrap_or_else(|| parent.next_name(kind));

@@ -300,9 +300,12 @@ fn a_policy_by_length_is_not_for_the_cpu() {
     for request in [&make, &set] {
         refused(&cpu, std::slice::from_ref(request), ErrorKind::Unsupported, "wf2q+");
     }
+    let flows = Request::SetClass { node: NodeId::Q0.into(), class: Class::Drr };
+    refused(&cpu, std::slice::from_ref(&flows), ErrorKind::Unsupported, "drr");
+    refused(&cpu, &[mk("", "q", NewKind::Queue(Some(Class::Drr)), "1")], ErrorKind::Unsupported, "drr");
     doit(&mut cpu, &[Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Eevdf }]);
     let mut link = Tree::new(Name::new("eth0").unwrap());
-    let plan = doit(&mut link, &[set, make]);
+    let plan = doit(&mut link, &[set, make, flows]);
     let id = plan.created()[0];
     assert_eq!(link.get(id).unwrap().kind, Kind::Scheduler(Policy::Wf2qPlus));
     assert_eq!(link.root().kind, Kind::Scheduler(Policy::Wf2qPlus));

@@ -38,7 +38,11 @@ fn policies_and_classes_have_the_numbers_of_the_registry() {
     let own = |class: &Class| Policy::ALL.iter().all(|p| p.word() != class.word());
     let name = |class: &Class| if own(class) { class.to_string() } else { format!("{class}c") };
     let classes: Vec<_> = Class::ALL.iter().map(|c| (*c as u8, name(c))).collect();
-    assert_eq!(classes, list("RS_CLASSES"));
+    let length = list("RS_CLASSES_LENGTH");
+    assert_eq!(classes, [list("RS_CLASSES_ANY"), length.clone()].concat());
+    for class in Class::ALL {
+        assert_eq!(class.by_length(), length.iter().any(|l| l.0 == *class as u8), "{class}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! fixed      = "=" percent "%"               =25%      a fixed share of the parent, whatever the siblings' weights are
 //! cap        = "none" | amount ["burst" duration]      1.5cpu, 250ms/s, 25% (of one CPU)
 //! policy     = "sfq" | "eevdf" | "mtrls" | "prio" | "wrr" | "wf2q+"
-//! class      = "ts" | "sfq" | "rr" | "fifo" | "edf"
+//! class      = "ts" | "sfq" | "rr" | "fifo" | "edf" | "drr"
 //! tune       = key value {key value}         quantum 4ms lag default       keys of this node, others keep their values
 //! gc         = "0" | "1"
 //! backlog    = ["limit"] members [service]   16 0      0 is no limit (a limit of service: not yet); resets the counters

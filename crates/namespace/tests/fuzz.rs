@@ -34,7 +34,7 @@ impl Random {
 }
 
 /// Texts that are right or nearly so; what is tried is grown from them.
-const SEEDS: [&str; 69] = [
+const SEEDS: [&str; 71] = [
     "24 0",
     "0.24",
     "1000000 0",
@@ -72,6 +72,7 @@ const SEEDS: [&str; 69] = [
     "wf2q+",
     "prio",
     "edf",
+    "drr",
     "quantum 4ms",
     "quantum default lag default",
     "lag 20ms request 1ms",

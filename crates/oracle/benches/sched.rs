@@ -4,14 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-use reserv_oracle::core::{Core, ONE, Op, QUEUE, ROOT, SCHED, Setup, TS, id};
+use reserv_oracle::core::{Core, ONE, Op, QUEUE, ROOT, SCHED, Setup, TS, WF2QP, id};
 use reserv_oracle::rng::Rng;
 
 const QUANTUM: u64 = 4_000_000;
 
 /// `queues` queues, each `depth` levels below the root, with one thread that always wants service.
-fn tree(queues: u32, depth: u32) -> Core {
+fn tree(policy: u32, queues: u32, depth: u32) -> Core {
     let mut core = Core::new(Setup { nodes: 16384, items: queues, quantum: QUANTUM, ..Setup::default() });
+    core.must(0, Op::Policy { node: ROOT, policy });
     let mut r = Rng::new(1);
     let chains = if depth == 1 { 0 } else { queues.isqrt() };
     let mut index = 2;
@@ -21,7 +22,7 @@ fn tree(queues: u32, depth: u32) -> Core {
         for _ in 1..depth {
             let node = id(index, 1);
             index += 1;
-            core.must(0, Op::Create { node, parent, kind: SCHED, alg: 0 });
+            core.must(0, Op::Create { node, parent, kind: SCHED, alg: policy });
             core.must(0, Op::Reweight { node, weight: ONE });
             parent = node;
         }
@@ -44,7 +45,7 @@ fn tree(queues: u32, depth: u32) -> Core {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a short run")]
-fn measure(core: &mut Core, time: Duration) -> f64 {
+fn measure(core: &mut Core, by_length: bool, time: Duration) -> f64 {
     let (mut now, mut count) = (0, 0u64);
     let mut r = Rng::new(2);
     let lengths: Vec<u64> = (0..1024).map(|_| r.range(1000, QUANTUM)).collect();
@@ -53,6 +54,9 @@ fn measure(core: &mut Core, time: Duration) -> f64 {
         for length in &lengths {
             let item = core.pick(0, now).expect("work");
             now += length;
+            if by_length {
+                core.item_length(item, u32::try_from(*length).expect("below a quantum"));
+            }
             core.settle(item, *length, true, now);
         }
         count += lengths.len() as u64;
@@ -70,22 +74,29 @@ fn main() {
     let time = Duration::from_millis(if full { 200 } else { 5 });
     let counts: &[u32] = if full { &[10, 100, 1000, 10_000] } else { &[10, 100] };
     let depths = [1, 3, 5, 8];
-    if !json {
-        println!("ns per decision (pick + settle), one thread always runnable in each queue");
-        println!("{:>8} {}", "queues", depths.map(|d| format!("{:>9}", format!("depth {d}"))).join(" "));
-    }
     let mut rows = Vec::new();
-    for &queues in counts {
-        let mut cells = Vec::new();
-        for depth in depths {
-            let mut core = tree(queues, depth);
-            measure(&mut core, time / 10);
-            let ns = measure(&mut core, time);
-            cells.push(format!("{ns:>9.1}"));
-            rows.push(format!("{{\"queues\":{queues},\"depth\":{depth},\"ns_per_decision\":{ns:.1}}}"));
-        }
+    for (policy, word) in [(0, "sfq"), (WF2QP, "wf2q+")] {
         if !json {
-            println!("{queues:>8} {}", cells.join(" "));
+            println!("{word}: ns per decision (pick + settle), one thread always runnable in each queue");
+            println!("{:>8} {}", "queues", depths.map(|d| format!("{:>9}", format!("depth {d}"))).join(" "));
+        }
+        for &queues in counts {
+            let mut cells = Vec::new();
+            for depth in depths {
+                let mut core = tree(policy, queues, depth);
+                measure(&mut core, policy == WF2QP, time / 10);
+                let ns = measure(&mut core, policy == WF2QP, time);
+                cells.push(format!("{ns:>9.1}"));
+                // For programs, what they know: the default policy.
+                if policy == 0 {
+                    rows.push(format!(
+                        "{{\"queues\":{queues},\"depth\":{depth},\"ns_per_decision\":{ns:.1}}}"
+                    ));
+                }
+            }
+            if !json {
+                println!("{queues:>8} {}", cells.join(" "));
+            }
         }
     }
     if json {

@@ -107,6 +107,8 @@ pub const RR: u32 = 2;
 pub const FIFO: u32 = 3;
 /// Class earliest deadline first.
 pub const EDF: u32 = 4;
+/// Class deficit round robin.
+pub const DRR: u32 = 5;
 /// Policy earliest eligible virtual deadline first.
 pub const EEVDF: u32 = 1;
 /// Policy move-to-rear list scheduling.

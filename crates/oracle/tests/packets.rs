@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Policies and classes for packets: lockstep with exact models, theorems on a paced link, worked examples, all short sequences.
 
-use reserv_oracle::core::{Build, MUTANTS, WF2QP};
+use reserv_oracle::core::{Build, Core, IDLE, MUTANTS, Op, QUEUE, QUEUED, SCHED, SERVICE, Setup, WF2QP, id};
 use reserv_oracle::link::{self, Plan};
-use reserv_oracle::{seeds, tiny, wf2qp};
+use reserv_oracle::rng::Rng;
+use reserv_oracle::{drr, seeds, tiny, wf2qp};
 
 fn holds(name: &str, count: u64, theorem: fn(Build, u64) -> Result<(), String>) {
     for seed in seeds(name, count) {
@@ -24,6 +25,8 @@ macro_rules! theorem {
 
 theorem!(wf2qp_is_its_model, 300, wf2qp::lockstep);
 
+theorem!(drr_is_the_papers_list, 200, drr::lockstep);
+theorem!(drr_flows_share_at_any_quantum, 200, drr::fair);
 theorem!(wf2qp_wf_1_to_5, 60, link::wf2qp);
 theorem!(wf2qp_wf_4_and_5_under_reweights, 60, link::wf2qp_reweights);
 
@@ -46,6 +49,7 @@ fn how_near_the_bounds() {
 #[test]
 fn worked_examples() {
     assert_eq!(wf2qp::example(Build::Real), "BABBAB");
+    assert_eq!(drr::example(Build::Real), "ABAABAABABAAB");
 }
 
 #[test]
@@ -61,10 +65,12 @@ fn every_short_sequence() {
 #[test]
 fn every_packet_mutant_is_rejected() {
     type Promise = fn(Build, u64) -> Result<(), String>;
-    let link: &[Promise] = &[link::wf2qp, link::wf2qp_reweights];
-    let model: &[Promise] = &[wf2qp::lockstep];
+    let link: &[Promise] = &[link::wf2qp, link::wf2qp_reweights, drr::fair];
+    let model: &[Promise] = &[wf2qp::lockstep, drr::lockstep];
     let (mut count, mut seen, mut missed) = (0, 0, Vec::new());
-    for (i, m) in MUTANTS.iter().enumerate().filter(|(_, m)| m.name.starts_with("wfp_")) {
+    for (i, m) in
+        MUTANTS.iter().enumerate().filter(|(_, m)| m.name.starts_with("wfp_") || m.name.starts_with("drr_"))
+    {
         let find = |of: &[Promise]| {
             (0..25)
                 .find_map(|seed| of.iter().find_map(|p| p(Build::Mutant(i), seed).err().map(|e| (seed, e))))
@@ -79,4 +85,100 @@ fn every_packet_mutant_is_rejected() {
     }
     assert!(count >= 10 && missed.is_empty(), "accepted: {missed:?}");
     assert!(2 * seen >= count, "{seen} of {count} fail on the link");
+}
+
+/// All policies and classes beside each other, edited at any time, on one unit and on several: the structure stays sound, and nothing that may be served waits
+/// for nothing.
+#[test]
+fn everything_at_once_stays_sound() {
+    for seed in seeds("everything_at_once_stays_sound", 150) {
+        if let Err(e) = everything(seed) {
+            panic!("RESERV_SEED={seed}: {e}");
+        }
+    }
+}
+
+fn everything(seed: u64) -> Result<(), String> {
+    let small = |n: u64| u32::try_from(n).expect("small");
+    let mut r = Rng::new(seed ^ 0xe7e);
+    let units = *r.pick(&[1, 1, 1, 4]);
+    let start = *r.pick(&[0, u64::MAX - 4000, (1 << 63) - 4000]);
+    let mut core = Core::new(Setup { units, start, quantum: r.range(1, 3000), ..Setup::default() });
+    let weights = [1, 1000, 5000, 100_000, 1_000_000_000];
+    let mut gens = [0u32; 14];
+    let (mut items, mut serving) = (Vec::new(), vec![None; units as usize]);
+    let mut now = 1000;
+    for step in 0..400 {
+        now += r.below(1000);
+        let node = |i: u32| id(i, gens[i as usize].max(1));
+        let (n, p) = (node(small(r.range(2, 13))), node(small(r.range(0, 13))));
+        let value = r.below(6);
+        let alg = small(value);
+        // What makes no sense is refused: the answer does not matter here.
+        let edit = match r.below(20) {
+            0..=2 => {
+                let index = usize::try_from(n & 0xff).expect("small");
+                let free = core.try_node(n).is_none();
+                gens[index] += u32::from(free);
+                let node = id(small(n & 0xff), gens[index].max(1));
+                let kind = if r.chance(50) { SCHED } else { QUEUE };
+                let alg = if kind == SCHED && r.chance(50) { WF2QP } else { alg };
+                Some(Op::Create { node, parent: p, kind, alg })
+            }
+            3 => Some(Op::Delete { node: n, drain: r.chance(50) }),
+            4 => Some(Op::Reweight { node: n, weight: if r.chance(15) { 0 } else { *r.pick(&weights) } }),
+            5 => Some(Op::Policy { node: p, policy: alg }),
+            6 => Some(Op::Class { node: n, class: alg }),
+            7 => Some(Op::Move { node: n, parent: p }),
+            8 => Some(Op::Cap {
+                node: n,
+                ppm: r.below(2) * r.range(100_000, 999_999),
+                burst: r.range(1, 5000),
+            }),
+            _ => None,
+        };
+        if let Some(op) = edit {
+            let _ = core.edit(0, now, &[op]);
+            if let Op::Create { node, .. } = op {
+                let _ = core.edit(0, now, &[Op::Reweight { node, weight: *r.pick(&weights) }]);
+            }
+        } else if r.chance(15) && items.len() < 32 && core.try_node(n).is_some_and(|n| n.kind == QUEUE) {
+            items.extend(core.item_new(n, 1000 * small(r.range(1, 3)), 0));
+        } else if r.chance(40) && !items.is_empty() {
+            let item = *r.pick(&items);
+            let longest = *r.pick(&[1500, 65_536]);
+            if core.item(item).state != SERVICE {
+                core.item_length(item, small(r.below(longest)));
+            }
+            match core.item(item).state {
+                IDLE => {
+                    core.progress(if r.chance(50) { u32::MAX } else { small(r.below(2000)) });
+                    core.wake(item, now);
+                }
+                QUEUED if r.chance(20) => core.remove(item),
+                _ if r.chance(10) && core.try_node(n).is_some_and(|n| n.kind == QUEUE) => {
+                    core.item_move(item, n, r.below(1500), now);
+                }
+                _ => {}
+            }
+        } else {
+            let unit = small(r.below(units.into()));
+            let serves = &mut serving[unit as usize];
+            if let Some(item) = serves.take() {
+                core.item_length(item, small(r.below(1500)));
+                let some = r.below(4000);
+                let work = *r.pick(&[core.item(item).slice, core.item(item).slice, some, 2_000_000_000]);
+                core.settle(item, work, r.chance(75), now);
+            } else {
+                *serves = core.pick(unit, now);
+                let waits = items.iter().any(|&i| core.item(i).state == QUEUED);
+                let held = core.nodes().iter().any(|n| n.throttled != 0);
+                if serves.is_none() && units == 1 && waits && !held {
+                    return Err(format!("step {step}: idle, though something waits"));
+                }
+            }
+        }
+        core.check().map_err(|e| format!("step {step}: {e}"))?;
+    }
+    Ok(())
 }

@@ -115,7 +115,8 @@ pub(crate) fn tune(n: u32) -> TuneChange {
 }
 
 pub(crate) fn class(n: u32) -> Class {
-    Class::ALL[n as usize % Class::ALL.len()]
+    let of: Vec<Class> = Class::ALL.iter().copied().filter(|c| !c.by_length()).collect();
+    of[n as usize % of.len()]
 }
 
 pub(crate) fn mode(n: u32) -> DeleteMode {
