@@ -40,7 +40,7 @@ RS_INLINE u64 drr_key(struct rs_item RS_ARENA *it)
 RS_INLINE u64 drr_enqueue(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *it, u32 why)
 {
 	u64 turn = (q->quantum / RS_WEIGHT_ONE) * it->weight + q->quantum % RS_WEIGHT_ONE * it->weight / RS_WEIGHT_ONE, k;
-	s64 length = it->length ? it->length : 1;
+	s64 length = it->edf.length ? it->edf.length : 1;
 
 	if (!turn)
 		turn = 1;

@@ -472,7 +472,7 @@ pub const MUTANTS: &[Mutant] = &[
         mistake: "drr: what is left of a turn is lost",
         file: "class_drr.c",
         from: "\tit->edf.left = why == RS_WHY_AGAIN ? edf_left(it) : 0;",
-        to: "\tit->edf.left = why == RS_WHY_AGAIN && it->length <= edf_left(it) ? edf_left(it) : 0;",
+        to: "\tit->edf.left = why == RS_WHY_AGAIN && it->edf.length <= edf_left(it) ? edf_left(it) : 0;",
     },
     Mutant {
         name: "drr_keep_idle",
