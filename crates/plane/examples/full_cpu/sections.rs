@@ -13,7 +13,7 @@ use crate::setup::{Answer, Load, Setup, check};
 
 /// Round trips; fewer where several CPUs are emulated one after another.
 fn rounds() -> u32 {
-    if thread::available_parallelism().is_ok_and(|n| n.get() > 1) { 500 } else { 3000 }
+    if thread::available_parallelism().is_ok_and(|n| n.get() > 1) { 300 } else { 3000 }
 }
 
 /// Bytes back to where they come from.
