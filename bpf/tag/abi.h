@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 1
+#define RT_ABI_VERSION 2
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -76,6 +76,7 @@ struct rt_lists {
 /* One tagged descriptor, as the iterator tells it. */
 struct rt_seen {
 	u64 node;
+	u64 key; /* of its file or socket in `files` or `socks`; 0: it has its tag itself */
 	s32 tgid;
 	u32 fd;
 	u32 resource, pad;
@@ -94,6 +95,8 @@ enum rt_what {
 	RT_CALL_SWEEP = 10, /* every tag and list entry of node becomes q0's; answers a: how many */
 	RT_CALL_SWEEP_STORED = 11, /* rt_stored takes tags of node off its sockets on the way; 0: no longer */
 	RT_CALL_LINK = 13, /* resource is scheduled; a: HTB's handle >> 16, 0: by our own qdisc */
+	RT_CALL_TAG_FD = 14, /* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
+	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
 	RT_CALL_RULED = 12, /* `uses` has, or will have, rules about queues of resource */
 };
 

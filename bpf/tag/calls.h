@@ -5,7 +5,7 @@
  */
 
 /*
- * The caller's descriptor. Another thread may close it meanwhile, so what is read off it is good only if rt_fd_is still holds afterwards.
+ * The caller's descriptor. Another thread may close it meanwhile, so what is read off it is good only if the table says the same afterwards.
  */
 static __always_inline struct file *rt_fd(u32 fd)
 {
@@ -69,18 +69,16 @@ static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 	return name->kind == RT_INO_QUEUE_DIR || name->kind == RT_INO_SHARE ? 0 : -E_INVAL;
 }
 
-static __always_inline int rt_set_queue(struct file *file, unsigned long arg)
+/* Tag an open file or socket: 1, or a negative errno. */
+static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 {
 	struct inode *inode = file->f_inode;
-	struct rt_name name = {};
 	u64 key = (u64)file;
 	struct rt_file *f;
 	u32 resource;
 	struct sock *sk;
-	int answer = rt_queue_of(arg, &name);
+	int answer;
 
-	if (answer)
-		return answer;
 	f = bpf_map_lookup_elem(&files, &key);
 	if (f && f->resource == name.resource) { /* whatever else the file is, it lives there */
 		answer = rt_usable(name.resource, name.node);
@@ -109,6 +107,14 @@ static __always_inline int rt_set_queue(struct file *file, unsigned long arg)
 	if (!answer)
 		answer = rt_file_tag(key, resource, rt_pack(name.node));
 	return answer ? answer : 1;
+}
+
+static __always_inline int rt_set_queue(struct file *file, unsigned long arg)
+{
+	struct rt_name name = {};
+	int answer = rt_queue_of(arg, &name);
+
+	return answer ? answer : rt_tag_with(file, name);
 }
 
 static __always_inline int rt_get_queue(struct file *file, unsigned long resource)

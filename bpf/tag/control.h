@@ -117,6 +117,37 @@ static __always_inline int rt_call_lists(struct rt_call *c, struct task_struct *
 	return 0;
 }
 
+/* The caller holds the descriptor: it is not closed meanwhile. */
+static __noinline int rt_call_tag_fd(struct rt_call *c)
+{
+	struct rt_name name = { .node = c->node, .resource = c->resource };
+	struct file *file;
+	int answer;
+
+	if (c->a > 0x7fffffff)
+		return -E_BADF;
+	file = rt_fd(c->a);
+	if (!file)
+		return -E_BADF;
+	answer = rt_tag_with(RT_CAST(file, file), name);
+	return answer == 1 ? 0 : answer;
+}
+
+static __always_inline int rt_call_untag(struct rt_call *c)
+{
+	u32 r = c->resource & (RT_RESOURCES - 1);
+	u64 key = c->a;
+	struct rt_file *f = bpf_map_lookup_elem(&files, &key);
+	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
+
+	c->a = 0;
+	if (f && f->resource == r)
+		c->a += rt_take(&f->node, r, c->node, RT_DESCRIPTORS);
+	if (s)
+		c->a += rt_take(&s->slot[r], r, c->node, RT_DESCRIPTORS);
+	return 0;
+}
+
 SEC("syscall")
 int rt_call(struct rt_call *c)
 {
@@ -187,6 +218,12 @@ int rt_call(struct rt_call *c)
 	case RT_CALL_LINK:
 		link_major[c->resource & (RT_RESOURCES - 1)] = c->a;
 		break;
+	case RT_CALL_TAG_FD:
+		answer = rt_call_tag_fd(c);
+		break;
+	case RT_CALL_UNTAG:
+		answer = rt_call_untag(c);
+		break;
 	case RT_CALL_RULED:
 		__sync_fetch_and_or(&ruled, 1U << (c->resource & 31));
 		break;
@@ -222,6 +259,7 @@ int rt_fds(struct bpf_iter__task_file *ctx)
 			return 0;
 		key = (u64)sk;
 		s = bpf_map_lookup_elem(&socks, &key);
+		seen.key = s ? key : 0;
 		if (!s)
 			s = bpf_sk_storage_get(&stored_socks, sk, 0, 0);
 		if (!s)
@@ -239,6 +277,7 @@ int rt_fds(struct bpf_iter__task_file *ctx)
 	if (!f)
 		return 0;
 	seen.node = f->node;
+	seen.key = key;
 	seen.resource = f->resource;
 	if (seen.node && rt_node(seen.resource, seen.node))
 		bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));

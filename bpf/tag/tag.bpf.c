@@ -30,6 +30,8 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rt_lists),
 	sizeof(struct rt_seen),
 	__builtin_offsetof(struct rt_seen, resource),
+	sizeof(struct rt_file),
+	sizeof(struct rt_sock),
 	sizeof(struct rt_call),
 	__builtin_offsetof(struct rt_call, object),
 };

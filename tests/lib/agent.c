@@ -69,7 +69,7 @@ static void *serve(void *unused)
 			if (!error)
 				pthread_detach(thread);
 		} else if (!strcmp(line, "exec")) {
-			/* Not /proc/self/exe: of a process whose first thread has ended that is nothing, and the first thread may end on its closed connection. */
+			/* Not /proc/self/exe, which is nothing where the process' first thread has ended. */
 			execl("/proc/thread-self/exe", "agent", where, NULL);
 			error = errno;
 		} else if (!strncmp(line, "tag ", 4)) {

@@ -275,14 +275,34 @@ pub struct Run {
     pub command: Vec<OsString>,
 }
 
+/// What `tag` tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagged {
+    /// A process.
+    pub pid: i32,
+    /// Only what this descriptor of it stands for.
+    pub fd: Option<u32>,
+}
+
+impl std::str::FromStr for Tagged {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (pid, fd) = text.split_once('/').map_or((text, None), |(pid, fd)| (pid, Some(fd)));
+        let pid = pid.parse().ok().filter(|pid| *pid > 0).ok_or_else(|| format!("'{pid}' is no process"))?;
+        let number = |fd: &str| fd.parse().map_err(|_| format!("'{fd}' is no descriptor"));
+        Ok(Self { pid, fd: fd.map(number).transpose()? })
+    }
+}
+
 /// Arguments of `tag`.
 #[derive(Debug, Args)]
 pub struct Tag {
     /// A queue
     pub path: String,
-    /// Processes, with all their threads and what they will start
-    #[arg(value_name = "PID", required_unless_present = "thread", value_parser = clap::value_parser!(i32).range(1..))]
-    pub pids: Vec<i32>,
+    /// Processes, with all their threads and what they will start; PID/FD is a single open file or socket of one
+    #[arg(value_name = "PID[/FD]", required_unless_present = "thread")]
+    pub pids: Vec<Tagged>,
     /// Single threads
     #[arg(long, short, value_name = "TID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
     pub thread: Vec<i32>,

@@ -93,6 +93,13 @@ pub(crate) fn tag_process(files: &dyn Files, queue: &NodePath, pid: i32) -> Resu
     }
 }
 
+/// Tag what a descriptor of a process stands for.
+fn tag_descriptor(files: &dyn Files, queue: &NodePath, pid: i32, fd: u32) -> Result<(), Error> {
+    files.write(&format!("proc/{pid}/fds"), &format!("{fd} {}", queue.as_str())).map_err(|e| {
+        of_process(files, queue, &format!("descriptor {pid}/{fd}"), &format!("write proc/{pid} fds"), &e)
+    })
+}
+
 /// Put one thread under a queue.
 pub(crate) fn tag_thread(files: &dyn Files, queue: &NodePath, tid: i32) -> Result<(), Error> {
     files
@@ -131,8 +138,11 @@ pub(crate) fn tag(files: &dyn Files, args: &Tag) -> Result<(NodePath, usize), Er
             Some(first) => first.add(&error.message),
         },
     };
-    for pid in &args.pids {
-        note(tag_process(files, &queue, *pid));
+    for tagged in &args.pids {
+        note(match tagged.fd {
+            None => tag_process(files, &queue, tagged.pid),
+            Some(fd) => tag_descriptor(files, &queue, tagged.pid, fd),
+        });
     }
     for tid in &args.thread {
         note(tag_thread(files, &queue, *tid));
@@ -143,6 +153,7 @@ pub(crate) fn tag(files: &dyn Files, args: &Tag) -> Result<(NodePath, usize), Er
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Tagged;
     use crate::fs::fake::Fake;
     use std::fs;
 
@@ -158,7 +169,7 @@ mod tests {
     #[test]
     fn a_process_gets_both_lists_and_the_tag() {
         let fake = with_process(42);
-        let args = Tag { path: "q0".into(), pids: vec![42], thread: vec![] };
+        let args = Tag { path: "q0".into(), pids: vec![Tagged { pid: 42, fd: None }], thread: vec![] };
         assert_eq!(tag(&fake, &args).unwrap().1, 1);
         assert_eq!(fake.read("proc/42/default").unwrap(), "cpu/q0\n");
         assert_eq!(fake.read("proc/42/cdefault").unwrap(), "cpu/q0\n");
@@ -175,7 +186,9 @@ mod tests {
             ("web", 42, "only queues have members", Kind::Refused),
             ("site1", 42, "there is 'web/site1'", Kind::NotFound),
         ] {
-            let error = tag(&fake, &Tag { path: path.into(), pids: vec![pid], thread: vec![] }).unwrap_err();
+            let error =
+                tag(&fake, &Tag { path: path.into(), pids: vec![Tagged { pid, fd: None }], thread: vec![] })
+                    .unwrap_err();
             assert_eq!(error.kind, kind);
             assert!(error.to_string().contains(what), "{error}");
         }

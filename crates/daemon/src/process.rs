@@ -2,6 +2,7 @@
 //! What `/proc` says about processes and threads.
 
 use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -130,6 +131,22 @@ pub fn unit(cgroup: &str) -> Option<&str> {
             .iter()
             .any(|suffix| part.len() > suffix.len() && part.ends_with(suffix))
     })
+}
+
+/// A copy of a process's descriptor.
+pub fn descriptor(pid: i32, fd: u32) -> std::io::Result<OwnedFd> {
+    let call = |number: libc::c_long, a: libc::c_long, b: libc::c_long| {
+        // SAFETY: both calls take numbers and answer a new descriptor, which is ours alone.
+        let got = unsafe { libc::syscall(number, a, b, 0) };
+        let got = i32::try_from(got).map_err(std::io::Error::other)?;
+        if got < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        Ok(unsafe { OwnedFd::from_raw_fd(got) })
+    };
+    let process = call(libc::SYS_pidfd_open, pid.into(), 0)?;
+    call(libc::SYS_pidfd_getfd, process.as_raw_fd().into(), fd.into())
 }
 
 #[cfg(test)]

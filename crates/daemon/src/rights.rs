@@ -5,7 +5,7 @@
 //! revocation, or one that somebody else opened, gives nothing.
 
 use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, Right};
-use reserv_plane::{List, Target};
+use reserv_plane::{Holders, List, Target};
 
 use crate::engine::{Engine, Refusal};
 use crate::fuse::proto;
@@ -66,7 +66,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Brings threads and lists that may no longer use their queue, at or below a node, back to q0.
+    /// Brings threads, descriptors and lists that may no longer use their queue, at or below a node, back to q0.
     pub fn fall(&mut self, top: NodeId) -> Result<(), Refusal> {
         let tree = self.tree();
         let below =
@@ -82,6 +82,20 @@ impl Engine {
                 {
                     tracing::debug!(%error, tid = member.tid, "a tag stays");
                 }
+            }
+        }
+        for &queue in &queues {
+            // What several processes have stays as long as one of them may use the queue.
+            let fallen = |held: &Holders| held.pids.iter().all(|&pid| lost(self, pid, queue));
+            let keys: Vec<u64> = match self.plane().holders(queue) {
+                Ok(held) => held.iter().filter(|held| fallen(held)).map(|held| held.key).collect(),
+                Err(error) => {
+                    tracing::warn!(%error, queue = self.tree().shown(queue), "tags of descriptors stay");
+                    continue;
+                }
+            };
+            if !keys.is_empty() {
+                self.plane_mut().untag(queue, &keys)?;
             }
         }
         for pid in process::all() {

@@ -14,6 +14,7 @@
 //! | `access` | `grant` | all |
 //! | `stat` | nobody | all |
 //! | `default`, `cdefault` of a process | it is of one's own uid; `use` of each queue | all |
+//! | `fds` of a process | it is of one's own uid; `use` of the queue | it is of one's own uid |
 
 use std::fmt::Write as _;
 

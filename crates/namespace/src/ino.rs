@@ -72,6 +72,7 @@ pub enum FileKind {
     Default = 48,
     ChildDefault = 49,
     Domain = 50,
+    Fds = 51,
 }
 
 impl FileKind {
@@ -102,6 +103,7 @@ impl FileKind {
         Self::Default,
         Self::ChildDefault,
         Self::Domain,
+        Self::Fds,
     ];
 
     fn from_code(code: u64) -> Option<Self> {
@@ -115,7 +117,7 @@ impl FileKind {
 
     /// Whether its inode carries a pid.
     pub const fn is_of_process(self) -> bool {
-        matches!(self, Self::ProcessDir | Self::Default | Self::ChildDefault | Self::Domain)
+        matches!(self, Self::ProcessDir | Self::Default | Self::ChildDefault | Self::Domain | Self::Fds)
     }
 
     /// Whether it exists once in the mount.

@@ -29,7 +29,10 @@ pub use directory::{
     resource_named,
 };
 pub use ino::{FileKind, Ino, Object, QUEUE_DIR_WORD, RESOURCES_MAX, Resource};
-pub use read::{Health, Member, ResourceStatus, Survey, View, render_defaults, render_read, render_status};
+pub use read::{
+    Health, Member, ResourceStatus, Survey, View, render_defaults, render_descriptors, render_read,
+    render_status,
+};
 pub use table::{Entry, Place, Read, TABLE, Write, entry};
 pub use text::line;
-pub use write::{Command, PID_MAX, Who, parse_defaults, parse_write};
+pub use write::{Command, PID_MAX, Who, parse_defaults, parse_descriptor, parse_write};

@@ -268,6 +268,15 @@ pub fn render_defaults(mount: &str, queues: &[(&Tree, NodePath)]) -> String {
     words.join(" ") + "\n"
 }
 
+/// The text of a process's `fds`: a line `FD RESOURCE PATH` for each tag, in order.
+pub fn render_descriptors(mount: &str, tags: &[(u32, &Tree, NodePath)]) -> String {
+    let lines = tags.iter().map(|(fd, tree, path)| {
+        let resource = &tree.root().name;
+        format!("{fd} {resource} {mount}/{resource}/{path}\n")
+    });
+    lines.collect()
+}
+
 /// How a driver is, for `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health<'a> {

@@ -24,6 +24,7 @@
 //! rights     = "all" | right {"," right}                                               use, create, modify, grant, delete
 //! default    = tag {tag}                     /reserv/cpu/q2            at most one per resource
 //! cdefault   = tag {tag}
+//! fds        = number tag
 //! tag        = [mount "/"] resource "/" name {"/" name}
 //! ```
 //!
@@ -148,6 +149,7 @@ pub const TABLE: &[Entry] = &[
     row("state",    &[Queue],                        F::State,        0o644, Read::Node(read::state),   Write::Node(write::state)),
     row("default",  &[Process],                      F::Default,      0o644, Read::Daemon,              Write::Daemon),
     row("cdefault", &[Process],                      F::ChildDefault, 0o644, Read::Daemon,              Write::Daemon),
+    row("fds",      &[Process],                      F::Fds,          0o600, Read::Daemon,              Write::Daemon),
     row("domain",   &[Process],                      F::Domain,       0o444, Read::Daemon,              Write::No),
 ];
 

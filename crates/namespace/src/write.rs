@@ -113,6 +113,23 @@ pub fn parse_defaults<'t>(
     Ok(tags)
 }
 
+/// A write to a process's `fds`: one descriptor and its queue.
+pub fn parse_descriptor<'t>(
+    bytes: &[u8],
+    mount: &str,
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
+) -> Result<(u32, Resource, NodeId), Error> {
+    let hint = "a descriptor and a queue: 7 /reserv/disk/web";
+    let text = line(bytes)?.trim_ascii();
+    let (fd, queue) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
+    let number = || Error::new(ErrorKind::Invalid, format!("{} is no descriptor", quoted(fd))).hint(hint);
+    let fd = fd.parse::<u32>().ok().filter(|fd| *fd <= i32::MAX.cast_unsigned()).ok_or_else(number)?;
+    match parse_defaults(queue.as_bytes(), mount, trees)?[..] {
+        [(resource, id)] => Ok((fd, resource, id)),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("{} is not one queue", quoted(queue))).hint(hint)),
+    }
+}
+
 fn edit(request: Request) -> Command {
     Command::Edit(vec![request])
 }

@@ -139,7 +139,7 @@ fn the_layout_of_the_design() {
     );
     assert_eq!(
         names(Object::Process { pid: 7, file: FileKind::ProcessDir }),
-        ["default", "cdefault", "domain"]
+        ["default", "cdefault", "fds", "domain"]
     );
     let mode = |dir, name: &str| {
         attributes(lookup(dir, name.as_bytes(), |r| (r == Resource::CPU).then_some(&tree)).unwrap(), |r| {

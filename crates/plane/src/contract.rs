@@ -7,6 +7,7 @@
 //! `tag`, `sample` … → `stop` (give the resource back to the kernel) or drop (leave it running).
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 
 use reserv_model::{Batch, Class, NodeId, Outcome, Policy, ThreadParams, UseRule};
 
@@ -148,6 +149,15 @@ pub enum PlaneError {
     },
 }
 
+/// An open file or socket that is tagged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holders {
+    /// What the kernel knows it by, while it is open.
+    pub key: u64,
+    /// Processes that have a descriptor of it.
+    pub pids: Vec<i32>,
+}
+
 /// A driver that holds a resource. Calls come from one thread at a time.
 pub trait Plane: Send {
     /// See [`DriverInfo`]. Cheap; called for `status`.
@@ -216,6 +226,30 @@ pub trait Plane: Send {
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         let _ = (queue, rules);
         Ok(())
+    }
+
+    /// The tagged descriptors of a process, with their queues. None where descriptors are not tagged.
+    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
+        let _ = pid;
+        Ok(Vec::new())
+    }
+
+    /// Tag the open file or socket behind a descriptor of ours (a copy of somebody's).
+    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
+        let _ = (fd, queue);
+        Err(PlaneError::Unsupported("descriptors are not tagged here".into()))
+    }
+
+    /// The open files and sockets that are tagged with a queue, and who has them.
+    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
+        let _ = queue;
+        Ok(Vec::new())
+    }
+
+    /// These of them fall back to q0. Answers how many did.
+    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
+        let _ = (queue, keys);
+        Ok(0)
     }
 
     /// What refers to nodes in the kernel, in their order; nothing for nodes that are gone. Where the mechanism does not count its lists,

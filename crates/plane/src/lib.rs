@@ -13,5 +13,5 @@ pub mod tag;
 mod uses;
 
 pub use contract::{
-    Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target,
+    Cgroups, Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target,
 };

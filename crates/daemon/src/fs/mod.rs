@@ -23,13 +23,13 @@ use std::sync::{Arc, Mutex};
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
     Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, attributes, list,
-    list_processes, lookup, mode_allows, parse_defaults, parse_write, permit_open, render_defaults,
-    render_domain, render_read,
+    list_processes, lookup, mode_allows, parse_defaults, parse_descriptor, parse_write, permit_open,
+    render_defaults, render_domain, render_read,
 };
 use reserv_plane::List;
 
 use self::seed::Seed;
-use self::tags::{set_defaults, tag};
+use self::tags::{descriptors, set_defaults, tag, tag_descriptor};
 use crate::core::{Core, lock};
 use crate::engine::{Origin, Refusal};
 use crate::fuse::proto::{Attr, Cache, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
@@ -165,6 +165,7 @@ impl Fs {
                     require_own(who, living(pid)?)?;
                 }
             }
+            Object::Process { pid, file: FileKind::Fds } => require_own(who, living(pid)?)?,
             Object::Process { file, .. } if !mode_allows(file, Place::Process, wanted) => return Err(never()),
             Object::Mount(file) if !mode_allows(file, Place::Mount, wanted) => return Err(never()),
             Object::Process { .. } | Object::Mount(_) => {}
@@ -251,6 +252,7 @@ impl Fs {
                 }
                 render_defaults(&self.mount, &queues)
             }
+            Object::Process { pid, file: FileKind::Fds } => descriptors(core, &self.mount, living(pid)?)?,
             Object::Mount(FileKind::Status) => core.status()?.text(),
             Object::Process { pid, file: FileKind::Domain } => {
                 let who = process_as_caller(living(pid)?).ok_or_else(gone)?;
@@ -312,6 +314,12 @@ impl Fs {
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
                 let queues = parse_defaults(data, &self.mount, core.trees())?;
                 set_defaults(core, &by, (pid, which), &queues)?;
+            }
+            Object::Process { pid, file: FileKind::Fds } => {
+                let pid = living(pid)?;
+                require_own(&by, pid)?;
+                let (fd, resource, queue) = parse_descriptor(data, &self.mount, core.trees())?;
+                tag_descriptor(core, &by, (pid, fd), resource, queue)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
         }

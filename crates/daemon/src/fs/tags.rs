@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tags and default lists that are written to files.
 
+use std::os::fd::AsFd as _;
+
 use reserv_model::{Caller as Rightful, ErrorKind, NodeId, Right, ThreadParams};
-use reserv_namespace::{Resource, Who};
+use reserv_namespace::{Resource, Who, render_descriptors};
 use reserv_plane::{List, Target};
 
 use super::{Refusal, error};
@@ -89,4 +91,49 @@ pub(super) fn set_defaults(
         }
     }
     Ok(())
+}
+
+/// What the descriptors of a process are tagged with.
+pub(super) fn descriptors(core: &mut Core, mount: &str, pid: i32) -> Result<String, Refusal> {
+    let mut tags = Vec::new();
+    for (_, engine) in core.engines() {
+        for (fd, queue) in engine.plane().descriptors(pid)? {
+            let tree = engine.tree();
+            // One whose queue has gone meanwhile is q0's, as all that is not listed.
+            tags.extend(tree.path(queue).map(|path| (fd, tree, path)));
+        }
+    }
+    tags.sort_by_key(|(fd, ..)| *fd);
+    Ok(render_descriptors(mount, &tags))
+}
+
+/// Tags the open file or socket behind somebody's descriptor: through a copy of it.
+pub(super) fn tag_descriptor(
+    core: &mut Core,
+    by: &Rightful,
+    (pid, fd): (i32, u32),
+    resource: Resource,
+    queue: NodeId,
+) -> Result<(), Refusal> {
+    let engine = core.engine(resource)?;
+    target_queue(engine, queue)?;
+    engine.tree().require(by, queue, Right::Use)?;
+    let copy = process::descriptor(pid, fd).map_err(|e| match e.raw_os_error() {
+        Some(libc::EBADF) => error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}")),
+        _ => Refusal::new(
+            e.raw_os_error().unwrap_or(libc::EIO),
+            format!("descriptor {fd} of process {pid}: {e}"),
+        ),
+    })?;
+    engine.plane_mut().tag_descriptor(copy.as_fd(), queue).map_err(|e| {
+        let name = engine.tree().root().name.clone();
+        let mut refusal = Refusal::from(e);
+        if refusal.errno == libc::EXDEV {
+            refusal.text =
+                format!("what descriptor {fd} of process {pid} stands for does not live on {name}");
+        } else if refusal.errno == libc::EOPNOTSUPP {
+            refusal.text = format!("descriptor {fd} of process {pid} is not scheduled by {name}");
+        }
+        refusal
+    })
 }

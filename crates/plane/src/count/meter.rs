@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a counting plane asks about tags: counters, references, default lists. The tree is not its business.
 
+use std::os::fd::BorrowedFd;
+
 use reserv_model::{NodeId, Source, UseRule};
 
 use super::Usage;
-use crate::{Defaults, List, PlaneError, Refs};
+use crate::{Defaults, Holders, List, PlaneError, Refs};
 
 /// A node, to a meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +70,31 @@ pub trait Meter: Send {
     /// The lists of a process.
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError>;
 
-    /// Change one of them.
+    /// See [`crate::Plane::descriptors`].
+    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
+        let _ = pid;
+        Ok(Vec::new())
+    }
+
+    /// See [`crate::Plane::tag_descriptor`].
+    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
+        let _ = (fd, queue);
+        Err(PlaneError::Unsupported("descriptors are not tagged here".into()))
+    }
+
+    /// See [`crate::Plane::holders`].
+    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
+        let _ = queue;
+        Ok(Vec::new())
+    }
+
+    /// See [`crate::Plane::untag`].
+    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
+        let _ = (queue, keys);
+        Ok(0)
+    }
+
+    /// Change one of the lists.
     fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError>;
 
     /// Give everything back.

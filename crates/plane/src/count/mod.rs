@@ -11,13 +11,14 @@ mod meter;
 mod tagged;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use reserv_model::{Batch, Class, NodeId, Op, Outcome, Policy, Source, UseRule};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
-use crate::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
 
 use books::{Before, Entry};
 pub use books::{Books, Seen, Usage};
@@ -308,6 +309,23 @@ impl Plane for Count {
     fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
         self.books.queue(queue)?;
         self.meter.set_default(pid, list, queue)
+    }
+
+    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
+        self.meter.descriptors(pid)
+    }
+
+    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
+        self.books.queue(queue)?;
+        self.meter.tag_descriptor(fd, queue)
+    }
+
+    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
+        self.meter.holders(queue)
+    }
+
+    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
+        self.meter.untag(queue, keys)
     }
 
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {

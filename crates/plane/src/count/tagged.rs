@@ -4,13 +4,14 @@
 
 use std::fs;
 use std::mem;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
 use reserv_model::{NodeId, Source, UseRule};
 
 use super::{Meter, Told, Usage};
 use crate::tag::{self, Mechanism, NodeInfo, Object, Tags};
-use crate::{Defaults, List, PlaneError, Refs};
+use crate::{Defaults, Holders, List, PlaneError, Refs};
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -215,6 +216,30 @@ impl Meter for Tagged {
                 "every list holds q0, for nothing can be tagged here: {why}"
             ))),
         }
+    }
+
+    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
+        let Some(tags) = self.tags() else { return Ok(Vec::new()) };
+        let ours = tags.tagged(pid)?.into_iter().filter(|t| t.resource == self.number);
+        Ok(ours.map(|t| (t.fd, NodeId::unpack(t.queue))).collect())
+    }
+
+    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
+        match &self.tags {
+            Ok(tags) if tags.mechanism() == Mechanism::Full => tags.tag_descriptor(fd, self.number, queue),
+            Ok(_) => Err(PlaneError::Unsupported(
+                "others' sockets cannot be tagged here: this kernel refuses trampolines".into(),
+            )),
+            Err(why) => Err(PlaneError::Unsupported(format!("nothing can be tagged here: {why}"))),
+        }
+    }
+
+    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
+        self.tags().map_or(Ok(Vec::new()), |tags| tags.holders(self.number, queue))
+    }
+
+    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
+        self.tags().map_or(Ok(0), |tags| tags.untag(self.number, queue, keys))
     }
 
     fn stop(&mut self) -> Result<(), PlaneError> {

@@ -13,6 +13,7 @@ mod tests;
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, ptr};
 
@@ -29,7 +30,7 @@ use crate::libbpf::os;
 use crate::ops::{RsOp, encode, io_error, refusal};
 use crate::sys::{self, Mapped};
 use crate::tag;
-use crate::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
 
 /// Most packets that wait in a queue, where nothing else is said.
 const LIMIT_PACKETS: u64 = 1000;
@@ -441,6 +442,23 @@ impl Plane for Link {
     fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
         self.queue(queue)?;
         self.meter.set_default(pid, list, queue)
+    }
+
+    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
+        self.meter.descriptors(pid)
+    }
+
+    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
+        self.queue(queue)?;
+        self.meter.tag_descriptor(fd, queue)
+    }
+
+    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
+        self.meter.holders(queue)
+    }
+
+    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
+        self.meter.untag(queue, keys)
     }
 
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {

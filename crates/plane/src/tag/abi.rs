@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 1;
+pub(super) const ABI_VERSION: u32 = 2;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -38,6 +38,8 @@ pub(super) mod what {
     pub(in super::super) const SWEEP_STORED: u32 = 11;
     pub(in super::super) const RULED: u32 = 12;
     pub(in super::super) const LINK: u32 = 13;
+    pub(in super::super) const TAG_FD: u32 = 14;
+    pub(in super::super) const UNTAG: u32 = 15;
 }
 
 /// `struct rt_node`
@@ -82,9 +84,27 @@ pub(super) type RtLists = [[u64; RESOURCES]; 2];
 #[derive(Clone, Copy)]
 pub(super) struct RtSeen {
     pub(super) node: u64,
+    pub(super) key: u64,
     pub(super) tgid: i32,
     pub(super) fd: u32,
     pub(super) resource: u32,
+    pub(super) pad: u32,
+}
+
+/// `struct rt_file`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtFile {
+    pub(super) node: u64,
+    pub(super) resource: u64,
+}
+
+/// `struct rt_sock`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtSock {
+    pub(super) slot: [u64; RESOURCES],
+    pub(super) said: u32,
     pub(super) pad: u32,
 }
 
@@ -140,6 +160,8 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RtLists>()),
         w(size_of::<RtSeen>()),
         w(offset_of!(RtSeen, resource)),
+        w(size_of::<RtFile>()),
+        w(size_of::<RtSock>()),
         w(size_of::<RtCall>()),
         w(offset_of!(RtCall, object)),
     ]

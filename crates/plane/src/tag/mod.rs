@@ -3,13 +3,14 @@
 //! threads' own tags (`cpu`). All of it lives in the kernel (`bpf/tag`), pinned, and outlives the daemon.
 
 mod abi;
+mod fds;
 mod load;
 #[cfg(test)]
 mod tests;
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{fs, mem};
 
 use reserv_model::{NodeId, UseRule};
@@ -408,28 +409,6 @@ impl Tags {
             swept += stored?;
         }
         Ok(swept)
-    }
-
-    /// The tagged descriptors of a process, in order.
-    pub fn tagged(&self, pid: i32) -> Result<Vec<TaggedFd>, PlaneError> {
-        let tid = u32::try_from(pid).map_err(|_| PlaneError::NoProcess(pid))?;
-        if !Path::new(&format!("/proc/{pid}")).exists() {
-            return Err(PlaneError::NoProcess(pid));
-        }
-        let program = sys::open(&self.folder.join("rt_fds")).map_err(os("open the pinned iterator"))?;
-        let seen = sys::iterate_task(&program, tid)
-            .and_then(read_seen)
-            .map_err(os(format!("look at the descriptors of {pid}")))?;
-        let of = |seen: &RtSeen| TaggedFd {
-            pid: seen.tgid,
-            fd: seen.fd,
-            resource: u8::try_from(seen.resource).unwrap_or(u8::MAX),
-            queue: seen.node,
-        };
-        let mut found: Vec<TaggedFd> = seen.iter().map(of).collect();
-        found.sort_unstable();
-        found.dedup(); // the threads of a process share a table
-        Ok(found)
     }
 
     /// Tags and lists that the kernel had no room for, since it was loaded.

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tagged descriptors of running processes: seen, set, and taken back from who may no longer use their queue.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::path::Path;
+
+use libbpf_rs::{MapCore as _, MapHandle};
+use reserv_model::NodeId;
+
+use super::abi::{RtCall, RtFile, RtSeen, RtSock, what};
+use super::load::os;
+use super::{Mechanism, TaggedFd, Tags, read_seen};
+use crate::{Holders, PlaneError, sys};
+
+impl Tags {
+    /// Of one process, or of all (0).
+    fn seen(&self, pid: u32) -> Result<Vec<RtSeen>, PlaneError> {
+        let program = sys::open(&self.folder.join("rt_fds")).map_err(os("open the pinned iterator"))?;
+        sys::iterate_task(&program, pid)
+            .and_then(read_seen)
+            .map_err(os(format!("look at the descriptors of process {pid}")))
+    }
+
+    /// The tagged descriptors of a process, in order.
+    pub fn tagged(&self, pid: i32) -> Result<Vec<TaggedFd>, PlaneError> {
+        let tid = u32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or(PlaneError::NoProcess(pid))?;
+        if !Path::new(&format!("/proc/{pid}")).exists() {
+            return Err(PlaneError::NoProcess(pid));
+        }
+        let of = |seen: &RtSeen| TaggedFd {
+            pid: seen.tgid,
+            fd: seen.fd,
+            resource: u8::try_from(seen.resource).unwrap_or(u8::MAX),
+            queue: seen.node,
+        };
+        let mut found: Vec<TaggedFd> = self.seen(tid)?.iter().map(of).collect();
+        found.sort_unstable();
+        found.dedup(); // the threads of a process share a table
+        Ok(found)
+    }
+
+    /// Tags the file or socket of a descriptor of ours, as F_SET_QUEUE does.
+    pub fn tag_descriptor(&self, fd: BorrowedFd<'_>, resource: u8, queue: NodeId) -> Result<(), PlaneError> {
+        let a = u64::try_from(fd.as_raw_fd()).unwrap_or(u64::MAX);
+        let call = RtCall { resource: resource.into(), node: queue.pack(), a, ..RtCall::new(what::TAG_FD) };
+        self.call(call).map(drop)
+    }
+
+    /// Keys of the elements of a map that `is` accepts.
+    fn keys<V: Copy + Default>(&self, map: &str, is: impl Fn(&V) -> bool) -> Result<Vec<u64>, PlaneError> {
+        let Ok(all) = MapHandle::from_pinned_path(self.folder.join(map)) else { return Ok(Vec::new()) };
+        let fd = self.map(map)?;
+        let keys = all.keys().filter_map(|key| Some(u64::from_ne_bytes(key.try_into().ok()?)));
+        // One that has gone meanwhile is not there.
+        Ok(keys.filter(|key| sys::get::<u64, V>(&fd, key).ok().flatten().is_some_and(|v| is(&v))).collect())
+    }
+
+    /// Open files and sockets that are tagged with a queue, with the processes that have a descriptor of each. One under way over a socket has none.
+    pub fn holders(&self, resource: u8, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
+        if self.refs(resource, queue)?.descriptors == 0 {
+            return Ok(Vec::new());
+        }
+        if self.mechanism == Mechanism::Stock {
+            return Err(PlaneError::Unsupported(
+                "who has a tagged socket is not known here: this kernel refuses trampolines".into(),
+            ));
+        }
+        let node = queue.pack();
+        // First what is tagged, then who has it: what is tagged meanwhile is by somebody who may.
+        let mut found: BTreeMap<u64, Vec<i32>> = BTreeMap::new();
+        found.extend(
+            self.keys::<RtFile>("files", |f| f.node == node && f.resource == u64::from(resource))?
+                .into_iter()
+                .map(|key| (key, Vec::new())),
+        );
+        found.extend(
+            self.keys::<RtSock>("socks", |s| s.slot.get(usize::from(resource)) == Some(&node))?
+                .into_iter()
+                .map(|key| (key, Vec::new())),
+        );
+        for seen in self.seen(0)? {
+            if (seen.node, seen.resource) == (node, resource.into())
+                && let Some(pids) = found.get_mut(&seen.key)
+                && !pids.contains(&seen.tgid)
+            {
+                pids.push(seen.tgid);
+            }
+        }
+        Ok(found.into_iter().map(|(key, pids)| Holders { key, pids }).collect())
+    }
+
+    /// These files and sockets are no longer tagged with a queue. Answers how many were.
+    pub fn untag(&self, resource: u8, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
+        let mut taken = 0;
+        for &a in keys {
+            let call =
+                RtCall { resource: resource.into(), node: queue.pack(), a, ..RtCall::new(what::UNTAG) };
+            taken += self.call(call)?.a;
+        }
+        Ok(taken)
+    }
+}
