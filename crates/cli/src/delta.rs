@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use reserv_model::{
-    Config, Kind, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight, show_cap, tune_text,
+    Config, Kind, Name, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight, show_cap, tune_text,
 };
 use serde::Serialize;
 
@@ -176,7 +176,11 @@ fn words(rule: &Rule) -> String {
                 .collect()
         })
         .unwrap_or_default();
-    format!("{} in {}", conditions.join(" "), rule.cpu)
+    let queue = |(name, path): (&Name, &NodePath)| {
+        if name.as_str() == "cpu" { path.to_string() } else { format!("{name}/{path}") }
+    };
+    let queues: Vec<String> = rule.queues.iter().map(queue).collect();
+    format!("{} in {}", conditions.join(" "), queues.join(", "))
 }
 
 /// For people; empty when nothing changes.

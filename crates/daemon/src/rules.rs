@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use reserv_model::{NodePath, Rule, Subject};
+use reserv_model::{Rule, Subject};
 
 use crate::process;
 
@@ -128,8 +128,8 @@ impl Rules {
     }
 
     /// What to do with a process that is in queue `now` (`q0` packed likewise): the number of the rule, to call
-    /// [`Rules::applied`] with, and the queue's path. `None`: leave it alone.
-    pub fn consider(&mut self, pid: i32, facts: &Facts, now: u64, q0: u64) -> Option<(usize, NodePath)> {
+    /// [`Rules::applied`] with, and the rule. `None`: leave it alone.
+    pub fn consider(&mut self, pid: i32, facts: &Facts, now: u64, q0: u64) -> Option<(usize, Rule)> {
         self.names.learn(facts.status.uids[1], facts.status.gids[1]);
         let rule = facts.first(&self.list, &self.names);
         let before = self.done.get(&pid).filter(|d| d.started == facts.started);
@@ -145,7 +145,7 @@ impl Rules {
             self.done.insert(pid, Done { started: facts.started, rule: None, queue: now });
             return None;
         };
-        Some((index, self.list[index].cpu.clone()))
+        Some((index, self.list[index].clone()))
     }
 
     /// A rule's tag was set (or the process was found there already).
@@ -184,7 +184,8 @@ mod tests {
             ("unit = \"web@*.service\"", "web"),
             ("uid = 33", "www"),
         ]);
-        let mut queue = |f: &Facts| rules.consider(9, f, 0, 0).map(|(_, q)| q.to_string());
+        let mut queue =
+            |f: &Facts| rules.consider(9, f, 0, 0).map(|(_, r)| r.queue("cpu").unwrap().to_string());
         assert_eq!(queue(&facts(33, "php-fpm", "/")).as_deref(), Some("php"));
         let by_file = Facts { executable: "php8.2".into(), ..facts(33, "worker", "/") };
         assert_eq!(queue(&by_file).as_deref(), Some("php"));
@@ -212,13 +213,21 @@ mod tests {
         assert_eq!(rules.consider(9, &f33, q0, q0), None, "moved back by hand");
         let f34 = facts(34, "x", "/");
         assert_eq!(rules.consider(9, &f34, hand, q0), None, "moved by hand, then changed its uid");
-        assert_eq!(rules.consider(9, &f34, a, q0).unwrap().1.to_string(), "b", "another rule now");
+        assert_eq!(
+            rules.consider(9, &f34, a, q0).unwrap().1.queue("cpu").unwrap().to_string(),
+            "b",
+            "another rule now"
+        );
         let child = Facts { parent: 9, ..f34.clone() };
-        assert_eq!(rules.consider(10, &child, a, q0).unwrap().1.to_string(), "b", "inherited from a rule");
+        assert_eq!(
+            rules.consider(10, &child, a, q0).unwrap().1.queue("cpu").unwrap().to_string(),
+            "b",
+            "inherited from a rule"
+        );
         assert_eq!(rules.consider(10, &child, b, q0), None, "inherited from a hand");
         let reborn = Facts { started: 6, ..f33.clone() };
         assert_eq!(
-            rules.consider(9, &reborn, q0, q0).unwrap().1.to_string(),
+            rules.consider(9, &reborn, q0, q0).unwrap().1.queue("cpu").unwrap().to_string(),
             "a",
             "a new process of the same number"
         );

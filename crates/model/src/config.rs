@@ -457,15 +457,24 @@ impl Config {
         }
         for (number, rule) in (1..).zip(&self.rules) {
             rule.conditions.check().map_err(|e| e.at(format_args!("rule {number}")))?;
-            let Some(cpu) = &self.cpu else { continue };
-            if cpu.kind_at(&rule.cpu) != Some(NodeKind::Queue) {
-                let why = format!(
-                    "rule {number}: {} is no queue of this configuration",
-                    quoted(&rule.cpu.to_string())
-                );
-                return Err(
-                    Error::new(ErrorKind::Invalid, why).hint("cpu names a queue, as in [cpu.nodes.\"…\"]")
-                );
+            if rule.queues.is_empty() {
+                let why = format!("rule {number} names no queue");
+                return Err(Error::new(ErrorKind::Invalid, why)
+                    .hint("cpu = \"web/site1\", or a queue of another resource"));
+            }
+            for (name, path) in &rule.queues {
+                let wanted = if name.as_str() == "cpu" { self.cpu.as_ref() } else { self.count.get(name) };
+                let Some(resource) = wanted else { continue };
+                if resource.kind_at(path) != Some(NodeKind::Queue) {
+                    let why = format!(
+                        "rule {number}: {} is no queue of this configuration",
+                        quoted(&path.to_string())
+                    );
+                    let table =
+                        if name.as_str() == "cpu" { "cpu".to_owned() } else { format!("count.{name}") };
+                    let hint = format!("{name} names a queue, as in [{table}.nodes.\"…\"]");
+                    return Err(Error::new(ErrorKind::Invalid, why).hint(hint));
+                }
             }
         }
         Ok(())

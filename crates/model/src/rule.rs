@@ -5,15 +5,19 @@
 //! [[rule]]
 //! match = { uid = "www-data", command = "php-fpm*" }
 //! cpu = "web/site1"
+//! net0 = "web"
 //! ```
 //!
+//! Beside `match` a rule names queues, by resource: at least one, at most one of each.
 //! All conditions of one rule must hold, and there must be one. `uid` and `gid` are a number or a name; `unit`,
 //! `command` are patterns with `*` (any text) and `?` (one character); `cgroup` is a path below the
 //! cgroup mount and matches that cgroup and all below it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ErrorKind, NodePath};
+use crate::{Error, ErrorKind, Name, NodePath};
 
 /// A user or a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,13 +62,13 @@ pub struct Match {
 
 /// Where processes go that match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Rule {
     /// Who is meant.
     #[serde(rename = "match")]
     pub conditions: Match,
-    /// Queue below the CPU resource.
-    pub cpu: NodePath,
+    /// Queues, by the name of their resource.
+    #[serde(flatten)]
+    pub queues: BTreeMap<Name, NodePath>,
 }
 
 /// A process as rules see it. The caller looks names up.
@@ -121,6 +125,11 @@ impl Match {
 }
 
 impl Rule {
+    /// Its queue of a resource.
+    pub fn queue(&self, resource: &str) -> Option<&NodePath> {
+        self.queues.iter().find(|(name, _)| name.as_str() == resource).map(|(_, path)| path)
+    }
+
     /// Of `rules`, the first that matches.
     pub fn first<'r>(rules: &'r [Self], subject: &Subject<'_>) -> Option<&'r Self> {
         rules.iter().find(|r| r.conditions.matches(subject))

@@ -233,14 +233,14 @@ fn wrong_configurations() {
         ("[cpu.nodes.\"a//b\"]\nkind = \"queue\"".to_owned(), "empty name"),
         (rule("cpu = \"a\""), "missing field `match`"),
         (rule("match = {}\ncpu = \"a\""), "without a condition"),
-        (rule("match = { uid = 1 }"), "missing field `cpu`"),
+        (rule("match = { uid = 1 }"), "names no queue"),
         (rule("match = { user = 1 }\ncpu = \"a\""), "unknown field `user`"),
         (rule("match = { uid = -1 }\ncpu = \"a\""), "a number or a name"),
         (rule("match = { unit = \"\" }\ncpu = \"a\""), "empty pattern"),
         (rule("match = { cgroup = \"x\" }\ncpu = \"a\""), "absolute"),
         (rule("match = { uid = 1 }\ncpu = \"b\""), "no queue"),
         (rule("match = { uid = 1 }\ncpu = \"\""), "no queue"),
-        (rule("match = { uid = 1 }\ncpu = \"a\"\nnet = \"x\""), "unknown field `net`"),
+        (rule("match = { uid = 1 }\ncpu = \"a\"\nnet = 7"), "invalid type"),
     ];
     for (text, holds) in cases {
         let error = read(&text).expect_err(&text);
@@ -263,7 +263,8 @@ fn rules_match_by_all_their_conditions() {
     let rules = read(EXAMPLE).unwrap().rules;
     let www =
         Subject { uid: 33, user: Some("www-data"), command: "php-fpm8.2", cgroup: "/", ..Subject::default() };
-    let first = |s: &Subject<'_>| Rule::first(&rules, s).map(|r| r.cpu.to_string());
+    let first =
+        |s: &Subject<'_>| Rule::first(&rules, s).and_then(|r| r.queue("cpu")).map(ToString::to_string);
     assert_eq!(first(&www).as_deref(), Some("web/site1"));
     assert_eq!(first(&Subject { command: "bash", ..www }), None);
     assert_eq!(first(&Subject { user: None, ..www }), None);

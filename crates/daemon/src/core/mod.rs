@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use reserv_model::{Config, Name, NodeId, Personality, Request, Tree};
+use reserv_model::{Config, Name, NodeId, Personality, Request, Rule, Tree};
 use reserv_namespace::{FileKind, Ino, Object, Resource};
 use reserv_plane::{List, Target};
 
@@ -198,19 +198,30 @@ impl Core {
         let Some(facts) = Facts::of(pid) else { return };
         let Some(Held { engine, .. }) = self.resources.get_mut(&Resource::CPU) else { return };
         let Ok(now) = engine.plane().tag_of(pid) else { return };
-        let Some((rule, path)) = self.rules.consider(pid, &facts, now.pack(), NodeId::Q0.pack()) else {
+        let Some((number, rule)) = self.rules.consider(pid, &facts, now.pack(), NodeId::Q0.pack()) else {
             return;
         };
-        let Ok(queue) = engine.tree().resolve(&path) else { return };
-        let tagged = engine.tag(Target::Process(pid), queue, None).and_then(|()| {
-            // Both lists, as `reserv run` does: what the process starts stays with it.
-            engine.plane_mut().set_default(pid, List::Default, queue)?;
-            Ok(engine.plane_mut().set_default(pid, List::Child, queue)?)
-        });
-        match tagged {
-            Ok(()) => self.rules.applied(pid, &facts, rule, queue.pack()),
+        match self.apply_rule(pid, &rule) {
+            Ok(queue) => self.rules.applied(pid, &facts, number, queue.unwrap_or(now).pack()),
             Err(error) => tracing::debug!(pid, %error, "a rule was not applied"),
         }
+    }
+
+    /// Both lists, as `reserv run` does: what the process starts stays with it; and the tag of its threads, which is answered.
+    fn apply_rule(&mut self, pid: i32, rule: &Rule) -> Result<Option<NodeId>, Refusal> {
+        let mut tagged = None;
+        for (resource, engine) in self.engines() {
+            let name = engine.tree().root().name.clone();
+            let Some(path) = rule.queue(name.as_str()) else { continue };
+            let queue = engine.tree().resolve(path)?;
+            if resource == Resource::CPU {
+                engine.tag(Target::Process(pid), queue, None)?;
+                tagged = Some(queue);
+            }
+            engine.plane_mut().set_default(pid, List::Default, queue)?;
+            engine.plane_mut().set_default(pid, List::Child, queue)?;
+        }
+        Ok(tagged)
     }
 
     /// Applies the rules to all processes.

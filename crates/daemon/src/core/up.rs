@@ -62,6 +62,19 @@ impl Core {
     ) -> Result<Vec<String>, Refusal> {
         config.check()?;
         self.resources.values_mut().for_each(Held::try_again);
+        let running =
+            |name: &Name| self.resources.values().any(|held| held.engine.tree().root().name == *name);
+        for name in config.rules.iter().flat_map(|rule| rule.queues.keys()) {
+            if !config.count.contains_key(name) && !running(name) {
+                let hint = "match, or the name of a resource that runs or that this configuration brings up"
+                    .to_owned();
+                return Err(Refusal {
+                    errno: libc::ENOENT,
+                    text: format!("a rule names the resource {name}, which there is not"),
+                    hint,
+                });
+            }
+        }
         let jobs = self.jobs(config, mode)?;
         for job in &jobs {
             if let Some(resource) = job.resource {
@@ -143,13 +156,12 @@ impl Core {
         engine.edit_whole(&requests, &rules)
     }
 
-    fn warn_of_rules(&mut self, config: &Config) {
-        let Ok(engine) = self.cpu() else { return };
-        if config.cpu.is_some() {
-            for rule in engine.rules() {
-                if engine.tree().resolve(&rule.cpu).is_err() {
-                    tracing::warn!(queue = %rule.cpu, "a rule names a queue that does not exist");
-                }
+    fn warn_of_rules(&self, config: &Config) {
+        for (name, path) in config.rules.iter().flat_map(|rule| &rule.queues) {
+            let tree =
+                self.resources.values().map(|held| held.engine.tree()).find(|tree| tree.root().name == *name);
+            if tree.is_some_and(|tree| tree.resolve(path).is_err()) {
+                tracing::warn!(resource = %name, queue = %path, "a rule names a queue that does not exist");
             }
         }
     }
