@@ -2,9 +2,9 @@
 
 use reserv_model::{Cap, Class, DeleteMode, Kind, NodeId, Op, Policy, TuneKey, Weight};
 
-use super::abi::{self, op};
-use super::{encode, load, refusal, registered};
+use super::{abi, encode, load, refusal, registered};
 use crate::PlaneError;
+use crate::ops::op;
 
 /// The table that the compiler of the programs wrote, against ours.
 #[test]
