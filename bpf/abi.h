@@ -16,7 +16,8 @@
  * reading, stands for. Answers 1.
  * fcntl(fd, F_RESERV_GETCPURES, 0), on any descriptor of /reserv: the number of the thread's queue, plus one. Answers > 0.
  * EBADF: no such descriptor, or opened with O_PATH. EINVAL: not a queue directory of /reserv. ESTALE: the queue is
- * gone. EAGAIN: it takes no more members. EINVAL also where Reserv's full CPU driver is not loaded. EACCES: rules about
+ * gone. EAGAIN: it takes no more members. ENOSPC: it is of class edf, and is not guaranteed what this thread's budget needs besides those of its
+ * members. EINVAL also where Reserv's full CPU driver is not loaded. EACCES: rules about
  * the use of the queue were told, and the caller may not; where none were, whoever could open its directory may.
  */
 #define F_RESERV_CHCPURES 0x52530001
@@ -28,7 +29,8 @@
  * inherited.
  * EBADF, EINVAL as above. EINVAL: wrong size, or numbers out of range: weight up to RS_WEIGHT_MAX thousandths, priority up to 100, period 1 ms
  * to 10 s, deadline 1 ms to the period (0: the period), budget 10 us to the deadline; budget and deadline only with a period. EFAULT: no such memory.
- * EBUSY: the thread's queue is of class edf, and could not keep all its threads' budgets.
+ * ENOSPC: the thread's queue is of class edf, and is not guaranteed what the budgets of all its threads come to until their deadlines, as in a
+ * write to `members`; EOPNOTSUPP: it is q0 of class edf, where nobody is promised anything.
  */
 #define F_RESERV_SETPARAM 0x52530003
 #define F_RESERV_GETPARAM 0x52530004

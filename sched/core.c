@@ -24,6 +24,7 @@
 #include "refresh.c"
 #include "caps.c"
 #include "tree.c"
+#include "guarantee.c"
 #include "item.c"
 #include "post.c"
 #include "node.c"

@@ -99,10 +99,10 @@ RS_INLINE u64 rs_item_rate(u64 budget, u64 span)
 	return span ? (budget * 1000000 + span - 1) / span : 0;
 }
 
-/* The budgets that class edf can promise all the time on the tree's units. */
+/* Class edf: whether what the queue is guaranteed suffices for its members' budgets and `more`. Who asks for no more than before is never refused. */
 RS_INLINE int rs_queue_promises(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u64 more)
 {
-	return q->alg != edf_class || !more || q->promised + more <= 1000000ULL * t->units;
+	return q->alg != edf_class || !more || q->promised + more <= rs_guarantee(t, q);
 }
 
 /* The item's period is no more. */
@@ -248,7 +248,8 @@ RS_FN void rs_item_weight_by(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA
 
 /*
  * What an item asks of its queue's class: all of t->params, where 0 takes back. Answers 0, or a negative errno with nothing changed: RS_EINVAL for
- * numbers out of range, RS_EBUSY when its queue is of class edf and could not keep all budgets, RS_ENOSPC when the pool is exhausted.
+ * numbers out of range, RS_ENOSPC when its queue is of class edf and is not guaranteed what all budgets come to, or the pool is exhausted,
+ * RS_EOPNOTSUPP for a period in q0 of class edf, which takes whoever comes.
  */
 RS_FN int rs_item_params(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
 {
@@ -264,8 +265,10 @@ RS_FN int rs_item_params(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 			     budget > (deadline ? deadline : period)
 		   : budget || deadline)
 		return RS_EINVAL;
+	if (q && q->index == 1 && q->alg == edf_class && period)
+		return RS_EOPNOTSUPP;
 	if (q && rate > old && !rs_queue_promises(t, q, rate - old))
-		return RS_EBUSY;
+		return RS_ENOSPC;
 	if (period && !it->period_ns && !rs_heap_reserve(t, &t->refill, t->periodic + 1))
 		return RS_ENOSPC;
 	if (it->period_ns && !period) {

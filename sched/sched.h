@@ -147,6 +147,7 @@ enum rs_answer {
 	RS_EINVAL = -22,
 	RS_ENOSPC = -28,
 	RS_ELOOP = -40,
+	RS_EOPNOTSUPP = -95,
 	RS_ESTALE = -116,
 };
 

@@ -45,6 +45,7 @@
 #define E_FAULT 14
 #define E_BUSY 16
 #define E_INVAL 22
+#define E_NOSPC 28
 #define E_STALE 116
 
 struct {

@@ -103,6 +103,8 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		answer = -E_STALE;
 	else if (q->kind != RS_QUEUE)
 		answer = -E_INVAL;
+	else if (it && it->owner == owner && it->state != RS_ITEM_FREE && it->queue != q && !rs_queue_promises(t, q, rs_item_asks(it)))
+		answer = -E_NOSPC;
 	else if (it && it->owner == owner && it->state != RS_ITEM_FREE)
 		answer = rc_move(t, it, p, q->index == 1 ? rc_home(t, it) : q, raw, rc_clock(raw));
 	else if (q->dying)

@@ -155,9 +155,9 @@ pub fn set_params(params: &Params) -> Result<()> {
             join(&place, &member(&place)?.0, &format!("tid self {}", text_of(params)))
         }
         Some(libc::EINVAL) => Err(Error::new(libc::EINVAL, wrong(params))),
-        Some(libc::EBUSY) => {
-            let text = "the thread's queue could not keep all its budgets: ask for less, or raise the guarantee of the queue";
-            Err(Error::new(libc::EBUSY, text))
+        Some(libc::ENOSPC) => {
+            let text = "the thread's queue is not guaranteed what all its budgets need: ask for less, or raise its share";
+            Err(Error::new(libc::ENOSPC, text))
         }
         _ => Err(Error::of("the thread's parameters", &e)),
     }

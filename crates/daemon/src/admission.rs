@@ -3,7 +3,8 @@
 //! budgets per period fit together into what the queue is guaranteed (`Tree::guarantee`), and no edit takes that away from them.
 //!
 //! Threads without a period are always let in; they run when none of the others wants. Parameters live in the plane with their threads,
-//! so the sum is made anew from the members each time. What a thread sets for itself by system call is not asked about here.
+//! so the sum is made anew from the members each time. What a thread sets for itself by system call is asked about in the
+//! kernel, by the same rule (sched/guarantee.c).
 
 use reserv_model::{Amount, Class, Edit, Error, ErrorKind, Kind, NodeId, Plan, ThreadParams, Tree, promised};
 use reserv_plane::Target;

@@ -47,12 +47,14 @@ impl ThreadParams {
         *self == Self::default()
     }
 
-    /// CPU time per second that it is promised, rounded up to 1 ns; 0 for a thread without a period.
+    /// CPU time per second that it is promised until its deadlines, rounded up to 1 ns; 0 for a thread without a period.
+    /// (A deadline before the period's end needs more than the budget per period: sched/class_edf.c.)
     pub fn rate_ns_per_s(&self) -> u64 {
         if self.period_ns == 0 {
             return 0;
         }
-        let rate = (u128::from(self.budget_ns) * 1_000_000_000).div_ceil(u128::from(self.period_ns));
+        let span = if self.deadline_ns == 0 { self.period_ns } else { self.deadline_ns };
+        let rate = (u128::from(self.budget_ns) * 1_000_000_000).div_ceil(u128::from(span));
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Class edf: the exact model of its rules in lockstep with the core; beside it what is promised (`promises.rs`).
 
+mod guarantee;
 mod promises;
 
+pub use guarantee::guaranteed;
 pub use promises::{alone, below_sfq, budgets, no_way_round, victims};
 
 use std::collections::BTreeMap;
 
 use crate::core::{Build, Core, EDF, FIFO, IDLE, Id, ONE, Params, QUEUE, QUEUED, ROOT, SERVICE, Setup, id};
-use crate::core::{Op, TS};
+use crate::core::{Op, Q0, TS};
 use crate::one::{Next, One};
 use crate::rng::Rng;
 
@@ -120,9 +122,10 @@ fn params(r: &mut Rng) -> Params {
 pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xedf);
     let mut core = Core::new(Setup { build, units: 1, ..Setup::default() });
-    // Many units' worth of budgets, so that little is refused; the unit that is used is one.
     core.must(0, Op::Create { node: E, parent: ROOT, kind: QUEUE, alg: EDF });
-    core.must(0, Op::Reweight { node: E, weight: ONE });
+    // All of the unit but less than a millionth.
+    core.must(0, Op::Reweight { node: E, weight: 1_000_000_000 });
+    core.must(0, Op::Reweight { node: Q0, weight: 1 });
     let mut servers: BTreeMap<u32, Server> = BTreeMap::new();
     for _ in 0..r.range(1, 6) {
         servers.insert(core.item_new(E, ONE, 0).ok_or("no item")?, Server::default());
@@ -232,7 +235,7 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                 let mut after = servers.clone();
                 after.get_mut(&i).expect("ours").p = p;
                 let fits = promised(&after) <= 1_000_000 || promised(&after) <= promised(&servers);
-                let want = if fits { Ok(()) } else { Err(-16) };
+                let want = if fits { Ok(()) } else { Err(-28) };
                 let got = core.item_params(i, p, now);
                 if got != want {
                     return Err(said(format!("{p:?}: {got:?}, wanted {want:?}")));
@@ -269,6 +272,7 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
 pub fn example(build: Build) -> String {
     let mut one = One::new(build, 100 * MS, 0);
     one.queue(E, ROOT, EDF, ONE);
+    one.core.must(0, Op::Reweight { node: Q0, weight: 1 });
     for (period, budget) in [(4, 1), (6, 3), (0, 0)] {
         let k = one.thread(E, 0);
         let p = Params { period: period * MS, budget: budget * MS, ..Params::default() };
@@ -319,6 +323,7 @@ impl Two {
         let mut core = Core::new(Setup { nodes: 4, items: 4, ..Setup::default() });
         core.must(0, Op::Create { node: E, parent: ROOT, kind: QUEUE, alg: EDF });
         core.must(0, Op::Reweight { node: E, weight: ONE });
+        core.must(0, Op::Reweight { node: Q0, weight: 1 });
         let items = p.map(|p| {
             let item = core.item_new(E, ONE, 0).expect("an item");
             core.item_params(item, p, 0).expect("they fit");

@@ -2,7 +2,7 @@
 //! Policies mtrls, wrr and prio, class edf, queues that compete as their items do: lockstep with exact models, promises from observation, worked examples, bad input.
 
 use reserv_oracle::core::{
-    Build, Core, EDF, FIFO, Id, MTRLS, MUTANTS, ONE, Op, Params, QUEUE, ROOT, RR, Setup, WRR, id,
+    Build, Core, EDF, FIFO, Id, MTRLS, MUTANTS, ONE, Op, Params, Q0, QUEUE, ROOT, RR, Setup, WRR, id,
 };
 use reserv_oracle::{edf, mtrls, own, prio, seeds};
 
@@ -39,6 +39,7 @@ theorem!(edf_misses_nothing_on_a_unit_of_its_own, 200, edf::alone);
 theorem!(edf_below_a_share_is_late_by_the_supply_bound, 200, edf::below_sfq);
 theorem!(edf_hogs_have_their_budgets_and_share_the_rest, 100, edf::budgets);
 theorem!(edf_budget_has_no_way_round, 3, edf::no_way_round);
+theorem!(edf_promises_what_is_guaranteed_and_no_more, 600, edf::guaranteed);
 theorem!(edf_several_units_give_up_the_latest_deadline, 500, edf::victims);
 
 #[test]
@@ -62,7 +63,8 @@ const E: Id = id(2, 1);
 fn one_item(class: u32) -> (Core, u32) {
     let mut core = Core::new(Setup::default());
     core.must(0, Op::Create { node: E, parent: ROOT, kind: QUEUE, alg: class });
-    core.must(0, Op::Reweight { node: E, weight: ONE });
+    core.must(0, Op::Reweight { node: E, weight: 1_000_000_000 });
+    core.must(0, Op::Reweight { node: Q0, weight: 1 });
     let item = core.item_new(E, ONE, 0).expect("an item");
     (core, item)
 }
@@ -106,7 +108,7 @@ fn parameters_out_of_range_are_refused() {
     }
     // What a class cannot keep is refused: by a change, and by a move.
     let second = core.item_new(E, ONE, 0).expect("an item");
-    assert_eq!(core.item_params(second, good, 0), Err(-16));
+    assert_eq!(core.item_params(second, good, 0), Err(-28));
     core.must(0, Op::Create { node: id(3, 1), parent: ROOT, kind: QUEUE, alg: FIFO });
     assert!(core.item_move(second, id(3, 1), 0, 0));
     assert_eq!(core.item_params(second, good, 0), Ok(()));
@@ -165,6 +167,7 @@ fn most_mutants_fail_what_is_observed() {
         edf::below_sfq,
         edf::budgets,
         edf::no_way_round,
+        edf::guaranteed,
         edf::victims,
     ];
     let ours = |m: &&str| ["mtrls_", "wrr_", "prio_", "edf_"].iter().any(|p| m.starts_with(p));

@@ -2,8 +2,8 @@
 //! What class edf promises, from observation only.
 
 use super::{
-    Build, Core, E, EDF, FIFO, MS, Next, ONE, One, Op, Params, QUEUE, ROOT, Rng, SLICE_MIN, STEP, Setup, TS,
-    id, real,
+    Build, Core, E, EDF, FIFO, MS, Next, ONE, One, Op, Params, Q0, QUEUE, ROOT, Rng, SLICE_MIN, STEP, Setup,
+    TS, id, real,
 };
 
 /// A periodic job stream: each period a piece of work, at most the budget for those that keep their word.
@@ -42,6 +42,7 @@ fn on_time(build: Build, seed: u64, beside: u32) -> Result<(), String> {
     let mut one = One::new(build, STEP, tick);
     let share = 1000.0 / (1000.0 + f64::from(beside));
     one.queue(E, ROOT, EDF, ONE);
+    one.core.must(0, Op::Reweight { node: Q0, weight: 1 });
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 10^6")]
     let mut streams = streams(&mut r, (share * 990_000.0) as u64);
     // With ticks a budget that ends between two is overrun by one: who asks for less than that would starve the rest.
@@ -125,6 +126,7 @@ pub fn budgets(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xedf5);
     let mut one = One::new(build, STEP, 0);
     one.queue(E, ROOT, EDF, ONE);
+    one.core.must(0, Op::Reweight { node: Q0, weight: 1 });
     let mut asked = Vec::new();
     for _ in 0..r.range(2, 5) {
         let period = r.range(20, 100) * MS;
@@ -155,6 +157,7 @@ pub fn no_way_round(build: Build, seed: u64) -> Result<(), String> {
     let mut one = One::new(build, STEP, 0);
     one.queue(E, ROOT, EDF, ONE);
     one.queue(id(3, 1), ROOT, EDF, ONE);
+    one.core.must(0, Op::Reweight { node: Q0, weight: 1 });
     let p = Params { period: 20 * MS, budget: 4 * MS, ..Params::default() };
     let greedy = one.thread(E, 0);
     let item = one.threads[greedy].item;
@@ -209,6 +212,7 @@ pub fn victims(build: Build, seed: u64) -> Result<(), String> {
     let mut core = Core::new(Setup { build, units, ..Setup::default() });
     core.must(0, Op::Create { node: E, parent: ROOT, kind: QUEUE, alg: EDF });
     core.must(0, Op::Reweight { node: E, weight: ONE });
+    core.must(0, Op::Reweight { node: Q0, weight: 1 });
     let mut due = Vec::new();
     for unit in 0..units {
         let item = core.item_new(E, ONE, 0).ok_or("no item")?;

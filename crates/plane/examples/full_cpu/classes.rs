@@ -81,7 +81,7 @@ pub(crate) fn run_params() -> Answer {
     const MS: u64 = 1_000_000;
     let mut s = Setup::new()?;
     let mut load = Load::default();
-    let e = s.make(NodeId::ROOT, Kind::Queue(Class::Edf), 1000)?;
+    let e = s.make(NodeId::ROOT, Kind::Queue(Class::Edf), 100_000)?;
     let other = s.queue(NodeId::ROOT, 1000)?;
     let pid = load.hog(&mut s.plane.0, e)?;
     let tid = pid;
@@ -112,7 +112,7 @@ pub(crate) fn run_params() -> Answer {
     let second = load.hog(&mut s.plane.0, e)?;
     let much = ThreadParams { period_ns: 10 * MS, budget_ns: 6 * MS, deadline_ns: 0, ..p };
     let got = s.plane.0.set_params(second, &much);
-    check(matches!(got, Err(PlaneError::Busy(_))), &format!("budgets that come to more than a CPU: {got:?}"));
+    check(matches!(got, Err(PlaneError::Full(_))), &format!("budgets that come to more than a CPU: {got:?}"));
     let got = s.plane.0.set_params(i32::MAX, &p);
     check(matches!(got, Err(PlaneError::NoProcess(_))), &format!("no such thread: {got:?}"));
     s.plane.0.set_params(tid, &ThreadParams::default())?;

@@ -503,9 +503,9 @@ impl Plane for Full {
         match -self.call("rc_param", &mut call)? {
             0 => Ok(()),
             libc::ESRCH => Err(PlaneError::NoProcess(tid)),
-            libc::EBUSY => {
-                Err(PlaneError::Busy("its queue could not keep the budgets of all its threads".into()))
-            }
+            libc::ENOSPC => Err(PlaneError::Full(
+                "its queue is not guaranteed what the budgets of all its threads need".into(),
+            )),
             errno => Err(refusal(errno, format!("parameters{params} of thread {tid}"))),
         }
     }
