@@ -55,7 +55,7 @@ impl FromStr for Rate {
         let scale = 10_u128.pow(u32::try_from(part.len()).unwrap_or_default());
         let all: u128 = format!("{whole}{part}").parse().map_err(|_| wrong())?;
         let bits = all * u128::from(unit);
-        let exact = bits % scale == 0;
+        let exact = bits.is_multiple_of(scale);
         let rate = u64::try_from(bits / scale).ok().map(Self).filter(|_| exact).ok_or_else(wrong)?;
         if rate < Self::MIN || rate > Self::MAX {
             return Err(wrong());
@@ -66,7 +66,7 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, unit) = UNITS.iter().find(|(_, unit)| self.0 % unit == 0).unwrap_or(&UNITS[3]);
+        let (name, unit) = UNITS.iter().find(|(_, unit)| self.0.is_multiple_of(*unit)).unwrap_or(&UNITS[3]);
         write!(f, "{}{name}", self.0 / unit)
     }
 }

@@ -197,7 +197,7 @@ impl Link {
     }
 
     fn set(&self, what: u32, a: u64, b: u64) -> Result<(), PlaneError> {
-        match -self.call("rn_do", &mut RnCall { what, a, b, ..RnCall::default() })? {
+        match -self.call("rn_do", &mut RnCall { a, b, what, ..RnCall::default() })? {
             0 => Ok(()),
             errno => Err(refusal(errno, format!("a setting of {}", self.interface))),
         }
@@ -265,14 +265,11 @@ impl Link {
         }
     }
 
-    /// Nodes that a batch has made are told to the tags before it, and those that it takes away after it; so a death in between leaves one too many there.
-    fn tell(&mut self, batch: &Batch, done: bool) -> Result<(), PlaneError> {
+    /// Nodes that a batch makes are told to the tags before it, and those that it takes away after it; so a death in between leaves one too many there.
+    fn announce(&mut self, batch: &Batch) -> Result<(), PlaneError> {
         for op in &batch.ops {
-            match *op {
-                Op::Create { id, kind, .. } if !done => {
-                    self.meter.node(Told { id, queue: kind.is_queue(), dying: false })?;
-                }
-                _ => {}
+            if let Op::Create { id, kind, .. } = *op {
+                self.meter.node(Told { id, queue: kind.is_queue(), dying: false })?;
             }
         }
         Ok(())
@@ -347,7 +344,7 @@ impl Plane for Link {
             return Err(PlaneError::Full(format!("{count} edits at once; at most {most}")));
         }
         let encoded = self.encode(batch)?;
-        self.tell(batch, false)?;
+        self.announce(batch)?;
         // SAFETY: `io` is ours between two calls, and as large as the batch.
         unsafe { ptr::write_volatile(&raw mut (*self.io.at()).batch, ManuallyDrop::new(encoded)) };
         let answer = self.call("rn_edit", &mut RnCall::default())?;
