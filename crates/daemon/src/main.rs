@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use reserv_daemon::link::{Held, UnixSeq, inherit};
 use reserv_daemon::settings::Settings;
-use reserv_daemon::{keeper, worker};
+use reserv_daemon::{keeper, priority, worker};
 
 /// Serves /reserv: keeps the tree of reservations and the kernel's scheduler in agreement.
 ///
@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         .with_ansi(false)
         .with_target(false)
         .init();
+    priority::prefer();
     // Started through /proc/self/exe, keeper and worker would be called "exe".
     let _ = nix::sys::prctl::set_name(c"reservd");
     match start(&arguments.role) {

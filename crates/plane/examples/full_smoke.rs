@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loads the full CPU driver, makes queues with the weights of the command line (default 1 2 4), runs a busy process in each
-//! and prints what each received. For the guest: `vm/run --icount -- target/debug/examples/full_smoke 1 2 4`.
+//! and prints what each received. For the guest: `vm/run --icount -- target/release/examples/full_smoke 1 2 4`.
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 

@@ -58,8 +58,8 @@ fn main() {
             }
             return;
         }
-        "shares" => shares::run_shares(10, 1, 0.005),
-        "smp" => shares::run_shares(10, 2, 0.005),
+        "shares" => shares::run_shares(4, 1, 0.005),
+        "smp" => shares::run_shares(4, 2, 0.005),
         "infeasible" => shares::run_infeasible(4),
         "herd" => shares::run_herd(6),
         "lag" => shares::run_lag(),
@@ -70,6 +70,7 @@ fn main() {
         "prio" => classes::run_prio(),
         "params" => classes::run_params(),
         "caps" => shares::run_caps(),
+        "low-cap" => shares::run_low_cap(),
         "inherit" => tags::run_inherit(),
         "life" => life::run_life(),
         "eevdf" => policies::run_eevdf(),

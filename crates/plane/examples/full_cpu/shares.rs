@@ -190,8 +190,17 @@ pub(crate) fn run_caps() -> Answer {
         0.01,
         "without the cap the weights rule again",
     );
-    // So low that a thread would wait for longer than the kernel tolerates: it is served all the same.
-    s.apply(vec![Op::SetCap { id: a, cap: cap(1_000_000) }])?;
+    s.health("caps")
+}
+
+/// A cap so low that a thread waits for longer than the kernel tolerates (30 s): it is served all the same.
+pub(crate) fn run_low_cap() -> Answer {
+    let mut s = Setup::new()?;
+    let mut load = Load::default();
+    let (a, b) = (s.queue(NodeId::ROOT, 100)?, s.queue(NodeId::ROOT, 100)?);
+    load.hog(&mut s.plane.0, a)?;
+    load.hog(&mut s.plane.0, b)?;
+    s.apply(vec![Op::SetCap { id: a, cap: Some(Cap { rate_ns_per_s: 1_000_000, burst_ns: 0 }) }])?;
     thread::sleep(Duration::from_secs(40));
     s.health("a cap of 1ms/s for 40 s")
 }
