@@ -215,11 +215,10 @@ RS_INLINE void wf2qp_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_AREN
 		p->vb = c->tag.base;
 }
 
-RS_FN void wf2qp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
+RS_FN void wfp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work)
 {
 	u64 done = p->of.wf.done;
 
-	(void)forced;
 	if (work > RS_WORK_MAX)
 		work = RS_WORK_MAX;
 	p->of.wf.done = 0;
@@ -234,6 +233,13 @@ RS_FN void wf2qp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	rs_tag_charge(&p->clock, &c->tag, work, c->weight);
 	wfp_finish(c, c->weight);
 	wfp_sort(t, p, c);
+}
+
+/* Inlined: the compiler drops an argument that nobody uses, and the kernel's verifier wants it from the caller of a function of its own. */
+RS_INLINE void wf2qp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
+{
+	(void)forced;
+	wfp_charge(t, p, c, work);
 }
 
 RS_INLINE void wf2qp_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)

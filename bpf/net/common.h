@@ -12,7 +12,6 @@
 #ifndef RESERV_NET_COMMON_H
 #define RESERV_NET_COMMON_H
 
-#define RS_LENGTHS 0 /* nobody sets rs_item.length here yet: policy sfq only */
 #define RS_BATCH_MEM RS_ARENA
 #include "../../sched/core.c"
 #include "abi.h"

@@ -48,10 +48,19 @@ RS_FN_PTR struct rs_item RS_ARENA *rn_item(struct rs_tree RS_ARENA *t, struct rs
 	return it;
 }
 
+/* The queue has a first packet, or another one: how long it is decides under wf2q+. */
+RS_FN void rn_head(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rn_queue RS_ARENA *q)
+{
+	if (q->head && !t->poison)
+		rs_item_length(t, it, rn_place(q->head)->bytes);
+}
+
 RS_FN void rn_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
 {
-	if (it->state == RS_IDLE && !t->poison)
-		rs_wake(t, it, now);
+	if (it->state != RS_IDLE || t->poison)
+		return;
+	rn_head(t, it, rn_queue(it->queue));
+	rs_wake(t, it, now);
 }
 
 /* The queue of a handle; what is stale, or none, is q0's. */
@@ -175,6 +184,7 @@ RS_FN u32 rn_choose(u64 rate, u64 raw)
 		work = slot ? rn_place(slot)->bytes : 0;
 		if (!slot)
 			rs_poison(t, RS_POISON_STATE);
+		rn_head(t, it, q);
 		rs_settle(t, it, work, q->packets != 0, now);
 	}
 	if (slot && rate) {

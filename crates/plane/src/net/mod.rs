@@ -533,6 +533,6 @@ impl Plane for Link {
 
     fn supports_policy(&self, policy: Policy) -> bool {
         // The others' tunables are times, and work here is bytes.
-        policy == Policy::Sfq
+        matches!(policy, Policy::Sfq | Policy::Wf2qPlus)
     }
 }
