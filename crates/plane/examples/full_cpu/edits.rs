@@ -42,7 +42,7 @@ pub(crate) fn run_edits() -> Answer {
             s.apply(ops)?;
         }
         edits += 1;
-        if s.next > 16_000 {
+        if s.next > 14_000 {
             break;
         }
     }
