@@ -5,6 +5,8 @@ mod contract;
 pub mod count;
 pub mod cpu;
 pub mod journal;
+#[cfg(test)]
+mod layout;
 mod libbpf;
 pub mod net;
 mod ops;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use reserv_model::{DeleteMode, Kind, NodeId, Op};
+use reserv_model::{Batch, DeleteMode, Kind, NodeId, Op, Outcome};
 
 use crate::PlaneError;
 use crate::libbpf::os;
@@ -11,7 +11,7 @@ use crate::libbpf::os;
 /// `RS_MAGIC`
 pub(crate) const MAGIC: u64 = 0x7672_6573_6572_3031;
 /// `RS_BATCH_MAX`
-pub(crate) const BATCH_MAX: usize = 128;
+const BATCH_MAX: usize = 128;
 
 /// `struct rs_op`
 #[repr(C)]
@@ -42,7 +42,7 @@ pub(crate) mod op {
 }
 
 /// `RS_DRAINING`
-pub(crate) const DRAINING: i32 = 1;
+const DRAINING: i32 = 1;
 
 /// `struct rs_batch`
 #[repr(C)]
@@ -54,6 +54,50 @@ pub(crate) struct RsBatch {
     pub(crate) failed: u32,
     pub(crate) pad0: u32,
     pub(crate) op: [RsOp; BATCH_MAX],
+}
+
+impl RsOp {
+    /// What became of an edit of a batch that is in effect.
+    pub(crate) const fn outcome(&self) -> Outcome {
+        if self.answer == DRAINING { Outcome::Draining } else { Outcome::Done }
+    }
+}
+
+impl RsBatch {
+    /// The batch as the core reads it.
+    pub(crate) fn new(batch: &Batch) -> Result<Self, PlaneError> {
+        let count = batch.ops.len();
+        if count > BATCH_MAX {
+            return Err(PlaneError::Full(format!("{count} edits at once; at most {BATCH_MAX}")));
+        }
+        let mut op = [RsOp::default(); BATCH_MAX];
+        for (slot, edit) in op.iter_mut().zip(&batch.ops) {
+            *slot = encode(edit);
+        }
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(Self { seq: batch.seq, now: 0, count, error: 0, failed: 0, pad0: 0, op })
+    }
+
+    /// Why it was refused, by the core's negative answer. `applied` says which number is the last in effect.
+    pub(crate) fn refused(
+        &self,
+        batch: &Batch,
+        answer: i32,
+        applied: impl FnOnce() -> Result<Option<u64>, PlaneError>,
+    ) -> PlaneError {
+        if answer == -libc::ESTALE && batch.seq != 0 && self.failed == 0 {
+            match applied() {
+                Ok(last) if last >= Some(batch.seq) => {
+                    let why = format!("batch {} is not newer than the last applied", batch.seq);
+                    return PlaneError::Invalid(why);
+                }
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
+        let what = batch.ops.get(self.failed as usize).map_or_else(String::new, |edit| format!("{edit:?}"));
+        refusal(-answer, what)
+    }
 }
 
 /// The algorithms that our programs were built with.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Rust face of `bpf/net/abi.h`. The object file carries a table of sizes and offsets (`rn_layout`) with which a test compares it.
 
-pub(super) use crate::ops::{BATCH_MAX, DRAINING, MAGIC, RsBatch};
+pub(super) use crate::ops::{MAGIC, RsBatch};
 
 /// `RN_ABI_VERSION`
 pub(super) const ABI_VERSION: u32 = 1;
@@ -89,10 +89,8 @@ pub(super) struct RnState {
 #[cfg(test)]
 pub(super) const LAYOUT: &[u32] = {
     use std::mem::{offset_of, size_of};
-    #[expect(clippy::cast_possible_truncation, reason = "sizes of small structures")]
-    const fn w(n: usize) -> u32 {
-        n as u32
-    }
+
+    use crate::layout::w;
     &[
         ABI_VERSION,
         w(size_of::<RnNode>()),

@@ -27,7 +27,7 @@ pub use self::load::probe;
 use self::rtnl::Qdisc;
 use crate::count::{Meter, Tagged, Told};
 use crate::libbpf::os;
-use crate::ops::{RsOp, encode, io_error, refusal};
+use crate::ops::{io_error, refusal};
 use crate::sys::{self, Mapped};
 use crate::tag;
 use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
@@ -277,17 +277,8 @@ impl Link {
 
     /// The batch as the core reads it. What a link cannot do is refused before anything happens.
     fn encode(&self, batch: &Batch) -> Result<RsBatch, PlaneError> {
-        let mut encoded = RsBatch {
-            seq: batch.seq,
-            now: 0,
-            count: u32::try_from(batch.ops.len()).unwrap_or(u32::MAX),
-            error: 0,
-            failed: 0,
-            pad0: 0,
-            op: [RsOp::default(); abi::BATCH_MAX],
-        };
+        let mut encoded = RsBatch::new(batch)?;
         for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
-            *slot = encode(edit);
             match *edit {
                 Op::SetCap { cap: Some(_), .. } => {
                     return Err(PlaneError::Unsupported("a link's nodes have no caps yet".into()));
@@ -339,10 +330,6 @@ impl Plane for Link {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
-        if batch.ops.len() > abi::BATCH_MAX {
-            let (count, most) = (batch.ops.len(), abi::BATCH_MAX);
-            return Err(PlaneError::Full(format!("{count} edits at once; at most {most}")));
-        }
         let encoded = self.encode(batch)?;
         self.announce(batch)?;
         // SAFETY: `io` is ours between two calls, and as large as the batch.
@@ -358,21 +345,11 @@ impl Plane for Link {
                     self.meter.removed(id)?;
                 }
             }
-            if answer == -libc::ESTALE
-                && batch.seq != 0
-                && done.failed == 0
-                && self.applied_seq()? >= Some(batch.seq)
-            {
-                let why = format!("batch {} is not newer than the last applied", batch.seq);
-                return Err(PlaneError::Invalid(why));
-            }
-            let what =
-                batch.ops.get(done.failed as usize).map_or_else(String::new, |edit| format!("{edit:?}"));
-            return Err(refusal(-answer, what));
+            return Err(done.refused(batch, answer, || self.applied_seq()));
         }
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for (edit, slot) in batch.ops.iter().zip(&done.op) {
-            let outcome = if slot.answer == abi::DRAINING { Outcome::Draining } else { Outcome::Done };
+            let outcome = slot.outcome();
             match *edit {
                 Op::Delete { id, .. } if outcome == Outcome::Draining => {
                     self.meter.node(Told { id, queue: true, dying: true })?;

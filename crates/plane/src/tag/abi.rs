@@ -142,11 +142,8 @@ impl RtCall {
 pub(super) const LAYOUT: &[u32] = {
     use std::mem::{offset_of, size_of};
 
+    use crate::layout::w;
     use crate::uses::{RtRule, RtUse};
-    #[expect(clippy::cast_possible_truncation, reason = "sizes of small structures")]
-    const fn w(n: usize) -> u32 {
-        n as u32
-    }
     &[
         ABI_VERSION,
         NODES_MAX,

@@ -5,12 +5,7 @@ use super::{abi, kernel_dev, load};
 /// The table that the compiler of the programs wrote, against ours.
 #[test]
 fn both_sides_agree_on_every_size_and_offset() {
-    let words: Vec<u8> = abi::LAYOUT.iter().flat_map(|w| w.to_le_bytes()).collect();
-    assert!(
-        load::OBJECT.windows(words.len()).any(|w| w == words),
-        "abi.rs and bpf/tag/abi.h differ: ours is {:?}",
-        abi::LAYOUT
-    );
+    crate::layout::agrees(load::OBJECT, abi::LAYOUT, "bpf/tag/abi.h");
     const { assert!(abi::NODES_MAX >= reserv_model::NODES_MAX) };
 }
 

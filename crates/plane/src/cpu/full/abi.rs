@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/abi.h` and of the batch in `sched/batch.h`. The object file carries a table of sizes and offsets
 //! (`rc_layout`) with which a test compares these.
 
-pub(super) use crate::ops::{BATCH_MAX, DRAINING, MAGIC, RsBatch, RsOp};
+pub(super) use crate::ops::{MAGIC, RsBatch};
 
 /// `RC_ABI_VERSION`
 pub(super) const ABI_VERSION: u32 = 4;
@@ -189,10 +189,9 @@ pub(super) mod tracing_call {
 #[cfg(test)]
 pub(super) const LAYOUT: &[u32] = {
     use std::mem::{offset_of, size_of};
-    #[expect(clippy::cast_possible_truncation, reason = "sizes of small structures")]
-    const fn w(n: usize) -> u32 {
-        n as u32
-    }
+
+    use crate::layout::w;
+    use crate::ops::RsOp;
     &[
         ABI_VERSION,
         w(size_of::<RsOp>()),

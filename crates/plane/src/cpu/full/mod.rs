@@ -22,9 +22,9 @@ use std::{fs, ptr};
 
 use reserv_model::{Batch, Class, DeleteMode, NodeId, Op, Outcome, Policy, ThreadParams, UseRule};
 
-use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, RsOp, param};
+use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, param};
 use self::load::{Programs, os};
-use crate::ops::{encode, io_error, refusal, registered};
+use crate::ops::{io_error, refusal, registered};
 use crate::sys::{self, Mapped};
 use crate::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
@@ -345,48 +345,18 @@ impl Plane for Full {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
-        if batch.ops.len() > abi::BATCH_MAX {
-            return Err(PlaneError::Full(format!(
-                "{} edits at once; at most {}",
-                batch.ops.len(),
-                abi::BATCH_MAX
-            )));
-        }
-        let mut encoded = RsBatch {
-            seq: batch.seq,
-            now: 0,
-            count: u32::try_from(batch.ops.len()).unwrap_or(u32::MAX),
-            error: 0,
-            failed: 0,
-            pad0: 0,
-            op: [RsOp::default(); abi::BATCH_MAX],
-        };
-        for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
-            *slot = encode(edit);
-        }
+        let encoded = RsBatch::new(batch)?;
         // SAFETY: `io` is ours between two calls, and as large as the batch.
         unsafe { ptr::write_volatile(&raw mut (*self.io.at()).batch, ManuallyDrop::new(encoded)) };
         let answer = self.call("rc_edit", &mut RcCall::default())?;
         // SAFETY: the program is done with it.
         let done = unsafe { ptr::read_volatile(&raw const (*self.io.at()).batch) };
         if answer < 0 {
-            if answer == -libc::ESTALE
-                && batch.seq != 0
-                && done.failed == 0
-                && self.applied_seq()? >= Some(batch.seq)
-            {
-                return Err(PlaneError::Invalid(format!(
-                    "batch {} is not newer than the last applied",
-                    batch.seq
-                )));
-            }
-            let what =
-                batch.ops.get(done.failed as usize).map_or_else(String::new, |edit| format!("{edit:?}"));
-            return Err(refusal(-answer, what));
+            return Err(done.refused(batch, answer, || self.applied_seq()));
         }
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for (edit, slot) in batch.ops.iter().zip(&done.op) {
-            let mut outcome = if slot.answer == abi::DRAINING { Outcome::Draining } else { Outcome::Done };
+            let mut outcome = slot.outcome();
             if let Op::Delete { id, mode } = *edit
                 && outcome == Outcome::Draining
             {

@@ -2,19 +2,14 @@
 
 use reserv_model::{Cap, Class, DeleteMode, Kind, NodeId, Op, Policy, TuneKey, Weight};
 
-use super::{abi, encode, load, refusal, registered};
+use super::{abi, load, refusal, registered};
 use crate::PlaneError;
-use crate::ops::op;
+use crate::ops::{encode, op};
 
 /// The table that the compiler of the programs wrote, against ours.
 #[test]
 fn both_sides_agree_on_every_size_and_offset() {
-    let words: Vec<u8> = abi::LAYOUT.iter().flat_map(|w| w.to_le_bytes()).collect();
-    assert!(
-        load::OBJECT.windows(words.len()).any(|w| w == words),
-        "abi.rs and bpf/abi.h differ: ours is {:?}",
-        abi::LAYOUT
-    );
+    crate::layout::agrees(load::OBJECT, abi::LAYOUT, "bpf/abi.h");
 }
 
 #[test]
