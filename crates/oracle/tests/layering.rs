@@ -9,17 +9,18 @@ use std::path::{Path, PathBuf};
 /// What each crate may use of ours. The cli uses plane for the tag call and for what `doctor` probes, and otherwise
 /// speaks through files.
 const MAY: &[(&str, &[&str])] = &[
+    ("disk-model", &[]),
     ("model", &[]),
     ("namespace", &["model"]),
     ("plane", &["model"]),
     ("daemon", &["model", "namespace", "plane"]),
     ("cli", &["model", "plane"]),
-    ("oracle", &[]),
+    ("oracle", &["disk-model"]),
     ("client", &[]),
 ];
 
 /// Pure crates.
-const PURE: &[&str] = &["model", "namespace"];
+const PURE: &[&str] = &["model", "namespace", "disk-model"];
 
 /// What may not occur in them.
 const IMPURE: &[&str] = &[
