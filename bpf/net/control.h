@@ -168,6 +168,15 @@ static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_n
 	out->dying = n->dying;
 }
 
+/* Under the lock: the counters of `state` that live in the tree. */
+static __always_inline void rn_note(struct rs_tree RS_ARENA *t, struct rn_state *s)
+{
+	s->seq = t->seq;
+	s->nodes_used = t->nodes_used;
+	s->poison = t->poison;
+	s->poison_line = t->poison_line;
+}
+
 /* Slots first … first + RN_SAMPLES_MAX: those in use are written to io->node, their number to count; `first` goes on. */
 RN_CALL(rn_sample)
 {
@@ -195,10 +204,7 @@ RN_CALL(rn_sample)
 	}
 	if (first + n > t->nodes_used)
 		n = t->nodes_used - first;
-	s->seq = t->seq;
-	s->nodes_used = t->nodes_used;
-	s->poison = t->poison;
-	s->poison_line = t->poison_line;
+	rn_note(t, s);
 	RN_UNLOCK(irq);
 	c->count = got;
 	c->first = first + n;
@@ -228,10 +234,7 @@ RN_CALL(rn_sample_one)
 		rn_node_read(n, &out->node[0], s);
 	else
 		answer = -E_STALE;
-	s->seq = t->seq;
-	s->nodes_used = t->nodes_used;
-	s->poison = t->poison;
-	s->poison_line = t->poison_line;
+	rn_note(t, s);
 	RN_UNLOCK(irq);
 	c->answer = answer;
 	return 0;

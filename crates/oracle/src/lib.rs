@@ -39,3 +39,23 @@ pub fn seeds(test: &str, count: u64) -> impl Iterator<Item = u64> {
         fixed.map_or_else(|| seed < count || start.elapsed().as_secs() < soak, |f| seed == f)
     })
 }
+
+/// The theorem holds for the core, under so many seeds; a failure says which one replays it.
+pub fn holds(name: &str, count: u64, theorem: fn(core::Build, u64) -> Result<(), String>) {
+    for seed in seeds(name, count) {
+        if let Err(e) = theorem(core::Build::Real, seed) {
+            panic!("{name}: RESERV_SEED={seed}: {e}");
+        }
+    }
+}
+
+/// A test called `$name`: the theorem [`holds`].
+#[macro_export]
+macro_rules! theorem {
+    ($name:ident, $count:literal, $f:path) => {
+        #[test]
+        fn $name() {
+            $crate::holds(stringify!($name), $count, $f);
+        }
+    };
+}

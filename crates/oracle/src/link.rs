@@ -9,7 +9,7 @@ use crate::rng::Rng;
 
 const TOP: Id = id(2, 1);
 /// Tags are whole: one unit of V is W / 2^20 of work, and a decision compares two.
-const ULPS: f64 = 4.0 / (1u64 << 20) as f64;
+const ULPS: f64 = 4.0 / (1_u32 << 20) as f64;
 
 #[expect(clippy::cast_precision_loss, reason = "work of a short trace")]
 fn real(x: u64) -> f64 {

@@ -375,18 +375,17 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
         let length = u32::try_from(r.range(1, most)).expect("small");
         let served = pair.leaf(&mut r, What::Served);
         match r.below(20) {
-            0..=9 => match served {
-                Some(leaf) => {
+            0..=9 => {
+                if let Some(leaf) = served {
                     // Now and then less or more than was said.
                     let said = u64::from(pair.what[&leaf].1);
                     let work = if r.chance(10) { r.range(0, 2 * said) } else { said };
                     pair.settle(leaf, work, r.chance(70).then_some(length));
-                }
-                None => {
+                } else {
                     pair.jump();
                     pair.pick().map_err(said)?;
                 }
-            },
+            }
             10..=15 => {
                 if let Some(leaf) = pair.leaf(&mut r, What::Idle) {
                     pair.jump();

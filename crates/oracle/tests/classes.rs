@@ -4,24 +4,7 @@
 use reserv_oracle::core::{
     Build, Core, EDF, FIFO, Id, MTRLS, MUTANTS, ONE, Op, Params, Q0, QUEUE, ROOT, RR, Setup, WRR, id,
 };
-use reserv_oracle::{edf, mtrls, own, prio, seeds};
-
-fn holds(name: &str, count: u64, theorem: fn(Build, u64) -> Result<(), String>) {
-    for seed in seeds(name, count) {
-        if let Err(e) = theorem(Build::Real, seed) {
-            panic!("{name}: RESERV_SEED={seed}: {e}");
-        }
-    }
-}
-
-macro_rules! theorem {
-    ($name:ident, $count:literal, $f:path) => {
-        #[test]
-        fn $name() {
-            holds(stringify!($name), $count, $f);
-        }
-    };
-}
+use reserv_oracle::{edf, mtrls, own, prio, theorem};
 
 theorem!(own_weights_are_their_model, 150, own::lockstep);
 theorem!(own_weights_give_each_item_its_share, 100, own::shares);
