@@ -73,18 +73,19 @@ static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 {
 	struct inode *inode = file->f_inode;
-	u64 key = (u64)file;
+	u64 key = (u64)file, word;
 	struct rt_file *f;
 	u32 resource;
 	struct sock *sk;
 	int answer;
 
-	f = bpf_map_lookup_elem(&files, &key);
-	if (f && f->resource == name.resource) { /* whatever else the file is, it lives there */
+	f = rt_place(key);
+	word = f && rt_holder(f) == key ? f->tag : 0;
+	if (f && word && rt_word_resource(word) == name.resource) { /* whatever else the file is, it lives there */
 		answer = rt_usable(name.resource, name.node);
 		if (answer)
 			return answer;
-		rt_put(&f->node, name.resource, rt_pack(name.node), RT_DESCRIPTORS);
+		rt_put_word(&f->tag, rt_word(name.resource, rt_pack(name.node)));
 		return 1;
 	}
 	if (rt_is_socket(inode)) {
@@ -105,7 +106,7 @@ static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 		return -E_XDEV;
 	answer = rt_usable(resource, name.node);
 	if (!answer)
-		answer = rt_file_tag(key, resource, rt_pack(name.node));
+		answer = rt_file_tag(key, rt_word(resource, rt_pack(name.node)));
 	return answer ? answer : 1;
 }
 
@@ -125,10 +126,11 @@ static __always_inline int rt_get_queue(struct file *file, unsigned long resourc
 	struct rt_sock *s;
 	struct sock *sk;
 	u64 key = (u64)file, node;
-	struct rt_file *f = bpf_map_lookup_elem(&files, &key);
+	struct rt_file *f = rt_file_find(key);
+	u64 word = f ? f->tag : 0;
 
-	if (f && f->resource == resource) /* whatever else the file is, it lives there */
-		return 1 + rt_index(resource, f->node);
+	if (word && rt_word_resource(word) == resource) /* whatever else the file is, it lives there */
+		return 1 + rt_index(rt_word_resource(word), rt_word_node(word));
 	if (mount_dev && inode->i_sb->s_dev == mount_dev)
 		return rt_resolve(inode, &name) ? -E_INVAL : 1 + (int)(u32)name.node;
 	if (resource >= RT_RESOURCES)

@@ -51,12 +51,23 @@ struct {
 	__type(value, struct rt_use);
 } uses SEC(".maps");
 
-/* Tags of files, by struct file. A file lives on one resource. */
+/* The tag of a file, which lives on one resource: see files.h. */
 struct rt_file {
-	u64 node;
-	u64 resource;
+	u64 file; /* struct file; 0: nobody's */
+	u64 tag; /* its handle and its resource, so that both change at once; 0: q0 */
 };
 
+#define RT_HOT_BITS 16
+
+/* Each file has one place here, by its address. It takes it when it is first tagged, if it is free, and keeps it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << RT_HOT_BITS);
+	__type(key, u32);
+	__type(value, struct rt_file);
+} hot SEC(".maps");
+
+/* Files whose place was another's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -95,7 +106,7 @@ struct rt_object object[RT_RESOURCES];
 u32 file_count, iface_count;
 struct rt_object file_object[RT_RESOURCES], iface_object[RT_RESOURCES];
 u8 file_resource[RT_RESOURCES], iface_resource[RT_RESOURCES];
-u64 file_entries, sock_entries; /* so that a hook that has nothing to do is cheap */
+u64 file_entries, sock_entries; /* of `files` and `socks`: a hook that has nothing to do is cheap */
 u32 ruled; /* resources for whose queues rules were ever told */
 u64 lost; /* tags and lists for which there was no room */
 

@@ -9,8 +9,10 @@ struct rt_sweep {
 
 static long rt_sweep_file(void *map, const void *key, struct rt_file *f, struct rt_sweep *w)
 {
-	if (f->resource == w->resource)
-		w->count += rt_take(&f->node, w->resource, w->node, RT_DESCRIPTORS);
+	u64 word = rt_word(w->resource, w->node);
+
+	if (word && f->tag == word)
+		w->count += rt_take_word(&f->tag, word);
 	return 0;
 }
 
@@ -33,6 +35,7 @@ static __always_inline int rt_call_sweep(struct rt_call *c)
 {
 	struct rt_sweep w = { .node = c->node, .resource = c->resource };
 
+	bpf_for_each_map_elem(&hot, rt_sweep_file, &w, 0);
 	bpf_for_each_map_elem(&files, rt_sweep_file, &w, 0);
 	bpf_for_each_map_elem(&socks, rt_sweep_sock, &w, 0);
 	bpf_for_each_map_elem(&lists, rt_sweep_lists, &w, 0);
@@ -137,12 +140,16 @@ static __always_inline int rt_call_untag(struct rt_call *c)
 {
 	u32 r = c->resource & (RT_RESOURCES - 1);
 	u64 key = c->a;
-	struct rt_file *f = bpf_map_lookup_elem(&files, &key);
+	struct rt_file *f;
 	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
 
+	anchor_at = (u64)&anchor;
+	f = rt_place_at(key - *(volatile u64 *)&anchor_at);
+	if (!f || rt_holder(f) != key)
+		f = bpf_map_lookup_elem(&files, &key);
 	c->a = 0;
-	if (f && f->resource == r)
-		c->a += rt_take(&f->node, r, c->node, RT_DESCRIPTORS);
+	if (f && c->node)
+		c->a += rt_take_word(&f->tag, rt_word(r, c->node));
 	if (s)
 		c->a += rt_take(&s->slot[r], r, c->node, RT_DESCRIPTORS);
 	return 0;
@@ -273,12 +280,12 @@ int rt_fds(struct bpf_iter__task_file *ctx)
 		return 0;
 	}
 	key = (u64)file;
-	f = bpf_map_lookup_elem(&files, &key);
+	f = rt_file_find(key);
 	if (!f)
 		return 0;
-	seen.node = f->node;
+	seen.node = rt_word_node(f->tag);
 	seen.key = key;
-	seen.resource = f->resource;
+	seen.resource = rt_word_resource(f->tag);
 	if (seen.node && rt_node(seen.resource, seen.node))
 		bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
 	return 0;

@@ -21,7 +21,7 @@ static __always_inline int rt_count_file(struct file *file, s64 done)
 		return 0;
 	resource = rt_file_resource(file->f_inode);
 	if (resource)
-		rt_count(resource, rt_file_node((u64)file), done);
+		rt_count(resource, rt_file_node((u64)file, resource), done);
 	return 0;
 }
 

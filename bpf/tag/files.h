@@ -1,8 +1,80 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tags of open files: a hash by struct file, so they are shared over dup, fork and SCM_RIGHTS, and go with the last reference (file_free). An
+ * Tags of open files, by struct file, so they are shared over dup, fork and SCM_RIGHTS, and go with the last reference (file_free). An
  * open tags from the process' default list.
+ *
+ * Most stand in `hot`, where finding one is an index and a compare, and making one an exchange; the kernel's hash costs more than the rest of
+ * the call. The place is looked at before the hash. A file whose place was another's when it was first tagged goes to the hash and stays there; when the place
+ * became free meanwhile, two threads that tag it at once may disagree. So who takes a place empties the file's entry in the hash, and who has put a tag
+ * into the hash looks whether the place is the file's now, and then moves the tag there. Whichever comes last sees the other.
  */
+
+/* A tag as it stands in a slot. */
+static __always_inline u64 rt_word(u32 resource, u64 node)
+{
+	return node ? node | resource << 16 : 0;
+}
+
+static __always_inline u32 rt_word_resource(u64 word)
+{
+	return (u32)word >> 16 & (RT_RESOURCES - 1);
+}
+
+static __always_inline u64 rt_word_node(u64 word)
+{
+	return word & ~0xffff0000ULL;
+}
+
+/* rt_put and rt_take, of a file's slot. */
+static __always_inline void rt_put_word(u64 *slot, u64 word)
+{
+	u64 old;
+
+	rt_ref(rt_word_resource(word), rt_word_node(word), RT_DESCRIPTORS, 1);
+	old = __sync_lock_test_and_set(slot, word);
+	rt_ref(rt_word_resource(old), rt_word_node(old), RT_DESCRIPTORS, -1);
+}
+
+static __always_inline bool rt_take_word(u64 *slot, u64 word)
+{
+	if (__sync_val_compare_and_swap(slot, word, 0) != word)
+		return false;
+	rt_ref(rt_word_resource(word), rt_word_node(word), RT_DESCRIPTORS, -1);
+	return true;
+}
+
+/*
+ * A file's place in `hot`. The verifier allows no arithmetic on a pointer but its distance from another one; where the file is known by number,
+ * `anchor_at` is that pointer's (rt_call).
+ */
+u64 anchor, anchor_at;
+
+static __always_inline struct rt_file *rt_place_at(u64 distance)
+{
+	u32 key = distance * 0x9e3779b97f4a7c15ULL >> (64 - RT_HOT_BITS);
+
+	return bpf_map_lookup_elem(&hot, &key);
+}
+
+static __always_inline struct rt_file *rt_place(u64 file)
+{
+	return rt_place_at(file - (u64)&anchor);
+}
+
+static __always_inline u64 rt_holder(struct rt_file *place)
+{
+	return *(volatile u64 *)&place->file;
+}
+
+/* Where a file has its tag; 0: nowhere yet. */
+static __always_inline struct rt_file *rt_file_find(u64 file)
+{
+	struct rt_file *f = rt_place(file);
+
+	if (f && rt_holder(f) == file)
+		return f;
+	return file_entries ? bpf_map_lookup_elem(&files, &file) : 0;
+}
 
 /* The resource that a file lives on; 0: none. Of a block device's file it is the device's own. */
 static __always_inline u32 rt_file_resource(struct inode *inode)
@@ -12,31 +84,54 @@ static __always_inline u32 rt_file_resource(struct inode *inode)
 	return rt_resource_of_dev(format == 0060000 ? inode->i_rdev : inode->i_sb->s_dev);
 }
 
-static __always_inline int rt_file_tag(u64 key, u32 resource, u64 node)
+static __noinline int rt_file_tag(u64 file, u64 word)
 {
-	struct rt_file none = { .resource = resource }, *f = bpf_map_lookup_elem(&files, &key);
+	struct rt_file new = { .file = file }, *place = rt_place(file), *f = 0, *other;
+	u64 holder;
 
-	if (!f) {
-		if (!node)
+	if (!place)
+		return -E_NOSPC;
+	if (rt_holder(place) != file) {
+		if (file_entries)
+			f = bpf_map_lookup_elem(&files, &file);
+		if (!f && !word)
 			return 0;
-		if (!bpf_map_update_elem(&files, &key, &none, BPF_NOEXIST))
-			__sync_fetch_and_add(&file_entries, 1);
-		f = bpf_map_lookup_elem(&files, &key);
-		if (!f) {
-			__sync_fetch_and_add(&lost, 1);
-			return -E_NOSPC;
+		holder = f ? file : __sync_val_compare_and_swap(&place->file, 0, file);
+		if (!f && !holder && file_entries) {
+			other = bpf_map_lookup_elem(&files, &file);
+			if (other)
+				rt_put_word(&other->tag, 0);
+		}
+		if (!f && holder && holder != file) {
+			__sync_fetch_and_add(&file_entries, 1); /* before, so that nobody misses it */
+			if (bpf_map_update_elem(&files, &file, &new, BPF_NOEXIST))
+				__sync_fetch_and_add(&file_entries, -1);
+			f = bpf_map_lookup_elem(&files, &file);
+			if (!f) {
+				__sync_fetch_and_add(&lost, 1);
+				return -E_NOSPC;
+			}
 		}
 	}
-	rt_put(&f->node, resource, node, RT_DESCRIPTORS);
+	if (!f) {
+		rt_put_word(&place->tag, word);
+		return 0;
+	}
+	rt_put_word(&f->tag, word);
+	if (rt_holder(place) == file) {
+		rt_take_word(&f->tag, word);
+		rt_put_word(&place->tag, word);
+	}
 	return 0;
 }
 
-/* The file's queue, by handle; 0: q0. */
-static __always_inline u64 rt_file_node(u64 key)
+/* The file's queue of a resource, by handle; 0: q0. */
+static __always_inline u64 rt_file_node(u64 file, u32 resource)
 {
-	struct rt_file *f = bpf_map_lookup_elem(&files, &key);
+	struct rt_file *f = rt_file_find(file);
+	u64 word = f ? f->tag : 0;
 
-	return f ? f->node : 0;
+	return word && rt_word_resource(word) == resource ? rt_word_node(word) : 0;
 }
 
 SEC("fentry/security_file_open")
@@ -56,7 +151,7 @@ int BPF_PROG(rt_opened, struct file *file)
 		return 0;
 	node = l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)];
 	if (node && !rt_usable(resource, node))
-		rt_file_tag((u64)file, resource, node);
+		rt_file_tag((u64)file, rt_word(resource, node));
 	return 0;
 }
 
@@ -64,14 +159,18 @@ SEC("fentry/security_file_free")
 int BPF_PROG(rt_freed, struct file *file)
 {
 	u64 key = (u64)file;
-	struct rt_file *f;
+	struct rt_file *f = rt_place(key);
 
+	if (f && rt_holder(f) == key) {
+		rt_put_word(&f->tag, 0);
+		__sync_lock_test_and_set(&f->file, 0);
+	}
 	if (!file_entries)
 		return 0;
 	f = bpf_map_lookup_elem(&files, &key);
 	if (!f)
 		return 0;
-	rt_put(&f->node, f->resource, 0, RT_DESCRIPTORS);
+	rt_put_word(&f->tag, 0);
 	if (!bpf_map_delete_elem(&files, &key))
 		__sync_fetch_and_add(&file_entries, -1);
 	return 0;

@@ -15,6 +15,10 @@
 
 enum { ROUNDS = 3, CALLS = 1000 };
 
+/* Known before the loop, so that all are measured alike. */
+enum call { NO_CALL, NULL_CALL, FCNTL, OPEN, FRESH, SET, GET };
+static const char *const names[] = { "", "null", "fcntl", "open", "fresh", "set", "get" };
+
 static double now(void)
 {
 	struct timespec t;
@@ -23,14 +27,54 @@ static double now(void)
 	return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
+/* How many of the calls went wrong. */
+static long calls(enum call call, int fd, const char *path, const int queue[2], int resource)
+{
+	long wrong = 0;
+	int one;
+
+	for (int i = 0; i < CALLS; i++) {
+		switch (call) {
+		case NULL_CALL:
+			wrong += syscall(SYS_getppid) <= 0;
+			break;
+		case FCNTL:
+			wrong += syscall(SYS_fcntl, fd, F_GETFD, 0) < 0;
+			break;
+		case OPEN:
+		case FRESH:
+			one = syscall(SYS_openat, AT_FDCWD, path, O_RDWR, 0);
+			wrong += one < 0;
+			if (call == FRESH)
+				wrong += syscall(SYS_fcntl, one, 0x52530005, queue[0]) != 1;
+			syscall(SYS_close, one);
+			break;
+		case SET:
+			wrong += syscall(SYS_fcntl, fd, 0x52530005, queue[i & 1]) != 1;
+			break;
+		case GET:
+			wrong += syscall(SYS_fcntl, fd, 0x52530006, resource) <= 0;
+			break;
+		default:
+			wrong++;
+		}
+	}
+	return wrong;
+}
+
 int main(int argc, char **argv)
 {
-	const char *call = argc > 2 ? argv[1] : "", *path = argc > 2 ? argv[2] : "";
+	const char *path = argc > 2 ? argv[2] : "";
 	int fd = open(path, O_RDWR), queue[2] = { 0 }, resource = 0;
+	enum call call = GET;
 	double best = 0;
 
 	if (fd < 0)
 		return 1;
+	while (call && strcmp(names[call], argv[1]))
+		call--;
+	if (!call)
+		return 2;
 	if (argc == 6) {
 		queue[0] = atoi(argv[3]);
 		queue[1] = atoi(argv[4]);
@@ -38,29 +82,8 @@ int main(int argc, char **argv)
 	}
 	for (int round = 0; round < ROUNDS; round++) {
 		double from = now(), took;
-		long wrong = 0;
 
-		for (int i = 0; i < CALLS; i++) {
-			if (!strcmp(call, "null")) {
-				wrong += syscall(SYS_getppid) <= 0;
-			} else if (!strcmp(call, "fcntl")) {
-				wrong += syscall(SYS_fcntl, fd, F_GETFD, 0) < 0;
-			} else if (!strcmp(call, "open") || !strcmp(call, "fresh")) {
-				int one = syscall(SYS_openat, AT_FDCWD, path, O_RDWR, 0);
-
-				wrong += one < 0;
-				if (*call == 'f')
-					wrong += syscall(SYS_fcntl, one, 0x52530005, queue[0]) != 1;
-				syscall(SYS_close, one);
-			} else if (!strcmp(call, "set")) {
-				wrong += syscall(SYS_fcntl, fd, 0x52530005, queue[i & 1]) != 1;
-			} else if (!strcmp(call, "get")) {
-				wrong += syscall(SYS_fcntl, fd, 0x52530006, resource) <= 0;
-			} else {
-				return 2;
-			}
-		}
-		if (wrong)
+		if (calls(call, fd, path, queue, resource))
 			return 3;
 		took = (now() - from) / CALLS;
 		if (!round || took < best)

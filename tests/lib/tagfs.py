@@ -15,7 +15,7 @@ import threading
 from live import ROOT
 
 SET_QUEUE, GET_QUEUE = 0x52530005, 0x52530006
-TAGS = os.path.join(ROOT, "target", "debug", "examples", "tags")
+TAGS = os.path.join(ROOT, "target", "release", "examples", "tags")
 SCHEDULER_DIR, QUEUE_DIR, SHARE, STAT = 1, 2, 16, 20
 libc = ctypes.CDLL(None, use_errno=True)
 libc.fcntl.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long)

@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 2;
+pub(super) const ABI_VERSION: u32 = 3;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -95,8 +95,8 @@ pub(super) struct RtSeen {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct RtFile {
-    pub(super) node: u64,
-    pub(super) resource: u64,
+    pub(super) file: u64,
+    pub(super) tag: u64,
 }
 
 /// `struct rt_sock`

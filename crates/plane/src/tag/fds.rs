@@ -2,10 +2,11 @@
 //! Tagged descriptors of running processes: seen, set, and taken back from who may no longer use their queue.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::Path;
 
-use libbpf_rs::{MapCore as _, MapHandle};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use reserv_model::NodeId;
 
 use super::abi::{RtCall, RtFile, RtSeen, RtSock, what};
@@ -56,6 +57,22 @@ impl Tags {
         Ok(keys.filter(|key| sys::get::<u64, V>(&fd, key).ok().flatten().is_some_and(|v| is(&v))).collect())
     }
 
+    /// Files of a map that have this tag. Its elements are asked for at once: there are many places, and few are taken.
+    fn files(&self, map: &str, tag: u64) -> Result<Vec<u64>, PlaneError> {
+        let all = MapHandle::from_pinned_path(self.folder.join(map))
+            .map_err(|error| PlaneError::Invalid(format!("the pinned map '{map}': {error}")))?;
+        let found = all
+            .lookup_batch(1 << 16, MapFlags::ANY, MapFlags::ANY)
+            .map_err(|error| PlaneError::Invalid(format!("the pinned map '{map}': {error}")))?;
+        let word =
+            |value: &[u8], at: usize| Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
+        Ok(found
+            .filter(|(_, value)| word(value, offset_of!(RtFile, tag)) == Some(tag))
+            .filter_map(|(_, value)| word(&value, offset_of!(RtFile, file)))
+            .filter(|file| *file != 0)
+            .collect())
+    }
+
     /// Open files and sockets that are tagged with a queue, with the processes that have a descriptor of each. One under way over a socket has none.
     pub fn holders(&self, resource: u8, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
         if self.refs(resource, queue)?.descriptors == 0 {
@@ -69,11 +86,10 @@ impl Tags {
         let node = queue.pack();
         // First what is tagged, then who has it: what is tagged meanwhile is by somebody who may.
         let mut found: BTreeMap<u64, Vec<i32>> = BTreeMap::new();
-        found.extend(
-            self.keys::<RtFile>("files", |f| f.node == node && f.resource == u64::from(resource))?
-                .into_iter()
-                .map(|key| (key, Vec::new())),
-        );
+        for map in ["hot", "files"] {
+            let tagged = self.files(map, node | u64::from(resource) << 16)?;
+            found.extend(tagged.into_iter().map(|key| (key, Vec::new())));
+        }
         found.extend(
             self.keys::<RtSock>("socks", |s| s.slot.get(usize::from(resource)) == Some(&node))?
                 .into_iter()
