@@ -353,6 +353,24 @@ static __noinline u32 rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_AR
 	return again;
 }
 
+/*
+ * Without the lock: nothing waits, as somebody with the lock would find. Looking alone does not say so: while another CPU drains, nothing is on the
+ * list and not yet everything in the heaps. But nobody held the lock at any moment between the first reading and the last: it is free at both, and
+ * has not been taken in between (each section counts itself, first thing). Reads and writes are in order on x86; elsewhere this needs more.
+ */
+static __always_inline bool rc_nobody_waits(struct rs_tree RS_ARENA *t)
+{
+	u64 section = *(volatile u64 *)&section_count;
+
+	if (*(volatile u32 *)&tree_lock || t->throttle.n || t->refill.n)
+		return false;
+	RS_WRITTEN();
+	if (t->posted || t->age[0].oldest || t->age[1].oldest)
+		return false;
+	RS_WRITTEN();
+	return !*(volatile u32 *)&tree_lock && *(volatile u64 *)&section_count == section;
+}
+
 void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
@@ -379,6 +397,9 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		if (p)
 			v.old_owed = rc_owed(v.old, p);
 	}
+	/* An idle CPU that was kicked, and another was faster. */
+	if (cpus > 1 && !v.it && !v.old && rc_nobody_waits(t))
+		return;
 	floor = floor && rc_floor(cpu, raw);
 	RS_LOOP(tries, 8) {
 		it = rc_choose(t, cpu, &v, again, floor, raw);
