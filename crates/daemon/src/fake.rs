@@ -5,13 +5,15 @@
 //! Like the kernel it outlives the daemon (a record per change, written at once: a batch is whole or absent), checks what it
 //! is given, and knows which processes live. A test detaches it by making `fake-detach` beside the file, with the reason in it;
 //! while `fake-detach-hold` exists, revival fails. `fake-refuse` with a number n in it lets n batches pass and refuses the next as busy.
+//! While `fake-refuse-use` exists, it cannot be told who may use a queue of the number in it or a higher one; what it was told
+//! stands in `fake-use`.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use reserv_model::{
-    Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, Tune, Weight,
+    Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, Tune, UseRule, Weight,
 };
 use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 use serde::{Deserialize, Serialize};
@@ -415,6 +417,18 @@ impl Plane for FakePlane {
             }
             Ok(())
         })
+    }
+
+    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
+        self.state.queue(queue)?;
+        let refused = std::fs::read_to_string(self.beside("fake-refuse-use")).ok();
+        if refused.is_some_and(|text| text.trim().parse().is_ok_and(|least: u32| queue.index >= least)) {
+            return Err(PlaneError::Full("fake-refuse-use".into()));
+        }
+        // Beside the plane, for tests: who may use which queue.
+        let line = format!("{} {} {}\n", queue.index, queue.generation, rules.len());
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(self.beside("fake-use"));
+        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(tried)
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {

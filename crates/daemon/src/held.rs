@@ -60,6 +60,8 @@ pub struct ResourceState {
     pub capacity_ns: u64,
     /// Nodes whose minimums are more than that, since it fell.
     pub overcommitted: Vec<String>,
+    /// Queues of which the kernel could not be told who may use them: there whoever has a descriptor may.
+    pub untold: Vec<String>,
     /// The last losses of the resource, newest last.
     pub detachments: Vec<Detached>,
     /// Times that it came back.
@@ -108,6 +110,9 @@ impl ResourceState {
         let mut out = format!("{name}.state {}\n{name}.beginning {}\n", self.state, self.beginning);
         if !self.overcommitted.is_empty() {
             let _ = writeln!(out, "{name}.overcommitted {}", self.overcommitted.join(" "));
+        }
+        if !self.untold.is_empty() {
+            let _ = writeln!(out, "{name}.untold {}", self.untold.join(" "));
         }
         if let Some(cgroups) = &self.cgroups {
             let _ = writeln!(out, "{name}.cgroups {}", in_words(cgroups));
@@ -244,6 +249,7 @@ impl Held {
             edits: engine.tree().seq(),
             capacity_ns: engine.tree().capacity(),
             overcommitted: engine.tree().overcommitted().iter().map(|&id| engine.tree().shown(id)).collect(),
+            untold: engine.untold().iter().map(|&id| engine.tree().shown(id)).collect(),
             detachments: self.detachments.iter().cloned().collect(),
             revivals: self.revivals,
         }

@@ -19,13 +19,15 @@
 mod garbage;
 mod record;
 mod refusal;
+mod uses;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Batch, Caller, Edit, Error, ErrorKind, Kind, Name, Node, NodeId, Outcome, Plan, Record, Request,
-    ResourceKind, Rule, Tree,
+    Batch, Caller, Edit, Error, ErrorKind, Kind, Name, NodeId, Outcome, Plan, Record, Request, ResourceKind,
+    Rule, Tree,
 };
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target};
@@ -33,6 +35,7 @@ use reserv_plane::{Plane, PlaneError, Target};
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
 pub use self::refusal::Refusal;
+use self::uses::use_touched;
 use crate::collect::Collector;
 use crate::journal::Journal;
 use crate::whole::Undo;
@@ -86,6 +89,8 @@ pub struct Engine {
     missed: bool,
     /// What may be garbage.
     pub(crate) collector: Collector,
+    /// Queues of which the plane could not be told who may use them.
+    untold: BTreeSet<NodeId>,
 }
 
 /// What this thread has used of a CPU: unlike the clock it does not count what others do meanwhile.
@@ -106,6 +111,7 @@ impl Engine {
         let (mut journal, payloads) = Journal::open(path)?;
         let mut told = tell(name, &payloads)?;
         let had = told.tree.seq() > 0 || told.last.is_some();
+        let last: Vec<Edit> = told.last.iter().flat_map(|(record, _)| record.edits.clone()).collect();
         if adopted {
             let applied = plane.applied_seq()?;
             if let Some((record, origin)) = told.last.take() {
@@ -158,6 +164,13 @@ impl Engine {
         };
         let fresh_next = told.extras.fresh_end;
         let Told { tree, mut extras, .. } = told;
+        let mut queues: Vec<NodeId> = tree
+            .iter()
+            .filter(|n| n.kind.is_queue() && !tree.use_rules(n.id).is_empty())
+            .map(|n| n.id)
+            .collect();
+        // The last intent's may have been told ahead of it.
+        queues.extend(use_touched(&tree, &last).into_iter().filter(|id| tree.get(*id).is_some()));
         let collector = Collector::taken_over(&tree, &mut extras.collect);
         let mut engine = Self {
             kind,
@@ -171,11 +184,10 @@ impl Engine {
             survey: None,
             missed: true,
             collector,
+            untold: BTreeSet::new(),
         };
         engine.measure_capacity();
-        let listed = |n: &&Node| n.kind.is_queue() && !engine.tree.use_rules(n.id).is_empty();
-        let queues: Vec<NodeId> = engine.tree.iter().filter(listed).map(|n| n.id).collect();
-        engine.tell_use(&queues);
+        engine.tell_use_again(&queues);
         engine.compact()?;
         if engine.unfinished().is_some() {
             tracing::warn!("the last daemon died in the middle of a large change; undoing it");
@@ -334,42 +346,6 @@ impl Engine {
         self.carry_out_plan(&plan, origin)
     }
 
-    /// Tells the plane who may use these queues.
-    fn tell_use(&mut self, queues: &[NodeId]) {
-        for &id in queues {
-            let rules = self.tree.use_rules(id);
-            if let Err(error) = self.plane.set_use(id, &rules) {
-                tracing::warn!(%error, queue = self.tree.shown(id), "who may use it was not told");
-            }
-        }
-    }
-
-    /// The queues whose rules about use may be others after these edits. A new queue that no list speaks of is not told: only who may use
-    /// it can open its directory.
-    fn use_touched(&self, edits: &[Edit]) -> Vec<NodeId> {
-        let mut tops = Vec::new();
-        let lists = self.tree.iter().any(|n| !n.access.is_empty());
-        let changes = |e: &Edit| matches!(e, Edit::Access { .. });
-        if !lists && !edits.iter().any(changes) {
-            return tops;
-        }
-        for edit in edits {
-            if let Edit::Create { id, .. } | Edit::Access { id, .. } | Edit::Move { id, .. } = *edit {
-                tops.push(id);
-            }
-        }
-        if tops.is_empty() {
-            return tops;
-        }
-        if let [one] = tops[..]
-            && self.tree.get(one).is_some_and(|n| n.kind.is_queue())
-        {
-            return tops;
-        }
-        let touched = |n: &&Node| n.kind.is_queue() && tops.iter().any(|&top| self.tree.is_within(n.id, top));
-        self.tree.iter().filter(touched).map(|n| n.id).collect()
-    }
-
     /// The same for a part of a change that was checked as a whole.
     pub(crate) fn edit_part(&mut self, requests: &[Request]) -> Result<(), Refusal> {
         let plan = self.tree.plan_part(requests)?;
@@ -383,8 +359,6 @@ impl Engine {
             return Ok(Done::default());
         }
         let outcomes = self.carry_out(plan.record(), origin)?;
-        let touched = self.use_touched(plan.edits());
-        self.tell_use(&touched);
         if plan.left_members(&outcomes)
             && let Err(error) = self.flush_left()
         {
@@ -409,6 +383,13 @@ impl Engine {
         self.append(&entry)?;
         let Entry::Edit { record, .. } = entry else { return Err(corrupt("not an edit")) };
         self.survey = None;
+        let touched = match self.tell_use(&record) {
+            Ok(touched) => touched,
+            Err(refusal) => {
+                self.journal.undo()?;
+                return Err(refusal);
+            }
+        };
         match self.plane.apply(&batch) {
             Ok(outcomes) => {
                 for edit in &record.edits {
@@ -423,10 +404,16 @@ impl Engine {
                 self.tree.replay(&record)?;
                 self.extras.note(origin, &record);
                 self.may_go(&record, origin.is_some());
+                let made = |e: &Edit| matches!(*e, Edit::Create { id, .. } if touched.contains(&id));
+                let made: Vec<NodeId> = record.edits.iter().filter(|e| made(e)).map(Edit::id).collect();
+                self.tell_use_again(&made);
                 Ok(outcomes)
             }
             Err(error) => {
                 self.journal.undo()?;
+                let touched: Vec<NodeId> =
+                    touched.into_iter().filter(|id| self.tree.get(*id).is_some()).collect();
+                self.tell_use_again(&touched);
                 Err(error.into())
             }
         }
