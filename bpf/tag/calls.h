@@ -110,7 +110,8 @@ static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 	return answer ? answer : 1;
 }
 
-static __always_inline int rt_set_queue(struct file *file, unsigned long arg)
+/* These two are functions, so that the hook itself saves no registers for them: everybody's fcntl passes it. */
+static __noinline int rt_set_queue(struct file *file, unsigned long arg)
 {
 	struct rt_name name = {};
 	int answer = rt_queue_of(arg, &name);
@@ -118,7 +119,7 @@ static __always_inline int rt_set_queue(struct file *file, unsigned long arg)
 	return answer ? answer : rt_tag_with(file, name);
 }
 
-static __always_inline int rt_get_queue(struct file *file, unsigned long resource)
+static __noinline int rt_get_queue(struct file *file, unsigned long resource)
 {
 	struct inode *inode = file->f_inode;
 	struct rt_name name = {};
