@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * What a link's programs and the daemon say to each other. Rust's mirror is crates/plane/src/net/abi.rs; a table of sizes and offsets in the
+ * What a link's programs and the daemon say to each other. Rust's mirror is crates/plane/src/net/full/abi.rs; a table of sizes and offsets in the
  * object file (net.bpf.c: rn_layout) is compared with it by a test. Calls are runs of pinned SYSCALL programs, as on the CPU's plane.
  */
 #ifndef RESERV_NET_ABI_H

@@ -11,7 +11,7 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Sizes and offsets of what both sides use; crates/plane/src/net/abi.rs has the same list (LAYOUT). */
+/* Sizes and offsets of what both sides use; crates/plane/src/net/full/abi.rs has the same list (LAYOUT). */
 const u32 rn_layout[] SEC(".rodata.layout") = {
 	RN_ABI_VERSION,
 	sizeof(struct rn_node),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compiles the programs of the full CPU driver (`bpf/cpu`, with `sched/` in them), of a link (`bpf/net`, the same) and of the tags (`bpf/tag`) with
-//! clang-22 and hands the object files to `cpu::full`, `net` and `tag`. Other releases of clang mis-compile arena code in larger programs.
+//! clang-22 and hands the object files to `cpu::full`, `net::full` and `tag`. Other releases of clang mis-compile arena code in larger programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};

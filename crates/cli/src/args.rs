@@ -178,6 +178,9 @@ pub struct Up {
     /// Let those interfaces send this much, as 100mbit; without it as much as they take, which is right only for what pushes back
     #[arg(long, value_name = "RATE", requires = "net", value_parser = rate)]
     pub rate: Option<reserv_model::Rate>,
+    /// Which driver of those interfaces; auto takes the full one where this kernel can run it
+    #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]
+    pub net_driver: Driver,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,

@@ -181,7 +181,7 @@ fn all(args: &Compare, held: &Held) -> Result<Report, Error> {
                 continue;
             }
         }
-        let policy = format!("{}, {}", personality.policy(), personality.class());
+        let policy = format!("{}, {}", personality.policy(true), personality.class(true));
         let files = Mounted::open()?;
         let tag = |part: &Part, pid: i32| {
             run::tag_process(&files, &NodePath::parse(part.name, files.mount())?, pid)

@@ -271,10 +271,18 @@ pub(crate) fn tags(survey: Result<(Mechanism, Vec<String>), String>) -> Check {
     check("tags", verdict, found, (!limits.is_empty()).then(|| limits.join("; ")).as_deref())
 }
 
-/// Whether interfaces can be scheduled here.
-pub(crate) fn links(probe: Result<(), String>) -> Check {
-    match probe {
-        Ok(()) => check("links", Verdict::Ok, "full: a qdisc in BPF (reserv up --net IFACE)", None),
+/// How interfaces are scheduled here.
+pub(crate) fn links(survey: Result<(reserv_model::Driver, String), String>) -> Check {
+    match survey {
+        Ok((reserv_model::Driver::Stock, why)) => check(
+            "links",
+            Verdict::Note,
+            format!("stock: HTB (reserv up --net IFACE --rate RATE); not full: {why}"),
+            Some(
+                "shares hold at a rate that is told; no bounds on delays, no policies, weights of siblings 130 to 1 at most",
+            ),
+        ),
+        Ok(_) => check("links", Verdict::Ok, "full: a qdisc in BPF (reserv up --net IFACE)", None),
         Err(why) => check(
             "links",
             Verdict::Note,

@@ -80,7 +80,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         Command::Doctor => {
             let mut report = doctor::Machine::here().examine(&probes());
             report.checks.push(doctor::tags(reserv_plane::tag::survey()));
-            report.checks.push(doctor::links(reserv_plane::net::probe()));
+            report.checks.push(doctor::links(reserv_plane::net::survey()));
             if json {
                 say_json(&report)?
             } else {

@@ -80,7 +80,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         .iter()
         .cloned()
         .map(Ok)
-        .chain(args.net.iter().map(|net| link(net, args.rate)))
+        .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver)))
         .collect::<Result<_, _>>()?;
     if count.len() < args.count.len() + args.net.len() {
         return Err(Error::usage("one name for two resources"));
@@ -172,10 +172,16 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
 }
 
 /// An interface to be scheduled: a resource of its name.
-fn link(interface: &str, rate: Option<reserv_model::Rate>) -> Result<(Name, Source), Error> {
+fn link(interface: &str, rate: Option<reserv_model::Rate>, driver: Driver) -> Result<(Name, Source), Error> {
     let name =
         Name::new(interface).map_err(|e| Error::usage(format!("--net {interface}: {e}")).hint(e.hint))?;
-    let text = rate.map_or_else(|| format!("link:{interface}"), |rate| format!("link:{interface}@{rate}"));
+    let rate = rate.map_or_else(String::new, |rate| format!("@{rate}"));
+    let driver = match driver {
+        Driver::Auto => "",
+        Driver::Full => "/full",
+        Driver::Stock => "/stock",
+    };
+    let text = format!("link:{interface}{rate}{driver}");
     let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name, on))
 }
@@ -201,7 +207,8 @@ fn with(now: &Config, personality: Option<Personality>, count: &BTreeMap<Name, S
     }
     if let Some(personality) = personality {
         for tree in then.cpu.iter_mut().chain(then.count.values_mut()) {
-            (tree.personality, tree.policy, tree.tune) = (personality, Some(personality.policy()), None);
+            (tree.personality, tree.policy, tree.tune) =
+                (personality, Some(personality.policy(tree.on.is_none())), None);
         }
     }
     then
@@ -246,6 +253,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         personality: None,
         count: Vec::new(),
         net: Vec::new(),
+        net_driver: Driver::Auto,
         rate: None,
         dry_run: false,
         drain: false,

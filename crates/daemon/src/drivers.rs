@@ -134,7 +134,7 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
         Wanted::Cpu(Choice::Fake) => boxed(FakePlane::start(&fake_path(settings))?),
         Wanted::Cpu(Choice::Real(driver)) => start(*driver)?,
         Wanted::Count { resource, on: on @ Source::Link { .. } } if !is_fake(settings) => {
-            boxed(net::start(&settings.run, resource.number(), on)?)
+            net::start(&settings.run, resource.number(), on)?
         }
         Wanted::Count { resource, on } => {
             boxed(count::start(&settings.run, resource.number(), on, meter(settings, *resource))?)
@@ -150,7 +150,7 @@ pub fn adopt(settings: &Settings, wanted: &Wanted) -> Result<Option<Opened>, Ref
         Wanted::Cpu(Choice::Fake) => FakePlane::adopt(&fake_path(settings))?.map(boxed).map(adopted),
         Wanted::Cpu(Choice::Real(driver)) => adopt_cpu(*driver)?.map(adopted),
         Wanted::Count { resource, on: on @ Source::Link { .. } } if !is_fake(settings) => {
-            net::adopt(&settings.run, resource.number(), on)?.map(boxed).map(adopted)
+            net::adopt(&settings.run, resource.number(), on)?.map(adopted)
         }
         Wanted::Count { resource, on } => {
             let meter = meter(settings, *resource);

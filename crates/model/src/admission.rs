@@ -49,7 +49,7 @@ enum Broken {
 
 impl Sums {
     fn of(tree: &Tree, parent: &Node) -> Self {
-        let mut sums = Self { weights: 0, fixed: 0, whole: parent.minimum.0.into() };
+        let mut sums = Self { weights: 0, fixed: 0, whole: parent.minimum.per_second().into() };
         for child in parent.children.values().filter_map(|&c| tree.get(c)) {
             match child.fixed {
                 Some(fixed) => sums.fixed += u128::from(fixed.ppm()),
@@ -72,13 +72,13 @@ impl Sums {
     }
 
     fn broken(self, parent: &Node, child: &Node) -> Option<Broken> {
-        let minimum = child.minimum.0;
+        let minimum = child.minimum.per_second();
         let (sure, of) = self.sure(child);
         if minimum == 0 {
             None
         } else if parent.kind == Kind::Scheduler(Policy::Prio) {
             Some(Broken::Priority)
-        } else if child.cap.is_some_and(|cap| cap.rate_ns_per_s < minimum) {
+        } else if child.cap.is_some_and(|cap| cap.per_second() < minimum) {
             Some(Broken::Cap)
         } else {
             (u128::from(minimum) * of > sure).then_some(Broken::Share)
@@ -87,17 +87,18 @@ impl Sums {
 }
 
 impl Tree {
-    /// What can be promised below the root, in ns of CPU per second: told by who knows the machine, no part of the journal. 0, as a
+    /// What can be promised below the root, in ns of CPU or bytes per second: told by who knows the machine, no part of the journal. 0, as a
     /// new tree has it, promises nothing.
     pub fn set_capacity(&mut self, ns_per_s: u64) {
+        let minimum = Minimum(Amount::of(self.is_cpu(), ns_per_s).0);
         if let Some(root) = self.slots[0].node.as_mut() {
-            root.minimum = Minimum(ns_per_s);
+            root.minimum = minimum;
         }
     }
 
     /// See [`Tree::set_capacity`].
     pub fn capacity(&self) -> u64 {
-        self.root().minimum.0
+        self.root().minimum.per_second()
     }
 
     /// Nodes whose minimums are more than there is since the capacity fell.
@@ -195,7 +196,8 @@ impl Tree {
             }
             Broken::Share => {
                 let (part, of) = sums.sure(child);
-                let sure = Amount(u64::try_from(part.checked_div(of).unwrap_or(0)).unwrap_or(u64::MAX));
+                let sure = u64::try_from(part.checked_div(of).unwrap_or(0)).unwrap_or(u64::MAX);
+                let sure = Amount::of(self.is_cpu(), sure);
                 let share = if let Some(fixed) = child.fixed {
                     fixed.to_string()
                 } else {

@@ -352,13 +352,13 @@ fn is_q0(path: &NodePath) -> bool {
 impl ResourceConfig {
     /// Of the root.
     pub fn root_policy(&self) -> Policy {
-        self.policy.unwrap_or(self.personality.policy())
+        self.policy.unwrap_or(self.personality.policy(self.on.is_none()))
     }
 
     /// Of the root.
     pub fn root_tune(&self) -> Tune {
         self.tune.clone().unwrap_or_else(|| {
-            let mut tune = self.personality.tune();
+            let mut tune = self.personality.tune(self.on.is_none());
             tune.retain(|key, _| key.fits(Kind::Scheduler(self.root_policy()), None));
             tune
         })
@@ -367,7 +367,7 @@ impl ResourceConfig {
     /// Policy or class of a node, with what is left out. q0 keeps time sharing in every personality.
     pub fn kind_of(&self, path: &NodePath, node: &NodeConfig) -> Kind {
         let personality = if is_q0(path) { Personality::Default } else { self.personality };
-        node.new_kind().or(personality)
+        node.new_kind().or(personality, self.on.is_none())
     }
 
     /// The policy that orders a node among its siblings.
@@ -533,7 +533,8 @@ fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
     let personality = wanted.personality;
     if current.personality() != personality {
         requests.push(Request::SetPersonality { personality });
-        (kind, tune) = (Kind::Scheduler(personality.policy()), personality.tune());
+        (kind, tune) =
+            (Kind::Scheduler(personality.policy(current.is_cpu())), personality.tune(current.is_cpu()));
     }
     let policy = wanted.root_policy();
     if kind != Kind::Scheduler(policy) {

@@ -31,7 +31,7 @@ impl Tree {
             if let Some(parent) = node.parent.and_then(|p| self.get(p)) {
                 sure = self.part(parent, node, sure, &weights);
             }
-            sure = node.cap.map_or(sure, |cap| sure.min(cap.rate_ns_per_s));
+            sure = node.cap.map_or(sure, |cap| sure.min(cap.per_second()));
         }
         sure
     }

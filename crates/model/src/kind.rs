@@ -90,9 +90,11 @@ impl Personality {
     /// All words, for people to choose from.
     pub const WORDS: &str = "one word: default, qlinux, eclipse or rtss98";
 
-    /// Of the root and of new scheduler nodes.
-    pub const fn policy(self) -> Policy {
+    /// Of the root and of new scheduler nodes; `cpu`: of the CPU's tree. Turns and requests are a CPU's, a link or disk has work that comes in pieces.
+    pub const fn policy(self, cpu: bool) -> Policy {
         match self {
+            Self::Eclipse if !cpu => Policy::Wf2qPlus,
+            Self::Rtss98 if !cpu => Policy::Sfq,
             Self::Default | Self::Qlinux => Policy::Sfq,
             Self::Eclipse => Policy::Mtrls,
             Self::Rtss98 => Policy::Eevdf,
@@ -100,8 +102,9 @@ impl Personality {
     }
 
     /// Of new queues. q0 keeps time sharing: it serves who knows nothing of reservations.
-    pub const fn class(self) -> Class {
+    pub const fn class(self, cpu: bool) -> Class {
         match self {
+            _ if !cpu => Class::Ts,
             Self::Default => Class::Ts,
             Self::Qlinux => Class::Sfq,
             Self::Eclipse | Self::Rtss98 => Class::Rr,
@@ -109,8 +112,9 @@ impl Personality {
     }
 
     /// Of the root; what is not in it has its default.
-    pub fn tune(self) -> Tune {
+    pub fn tune(self, cpu: bool) -> Tune {
         match self {
+            _ if !cpu => Tune::new(),
             Self::Default => Tune::new(),
             Self::Qlinux => Tune::from([(TuneKey::Quantum, 100_000_000)]),
             Self::Eclipse => Tune::from([(TuneKey::Turn, 100_000_000)]),
@@ -129,11 +133,11 @@ pub enum NewKind {
 }
 
 impl NewKind {
-    /// With what it leaves open.
-    pub fn or(self, personality: Personality) -> Kind {
+    /// With what it leaves open; `cpu`: in the CPU's tree.
+    pub fn or(self, personality: Personality, cpu: bool) -> Kind {
         match self {
-            Self::Scheduler(policy) => Kind::Scheduler(policy.unwrap_or(personality.policy())),
-            Self::Queue(class) => Kind::Queue(class.unwrap_or(personality.class())),
+            Self::Scheduler(policy) => Kind::Scheduler(policy.unwrap_or(personality.policy(cpu))),
+            Self::Queue(class) => Kind::Queue(class.unwrap_or(personality.class(cpu))),
         }
     }
 }

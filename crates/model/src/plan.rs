@@ -14,9 +14,9 @@ use crate::error::quoted;
 use crate::fixed::{self, Unsolved};
 use crate::tree::Edit;
 use crate::{
-    AccessChange, Batch, Caller, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, FIXED_MAX, Fixed, Kind,
-    Name, NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share, Tree, TuneChange,
-    TuneKey, Weight, check_tune,
+    AccessChange, Amount, Batch, Caller, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, FIXED_MAX,
+    Fixed, Kind, Name, NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share,
+    Tree, TuneChange, TuneKey, Weight, check_tune,
 };
 
 /// A node as a request names it: by handle (files), or by path (configuration; may be made by an earlier
@@ -443,6 +443,7 @@ impl Tree {
                 if let Some(cap) = cap {
                     let q0 = "init, the kernel's own work and reservd run here and cannot be capped";
                     self.protect(node.id, "the resource itself has no cap", q0)?;
+                    self.check_unit(cap.is_link(), Amount(cap.rate_ns_per_s))?;
                     cap.check().map_err(|e| e.at(self.shown(node.id)))?;
                 }
                 one(node.cap != cap, Edit::Cap { id: node.id, cap })
@@ -502,7 +503,23 @@ impl Tree {
             let why = "q0 serves init and the kernel's own work: its weight must be positive";
             return Err(Error::new(ErrorKind::Invalid, why).hint("at least 0.001"));
         }
-        Ok(())
+        if share.minimum.0 == 0 {
+            return Ok(());
+        }
+        self.check_unit(share.minimum.is_link(), Amount(share.minimum.0))
+    }
+
+    /// CPU time is the CPU's, bits are the others'.
+    fn check_unit(&self, link: bool, amount: Amount) -> Result<(), Error> {
+        if link != self.is_cpu() {
+            return Ok(());
+        }
+        let (why, hint) = if link {
+            ("is an amount of a link's, and this is the CPU", "250ms/s, 1.5cpu or 25%")
+        } else {
+            ("is an amount of CPU, and this is none", "of a link: 10mbit")
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("{amount} {why}")).hint(hint))
     }
 
     fn check_name_free(&self, parent: &Node, name: &Name) -> Result<(), Error> {
@@ -537,7 +554,7 @@ impl Tree {
         kind: NewKind,
         share: Option<Share>,
     ) -> Result<Vec<Edit>, Error> {
-        let kind = kind.or(self.personality);
+        let kind = kind.or(self.personality, self.is_cpu());
         self.check_known(kind)?;
         let parent = self.find_scheduler(parent, "nothing can be made in it")?;
         let numbered = name.is_none();
@@ -567,11 +584,11 @@ impl Tree {
         if self.personality != personality {
             edits.push(Edit::Personality { personality });
         }
-        let policy = personality.policy();
+        let policy = personality.policy(self.is_cpu());
         if root.kind != Kind::Scheduler(policy) {
             edits.push(Edit::Policy { id, policy });
         }
-        let tune = personality.tune();
+        let tune = personality.tune(self.is_cpu());
         for key in TuneKey::ALL.into_iter().filter(|k| !k.is_of_child()) {
             let value = tune.get(&key).copied();
             if root.tune.get(&key).copied() != value {

@@ -30,6 +30,11 @@ impl Rate {
         self.0
     }
 
+    /// Of so many bytes per second; may be outside of what parses.
+    pub(crate) const fn of_bytes(bytes: u64) -> Self {
+        Self(bytes.saturating_mul(8))
+    }
+
     /// Per second; what is less than a byte is left out.
     pub const fn bytes(self) -> u64 {
         self.0 / 8

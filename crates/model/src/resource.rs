@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
-use crate::{Error, ErrorKind, Rate};
+use crate::{Driver, Error, ErrorKind, Rate};
 
 /// What a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl ResourceKind {
 }
 
 /// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that PATH lies on, or `net:IFACE`, a network interface.
-/// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`.
+/// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end by that driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -55,6 +55,8 @@ pub enum Source {
         interface: String,
         /// How fast it is let send.
         rate: Option<Rate>,
+        /// By which driver.
+        driver: Driver,
     },
 }
 
@@ -90,7 +92,7 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
@@ -99,6 +101,13 @@ impl FromStr for Source {
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
             Some((kind @ ("net" | "link"), rest)) => {
+                let (rest, driver) = match rest.rsplit_once('/') {
+                    Some((rest, "full")) if kind == "link" => (rest, Driver::Full),
+                    Some((rest, "stock")) if kind == "link" => (rest, Driver::Stock),
+                    Some((_, "s")) | None => (rest, Driver::Auto),
+                    Some(_) if kind == "link" => return bad("a driver of a link is full or stock"),
+                    Some(_) => (rest, Driver::Auto),
+                };
                 let (name, rate) = match rest.rsplit_once('@') {
                     Some((name, rate)) if kind == "link" => (name, Some(rate.parse()?)),
                     _ => (rest, None),
@@ -110,7 +119,7 @@ impl FromStr for Source {
                     return bad("no interface is called so");
                 }
                 let interface = name.to_owned();
-                Ok(if kind == "net" { Self::Net(interface) } else { Self::Link { interface, rate } })
+                Ok(if kind == "net" { Self::Net(interface) } else { Self::Link { interface, rate, driver } })
             }
             _ => bad("none of file:PATH, net:IFACE, link:IFACE"),
         }
@@ -122,8 +131,17 @@ impl fmt::Display for Source {
         match self {
             Self::File(path) => write!(f, "file:{path}"),
             Self::Net(name) => write!(f, "net:{name}"),
-            Self::Link { interface, rate: None } => write!(f, "link:{interface}"),
-            Self::Link { interface, rate: Some(rate) } => write!(f, "link:{interface}@{rate}"),
+            Self::Link { interface, rate, driver } => {
+                write!(f, "link:{interface}")?;
+                if let Some(rate) = rate {
+                    write!(f, "@{rate}")?;
+                }
+                match driver {
+                    Driver::Auto => Ok(()),
+                    Driver::Full => f.write_str("/full"),
+                    Driver::Stock => f.write_str("/stock"),
+                }
+            }
         }
     }
 }
@@ -148,7 +166,15 @@ mod tests {
 
     #[test]
     fn sources_print_as_they_parse() {
-        for text in ["file:/mnt/x@y", "net:eth0", "link:eth0", "link:eth0.7@100mbit", "link:wlan0@1500kbit"] {
+        for text in [
+            "file:/mnt/x@y",
+            "net:eth0",
+            "link:eth0",
+            "link:eth0.7@100mbit",
+            "link:wlan0@1500kbit",
+            "link:eth0@1mbit/stock",
+            "link:eth0/full",
+        ] {
             let source: Source = text.parse().unwrap();
             assert_eq!(source.to_string(), text);
             assert_eq!(source.counts(), !text.starts_with("link:"));
@@ -161,6 +187,8 @@ mod tests {
             "link:a@b@1mbit",
             "net:a@1mbit",
             "link:a/b",
+            "link:eth0@1mbit/auto",
+            "net:eth0/stock",
             "link:eth0@1mbit\n",
         ] {
             assert!(bad.parse::<Source>().is_err(), "{bad}");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! weight   = decimal                      0 … 1000000 in steps of 0.001: 24, 0.24; 0 is background
-//! amount   = "0" | decimal unit           CPU time per time: 250ms/s, 1.5cpu, 25% (of one CPU)
+//! amount   = "0" | decimal unit | rate    CPU time per time: 250ms/s, 1.5cpu, 25% (of one CPU); of a link a rate: 10mbit
 //! unit     = "cpu" | "%" | "s/s" | "ms/s" | "us/s" | "ns/s"
 //! cap      = "none" | amount ["burst" duration]
 //! duration = decimal ("s" | "ms" | "us" | "ns")
@@ -20,7 +20,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Rate};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -66,10 +66,13 @@ impl From<Weight> for u32 {
     }
 }
 
-/// An upper limit on CPU service: a token bucket in arrears (ALGORITHMS §8.2).
+/// Marks an amount as bytes per second of a link; without it an amount is ns of CPU per second. All amounts of one tree have it, or none has.
+const LINK: u64 = 1 << 62;
+
+/// An upper limit on service: a token bucket in arrears (ALGORITHMS §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cap {
-    /// CPU time per second of wall time, in ns: `250ms/s` is 250 000 000, `1.5cpu` is 1 500 000 000.
+    /// CPU time per second of wall time, in ns: `250ms/s` is 250 000 000, `1.5cpu` is 1 500 000 000. Of a link marked ([`Cap::per_second`]).
     pub rate_ns_per_s: u64,
     /// Most unused allowance that is kept, in ns; 0 lets the plane choose (two quanta or 10 ms of the rate).
     pub burst_ns: u64,
@@ -83,9 +86,21 @@ impl Cap {
     /// The largest burst, 10 s of CPU time.
     pub const BURST_MAX: u64 = 10 * NS_PER_S;
 
+    /// Per second: ns of CPU, or bytes.
+    pub const fn per_second(self) -> u64 {
+        self.rate_ns_per_s & !LINK
+    }
+
+    /// Whether it is a link's: bytes.
+    pub const fn is_link(self) -> bool {
+        self.rate_ns_per_s & LINK != 0
+    }
+
     /// Refuses a rate or a burst out of range.
     pub fn check(self) -> Result<Self, Error> {
-        if self.rate_ns_per_s < Self::RATE_MIN || self.rate_ns_per_s > Self::RATE_MAX {
+        if self.is_link() {
+            // Its range is that of rates.
+        } else if self.rate_ns_per_s < Self::RATE_MIN || self.rate_ns_per_s > Self::RATE_MAX {
             let shown = Amount(self.rate_ns_per_s);
             return Err(Error::new(ErrorKind::Invalid, format!("a cap of {shown}")).hint(CAP_HINT));
         }
@@ -102,6 +117,18 @@ impl Cap {
 /// A minimum that admission control promises, in ns of CPU per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Minimum(pub u64);
+
+impl Minimum {
+    /// Per second: ns of CPU, or bytes.
+    pub const fn per_second(self) -> u64 {
+        self.0 & !LINK
+    }
+
+    /// Whether it is a link's: bytes.
+    pub const fn is_link(self) -> bool {
+        self.0 & LINK != 0
+    }
+}
 
 /// A fixed share of the parent, in millionths: `=25%` is 250 000 (RTSS'96 §4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -201,9 +228,8 @@ impl Share {
 }
 
 const WEIGHT_HINT: &str = "a weight is 0 to 1000000 with at most 3 decimals: 24 or 0.24";
-const AMOUNT_HINT: &str = "an amount of CPU is 250ms/s, 1.5cpu, 25% (of one CPU) or 0";
-const CAP_HINT: &str =
-    "a cap is none, or 1ms/s to 8192cpu: 250ms/s, 1.5cpu, 25% (of one CPU), 1cpu burst 20ms";
+const AMOUNT_HINT: &str = "an amount of CPU is 250ms/s, 1.5cpu, 25% (of one CPU) or 0, of a link 10mbit or 0";
+const CAP_HINT: &str = "a cap is none, or 1ms/s to 8192cpu: 250ms/s, 1.5cpu, 25% (of one CPU), 1cpu burst 20ms; of a link 10mbit";
 const DURATION_HINT: &str = "a duration is 20ms, 500us, 0.1s or 100ns";
 const SHARE_HINT: &str = "a share is a weight and a minimum: 24 0; or a fixed share: =25%";
 const FIXED_HINT: &str =
@@ -286,9 +312,16 @@ impl fmt::Display for Weight {
     }
 }
 
-/// A rate in ns of CPU per second, as text.
+/// A rate in ns of CPU per second, or (marked) in bytes of a link per second, as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount(pub u64);
+
+impl Amount {
+    /// Of the CPU, or of something that counts bytes.
+    pub const fn of(cpu: bool, per_second: u64) -> Self {
+        if cpu || per_second == 0 { Self(per_second) } else { Self(per_second | LINK) }
+    }
+}
 
 /// Unit and how many decimals reach 1 ns/s. Longest suffixes first where one ends another.
 const AMOUNT_UNITS: [(&str, usize); 6] =
@@ -299,6 +332,9 @@ impl FromStr for Amount {
     fn from_str(word: &str) -> Result<Self, Error> {
         if word == "0" {
             return Ok(Self(0));
+        }
+        if word.trim_end_matches("/s").to_ascii_lowercase().ends_with("bit") {
+            return word.parse::<Rate>().map(|rate| Self::of(false, rate.bytes()));
         }
         for (unit, decimals) in AMOUNT_UNITS {
             if let Some(n) = word.strip_suffix(unit) {
@@ -322,6 +358,7 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => f.write_str("0"),
+            LINK.. => Rate::of_bytes(self.0 & !LINK).fmt(f),
             1..NS_PER_S => show(f, self.0, 6, "ms/s"),
             _ => show(f, self.0, 9, "cpu"),
         }

@@ -292,3 +292,23 @@ fn every_promise_holds_after_every_accepted_sequence() {
         "{taken} taken, {broken} refused, {promised} promises"
     );
 }
+
+#[test]
+fn a_link_promises_its_rate_in_bits() {
+    let mut tree = Tree::new(Name::new("eth0").unwrap());
+    tree.set_capacity(1_250_000);
+    assert_eq!(tree.root().minimum.to_string(), "10mbit");
+    let make = |share: &str| Request::Create {
+        parent: NodeId::ROOT.into(),
+        name: Some(Name::new("a").unwrap()),
+        kind: NewKind::Queue(None),
+        share: Some(share.parse().unwrap()),
+    };
+    for (share, says) in
+        [("300 8mbit", "300 of 400 of eth0's 10mbit is 7500kbit"), ("300 100ms/s", "is an amount of CPU")]
+    {
+        let error = tree.plan(&[make(share)]).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    tree.plan(&[make("300 7500kbit")]).unwrap();
+}

@@ -167,6 +167,26 @@ fn wrong_weights() {
 }
 
 #[test]
+fn amounts_of_a_link_are_rates() {
+    for (text, bytes) in
+        [("10mbit", 1_250_000), ("8kbit", 1000), ("1500kbit", 187_500), ("400gbit", 50_000_000_000)]
+    {
+        let minimum: Minimum = text.parse().unwrap();
+        assert_eq!(
+            (minimum.is_link(), minimum.per_second(), minimum.to_string().as_str()),
+            (true, bytes, text)
+        );
+        let cap: Cap = text.parse().unwrap();
+        assert_eq!((cap.is_link(), cap.per_second(), cap.to_string().as_str()), (true, bytes, text));
+    }
+    assert_eq!("10mbit burst 5ms".parse::<Cap>().unwrap().to_string(), "10mbit burst 5ms");
+    assert!(!"1.5cpu".parse::<Cap>().unwrap().is_link());
+    for bad in ["7kbit", "1bit", "bit", "10mbits", "1e3mbit"] {
+        assert!(bad.parse::<Minimum>().is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn wrong_amounts() {
     refused::<Amount>(&[
         ("", "not an amount"),

@@ -150,7 +150,11 @@ pub fn render_read(file: FileKind, view: &View<'_>) -> Result<String, Error> {
 pub(crate) fn share(view: &View<'_>) -> Result<String, Error> {
     let node = view.node()?;
     if node.parent.is_none() {
-        return Ok(format!("{} {}\n", node.weight, Amount(view.capacity)));
+        return Ok(format!(
+            "{} {}\n",
+            node.weight,
+            Amount::of(view.kind == ResourceKind::Cpu, view.capacity)
+        ));
     }
     Ok(format!("{}\n", node.share()))
 }
@@ -236,7 +240,9 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     let (own, survey) = (view.survey.sample(node.id), view.survey);
     let Below { queued, running, members } =
         survey.below.get(node.id.index as usize).copied().unwrap_or_default();
-    let minimum = if node.parent.is_some() { node.minimum.0 } else { 0 };
+    let minimum = if node.parent.is_some() { node.minimum.per_second() } else { 0 };
+    let cpu = view.kind == ResourceKind::Cpu;
+    let short = if cpu { minimum.div_ceil(NS_PER_CPU).saturating_sub(members) } else { 0 };
     let unit = view.kind.unit();
     let [service, promised, sure] = ["service", "minimum", "guarantee"].map(|what| format!("{what}_{unit}"));
     let lines: [(&str, &dyn std::fmt::Display); 13] = [
@@ -252,7 +258,7 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
         ("state", &state_word(node)),
         (&promised, &minimum),
         (&sure, &survey.all.guarantee(view.tree, node.id)),
-        ("threads_short", &minimum.div_ceil(NS_PER_CPU).saturating_sub(members)),
+        ("threads_short", &short),
     ];
     let mut out = String::new();
     for (key, value) in lines {

@@ -170,6 +170,11 @@ pub trait Plane: Send {
         Ok(())
     }
 
+    /// How much there is to be promised, in bytes per second; 0: nobody knows. (The CPU's is the machine's.)
+    fn capacity(&self) -> u64 {
+        0
+    }
+
     /// Most ops that [`Plane::apply`] takes at once.
     fn batch_max(&self) -> usize {
         128

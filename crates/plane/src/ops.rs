@@ -143,7 +143,7 @@ pub(crate) fn encode(edit: &Op) -> RsOp {
         Op::Reweight { id, weight } => RsOp { a: u64::from(weight.milli()), ..of(op::REWEIGHT, id) },
         Op::SetCap { id, cap } => {
             // Work per 10^6 of time; more than the machine has is no cap that could be felt.
-            let rate = cap.map_or(0, |cap| (cap.rate_ns_per_s / 1000).clamp(1, 256_000_000));
+            let rate = cap.map_or(0, |cap| (cap.per_second() / 1000).clamp(1, 256_000_000));
             RsOp { a: rate, b: cap.map_or(0, |cap| cap.burst_ns), ..of(op::CAP, id) }
         }
         Op::SetClass { id, class } => RsOp { a: class as u64, ..of(op::CLASS, id) },

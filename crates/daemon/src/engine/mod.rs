@@ -210,7 +210,7 @@ impl Engine {
     pub fn measure_capacity(&mut self) {
         self.set_capacity(match self.kind {
             ResourceKind::Cpu => crate::admission::capacity(),
-            ResourceKind::Disk | ResourceKind::Link => 0,
+            ResourceKind::Disk | ResourceKind::Link => self.plane.capacity(),
         });
     }
 
@@ -313,7 +313,7 @@ impl Engine {
                     (!self.plane.supports_policy(*policy)).then(|| format!("policy {policy}"))
                 }
                 Edit::Personality { personality } => {
-                    let class = personality.class();
+                    let class = personality.class(self.tree.is_cpu());
                     (!self.plane.supports_class(class))
                         .then(|| format!("class {class}, which the personality {personality} needs"))
                 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use reserv_model::{Batch, DeleteMode, Kind, NodeId, Op, Outcome};
+use reserv_model::{Batch, Cap, DeleteMode, Kind, NodeId, Op, Outcome, Weight};
 use serde::{Deserialize, Serialize};
 
 use crate::PlaneError;
@@ -65,6 +65,15 @@ pub struct Entry {
     pub draining: bool,
     /// Of a queue: its counters at the last reset. Of a scheduler: what queues below it that are gone have counted.
     pub usage: Usage,
+    /// In thousandths; 0 is background. For planes that schedule.
+    #[serde(default)]
+    pub weight: u32,
+    /// Of its cap, per second; 0: none.
+    #[serde(default)]
+    pub cap: u64,
+    /// Most that wait in a queue; 0: what the plane thinks right.
+    #[serde(default)]
+    pub limit: u32,
 }
 
 /// See the head of this file.
@@ -103,6 +112,9 @@ impl Default for Books {
             children,
             draining: false,
             usage: Usage::default(),
+            weight: Weight::DEFAULT.milli(),
+            cap: 0,
+            limit: 0,
         };
         let root = node(Kind::Scheduler(reserv_model::Policy::default()), 1);
         let q0 = node(Kind::Queue(reserv_model::Class::default()), 0);
@@ -225,7 +237,17 @@ impl Books {
         before.nodes.entry(id.index).or_insert(None);
         before.generations.entry(id.index).or_insert(last);
         let (generation, parent) = (id.generation, parent.index);
-        let node = Entry { generation, parent, kind, children: 0, draining: false, usage: Usage::default() };
+        let node = Entry {
+            generation,
+            parent,
+            kind,
+            children: 0,
+            draining: false,
+            usage: Usage::default(),
+            weight: 0,
+            cap: 0,
+            limit: 0,
+        };
         self.nodes.insert(id.index, node);
         self.generations.insert(id.index, id.generation);
         Ok(())
@@ -305,19 +327,13 @@ impl Books {
                 }
                 self.touch(id, before)?.kind = Kind::Scheduler(policy);
             }
-            Op::SetCap { id, cap: Some(_) } => {
-                self.get(id)?;
-                return Err(PlaneError::Unsupported("it counts, and holds nobody back: no caps".into()));
-            }
-            Op::SetLimit { id, members_max } if members_max != 0 => {
+            Op::SetLimit { id, members_max } => {
                 self.queue(id)?;
-                return Err(PlaneError::Unsupported("it counts, and refuses nobody: no limits".into()));
+                self.touch(id, before)?.limit = members_max;
             }
-            Op::Reweight { id, .. }
-            | Op::SetCap { id, .. }
-            | Op::SetLimit { id, .. }
-            | Op::Tune { id, .. }
-            | Op::NodeParam { id, .. } => {
+            Op::Reweight { id, weight } => self.touch(id, before)?.weight = weight.milli(),
+            Op::SetCap { id, cap } => self.touch(id, before)?.cap = cap.map_or(0, Cap::per_second),
+            Op::Tune { id, .. } | Op::NodeParam { id, .. } => {
                 self.get(id)?;
             }
         }

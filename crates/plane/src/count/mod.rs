@@ -169,6 +169,64 @@ impl Count {
         }
     }
 
+    /// The tree.
+    pub(crate) fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Its meter.
+    pub(crate) fn meter_ref(&self) -> &dyn Meter {
+        &*self.meter
+    }
+
+    /// Its meter.
+    pub(crate) fn meter(&mut self) -> &mut dyn Meter {
+        &mut *self.meter
+    }
+
+    /// The tree as it will be after a batch.
+    pub(crate) fn after(&self, batch: &Batch) -> Result<Books, PlaneError> {
+        let mut books = self.books.clone();
+        let mut see = |id| Ok(Seen { busy: self.meter.refs(id)?.descriptors > 0, usage: Usage::default() });
+        books.apply(batch, &mut see)?;
+        Ok(books)
+    }
+
+    /// A batch into books, file and meter, whole or not at all.
+    pub(crate) fn enter(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        let mut seen = Vec::new();
+        let meter = &*self.meter;
+        let mut see = |id| {
+            let now = Seen { busy: meter.refs(id)?.descriptors > 0, usage: meter.usage(id)? };
+            seen.push((id, now));
+            Ok(now)
+        };
+        let (outcomes, before) = self.books.apply(batch, &mut see)?;
+        let touched = |made: bool| -> Vec<NodeId> {
+            let of = |op: &Op| match *op {
+                Op::Create { id, .. } if made => Some(id),
+                Op::Delete { id, .. } if !made => Some(id),
+                _ => None,
+            };
+            batch.ops.iter().filter_map(of).collect()
+        };
+        // New nodes can be tagged with before the file knows them, and old ones until it knows of their end: whenever the daemon dies, no tag that
+        // was answered for is lost.
+        let made = touched(true);
+        if let Err(error) = self.tell(&made) {
+            self.put_back(before, &made);
+            return Err(error);
+        }
+        if let Err(error) = self.append(&Change::Batch { batch: batch.clone(), seen }) {
+            // What the file does not know never happened.
+            self.put_back(before, &made);
+            return Err(error);
+        }
+        self.tell(&touched(false))?;
+        self.compact_when_long();
+        Ok(outcomes)
+    }
+
     fn sample_of(&self, id: NodeId) -> Result<Sample, PlaneError> {
         let node = self.books.get(id)?;
         let mut sample = Sample { draining: node.draining, ..Sample::new(id) };
@@ -207,37 +265,18 @@ impl Plane for Count {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
-        let mut seen = Vec::new();
-        let meter = &*self.meter;
-        let mut see = |id| {
-            let now = Seen { busy: meter.refs(id)?.descriptors > 0, usage: meter.usage(id)? };
-            seen.push((id, now));
-            Ok(now)
-        };
-        let (outcomes, before) = self.books.apply(batch, &mut see)?;
-        let touched = |made: bool| -> Vec<NodeId> {
-            let of = |op: &Op| match *op {
-                Op::Create { id, .. } if made => Some(id),
-                Op::Delete { id, .. } if !made => Some(id),
-                _ => None,
-            };
-            batch.ops.iter().filter_map(of).collect()
-        };
-        // New nodes can be tagged with before the file knows them, and old ones until it knows of their end: whenever the daemon dies, no tag that
-        // was answered for is lost.
-        let made = touched(true);
-        if let Err(error) = self.tell(&made) {
-            self.put_back(before, &made);
-            return Err(error);
+        for op in &batch.ops {
+            match op {
+                Op::SetCap { cap: Some(_), .. } => {
+                    return Err(PlaneError::Unsupported("it counts, and holds nobody back: no caps".into()));
+                }
+                Op::SetLimit { members_max: 1.., .. } => {
+                    return Err(PlaneError::Unsupported("it counts, and refuses nobody: no limits".into()));
+                }
+                _ => {}
+            }
         }
-        if let Err(error) = self.append(&Change::Batch { batch: batch.clone(), seen }) {
-            // What the file does not know never happened.
-            self.put_back(before, &made);
-            return Err(error);
-        }
-        self.tell(&touched(false))?;
-        self.compact_when_long();
-        Ok(outcomes)
+        self.enter(batch)
     }
 
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {

@@ -1,66 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver of a network interface: its packets wait in the tree's queues and leave by the tree's shares.
-//!
-//! Full: our own qdisc in BPF (`bpf/net`), with the core of `sched/` in it. The tree, its counters and the packets live in the kernel, pinned under
-//! `RESERV_BPFFS`/net-N, and do not need us. Which queue a packet is for is the tags' business ([`crate::tag`], through [`Tagged`]).
-//! The design note is `docs/notes/net.md`.
+//! The drivers of a network interface: its packets wait in the tree's queues and leave by the tree's shares. Which queue a packet is for is the tags'
+//! business ([`crate::tag`], through [`crate::count::Tagged`]). The design note is `docs/notes/net.md`.
 
-mod abi;
-mod load;
+mod former;
+pub mod full;
 mod rtnl;
-#[cfg(test)]
-mod tests;
+pub mod stock;
 
-use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
-use std::{fs, ptr};
+use std::path::Path;
 
-use reserv_model::{
-    Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
-};
+use reserv_model::{Driver, Rate, Source};
 
-use self::abi::{RnCall, RnIo, RnNode, RnState, RsBatch, what};
-use self::load::Programs;
-pub use self::load::probe;
-use self::rtnl::Qdisc;
-use crate::count::{Meter, Tagged, Told};
 use crate::libbpf::os;
-use crate::ops::{io_error, refusal};
-use crate::sys::{self, Mapped};
-use crate::tag;
-use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::{Plane, PlaneError, tag};
 
-/// Most packets that wait in a queue, where nothing else is said.
-const LIMIT_PACKETS: u64 = 1000;
-/// Most bytes: what the link sends in this many ms …
-const LIMIT_MS: u64 = 100;
-/// … but room for two of the largest packets; and without a rate this.
-const LIMIT_MIN: u64 = 128 * 1024;
-const LIMIT_UNLIMITED: u64 = 2 * 1024 * 1024;
-
-/// Root qdiscs that are configured by one message, so that they can be put back as they were.
-const SIMPLE: &[&str] =
-    &["noqueue", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "codel", "sfq", "cake", "fq_pie", "pie"];
-
-/// The driver. Dropping it leaves the qdisc running.
-pub struct Link {
-    source: Source,
-    interface: String,
-    number: u8,
-    folder: PathBuf,
-    former: PathBuf,
-    programs: Programs,
-    io: Mapped<RnIo>,
-    state: Mapped<RnState>,
-    meter: Tagged,
-}
-
-/// The interface and rate of a source that is scheduled.
+/// What a source that is scheduled says.
 fn link(source: &Source) -> Result<(&str, Option<Rate>), PlaneError> {
     match source {
-        Source::Link { interface, rate } => Ok((interface, *rate)),
+        Source::Link { interface, rate, .. } => Ok((interface, *rate)),
         other => Err(PlaneError::Invalid(format!("{other} is not scheduled"))),
     }
 }
@@ -74,442 +31,44 @@ fn netns() -> Result<u64, PlaneError> {
     tag::netns_cookie().map_err(os("the network name space"))
 }
 
-/// Whether the root qdisc that is there may be replaced, and how it is put back: `None` where the kernel chooses it anew.
-fn replaceable(interface: &str, index: u32, ours: &str) -> Result<Option<Qdisc>, PlaneError> {
-    let (root, below) = rtnl::root(index).map_err(os(format!("the qdisc of {interface}")))?;
-    match root {
-        Some(q) if q.kind == ours || q.handle == 0 => Ok(None),
-        Some(q) if below == 0 && SIMPLE.contains(&q.kind.as_str()) => Ok(Some(q)),
-        Some(q) => Err(PlaneError::Taken(format!(
-            "{interface} has a qdisc {} {:x}: of somebody's making, which could not be put back as it was (tc qdisc del dev {interface} root)",
-            q.kind,
-            q.handle >> 16
-        ))),
-        None => Ok(None),
+/// Which driver interfaces have on this machine, and for the stock one why it is not the full; `Err`: none, with the reason. The kernel is asked by loading a program, which is
+/// root's; for others the type information must do.
+pub fn survey() -> Result<(Driver, String), String> {
+    let full = if nix::unistd::geteuid().is_root() { full::try_load() } else { full::probe() };
+    match full {
+        Ok(()) => Ok((Driver::Full, String::new())),
+        Err(why) => match stock::probe() {
+            Ok(()) => Ok((Driver::Stock, why)),
+            Err(also) => Err(format!("{why}; {also}")),
+        },
     }
 }
 
-/// What is put back at the end: nothing where the kernel chooses.
-fn write_former(file: &Path, qdisc: Option<&Qdisc>) -> Result<(), PlaneError> {
-    let Some(qdisc) = qdisc else {
-        let _ = fs::remove_file(file);
-        return Ok(());
+/// Take an interface, with a tree of root and q0, by the driver that the source names: else by the best that this kernel can. `run` is where
+/// what must survive us is written down.
+pub fn start(run: &Path, number: u8, source: &Source) -> Result<Box<dyn Plane>, PlaneError> {
+    let wanted = match source {
+        Source::Link { driver, .. } => *driver,
+        _ => Driver::Auto,
     };
-    let text = serde_json::to_vec(qdisc).map_err(io::Error::from);
-    text.and_then(|text| fs::write(file, text)).map_err(os(format!("write {}", file.display())))
-}
-
-/// Take an interface, with a tree of root and q0. `run` is where the former qdisc is written down.
-pub fn start(run: &Path, number: u8, source: &Source) -> Result<Link, PlaneError> {
-    probe().map_err(PlaneError::Unsupported)?;
-    let (interface, rate) = link(source)?;
-    let index = index_of(interface)?;
-    let folder = load::folder(number);
-    let former_qdisc = replaceable(interface, index, &load::kind(&folder))?;
-    let former = run.join(format!("qdisc-{number}"));
-    fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
-    write_former(&former, former_qdisc.as_ref())?;
-    load::unload(&folder)?;
-    let mut tries = 0;
-    while let Err(error) = load::load(&folder) {
-        let _ = load::unload(&folder);
-        // Making an arena allocates without being allowed to wait (7.2), and now and then there is nothing at hand.
-        if tries == 20 || !error.to_string().contains("'arena': failed to create: -ENOMEM") {
-            return Err(error);
-        }
-        tries += 1;
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    let mut plane = open(folder, former, number, source)?;
-    let begun = plane.begin(index, rate);
-    if begun.is_err()
-        && let Err(error) = plane.stop()
-    {
-        tracing::error!(%error, interface, "the interface was not given back");
-    }
-    begun.map(|()| plane)
+    let lacks = match wanted {
+        Driver::Stock => None,
+        // Only loading tells: since 6.16 the qdiscs may be there, and the verifier may not be up to the programs.
+        Driver::Full | Driver::Auto => match full::start(run, number, source) {
+            Err(PlaneError::Unsupported(why)) if wanted == Driver::Auto => {
+                tracing::info!(why, %source, "the full driver cannot be used here");
+                Some(why)
+            }
+            other => return other.map(|plane| Box::new(plane) as Box<dyn Plane>),
+        },
+    };
+    Ok(Box::new(stock::start(run, number, source, lacks)?))
 }
 
 /// Find what an earlier daemon left; `None` when there is nothing.
-pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Link>, PlaneError> {
-    let folder = load::folder(number);
-    if !folder.join(load::LINK).exists() {
-        return Ok(None);
+pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Box<dyn Plane>>, PlaneError> {
+    if let Some(plane) = full::adopt(run, number, source)? {
+        return Ok(Some(Box::new(plane)));
     }
-    let mut plane = open(folder, run.join(format!("qdisc-{number}")), number, source)?;
-    if plane.state().attached == 0 {
-        return Ok(None);
-    }
-    let told = plane.nodes()?.iter().map(told).collect::<Vec<_>>();
-    plane.meter.begin(source, &told, false)?;
-    Ok(Some(plane))
-}
-
-fn open(folder: PathBuf, former: PathBuf, number: u8, source: &Source) -> Result<Link, PlaneError> {
-    let programs = load::open_programs(&folder)?;
-    let map = |name: &str| sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")));
-    let io = Mapped::new(&map("io")?).map_err(os("map 'io'"))?;
-    let state = Mapped::new(&map("state")?).map_err(os("map 'state'"))?;
-    let interface = link(source)?.0.to_owned();
-    let meter = Tagged::new(number);
-    let plane =
-        Link { source: source.clone(), interface, number, folder, former, programs, io, state, meter };
-    let RnState { magic, abi, .. } = plane.state();
-    if magic != abi::MAGIC || abi != abi::ABI_VERSION {
-        return Err(PlaneError::Invalid(format!(
-            "the pinned qdisc has magic {magic:#x} and ABI version {abi}, this daemon understands {:#x} and {}: take it \
-             down with the daemon that made it",
-            abi::MAGIC,
-            abi::ABI_VERSION
-        )));
-    }
-    Ok(plane)
-}
-
-fn told(node: &RnNode) -> Told {
-    Told { id: NodeId::unpack(node.id), queue: node.kind == 2, dying: node.dying != 0 }
-}
-
-impl Link {
-    fn begin(&mut self, index: u32, rate: Option<Rate>) -> Result<(), PlaneError> {
-        let bytes = rate.map_or(LIMIT_UNLIMITED, |rate| (rate.bytes() * LIMIT_MS / 1000).max(LIMIT_MIN));
-        self.set(what::RATE, rate.map_or(0, Rate::bytes), 0)?;
-        self.set(what::LIMIT, LIMIT_PACKETS, bytes.min(u64::from(u32::MAX)))?;
-        let told = self.nodes()?.iter().map(told).collect::<Vec<_>>();
-        self.meter.begin(&self.source, &told, true)?;
-        self.attach(index)
-    }
-
-    /// The qdisc at the interface's root.
-    fn attach(&self, index: u32) -> Result<(), PlaneError> {
-        self.set(what::DEVICE, index.into(), netns()?)?;
-        rtnl::replace(index, 0, &load::kind(&self.folder), &[])
-            .map_err(os(format!("put our qdisc at the root of {}", self.interface)))
-    }
-
-    fn state(&self) -> RnState {
-        // SAFETY: the mapping is as large as the structure, which is plain numbers; a torn read of a counter is harmless.
-        unsafe { ptr::read_volatile(self.state.at()) }
-    }
-
-    fn call(&self, name: &str, call: &mut RnCall) -> Result<i32, PlaneError> {
-        load::call(&self.programs, name, call)
-    }
-
-    fn set(&self, what: u32, a: u64, b: u64) -> Result<(), PlaneError> {
-        match -self.call("rn_do", &mut RnCall { a, b, what, ..RnCall::default() })? {
-            0 => Ok(()),
-            errno => Err(refusal(errno, format!("a setting of {}", self.interface))),
-        }
-    }
-
-    fn nodes(&self) -> Result<Vec<RnNode>, PlaneError> {
-        let mut nodes = Vec::new();
-        let mut first = 0;
-        loop {
-            let mut call = RnCall { first, ..RnCall::default() };
-            if let errno @ 1.. = -self.call("rn_sample", &mut call)? {
-                return Err(os("sample the tree")(io_error(errno)));
-            }
-            for i in 0..(call.count as usize).min(abi::SAMPLES_MAX) {
-                // SAFETY: the program has just written `count` nodes there; it is done.
-                nodes.push(unsafe { ptr::read_volatile(&raw const (*self.io.at()).node[i]) });
-            }
-            if call.first >= call.what || call.first <= first {
-                return Ok(nodes);
-            }
-            first = call.first;
-        }
-    }
-
-    fn one(&self, id: NodeId) -> Result<RnNode, PlaneError> {
-        let mut call = RnCall { node: id.pack(), ..RnCall::default() };
-        match -self.call("rn_sample_one", &mut call)? {
-            // SAFETY: the program has just written the node there.
-            0 => Ok(unsafe { ptr::read_volatile(&raw const (*self.io.at()).node[0]) }),
-            errno => Err(refusal(errno, format!("{id:?}"))),
-        }
-    }
-
-    fn queue(&self, id: NodeId) -> Result<RnNode, PlaneError> {
-        let node = self.one(id)?;
-        if node.kind == 2 {
-            Ok(node)
-        } else {
-            Err(PlaneError::Invalid("a scheduler node is no queue".into()))
-        }
-    }
-
-    fn sample_of(&self, node: &RnNode) -> Sample {
-        let id = NodeId::unpack(node.id);
-        let queue = node.kind == 2;
-        let members = if queue { self.meter.refs(id).map_or(0, |refs| refs.descriptors) } else { 0 };
-        Sample {
-            id: node.id,
-            service_ns: node.service,
-            service_since_reset_ns: node.service.wrapping_sub(node.service_base),
-            served: node.served,
-            queued: node.packets,
-            running: 0,
-            members: u32::try_from(members).unwrap_or(u32::MAX),
-            throttled: node.throttled != 0,
-            throttled_ns: node.throttled_ns,
-            draining: node.dying != 0,
-            link: queue.then_some(LinkSample {
-                queued_bytes: node.bytes,
-                dropped: node.dropped,
-                dropped_bytes: node.dropped_bytes,
-                limit_packets: node.limit_packets,
-                limit_bytes: node.limit_bytes,
-            }),
-        }
-    }
-
-    /// Nodes that a batch makes are told to the tags before it, and those that it takes away after it; so a death in between leaves one too many there.
-    fn announce(&mut self, batch: &Batch) -> Result<(), PlaneError> {
-        for op in &batch.ops {
-            if let Op::Create { id, kind, .. } = *op {
-                self.meter.node(Told { id, queue: kind.is_queue(), dying: false })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The batch as the core reads it. What a link cannot do is refused before anything happens.
-    fn encode(&self, batch: &Batch) -> Result<RsBatch, PlaneError> {
-        let mut encoded = RsBatch::new(batch)?;
-        for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
-            match *edit {
-                Op::SetCap { cap: Some(_), .. } => {
-                    return Err(PlaneError::Unsupported("a link's nodes have no caps yet".into()));
-                }
-                Op::Tune { .. } | Op::NodeParam { .. } => {
-                    return Err(PlaneError::Unsupported("a link's nodes have no tunables".into()));
-                }
-                // A queue with sockets is kept (drain), or refused; packets go to q0 with the node.
-                Op::Delete { id, mode } => {
-                    let tagged = self.meter.refs(id).map_or(0, |refs| refs.descriptors);
-                    if mode == DeleteMode::Refuse && tagged > 0 {
-                        return Err(PlaneError::Busy(format!("{tagged} sockets are tagged with it")));
-                    }
-                    slot.a = u64::from(mode == DeleteMode::Drain && tagged > 0);
-                }
-                _ => {}
-            }
-        }
-        Ok(encoded)
-    }
-}
-
-impl Plane for Link {
-    fn info(&self) -> DriverInfo {
-        let rate = match self.source {
-            Source::Link { rate: Some(rate), .. } => format!("{rate}"),
-            _ => "no rate of its own".into(),
-        };
-        let mut limits = self.meter.limits(&self.source);
-        let RnState { flushed, no_room, .. } = self.state();
-        if flushed + no_room > 0 {
-            limits.push(format!(
-                "{flushed} packets were dropped when the interface gave its queue up, {no_room} because too many waited in all"
-            ));
-        }
-        DriverInfo {
-            name: "full",
-            mechanism: format!("qdisc in BPF on {}, {rate}, {}", self.interface, self.meter.mechanism()),
-            version: abi::ABI_VERSION,
-            limits,
-            outside: None,
-            chcpures: false,
-            cgroups: None,
-        }
-    }
-
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        self.meter.set_mount(dev)
-    }
-
-    fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
-        let encoded = self.encode(batch)?;
-        self.announce(batch)?;
-        // SAFETY: `io` is ours between two calls, and as large as the batch.
-        unsafe { ptr::write_volatile(&raw mut (*self.io.at()).batch, ManuallyDrop::new(encoded)) };
-        let answer = self.call("rn_edit", &mut RnCall::default())?;
-        // SAFETY: the program is done with it.
-        let done = unsafe { ptr::read_volatile(&raw const (*self.io.at()).batch) };
-        if answer < 0 {
-            for op in &batch.ops {
-                if let Op::Create { id, .. } = *op
-                    && self.one(id).is_err()
-                {
-                    self.meter.removed(id)?;
-                }
-            }
-            return Err(done.refused(batch, answer, || self.applied_seq()));
-        }
-        let mut outcomes = Vec::with_capacity(batch.ops.len());
-        for (edit, slot) in batch.ops.iter().zip(&done.op) {
-            let outcome = slot.outcome();
-            match *edit {
-                Op::Delete { id, .. } if outcome == Outcome::Draining => {
-                    self.meter.node(Told { id, queue: true, dying: true })?;
-                }
-                Op::Delete { id, .. } => self.meter.removed(id)?,
-                _ => {}
-            }
-            outcomes.push(outcome);
-        }
-        Ok(outcomes)
-    }
-
-    fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
-        self.one(NodeId::ROOT)?;
-        Ok(Some(self.state().seq))
-    }
-
-    fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError> {
-        let mut gone = Vec::new();
-        for node in self.nodes()?.iter().filter(|node| node.dying != 0 && node.packets == 0) {
-            let id = NodeId::unpack(node.id);
-            if self.meter.refs(id)?.descriptors > 0 {
-                continue;
-            }
-            let mut call = RnCall { what: what::COLLECT, node: id.pack(), ..RnCall::default() };
-            match -self.call("rn_do", &mut call)? {
-                0 => {
-                    self.meter.removed(id)?;
-                    gone.push(id);
-                }
-                libc::EBUSY => {}
-                errno => return Err(refusal(errno, format!("{id:?}"))),
-            }
-        }
-        Ok(gone)
-    }
-
-    fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
-        Ok(self.nodes()?.iter().map(|node| self.sample_of(node)).collect())
-    }
-
-    fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
-        Ok(self.sample_of(&self.one(id)?))
-    }
-
-    fn tag(&mut self, _target: Target, _queue: NodeId) -> Result<usize, PlaneError> {
-        Err(PlaneError::Unsupported("threads have no place here: sockets are tagged".into()))
-    }
-
-    fn tag_of(&self, _tid: i32) -> Result<NodeId, PlaneError> {
-        Ok(NodeId::Q0)
-    }
-
-    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
-        self.queue(queue).map(|_| Vec::new())
-    }
-
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        let there = |id: NodeId| if self.queue(id).is_ok() { id } else { NodeId::Q0 };
-        let Defaults { default, child } = self.meter.defaults(pid)?;
-        Ok(Defaults { default: there(default), child: there(child) })
-    }
-
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.meter.set_default(pid, list, queue)
-    }
-
-    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
-        self.meter.descriptors(pid)
-    }
-
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.meter.tag_descriptor(fd, queue)
-    }
-
-    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
-        self.meter.holders(queue)
-    }
-
-    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
-        self.meter.untag(queue, keys)
-    }
-
-    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.meter.set_use(queue, rules)
-    }
-
-    fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        let of = |id: &NodeId| match self.queue(*id) {
-            Ok(_) => self.meter.refs(*id),
-            Err(_) => Ok(Refs::default()),
-        };
-        ids.iter().map(of).collect()
-    }
-
-    fn health(&mut self) -> Result<Health, PlaneError> {
-        self.one(NodeId::ROOT)?; // brings `state` up to date
-        let state = self.state();
-        if state.poison != 0 {
-            let (why, line) = (state.poison, state.poison_line);
-            return Ok(Health::Detached(format!("the tree is inconsistent: reason {why} at line {line}")));
-        }
-        if state.attached > state.detached {
-            return Ok(Health::Running);
-        }
-        Ok(match rtnl::index_of(&self.interface) {
-            None => Health::Waiting(format!("there is no interface {} now", self.interface)),
-            Some(index) => match rtnl::root(index) {
-                Ok((Some(q), _)) if q.handle != 0 => {
-                    Health::Waiting(format!("somebody put a qdisc {} in the place of ours", q.kind))
-                }
-                _ => Health::Detached(format!("{} was without our qdisc", self.interface)),
-            },
-        })
-    }
-
-    fn revive(&mut self) -> Result<(), PlaneError> {
-        if self.state().poison != 0 {
-            self.set(what::REVIVE, 0, 0)?;
-        }
-        if self.state().attached > self.state().detached {
-            return Ok(());
-        }
-        // It may be another interface of that name, with another qdisc.
-        let index = index_of(&self.interface)?;
-        write_former(&self.former, replaceable(&self.interface, index, &load::kind(&self.folder))?.as_ref())?;
-        self.meter.again(&self.source)?;
-        self.attach(index)
-    }
-
-    fn stop(&mut self) -> Result<(), PlaneError> {
-        if let Some(index) = rtnl::index_of(&self.interface) {
-            let (root, _) = rtnl::root(index).map_err(os(format!("the qdisc of {}", self.interface)))?;
-            if root.is_some_and(|q| q.kind == load::kind(&self.folder)) {
-                rtnl::remove(index).map_err(os(format!("take our qdisc off {}", self.interface)))?;
-                let former: Option<Qdisc> =
-                    fs::read(&self.former).ok().and_then(|text| serde_json::from_slice(&text).ok());
-                if let Some(q) = former
-                    && let Err(error) = rtnl::replace(index, q.handle, &q.kind, &q.options)
-                {
-                    tracing::error!(%error, interface = self.interface, kind = q.kind, "the former qdisc was not put back");
-                }
-            }
-        }
-        let _ = fs::remove_file(&self.former);
-        self.meter.stop()?;
-        tracing::debug!(number = self.number, "the link's programs go");
-        load::unload(&self.folder)
-    }
-
-    fn supports_class(&self, class: Class) -> bool {
-        // One queue is first come, first served, whatever threads would do there.
-        matches!(class, Class::Fifo | Class::Ts)
-    }
-
-    fn supports_policy(&self, policy: Policy) -> bool {
-        // The others' tunables are times, and work here is bytes.
-        matches!(policy, Policy::Sfq | Policy::Wf2qPlus)
-    }
+    Ok(stock::adopt(run, number, source)?.map(|plane| Box::new(plane) as Box<dyn Plane>))
 }

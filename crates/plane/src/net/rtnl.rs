@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The little of rtnetlink that a driver of an interface needs: which root qdisc there is, another in its place, and back.
+//! The little of rtnetlink that the drivers of an interface need: which root qdisc there is, another in its place, and back; classes of HTB.
 
 use std::ffi::CString;
 use std::io;
@@ -21,9 +21,15 @@ pub(super) struct Qdisc {
 const TC_H_ROOT: u32 = 0xffff_ffff;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TCA_STATS_BASIC: u16 = 1;
+const TCA_STATS_QUEUE: u16 = 3;
+const TCA_STATS_PKT64: u16 = 8;
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const HEADER: usize = 16; // struct nlmsghdr
 const TCMSG: usize = 20; // struct tcmsg
+const IFINFOMSG: usize = 16; // struct ifinfomsg
+const IFLA_GSO_MAX_SIZE: u16 = 41;
 
 /// The index of an interface in the caller's network name space; `None`: there is none.
 pub(super) fn index_of(name: &str) -> Option<u32> {
@@ -47,7 +53,7 @@ fn socket() -> io::Result<OwnedFd> {
 }
 
 /// `struct nlattr` with its value, padded.
-fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(super) fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     out.extend(length.to_ne_bytes());
     out.extend(kind.to_ne_bytes());
@@ -72,16 +78,26 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(four.unwrap_or_default())
 }
 
+fn long(bytes: &[u8], at: usize) -> u64 {
+    let eight = bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok());
+    u64::from_ne_bytes(eight.unwrap_or_default())
+}
+
 fn message(kind: u16, flags: i32, index: u32, handle: u32, parent: u32, rest: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEADER + TCMSG + rest.len());
-    let length = u32::try_from(HEADER + TCMSG + rest.len()).unwrap_or(u32::MAX);
+    message_of(kind, flags, &[0, index, handle, parent, 0], rest)
+}
+
+/// `words`: the message's own structure, a family of 0 first.
+fn message_of(kind: u16, flags: i32, words: &[u32], rest: &[u8]) -> Vec<u8> {
+    let all = HEADER + words.len() * 4 + rest.len();
+    let mut out = Vec::with_capacity(all);
+    let length = u32::try_from(all).unwrap_or(u32::MAX);
     let flags = u16::try_from(libc::NLM_F_REQUEST | flags).unwrap_or_default();
     out.extend(length.to_ne_bytes());
     out.extend(kind.to_ne_bytes());
     out.extend(flags.to_ne_bytes());
     out.extend([0; 8]); // seq, pid
-    out.extend([0; 4]); // family, padding
-    for word in [index, handle, parent, 0] {
+    for word in words {
         out.extend(word.to_ne_bytes());
     }
     out.extend(rest);
@@ -145,6 +161,17 @@ pub(super) fn root(index: u32) -> io::Result<(Option<Qdisc>, usize)> {
 
 /// A qdisc at the root, instead of what is there.
 pub(super) fn replace(index: u32, handle: u32, kind: &str, options: &[u8]) -> io::Result<()> {
+    replace_below(index, TC_H_ROOT, handle, kind, options)
+}
+
+/// A qdisc below a class, instead of what is there; one of the same kind is changed.
+pub(super) fn replace_below(
+    index: u32,
+    parent: u32,
+    handle: u32,
+    kind: &str,
+    options: &[u8],
+) -> io::Result<()> {
     let mut rest = Vec::new();
     let mut name = kind.as_bytes().to_vec();
     name.push(0);
@@ -153,7 +180,118 @@ pub(super) fn replace(index: u32, handle: u32, kind: &str, options: &[u8]) -> io
         attribute(&mut rest, TCA_OPTIONS, options);
     }
     let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
-    talk(&message(libc::RTM_NEWQDISC, flags, index, handle, TC_H_ROOT, &rest), &mut |_, _| {})
+    talk(&message(libc::RTM_NEWQDISC, flags, index, handle, parent, &rest), &mut |_, _| {})
+}
+
+/// A class of HTB: made, or changed.
+pub(super) fn put_class(index: u32, class: u32, parent: u32, options: &[u8]) -> io::Result<()> {
+    let mut rest = Vec::new();
+    attribute(&mut rest, TCA_KIND, b"htb\0");
+    attribute(&mut rest, TCA_OPTIONS, options);
+    let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE;
+    talk(&message(libc::RTM_NEWTCLASS, flags, index, class, parent, &rest), &mut |_, _| {})
+}
+
+/// A class goes, with what waits in it.
+pub(super) fn remove_class(index: u32, class: u32) -> io::Result<()> {
+    talk(&message(libc::RTM_DELTCLASS, libc::NLM_F_ACK, index, class, 0, &[]), &mut |_, _| {})
+}
+
+/// What a class has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    pub(super) bytes: u64,
+    pub(super) packets: u64,
+    pub(super) dropped: u32,
+    pub(super) waiting: u32,
+    pub(super) waiting_bytes: u32,
+}
+
+/// All classes of an interface, by handle.
+pub(super) fn classes(index: u32) -> io::Result<Vec<(u32, Counters)>> {
+    let ask = message(libc::RTM_GETTCLASS, libc::NLM_F_DUMP, index, 0, 0, &[]);
+    let mut found = Vec::new();
+    talk(&ask, &mut |kind, body| found.extend(class_in(kind, index, body)))?;
+    Ok(found)
+}
+
+/// One of them; `None`: there is none.
+pub(super) fn class(index: u32, handle: u32) -> io::Result<Option<Counters>> {
+    let ask = message(libc::RTM_GETTCLASS, libc::NLM_F_ACK, index, handle, 0, &[]);
+    let mut found = None;
+    match talk(&ask, &mut |kind, body| found = class_in(kind, index, body).or(found)) {
+        Ok(()) => Ok(found.map(|(_, counters)| counters)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn class_in(kind: u16, index: u32, body: &[u8]) -> Option<(u32, Counters)> {
+    if kind != libc::RTM_NEWTCLASS || word(body, 4) != index {
+        return None;
+    }
+    let mut counters = Counters::default();
+    for (kind, value) in attributes(body.get(TCMSG..).unwrap_or_default()) {
+        if kind != TCA_STATS2 {
+            continue;
+        }
+        for (kind, value) in attributes(value) {
+            match kind {
+                TCA_STATS_BASIC => {
+                    counters.bytes = long(value, 0);
+                    counters.packets = counters.packets.max(word(value, 8).into());
+                }
+                TCA_STATS_PKT64 => counters.packets = long(value, 0),
+                TCA_STATS_QUEUE => {
+                    counters.waiting = word(value, 0);
+                    counters.waiting_bytes = word(value, 4);
+                    counters.dropped = word(value, 8);
+                }
+                _ => {}
+            }
+        }
+    }
+    Some((word(body, 8), counters))
+}
+
+/// The largest packet of many segments that sockets make for an interface.
+pub(super) fn gso_max(index: u32) -> io::Result<u32> {
+    let ask = message_of(libc::RTM_GETLINK, libc::NLM_F_ACK, &[0, index, 0, 0], &[]);
+    let mut found = 0;
+    talk(&ask, &mut |_, body| {
+        let all = attributes(body.get(IFINFOMSG..).unwrap_or_default());
+        found =
+            all.iter().find(|(kind, _)| *kind == IFLA_GSO_MAX_SIZE).map_or(found, |(_, size)| word(size, 0));
+    })?;
+    Ok(found)
+}
+
+/// And another one; connections that there are keep theirs.
+pub(super) fn set_gso_max(index: u32, size: u32) -> io::Result<()> {
+    let mut rest = Vec::new();
+    attribute(&mut rest, IFLA_GSO_MAX_SIZE, &size.to_ne_bytes());
+    talk(&message_of(libc::RTM_NEWLINK, libc::NLM_F_ACK, &[0, index, 0, 0], &rest), &mut |_, _| {})
+}
+
+/// The queue of a class goes, with what waits in it; the kernel puts another one there.
+pub(super) fn remove_below(index: u32, parent: u32) -> io::Result<()> {
+    talk(&message(libc::RTM_DELQDISC, libc::NLM_F_ACK, index, 0, parent, &[]), &mut |_, _| {})
+}
+
+/// The longest packet of an interface, without its link header.
+pub(super) fn mtu(name: &str) -> io::Result<u32> {
+    // SAFETY: plain numbers, for which 0 is a value.
+    let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in ask.ifr_name.iter_mut().zip(name.bytes().take(15)) {
+        *to = from.cast_signed();
+    }
+    let fd = socket()?;
+    // SAFETY: the kernel writes into the structure, which outlives the call.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU, &raw mut ask) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFMTU fills this member.
+    Ok(u32::try_from(unsafe { ask.ifr_ifru.ifru_mtu }).unwrap_or_default())
 }
 
 /// The root qdisc goes; the kernel chooses one.

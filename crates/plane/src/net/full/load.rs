@@ -46,6 +46,38 @@ pub fn probe() -> Result<(), String> {
     }
 }
 
+/// Making an arena allocates without being allowed to wait (7.2), and now and then there is nothing at hand.
+pub(super) const NO_ARENA: &str = "'arena': failed to create: -ENOMEM";
+
+/// What the verifier says, asked by loading the programs and letting go of them: the type information does not tell whether they are understood. Root only.
+pub fn try_load() -> Result<(), String> {
+    probe()?;
+    listen_from_now();
+    let open = ObjectBuilder::default().name("reserv_net").and_then(|builder| builder.open_memory(OBJECT));
+    open.and_then(libbpf_rs::OpenObject::load).map(drop).map_err(|_| not_loaded())
+}
+
+/// A kernel that has all that is asked for and refuses the programs nevertheless.
+fn not_loaded() -> String {
+    let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
+    // The verifier's reason is the last line before its statistics.
+    let reason = said.lines().map(str::trim).rfind(|line| {
+        !line.is_empty()
+            && !line.starts_with("libbpf:")
+            && !line.starts_with("processed ")
+            && !line.starts_with("--")
+    });
+    let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+    format!("this kernel's verifier refuses the qdisc's programs{reason}; Linux 7.2 takes them")
+}
+
+fn listen_from_now() {
+    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
+    if let Ok(mut said) = SAID.lock() {
+        said.clear();
+    }
+}
+
 /// The folder of pins of a resource.
 pub(super) fn folder(number: u8) -> PathBuf {
     crate::libbpf::folder(&format!("net-{number}"))
@@ -58,10 +90,7 @@ pub(super) fn kind(folder: &Path) -> String {
 
 /// Load the programs, make an empty tree, and register the qdisc: it is on no interface yet.
 pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
-    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
-    if let Ok(mut said) = SAID.lock() {
-        said.clear();
-    }
+    listen_from_now();
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
     let mut open = ObjectBuilder::default()
         .name("reserv_net")
@@ -82,7 +111,10 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
             program.set_log_level(4);
         }
     }
-    let mut object = open.load().map_err(|error| refused("load the link's programs", &error))?;
+    let mut object = open.load().map_err(|error| {
+        let error = refused("load the link's programs", &error);
+        if error.to_string().contains(NO_ARENA) { error } else { PlaneError::Unsupported(not_loaded()) }
+    })?;
     for mut program in object.progs_mut().filter(|p| p.prog_type() == ProgramType::Syscall) {
         let name = program.name().to_string_lossy().into_owned();
         program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
