@@ -7,12 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What each crate may use of ours. The cli uses plane for the tag call and for what `doctor` probes, and otherwise
-/// speaks through files.
+/// speaks through files; plane uses blockd's structures, in which it talks with the server.
 const MAY: &[(&str, &[&str])] = &[
     ("disk-model", &[]),
     ("model", &[]),
     ("namespace", &["model"]),
-    ("plane", &["model"]),
+    ("blockd", &[]),
+    ("plane", &["model", "blockd"]),
     ("daemon", &["model", "namespace", "plane"]),
     ("cli", &["model", "plane"]),
     ("oracle", &["disk-model"]),
@@ -118,7 +119,7 @@ fn pure_crates_are_pure() {
 
 #[test]
 fn includes_stay_below() {
-    for (folder, host_only) in [("sched", ["host.c", "check.c"].as_slice()), ("bpf", &[])] {
+    for (folder, host_only) in [("sched", ["host.c", "check.c", "server.c"].as_slice()), ("bpf", &[])] {
         let mut sources = Vec::new();
         files(&root().join(folder), &mut sources);
         for path in sources {

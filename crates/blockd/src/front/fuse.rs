@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Front end without ublk: a FUSE mount that is one file, with a loop device over it. The loop device's requests arrive as direct reads and writes of the file,
+//! several at once, in parts of at most [`PART`] bytes.
+//!
+//! The session is the open file of /dev/fuse, which the keeper holds: the kernel keeps what a worker has not answered, and sends it to the next
+//! one when that asks ([`Fuse::resend`]; Linux 6.9).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use super::{Arrived, Front, Op};
+use crate::buffer::Pool;
+use crate::owners::Owners;
+
+/// Most data of one request.
+pub const PART: usize = 256 * 1024;
+/// Requests that the kernel gives us at once.
+const BACKGROUND: u16 = 512;
+
+mod code {
+    pub(super) const FORGET: u32 = 2;
+    pub(super) const GETATTR: u32 = 3;
+    pub(super) const SETATTR: u32 = 4;
+    pub(super) const OPEN: u32 = 14;
+    pub(super) const READ: u32 = 15;
+    pub(super) const WRITE: u32 = 16;
+    pub(super) const STATFS: u32 = 17;
+    pub(super) const RELEASE: u32 = 18;
+    pub(super) const FSYNC: u32 = 20;
+    pub(super) const FLUSH: u32 = 25;
+    pub(super) const INIT: u32 = 26;
+    pub(super) const INTERRUPT: u32 = 36;
+    pub(super) const DESTROY: u32 = 38;
+    pub(super) const BATCH_FORGET: u32 = 42;
+    pub(super) const FALLOCATE: u32 = 43;
+}
+
+/// Of INIT, and of its upper half.
+const ASYNC_READ: u32 = 1 << 0;
+const BIG_WRITES: u32 = 1 << 5;
+const ASYNC_DIO: u32 = 1 << 15;
+const MAX_PAGES: u32 = 1 << 22;
+const INIT_EXT: u32 = 1 << 30;
+const HAS_RESEND_2: u32 = 1 << (39 - 32);
+/// Of OPEN.
+const DIRECT_IO: u32 = 1 << 0;
+const NOFLUSH: u32 = 1 << 5;
+const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+const NOTIFY_RESEND: i32 = 7;
+
+/// Header and the fixed part of the longest request.
+const HEAD: usize = 40;
+const HEAD_MAX: usize = 128;
+
+/// The session.
+pub struct Fuse {
+    device: File,
+    size: u64,
+    /// Not told yet: every request is without an owner.
+    owners: Option<Owners>,
+}
+
+/// Open /dev/fuse for a new session.
+pub fn open_device() -> io::Result<OwnedFd> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/fuse")
+        .map(OwnedFd::from)
+}
+
+/// Mount the session over a file.
+pub fn mount(device: &OwnedFd, at: &Path) -> io::Result<()> {
+    let options = format!("fd={},rootmode=100600,user_id=0,group_id=0", device.as_raw_fd());
+    let flags =
+        nix::mount::MsFlags::MS_NOSUID | nix::mount::MsFlags::MS_NODEV | nix::mount::MsFlags::MS_NOEXEC;
+    nix::mount::mount(Some("reserv-blockd"), at, Some("fuse"), flags, Some(options.as_str()))
+        .map_err(Into::into)
+}
+
+/// And unmount it.
+pub fn unmount(at: &Path) -> io::Result<()> {
+    nix::mount::umount2(at, nix::mount::MntFlags::MNT_DETACH).map_err(Into::into)
+}
+
+fn word32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+fn word64(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+}
+
+/// Words of a reply, as they lie there.
+#[derive(Default)]
+struct Words(Vec<u8>);
+
+impl Words {
+    fn u16(mut self, value: u16) -> Self {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+    fn u32(mut self, value: u32) -> Self {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+    fn u64(mut self, value: u64) -> Self {
+        self.0.extend(value.to_ne_bytes());
+        self
+    }
+}
+
+impl Fuse {
+    /// Around the device of a session, whose file is `size` bytes long.
+    pub fn new(device: OwnedFd, size: u64) -> Self {
+        Self { device: File::from(device), size, owners: None }
+    }
+
+    /// A worker before us may have left requests unanswered: they come again.
+    pub fn resend(&self) -> io::Result<()> {
+        let head = Words::default().u32(16).u32(NOTIFY_RESEND.cast_unsigned()).u64(0);
+        self.send(&[&head.0])
+    }
+
+    fn send(&self, parts: &[&[u8]]) -> io::Result<()> {
+        let vectors: Vec<io::IoSlice<'_>> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+        match io::Write::write_vectored(&mut &self.device, &vectors) {
+            // Whoever asked was interrupted meanwhile.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    fn reply(&self, unique: u64, errno: i32, parts: &[&[u8]]) -> io::Result<()> {
+        let len = 16 + parts.iter().map(|part| part.len()).sum::<usize>();
+        let len = u32::try_from(len).map_err(io::Error::other)?;
+        let head = Words::default().u32(len).u32((-errno).cast_unsigned()).u64(unique);
+        let mut all: Vec<&[u8]> = vec![&head.0];
+        all.extend(parts);
+        self.send(&all)
+    }
+
+    fn attributes(&self) -> Words {
+        // ino, size, blocks, atime, mtime, ctime, their ns, mode, nlink, uid, gid, rdev, blksize, flags
+        let words = Words::default().u64(1).u64(self.size).u64(self.size / 512).u64(0).u64(0).u64(0);
+        words.u32(0).u32(0).u32(0).u32(0o100_600).u32(1).u32(0).u32(0).u32(0).u32(4096).u32(0)
+    }
+
+    fn init(&self, unique: u64, body: &[u8]) -> io::Result<()> {
+        let readahead = word32(body, 8);
+        let pages = u16::try_from(PART / 4096).map_err(io::Error::other)?;
+        let flags = ASYNC_READ | BIG_WRITES | ASYNC_DIO | MAX_PAGES | INIT_EXT;
+        let words = Words::default().u32(7).u32(40).u32(readahead).u32(flags).u16(BACKGROUND).u16(BACKGROUND);
+        let part = u32::try_from(PART).map_err(io::Error::other)?;
+        // max_write, time_gran, max_pages, map_alignment, flags2, then unused
+        let words = words.u32(part).u32(1).u16(pages).u16(0).u32(HAS_RESEND_2);
+        let words = words.u32(0).u64(0).u64(0).u64(0);
+        self.reply(unique, 0, &[&words.0])
+    }
+
+    /// What is answered at once, or a request for the disk.
+    fn take(&mut self, head: &[u8], got: usize) -> io::Result<Option<Arrived>> {
+        let (opcode, unique) = (word32(head, 4), word64(head, 8));
+        let body = head.get(HEAD..got.min(HEAD_MAX)).unwrap_or_default();
+        let request =
+            |op, offset, len| Arrived { handle: unique, op, offset, len, owner: None, buffer: None };
+        let errno = match opcode {
+            code::READ => return Ok(Some(request(Op::Read, word64(body, 8), word32(body, 16)))),
+            code::WRITE => return Ok(Some(request(Op::Write, word64(body, 8), word32(body, 16)))),
+            code::FSYNC => return Ok(Some(request(Op::Flush, 0, 0))),
+            code::FALLOCATE => {
+                let (offset, length, mode) = (word64(body, 8), word64(body, 16), word32(body, 24));
+                let mode = mode.cast_signed() & !libc::FALLOC_FL_KEEP_SIZE;
+                let op = match mode {
+                    libc::FALLOC_FL_PUNCH_HOLE => Op::Discard,
+                    libc::FALLOC_FL_ZERO_RANGE => Op::Zero,
+                    _ => return self.reply(unique, libc::EOPNOTSUPP, &[]).map(|()| None),
+                };
+                match u32::try_from(length) {
+                    Ok(len) => return Ok(Some(request(op, offset, len))),
+                    Err(_) => libc::EFBIG,
+                }
+            }
+            code::INIT => return self.init(unique, body).map(|()| None),
+            code::GETATTR => {
+                let words = Words::default().u64(3600).u32(0).u32(0);
+                return self.reply(unique, 0, &[&words.0, &self.attributes().0]).map(|()| None);
+            }
+            code::OPEN => {
+                let words = Words::default().u64(1).u32(DIRECT_IO | NOFLUSH | PARALLEL_DIRECT_WRITES).u32(0);
+                return self.reply(unique, 0, &[&words.0]).map(|()| None);
+            }
+            code::STATFS => {
+                let words = Words(vec![0; 80]);
+                return self.reply(unique, 0, &[&words.0]).map(|()| None);
+            }
+            code::RELEASE | code::FLUSH | code::DESTROY => 0,
+            code::FORGET | code::BATCH_FORGET | code::INTERRUPT => return Ok(None),
+            code::SETATTR => libc::EPERM,
+            _ => libc::ENOSYS,
+        };
+        self.reply(unique, errno, &[]).map(|()| None)
+    }
+}
+
+impl Front for Fuse {
+    fn fd(&self) -> RawFd {
+        self.device.as_raw_fd()
+    }
+
+    fn receive(&mut self, pool: &mut Pool, into: &mut Vec<Arrived>) -> io::Result<()> {
+        loop {
+            let buffer = pool.take();
+            let mut head = [0_u8; HEAD + 40];
+            let vectors = [
+                libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() },
+                libc::iovec { iov_base: buffer.at().cast(), iov_len: PART },
+            ];
+            // SAFETY: two vectors of writable memory, as long as they say.
+            let got = unsafe { libc::readv(self.device.as_raw_fd(), vectors.as_ptr(), 2) };
+            let Ok(got) = usize::try_from(got) else {
+                let error = io::Error::last_os_error();
+                pool.give(buffer);
+                match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return Ok(()),
+                    // The request was taken back while it was read.
+                    Some(libc::ENOENT | libc::EINTR) => continue,
+                    _ => return Err(error),
+                }
+            };
+            let Some(mut request) = self.take(&head, got.min(head.len()))? else {
+                pool.give(buffer);
+                continue;
+            };
+            if request.len as usize > PART && matches!(request.op, Op::Read | Op::Write) {
+                pool.give(buffer);
+                self.reply(request.handle, libc::EINVAL, &[])?;
+                continue;
+            }
+            if let Some(owners) = &mut self.owners
+                && matches!(request.op, Op::Read | Op::Write)
+            {
+                request.owner = owners.of_part(request.op, request.offset, request.len);
+            }
+            if request.op == Op::Write {
+                request.buffer = Some(buffer);
+            } else {
+                pool.give(buffer);
+            }
+            into.push(request);
+        }
+    }
+
+    fn answer(&mut self, request: &Arrived, result: Result<(), i32>) -> io::Result<()> {
+        // One that was sent again is known by its number with the bit that says so.
+        let unique = request.handle;
+        if let Err(errno) = result {
+            return self.reply(unique, errno, &[]);
+        }
+        match (request.op, &request.buffer) {
+            (Op::Read, Some(buffer)) => self.reply(unique, 0, &[buffer.bytes(request.len as usize)]),
+            (Op::Write, _) => self.reply(unique, 0, &[&Words::default().u32(request.len).u32(0).0]),
+            _ => self.reply(unique, 0, &[]),
+        }
+    }
+
+    fn set_owners(&mut self, owners: Owners) {
+        self.owners = Some(owners);
+    }
+}

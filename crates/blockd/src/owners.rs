@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who owns a request: the table that the kernel's programs write (`bpf/tag/disk.h`) when a request is made and when it is handed to the driver, one slot per
+//! request of the device. It is a mapped BPF array, so looking costs no system call.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::ptr::NonNull;
+
+use crate::front::Op;
+
+/// `RT_SLOTS`
+pub const SLOTS: usize = 4096;
+/// A loop device has this many requests at once.
+const LOOP_SLOTS: usize = 128;
+
+/// `struct rt_slot`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    node: u64,
+    /// Counts the requests of all slots; 0: there was none.
+    seq: u64,
+    offset: u64,
+    bytes: u32,
+    /// 0: a read
+    write: u32,
+}
+
+/// What of a slot's request has come already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Claim {
+    seq: u64,
+    bytes: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct Owners {
+    at: NonNull<Slot>,
+    claims: Vec<Claim>,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread.
+unsafe impl Send for Owners {}
+
+impl Drop for Owners {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `open` with this size, and nobody keeps a pointer into it.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), SLOTS * size_of::<Slot>()) };
+    }
+}
+
+fn bpf_obj_get(path: &str) -> io::Result<OwnedFd> {
+    const BPF_OBJ_GET: libc::c_long = 7;
+    #[repr(C)]
+    struct Attr {
+        path: u64,
+        fd: u32,
+        flags: u32,
+        rest: [u64; 14],
+    }
+    let path = CString::new(path).map_err(io::Error::other)?;
+    let attr = Attr { path: path.as_ptr() as u64, fd: 0, flags: 0, rest: [0; 14] };
+    // SAFETY: the attributes and the path outlive the call, and the kernel only reads them.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET, &raw const attr, size_of::<Attr>()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?) })
+}
+
+impl Owners {
+    /// The slots of one resource, from slot `first` of the pinned array on.
+    pub fn open(path: &str, first: u64) -> io::Result<Self> {
+        let fd = bpf_obj_get(path)?;
+        let (bytes, offset) = (SLOTS * size_of::<Slot>(), first * size_of::<Slot>() as u64);
+        // SAFETY: a new mapping; the kernel refuses what is outside of the array.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                libc::off_t::try_from(offset).map_err(io::Error::other)?,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let at = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        Ok(Self { at, claims: vec![Claim::default(); LOOP_SLOTS] })
+    }
+
+    fn slot(&self, index: usize) -> Slot {
+        assert!(index < SLOTS, "a slot");
+        // SAFETY: inside of the mapping. The kernel may write it meanwhile, but not the slot of a request that is with us.
+        unsafe { std::ptr::read_volatile(self.at.as_ptr().add(index)) }
+    }
+
+    /// The owner of the request in this slot.
+    pub fn of_slot(&self, index: usize) -> Option<u64> {
+        Some(self.slot(index)).filter(|slot| slot.seq != 0).map(|slot| slot.node)
+    }
+
+    /// The owner of a part of a loop device's request, which does not say its slot: of the requests that hold these bytes, the oldest of which not everything
+    /// has come; else (it came before, and was sent once more) the newest. Only requests for the same bytes at the same time can be taken for each other.
+    pub fn of_part(&mut self, op: Op, offset: u64, len: u32) -> Option<u64> {
+        let mut best: Option<(bool, u64, usize, u64)> = None;
+        for index in 0..LOOP_SLOTS {
+            let slot = self.slot(index);
+            let holds = slot.seq != 0
+                && (slot.write != 0) == (op != Op::Read)
+                && slot.offset <= offset
+                && offset + u64::from(len) <= slot.offset + u64::from(slot.bytes);
+            if !holds {
+                continue;
+            }
+            let claim = self.claims[index];
+            let whole = claim.seq == slot.seq && claim.bytes >= u64::from(slot.bytes);
+            let better = best.is_none_or(|(was_whole, seq, ..)| match (whole, was_whole) {
+                (false, true) => true,
+                (true, false) => false,
+                (false, false) => slot.seq < seq,
+                (true, true) => slot.seq > seq,
+            });
+            if better {
+                best = Some((whole, slot.seq, index, slot.node));
+            }
+        }
+        let (_, seq, index, node) = best?;
+        let claim = &mut self.claims[index];
+        if claim.seq != seq {
+            *claim = Claim { seq, bytes: 0 };
+        }
+        claim.bytes += u64::from(len);
+        Some(node)
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shares at dispatch, edits, and what the next worker knows.
+
+use std::path::Path;
+
+use super::*;
+
+const A: u64 = 1 << 32 | 2;
+const B: u64 = 1 << 32 | 3;
+
+fn batch(seq: u64, ops: &[(u32, u64, u64, u64, u64)]) -> RsBatch {
+    let mut batch = RsBatch { seq, count: u32::try_from(ops.len()).unwrap(), ..RsBatch::default() };
+    for (slot, &(code, node, parent, a, b)) in batch.op.iter_mut().zip(ops) {
+        *slot = RsOp { code, node, parent, a, b, ..RsOp::default() };
+    }
+    batch
+}
+
+fn new(path: &Path) -> Scheduler {
+    let mut scheduler = Scheduler::new(Book::create(path, 100_000).unwrap()).unwrap();
+    let mut edits = batch(
+        1,
+        &[
+            (op::CREATE, A, wire::ROOT, 2, 0),
+            (op::CREATE, B, wire::ROOT, 2, 0),
+            (op::REWEIGHT, A, 0, 100_000, 0),
+            (op::REWEIGHT, B, 0, 300_000, 0),
+        ],
+    );
+    assert_eq!(scheduler.edit(&mut edits, 0), 0);
+    scheduler
+}
+
+fn request(handle: u64, queue: u64, len: u32) -> Arrived {
+    Arrived { handle, op: Op::Read, offset: handle * 4096, len, owner: Some(queue), buffer: None }
+}
+
+/// Bytes of two queues that always have requests waiting, after this many dispatches.
+fn shares(scheduler: &mut Scheduler, sizes: [u32; 2], steps: u64) -> [u64; 2] {
+    let mut got = [0, 0];
+    for handle in 0..16 {
+        scheduler.arrive(request(handle, [A, B][handle as usize % 2], sizes[handle as usize % 2]), handle);
+    }
+    for step in 0..steps {
+        let (request, queue) = scheduler.dispatch(100 + step).unwrap();
+        let which = usize::from(queue == B);
+        got[which] += u64::from(request.len);
+        scheduler.done(queue);
+        scheduler.arrive(super::tests::request(100 + step, queue, sizes[which]), 100 + step);
+    }
+    got
+}
+
+#[test]
+fn queues_with_requests_share_by_weight_whatever_their_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    for sizes in [[4096, 4096], [4096, 65536], [262_144, 4096]] {
+        let mut scheduler = new(&folder.path().join("book"));
+        let [a, b] = shares(&mut scheduler, sizes, 20_000);
+        // SFQ-1: no two are further apart than a request of each.
+        let apart = (a as f64 / 100.0 - b as f64 / 300.0).abs();
+        let bound = f64::from(sizes[0]) / 100.0 + f64::from(sizes[1]) / 300.0;
+        assert!(apart <= bound, "{sizes:?}: {a} and {b} are {apart} apart, {bound} allowed");
+        assert_eq!(scheduler.book.get(A).unwrap().service, a);
+        assert_eq!(scheduler.poison(), 0);
+    }
+}
+
+#[test]
+fn whoever_has_no_queue_is_in_q0() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scheduler = new(&folder.path().join("book"));
+    scheduler.arrive(Arrived { owner: None, ..request(1, 0, 4096) }, 0);
+    scheduler.arrive(request(2, 0, 4096), 0);
+    scheduler.arrive(request(3, 9 << 32 | 2, 4096), 0);
+    for _ in 0..3 {
+        assert_eq!(scheduler.dispatch(1).unwrap().1, Q0);
+    }
+    assert!(scheduler.dispatch(1).is_err() && scheduler.is_idle());
+    assert_eq!(scheduler.strays, 1);
+}
+
+#[test]
+fn what_waits_in_a_queue_that_goes_is_q0s_and_a_refused_batch_moves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scheduler = new(&folder.path().join("book"));
+    for handle in 0..5 {
+        scheduler.arrive(request(handle, A, 4096), handle);
+    }
+    let mut wrong = batch(2, &[(op::DELETE, A, 0, delete::NOW, 0), (op::REWEIGHT, 77, 0, 1, 0)]);
+    assert!(scheduler.edit(&mut wrong, 9) < 0);
+    assert_eq!(scheduler.sample_one(A).unwrap().queued, 5);
+    assert_eq!(scheduler.edit(&mut batch(2, &[(op::DELETE, A, 0, delete::NOW, 0)]), 9), 0);
+    assert!(scheduler.sample_one(A).is_none());
+    let order: Vec<u64> = (0..5)
+        .map(|_| scheduler.dispatch(10).unwrap())
+        .inspect(|(_, queue)| assert_eq!(*queue, Q0))
+        .map(|(r, _)| r.handle)
+        .collect();
+    assert_eq!(order, [0, 1, 2, 3, 4]);
+    assert_eq!(scheduler.poison(), 0);
+}
+
+#[test]
+fn a_draining_queue_serves_what_waits_and_goes_when_it_is_collected() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scheduler = new(&folder.path().join("book"));
+    scheduler.arrive(request(1, A, 4096), 0);
+    let mut drain = batch(2, &[(op::DELETE, A, 0, delete::DRAIN, 0)]);
+    assert_eq!((scheduler.edit(&mut drain, 1), drain.op[0].answer), (0, wire::DRAINING));
+    assert_eq!(scheduler.collect(A), -libc::EBUSY);
+    scheduler.arrive(request(2, A, 4096), 2);
+    assert_eq!(scheduler.sample_one(A).unwrap().queued, 1, "it takes no new ones");
+    while scheduler.dispatch(3).is_ok() {}
+    assert_eq!((scheduler.collect(A), scheduler.collect(A)), (0, -libc::ESTALE));
+    assert!(scheduler.sample_one(A).is_none());
+}
+
+#[test]
+fn the_next_worker_knows_tree_counters_and_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("book");
+    let mut scheduler = new(&path);
+    let [a, b] = shares(&mut scheduler, [4096, 8192], 1000);
+    assert_eq!(scheduler.edit(&mut batch(7, &[(op::DELETE, B, 0, delete::DRAIN, 0)]), 1), 0);
+    drop(scheduler);
+    let mut next = Scheduler::new(Book::open(&path).unwrap()).unwrap();
+    let (one, two) = (next.sample_one(A).unwrap(), next.sample_one(B).unwrap());
+    assert_eq!((one.service, one.weight, two.service, two.dying), (a, 100_000, b, 1));
+    assert_eq!(next.edit(&mut batch(7, &[]), 0), -libc::ESTALE);
+    assert_eq!(next.collect(B), 0);
+    assert_eq!(next.edit(&mut batch(8, &[(op::CREATE, 2 << 32 | 3, wire::ROOT, 2, 0)]), 0), 0);
+    assert_eq!(next.poison(), 0);
+}

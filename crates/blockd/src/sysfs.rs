@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel's files say about block devices: elevators, and who uses a device.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+fn queue(major: u32, minor: u32) -> Option<PathBuf> {
+    let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    // A partition has the queue of its disk.
+    [device.join("queue"), device.join("../queue")].into_iter().find(|path| path.exists())
+}
+
+/// The elevator in use; `None`: the device has none to choose from.
+pub fn elevator(major: u32, minor: u32) -> Option<String> {
+    let text = fs::read_to_string(queue(major, minor)?.join("scheduler")).ok()?;
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(name, _)| name.to_owned())
+}
+
+/// Choose one.
+pub fn set_elevator(major: u32, minor: u32, name: &str) -> std::io::Result<()> {
+    let folder = queue(major, minor).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT))?;
+    fs::write(folder.join("scheduler"), name)
+}
+
+/// Requests under way at a device, by the kernel's count.
+pub fn inflight(major: u32, minor: u32) -> u64 {
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/inflight")).unwrap_or_default();
+    text.split_whitespace().filter_map(|n| n.parse::<u64>().ok()).sum()
+}
+
+/// Who uses a block device, in words, this process and `but` aside: mounts, swap, devices on top of it, programs that have it open. Empty: nobody.
+/// No other process' file is looked at, only its name: a file of /reserv would be asked of reservd, which may be waiting for this answer.
+pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
+    let (major, minor) = (libc::major(dev), libc::minor(dev));
+    let mut found = Vec::new();
+    let number = format!("{major}:{minor}");
+    for line in fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        if words.len() > 4 && words[2] == number {
+            found.push(format!("mounted at {}", words[4]));
+        }
+    }
+    for entry in fs::read_dir(format!("/sys/dev/block/{number}/holders")).into_iter().flatten().flatten() {
+        found.push(format!("below {}", entry.file_name().to_string_lossy()));
+    }
+    for line in fs::read_to_string("/proc/swaps").unwrap_or_default().lines().skip(1) {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        if fs::metadata(name).is_ok_and(|found| found.rdev() == dev) {
+            found.push("swap".into());
+        }
+    }
+    let path = PathBuf::from(format!("/dev/{name}"));
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        if pid == std::process::id() || but.contains(&pid) {
+            continue;
+        }
+        let mut open = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+        let has = open.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path));
+        if has {
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            found.push(format!("open in {} ({pid})", name.trim_end()));
+        }
+    }
+    found
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What reservd and the block server say to each other: one question and one answer, each a packet of a SOCK_SEQPACKET socket. Structures are as they lie in memory:
+//! both ends are of one build, and HELLO compares the version.
+
+/// Of this protocol and of the book.
+pub const VERSION: u32 = 1;
+/// `RS_BATCH_MAX`
+pub const BATCH_MAX: usize = 128;
+/// Nodes in one answer.
+pub const NODES_MAX: usize = 512;
+/// Most nodes of a tree (`RS_NODES_MAX`).
+pub const TREE_MAX: usize = 16384;
+/// The root's id.
+pub const ROOT: u64 = 1 << 32;
+/// q0's id.
+pub const Q0: u64 = 1 << 32 | 1;
+/// `RS_SCHED`
+pub const SCHED: u8 = 1;
+/// `RS_QUEUE`
+pub const QUEUE: u8 = 2;
+
+/// What is asked.
+pub mod what {
+    /// Who are you? Answers [`super::Hello`].
+    pub const HELLO: u32 = 1;
+    /// A batch follows; the same comes back, with its answers.
+    pub const EDIT: u32 = 2;
+    /// Nodes from slot `a` on: [`super::Node`]s, and the slot to go on with in `a`, 0 at the end.
+    pub const SAMPLE: u32 = 3;
+    /// The node `a`.
+    pub const SAMPLE_ONE: u32 = 4;
+    /// The draining queue `a` goes, if nothing waits in it (EBUSY).
+    pub const COLLECT: u32 = 5;
+    /// The path of the pinned map of owners follows, the first slot of ours in `a`.
+    pub const OWNERS: u32 = 6;
+    /// At most `a` requests at once at the backend.
+    pub const DEPTH: u32 = 7;
+    /// Give the disk back and end. EBUSY while somebody uses it; who does follows in words. With `a` 1: only say so.
+    pub const STOP: u32 = 8;
+}
+
+/// Of a deletion: `RsOp::a`.
+pub mod delete {
+    /// What waits goes to q0.
+    pub const NOW: u64 = 0;
+    /// The queue stays until COLLECT, and takes no new requests.
+    pub const DRAIN: u64 = 1;
+}
+
+/// A question's head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ask {
+    /// [`what`]
+    pub what: u32,
+    /// Nothing.
+    pub pad: u32,
+    /// By what.
+    pub a: u64,
+}
+
+/// An answer's head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answer {
+    /// 0, or a negative errno.
+    pub answer: i32,
+    /// How many structures follow.
+    pub count: u32,
+    /// By what.
+    pub a: u64,
+}
+
+/// `struct rs_op`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "named as in batch.h")]
+pub struct RsOp {
+    pub code: u32,
+    pub answer: i32,
+    pub node: u64,
+    pub parent: u64,
+    pub a: u64,
+    pub b: u64,
+    pub undo: [u64; 2],
+}
+
+/// `enum rs_op_code`
+#[expect(missing_docs, reason = "named as in batch.h")]
+pub mod op {
+    pub const CREATE: u32 = 1;
+    pub const DELETE: u32 = 2;
+    pub const REWEIGHT: u32 = 3;
+    pub const CAP: u32 = 4;
+    pub const CLASS: u32 = 5;
+    pub const POLICY: u32 = 6;
+    pub const LIMIT: u32 = 7;
+    pub const RESET: u32 = 8;
+    pub const MOVE: u32 = 9;
+    pub const TUNE: u32 = 10;
+    pub const NODE_PARAM: u32 = 11;
+}
+/// `RS_DRAINING`
+pub const DRAINING: i32 = 1;
+
+/// `struct rs_batch`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "named as in batch.h")]
+pub struct RsBatch {
+    pub seq: u64,
+    pub now: u64,
+    pub count: u32,
+    pub error: i32,
+    pub failed: u32,
+    pub pad0: u32,
+    pub op: [RsOp; BATCH_MAX],
+}
+
+impl Default for RsBatch {
+    fn default() -> Self {
+        Self { seq: 0, now: 0, count: 0, error: 0, failed: 0, pad0: 0, op: [RsOp::default(); BATCH_MAX] }
+    }
+}
+
+/// Who answers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Hello {
+    /// [`VERSION`]
+    pub version: u32,
+    /// The worker.
+    pub pid: u32,
+    /// Device number of the disk that it offers, as the C library packs it; 0: not there yet.
+    pub dev: u64,
+    /// The last batch in effect.
+    pub seq: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// 0, or why and where the tree is inconsistent.
+    pub poison: u64,
+    /// Workers before this one.
+    pub restarts: u32,
+    /// Requests at once at the backend.
+    pub depth: u32,
+    /// Requests without an owner in the map, which were q0's.
+    pub strays: u64,
+    /// The device's name, as in /dev.
+    pub name: [u8; 32],
+    /// What holds it: `loop`, `ublk`.
+    pub front: [u8; 16],
+}
+
+/// One node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "named as in sched.h")]
+pub struct Node {
+    pub id: u64,
+    pub parent: u64,
+    /// Bytes.
+    pub service: u64,
+    pub service_base: u64,
+    /// Requests since the reset.
+    pub served: u64,
+    /// Bytes that wait.
+    pub bytes: u64,
+    pub weight: u32,
+    /// Requests that wait.
+    pub queued: u32,
+    /// Requests at the backend.
+    pub running: u32,
+    pub kind: u8,
+    pub alg: u8,
+    pub dying: u8,
+    pub pad: u8,
+}
+
+/// A structure of this module as bytes.
+///
+/// # Safety
+/// `T` has no padding.
+pub unsafe fn bytes_of<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: the caller's promise; the memory is as large as we say.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Bytes as a structure of plain numbers, of which all bits may be anything; `None`: too few.
+///
+/// # Safety
+/// Every pattern of bits is a `T`.
+pub unsafe fn of_bytes<T: Copy>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: the length is looked at, and the caller's promise.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
