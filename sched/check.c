@@ -260,6 +260,34 @@ static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 	return RS_GOOD;
 }
 
+/* policy_yfq.c: who waits is aside with its start tag or less; who is idle is not. Start tags of who waits are not behind v. */
+static struct rs_fault check_yfq(struct rs_tree *t, struct rs_node *p)
+{
+	u32 aside = 0;
+
+	for (u32 i = 0; i < t->nodes_used; i++) {
+		struct rs_node *c = &t->nodes[i];
+		u64 s;
+
+		if (c->kind == RS_FREE || c->parent != p)
+			continue;
+		aside += c->alink.pos != 0;
+		if (c->alink.pos && (p->aside.e[c->alink.pos - 1].obj != &c->alink || !c->runnable || !c->weight))
+			RS_FAIL("node", i, "aside without reason", c->runnable, c->weight);
+		if (!c->link.pos || !c->weight)
+			continue;
+		s = yfq_start_at(t, c, c->weight);
+		if (!c->alink.pos || rs_before(s, p->aside.e[c->alink.pos - 1].key))
+			RS_FAIL("node", i, "waits, but is not aside with its start tag", c->alink.pos, s);
+		if (t->units == 1 && rs_before(s, p->clock.v))
+			RS_FAIL("node", i, "start tag behind virtual time", s, p->clock.v);
+		if ((t->units == 1 && !c->nsvc) || t->device)
+			RS_SAME("node", i, "length of its head", c->head, rs_head_of(t, c));
+	}
+	RS_SAME("node", p->index, "aside", p->aside.n, aside);
+	return RS_GOOD;
+}
+
 static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 {
 	struct rs_node *p = n->parent;
@@ -419,6 +447,8 @@ static struct rs_fault rs_check(struct rs_tree *t)
 			RS_CHECKED(check_eevdf(t, n));
 		if (n->kind == RS_SCHED && n->alg == wf2qp_policy)
 			RS_CHECKED(check_wf2qp(t, n));
+		if (n->kind == RS_SCHED && n->alg == yfq_policy)
+			RS_CHECKED(check_yfq(t, n));
 		if (i)
 			RS_CHECKED(check_child(t, n));
 		else

@@ -13,6 +13,9 @@
 #if RS_LENGTHS
 #include "policy_wf2qp.c"
 #endif
+#if RS_DISK
+#include "policy_yfq.c"
+#endif
 #include "class_ts.c"
 #include "class_sfq.c"
 #include "class_rr.c"
@@ -20,6 +23,10 @@
 #include "class_edf.c"
 #if RS_LENGTHS
 #include "class_drr.c"
+#endif
+#if RS_DISK
+#include "class_scan.c"
+#include "class_scan_edf.c"
 #endif
 #include "refresh.c"
 #include "caps.c"

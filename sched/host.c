@@ -10,6 +10,9 @@
 #include <string.h>
 #include "core.c"
 #include "check.c"
+#include "disk/anticipate.c"
+#include "disk/cello.c"
+#include "disk/window.c"
 
 #ifndef RS_HOST_API
 #define RS_HOST_API rs_host_api
@@ -311,6 +314,17 @@ static void host_item_length(struct rs_tree *t, uint32_t item, uint32_t length)
 	rs_item_length(t, &t->items[item], length);
 }
 
+static void host_item_request(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t sector, uint64_t due_at)
+{
+	rs_item_request(t, &t->items[item], length, sector, due_at);
+}
+
+/* The units are slots of one device. */
+static void host_device(struct rs_tree *t)
+{
+	t->device = 1;
+}
+
 static void host_progress(struct rs_tree *t, uint32_t done)
 {
 	t->progress = done;
@@ -345,6 +359,88 @@ static uint32_t host_check(struct rs_tree *t, char *text, uint32_t size)
 		return 0;
 	snprintf(text, size, "%s: %s %u (%lld, %lld)", f.what, f.of, f.index, (long long)f.a, (long long)f.b);
 	return f.line;
+}
+
+struct rs_cello_view {
+	int64_t used[RC_CLASSES], extra[RC_CLASSES];
+	uint64_t service[RC_CLASSES], served[RC_CLASSES];
+	uint64_t round_at, busy_until;
+	uint32_t pending[RC_CLASSES], n, serving, bypass, scheduled[RC_SCHEDULED_MAX];
+};
+
+static struct rc_cello *host_cello_new(uint32_t requests, uint64_t now)
+{
+	struct rc_cello *c = calloc(1, sizeof(*c) + requests * sizeof(struct rc_request));
+
+	if (c)
+		rc_init(c, (struct rc_request *)(c + 1), requests, now);
+	return c;
+}
+
+static void host_cello_free(struct rc_cello *c)
+{
+	free(c);
+}
+
+static void host_cello_view(struct rc_cello *c, struct rs_cello_view *v)
+{
+	memset(v, 0, sizeof(*v));
+	for (int k = 0; k < RC_CLASSES; k++) {
+		v->used[k] = c->class[k].used;
+		v->extra[k] = c->class[k].extra;
+		v->service[k] = c->class[k].service;
+		v->served[k] = c->class[k].served;
+		v->pending[k] = c->class[k].pending.count;
+	}
+	v->round_at = c->round_at;
+	v->busy_until = c->busy_until;
+	v->n = c->n;
+	v->serving = c->serving;
+	v->bypass = c->bypass.count;
+	for (uint32_t k = 0; k < c->n; k++)
+		v->scheduled[k] = c->scheduled[k];
+}
+
+static struct rw_window *host_window_new(uint32_t size, uint32_t slots, uint32_t drain)
+{
+	struct rw_window *w = calloc(1, sizeof(*w));
+
+	if (w && !rw_init(w, size, slots, drain)) {
+		free(w);
+		return 0;
+	}
+	return w;
+}
+
+static void host_window_free(struct rw_window *w)
+{
+	free(w);
+}
+
+/* With a phantom in the queue; 0: there is no room for it. */
+static struct ra_queue *host_ante_new(struct rs_tree *t, uint64_t queue)
+{
+	uint32_t item = host_item_new(t, queue, RS_WEIGHT_ONE, 0);
+	struct ra_queue *a = item == RS_HOST_NONE ? 0 : calloc(1, sizeof(*a));
+
+	if (a)
+		ra_init(a, &t->items[item]);
+	return a;
+}
+
+static void host_ante_free(struct ra_queue *a)
+{
+	free(a);
+}
+
+static uint32_t host_ante_phantom(struct ra_queue *a)
+{
+	return a->phantom->index;
+}
+
+static uint64_t host_ante_until(struct ra_queue *a)
+{
+	return a->until;
 }
 
 struct rs_host {
@@ -383,6 +479,29 @@ struct rs_host {
 	void (*stayed)(struct rs_tree *t, uint32_t item);
 	void (*item_length)(struct rs_tree *t, uint32_t item, uint32_t length);
 	void (*progress)(struct rs_tree *t, uint32_t done);
+	void (*item_request)(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t sector, uint64_t due_at);
+	void (*device)(struct rs_tree *t);
+	struct rc_cello *(*cello_new)(uint32_t requests, uint64_t now);
+	void (*cello_free)(struct rc_cello *c);
+	int (*cello_weight)(struct rc_cello *c, uint32_t class, uint32_t weight);
+	int (*cello_tune)(struct rc_cello *c, uint64_t round_ns, uint32_t depth, uint32_t slots);
+	uint32_t (*cello_arrive)(struct rc_cello *c, uint32_t class, uint64_t sector, uint64_t bytes, uint64_t due, uint64_t estimate);
+	uint32_t (*cello_next)(struct rc_cello *c, uint64_t now);
+	int (*cello_done)(struct rc_cello *c, uint32_t request, uint64_t took, uint64_t now);
+	void (*cello_view)(struct rc_cello *c, struct rs_cello_view *v);
+	struct rw_window *(*window_new)(uint32_t size, uint32_t slots, uint32_t drain);
+	void (*window_free)(struct rw_window *w);
+	uint32_t (*window_room)(struct rw_window *w);
+	int (*window_put)(struct rw_window *w, uint32_t item, uint64_t sector);
+	uint32_t (*window_next)(struct rw_window *w);
+	void (*window_done)(struct rw_window *w);
+	struct ra_queue *(*ante_new)(struct rs_tree *t, uint64_t queue);
+	void (*ante_free)(struct ra_queue *a);
+	uint32_t (*ante_phantom)(struct ra_queue *a);
+	uint64_t (*ante_until)(struct ra_queue *a);
+	int (*ante_done)(struct rs_tree *t, struct ra_queue *a, uint32_t length, uint64_t now);
+	uint32_t (*ante_arrived)(struct rs_tree *t, struct ra_queue *a, uint64_t now);
+	uint32_t (*ante_expire)(struct rs_tree *t, struct ra_queue *a, uint64_t now);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -428,6 +547,29 @@ const struct rs_host *RS_HOST_API(void)
 		.stayed = host_stayed,
 		.item_length = host_item_length,
 		.progress = host_progress,
+		.item_request = host_item_request,
+		.device = host_device,
+		.cello_new = host_cello_new,
+		.cello_free = host_cello_free,
+		.cello_weight = rc_weight,
+		.cello_tune = rc_tune,
+		.cello_arrive = rc_arrive,
+		.cello_next = rc_next,
+		.cello_done = rc_done,
+		.cello_view = host_cello_view,
+		.window_new = host_window_new,
+		.window_free = host_window_free,
+		.window_room = rw_room,
+		.window_put = rw_put,
+		.window_next = rw_next,
+		.window_done = rw_done,
+		.ante_new = host_ante_new,
+		.ante_free = host_ante_free,
+		.ante_phantom = host_ante_phantom,
+		.ante_until = host_ante_until,
+		.ante_done = ra_done,
+		.ante_arrived = ra_arrived,
+		.ante_expire = ra_expire,
 	};
 
 	return &api;

@@ -28,6 +28,10 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
 	it->weight_own = 0;
 	it->priority = 0;
 	it->edf.length = 0;
+#if RS_DISK
+	it->sector = 0;
+	it->due_at = 0;
+#endif
 	it->period_ns = 0;
 	it->budget_ns = 0;
 	it->deadline_ns = 0;

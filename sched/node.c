@@ -464,8 +464,12 @@ RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 			break;
 		p->nsvc += sign * (s32)n->nsvc;
 		p->res += sign * (s64)n->res;
-		if (p->link.pos && n->res)
+		if (p->link.pos && n->res) {
+#if RS_DISK
+			policy_ready(t, p->parent, p);
+#endif
 			rs_heap_rekey(t, &p->parent->ready, policy_key(t, p->parent, p), rs_seq_for(t, p), &p->link);
+		}
 		p = p->parent;
 	}
 }

@@ -46,7 +46,7 @@ RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
 	u32 w = c->weight ? c->weight : RS_WEIGHT_ONE;
 
-	if (t->units > 1 && c->kind == RS_SCHED && c->alg == sfq_policy && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
+	if (t->units > 1 && c->kind == RS_SCHED && !rs_device(t) && c->alg == sfq_policy && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
 	    rs_before(c->ready.e[0].key, c->clock.v))
 		return c->tag.base - rs_vwork(2 * t->quantum, w);
 	return t->units > 1 ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
@@ -129,9 +129,22 @@ RS_INLINE void sfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		c->tag.base = !c->link.pos && rs_before(old, p->clock.v) ? p->clock.v : old;
 		c->tag.rem = 0;
 	}
-	if (t->units > 1)
+	if (t->units > 1 && !rs_device(t))
 		rs_tag_hold(t, &p->clock, &c->tag, work, c->weight, c->nsvc);
 }
+
+#if RS_DISK
+/* A device: c begins to wait, with or without something in service: S = max(v, F), F being that of what it dispatched last (SFQ(D)). */
+RS_INLINE void sfq_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 s = sfq_key(t, c);
+
+	if (!rs_device(t) || !c->weight || !rs_before(s, p->clock.v))
+		return;
+	c->tag.base += p->clock.v - s;
+	c->tag.rem = 0;
+}
+#endif
 
 /* Several units: something more wants service below c. What c could not use before is no credit for that. */
 RS_INLINE void sfq_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
@@ -159,6 +172,12 @@ RS_INLINE void sfq_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 	} else if (c->runnable ||
 		   (c->tag.epoch == p->clock.epoch && p->clock.hi - c->tag.hi < 2 &&
 		    rs_before(p->clock.v, c->tag.base))) {
+#if RS_DISK
+		if (rs_device(t)) {
+			rs_tag_rescale(&p->clock, &c->tag, c->weight, w);
+			return;
+		}
+#endif
 		rs_tag_reweight(&p->clock, &c->tag, c->weight, w);
 	}
 }

@@ -141,6 +141,24 @@ RS_INLINE void policy_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 #undef RS_CALL
 }
 
+#if RS_DISK
+/* c begins to wait in p. */
+RS_INLINE void policy_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+#define RS_CALL(name) name##_ready(t, p, c)
+	switch (p->alg) { RS_POLICIES_READY(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
+/* An item of q goes into service. */
+RS_INLINE void class_served(struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *it)
+{
+#define RS_CALL(name) name##_served(q, it)
+	switch (q->alg) { RS_CLASSES_DISK(RS_CLASS_CASE) }
+#undef RS_CALL
+}
+#endif
+
 /* Whether lengths matter anywhere in the tree. */
 RS_INLINE u32 rs_by_length(struct rs_tree RS_ARENA *t)
 {
@@ -356,7 +374,7 @@ RS_FN u32 rs_head_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 	struct rs_node RS_ARENA *c = n;
 
 	RS_LOOP(d, RS_DEPTH_MAX) {
-		if (!c->ready.n || c->nsvc)
+		if (!c->ready.n || (c->nsvc && !rs_device(t)))
 			break;
 		if (c->kind == RS_QUEUE) {
 			u64 length = ((struct rs_item RS_ARENA *)c->ready.e[0].obj)->edf.length;
@@ -408,6 +426,9 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 			p->nrun++;
 	}
 	if (ready && !n->link.pos) {
+#if RS_DISK
+		policy_ready(t, p, n);
+#endif
 		rs_heap_push(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		changed = 1;
 	} else if (!ready && n->link.pos) {

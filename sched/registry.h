@@ -19,13 +19,32 @@
  * its program then, and are refused as unknown. */
 #if RS_LENGTHS
 #define RS_POLICIES_LENGTH(X) \
-	X(5, wf2qp)
+	X(5, wf2qp) \
+	RS_POLICIES_DISK(X)
 #define RS_CLASSES_LENGTH(X) \
-	X(5, drr)
+	X(5, drr) \
+	RS_CLASSES_DISK(X)
 #else
 #define RS_POLICIES_LENGTH(X)
 #define RS_CLASSES_LENGTH(X)
 #endif
+
+/* Those of disks, which go by lengths too, and by sectors and deadlines of requests (rs_item_request): in user space only. */
+#if RS_DISK
+#define RS_POLICIES_DISK(X) \
+	X(6, yfq)
+#define RS_CLASSES_DISK(X) \
+	X(6, scan) \
+	X(7, scan_edf)
+#else
+#define RS_POLICIES_DISK(X)
+#define RS_CLASSES_DISK(X)
+#endif
+
+/* Policies that want to know when a child begins to wait that has something in service; only devices look at it. */
+#define RS_POLICIES_READY(X) \
+	X(0, sfq) \
+	RS_POLICIES_DISK(X)
 
 /* number, prefix of its functions */
 #define RS_CLASSES(X) \

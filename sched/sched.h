@@ -25,6 +25,7 @@
  *   rs_item_length  how long the item's next step will be, where that is known before it begins (a packet, a disk request): told before
  *                rs_wake, before an rs_settle with `more`, and whenever it changes. Policies of RS_POLICIES_LENGTH order by it; what is
  *                charged is what rs_settle says
+ *   rs_item_request  the same of a disk's request, with its first sector and when it is due
  *   rs_remove    an item that waits does so no longer (killed, moved, changed)
  *   rs_item_*    an item joins, leaves or changes queue; its weight or the units it may use change
  *   rs_edit      create, delete, reweight, cap, class, limit, move of nodes (edit.c, node.c)
@@ -47,6 +48,13 @@
 
 #ifndef RS_LENGTHS
 #define RS_LENGTHS 1 /* 0: a plane that never knows how long a step will be (registry.h) */
+#endif
+#ifndef RS_DISK
+#ifdef __bpf__
+#define RS_DISK 0 /* BPF programs have nothing of disks */
+#else
+#define RS_DISK 1
+#endif
 #endif
 
 #ifdef __bpf__
@@ -334,6 +342,10 @@ struct rs_item {
 		u32 length; /* not edf's: of the next step, if the caller knows (rs_item_length); 0: not known */
 	} edf;
 	u64 mask[RS_UNIT_WORDS];
+#if RS_DISK
+	u64 sector; /* of a disk's request: the first one */
+	u64 due_at; /* its deadline; 0: none */
+#endif
 };
 
 /* All queued items by queued_at: [0] those without RS_ITEM_APART, [1] those with it. */
@@ -394,7 +406,16 @@ struct rs_tree {
 	struct rs_heap throttle; /* nodes held back, by the time they may go on */
 	struct rs_heap refill; /* items of class edf without budget, by the time of the next one */
 	struct rs_unit unit[RS_UNITS_MAX];
+#if RS_DISK
+	u32 device; /* units are slots of one device, any of which serves any item; set by the caller before the first event. Tags are those of SFQ(D) then */
+#endif
 };
+
+#if RS_DISK
+#define rs_device(t) ((t)->device)
+#else
+#define rs_device(t) 0
+#endif
 
 /* What the compiler may take for granted from here on. */
 #define RS_ASSUME(x) \

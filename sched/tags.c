@@ -143,3 +143,23 @@ RS_INLINE void rs_tag_reweight(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARE
 	if (rs_before(c->fmax, g->base))
 		c->fmax = g->base;
 }
+
+#if RS_DISK
+/*
+ * The same where several steps may be in service, whose lengths come on top of the tag: (base - v) scales with 1 / w whichever sign it has, so that what it is
+ * with those lengths (at the new weight) does too.
+ */
+RS_INLINE void rs_tag_rescale(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u32 w, u32 w2)
+{
+	u32 behind = rs_before(g->base, c->v);
+	u64 d = behind ? c->v - g->base : g->base - c->v, x = d % w2 * w + (behind ? 0 : g->rem);
+
+	d = d / w2 > RS_ADVANCE_MAX / w ? RS_ADVANCE_MAX : d / w2 * w + x / w2;
+	if (d > RS_ADVANCE_MAX)
+		d = RS_ADVANCE_MAX;
+	g->rem = behind ? 0 : x % w2;
+	g->base = behind ? c->v - d : c->v + d;
+	if (rs_before(c->fmax, g->base))
+		c->fmax = g->base;
+}
+#endif

@@ -124,7 +124,7 @@ RS_FN void rs_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 
 		rs_poison(t, RS_POISON_STATE);
 		return;
 	}
-	if (t->units > 1)
+	if (t->units > 1 && !rs_device(t))
 		rs_more(t, it->queue);
 	it->queue->nrun++;
 	if (it->queue->own)
@@ -141,6 +141,20 @@ RS_INLINE void rs_item_length(struct rs_tree RS_ARENA *t, struct rs_item RS_AREN
 	if (it->state == RS_QUEUED && rs_by_length(t))
 		rs_refresh(t, it->queue);
 }
+
+#if RS_DISK
+/* What a disk's request is, before it is woken: its length in the unit of service, its first sector, its deadline (0: none). */
+RS_INLINE void rs_item_request(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 length, u64 sector, u64 due_at)
+{
+	if (it->state == RS_QUEUED) {
+		rs_poison(t, RS_POISON_STATE);
+		return;
+	}
+	it->edf.length = length;
+	it->sector = sector;
+	it->due_at = due_at;
+}
+#endif
 
 /* An item that waits does so no longer, and is in `state`. Nothing is charged. */
 RS_FN void rs_remove_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 state)
@@ -179,6 +193,9 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 	/* The smallest tag that waits, which is this item's unless it was chosen for another reason. */
 	rs_clock_advance(&n->clock, ((struct rs_item RS_ARENA *)n->ready.e[0].obj)->tag.base);
 	rs_item_out(t, it);
+#if RS_DISK
+	class_served(n, it);
+#endif
 	it->state = RS_SERVICE;
 	it->unit = unit;
 	if (t->mode & RS_MODE_SLICE)
@@ -298,7 +315,7 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	if (several) {
 		if (!q->nall && q->ready.n <= RS_FEW)
 			rs_mask_items(q);
-		if (class_keyed(q))
+		if (class_keyed(q) && !rs_device(t))
 			rs_tag_hold(t, &q->clock, &it->tag, work, it->weight, 0);
 	}
 	RS_LOOP(d, RS_DEPTH_MAX) {

@@ -29,10 +29,12 @@ fn compile(dir: &Path, name: &str, symbol: &str, strict: bool) {
 /// The variant's sources, compiled.
 fn mutant(sched: &Path, out: &Path, m: &Mutant) {
     let dir = out.join(m.name);
-    fs::create_dir_all(&dir).expect("OUT_DIR is writable");
-    for entry in fs::read_dir(sched).expect("sched/ is there") {
+    fs::create_dir_all(dir.join("disk")).expect("OUT_DIR is writable");
+    for entry in
+        [sched.to_owned(), sched.join("disk")].iter().flat_map(|d| fs::read_dir(d).expect("sched/ is there"))
+    {
         let path = entry.expect("readable").path();
-        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+        let name = path.strip_prefix(sched).expect("below it").to_string_lossy().into_owned();
         if !Path::new(&name).extension().is_some_and(|e| e == "c" || e == "h") {
             continue;
         }

@@ -5,8 +5,12 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+mod cello;
 mod owner;
+mod window;
+pub use cello::{Cello, View as CelloView};
 pub use owner::Owner;
+pub use window::{Ante, Window};
 
 include!("../mutants.rs");
 
@@ -58,6 +62,29 @@ pub(crate) struct Api {
     stayed: unsafe extern "C" fn(*mut RawTree, u32),
     item_length: unsafe extern "C" fn(*mut RawTree, u32, u32),
     progress: unsafe extern "C" fn(*mut RawTree, u32),
+    item_request: unsafe extern "C" fn(*mut RawTree, u32, u32, u64, u64),
+    device: unsafe extern "C" fn(*mut RawTree),
+    cello_new: unsafe extern "C" fn(u32, u64) -> *mut cello::Raw,
+    cello_free: unsafe extern "C" fn(*mut cello::Raw),
+    cello_weight: unsafe extern "C" fn(*mut cello::Raw, u32, u32) -> c_int,
+    cello_tune: unsafe extern "C" fn(*mut cello::Raw, u64, u32, u32) -> c_int,
+    cello_arrive: unsafe extern "C" fn(*mut cello::Raw, u32, u64, u64, u64, u64) -> u32,
+    cello_next: unsafe extern "C" fn(*mut cello::Raw, u64) -> u32,
+    cello_done: unsafe extern "C" fn(*mut cello::Raw, u32, u64, u64) -> c_int,
+    cello_view: unsafe extern "C" fn(*mut cello::Raw, *mut cello::View),
+    window_new: unsafe extern "C" fn(u32, u32, u32) -> *mut window::RawWindow,
+    window_free: unsafe extern "C" fn(*mut window::RawWindow),
+    window_room: unsafe extern "C" fn(*mut window::RawWindow) -> u32,
+    window_put: unsafe extern "C" fn(*mut window::RawWindow, u32, u64) -> c_int,
+    window_next: unsafe extern "C" fn(*mut window::RawWindow) -> u32,
+    window_done: unsafe extern "C" fn(*mut window::RawWindow),
+    ante_new: unsafe extern "C" fn(*mut RawTree, u64) -> *mut window::RawAnte,
+    ante_free: unsafe extern "C" fn(*mut window::RawAnte),
+    ante_phantom: unsafe extern "C" fn(*mut window::RawAnte) -> u32,
+    ante_until: unsafe extern "C" fn(*mut window::RawAnte) -> u64,
+    ante_done: unsafe extern "C" fn(*mut RawTree, *mut window::RawAnte, u32, u64) -> c_int,
+    ante_arrived: unsafe extern "C" fn(*mut RawTree, *mut window::RawAnte, u64) -> u32,
+    ante_expire: unsafe extern "C" fn(*mut RawTree, *mut window::RawAnte, u64) -> u32,
 }
 
 /// What an item asks of its queue's class; 0: not set.
@@ -109,6 +136,10 @@ pub const FIFO: u32 = 3;
 pub const EDF: u32 = 4;
 /// Class deficit round robin.
 pub const DRR: u32 = 5;
+/// Class C-LOOK.
+pub const SCAN: u32 = 6;
+/// Class earliest deadline first, C-LOOK among equals.
+pub const SCAN_EDF: u32 = 7;
 /// Policy earliest eligible virtual deadline first.
 pub const EEVDF: u32 = 1;
 /// Policy move-to-rear list scheduling.
@@ -119,6 +150,8 @@ pub const PRIO: u32 = 3;
 pub const WRR: u32 = 4;
 /// Policy worst-case fair weighted fair queueing plus.
 pub const WF2QP: u32 = 5;
+/// Policy yet another fair queueing.
+pub const YFQ: u32 = 6;
 /// State of an item: wants no service.
 pub const IDLE: u32 = 1;
 /// State of an item: waits.
@@ -361,6 +394,22 @@ pub enum Build {
     Mutant(usize),
 }
 
+/// The functions of the core, or of a broken variant.
+fn api_of(build: Build) -> &'static Api {
+    let api = match build {
+        Build::Real => rs_host_api(),
+        Build::Mutant(n) => mutant_table::MUTANT_APIS[n](),
+    };
+    // SAFETY: the function answers the address of a constant table.
+    let api: &'static Api = unsafe { &*api };
+    assert_eq!(api.bytes as usize, size_of::<Api>());
+    assert_eq!(api.batch_bytes as usize, size_of::<RawBatch>());
+    assert_eq!(api.node_view_bytes as usize, size_of::<NodeView>());
+    assert_eq!(api.item_view_bytes as usize, size_of::<ItemView>());
+    assert_eq!(api.tree_view_bytes as usize, size_of::<TreeView>());
+    api
+}
+
 /// How a tree is made.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "named as in sched.h")]
@@ -386,17 +435,7 @@ impl Core {
     /// # Panics
     /// When host.c and this file disagree about a structure, or memory is exhausted.
     pub fn new(setup: Setup) -> Self {
-        let api = match setup.build {
-            Build::Real => rs_host_api(),
-            Build::Mutant(n) => mutant_table::MUTANT_APIS[n](),
-        };
-        // SAFETY: the function answers the address of a constant table.
-        let api: &'static Api = unsafe { &*api };
-        assert_eq!(api.bytes as usize, size_of::<Api>());
-        assert_eq!(api.batch_bytes as usize, size_of::<RawBatch>());
-        assert_eq!(api.node_view_bytes as usize, size_of::<NodeView>());
-        assert_eq!(api.item_view_bytes as usize, size_of::<ItemView>());
-        assert_eq!(api.tree_view_bytes as usize, size_of::<TreeView>());
+        let api = api_of(setup.build);
         // SAFETY: no preconditions; null is checked.
         let tree = unsafe { (api.create)(setup.nodes, setup.items, setup.units, setup.quantum) };
         let memory = NonNull::new(tree).expect("memory for a tree");
@@ -547,6 +586,18 @@ impl Core {
     pub fn item_length(&mut self, item: u32, length: u32) {
         // SAFETY: as above.
         unsafe { (self.api.item_length)(self.tree.as_ptr(), self.known(item), length) }
+    }
+
+    /// What a disk's request is: its length, its first sector, when it is due (0: never).
+    pub fn item_request(&mut self, item: u32, length: u32, sector: u64, due_at: u64) {
+        // SAFETY: as above.
+        unsafe { (self.api.item_request)(self.tree.as_ptr(), self.known(item), length, sector, due_at) }
+    }
+
+    /// The units are slots of one device, before anything else happens.
+    pub fn device(&mut self) {
+        // SAFETY: as above.
+        unsafe { (self.api.device)(self.tree.as_ptr()) }
     }
 
     /// How much of the step in service is done, for who wakes next; `u32::MAX`: not known.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Policies and classes for packets: lockstep with exact models, theorems on a paced link, worked examples, all short sequences.
 
-use reserv_oracle::core::{Build, Core, IDLE, MUTANTS, Op, QUEUE, QUEUED, SCHED, SERVICE, Setup, WF2QP, id};
+use reserv_oracle::core::{
+    Build, Core, IDLE, MUTANTS, Op, QUEUE, QUEUED, SCHED, SERVICE, Setup, WF2QP, YFQ, id,
+};
 use reserv_oracle::link::{self, Plan};
 use reserv_oracle::rng::Rng;
 use reserv_oracle::{drr, seeds, theorem, tiny, wf2qp};
@@ -87,6 +89,9 @@ fn everything(seed: u64) -> Result<(), String> {
     let units = *r.pick(&[1, 1, 1, 4]);
     let start = *r.pick(&[0, u64::MAX - 4000, (1 << 63) - 4000]);
     let mut core = Core::new(Setup { units, start, quantum: r.range(1, 3000), ..Setup::default() });
+    if units > 1 && r.chance(60) {
+        core.device();
+    }
     let weights = [1, 1000, 5000, 100_000, 1_000_000_000];
     let mut gens = [0u32; 14];
     let (mut items, mut serving) = (Vec::new(), vec![None; units as usize]);
@@ -95,7 +100,7 @@ fn everything(seed: u64) -> Result<(), String> {
         now += r.below(1000);
         let node = |i: u32| id(i, gens[i as usize].max(1));
         let (n, p) = (node(small(r.range(2, 13))), node(small(r.range(0, 13))));
-        let value = r.below(6);
+        let value = r.below(8);
         let alg = small(value);
         // What makes no sense is refused: the answer does not matter here.
         let edit = match r.below(20) {
@@ -105,7 +110,7 @@ fn everything(seed: u64) -> Result<(), String> {
                 gens[index] += u32::from(free);
                 let node = id(small(n & 0xff), gens[index].max(1));
                 let kind = if r.chance(50) { SCHED } else { QUEUE };
-                let alg = if kind == SCHED && r.chance(50) { WF2QP } else { alg };
+                let alg = if kind == SCHED && r.chance(60) { *r.pick(&[WF2QP, YFQ]) } else { alg };
                 Some(Op::Create { node, parent: p, kind, alg })
             }
             3 => Some(Op::Delete { node: n, drain: r.chance(50) }),
@@ -132,6 +137,10 @@ fn everything(seed: u64) -> Result<(), String> {
             let longest = *r.pick(&[1500, 65_536]);
             if core.item(item).state != SERVICE {
                 core.item_length(item, small(r.below(longest)));
+            }
+            if core.item(item).state == IDLE {
+                let due = if r.chance(50) { now + r.below(100_000_000) } else { 0 };
+                core.item_request(item, small(r.below(longest)), r.below(1000), due);
             }
             match core.item(item).state {
                 IDLE => {
