@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""A link's tree is edited as fast as files take it while numbered datagrams wait in it: none may be lost, none may come before one that its flow sent
+earlier, and the link stays used. Edits: weights, policies, a queue between two schedulers, nodes made and removed with what waits in them."""
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from live import MOUNT, Live, check
+from tagfs import set_queue
+
+DEV, PEER, RATE = "rsv0", "10.77.0.2", 10_000_000
+# Counts per flow what came, and what came late; says so when it is told that all has been sent. (33 is SO_RCVBUFFORCE.)
+SINK = """
+import socket, sys
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)
+udp.bind(("", 9))
+print("ready", flush=True)
+last, got, late = {}, {}, 0
+while True:
+    data = udp.recv(2048)
+    flow, number = data[0], int.from_bytes(data[1:9], "little")
+    if flow == 255: break
+    got[flow] = got.get(flow, 0) + 1
+    late += number <= last.get(flow, 0)
+    last[flow] = number
+print(" ".join(f"{f}:{got[f]}:{last[f]}" for f in sorted(got)), late, flush=True)
+"""
+
+
+def sh(line):
+    subprocess.run(line.split(), check=True)
+
+
+def sender(flow, queue, size, stop):
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    if set_queue(sock.fileno(), os.open(f"{MOUNT}/{DEV}/{queue}", os.O_RDONLY | os.O_DIRECTORY)) != 1:
+        os._exit(1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16384)
+    number = 0
+    while os.getppid() == stop and not os.path.exists("/run/net-edits-stop"):
+        number += 1
+        sock.sendto(bytes([flow]) + number.to_bytes(8, "little") + bytes(size - 9), (PEER, 9))
+    with open(f"/run/net-edits-{flow}", "w", encoding="ascii") as file:
+        file.write(str(number))
+    os._exit(0)
+
+
+def write(path, text):
+    with open(f"{MOUNT}/{DEV}/{path}", "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def edit(dice, made):
+    """One edit; which, the dice say."""
+    what = dice.randrange(8)
+    if what < 4:
+        write(dice.choice(("a", "b", "s", "s/c", "s/d")) + "/share", str(dice.choice((1, 50, 100, 300))))
+    elif what == 4:
+        write(dice.choice((".", "s")) + "/policy", dice.choice(("sfq", "wf2q+")))
+    elif what == 5 and len(made) < 20:
+        name = f"n{len(made)}-{dice.randrange(1 << 30)}"
+        os.mkdir(f"{MOUNT}/{DEV}/{name}")
+        made.append(name)
+    elif what == 6 and made:
+        os.rmdir(f"{MOUNT}/{DEV}/{made.pop()}")
+    else:
+        write("q0/share", str(dice.choice((20, 100))))
+
+
+def backlog(path):
+    with open(f"{MOUNT}/{DEV}/{path}/backlog", encoding="utf-8") as file:
+        return {key: int(value.split()[0]) for key, value in (line.split(" ", 1) for line in file)}
+
+
+def run(seconds):
+    sh("ip netns add sink")
+    sh(f"ip link add {DEV} type veth peer name peer0 netns sink")
+    sh(f"ip addr add 10.77.0.1/24 dev {DEV}")
+    sh(f"ip link set {DEV} up")
+    sh(f"ip -n sink addr add {PEER}/24 dev peer0")
+    sh("ip -n sink link set peer0 up")
+    sink = subprocess.Popen(["ip", "netns", "exec", "sink", sys.executable, "-c", SINK], stdout=subprocess.PIPE, text=True)
+    check(sink.stdout.readline() == "ready\n", "somebody listens")
+    with Live("stock", "--net", DEV, "--rate", "10mbit") as live:
+        live.mk(f"{DEV}/s", 100, "--sched")
+        flows = ("a", "b", "s/c", "s/d", "q0")
+        for name in flows[:4]:
+            live.mk(f"{DEV}/{name}", 100)
+        # The neighbour is found before anything is counted.
+        first = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        first.sendto(b"\1" + (1).to_bytes(8, "little"), (PEER, 9))
+        time.sleep(0.5)
+        sizes, pids = (200, 1000, 1400, 100, 600), []
+        for flow, queue in enumerate(flows, 2):
+            child = os.fork()
+            if child == 0:
+                sender(flow, queue, sizes[flow - 2], os.getppid())
+            pids.append(child)
+        live.wait("all have packets waiting", lambda: all(backlog(q)["queued"] for q in flows))
+        dice, made, edits, refused = random.Random(5), [], 0, 0
+        before, begin = int(backlogs()), time.monotonic()
+        while time.monotonic() - begin < seconds:
+            try:
+                edit(dice, made)
+            except OSError as error:
+                refused += 1
+                last = error
+            edits += 1
+        used = (int(backlogs()) - before) * 8 / RATE / (time.monotonic() - begin)
+        check(refused == 0, f"{edits} edits in {seconds} s, {edits / seconds:.0f} a second", f"{refused} refused" + (f": {last}" if refused else ""))
+        check(0.98 <= used <= 1.01, "the link stays used", f"{used:.4f}")
+        # A queue goes with what waits in it, while its flow goes on.
+        live.reserv("rm", "--flush", f"{DEV}/b")
+        time.sleep(0.5)
+        with open("/run/net-edits-stop", "w", encoding="ascii"):
+            pass
+        for pid in pids:
+            os.waitpid(pid, 0)
+        left = [q for q in flows if q != "b"]
+        live.wait("all have left", lambda: not any(backlog(q)["queued"] for q in left))
+        dropped = [backlog(q)["dropped"] for q in left]
+        check(not any(dropped), "nothing was dropped", dropped)
+        time.sleep(0.2)
+        first.sendto(b"\xff" + bytes(8), (PEER, 9))
+        said = sink.stdout.readline().split()
+        sent = {flow: int(open(f"/run/net-edits-{flow}", encoding="ascii").read()) for flow in range(2, 7)}
+        came = {int(f): int(n) for f, n, _ in (word.split(":") for word in said[:-1])}
+        lost = {flow: sent[flow] - came.get(flow, 0) for flow in sent}
+        check(not any(lost.values()) and sum(sent.values()) > 0, f"none of {sum(sent.values())} packets is lost", lost)
+        check(said[-1] == "0", "none came before one that its flow sent earlier", said[-1])
+        check("inconsistent" not in live.reserv("status").stdout, "the tree is sound")
+    sink.kill()
+
+
+def backlogs():
+    with open(f"{MOUNT}/{DEV}/stat", encoding="ascii") as file:
+        return dict(line.split(" ", 1) for line in file)["service_bytes"]
