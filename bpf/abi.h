@@ -198,7 +198,7 @@ struct rc_state {
 	u64 groups; /* cgroups that have a queue of their own below q0 */
 	u64 groups_folded; /* those whose threads stand in an ancestor's, for lack of room */
 	u32 mirror; /* 0: not asked for */
-	u32 pad0;
+	u32 grants; /* batch.h */
 	char exit_reason[RC_TEXT_MAX];
 	char exit_msg[RC_TEXT_MAX];
 };

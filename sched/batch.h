@@ -48,7 +48,7 @@ struct rs_batch {
 	u32 count;
 	s32 error; /* out: 0, or the answer of the op that failed */
 	u32 failed; /* out: its index */
-	u32 pad0;
+	u32 grants; /* the tree's, when the batch was thought out: refused where threads were promised more since; 0: not looked at */
 	struct rs_op op[RS_BATCH_MAX];
 };
 

@@ -146,6 +146,8 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 		return b->error = RS_EINVAL;
 	if (b->seq && b->seq <= t->seq)
 		return b->error = RS_ESTALE;
+	if (b->grants && b->grants != t->grants)
+		return b->error = RS_EAGAIN;
 	RS_LOOP(i, 2 * RS_BATCH_MAX) {
 		u32 commit = i >= b->count;
 		struct rs_op RS_BATCH_MEM *op = &b->op[(commit ? i - b->count : i) & (RS_BATCH_MAX - 1)];
@@ -196,6 +198,7 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 	struct rs_node RS_ARENA *root, *q0;
 
 	t->abi = RS_ABI_VERSION;
+	t->grants = 1;
 	t->bytes = sizeof(struct rs_tree);
 	t->node_bytes = sizeof(struct rs_node);
 	t->item_bytes = sizeof(struct rs_item);

@@ -41,7 +41,7 @@ struct rs_item_view {
 
 struct rs_tree_view {
 	uint64_t seq, next_ns, starved, quantum, pool_left;
-	uint32_t poison, poison_line, units, nodes_used, items_used, pad0;
+	uint32_t poison, poison_line, units, nodes_used, items_used, grants;
 };
 
 static struct rs_node *host_node(struct rs_tree *t, uint64_t id)
@@ -342,7 +342,7 @@ static void host_tree_view(struct rs_tree *t, struct rs_tree_view *v)
 	v->units = t->units;
 	v->nodes_used = t->nodes_used;
 	v->items_used = t->items_used;
-	v->pad0 = 0;
+	v->grants = t->grants;
 }
 
 static void host_reset(struct rs_tree *t)

@@ -160,6 +160,8 @@ RS_FN void rs_item_goes(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
 	it->queue = to;
 	from->promised -= rate;
 	to->promised += rate;
+	if (rate)
+		t->grants += 2;
 	rs_tag_new(&to->clock, &it->tag);
 	it->tag.epoch = to->clock.epoch - 1;
 	if (state == RS_QUEUED || state == RS_SERVICE) {
@@ -282,6 +284,8 @@ RS_FN int rs_item_params(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 			t->periodic++;
 		if (q)
 			q->promised += rate - old;
+		if (rate > old)
+			t->grants += 2;
 		t->mode |= RS_MODE_SLICE;
 		/* What was had in this period is kept in mind, and a shorter one ends it sooner. */
 		if (it->edf.on && rs_before(now + period, it->edf.release))

@@ -150,6 +150,7 @@ enum rs_answer {
 	RS_DONE = 0,
 	RS_DRAINING = 1,
 	RS_ENOENT = -2,
+	RS_EAGAIN = -11,
 	RS_EBUSY = -16,
 	RS_EEXIST = -17,
 	RS_EINVAL = -22,
@@ -384,6 +385,8 @@ struct rs_tree {
 	u32 mode; /* enum rs_mode */
 	u32 periodic; /* items with a period */
 	u32 progress; /* the caller's, before rs_wake: how much of the step in service is done; more than there is: not known */
+	u32 grants; /* odd, and another number after each promise to a thread (a budget, or one that comes into a queue) */
+	u32 pad0;
 	struct rs_params params; /* under the lock: for rs_item_params */
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */

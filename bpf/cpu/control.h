@@ -62,6 +62,7 @@ RC_CALL(rc_refresh)
 	s->forced = forced_count;
 	s->sections = section_count;
 	s->steps = step_count;
+	s->grants = t->grants;
 	s->mount_dev = mount_dev;
 	s->nodes_used = t->nodes_used;
 	s->items_used = t->items_used;
@@ -101,6 +102,7 @@ RC_CALL(rc_edit)
 	}
 	b->seq = in->batch.seq;
 	b->count = count;
+	b->grants = in->batch.grants;
 	RC_LOCK(irq);
 	b->now = rc_clock(raw);
 	rs_edit(t, b);

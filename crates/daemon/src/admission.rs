@@ -88,11 +88,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses an edit that takes from a queue what its threads were promised.
-    pub(crate) fn check_promises(&self, plan: &Plan) -> Result<(), Refusal> {
+    /// Whether an edit could do that: there are queues of class edf, or it makes one of a queue.
+    pub(crate) fn may_break_promises(&self, plan: &Plan) -> bool {
         let becomes = |e: &Edit| matches!(e, Edit::Class { class: Class::Edf, .. });
         let deadlines = self.tree().iter().any(|n| n.kind == Kind::Queue(Class::Edf));
-        if plan.is_empty() || !(deadlines || plan.edits().iter().any(becomes)) {
+        !plan.is_empty() && (deadlines || plan.edits().iter().any(becomes))
+    }
+
+    /// Refuses an edit that takes from a queue what its threads were promised.
+    pub(crate) fn check_promises(&self, plan: &Plan) -> Result<(), Refusal> {
+        if !self.may_break_promises(plan) {
             return Ok(());
         }
         let mut after = self.tree().clone();
@@ -112,5 +117,33 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// The scheduler has come back: threads whose budgets their queues are not guaranteed any more (an edit meanwhile, fewer CPUs) have lost
+    /// them. They are taken back, so that the thread reads what holds, and keep weight and priority. Answers who lost what.
+    pub fn take_back_unkept(&mut self) -> Vec<String> {
+        let queues: Vec<NodeId> =
+            self.tree().iter().map(|n| n.id).filter(|&id| is_edf(self.tree(), id)).collect();
+        let mut lost = Vec::new();
+        for queue in queues {
+            for member in self.plane().members(queue).unwrap_or_default() {
+                let Ok(asked) = self.plane().params_of(member.tid) else { continue };
+                if asked.period_ns == 0 || member.params.period_ns != 0 {
+                    continue;
+                }
+                let rest = ThreadParams { period_ns: 0, budget_ns: 0, deadline_ns: 0, ..asked };
+                if let Err(error) = self.plane_mut().set_params(member.tid, &rest) {
+                    tracing::warn!(%error, tid = member.tid, "a budget that does not hold was not taken back");
+                }
+                let (at, ms) = (self.tree().shown(queue), |ns: u64| ns as f64 / 1e6);
+                lost.push(format!(
+                    "{at}: thread {}, {} ms in {} ms",
+                    member.tid,
+                    ms(asked.budget_ns),
+                    ms(asked.period_ns)
+                ));
+            }
+        }
+        lost
     }
 }

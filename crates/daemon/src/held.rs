@@ -66,6 +66,8 @@ pub struct ResourceState {
     pub detachments: Vec<Detached>,
     /// Times that it came back.
     pub revivals: u64,
+    /// Threads' budgets that did not fit any more when it last did.
+    pub budgets_lost: Vec<String>,
 }
 
 /// How the settings of cgroups are followed.
@@ -114,6 +116,9 @@ impl ResourceState {
         if !self.untold.is_empty() {
             let _ = writeln!(out, "{name}.untold {}", self.untold.join(" "));
         }
+        if !self.budgets_lost.is_empty() {
+            let _ = writeln!(out, "{name}.budgets-lost {}", self.budgets_lost.join("; "));
+        }
         if let Some(cgroups) = &self.cgroups {
             let _ = writeln!(out, "{name}.cgroups {}", in_words(cgroups));
         }
@@ -140,6 +145,7 @@ pub struct Held {
     reviver: Reviver,
     detached: bool,
     revivals: u64,
+    budgets_lost: Vec<String>,
     detachments: VecDeque<Detached>,
     /// When the machine is asked again how much of it there is.
     capacity_at: Duration,
@@ -156,6 +162,7 @@ impl Held {
             reviver: Reviver::default(),
             detached: false,
             revivals: 0,
+            budgets_lost: Vec::new(),
             detachments: VecDeque::new(),
             capacity_at: Duration::ZERO,
         }
@@ -252,6 +259,7 @@ impl Held {
             untold: engine.untold().iter().map(|&id| engine.tree().shown(id)).collect(),
             detachments: self.detachments.iter().cloned().collect(),
             revivals: self.revivals,
+            budgets_lost: self.budgets_lost.clone(),
         }
     }
 
@@ -301,6 +309,10 @@ impl Held {
                     );
                     self.detached = false;
                     self.revivals += 1;
+                    self.budgets_lost = self.engine.take_back_unkept();
+                    if !self.budgets_lost.is_empty() {
+                        tracing::warn!(%resource, lost = self.budgets_lost.join("; "), "budgets that do not fit any more were taken back");
+                    }
                 }
                 Err(error) => tracing::error!(%resource, %error, "revival failed"),
             },

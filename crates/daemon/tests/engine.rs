@@ -10,7 +10,7 @@ use reserv_daemon::engine::{Beginning, Engine, Origin};
 use reserv_daemon::fake::FakePlane;
 use reserv_model::{
     Batch, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request, ResourceKind, Share,
-    Tree, Weight,
+    ThreadParams, Tree, Weight,
 };
 use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
@@ -57,6 +57,11 @@ struct Instants {
     applied: Option<Dir>,
     /// Times that all counters were asked for.
     samples: u32,
+    /// What this process asks for by itself, one just before each batch that looks.
+    asks: Vec<ThreadParams>,
+    grants: u32,
+    /// The scheduler came back, and no budget fits.
+    unkept: bool,
 }
 
 /// Copies journal and plane just before and just after each batch.
@@ -84,9 +89,28 @@ impl Plane for Watched {
         }
         let answer = self.plane.apply(&batch);
         let applied = Dir::copy(&self.dir);
-        *self.instants.lock().unwrap() =
-            Instants { announced: Some(announced), applied: answer.is_ok().then_some(applied), samples: 0 };
+        let mut instants = self.instants.lock().unwrap();
+        instants.announced = Some(announced);
+        instants.applied = answer.is_ok().then_some(applied);
+        instants.samples = 0;
         answer
+    }
+    fn grants(&self) -> Result<u32, PlaneError> {
+        Ok(2 * self.instants.lock().unwrap().grants + 1)
+    }
+    fn apply_if(&mut self, batch: &Batch, grants: u32) -> Result<Vec<Outcome>, PlaneError> {
+        let asked = if grants == 0 { None } else { self.instants.lock().unwrap().asks.pop() };
+        if let Some(params) = asked {
+            self.plane.set_params(std::process::id().cast_signed(), &params)?;
+            self.instants.lock().unwrap().grants += 1;
+        }
+        if grants != 0 && grants != self.grants()? { Err(PlaneError::Overtaken) } else { self.apply(batch) }
+    }
+    fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
+        self.plane.set_params(tid, params)
+    }
+    fn params_of(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
+        self.plane.params_of(tid)
     }
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
         if self.forgetful { Ok(None) } else { self.plane.applied_seq() }
@@ -108,7 +132,11 @@ impl Plane for Watched {
         self.plane.tag_of(tid)
     }
     fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
-        self.plane.members(queue)
+        let mut members = self.plane.members(queue)?;
+        if self.instants.lock().unwrap().unkept {
+            members.iter_mut().for_each(|m| m.params = ThreadParams::default());
+        }
+        Ok(members)
     }
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
         self.plane.defaults(pid)
@@ -385,6 +413,66 @@ fn what_the_plane_refuses_leaves_no_trace() {
     next.plane_mut().tag(Target::Thread(me), NodeId::Q0).unwrap();
     next.collect().unwrap();
     assert!(next.tree().get(a).is_none(), "gone with the last member");
+}
+
+/// An edit and a thread's own call at the same instant: whichever is second is judged by what the first has left.
+#[test]
+fn an_edit_that_a_budget_overtakes_is_thought_out_again() {
+    let dir = Dir::new();
+    let instants: Arc<Mutex<Instants>> = Arc::default();
+    let mut engine = begin(&dir, &instants);
+    engine.edit(&[queue("a"), queue("b")], None).unwrap();
+    let a = engine.tree().resolve(&"a".parse().unwrap()).unwrap();
+    let me = std::process::id().cast_signed();
+    engine.edit(&[Request::SetClass { node: a.into(), class: Class::Edf }], None).unwrap();
+    engine.tag(Target::Thread(me), a, None).unwrap();
+    let budget =
+        |ms| ThreadParams { period_ns: 1_000_000_000, budget_ns: ms * 1_000_000, ..ThreadParams::default() };
+    let share =
+        |milli| Request::SetShare { node: a.into(), share: Share::of(Weight::from_milli(milli).unwrap()) };
+    // It has 24 of 148 of at least one CPU, and would have 12 of 136.
+    instants.lock().unwrap().asks = vec![budget(1), budget(2)];
+    engine.edit(&[share(12_000)], None).unwrap();
+    assert_eq!(instants.lock().unwrap().grants, 2, "two tries were overtaken, the third was not");
+    engine.edit(&[share(24_000)], None).unwrap();
+    let before = engine.tree().clone();
+    let all = engine.tree().guarantee(a, engine.tree().capacity()) / 1_000_000;
+    instants.lock().unwrap().asks = vec![budget(all)];
+    let refusal = engine.edit(&[share(12_000)], None).unwrap_err();
+    assert_eq!(refusal.errno, libc::ENOSPC, "{refusal}");
+    assert_eq!(engine.tree(), &before);
+    engine.plane_mut().set_params(me, &budget(1)).unwrap();
+    instants.lock().unwrap().asks = vec![budget(1); 100];
+    let refusal = engine.edit(&[share(12_000)], None).unwrap_err();
+    assert_eq!(refusal.errno, libc::EAGAIN, "it does not try for ever: {refusal}");
+    assert!(instants.lock().unwrap().asks.len() > 80);
+    instants.lock().unwrap().asks.clear();
+    assert_eq!(engine.tree(), &before);
+    drop(engine);
+    assert_eq!(adopt(&dir).tree(), &before, "the journal knows nothing of it");
+}
+
+#[test]
+fn budgets_that_do_not_fit_when_the_scheduler_is_back_are_taken_back_and_told() {
+    let dir = Dir::new();
+    let instants: Arc<Mutex<Instants>> = Arc::default();
+    let mut engine = begin(&dir, &instants);
+    engine.edit(&[queue("a")], None).unwrap();
+    let a = engine.tree().resolve(&"a".parse().unwrap()).unwrap();
+    let me = std::process::id().cast_signed();
+    engine.edit(&[Request::SetClass { node: a.into(), class: Class::Edf }], None).unwrap();
+    let params =
+        ThreadParams { period_ns: 100_000_000, budget_ns: 1_500_000, priority: 7, ..ThreadParams::default() };
+    engine.tag(Target::Thread(me), a, Some(params)).unwrap();
+    assert!(engine.take_back_unkept().is_empty(), "it fits");
+    assert_eq!(engine.plane().params_of(me).unwrap(), params);
+    instants.lock().unwrap().unkept = true;
+    assert_eq!(engine.take_back_unkept(), [format!("cpu/a: thread {me}, 1.5 ms in 100 ms")]);
+    assert_eq!(
+        engine.plane().params_of(me).unwrap(),
+        ThreadParams { priority: 7, ..ThreadParams::default() }
+    );
+    assert!(engine.take_back_unkept().is_empty(), "told once");
 }
 
 #[test]

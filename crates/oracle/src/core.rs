@@ -244,7 +244,7 @@ pub struct TreeView {
     pub units: u32,
     pub nodes_used: u32,
     pub items_used: u32,
-    pad0: u32,
+    pub grants: u32,
 }
 
 #[repr(C)]
@@ -267,7 +267,7 @@ struct RawBatch {
     count: u32,
     error: i32,
     failed: u32,
-    pad0: u32,
+    grants: u32,
     op: [RawOp; BATCH_MAX],
 }
 
@@ -459,6 +459,14 @@ impl Core {
     /// # Panics
     /// With more than `BATCH_MAX` operations.
     pub fn edit(&mut self, seq: u64, now: u64, ops: &[Op]) -> Result<Vec<i32>, Refused> {
+        self.edit_if(0, seq, now, ops)
+    }
+
+    /// The same while the tree's `grants` are these; 0: whatever they are.
+    ///
+    /// # Panics
+    /// With more than `BATCH_MAX` operations.
+    pub fn edit_if(&mut self, grants: u32, seq: u64, now: u64, ops: &[Op]) -> Result<Vec<i32>, Refused> {
         assert!(ops.len() <= BATCH_MAX);
         let mut batch = Box::new(RawBatch {
             seq,
@@ -466,7 +474,7 @@ impl Core {
             count: u32::try_from(ops.len()).expect("checked"),
             error: 0,
             failed: 0,
-            pad0: 0,
+            grants,
             op: [RawOp::default(); BATCH_MAX],
         });
         for (raw, op) in batch.op.iter_mut().zip(ops) {

@@ -2,8 +2,8 @@
 //! Worked examples of the algorithms' files, ends of ranges and bounds, and batches of edits.
 
 use reserv_oracle::core::{
-    BACKGROUND, BATCH, BATCH_MAX, Core, FIFO, IDLE, Id, ONE, Op, Q0, QUEUE, QUEUED, ROOT, RR, Refused, SCHED,
-    SFQ, Setup, TS, id,
+    BACKGROUND, BATCH, BATCH_MAX, Core, EDF, FIFO, IDLE, Id, ONE, Op, Params, Q0, QUEUE, QUEUED, ROOT, RR,
+    Refused, SCHED, SFQ, Setup, TS, id,
 };
 
 const Q: u64 = 4_000_000;
@@ -273,6 +273,42 @@ fn draining_takes_nobody_and_ends_with_the_last() {
 }
 
 /// After the mechanism was taken away: configuration and counters stay, nothing runs, everything can wake again.
+/// A batch that was thought out before a thread was promised something is refused, whole; one that was thought out after it is not.
+#[test]
+fn a_batch_is_refused_after_a_promise_that_it_does_not_know_of() {
+    let mut core = Core::new(Setup::default());
+    let (a, b) = (queue(&mut core, 2, ROOT, EDF, 100 * ONE), queue(&mut core, 3, ROOT, TS, 100 * ONE));
+    let item = core.item_new(b, ONE, 0).expect("room");
+    let asks = |ms: u64| Params { period: 100_000_000, budget: ms * 1_000_000, ..Params::default() };
+    let less = [Op::Reweight { node: b, weight: 200 * ONE }, Op::Reweight { node: a, weight: 50 * ONE }];
+    let mut seen = core.tree().grants;
+    assert_eq!(seen & 1, 1, "0 is for who does not look");
+    for (what, promises) in [
+        (
+            "a budget",
+            &mut (|core: &mut Core| core.item_params(item, asks(1), 0).expect("it fits"))
+                as &mut dyn FnMut(&mut Core),
+        ),
+        ("a larger one", &mut |core| core.item_params(item, asks(2), 0).expect("it fits")),
+        ("a thread that brings one", &mut |core| assert!(core.item_move(item, a, 0, 0))),
+    ] {
+        promises(&mut core);
+        let before = core.tree();
+        assert_ne!(before.grants, seen, "{what}");
+        assert_eq!(core.edit_if(seen, 0, 0, &less), Err(Refused { error: -11, failed: 0 }), "{what}");
+        assert_eq!((core.tree(), core.node(a).weight, core.node(b).weight), (before, 100 * ONE, 100 * ONE));
+        seen = before.grants;
+    }
+    core.item_params(item, asks(1), 0).expect("less");
+    core.item_params(item, Params::default(), 0).expect("nothing");
+    assert_eq!(core.edit_if(seen, 0, 0, &less), Ok(vec![0, 0]), "nobody was promised more");
+    assert_eq!(
+        core.edit_if(seen, 0, 0, &[Op::Reweight { node: a, weight: ONE }]),
+        Ok(vec![0]),
+        "edits promise nothing"
+    );
+}
+
 #[test]
 fn reset_keeps_the_durable_half() {
     let mut core = Core::new(Setup::default());

@@ -136,6 +136,9 @@ pub enum PlaneError {
     /// The thread or process is gone.
     #[error("no such process or thread: {0}")]
     NoProcess(i32),
+    /// Threads were promised budgets after the batch was thought out: look again.
+    #[error("threads were promised budgets at the same instant")]
+    Overtaken,
     /// Somebody else holds the resource.
     #[error("taken: {0}")]
     Taken(String),
@@ -183,6 +186,18 @@ pub trait Plane: Send {
     /// Apply edits, all or none. One outcome per op. On error nothing has changed. A deletion that flushes is `Draining` when
     /// members could not be moved at once; the caller moves them by [`Plane::tag`].
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError>;
+
+    /// A number that is another one after each budget that a thread was promised, for [`Plane::apply_if`]; 0 where threads ask nobody but the caller.
+    fn grants(&self) -> Result<u32, PlaneError> {
+        Ok(0)
+    }
+
+    /// As [`Plane::apply`], and `Overtaken` where [`Plane::grants`] is not `grants` any more; looked at together, so that of an edit and a
+    /// thread's own call one is first. 0: it is not looked at.
+    fn apply_if(&mut self, batch: &Batch, grants: u32) -> Result<Vec<Outcome>, PlaneError> {
+        let _ = grants;
+        self.apply(batch)
+    }
 
     /// The number of the last batch that is in effect; `None` where the mechanism cannot keep one
     /// (then the caller rolls its last intent forward: `apply` must be idempotent for such a driver).

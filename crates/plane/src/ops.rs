@@ -52,7 +52,7 @@ pub(crate) struct RsBatch {
     pub(crate) count: u32,
     pub(crate) error: i32,
     pub(crate) failed: u32,
-    pub(crate) pad0: u32,
+    pub(crate) grants: u32,
     pub(crate) op: [RsOp; BATCH_MAX],
 }
 
@@ -75,7 +75,7 @@ impl RsBatch {
             *slot = encode(edit);
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        Ok(Self { seq: batch.seq, now: 0, count, error: 0, failed: 0, pad0: 0, op })
+        Ok(Self { seq: batch.seq, now: 0, count, error: 0, failed: 0, grants: 0, op })
     }
 
     /// Why it was refused, by the core's negative answer. `applied` says which number is the last in effect.

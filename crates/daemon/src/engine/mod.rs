@@ -47,6 +47,9 @@ const REBUILD_BATCH: usize = 100;
 /// Numbers of fresh inodes that are taken at once.
 const FRESH_BLOCK: u32 = 1 << 16;
 
+/// Tries of an edit that threads overtake by asking for budgets.
+const OVERTAKEN_MAX: u32 = 8;
+
 /// Counters may be read again from the last survey while they are not older than this many times the CPU time that it took …
 const SURVEY_REST: u32 = 5;
 /// … and than this. So a reader of all nodes costs one survey now and then, not one per node, and few nodes are always read
@@ -354,11 +357,10 @@ impl Engine {
 
     fn carry_out_plan(&mut self, plan: &Plan, origin: Option<Origin>) -> Result<Done, Refusal> {
         self.check_words(plan.edits())?;
-        self.check_promises(plan)?;
         if plan.is_empty() {
             return Ok(Done::default());
         }
-        let outcomes = self.carry_out(plan.record(), origin)?;
+        let outcomes = self.carry_out_promised(plan, origin)?;
         if plan.left_members(&outcomes)
             && let Err(error) = self.flush_left()
         {
@@ -377,7 +379,25 @@ impl Engine {
         Ok(done)
     }
 
-    fn carry_out(&mut self, record: Record, origin: Option<Origin>) -> Result<Vec<Outcome>, Refusal> {
+    /// Where an edit could take from a queue what its threads were promised, no thread is promised anything between the question and the edit.
+    fn carry_out_promised(&mut self, plan: &Plan, origin: Option<Origin>) -> Result<Vec<Outcome>, Refusal> {
+        for _ in 0..OVERTAKEN_MAX {
+            let grants = if self.may_break_promises(plan) { self.plane.grants()? } else { 0 };
+            self.check_promises(plan)?;
+            if let Some(outcomes) = self.carry_out(plan.record(), origin, grants)? {
+                return Ok(outcomes);
+            }
+        }
+        Err(PlaneError::Overtaken.into())
+    }
+
+    /// None: nothing has happened, because [`Plane::grants`] is not `grants` any more.
+    fn carry_out(
+        &mut self,
+        record: Record,
+        origin: Option<Origin>,
+        grants: u32,
+    ) -> Result<Option<Vec<Outcome>>, Refusal> {
         let batch = record.batch();
         let entry = Entry::Edit { record, origin };
         self.append(&entry)?;
@@ -390,7 +410,7 @@ impl Engine {
                 return Err(refusal);
             }
         };
-        match self.plane.apply(&batch) {
+        match self.plane.apply_if(&batch, grants) {
             Ok(outcomes) => {
                 for edit in &record.edits {
                     if let Edit::Delete { id, .. } | Edit::Gone { id } = edit
@@ -407,14 +427,14 @@ impl Engine {
                 let made = |e: &Edit| matches!(*e, Edit::Create { id, .. } if touched.contains(&id));
                 let made: Vec<NodeId> = record.edits.iter().filter(|e| made(e)).map(Edit::id).collect();
                 self.tell_use_again(&made);
-                Ok(outcomes)
+                Ok(Some(outcomes))
             }
             Err(error) => {
                 self.journal.undo()?;
                 let touched: Vec<NodeId> =
                     touched.into_iter().filter(|id| self.tree.get(*id).is_some()).collect();
                 self.tell_use_again(&touched);
-                Err(error.into())
+                if matches!(error, PlaneError::Overtaken) { Ok(None) } else { Err(error.into()) }
             }
         }
     }
@@ -422,7 +442,7 @@ impl Engine {
     fn forget_nodes(&mut self, gone: &[NodeId]) -> Result<(), Refusal> {
         let plan = self.tree.plan_gone(gone);
         if !plan.is_empty() {
-            self.carry_out(plan.record(), None)?;
+            self.carry_out(plan.record(), None, 0)?;
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ impl From<PlaneError> for Refusal {
         let errno = match &error {
             PlaneError::NoNode(_) => libc::ESTALE,
             PlaneError::Busy(_) | PlaneError::Taken(_) => libc::EBUSY,
-            PlaneError::Full(_) => libc::EAGAIN,
+            PlaneError::Full(_) | PlaneError::Overtaken => libc::EAGAIN,
             PlaneError::Unsupported(_) => libc::EOPNOTSUPP,
             PlaneError::Invalid(_) => libc::EINVAL,
             PlaneError::NoProcess(_) => libc::ESRCH,

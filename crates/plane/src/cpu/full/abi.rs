@@ -158,7 +158,7 @@ pub(super) struct RcState {
     pub(super) groups: u64,
     pub(super) groups_folded: u64,
     pub(super) mirror: u32,
-    pub(super) pad0: u32,
+    pub(super) grants: u32,
     pub(super) exit_reason: [u8; TEXT_MAX],
     pub(super) exit_msg: [u8; TEXT_MAX],
 }

@@ -345,12 +345,24 @@ impl Plane for Full {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
-        let encoded = RsBatch::new(batch)?;
+        self.apply_if(batch, 0)
+    }
+
+    fn grants(&self) -> Result<u32, PlaneError> {
+        self.call("rc_refresh", &mut RcCall::default())?;
+        Ok(self.state().grants)
+    }
+
+    fn apply_if(&mut self, batch: &Batch, grants: u32) -> Result<Vec<Outcome>, PlaneError> {
+        let encoded = RsBatch { grants, ..RsBatch::new(batch)? };
         // SAFETY: `io` is ours between two calls, and as large as the batch.
         unsafe { ptr::write_volatile(&raw mut (*self.io.at()).batch, ManuallyDrop::new(encoded)) };
         let answer = self.call("rc_edit", &mut RcCall::default())?;
         // SAFETY: the program is done with it.
         let done = unsafe { ptr::read_volatile(&raw const (*self.io.at()).batch) };
+        if answer == -libc::EAGAIN && grants != 0 {
+            return Err(PlaneError::Overtaken);
+        }
         if answer < 0 {
             return Err(done.refused(batch, answer, || self.applied_seq()));
         }
