@@ -116,7 +116,7 @@ impl Engine {
         let had = told.tree.seq() > 0 || told.last.is_some();
         let last: Vec<Edit> = told.last.iter().flat_map(|(record, _)| record.edits.clone()).collect();
         if adopted {
-            let applied = plane.applied_seq()?;
+            let mut applied = plane.applied_seq()?;
             if let Some((record, origin)) = told.last.take() {
                 let happened = match applied {
                     Some(k) if k >= record.seq => true,
@@ -125,6 +125,10 @@ impl Engine {
                         tracing::warn!(%error, seq = record.seq, "the last intent was refused; taken back");
                     }).is_ok(),
                 };
+                if applied.is_some() {
+                    // A flush that had not happened has now.
+                    applied = plane.applied_seq()?;
+                }
                 if happened {
                     told.tree.replay(&record)?;
                     told.extras.note(origin, &record);
