@@ -5,7 +5,7 @@
  */
 
 /* A free item from the pool, belonging nowhere yet; 0 when all are used. */
-RS_FN_PTR struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
+RS_FN_PTR(struct rs_item RS_ARENA, rs_item_alloc, (struct rs_tree RS_ARENA *t), (t))
 {
 	struct rs_item RS_ARENA *it = t->item_free;
 
@@ -54,7 +54,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_item_alloc(struct rs_tree RS_ARENA *t)
 	it->stays = 0;
 	RS_LOOP(i, RS_UNIT_WORDS)
 		it->mask[i] = ~0ULL;
-	return it;
+	return (u64)it;
 }
 
 RS_INLINE void rs_item_free(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)

@@ -111,12 +111,12 @@ RS_INLINE u64 ee_v_after(struct rs_node RS_ARENA *p)
 /* V and v by which eligibility is decided. (A single unit picks when nothing is in service.) */
 RS_INLINE u64 ee_now(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
-	return t->units > 1 ? ee_v_after(p) : p->clock.v;
+	return RS_SEVERAL(t) ? ee_v_after(p) : p->clock.v;
 }
 
 RS_INLINE u64 ee_v(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
-	return t->units > 1 ? c->tag.base + rs_vwork(c->res, c->weight) : c->tag.base;
+	return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, c->weight) : c->tag.base;
 }
 
 /* c's v becomes base + rem / w: K follows. The caller normalises. */
@@ -232,7 +232,7 @@ RS_INLINE u64 eevdf_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 	u64 d = c->as.ee.deadline;
 
 	if (!c->weight)
-		return t->units > 1 ? c->tag.base + rs_vwork(c->res, RS_WEIGHT_ONE) : c->tag.base;
+		return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, RS_WEIGHT_ONE) : c->tag.base;
 	return ee_later(c->parent, c) ? d + EE_LATER : d;
 }
 
@@ -310,7 +310,7 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 		rem = 0;
 	}
 	high = low = (EE_LAG_MAX << RS_TAG_SHIFT) / w;
-	if (t->units > 1) {
+	if (RS_SEVERAL(t)) {
 		step = rs_vwork(work > t->quantum ? work : t->quantum, w);
 		if (low / (4 + c->nsvc) > step)
 			low = step * (4 + c->nsvc);
@@ -333,7 +333,7 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 		ee_begin(p, c, w);
 	}
 	ee_sort(t, p, c);
-	if (t->units == 1)
+	if (!RS_SEVERAL(t))
 		ee_advance(t, p);
 }
 

@@ -58,7 +58,7 @@ RS_INLINE u64 mtrls_quota(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c
 }
 
 /* What is left of the quota, after rule 6. */
-RS_INLINE s64 mtrls_left(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN s64 mtrls_left(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	u64 quota = mtrls_quota(p, c), old = c->as.mtrls.quota, part;
 
@@ -186,17 +186,18 @@ RS_INLINE int mtrls_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 	return !b->weight || (rs_before(a->tag.base, b->tag.base) && mtrls_left(p, a) > 0);
 }
 
-RS_FN_PTR struct rs_node RS_ARENA *mtrls_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+RS_FN_PTR(struct rs_node RS_ARENA, mtrls_pick,
+	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit), (t, p, unit))
 {
 	struct rs_node RS_ARENA *c;
 
 	RS_LOOP(i, MTRLS_SKIPS) {
 		c = sfq_pick(t, p, unit);
 		if (!c || !c->weight || mtrls_left(p, c) > 0)
-			return c;
+			return (u64)c;
 		c->as.mtrls.left += c->as.mtrls.quota;
 		mtrls_rear(p, c);
 		rs_heap_rekey(t, &p->ready, c->tag.base, ++t->stamp, &c->link);
 	}
-	return sfq_pick(t, p, unit);
+	return (u64)sfq_pick(t, p, unit);
 }

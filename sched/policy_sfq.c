@@ -46,10 +46,10 @@ RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
 	u32 w = c->weight ? c->weight : RS_WEIGHT_ONE;
 
-	if (t->units > 1 && c->kind == RS_SCHED && !rs_device(t) && c->alg == sfq_policy && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
+	if (RS_SEVERAL(t) && c->kind == RS_SCHED && !rs_device(t) && c->alg == sfq_policy && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
 	    rs_before(c->ready.e[0].key, c->clock.v))
 		return c->tag.base - rs_vwork(2 * t->quantum, w);
-	return t->units > 1 ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
+	return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
 }
 
 /* v = max(v, min S), when no child is in service to hold it. `nsvc` steps are in service below p. */
@@ -129,7 +129,7 @@ RS_INLINE void sfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		c->tag.base = !c->link.pos && rs_before(old, p->clock.v) ? p->clock.v : old;
 		c->tag.rem = 0;
 	}
-	if (t->units > 1 && !rs_device(t))
+	if (RS_SEVERAL(t) && !rs_device(t))
 		rs_tag_hold(t, &p->clock, &c->tag, work, c->weight, c->nsvc);
 }
 
@@ -235,7 +235,8 @@ RS_INLINE int rs_node_allows(struct rs_node RS_ARENA *n, u32 unit)
 	return n->all || rs_unit_in(n->mask, unit);
 }
 
-RS_FN_PTR struct rs_node RS_ARENA *sfq_pick_far(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
+RS_FN_PTR(struct rs_node RS_ARENA, sfq_pick_far,
+	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit), (t, p, unit))
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 	struct rs_node RS_ARENA *c, *best = 0;
@@ -254,7 +255,7 @@ RS_FN_PTR struct rs_node RS_ARENA *sfq_pick_far(struct rs_tree RS_ARENA *t, stru
 	}
 	if (seen != n)
 		rs_poison(t, RS_POISON_SCAN);
-	return best;
+	return (u64)best;
 }
 
 /* The ready child with the smallest tag that `unit` may serve; 0: none. */

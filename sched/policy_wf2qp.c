@@ -82,7 +82,7 @@ RS_INLINE void wfp_progress(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 {
 	u64 done = t->progress < p->res ? t->progress : p->res;
 
-	if (t->units > 1 || done > RS_WORK_MAX || done <= p->of.wf.done)
+	if (RS_SEVERAL(t) || done > RS_WORK_MAX || done <= p->of.wf.done)
 		return;
 	wfp_advance(p, done - p->of.wf.done);
 	p->of.wf.done = done;

@@ -435,7 +435,7 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 		rs_heap_erase(t, &p->ready, &n->link);
 		changed = 1;
 	}
-	if (ready && t->units > 1 && policy_key(t, p, n) != p->ready.e[n->link.pos - 1].key) {
+	if (ready && RS_SEVERAL(t) && policy_key(t, p, n) != p->ready.e[n->link.pos - 1].key) {
 		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		changed = 1;
 	}

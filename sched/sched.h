@@ -36,8 +36,8 @@
  *
  * The dialect (what BPF's verifier asks for, kept everywhere):
  *   - pointers into the tree are RS_ARENA pointers; functions take at most five arguments. RS_FN functions are
- *     verified once, whoever calls them, and answer a number; RS_FN_PTR functions answer a pointer, and are
- *     verified again at each call. (All as static functions took 700 000 instructions to verify, so 30 000.)
+ *     verified once, whoever calls them, and answer a number; RS_FN_PTR makes one that answers a pointer. (All as static
+ *     functions took 700 000 instructions to verify, so 30 000.)
  *   - every loop is RS_LOOP with a bound that holds by construction. Where the bound is hit all the same,
  *     or the kernel's time budget for loops expires, the tree is *poisoned*: rs_poison() records the reason
  *     and the caller leaves with it, instead of going on with a half-sorted heap;
@@ -57,12 +57,16 @@
 #endif
 #endif
 
+#ifndef RS_SEVERAL
+/* Whether the tree has more than one unit to serve with. A plane that knows, before its programs are loaded, that it has one says so here. */
+#define RS_SEVERAL(t) ((t)->units > 1)
+#endif
+
 #ifdef __bpf__
 /* The second attribute says so where it stands on a parameter of a function that is verified by itself. */
 #define RS_ARENA __attribute__((address_space(1))) __attribute__((btf_decl_tag("arg:arena")))
 #define RS_CAN_LOOP can_loop
 #define RS_FN __attribute__((noinline))
-#define RS_FN_PTR static __attribute__((noinline))
 #define RS_INLINE static __attribute__((always_inline)) inline
 #else
 #include <stdint.h>
@@ -75,9 +79,20 @@ typedef int64_t s64;
 #define RS_ARENA
 #define RS_CAN_LOOP 1
 #define RS_FN static __attribute__((unused))
-#define RS_FN_PTR RS_FN
 #define RS_INLINE static __attribute__((always_inline, unused)) inline
 #endif
+
+/*
+ * A function that answers a pointer to `type`: it has parameters `params` and returns (u64)pointer; its callers get the pointer. The verifier lets
+ * functions that it verifies by themselves answer numbers only, and would go through others anew at each call.
+ */
+#define RS_FN_PTR(type, name, params, args) \
+	RS_FN u64 name##_at params; \
+	RS_INLINE type *name params \
+	{ \
+		return (type *)name##_at args; \
+	} \
+	RS_FN u64 name##_at params
 
 /* Starts loop counters, and whatever else a loop adds to, so that the verifier does not unroll from a known constant. */
 #ifdef __bpf__

@@ -124,13 +124,13 @@ RS_FN void rs_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 
 		rs_poison(t, RS_POISON_STATE);
 		return;
 	}
-	if (t->units > 1 && !rs_device(t))
+	if (RS_SEVERAL(t) && !rs_device(t))
 		rs_more(t, it->queue);
 	it->queue->nrun++;
 	if (it->queue->own)
 		it->queue->wrun += it->weight;
 	rs_item_in_here(t, it, RS_WHY_WAKE, now);
-	if (t->units > 1 || rs_by_length(t) || !rs_is_fresh(it->queue))
+	if (RS_SEVERAL(t) || rs_by_length(t) || !rs_is_fresh(it->queue))
 		rs_refresh(t, it->queue);
 }
 
@@ -241,7 +241,7 @@ RS_FN void rs_begin_single(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 /* Inlined, so that only one of the two stands on the stack. */
 RS_INLINE void rs_begin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 unit)
 {
-	if (t->units > 1)
+	if (RS_SEVERAL(t))
 		rs_begin_several(t, it, unit);
 	else
 		rs_begin_single(t, it, unit);
@@ -373,13 +373,14 @@ RS_INLINE void rs_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 {
 	if (it->state != RS_SERVICE)
 		rs_poison(t, RS_POISON_STATE);
-	else if (t->units > 1)
+	else if (RS_SEVERAL(t))
 		rs_settle_several(t, it, work, more, now);
 	else
 		rs_settle_single(t, it, work, more, now);
 }
 
-RS_FN_PTR struct rs_item RS_ARENA *rs_queue_first_far(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 unit)
+RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
+	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 unit), (t, q, unit))
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
@@ -398,7 +399,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_queue_first_far(struct rs_tree RS_ARENA *t
 	}
 	if (seen != n)
 		rs_poison(t, RS_POISON_SCAN);
-	return best;
+	return (u64)best;
 }
 
 /* The item of a queue that `unit` should serve; 0: none that it may. */
@@ -415,7 +416,8 @@ RS_INLINE struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, st
 }
 
 /* Of the oldest few that wait in a list since `limit` or before, the first in `q` (0: any queue) that `unit` may serve; 0: none. */
-RS_FN_PTR struct rs_item RS_ARENA *rs_oldest(struct rs_ages RS_ARENA *age, struct rs_node RS_ARENA *q, u32 unit, u64 limit)
+RS_FN_PTR(struct rs_item RS_ARENA, rs_oldest,
+	  (struct rs_ages RS_ARENA *age, struct rs_node RS_ARENA *q, u32 unit, u64 limit), (age, q, unit, limit))
 {
 	struct rs_item RS_ARENA *it = age->oldest;
 
@@ -423,7 +425,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_oldest(struct rs_ages RS_ARENA *age, struc
 		if (!it || rs_before(limit, it->queued_at)) /* clocks of several units differ by a little */
 			return 0;
 		if ((!q || it->queue == q) && (it->all || rs_unit_in(it->mask, unit)))
-			return it;
+			return (u64)it;
 		it = it->newer;
 	}
 	return 0;
@@ -434,7 +436,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_oldest(struct rs_ages RS_ARENA *age, struc
  * because a kernel takes the whole scheduler away from one that forgets a thread. Rationed by starve_gap_ns,
  * except to those that waited twice as long.
  */
-RS_FN_PTR struct rs_item RS_ARENA *rs_starving(struct rs_tree RS_ARENA *t, u32 unit, u64 now)
+RS_FN_PTR(struct rs_item RS_ARENA, rs_starving, (struct rs_tree RS_ARENA *t, u32 unit, u64 now), (t, unit, now))
 {
 	struct rs_item RS_ARENA *it, *apart;
 	u64 limit = now - t->starve_ns;
@@ -451,7 +453,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_starving(struct rs_tree RS_ARENA *t, u32 u
 		t->starved_at = now;
 		t->starved++;
 	}
-	return it;
+	return (u64)it;
 }
 
 /* Mostly the answer is no, without a call. */
@@ -467,7 +469,7 @@ RS_INLINE u32 rs_somebody_starves(struct rs_tree RS_ARENA *t, u64 now)
  * A unit is free: what should it serve? The item is in service when this returns. 0: nothing that this unit
  * may serve, and t->next_ns is the time at which a cap lets something go (0: none does).
  */
-RS_FN_PTR struct rs_item RS_ARENA *rs_pick_ready(struct rs_tree RS_ARENA *t, u32 unit, u64 now)
+RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u32 unit, u64 now), (t, unit, now))
 {
 	struct rs_item RS_ARENA *it;
 	struct rs_node RS_ARENA *root = t->nodes;
@@ -478,7 +480,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_pick_ready(struct rs_tree RS_ARENA *t, u32
 		it = rs_starving(t, unit, now);
 		if (it) {
 			rs_begin(t, it, unit);
-			return it;
+			return (u64)it;
 		}
 	}
 	RS_LOOP(tries, RS_NODES_MAX) {
@@ -502,7 +504,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rs_pick_ready(struct rs_tree RS_ARENA *t, u32
 			it = rs_queue_first(t, n, unit);
 			if (it) {
 				rs_begin(t, it, unit);
-				return it;
+				return (u64)it;
 			}
 		}
 		/* n's mask promised more than there is: it was a superset. Now it is exact for this unit. */

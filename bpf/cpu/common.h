@@ -18,8 +18,12 @@
 #ifndef RESERV_CPU_COMMON_H
 #define RESERV_CPU_COMMON_H
 
+/* Possible CPUs, at most RS_UNITS_MAX: known before loading (load.rs), so that the verifier takes out what the machine has no use for. */
+const volatile u32 cpus SEC(".rodata.cpus") = 1;
+
 #define RS_BATCH_MEM RS_ARENA
 #define RS_LENGTHS 0 /* how long a thread will run is not known before */
+#define RS_SEVERAL(t) (cpus > 1 && (t)->units > 1)
 #include "../../sched/core.c"
 #include "../abi.h"
 #include "../use.h"
@@ -137,7 +141,6 @@ u64 clock_max; /* under the lock */
 u64 lost_count; /* under the lock */
 u64 section_count, step_count, forced_count; /* under the lock */
 u64 mount_dev; /* as the kernel packs it: major << 20 | minor */
-u32 cpus = 1; /* possible CPUs that the tree may use */
 
 /* Floor of kernel threads per CPU; each changed on its CPU only, under its run queue's lock. */
 struct rc_bucket {

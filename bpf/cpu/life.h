@@ -203,11 +203,10 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	struct rc_state *s = rc_state();
 	u32 n = scx_bpf_nr_cpu_ids(), online = rc_online();
 
-	if (!tree_at || !s)
-		return -E_INVAL;
 	if (n > RS_UNITS_MAX)
 		n = RS_UNITS_MAX;
-	cpus = n;
+	if (!tree_at || !s || n != cpus)
+		return -E_INVAL;
 	bpf_local_irq_save(&irq);
 	rc_lock_bare(); /* what was posted is of a time gone by */
 	rc_mirror_forget(t);

@@ -13,6 +13,7 @@
 #define RESERV_NET_COMMON_H
 
 #define RS_BATCH_MEM RS_ARENA
+#define RS_SEVERAL(t) 0 /* a link sends one packet at a time */
 #include "../../sched/core.c"
 #include "abi.h"
 

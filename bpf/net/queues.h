@@ -27,7 +27,7 @@ RS_FN void rn_fresh(struct rs_node RS_ARENA *n)
 }
 
 /* The node's item, made if it must be; 0: there is no room. */
-RS_FN_PTR struct rs_item RS_ARENA *rn_item(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+RS_FN_PTR(struct rs_item RS_ARENA, rn_item, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
 	struct rs_item RS_ARENA *it;
@@ -35,7 +35,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rn_item(struct rs_tree RS_ARENA *t, struct rs
 	rn_fresh(n);
 	it = q->item;
 	if (it)
-		return it;
+		return (u64)it;
 	it = rs_item_alloc(t);
 	if (!it)
 		return 0;
@@ -45,7 +45,7 @@ RS_FN_PTR struct rs_item RS_ARENA *rn_item(struct rs_tree RS_ARENA *t, struct rs
 	}
 	it->owner = n->index;
 	q->item = it;
-	return it;
+	return (u64)it;
 }
 
 /* The queue has a first packet, or another one: how long it is decides under wf2q+. */
@@ -64,11 +64,11 @@ RS_FN void rn_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 
 }
 
 /* The queue of a handle; what is stale, or none, is q0's. */
-RS_FN_PTR struct rs_node RS_ARENA *rn_node_of(struct rs_tree RS_ARENA *t, u64 id)
+RS_FN_PTR(struct rs_node RS_ARENA, rn_node_of, (struct rs_tree RS_ARENA *t, u64 id), (t, id))
 {
 	struct rs_node RS_ARENA *n = id ? rs_node_at(t, id) : 0;
 
-	return n && n->kind == RS_QUEUE ? n : &t->nodes[1];
+	return (u64)(n && n->kind == RS_QUEUE ? n : &t->nodes[1]);
 }
 
 static __always_inline u32 rn_limit_packets(struct rs_node RS_ARENA *n, u32 otherwise)

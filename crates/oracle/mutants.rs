@@ -107,7 +107,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "wake_lost",
         mistake: "a wake-up is not told to the ancestors when the queue is deep",
         file: "tree.c",
-        from: "\trs_item_in_here(t, it, RS_WHY_WAKE, now);\n\tif (t->units > 1 || rs_by_length(t) || !rs_is_fresh(it->queue))\n\t\trs_refresh(t, it->queue);",
+        from: "\trs_item_in_here(t, it, RS_WHY_WAKE, now);\n\tif (RS_SEVERAL(t) || rs_by_length(t) || !rs_is_fresh(it->queue))\n\t\trs_refresh(t, it->queue);",
         to: "\trs_item_in(t, it, RS_WHY_WAKE, now);\n\tif (it->queue->depth < 2)\n\t\trs_refresh(t, it->queue);",
     },
     Mutant {
@@ -156,14 +156,14 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no_reserve",
         mistake: "several units: nothing is charged in advance",
         file: "policy_sfq.c",
-        from: "return t->units > 1 ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;",
+        from: "return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;",
         to: "\treturn c->tag.base;",
     },
     Mutant {
         name: "late_urgent",
         mistake: "several units: a scheduler's place does not see that its first child is behind",
         file: "policy_sfq.c",
-        from: "\tif (t->units > 1 && c->kind == RS_SCHED",
+        from: "\tif (RS_SEVERAL(t) && c->kind == RS_SCHED",
         to: "\tif (0 && c->kind == RS_SCHED",
     },
     Mutant {

@@ -45,6 +45,16 @@ fn may_write_user() -> bool {
     !lockdown.contains("[integrity]") && !lockdown.contains("[confidentiality]")
 }
 
+/// As many numbers as CPUs can have on this machine, those that are not there included.
+fn possible_cpus() -> Result<u32, PlaneError> {
+    const FILE: &str = "/sys/devices/system/cpu/possible";
+    let last = fs::read_to_string(FILE).and_then(|text| {
+        let last = text.trim().rsplit([',', '-']).next().unwrap_or_default();
+        last.parse::<u32>().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("no last CPU in {text:?}")))
+    });
+    Ok(last.map_err(os(format!("read {FILE}")))?.saturating_add(1))
+}
+
 /// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the scheduler is not.
 pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
@@ -59,6 +69,10 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     let unfit = if may_write_user() { "rc_fcntl_locked" } else { "rc_fcntl" };
     for mut program in open.progs_mut().filter(|p| p.name() == unfit) {
         program.set_autoload(false);
+    }
+    let cpus = possible_cpus()?.min(u32::try_from(abi::UNITS_MAX).unwrap_or(u32::MAX));
+    for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.cpus") {
+        map.initial_value_mut().into_iter().for_each(|value| value.copy_from_slice(&cpus.to_ne_bytes()));
     }
     if env::var_os("RESERV_UNTRACED").is_some() {
         // For whoever measures what the tracer costs while nobody traces: without it.
