@@ -3,7 +3,6 @@
 earlier, and the link stays used. Edits: weights, policies, a queue between two schedulers, nodes made and removed with what waits in them."""
 import os
 import random
-import signal
 import socket
 import subprocess
 import sys

@@ -135,7 +135,7 @@ impl Engine {
                 if let Err(error) = self.plane_mut().set_params(member.tid, &rest) {
                     tracing::warn!(%error, tid = member.tid, "a budget that does not hold was not taken back");
                 }
-                let (at, ms) = (self.tree().shown(queue), |ns: u64| ns as f64 / 1e6);
+                let at = self.tree().shown(queue);
                 lost.push(format!(
                     "{at}: thread {}, {} ms in {} ms",
                     member.tid,
@@ -146,4 +146,9 @@ impl Engine {
         }
         lost
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "periods are at most 10 s")]
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
 }
