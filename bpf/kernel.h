@@ -37,6 +37,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
@@ -227,6 +228,67 @@ struct task_struct {
 	struct task_struct *group_leader;
 };
 
+/* Requests of block devices. */
+struct gendisk {
+	s32 major, first_minor;
+};
+
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct blk_mq_hw_ctx {
+	u32 queue_num;
+};
+
+struct address_space {
+	struct inode *host;
+};
+
+struct page {
+	struct address_space *mapping;
+	unsigned long compound_head; /* of a tail page: its head, and bit 0 */
+};
+
+struct page___info {
+	unsigned long compound_info; /* 7.x: the same, or the mask that makes a page's address its head's, and bit 0 */
+};
+
+struct bio_vec {
+	struct page *bv_page;
+};
+
+struct bio {
+	void *bi_end_io;
+	void *bi_private;
+	struct bio_vec *bi_io_vec;
+};
+
+struct request {
+	struct request_queue *q;
+	struct blk_mq_hw_ctx *mq_hctx;
+	u32 cmd_flags;
+	s32 tag;
+	u32 __data_len;
+	u64 __sector;
+	struct bio *bio;
+};
+
+struct kiocb {
+	struct file *ki_filp;
+};
+
+/* Of fs/iomap/direct-io.c and block/fops.c. */
+struct iomap_dio {
+	struct kiocb *iocb;
+};
+
+struct blkdev_dio {
+	struct kiocb *iocb;
+};
+
+struct folio;
+
 struct kernfs_node {
 	u64 id;
 };
@@ -298,6 +360,12 @@ struct bpf_iter__task_file {
 	u32 fd;
 	struct file *file;
 };
+
+#ifdef bpf_target_x86
+struct pt_regs {
+	unsigned long di, orig_ax;
+};
+#endif
 
 #pragma clang attribute pop
 
@@ -389,6 +457,7 @@ enum {
 	SCX_KICK_PREEMPT = 1 << 1,
 
 	PF_EXITING = 0x4,
+	PF_IO_WORKER = 0x10,
 	PF_KTHREAD = 0x00200000,
 
 	SCHED_BATCH = 3,
@@ -421,6 +490,9 @@ void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
 u32 bpf_cpumask_weight(const struct cpumask *cpumask) __ksym; /* 6.9 */
 void *bpf_cast_to_kern_ctx(void *ctx) __ksym; /* 6.2 */
 void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;
+/* Addresses of functions that requests remember. */
+extern const void iomap_dio_bio_end_io __ksym __weak;
+extern const void blkdev_bio_end_io_async __ksym __weak;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 void bpf_kfree_skb(struct sk_buff *p) __ksym __weak; /* 6.16 */
 void bpf_qdisc_skb_drop(struct sk_buff *p, struct bpf_sk_buff_ptr *to_free) __ksym __weak; /* 6.16 */

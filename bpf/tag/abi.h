@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 3
+#define RT_ABI_VERSION 4
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -61,6 +61,19 @@ struct rt_object {
 	u64 netns; /* the interface's, by its cookie */
 };
 
+/*
+ * Who owns a request of a disk that is scheduled, in the mapped array `slots`, at resource * RT_SLOTS + hardware queue * RT_SLOTS_QUEUE + tag. Written before the driver
+ * has the request (bpf/tag/disk.h), read by the block server (crates/blockd, owners.rs).
+ */
+#define RT_SLOTS 4096
+#define RT_SLOTS_QUEUE 256
+struct rt_slot {
+	u64 node; /* packed handle, 0: q0 */
+	u64 seq; /* counts the requests of all disks; 0: there was none */
+	u64 offset;
+	u32 bytes, write;
+};
+
 /* Of rules: a queue. */
 struct rt_use_key {
 	u64 node;
@@ -97,6 +110,7 @@ enum rt_what {
 	RT_CALL_LINK = 13, /* resource is scheduled; a: HTB's handle >> 16, 0: by our own qdisc */
 	RT_CALL_TAG_FD = 14, /* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
 	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
+	RT_CALL_DISK = 16, /* the block device with number a is resource, and is scheduled; 0: no longer */
 	RT_CALL_RULED = 12, /* `uses` has, or will have, rules about queues of resource */
 };
 

@@ -108,6 +108,7 @@ struct rt_object file_object[RT_RESOURCES], iface_object[RT_RESOURCES];
 u8 file_resource[RT_RESOURCES], iface_resource[RT_RESOURCES];
 u64 file_entries, sock_entries; /* of `files` and `socks`: a hook that has nothing to do is cheap */
 u32 ruled; /* resources for whose queues rules were ever told */
+u32 rt_none; /* 0, which the verifier must not know: it would follow each count by itself */
 u64 lost; /* tags and lists for which there was no room */
 
 static __always_inline struct rt_node *rt_node(u32 resource, u64 node)

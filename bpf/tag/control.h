@@ -43,8 +43,6 @@ static __always_inline int rt_call_sweep(struct rt_call *c)
 	return 0;
 }
 
-u32 rt_none; /* 0, which the verifier must not know: it would follow each count by itself */
-
 /* The tables that the hooks walk, anew. A hook may see one resource too few for a moment. */
 static __always_inline int rt_call_object(struct rt_call *c)
 {
@@ -224,6 +222,9 @@ int rt_call(struct rt_call *c)
 		break;
 	case RT_CALL_LINK:
 		link_major[c->resource & (RT_RESOURCES - 1)] = c->a;
+		break;
+	case RT_CALL_DISK:
+		answer = rt_call_disk(c);
 		break;
 	case RT_CALL_TAG_FD:
 		answer = rt_call_tag_fd(c);

@@ -12,6 +12,7 @@
 #include "stock.h"
 #include "count.h"
 #include "link.h"
+#include "disk.h"
 #include "control.h"
 
 char _license[] SEC("license") = "GPL";
@@ -25,6 +26,7 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rt_object),
 	sizeof(struct rt_rule),
 	__builtin_offsetof(struct rt_rule, start),
+	sizeof(struct rt_slot),
 	sizeof(struct rt_use_key),
 	sizeof(struct rt_use),
 	sizeof(struct rt_lists),

@@ -69,6 +69,9 @@ pub enum Command {
         #[arg(default_value = "cpu")]
         path: String,
     },
+    /// Put disks under Reserv, take them out again, and say which there are
+    #[command(subcommand)]
+    Disk(Disk),
     /// Watch who is served: shares as bars, service rate, runnable threads, caps
     Top(Top),
     /// Make a node, with its share, in one step
@@ -181,6 +184,13 @@ pub struct Up {
     /// Which driver of those interfaces; auto takes the full one where this kernel can run it
     #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]
     pub net_driver: Driver,
+    /// Bring up /reserv/NAME, which schedules the requests of this file or block device; NAME is its last part if it is not given. What
+    /// programs use from then on is /dev/reserv/NAME
+    #[arg(long, value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
+    pub disk: Vec<(reserv_model::Name, String)>,
+    /// Give those disks so many requests at once (1 to 256): few for exact shares, more for throughput
+    #[arg(long, value_name = "N", requires = "disk", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub depth: Option<u32>,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -263,6 +273,28 @@ pub struct Rm {
     pub flush: bool,
 }
 
+/// What `disk` does.
+#[derive(Debug, clap::Subcommand)]
+pub enum Disk {
+    /// Schedule the requests of a file or block device from now on, as /dev/reserv/NAME
+    Attach {
+        /// The file or device; nobody may use it otherwise meanwhile
+        #[arg(value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
+        disk: (reserv_model::Name, String),
+        /// Give it so many requests at once (1 to 256)
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+        depth: Option<u32>,
+    },
+    /// Give a disk back, with nothing lost; refused while somebody uses it
+    Detach {
+        /// Its name in /reserv
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Which disks are scheduled, by what, and as which device
+    Status,
+}
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
@@ -270,7 +302,7 @@ pub struct Run {
     #[arg(long, value_name = "PATH", required_unless_present = "on")]
     pub cpu: Option<String>,
     /// A queue of any resource, with the resource's name: disk/web; once per resource
-    #[arg(long, visible_alias = "net", value_name = "RESOURCE/PATH")]
+    #[arg(long, visible_aliases = ["net", "disk"], value_name = "RESOURCE/PATH")]
     pub on: Vec<String>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
@@ -387,6 +419,22 @@ pub enum Generated {
     Man,
     /// Completion scripts of all shells
     Completions,
+}
+
+/// `[NAME=]PATH`, made absolute; the path need not exist yet.
+fn disk(text: &str) -> Result<(reserv_model::Name, String), String> {
+    let (name, path) = match text.split_once('=') {
+        Some((name, path)) if !name.contains('/') => (Some(name), path),
+        _ => (None, text),
+    };
+    let path = std::path::absolute(path).map_err(|e| format!("{path}: {e}"))?;
+    let name = match name {
+        Some(name) => name.to_owned(),
+        None => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+    };
+    let name = reserv_model::Name::new(&name).map_err(|e| format!("{e}: NAME={}", path.display()))?;
+    let path = path.to_str().ok_or("a path that is no text")?;
+    Ok((name, path.to_owned()))
 }
 
 /// `NAME=file:PATH` or `NAME=net:IFACE`.

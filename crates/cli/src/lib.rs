@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use serde_json::json;
 
-use args::{Cli, Command, Generated};
+use args::{Cli, Command, Disk, Generated};
 use error::{Error, Kind};
 use fs::{Files as _, Mounted};
 use paint::Paint;
@@ -71,6 +71,32 @@ fn say_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
     let mut text = serde_json::to_string_pretty(value).map_err(|e| Error::refused(e.to_string()))?;
     text.push('\n');
     say(&text)
+}
+
+/// The command `disk`.
+fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
+    match args {
+        Disk::Attach { disk: (name, path), depth } => {
+            up::attach(name, path, *depth)?;
+            if json {
+                say_json(&json!({ "attached": name.as_str() }))
+            } else {
+                say(&format!("{path} is /dev/reserv/{name} now, and /reserv/{name} its tree\n"))
+            }
+        }
+        Disk::Detach { name } => {
+            up::down_some(std::slice::from_ref(name))?;
+            if json { say_json(&json!({ "detached": name })) } else { Ok(ExitCode::SUCCESS) }
+        }
+        Disk::Status => {
+            let disks = up::disks()?;
+            if json {
+                return say_json(&disks);
+            }
+            let line = |disk: &up::DiskLine| format!("{}: {}, {}\n", disk.name, disk.state, disk.mechanism);
+            say(&disks.iter().map(line).collect::<String>())
+        }
+    }
 }
 
 #[expect(clippy::too_many_lines, reason = "one arm for each command")]
@@ -174,6 +200,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 say(&up::status()?)
             }
         }
+        Command::Disk(args) => disk(&args, json),
         Command::Compare(args) => {
             let report = compare::compare(&args)?;
             if json { say_json(&report) } else { say(&compare::render(&report)) }

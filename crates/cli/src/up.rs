@@ -81,8 +81,9 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         .cloned()
         .map(Ok)
         .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver)))
+        .chain(args.disk.iter().map(|(name, path)| disk(name, path, args.depth)))
         .collect::<Result<_, _>>()?;
-    if count.len() < args.count.len() + args.net.len() {
+    if count.len() < args.count.len() + args.net.len() + args.disk.len() {
         return Err(Error::usage("one name for two resources"));
     }
     if let Some(cpu) = config.as_mut().and_then(|config| config.cpu.as_mut())
@@ -186,6 +187,19 @@ fn link(interface: &str, rate: Option<reserv_model::Rate>, driver: Driver) -> Re
     Ok((name, on))
 }
 
+/// A disk to be scheduled.
+fn disk(name: &Name, path: &str, depth: Option<u32>) -> Result<(Name, Source), Error> {
+    let text = depth.map_or_else(|| format!("disk:{path}"), |depth| format!("disk+{depth}:{path}"));
+    let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
+    Ok((name.clone(), on))
+}
+
+/// `reserv disk attach`: as `up --disk`, where Reserv runs.
+pub(crate) fn attach(name: &Name, path: &str, depth: Option<u32>) -> Result<(), Error> {
+    let mut control = Control::need()?;
+    set(&mut control, None, &[disk(name, path, depth)?].into()).map(drop)
+}
+
 /// The flag may not fit what the file says.
 fn cpu_checked(cpu: &ResourceConfig) -> Result<(), Error> {
     let config = Config { cpu: Some(cpu.clone()), ..Config::default() };
@@ -255,6 +269,8 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         net: Vec::new(),
         net_driver: Driver::Auto,
         rate: None,
+        disk: Vec::new(),
+        depth: None,
         dry_run: false,
         drain: false,
         flush: false,
@@ -561,6 +577,29 @@ pub(crate) fn status() -> Result<String, Error> {
 /// The same for programs.
 pub(crate) fn status_json() -> Result<Value, Error> {
     Control::need()?.ask(&json!({ "request": "status" }))
+}
+
+/// A disk that is scheduled, for `disk status`.
+#[derive(serde::Serialize)]
+pub(crate) struct DiskLine {
+    pub(crate) name: String,
+    pub(crate) state: String,
+    pub(crate) mechanism: String,
+}
+
+/// All of them.
+pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
+    let status = status_json()?;
+    let all = status["resources"].as_object().into_iter().flatten();
+    let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    Ok(all
+        .map(|(name, value)| DiskLine {
+            name: name.clone(),
+            state: word(value, "state"),
+            mechanism: word(value, "mechanism"),
+        })
+        .filter(|disk| disk.mechanism.starts_with("block server"))
+        .collect())
 }
 
 /// Stay until the daemon ends; a request to end goes on to it.

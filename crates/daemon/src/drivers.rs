@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which driver: the one that runs already, else the one asked for, else the best that the kernel can.
 
-use reserv_model::{Driver, ResourceKind, Source};
+use reserv_model::{Driver, Name, ResourceKind, Source};
 use reserv_namespace::Resource;
-use reserv_plane::{Plane, PlaneError, count, cpu, net};
+use reserv_plane::{Plane, PlaneError, count, cpu, disk, net};
 
 use crate::engine::Refusal;
 use crate::fake::FakePlane;
@@ -48,8 +48,10 @@ impl Choice {
 pub enum Wanted {
     /// The CPU.
     Cpu(Choice),
-    /// A counting resource, or a link that is scheduled.
+    /// A counting resource, or a link or disk that is scheduled.
     Count {
+        /// Its directory.
+        name: Name,
         /// Its number.
         resource: Resource,
         /// What it counts or schedules.
@@ -133,10 +135,13 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
     let plane = match wanted {
         Wanted::Cpu(Choice::Fake) => boxed(FakePlane::start(&fake_path(settings))?),
         Wanted::Cpu(Choice::Real(driver)) => start(*driver)?,
-        Wanted::Count { resource, on: on @ Source::Link { .. } } if !is_fake(settings) => {
+        Wanted::Count { resource, on: on @ Source::Link { .. }, .. } if !is_fake(settings) => {
             net::start(&settings.run, resource.number(), on)?
         }
-        Wanted::Count { resource, on } => {
+        Wanted::Count { resource, on: on @ Source::Disk { .. }, name } if !is_fake(settings) => {
+            boxed(disk::start(&settings.run, resource.number(), name, on)?)
+        }
+        Wanted::Count { resource, on, .. } => {
             boxed(count::start(&settings.run, resource.number(), on, meter(settings, *resource))?)
         }
     };
@@ -149,10 +154,13 @@ pub fn adopt(settings: &Settings, wanted: &Wanted) -> Result<Option<Opened>, Ref
     Ok(match wanted {
         Wanted::Cpu(Choice::Fake) => FakePlane::adopt(&fake_path(settings))?.map(boxed).map(adopted),
         Wanted::Cpu(Choice::Real(driver)) => adopt_cpu(*driver)?.map(adopted),
-        Wanted::Count { resource, on: on @ Source::Link { .. } } if !is_fake(settings) => {
+        Wanted::Count { resource, on: on @ Source::Link { .. }, .. } if !is_fake(settings) => {
             net::adopt(&settings.run, resource.number(), on)?.map(adopted)
         }
-        Wanted::Count { resource, on } => {
+        Wanted::Count { resource, on: on @ Source::Disk { .. }, name } if !is_fake(settings) => {
+            disk::adopt(&settings.run, resource.number(), name, on)?.map(boxed).map(adopted)
+        }
+        Wanted::Count { resource, on, .. } => {
             let meter = meter(settings, *resource);
             count::adopt(&settings.run, resource.number(), on, meter)?.map(boxed).map(adopted)
         }

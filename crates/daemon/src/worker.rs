@@ -138,7 +138,8 @@ fn end_others(settings: &Settings) -> Result<(), Refusal> {
     let registry = Registry::open(&settings.run)?;
     for known in registry.known() {
         let Some(resource) = known.resource() else { continue };
-        Held::end_what_is_left(settings, &Wanted::Count { resource, on: known.on.clone() })?;
+        let wanted = Wanted::Count { name: known.name.clone(), resource, on: known.on.clone() };
+        Held::end_what_is_left(settings, &wanted)?;
     }
     Ok(registry.end()?)
 }

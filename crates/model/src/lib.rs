@@ -66,7 +66,7 @@ pub use plan::{NodeRef, Plan, Request};
 pub use rate::Rate;
 pub use resource::{ResourceKind, Source};
 pub use rule::{Match, Principal, Rule, Subject};
-pub use sample::{LinkSample, Sample};
+pub use sample::{DiskSample, LinkSample, Sample};
 pub use share::{Ppm, Shares};
 pub use thread::ThreadParams;
 pub use tree::{DEPTH_MAX, Edit, Node, Tree};

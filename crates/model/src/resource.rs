@@ -41,7 +41,8 @@ impl ResourceKind {
 }
 
 /// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that PATH lies on, or `net:IFACE`, a network interface.
-/// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end by that driver.
+/// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end by that driver. A disk that is scheduled:
+/// `disk:PATH`, a file or a block device, or `disk+DEPTH:PATH`, with so many requests at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -58,7 +59,17 @@ pub enum Source {
         /// By which driver.
         driver: Driver,
     },
+    /// This file or block device, scheduled.
+    Disk {
+        /// Its absolute path.
+        path: String,
+        /// Requests that it is given at once; 0: as many as the driver thinks best.
+        depth: u32,
+    },
 }
+
+/// Most requests at once at a disk.
+const DEPTH_MAX: u32 = 256;
 
 /// Longest name of an interface (Linux `IFNAMSIZ`, less its end).
 const INTERFACE_MAX: usize = 15;
@@ -67,20 +78,20 @@ impl Source {
     /// Files are a disk's, sockets a link's.
     pub const fn kind(&self) -> ResourceKind {
         match self {
-            Self::File(_) => ResourceKind::Disk,
+            Self::File(_) | Self::Disk { .. } => ResourceKind::Disk,
             Self::Net(_) | Self::Link { .. } => ResourceKind::Link,
         }
     }
 
     /// Whether it is only counted.
     pub const fn counts(&self) -> bool {
-        !matches!(self, Self::Link { .. })
+        !matches!(self, Self::Link { .. } | Self::Disk { .. })
     }
 
     /// The interface, if it is one.
     pub fn interface(&self) -> Option<&str> {
         match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Disk { .. } => None,
             Self::Net(name) | Self::Link { interface: name, .. } => Some(name),
         }
     }
@@ -92,12 +103,25 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb or disk+4:/dev/vdb (a disk that is scheduled)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
         }
         match text.split_once(':') {
+            Some((kind, path)) if kind == "disk" || kind.starts_with("disk+") => {
+                if !path.starts_with('/') {
+                    return bad("the path does not start with /");
+                }
+                let depth = match kind.strip_prefix("disk+") {
+                    None => 0,
+                    Some(number) => match number.parse() {
+                        Ok(depth @ 1..=DEPTH_MAX) => depth,
+                        _ => return bad("a depth is a number from 1 to 256"),
+                    },
+                };
+                Ok(Self::Disk { path: path.to_owned(), depth })
+            }
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
             Some((kind @ ("net" | "link"), rest)) => {
@@ -121,7 +145,7 @@ impl FromStr for Source {
                 let interface = name.to_owned();
                 Ok(if kind == "net" { Self::Net(interface) } else { Self::Link { interface, rate, driver } })
             }
-            _ => bad("none of file:PATH, net:IFACE, link:IFACE"),
+            _ => bad("none of file:PATH, net:IFACE, link:IFACE, disk:PATH"),
         }
     }
 }
@@ -142,6 +166,8 @@ impl fmt::Display for Source {
                     Driver::Stock => f.write_str("/stock"),
                 }
             }
+            Self::Disk { path, depth: 0 } => write!(f, "disk:{path}"),
+            Self::Disk { path, depth } => write!(f, "disk+{depth}:{path}"),
         }
     }
 }
@@ -168,6 +194,8 @@ mod tests {
     fn sources_print_as_they_parse() {
         for text in [
             "file:/mnt/x@y",
+            "disk:/dev/vdb",
+            "disk+4:/srv/a:b",
             "net:eth0",
             "link:eth0",
             "link:eth0.7@100mbit",
@@ -177,7 +205,7 @@ mod tests {
         ] {
             let source: Source = text.parse().unwrap();
             assert_eq!(source.to_string(), text);
-            assert_eq!(source.counts(), !text.starts_with("link:"));
+            assert_eq!(source.counts(), text.starts_with("file:") || text.starts_with("net:"));
         }
         for bad in [
             "link:",
@@ -189,6 +217,10 @@ mod tests {
             "link:a/b",
             "link:eth0@1mbit/auto",
             "net:eth0/stock",
+            "disk:vdb",
+            "disk+0:/dev/vdb",
+            "disk+257:/dev/vdb",
+            "disk+x:/dev/vdb",
             "link:eth0@1mbit\n",
         ] {
             assert!(bad.parse::<Source>().is_err(), "{bad}");

@@ -28,6 +28,15 @@ pub struct Sample {
     pub draining: bool,
     /// Of a queue of a link that is scheduled; there `served` and `queued` are packets.
     pub link: Option<LinkSample>,
+    /// Of a queue of a disk that is scheduled; there `served`, `queued` and `running` are requests.
+    pub disk: Option<DiskSample>,
+}
+
+/// What else a disk's queue counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSample {
+    /// Bytes that wait.
+    pub queued_bytes: u64,
 }
 
 /// What else a link's queue counts.

@@ -216,6 +216,10 @@ pub(crate) fn backlog(view: &View<'_>) -> Result<String, Error> {
     let (node, s) = (view.node()?, view.survey.sample(view.node));
     let (served, service, limit) = (s.served, s.service_since_reset_ns, node.members_max);
     let mut out = format!("served {served}\nservice_{} {service}\nlimit {limit} 0\n", view.kind.unit());
+    if let Some(disk) = s.disk {
+        let _ =
+            writeln!(out, "queued {}\nqueued_bytes {}\nrunning {}", s.queued, disk.queued_bytes, s.running);
+    }
     if let Some(link) = s.link {
         let _ = writeln!(out, "queued {}\nqueued_bytes {}", s.queued, link.queued_bytes);
         let _ = writeln!(out, "dropped {}\ndropped_bytes {}", link.dropped, link.dropped_bytes);

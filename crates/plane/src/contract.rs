@@ -300,6 +300,11 @@ pub trait Plane: Send {
     /// Take the resource again after a detachment, with the tree and tags as they were.
     fn revive(&mut self) -> Result<(), PlaneError>;
 
+    /// Whether [`Plane::stop`] would be refused now because somebody uses what the driver offers. Changes nothing.
+    fn may_stop(&self) -> Result<(), PlaneError> {
+        Ok(())
+    }
+
     /// Give the resource back to the kernel and remove everything that was made for it.
     fn stop(&mut self) -> Result<(), PlaneError>;
 

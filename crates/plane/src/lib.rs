@@ -4,6 +4,7 @@
 mod contract;
 pub mod count;
 pub mod cpu;
+pub mod disk;
 pub mod journal;
 #[cfg(test)]
 mod layout;

@@ -78,6 +78,18 @@ impl RsBatch {
         Ok(Self { seq: batch.seq, now: 0, count, error: 0, failed: 0, grants: 0, op })
     }
 
+    /// As it goes to a server, and comes back.
+    pub(crate) const fn bytes(&self) -> &[u8] {
+        // SAFETY: numbers without padding, as long as the structure is.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+
+    /// The same from bytes; `None`: they are of another length.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        // SAFETY: numbers only, and the length is looked at.
+        (bytes.len() == size_of::<Self>()).then(|| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+    }
+
     /// Why it was refused, by the core's negative answer. `applied` says which number is the last in effect.
     pub(crate) fn refused(
         &self,

@@ -80,7 +80,7 @@ impl Core {
         name: &Name,
         on: &Source,
     ) -> Result<(), Refusal> {
-        let wanted = Wanted::Count { resource, on: on.clone() };
+        let wanted = Wanted::Count { name: name.clone(), resource, on: on.clone() };
         let mut held = Held::begin(&self.settings, &wanted, name, reserv_model::Driver::Auto)?;
         if let Some(dev) = self.mount {
             held.engine.plane_mut().set_mount(dev)?;
@@ -94,7 +94,7 @@ impl Core {
         for known in self.registry.known().to_vec() {
             let Some(resource) = known.resource() else { continue };
             let name = &known.name;
-            let wanted = Wanted::Count { resource, on: known.on.clone() };
+            let wanted = Wanted::Count { name: name.clone(), resource, on: known.on.clone() };
             let brought = if known.going {
                 Held::end_what_is_left(&self.settings, &wanted).map(|()| false)
             } else {
@@ -133,6 +133,9 @@ impl Core {
 
     pub(super) fn stop_one(&mut self, resource: Resource) -> Result<(), Refusal> {
         if resource != Resource::CPU {
+            if let Some(held) = self.resources.get(&resource) {
+                held.engine.plane().may_stop()?;
+            }
             self.registry.going(resource, true)?;
         }
         let Some(held) = self.resources.remove(&resource) else { return Ok(()) };

@@ -297,6 +297,10 @@ impl Core {
 
     /// Gives the resources back to the kernel.
     pub fn stop(&mut self) -> Result<(), Refusal> {
+        // A disk that is in use stays, and so does everything else.
+        for (_, engine) in self.engines() {
+            engine.plane().may_stop()?;
+        }
         let others: Vec<Resource> = self.resources.keys().copied().filter(|r| *r != Resource::CPU).collect();
         for &other in &others {
             self.registry.going(other, true)?;

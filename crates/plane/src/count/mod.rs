@@ -65,8 +65,8 @@ fn place(run: &Path, number: u8) -> PathBuf {
 /// Whether what is to be counted is there.
 pub fn probe(source: &Source) -> Result<(), PlaneError> {
     match source {
-        Source::File(path) if Path::new(path).exists() => Ok(()),
-        Source::File(_) => Err(PlaneError::Invalid(format!("{source}: no such path"))),
+        Source::File(path) | Source::Disk { path, .. } if Path::new(path).exists() => Ok(()),
+        Source::File(_) | Source::Disk { .. } => Err(PlaneError::Invalid(format!("{source}: no such path"))),
         Source::Net(name) | Source::Link { interface: name, .. } => crate::net::index_of(name)
             .map(drop)
             .map_err(|_| PlaneError::Invalid(format!("{source}: no such interface"))),

@@ -6,6 +6,7 @@ use std::fs;
 use std::mem;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::PathBuf;
 
 use reserv_model::{NodeId, Source, UseRule};
 
@@ -19,6 +20,8 @@ pub struct Tagged {
     number: u8,
     /// Of an interface that HTB schedules: the upper half of its handle; else 0.
     htb: u16,
+    /// Of a disk that is scheduled: the device that it offers.
+    dev: u64,
     /// Or why there are none.
     tags: Result<Tags, String>,
     limits: Vec<String>,
@@ -28,9 +31,10 @@ fn invalid(why: String) -> PlaneError {
     PlaneError::Invalid(why)
 }
 
-/// What a source is, to the tags.
-fn object(source: &Source) -> Result<Object, PlaneError> {
+/// What a source is, to the tags; a disk that is scheduled offers `dev`.
+fn object(source: &Source, dev: u64) -> Result<Object, PlaneError> {
     match source {
+        Source::Disk { .. } => Ok(Object::Files { dev }),
         Source::File(path) => {
             let found = fs::metadata(path).map_err(|e| invalid(format!("{source}: {e}")))?;
             let device = found.file_type().is_block_device();
@@ -57,7 +61,7 @@ impl Tagged {
     /// Of the resource with this number.
     #[must_use]
     pub const fn new(number: u8) -> Self {
-        Self { number, htb: 0, tags: Err(String::new()), limits: Vec::new() }
+        Self { number, htb: 0, dev: 0, tags: Err(String::new()), limits: Vec::new() }
     }
 
     /// Of an interface that HTB schedules: `htb` is the upper half of its handle.
@@ -66,6 +70,22 @@ impl Tagged {
         let mut this = self;
         this.htb = htb;
         this
+    }
+
+    /// Of a disk that is scheduled and offers this device (number as the C library packs it).
+    #[must_use]
+    pub fn with_disk(self, dev: u64) -> Self {
+        let mut this = self;
+        this.dev = dev;
+        this
+    }
+
+    /// Has the owners of the disk's requests written down. Answers the pinned table, and the first place of ours in it.
+    pub fn owners(&self) -> Result<(PathBuf, u64), PlaneError> {
+        match &self.tags {
+            Ok(tags) => tags.attach_disk(self.number, self.dev),
+            Err(why) => Err(PlaneError::Unsupported(why.clone())),
+        }
     }
 
     /// The resource in the kernel, as these nodes say.
@@ -83,7 +103,7 @@ impl Tagged {
     }
 
     fn take(&self, tags: &Tags, source: &Source) -> Result<(), PlaneError> {
-        let object = object(source)?;
+        let object = object(source, self.dev)?;
         tags.attach_resource(self.number, object, source.counts())?;
         match object {
             Object::Interface { index, .. } if !source.counts() => {

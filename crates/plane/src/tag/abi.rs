@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 3;
+pub(super) const ABI_VERSION: u32 = 4;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -37,6 +37,7 @@ pub(super) mod what {
     pub(in super::super) const SWEEP: u32 = 10;
     pub(in super::super) const SWEEP_STORED: u32 = 11;
     pub(in super::super) const RULED: u32 = 12;
+    pub(in super::super) const DISK: u32 = 16;
     pub(in super::super) const LINK: u32 = 13;
     pub(in super::super) const TAG_FD: u32 = 14;
     pub(in super::super) const UNTAG: u32 = 15;
@@ -65,6 +66,20 @@ pub(super) struct RtObject {
     pub(super) kind: u32,
     pub(super) number: u32,
     pub(super) netns: u64,
+}
+
+/// `RT_SLOTS`
+pub(super) const SLOTS: u64 = 4096;
+
+/// `struct rt_slot`
+#[cfg(test)]
+#[repr(C)]
+pub(super) struct RtSlot {
+    pub(super) node: u64,
+    pub(super) seq: u64,
+    pub(super) offset: u64,
+    pub(super) bytes: u32,
+    pub(super) write: u32,
 }
 
 /// `struct rt_use_key`
@@ -152,6 +167,7 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RtObject>()),
         w(size_of::<RtRule>()),
         w(offset_of!(RtRule, start)),
+        w(size_of::<RtSlot>()),
         w(size_of::<RtUseKey>()),
         w(size_of::<RtUse>()),
         w(size_of::<RtLists>()),

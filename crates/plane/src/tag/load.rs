@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Func;
-use libbpf_rs::{ErrorExt as _, MapCore as _, ObjectBuilder, PrintLevel, ProgramAttachType, ProgramType};
+use libbpf_rs::btf::types::{Func, Typedef};
+use libbpf_rs::{
+    ErrorExt as _, MapCore as _, Object, ObjectBuilder, PrintLevel, ProgramAttachType, ProgramType,
+};
 
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, listen, refused, remove_pins};
@@ -61,6 +63,12 @@ pub(super) const TIES: &[(&str, &str, &str)] = &[
 
 /// Programs that only counting resources need.
 pub(super) const COUNT_FILES: &[&str] = &["rt_read", "rt_write"];
+/// Programs that only disks that are scheduled need, and the tracepoint of each (Linux 6.5).
+const DISK: &[(&str, &str)] = &[
+    ("rt_io_start", "block_io_start"),
+    ("rt_io_issue", "block_rq_issue"),
+    ("rt_dirtied", "writeback_dirty_folio"),
+];
 const fn count_packets(mechanism: Mechanism) -> &'static str {
     match mechanism {
         Mechanism::Full => "rt_egress",
@@ -76,10 +84,14 @@ pub(super) fn folder() -> PathBuf {
 /// Programs whose function this kernel does not have.
 pub(super) fn missing() -> BTreeSet<&'static str> {
     let Ok(btf) = Btf::from_vmlinux() else { return BTreeSet::new() };
-    TIES.iter()
+    let functions = TIES
+        .iter()
         .filter(|(_, function, _)| btf.type_by_name::<Func<'_>>(function).is_none())
-        .map(|(program, _, _)| *program)
-        .collect()
+        .map(|(program, _, _)| *program);
+    let points = DISK.iter().filter(|(_, point)| {
+        btf.type_by_name::<Typedef<'_>>(format!("btf_trace_{point}").as_str()).is_none()
+    });
+    functions.chain(points.map(|(program, _)| *program)).collect()
 }
 
 /// Whether this kernel lets programs be called from its functions: some refuse it to everybody.
@@ -103,13 +115,8 @@ pub(super) fn loaded(folder: &Path) -> Option<Mechanism> {
     }
 }
 
-/// Load the programs and pin them with their maps and links. What only counting resources need is loaded and pinned, not attached.
-pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
-    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
-    if let Ok(mut said) = SAID.lock() {
-        said.clear();
-    }
-    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+/// The programs of a mechanism in the kernel, and nothing of them pinned or attached yet.
+fn load_object(mechanism: Mechanism, disks: bool) -> Result<Object, PlaneError> {
     let mut open = ObjectBuilder::default()
         .name("reserv_tag")
         .and_then(|builder| builder.open_memory(OBJECT))
@@ -121,6 +128,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
         let name = program.name().to_string_lossy().into_owned();
         let unfit = missing.contains(name.as_str())
             || others.contains(&name.as_str())
+            || !disks && DISK.iter().any(|(program, _)| *program == name)
             || blind && name == count_packets(mechanism);
         program.set_autoload(!unfit);
     }
@@ -131,7 +139,22 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
             program.set_log_level(4);
         }
     }
-    let mut object = open.load().map_err(|error| refused("load the tag programs", &error))?;
+    open.load().map_err(|error| refused("load the tag programs", &error))
+}
+
+/// Load the programs and pin them with their maps and links. What only counting resources need is loaded and pinned, not attached.
+pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
+    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
+    if let Ok(mut said) = SAID.lock() {
+        said.clear();
+    }
+    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    let mut object = load_object(mechanism, true).or_else(|error| {
+        // What looks into the requests of disks depends on more of the kernel than all else.
+        let without = load_object(mechanism, false)?;
+        tracing::warn!(%error, "the kernel refuses the programs that say who owns a disk's requests");
+        Ok(without)
+    })?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if !name.contains('.') {
@@ -146,6 +169,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
     for program in &mut programs {
         let name = program.name().to_string_lossy().into_owned();
         let pinned_only = COUNT_FILES.contains(&name.as_str())
+            || DISK.iter().any(|(program, _)| *program == name)
             || name == count_packets(mechanism)
             || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls)
             || matches!(program.attach_type(), ProgramAttachType::TraceIter);
@@ -174,6 +198,19 @@ pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
 /// Attach what counts reads and writes, unless it is.
 pub(super) fn attach_traces(folder: &Path) -> Result<(), PlaneError> {
     for name in COUNT_FILES {
+        attach_once(folder, name, sys::attach_trace)?;
+    }
+    Ok(())
+}
+
+/// Attach what writes down who owns a disk's requests, unless it is.
+pub(super) fn attach_disk(folder: &Path) -> Result<(), PlaneError> {
+    for (name, point) in DISK {
+        if !folder.join(name).exists() {
+            return Err(PlaneError::Unsupported(format!(
+                "this kernel has no tracepoint {point} (Linux 6.5), or refuses our program there"
+            )));
+        }
         attach_once(folder, name, sys::attach_trace)?;
     }
     Ok(())
@@ -256,9 +293,11 @@ pub(super) fn detach_unused(
     mechanism: Mechanism,
     files: bool,
     packets: bool,
+    disks: bool,
 ) -> Result<(), PlaneError> {
-    let traces = COUNT_FILES.iter().filter(|_| !files);
-    for name in traces.copied().chain((!packets).then_some(count_packets(mechanism))) {
+    let traces = COUNT_FILES.iter().filter(|_| !files).copied();
+    let disks = DISK.iter().filter(|_| !disks).map(|(name, _)| *name);
+    for name in traces.chain(disks).chain((!packets).then_some(count_packets(mechanism))) {
         let pin = folder.join(format!("link-{name}"));
         match fs::remove_file(&pin) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -249,7 +249,7 @@ impl Tags {
                 return Err(PlaneError::Taken(format!("{object:?} is resource {other}")));
             }
         }
-        if self.mechanism == Mechanism::Stock && matches!(object, Object::Files { .. }) {
+        if count && self.mechanism == Mechanism::Stock && matches!(object, Object::Files { .. }) {
             return Err(PlaneError::Unsupported(STOCK_LIMITS[1].into()));
         }
         if count {
@@ -268,9 +268,18 @@ impl Tags {
         load::attach_link(&self.folder, self.mechanism, resource, index)
     }
 
+    /// The requests of this block device (number as the C library packs it) have owners: queues of the resource. Answers the pinned table in which they stand
+    /// and the resource's first place there.
+    pub fn attach_disk(&self, resource: u8, dev: u64) -> Result<(PathBuf, u64), PlaneError> {
+        load::attach_disk(&self.folder)?;
+        self.call(RtCall { resource: resource.into(), a: kernel_dev(dev), ..RtCall::new(what::DISK) })?;
+        Ok((self.folder.join("slots"), u64::from(resource) * abi::SLOTS))
+    }
+
     /// The resource is nothing any more: no tag of it counts.
     pub fn detach_resource(&self, resource: u8) -> Result<(), PlaneError> {
         load::detach_link(&self.folder, resource)?;
+        self.call(RtCall { resource: resource.into(), ..RtCall::new(what::DISK) })?;
         self.call(RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT) })?;
         let kinds: Vec<u32> =
             (1..RESOURCES).map(|r| self.object(r).map(|o| o.kind)).collect::<Result<_, _>>()?;
@@ -279,6 +288,7 @@ impl Tags {
             self.mechanism,
             kinds.contains(&abi::object_kind::FILES),
             kinds.contains(&abi::object_kind::INTERFACE),
+            kinds.contains(&abi::object_kind::FILES),
         )
     }
 

@@ -321,6 +321,7 @@ fn sample_of(n: &RcNode, queued: u32) -> Sample {
         throttled_ns: n.throttled_ns,
         draining: n.dying != 0,
         link: None,
+        disk: None,
     }
 }
 

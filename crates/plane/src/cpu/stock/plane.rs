@@ -63,6 +63,7 @@ impl Stock {
             throttled_ns: now.throttled_ns,
             draining: node.draining,
             link: None,
+            disk: None,
         })
     }
 

@@ -208,6 +208,7 @@ impl Link {
             throttled: node.throttled != 0,
             throttled_ns: node.throttled_ns,
             draining: node.dying != 0,
+            disk: None,
             link: queue.then_some(LinkSample {
                 queued_bytes: node.bytes,
                 dropped: node.dropped,

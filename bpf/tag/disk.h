@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Disks that are scheduled: who owns a request is written down, by its tag, before the block server has it. Attached while there is such a disk.
+ *
+ * Whose it is, the first of these that says so:
+ *   1. direct I/O: the tag of the open file, which the request's own description leads to, whoever runs now (libaio, io_uring);
+ *   2. what is written from the page cache: who dirtied the file last; file-system metadata (pages of the device itself that nobody wrote through
+ *      a descriptor of it) are q0's;
+ *   3. the tag of the open file of the caller's read or write;
+ *   4. the caller's default list.
+ */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, RT_RESOURCES * RT_SLOTS);
+	__type(key, u32);
+	__type(value, struct rt_slot);
+} slots SEC(".maps");
+
+/* Who dirtied an inode last, by its address. An address that is used again is overwritten before its first writeback. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 14);
+	__type(key, u64);
+	__type(value, u64);
+} writers SEC(".maps");
+
+u32 disk_count; /* entries of the two below */
+u32 disk_dev[RT_RESOURCES];
+u8 disk_resource[RT_RESOURCES];
+u64 slot_seq;
+
+#define RT_OP_MASK 0xff
+enum { RT_OP_READ = 0, RT_OP_WRITE = 1, RT_OP_FLUSH = 2 };
+#define RT_S_IFMT 0170000
+#define RT_S_IFBLK 0060000
+#define RT_S_IFREG 0100000
+
+static __always_inline u32 rt_disk_of(u32 dev)
+{
+	u32 i;
+
+	for (i = 0; i < RT_RESOURCES; i++) {
+		if (i >= disk_count)
+			break;
+		if (disk_dev[i] == dev)
+			return disk_resource[i] & (RT_RESOURCES - 1);
+	}
+	return 0;
+}
+
+static __always_inline u32 rt_disk_of_inode(struct inode *inode)
+{
+	return rt_disk_of((inode->i_mode & RT_S_IFMT) == RT_S_IFBLK ? inode->i_rdev : inode->i_sb->s_dev);
+}
+
+static __always_inline u64 rt_my_default(u32 resource)
+{
+	struct rt_lists *l = rt_my_lists();
+	u64 node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+
+	return node && !rt_usable(resource, node) ? node : 0;
+}
+
+/* The open file of the system call that runs now, where it is one that moves data of the file that its first argument names; else 0. */
+static __always_inline struct file *rt_file_of_call(void)
+{
+#ifdef bpf_target_x86
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct pt_regs *regs;
+	u64 number;
+
+	if (me->flags & (PF_KTHREAD | PF_IO_WORKER))
+		return 0;
+	regs = (struct pt_regs *)bpf_task_pt_regs(me);
+	if (!regs)
+		return 0;
+	number = regs->orig_ax;
+	switch (number) {
+	case 0: /* read */
+	case 1: /* write */
+	case 17: /* pread64 */
+	case 18: /* pwrite64 */
+	case 19: /* readv */
+	case 20: /* writev */
+	case 74: /* fsync */
+	case 75: /* fdatasync */
+	case 187: /* readahead */
+	case 221: /* fadvise64 */
+	case 277: /* sync_file_range */
+	case 295: /* preadv */
+	case 296: /* pwritev */
+	case 327: /* preadv2 */
+	case 328: /* pwritev2 */
+		return rt_fd(regs->di);
+	}
+#endif
+	return 0;
+}
+
+/* The owner by the caller: its descriptor's tag, else its default. `device`: it has the block device itself open, for this call. */
+static __always_inline u64 rt_caller(u32 resource, bool *device)
+{
+	struct file *file = rt_file_of_call();
+	struct inode *inode;
+	u64 node;
+	u32 format;
+
+	*device = false;
+	if (file) {
+		inode = RT_CAST(file, file)->f_inode;
+		format = inode->i_mode & RT_S_IFMT;
+		*device = format == RT_S_IFBLK;
+		if ((format == RT_S_IFBLK || format == RT_S_IFREG) && rt_disk_of_inode(inode) == resource) {
+			node = rt_file_node((u64)file, resource);
+			if (node && rt_node(resource, node))
+				return node;
+		}
+	}
+	return rt_my_default(resource);
+}
+
+/* Of direct I/O the open file; else 0. */
+static __always_inline struct file *rt_file_of_bio(struct bio *bio)
+{
+	u64 done = (u64)bio->bi_end_io;
+	struct kiocb *iocb = 0;
+
+	if (!done)
+		return 0;
+	if (bpf_core_type_exists(struct iomap_dio) && done == (u64)&iomap_dio_bio_end_io)
+		iocb = RT_CAST(iomap_dio, bio->bi_private)->iocb;
+	else if (bpf_core_type_exists(struct blkdev_dio) && done == (u64)&blkdev_bio_end_io_async)
+		iocb = RT_CAST(blkdev_dio, bio->bi_private)->iocb;
+	return iocb ? iocb->ki_filp : 0;
+}
+
+/* Of a page of the page cache the inode; else 0. */
+static __always_inline struct inode *rt_inode_of_bio(struct bio *bio)
+{
+	struct bio_vec *vec = bio->bi_io_vec;
+	u64 mapping = 0, head = 0, at = 0;
+	struct page *page;
+
+	/* Read as numbers: the verifier lets nobody look at the bits of a pointer. */
+	if (vec)
+		bpf_core_read(&at, sizeof(at), &vec->bv_page);
+	if (!at)
+		return 0;
+	page = RT_CAST(page, (void *)at);
+	if (bpf_core_field_exists(struct page, compound_head))
+		bpf_core_read(&head, sizeof(head), &page->compound_head);
+	else if (bpf_core_field_exists(struct page___info, compound_info))
+		bpf_core_read(&head, sizeof(head), &((struct page___info *)page)->compound_info);
+	if (head & 1) {
+		head--;
+		if ((s64)head > -(1LL << 40)) /* a mask: no address is that high */
+			head &= at;
+		page = RT_CAST(page, (void *)head);
+	}
+	bpf_core_read(&mapping, sizeof(mapping), &page->mapping);
+	if (!mapping || mapping & 3) /* anonymous memory */
+		return 0;
+	return RT_CAST(address_space, (void *)mapping)->host;
+}
+
+static __always_inline u64 rt_io_owner(struct request *rq, u32 resource)
+{
+	struct bio *bio = rq->bio;
+	struct inode *inode;
+	struct file *file;
+	u64 node, key, *writer;
+	bool device;
+
+	if (bio) {
+		file = rt_file_of_bio(bio);
+		if (file) {
+			node = rt_file_node((u64)file, resource);
+			return node && rt_node(resource, node) ? node : rt_my_default(resource);
+		}
+		inode = rt_inode_of_bio(bio);
+		if (inode && rt_disk_of_inode(inode) == resource) {
+			key = (u64)inode;
+			if ((rq->cmd_flags & RT_OP_MASK) == RT_OP_WRITE) {
+				writer = bpf_map_lookup_elem(&writers, &key);
+				if (writer)
+					return rt_node(resource, *writer) ? *writer : 0;
+			}
+			node = rt_caller(resource, &device);
+			return (inode->i_mode & RT_S_IFMT) == RT_S_IFBLK && !device ? 0 : node;
+		}
+	}
+	return rt_caller(resource, &device);
+}
+
+static __always_inline struct rt_slot *rt_slot_of(struct request *rq, u32 *resource)
+{
+	struct gendisk *disk = rq->q->disk;
+	u32 key, queue, tag = rq->tag;
+
+	if (!disk_count || !disk)
+		return 0;
+	*resource = rt_disk_of((u32)disk->major << 20 | (u32)disk->first_minor);
+	if (!*resource || tag >= RT_SLOTS_QUEUE)
+		return 0;
+	queue = rq->mq_hctx->queue_num;
+	if (queue >= RT_SLOTS / RT_SLOTS_QUEUE)
+		return 0;
+	key = *resource * RT_SLOTS + queue * RT_SLOTS_QUEUE + tag;
+	return bpf_map_lookup_elem(&slots, &key);
+}
+
+SEC("tp_btf/block_io_start")
+int BPF_PROG(rt_io_start, struct request *rq)
+{
+	u32 resource = 0;
+	struct rt_slot *slot = rt_slot_of(rq, &resource);
+
+	if (slot)
+		slot->node = rt_io_owner(rq, resource);
+	return 0;
+}
+
+/* By now the request has what was merged into it. A flush borrows the tag of a request, and means nothing here. */
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(rt_io_issue, struct request *rq)
+{
+	u32 resource = 0, op = rq->cmd_flags & RT_OP_MASK;
+	struct rt_slot *slot;
+
+	if (op == RT_OP_FLUSH)
+		return 0;
+	slot = rt_slot_of(rq, &resource);
+	if (!slot)
+		return 0;
+	slot->offset = rq->__sector << 9;
+	slot->bytes = rq->__data_len;
+	slot->write = op != RT_OP_READ;
+	slot->seq = __sync_fetch_and_add(&slot_seq, 1) + 1;
+	return 0;
+}
+
+SEC("tp_btf/writeback_dirty_folio")
+int BPF_PROG(rt_dirtied, struct folio *folio, struct address_space *mapping)
+{
+	struct inode *inode;
+	u64 key, node;
+	bool device;
+	u32 resource;
+
+	if (!disk_count || !mapping)
+		return 0;
+	inode = mapping->host;
+	if (!inode)
+		return 0;
+	resource = rt_disk_of_inode(inode);
+	if (!resource)
+		return 0;
+	key = (u64)inode;
+	node = rt_caller(resource, &device);
+	if ((inode->i_mode & RT_S_IFMT) == RT_S_IFBLK && !device)
+		node = 0;
+	bpf_map_update_elem(&writers, &key, &node, BPF_ANY);
+	return 0;
+}
+
+/* The count is changed last when a disk is added and first when one is taken away. */
+static __always_inline int rt_call_disk(struct rt_call *c)
+{
+	u32 i, n = rt_none, count = disk_count;
+
+	if (!c->resource)
+		return -E_INVAL;
+	disk_count = 0;
+	bpf_for(i, 0, RT_RESOURCES) {
+		u32 dev = disk_dev[i & (RT_RESOURCES - 1)], resource = disk_resource[i & (RT_RESOURCES - 1)];
+
+		if (i >= count)
+			break;
+		if (resource == c->resource)
+			continue;
+		disk_dev[n & (RT_RESOURCES - 1)] = dev;
+		disk_resource[n++ & (RT_RESOURCES - 1)] = resource;
+	}
+	if (c->a) {
+		disk_dev[n & (RT_RESOURCES - 1)] = c->a;
+		disk_resource[n++ & (RT_RESOURCES - 1)] = c->resource;
+	}
+	disk_count = n;
+	return 0;
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The block server as this side sees it: starting one, finding one, and talking to it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
+};
+use reserv_blockd::wire::{self, Answer, Ask, Hello, what};
+
+use crate::PlaneError;
+use crate::libbpf::os;
+
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How long a start may take; under emulation a module is loaded in it.
+const START_MAX: Duration = Duration::from_secs(60);
+/// How long a killed worker's successor may take to answer.
+const SUCCESSOR_MAX: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Files of a server: `RUN/disk-N.…`.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    prefix: PathBuf,
+}
+
+impl Files {
+    pub(super) fn new(run: &Path, number: u8) -> Self {
+        Self { prefix: run.join(format!("disk-{number}")) }
+    }
+
+    fn with(&self, end: &str) -> PathBuf {
+        let mut name = self.prefix.clone().into_os_string();
+        name.push(end);
+        name.into()
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.with(".socket")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.with(".log")
+    }
+
+    /// The last words of the server.
+    fn last_words(&self) -> String {
+        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let line = text.lines().rev().find(|line| !line.contains("PR_SET_IO_FLUSHER")).unwrap_or_default();
+        line.split_once("]: ").map_or(line, |(_, words)| words).to_owned()
+    }
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub(super) struct Server {
+    files: Files,
+    talk: Mutex<Option<OwnedFd>>,
+    /// Its keeper, where we started it.
+    child: Option<Child>,
+}
+
+/// An answer, and what followed it.
+pub(super) type Said = (Answer, Vec<u8>);
+
+/// `reserv-blockd`: beside ourselves, or where `RESERV_BLOCKD` says.
+fn program() -> Result<PathBuf, PlaneError> {
+    if let Some(path) = std::env::var_os("RESERV_BLOCKD") {
+        return Ok(path.into());
+    }
+    let beside = std::env::current_exe().map_err(os("our own place"))?.with_file_name("reserv-blockd");
+    if beside.exists() {
+        return Ok(beside);
+    }
+    Err(PlaneError::Unsupported(format!("there is no block server: {} is missing", beside.display())))
+}
+
+fn connected(path: &Path) -> io::Result<OwnedFd> {
+    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let limit = nix::sys::time::TimeVal::new(i64::try_from(ANSWER_MAX.as_secs()).unwrap_or(30), 0);
+    setsockopt(&fd, sockopt::ReceiveTimeout, &limit)?;
+    setsockopt(&fd, sockopt::SendTimeout, &limit)?;
+    Ok(fd)
+}
+
+fn exchange(fd: &OwnedFd, ask: Ask, body: &[u8]) -> io::Result<Said> {
+    // SAFETY: the structure has no padding.
+    let mut packet = unsafe { wire::bytes_of(&ask) }.to_vec();
+    packet.extend(body);
+    send(fd.as_raw_fd(), &packet, MsgFlags::MSG_NOSIGNAL)?;
+    let mut got = vec![0; 64 * 1024];
+    let len = recv(fd.as_raw_fd(), &mut got, MsgFlags::empty())?;
+    got.truncate(len);
+    // SAFETY: plain numbers.
+    let answer = unsafe { wire::of_bytes::<Answer>(&got) };
+    let answer = answer.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    Ok((answer, got.split_off(size_of::<Answer>())))
+}
+
+impl Server {
+    /// One that runs already; `None`: nobody answers.
+    pub(super) fn find(files: Files) -> Option<Self> {
+        let fd = connected(&files.socket()).ok()?;
+        Some(Self { files, talk: Mutex::new(Some(fd)), child: None })
+    }
+
+    /// Starts one for a file or device, and waits until its device is there.
+    pub(super) fn start(files: Files, target: &str) -> Result<(Self, Hello), PlaneError> {
+        let log = File::create(files.log()).map_err(os(format!("write {}", files.log().display())))?;
+        let mut command = Command::new(program()?);
+        command.arg(target).arg(&files.prefix).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // SAFETY: one system call between fork and exec. The server outlives us, and whoever stops us by a key of the terminal.
+        unsafe {
+            command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+        }
+        let child = command.spawn().map_err(os("start reserv-blockd"))?;
+        let mut server = Self { files, talk: Mutex::new(None), child: Some(child) };
+        let end = Instant::now() + START_MAX;
+        loop {
+            if server.has_ended() {
+                return Err(PlaneError::Invalid(format!("{target}: {}", server.files.last_words())));
+            }
+            if let Ok(hello) = server.try_hello()
+                && hello.dev != 0
+            {
+                return Ok((server, hello));
+            }
+            if Instant::now() > end {
+                server.kill();
+                return Err(PlaneError::Unsupported(format!(
+                    "{target}: the block server did not begin within {START_MAX:?}: {}",
+                    server.files.last_words()
+                )));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Whether the keeper that we started is gone. It is buried on the way.
+    pub(super) fn has_ended(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => !matches!(child.try_wait(), Ok(None)),
+            None => false,
+        }
+    }
+
+    fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Waits for the end of a server that was told to stop.
+    pub(super) fn wait(&mut self) {
+        let end = Instant::now() + SUCCESSOR_MAX;
+        while Instant::now() < end && self.files.socket().exists() {
+            std::thread::sleep(LOOK);
+        }
+        if let Some(child) = &mut self.child {
+            let _ = child.wait();
+        }
+        let _ = fs::remove_file(self.files.log());
+    }
+
+    /// Once, whatever happens.
+    fn try_ask(&self, ask: Ask, body: &[u8]) -> io::Result<Said> {
+        let Ok(mut talk) = self.talk.lock() else { return Err(io::Error::other("a thread died here")) };
+        if talk.is_none() {
+            *talk = Some(connected(&self.files.socket())?);
+        }
+        let Some(fd) = talk.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let said = exchange(fd, ask, body);
+        if said.is_err() {
+            *talk = None;
+        }
+        said
+    }
+
+    /// A question that may be asked twice: if the worker dies over it, its successor answers.
+    pub(super) fn ask(&self, what: u32, a: u64, body: &[u8]) -> Result<Said, PlaneError> {
+        let end = Instant::now() + SUCCESSOR_MAX;
+        loop {
+            match self.try_ask(Ask { what, pad: 0, a }, body) {
+                Ok(said) => return Ok(said),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock || Instant::now() > end => {
+                    return Err(os("ask the block server")(error));
+                }
+                Err(_) if !self.files.socket().exists() => {
+                    return Err(os("the block server is gone")(io::ErrorKind::NotConnected.into()));
+                }
+                Err(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    /// Asked once: for who must know whether it was heard.
+    pub(super) fn ask_once(&self, what: u32, a: u64, body: &[u8]) -> io::Result<Said> {
+        self.try_ask(Ask { what, pad: 0, a }, body)
+    }
+
+    fn try_hello(&self) -> io::Result<Hello> {
+        let (_, body) = self.try_ask(Ask { what: what::HELLO, ..Ask::default() }, &[])?;
+        // SAFETY: numbers and bytes.
+        unsafe { wire::of_bytes(&body) }.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Who is there.
+    pub(super) fn hello(&self) -> Result<Hello, PlaneError> {
+        let (_, body) = self.ask(what::HELLO, 0, &[])?;
+        // SAFETY: numbers and bytes.
+        let hello: Option<Hello> = unsafe { wire::of_bytes(&body) };
+        match hello {
+            Some(hello) if hello.version == wire::VERSION => Ok(hello),
+            Some(hello) => Err(PlaneError::Invalid(format!(
+                "the block server speaks version {}, this daemon {}: take the disk down with the daemon that started it",
+                hello.version,
+                wire::VERSION
+            ))),
+            None => Err(PlaneError::Invalid("the block server gave no sensible answer".into())),
+        }
+    }
+
+    /// Whether somebody answers, without waiting for a successor.
+    pub(super) fn is_there(&self) -> io::Result<Hello> {
+        self.try_hello().or_else(|_| self.try_hello())
+    }
+
+    /// Whether somebody keeps the server: it may be between two workers.
+    pub(super) fn is_kept(&self) -> bool {
+        self.files.socket().exists() && connected(&self.files.socket()).is_ok()
+    }
+
+    /// Removes what a server left that was killed with its keeper.
+    pub(super) fn clean(&self) {
+        if let Err(error) = reserv_blockd::keeper::clean(&self.files.prefix) {
+            tracing::error!(%error, "what a dead block server left was not removed");
+        }
+        let _ = fs::remove_file(self.files.log());
+    }
+}

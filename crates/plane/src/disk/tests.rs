@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both sides' structures.
+
+use reserv_blockd::wire;
+
+use crate::ops;
+
+#[test]
+fn a_batch_is_the_same_on_both_sides() {
+    assert_eq!(size_of::<ops::RsBatch>(), size_of::<wire::RsBatch>());
+    assert_eq!(size_of::<ops::RsOp>(), size_of::<wire::RsOp>());
+    let numbers = [
+        (ops::op::CREATE, wire::op::CREATE),
+        (ops::op::DELETE, wire::op::DELETE),
+        (ops::op::REWEIGHT, wire::op::REWEIGHT),
+        (ops::op::CAP, wire::op::CAP),
+        (ops::op::CLASS, wire::op::CLASS),
+        (ops::op::POLICY, wire::op::POLICY),
+        (ops::op::LIMIT, wire::op::LIMIT),
+        (ops::op::RESET, wire::op::RESET),
+        (ops::op::MOVE, wire::op::MOVE),
+        (ops::op::TUNE, wire::op::TUNE),
+        (ops::op::NODE_PARAM, wire::op::NODE_PARAM),
+    ];
+    assert!(numbers.iter().all(|(ours, theirs)| ours == theirs));
+}
