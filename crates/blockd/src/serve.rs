@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -95,6 +95,7 @@ pub fn now() -> u64 {
 }
 
 /// What has happened, of poll().
+#[expect(clippy::struct_excessive_bools, reason = "one for each descriptor")]
 struct Ready {
     front: bool,
     backend: bool,
@@ -181,7 +182,7 @@ impl Worker {
     }
 
     fn wait(&mut self) -> io::Result<Ready> {
-        let client = self.client.as_ref().map_or(-1, |fd| fd.as_raw_fd());
+        let client = self.client.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let fds: [RawFd; 4] = [self.front.fd(), self.backend.fd(), self.listener.as_raw_fd(), client];
         let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         let timeout = if self.device.is_some() {
@@ -235,7 +236,7 @@ impl Worker {
                     poison & 0xffff_ffff
                 ));
             }
-            if ready.client && self.talk()? {
+            if ready.client && self.talk() {
                 return Ok(());
             }
             if ready.listener {
@@ -351,21 +352,21 @@ impl Worker {
     }
 
     /// One question. Answers whether that was the end.
-    fn talk(&mut self) -> Result<bool, String> {
-        let Some(client) = &self.client else { return Ok(false) };
+    fn talk(&mut self) -> bool {
+        let Some(client) = &self.client else { return false };
         let fd = client.as_raw_fd();
         let mut packet = vec![0_u8; 64 * 1024];
         // SAFETY: writable memory, as long as it says.
         let got = unsafe { libc::recv(fd, packet.as_mut_ptr().cast(), packet.len(), libc::MSG_DONTWAIT) };
         let Some(got) = usize::try_from(got).ok().filter(|&got| got > 0) else {
             self.client = None;
-            return Ok(false);
+            return false;
         };
         let (head, body) = packet[..got].split_at(got.min(size_of::<Ask>()));
         // SAFETY: plain numbers.
         let Some(ask) = (unsafe { wire::of_bytes::<Ask>(head) }) else {
             self.client = None;
-            return Ok(false);
+            return false;
         };
         let (answer, body) = self.answer(ask, body);
         // SAFETY: the structure has no padding.
@@ -376,7 +377,7 @@ impl Worker {
         if sent < 0 {
             self.client = None;
         }
-        Ok(ask.what == what::STOP && ask.a == 0 && answer.answer == 0)
+        ask.what == what::STOP && ask.a == 0 && answer.answer == 0
     }
 
     fn answer(&mut self, ask: Ask, body: &[u8]) -> (Answer, Vec<u8>) {

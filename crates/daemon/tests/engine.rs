@@ -134,7 +134,9 @@ impl Plane for Watched {
     fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
         let mut members = self.plane.members(queue)?;
         if self.instants.lock().unwrap().unkept {
-            members.iter_mut().for_each(|m| m.params = ThreadParams::default());
+            for m in &mut members {
+                m.params = ThreadParams::default();
+            }
         }
         Ok(members)
     }

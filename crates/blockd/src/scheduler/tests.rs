@@ -39,7 +39,8 @@ fn request(handle: u64, queue: u64, len: u32) -> Arrived {
 fn shares(scheduler: &mut Scheduler, sizes: [u32; 2], steps: u64) -> [u64; 2] {
     let mut got = [0, 0];
     for handle in 0..16 {
-        scheduler.arrive(request(handle, [A, B][handle as usize % 2], sizes[handle as usize % 2]), handle);
+        let which = usize::from(handle % 2 == 1);
+        scheduler.arrive(request(handle, [A, B][which], sizes[which]), handle);
     }
     for step in 0..steps {
         let (request, queue) = scheduler.dispatch(100 + step).unwrap();
@@ -58,6 +59,7 @@ fn queues_with_requests_share_by_weight_whatever_their_sizes() {
         let mut scheduler = new(&folder.path().join("book"));
         let [a, b] = shares(&mut scheduler, sizes, 20_000);
         // SFQ-1: no two are further apart than a request of each.
+        #[expect(clippy::cast_precision_loss, reason = "some gigabytes")]
         let apart = (a as f64 / 100.0 - b as f64 / 300.0).abs();
         let bound = f64::from(sizes[0]) / 100.0 + f64::from(sizes[1]) / 300.0;
         assert!(apart <= bound, "{sizes:?}: {a} and {b} are {apart} apart, {bound} allowed");

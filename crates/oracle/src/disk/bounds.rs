@@ -21,6 +21,7 @@ pub struct Parts {
 
 impl Parts {
     /// The larger of both, each.
+    #[must_use]
     pub fn max(self, o: Self) -> Self {
         Self {
             dispatch: self.dispatch.max(o.dispatch),

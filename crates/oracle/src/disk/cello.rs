@@ -236,17 +236,16 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                     return Err(format!("step {step}: request {got:?}, expected {want:?}"));
                 }
             }
-            8 => {
-                if !model.serving.is_empty() {
-                    let s = &model.serving[r.index(model.serving.len())];
-                    let took = if r.chance(50) { s.estimate } else { r.range(0, 2 * s.estimate) };
-                    let number = s.number;
-                    if !core.done(number, took, now) {
-                        return Err(format!("step {step}: request {number} is not in service"));
-                    }
-                    model.done(number, took, now);
+            8 if !model.serving.is_empty() => {
+                let s = &model.serving[r.index(model.serving.len())];
+                let took = if r.chance(50) { s.estimate } else { r.range(0, 2 * s.estimate) };
+                let number = s.number;
+                if !core.done(number, took, now) {
+                    return Err(format!("step {step}: request {number} is not in service"));
                 }
+                model.done(number, took, now);
             }
+            8 => {}
             _ if r.chance(30) => {
                 let class = r.index(3);
                 let weight = *r.pick(&[0, 1000, 1000, 3000, 9000]);
@@ -344,8 +343,8 @@ pub fn bounds_of(build: Build, seed: u64) -> Result<f64, String> {
         let v = core.view();
         if v.round_at / round > rounds {
             rounds = v.round_at / round;
-            for k in 0..3 {
-                let due = real(v.round_at) * real(weights[k]) / real(sum);
+            for (k, &weight) in weights.iter().enumerate().take(3) {
+                let due = real(v.round_at) * real(weight) / real(sum);
                 let off = (real(v.service[k]) - due).abs();
                 let bound = real((3 + depth) * e);
                 worst = worst.max(off / bound);

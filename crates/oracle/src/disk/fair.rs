@@ -384,7 +384,8 @@ impl Pair {
         match r.below(3) {
             0 if self.nodes.len() < 14 => {
                 self.gens += 1;
-                let index = (2..).find(|&i| self.core.nodes().iter().all(|n| n.id & 0xffff_ffff != i));
+                let index = (2..u64::from(u32::MAX))
+                    .find(|&i| self.core.nodes().iter().all(|n| n.id & 0xffff_ffff != i));
                 let node = id(u32::try_from(index.expect("a slot")).expect("small"), self.gens);
                 self.create(node, to, u32::try_from(r.range(1, 9)).expect("small") * ONE, None);
             }

@@ -69,7 +69,7 @@ impl Model {
 /// Random requests: who is served is one of those that the model would serve.
 pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x5ca);
-    let class = if seed % 2 == 0 { SCAN } else { SCAN_EDF };
+    let class = if seed.is_multiple_of(2) { SCAN } else { SCAN_EDF };
     let units = *r.pick(&[1, 4]);
     let mut core = core_of(build, class, units);
     let mut model = Model::default();
@@ -113,7 +113,7 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
 /// that is due 10 ms later.
 pub fn promises(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x5cb);
-    let class = if seed % 2 == 0 { SCAN } else { SCAN_EDF };
+    let class = if seed.is_multiple_of(2) { SCAN } else { SCAN_EDF };
     let mut core = core_of(build, class, 1);
     // Item, sector, due, how often the arm has turned back since.
     let mut waits: Vec<(u32, u64, u64, u32)> = Vec::new();

@@ -50,7 +50,8 @@ fn possible_cpus() -> Result<u32, PlaneError> {
     const FILE: &str = "/sys/devices/system/cpu/possible";
     let last = fs::read_to_string(FILE).and_then(|text| {
         let last = text.trim().rsplit([',', '-']).next().unwrap_or_default();
-        last.parse::<u32>().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("no last CPU in {text:?}")))
+        last.parse::<u32>()
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("no last CPU in {text:?}")))
     });
     Ok(last.map_err(os(format!("read {FILE}")))?.saturating_add(1))
 }
