@@ -46,7 +46,7 @@ RS_INLINE struct rs_node RS_ARENA *yfq_of_alink(struct rs_link RS_ARENA *l)
 /* S, when c's weight is w. */
 RS_INLINE u64 yfq_start_at(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c, u32 w)
 {
-	return t->units > 1 ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
+	return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
 }
 
 RS_INLINE u64 yfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
@@ -97,7 +97,7 @@ RS_FN void yfq_v(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct 
 			return;
 		}
 		c = yfq_of_alink(p->aside.e[0].obj);
-		if (!c->link.pos) {
+		if (!c->link.pos && (RS_SEVERAL(t) || !c->nsvc)) {
 			rs_heap_erase(t, &p->aside, &c->alink);
 			continue;
 		}

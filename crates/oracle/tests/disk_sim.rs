@@ -3,7 +3,7 @@
 //! same on any machine.
 
 use reserv_disk_model::Spinning;
-use reserv_oracle::core::{Build, ONE};
+use reserv_oracle::core::{Build, MUTANTS, ONE};
 use reserv_oracle::disk::sim::{self, Classes, Load, Outcome, Way};
 
 const SECOND: u64 = 1_000_000_000;
@@ -48,6 +48,15 @@ fn yfq_batch_sweep() {
     assert!((drained.share(2) - 4.0 / 7.0).abs() < 0.01, "{}", drained.share(2));
 }
 
+/// A window in no order is no faster than one at a time: the sweep sees it.
+#[test]
+fn an_unsorted_window_fails_the_sweep() {
+    let Some(mutant) = MUTANTS.iter().position(|m| m.name == "window_unsorted") else { panic!("the mutant") };
+    let (unsorted, ..) = sweep(Build::Mutant(mutant), 16);
+    let (sorted, ..) = sweep(Build::Real, 16);
+    assert!(unsorted < 0.95 * sorted, "{unsorted} of {sorted}");
+}
+
 /// One request at a time under yfq, for a minute.
 fn run(build: Build, anticipate: bool, loads: &[Load]) -> Outcome {
     sim::run(build, DISK, loads, Way::Yfq(1), anticipate, 3, 60 * SECOND)
@@ -74,6 +83,27 @@ fn anticipation_keeps_shares_at_depth_one() {
         assert!(with.rate() > 0.96 * without.rate(), "{} of {}", with.rate(), without.rate());
         assert!(without.share(0) < 0.55, "without: {}", without.share(0));
     }
+}
+
+/// The same harness refuses a core that does not wait, and one that waits for who thinks long.
+#[test]
+fn wrong_anticipation_is_rejected() {
+    let mutant = |name| Build::Mutant(MUTANTS.iter().position(|m| m.name == name).expect("the mutant"));
+    let never = run(mutant("ante_never"), true, &thinkers(false, (50_000, 250_000)));
+    assert!((never.share(0) - 0.8).abs() > 0.2, "{}", never.share(0));
+    // One thinks for 10 ms, the other one never: waiting for the first is time lost.
+    let mut loads = thinkers(false, (10_000_000, 10_000_000));
+    loads[1].think = (0, 0);
+    let bare = run(Build::Real, false, &loads).rate();
+    let (patient, sober) =
+        (run(mutant("ante_for_ever"), true, &loads).rate(), run(Build::Real, true, &loads).rate());
+    println!(
+        "who thinks for 10 ms: {:.3} of the throughput; waited for each time: {:.3}",
+        sober / bare,
+        patient / bare
+    );
+    assert!(sober > 0.98 * bare, "{sober} of {bare}");
+    assert!(patient < 0.96 * bare, "{patient} of {bare}");
 }
 
 /// Interactive and throughput-intensive programs, six each, random requests: parts of the requests are those of the weights within 3 points.

@@ -103,6 +103,9 @@ impl Pair {
         let (kind, alg) = policy.map_or((QUEUE, FIFO), |p| (SCHED, p));
         self.core.must(self.now, Op::Create { node, parent, kind, alg });
         self.core.must(self.now, Op::Reweight { node, weight });
+        if self.nodes.contains_key(&parent) {
+            self.look(parent, None); // a new child starts at v
+        }
         let zero = Q::zero;
         let (waits, leaf) = (VecDeque::new(), policy.is_none());
         self.nodes.insert(
@@ -362,7 +365,7 @@ impl Pair {
 
     fn reweight(&mut self, n: Id, weight: u32) {
         let p = self.nodes[&n].parent;
-        if self.nodes.contains_key(&p) {
+        if self.nodes[&n].weight != weight && self.nodes.contains_key(&p) {
             self.look(p, None);
             let (v, busy) = (self.nodes[&p].v.clone(), self.nodes[&p].busy);
             let runnable = self.runnable(n);
