@@ -134,6 +134,9 @@ def run(seconds):
         check(said[-1] == "0", "none came before one that its flow sent earlier", said[-1])
         check("inconsistent" not in live.reserv("status").stdout, "the tree is sound")
     sink.kill()
+    # The guest is another test's next.
+    sh(f"ip link del {DEV}")
+    sh("ip netns del sink")
 
 
 def backlogs():
