@@ -8,9 +8,10 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
-use reserv_model::{NodeId, Source, UseRule};
+use reserv_model::{Batch, NodeId, Op, Outcome, Source, UseRule};
 
 use super::{Meter, Told, Usage};
+use crate::ops::RsBatch;
 use crate::tag::{self, Mechanism, NodeInfo, Object, Tags};
 use crate::{Defaults, Holders, List, PlaneError, Refs};
 
@@ -62,6 +63,34 @@ impl Tagged {
     #[must_use]
     pub const fn new(number: u8) -> Self {
         Self { number, htb: 0, dev: 0, tags: Err(String::new()), limits: Vec::new() }
+    }
+
+    /// For planes whose tree is the core's: nodes that a batch makes are told before it, those that it takes away after it ([`Self::applied`]); so a
+    /// death in between leaves one too many here.
+    pub(crate) fn announce(&mut self, batch: &Batch) -> Result<(), PlaneError> {
+        for op in &batch.ops {
+            if let Op::Create { id, kind, .. } = *op {
+                self.node(Told { id, queue: kind.is_queue(), dying: false })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The batch is in effect, and `done` has the core's answers.
+    pub(crate) fn applied(&mut self, batch: &Batch, done: &RsBatch) -> Result<Vec<Outcome>, PlaneError> {
+        let mut outcomes = Vec::with_capacity(batch.ops.len());
+        for (edit, slot) in batch.ops.iter().zip(&done.op) {
+            let outcome = slot.outcome();
+            match *edit {
+                Op::Delete { id, .. } if outcome == Outcome::Draining => {
+                    self.node(Told { id, queue: true, dying: true })?;
+                }
+                Op::Delete { id, .. } => self.removed(id)?,
+                _ => {}
+            }
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
     }
 
     /// Of an interface that HTB schedules: `htb` is the upper half of its handle.

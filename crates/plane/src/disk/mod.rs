@@ -282,12 +282,7 @@ impl Plane for Disk {
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         let encoded = self.encode(batch)?;
-        // Nodes that a batch makes are told to the tags before it, those that it takes away after it: a death in between leaves one too many there.
-        for op in &batch.ops {
-            if let Op::Create { id, kind, .. } = *op {
-                self.meter.node(Told { id, queue: kind.is_queue(), dying: false })?;
-            }
-        }
+        self.meter.announce(batch)?;
         let (answer, done) = self.tell(batch, &encoded)?;
         if answer < 0 {
             for op in &batch.ops {
@@ -299,19 +294,7 @@ impl Plane for Disk {
             }
             return Err(done.refused(batch, answer, || self.applied_seq()));
         }
-        let mut outcomes = Vec::with_capacity(batch.ops.len());
-        for (edit, slot) in batch.ops.iter().zip(&done.op) {
-            let outcome = slot.outcome();
-            match *edit {
-                Op::Delete { id, .. } if outcome == Outcome::Draining => {
-                    self.meter.node(Told { id, queue: true, dying: true })?;
-                }
-                Op::Delete { id, .. } => self.meter.removed(id)?,
-                _ => {}
-            }
-            outcomes.push(outcome);
-        }
-        Ok(outcomes)
+        self.meter.applied(batch, &done)
     }
 
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {

@@ -219,16 +219,6 @@ impl Link {
         }
     }
 
-    /// Nodes that a batch makes are told to the tags before it, and those that it takes away after it; so a death in between leaves one too many there.
-    fn announce(&mut self, batch: &Batch) -> Result<(), PlaneError> {
-        for op in &batch.ops {
-            if let Op::Create { id, kind, .. } = *op {
-                self.meter.node(Told { id, queue: kind.is_queue(), dying: false })?;
-            }
-        }
-        Ok(())
-    }
-
     /// The batch as the core reads it. What a link cannot do is refused before anything happens.
     fn encode(&self, batch: &Batch) -> Result<RsBatch, PlaneError> {
         let mut encoded = RsBatch::new(batch)?;
@@ -288,7 +278,7 @@ impl Plane for Link {
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         let encoded = self.encode(batch)?;
-        self.announce(batch)?;
+        self.meter.announce(batch)?;
         // SAFETY: `io` is ours between two calls, and as large as the batch.
         unsafe { ptr::write_volatile(&raw mut (*self.io.at()).batch, ManuallyDrop::new(encoded)) };
         let answer = self.call("rn_edit", &mut RnCall::default())?;
@@ -304,19 +294,7 @@ impl Plane for Link {
             }
             return Err(done.refused(batch, answer, || self.applied_seq()));
         }
-        let mut outcomes = Vec::with_capacity(batch.ops.len());
-        for (edit, slot) in batch.ops.iter().zip(&done.op) {
-            let outcome = slot.outcome();
-            match *edit {
-                Op::Delete { id, .. } if outcome == Outcome::Draining => {
-                    self.meter.node(Told { id, queue: true, dying: true })?;
-                }
-                Op::Delete { id, .. } => self.meter.removed(id)?,
-                _ => {}
-            }
-            outcomes.push(outcome);
-        }
-        Ok(outcomes)
+        self.meter.applied(batch, &done)
     }
 
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
