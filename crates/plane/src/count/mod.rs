@@ -12,6 +12,7 @@ mod tagged;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use reserv_model::{Batch, Class, NodeId, Op, Outcome, Policy, Source, UseRule};
@@ -65,8 +66,13 @@ fn place(run: &Path, number: u8) -> PathBuf {
 /// Whether what is to be counted is there.
 pub fn probe(source: &Source) -> Result<(), PlaneError> {
     match source {
-        Source::File(path) | Source::Disk { path, .. } if Path::new(path).exists() => Ok(()),
-        Source::File(_) | Source::Disk { .. } => Err(PlaneError::Invalid(format!("{source}: no such path"))),
+        Source::File(path) if Path::new(path).exists() => Ok(()),
+        Source::File(_) => Err(PlaneError::Invalid(format!("{source}: no such path"))),
+        Source::Disk { path, .. } => match std::fs::metadata(path) {
+            Ok(found) if found.is_file() || found.file_type().is_block_device() => Ok(()),
+            Ok(_) => Err(PlaneError::Invalid(format!("{source}: neither a file nor a block device"))),
+            Err(why) => Err(PlaneError::Invalid(format!("{source}: {why}"))),
+        },
         Source::Net(name) | Source::Link { interface: name, .. } => crate::net::index_of(name)
             .map(drop)
             .map_err(|_| PlaneError::Invalid(format!("{source}: no such interface"))),
