@@ -24,7 +24,7 @@
 #define F_RESERV_GET_QUEUE 0x52530006
 
 /*
- * Where the kernel refuses trampolines, for sockets: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &qfd, sizeof(int)) does what F_RESERV_SET_QUEUE does, and
+ * For sockets also, and alone where the kernel refuses trampolines: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &qfd, sizeof(int)) does what F_RESERV_SET_QUEUE does, and
  * getsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE_OF + resource, &n, …) tells in the int n what F_RESERV_GET_QUEUE answers. Both answer 0, and the same errors.
  */
 #define SOL_RESERV 0x5253

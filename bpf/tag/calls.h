@@ -123,10 +123,8 @@ static __noinline int rt_get_queue(struct file *file, unsigned long resource)
 {
 	struct inode *inode = file->f_inode;
 	struct rt_name name = {};
-	struct rt_lists *l;
-	struct rt_sock *s;
 	struct sock *sk;
-	u64 key = (u64)file, node;
+	u64 key = (u64)file;
 	struct rt_file *f = rt_file_find(key);
 	u64 word = f ? f->tag : 0;
 
@@ -144,14 +142,7 @@ static __noinline int rt_get_queue(struct file *file, unsigned long resource)
 	sk = RT_CAST(socket, file->private_data)->sk;
 	if (!sk || rt_sock_lives(sk, resource))
 		return -E_NOENT;
-	key = (u64)sk;
-	s = bpf_map_lookup_elem(&socks, &key);
-	node = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
-	if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */) {
-		l = rt_my_lists();
-		node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
-	}
-	return 1 + rt_index(resource, node);
+	return rt_sock_queue(sk, resource);
 }
 
 SEC("fmod_ret/security_file_fcntl")

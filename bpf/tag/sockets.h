@@ -65,6 +65,21 @@ static __always_inline int rt_sock_lives(struct sock *sk, u32 resource)
 	return 0;
 }
 
+/* The queue of a socket for a resource, plus 1: its own tag, else (datagrams) what the caller's packets would have. */
+static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
+{
+	u64 key = (u64)sk, node;
+	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
+	struct rt_lists *l;
+
+	node = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
+	if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */) {
+		l = rt_my_lists();
+		node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+	}
+	return 1 + rt_index(resource, node);
+}
+
 /* Fill what nobody asked for from the caller's default list. */
 static __noinline int rt_sock_defaults(u64 key)
 {

@@ -12,32 +12,18 @@ struct {
 	__type(value, struct rt_sock);
 } stored_socks SEC(".maps");
 
-static __always_inline int rt_refuse(int answer)
-{
-	bpf_set_retval(answer);
-	return 0;
-}
-
 SEC("cgroup/setsockopt")
 int rt_setsockopt(struct bpf_sockopt *ctx)
 {
 	struct rt_name name = {};
-	struct bpf_sock *sk = ctx->sk;
-	int *fd = ctx->optval, answer;
+	int answer = rt_option_set(ctx, &name);
 	struct rt_sock *s;
 
-	if (ctx->level != SOL_RESERV || ctx->optname != SO_RESERV_QUEUE)
+	if (answer > 0)
 		return 1;
-	if (!sk || (void *)(fd + 1) > ctx->optval_end)
-		return rt_refuse(-E_INVAL);
-	answer = *fd < 0 ? -E_BADF : rt_queue_of(*fd, &name);
-	if (!answer)
-		answer = rt_sock_lives(RT_CAST(sock, sk), name.resource);
-	if (!answer)
-		answer = rt_usable(name.resource, name.node);
 	if (answer)
 		return rt_refuse(answer);
-	s = bpf_sk_storage_get(&stored_socks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!s)
 		return rt_refuse(-E_NOSPC);
 	s->slot[name.resource & (RT_RESOURCES - 1)] = rt_pack(name.node);
@@ -49,22 +35,15 @@ SEC("cgroup/getsockopt")
 int rt_getsockopt(struct bpf_sockopt *ctx)
 {
 	u32 resource = ctx->optname - SO_RESERV_QUEUE_OF;
-	struct bpf_sock *sk = ctx->sk;
-	int *to = ctx->optval;
+	int answer = rt_option_get(ctx, resource);
 	struct rt_sock *s;
 
-	if (ctx->level != SOL_RESERV || resource >= RT_RESOURCES)
+	if (answer > 0)
 		return 1;
-	if (!sk || (void *)(to + 1) > ctx->optval_end)
-		return rt_refuse(-E_INVAL);
-	if (rt_sock_lives(RT_CAST(sock, sk), resource))
-		return rt_refuse(-E_NOENT);
-	s = bpf_sk_storage_get(&stored_socks, sk, 0, 0);
-	*to = 1 + rt_index(resource, s ? s->slot[resource & (RT_RESOURCES - 1)] : 0);
-	ctx->optlen = sizeof(*to);
-	asm volatile("" : : : "memory"); /* two stores: the kernel refuses one over both fields */
-	ctx->retval = 0;
-	return 1;
+	if (answer)
+		return rt_refuse(answer);
+	s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, 0);
+	return rt_option_tell(ctx, 1 + rt_index(resource, s ? s->slot[resource & (RT_RESOURCES - 1)] : 0));
 }
 
 SEC("cgroup/sock_create")

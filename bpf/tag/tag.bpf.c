@@ -9,6 +9,7 @@
 #include "files.h"
 #include "sockets.h"
 #include "calls.h"
+#include "sockopt.h"
 #include "stock.h"
 #include "count.h"
 #include "link.h"

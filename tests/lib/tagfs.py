@@ -15,6 +15,7 @@ import threading
 from live import ROOT
 
 SET_QUEUE, GET_QUEUE = 0x52530005, 0x52530006
+SOL, SO_SET, SO_OF = 0x5253, 5, 0x100
 TAGS = os.path.join(ROOT, "target", "release", "examples", "tags")
 SCHEDULER_DIR, QUEUE_DIR, SHARE, STAT = 1, 2, 16, 20
 libc = ctypes.CDLL(None, use_errno=True)
@@ -38,6 +39,22 @@ def set_queue(fd, qfd):
 
 def get_queue(fd, resource):
     return fcntl(fd, GET_QUEUE, resource)
+
+
+def option_set(s, qfd):
+    """As set_queue, by setsockopt."""
+    try:
+        s.setsockopt(SOL, SO_SET, qfd)
+        return 1
+    except OSError as error:
+        return error_name(error.errno)
+
+
+def option_get(s, resource):
+    try:
+        return s.getsockopt(SOL, SO_OF + resource)
+    except OSError as error:
+        return error_name(error.errno)
 
 
 class Plane:

@@ -35,6 +35,14 @@ extern "C" {
 #define F_RESERV_SET_QUEUE 0x52530005 /* fcntl(fd, …, queue): tag an open file or socket. 1 */
 #define F_RESERV_GET_QUEUE 0x52530006 /* fcntl(fd, …, number of a resource): number of the queue of fd, plus 1 */
 
+/*
+ * The same of sockets, with every driver: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &queue, sizeof(int)), and getsockopt with
+ * SO_RESERV_QUEUE_OF + the number of a resource, which tells an int. ENOPROTOOPT or EOPNOTSUPP where nothing of Reserv is loaded.
+ */
+#define SOL_RESERV 0x5253
+#define SO_RESERV_QUEUE 5
+#define SO_RESERV_QUEUE_OF 0x100
+
 /* --- reserv_error(3) --- */
 
 /* What was wrong with the last call of this thread that failed; "" if none did. Stays until the thread's next failure. */

@@ -43,6 +43,26 @@ pub(crate) fn number(fd: RawFd, command: i32, argument: i32) -> io::Result<i32> 
     answer(unsafe { libc::fcntl(fd, command, libc::c_long::from(argument)) })
 }
 
+const SOL: i32 = 0x5253;
+const SO_QUEUE: i32 = 5;
+const SO_QUEUE_OF: i32 = 0x100;
+
+/// As SET_QUEUE, of a socket, by setsockopt: where the kernel refuses what fcntl needs.
+pub(crate) fn set_option(fd: RawFd, queue: RawFd) -> io::Result<()> {
+    let (value, size) = (std::ptr::from_ref(&queue).cast(), libc::socklen_t::try_from(size_of::<RawFd>()));
+    // SAFETY: The option is an int that is only read.
+    answer(unsafe { libc::setsockopt(fd, SOL, SO_QUEUE, value, size.unwrap_or(4)) }).map(drop)
+}
+
+/// As GET_QUEUE, of a socket, by getsockopt.
+pub(crate) fn get_option(fd: RawFd, resource: i32) -> io::Result<i32> {
+    let (mut number, mut size) = (0_i32, 4);
+    let value = std::ptr::from_mut(&mut number).cast();
+    // SAFETY: The option is an int, and its size is told.
+    answer(unsafe { libc::getsockopt(fd, SOL, SO_QUEUE_OF.saturating_add(resource), value, &raw mut size) })?;
+    Ok(number)
+}
+
 /// SETPARAM or GETPARAM.
 pub(crate) fn param(fd: RawFd, command: i32, param: &mut ThreadParam) -> io::Result<i32> {
     // SAFETY: The command reads or writes one structure of the size that stands in it.
@@ -105,6 +125,17 @@ mod tests {
             if let Some(theirs) = number(kernel, name) {
                 assert_eq!(theirs, value, "{name}");
                 known += 1;
+            }
+        }
+        for (name, value) in
+            [("SOL_RESERV", SOL), ("SO_RESERV_QUEUE", SO_QUEUE), ("SO_RESERV_QUEUE_OF", SO_QUEUE_OF)]
+        {
+            for text in [kernel, header] {
+                let line = text.lines().find_map(|l| l.strip_prefix(&format!("#define {name} ")));
+                let word = line.and_then(|l| l.split_whitespace().next()).unwrap();
+                let number =
+                    word.strip_prefix("0x").map_or_else(|| word.parse(), |h| i32::from_str_radix(h, 16));
+                assert_eq!(number.unwrap(), value, "{name}");
             }
         }
         assert!(known >= 6, "the kernel's headers were read");

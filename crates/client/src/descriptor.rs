@@ -45,8 +45,21 @@ fn unknown(what: &str) -> Error {
 /// Tags an open file or socket with a queue, by a descriptor of the queue's directory or `share`; and with it every descriptor that shares
 /// it, here and in other processes. `q0` takes the tag back.
 pub fn set_queue(fd: RawFd, queue: RawFd) -> Result<()> {
-    let Err(e) = calls::number(fd, SET_QUEUE, queue) else { return Ok(()) };
+    let Err(mut e) = calls::number(fd, SET_QUEUE, queue) else { return Ok(()) };
+    // An unknown command, perhaps: then sockets may have an option for it.
+    if e.raw_os_error() == Some(libc::EINVAL) {
+        match calls::set_option(fd, queue) {
+            Ok(()) => return Ok(()),
+            Err(other) if !unheard_of(&other) => e = other,
+            Err(_) => {}
+        }
+    }
     Err(why_not(fd, queue, &e).unwrap_or_else(|error| error))
+}
+
+/// What every descriptor answers to an option that nobody knows.
+fn unheard_of(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOTSOCK | libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EBADF))
 }
 
 fn why_not(fd: RawFd, queue: RawFd, e: &io::Error) -> Result<Error> {
@@ -90,7 +103,14 @@ pub fn get_queue(fd: RawFd, resource: Option<&str>) -> Result<String> {
     }
     let place = Place::find()?;
     let number = place.resource(resource)?;
-    let got = calls::number(fd, GET_QUEUE, i32::try_from(number).unwrap_or(i32::MAX));
+    let argument = i32::try_from(number).unwrap_or(i32::MAX);
+    let mut got = calls::number(fd, GET_QUEUE, argument);
+    if got.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
+        let other = calls::get_option(fd, argument);
+        if !other.as_ref().is_err_and(unheard_of) {
+            got = other;
+        }
+    }
     let index = got.map_err(|e| match e.raw_os_error() {
         Some(libc::EINVAL) => unknown("the tag of a descriptor"),
         Some(libc::ENOENT) => {

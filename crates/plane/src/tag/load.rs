@@ -34,6 +34,8 @@ const FULL: &[&str] = &[
     "rt_accept",
     "rt_clone",
     "rt_destruct",
+    "rt_option",
+    "rt_option_of",
     "rt_read",
     "rt_write",
     "rt_egress",
@@ -165,7 +167,10 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
     let hook = if mechanism == Mechanism::Full { HOOK } else { STOCK_HOOK };
     let mut programs: Vec<_> = object.progs_mut().filter(|p| p.autoload()).collect();
     programs.sort_by_key(|p| p.name() == hook);
-    let root = if mechanism == Mechanism::Stock { Some(open_root()?) } else { None };
+    let root = match open_root() {
+        Err(error) if mechanism == Mechanism::Stock => return Err(error),
+        root => root,
+    };
     for program in &mut programs {
         let name = program.name().to_string_lossy().into_owned();
         let pinned_only = COUNT_FILES.contains(&name.as_str())
@@ -178,8 +183,12 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
             continue;
         }
         let attached = match (program.prog_type(), &root) {
-            (ProgramType::Tracing, _) | (_, None) => program.attach(),
-            (_, Some(root)) => program.attach_cgroup(root.as_raw_fd()),
+            (ProgramType::Tracing, _) => program.attach(),
+            (_, Ok(root)) => program.attach_cgroup(root.as_raw_fd()),
+            (_, Err(error)) => {
+                tracing::warn!(%error, "fcntl alone tags sockets, not {name}");
+                continue;
+            }
         };
         let mut link = attached.map_err(|error| refused(&format!("attach {name}"), &error))?;
         link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, &error))?;
@@ -254,6 +263,11 @@ pub(super) fn detach_link(folder: &Path, resource: u8) -> Result<(), PlaneError>
         }
         _ => Ok(()),
     }
+}
+
+/// Whether setsockopt tags sockets beside fcntl, where there is fcntl: it needs the cgroups.
+pub(super) fn options_possible() -> bool {
+    open_root().is_ok()
 }
 
 /// The cgroup whose sockets the cgroup hooks see: the root of cgroup v2, or what `RESERV_TAG_CGROUP` names.

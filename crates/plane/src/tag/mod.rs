@@ -128,14 +128,19 @@ pub fn limits(mechanism: Mechanism) -> Vec<String> {
         Mechanism::Stock => STOCK_LIMITS.iter().map(|text| (*text).into()).collect(),
         Mechanism::Full => {
             let missing = load::missing();
+            let options = (!load::options_possible()).then(|| OPTIONS_LOST.into());
             load::TIES
                 .iter()
                 .filter(|(program, ..)| missing.contains(program))
                 .map(|(_, function, lost)| format!("{lost} (this kernel has no function {function})"))
+                .chain(options)
                 .collect()
         }
     }
 }
+
+/// What the full mechanism cannot do without cgroup v2.
+const OPTIONS_LOST: &str = "setsockopt does not tag sockets (cgroup v2 is not mounted); fcntl does";
 
 /// What the stock mechanism cannot do.
 const STOCK_LIMITS: &[&str] = &[
