@@ -5,6 +5,8 @@
  *   leaks tags N QUEUE QUEUE      the calling thread's tag goes to and fro; ends in the first queue
  *   leaks forks N QUEUE           processes that tag themselves with a second thread running, and are killed
  *   leaks threads N QUEUE         threads that tag themselves and end
+ *   leaks files N QUEUE FILE      FILE is opened, tagged and closed
+ *   leaks sockets N QUEUE         sockets are made, tagged and closed
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,6 +71,17 @@ static void one_process(void)
 		fail("waitpid");
 }
 
+static void one_descriptor(const char *file)
+{
+	int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		fail(file ? file : "socket");
+	if (fcntl(fd, F_RESERV_SET_QUEUE, queue[0]) != 1)
+		fail("F_SET_QUEUE");
+	close(fd);
+}
+
 int main(int count, char **word)
 {
 	pthread_t thread;
@@ -84,6 +98,10 @@ int main(int count, char **word)
 		if (!strcmp(word[1], "tags")) {
 			if (fcntl(queue[(n - 1 - i) & 1], F_RESERV_CHCPURES, 0) != 1)
 				fail("chcpures");
+		} else if (!strcmp(word[1], "files") && count > 4) {
+			one_descriptor(word[4]);
+		} else if (!strcmp(word[1], "sockets")) {
+			one_descriptor(NULL);
 		} else if (!strcmp(word[1], "forks")) {
 			one_process();
 		} else if (!strcmp(word[1], "threads")) {
