@@ -496,6 +496,7 @@ extern const void blkdev_bio_end_io_async __ksym __weak;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 void bpf_kfree_skb(struct sk_buff *p) __ksym __weak; /* 6.16 */
 void bpf_qdisc_skb_drop(struct sk_buff *p, struct bpf_sk_buff_ptr *to_free) __ksym __weak; /* 6.16 */
+u32 bpf_skb_get_hash(struct sk_buff *skb) __ksym __weak; /* 6.16 */
 void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, u64 expire, u64 delta_ns) __ksym __weak; /* 6.16 */
 void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym __weak; /* 6.16 */
 void bpf_local_irq_save(unsigned long *flags) __ksym; /* 6.14 */

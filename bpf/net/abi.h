@@ -6,7 +6,7 @@
 #ifndef RESERV_NET_ABI_H
 #define RESERV_NET_ABI_H
 
-#define RN_ABI_VERSION 1
+#define RN_ABI_VERSION 2
 #define RN_SAMPLES_MAX 256
 #define RN_PACKETS 65536 /* that may wait on one interface, in all queues together */
 #define RN_MARK 0x6e767372U /* skb->cb[2]: the words before it are a queue's handle (bpf/tag/link.h) */

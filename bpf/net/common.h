@@ -22,6 +22,8 @@
 #define RN_ARENA_AT 0x100010000000ULL /* the low half is not 0: a null pointer is outside of the tree */
 #define RN_BURST_NS 20000000ULL /* of the rate that late timers may not lose */
 #define RN_ROOT 0xffffffffU /* TC_H_ROOT */
+#define RN_QUANTUM 1514 /* of class drr: what a flow of weight 1 may send in its turn; one packet of an Ethernet */
+#define RN_FLOWS 16384 /* that may have packets waiting on one interface at once; also the buckets in which they are found */
 
 #define E_NOMEM 12
 #define E_BUSY 16
@@ -62,15 +64,32 @@ struct {
 	__type(value, struct rn_packet);
 } packets SEC(".maps");
 
-/* The packets of one queue node, by the node's index. Slots are named by their number plus one. */
-struct rn_queue {
-	u32 gen; /* the node's of which all this is */
+/* Packets that wait, first to last. Slots are named by their number plus one. */
+struct rn_list {
 	u32 head, tail;
-	u32 packets;
+	u32 packets, pad;
+	u64 bytes;
+};
+
+/* The packets of one queue node, by the node's index. */
+struct rn_queue {
+	struct rn_list own; /* all of them; class drr (flows.h): those that came before the class was drr, which leave first */
+	u32 gen; /* the node's of which all this is */
+	u32 taken; /* by a batch that deletes the node */
+	u32 packets, limit_bytes; /* 0: the link's */
 	u64 bytes;
 	u64 dropped, dropped_bytes;
-	struct rs_item RS_ARENA *item; /* it is queued in the tree while packets wait; 0: there were none yet */
-	u32 taken; /* by a batch that deletes the node */
+	struct rs_item RS_ARENA *item; /* it is queued in the tree while packets wait in `own`; 0: there were none yet */
+	u32 flows; /* class drr: the first flow that has packets, in no order */
+	u32 pad;
+};
+
+/* A flow of a queue of class drr, by its item's index. Flows are named by that plus one. */
+struct rn_flow {
+	struct rn_list list;
+	u32 hash, node; /* the queue's index */
+	u32 chain; /* the next in its bucket */
+	u32 next, prev; /* of the same queue */
 	u32 pad;
 };
 
@@ -84,8 +103,10 @@ u32 tree_lock __attribute__((aligned(64)));
 u32 tree_lock_pad[15];
 
 u64 tree_at; /* addresses in the arena; 0 before rn_setup */
-u64 batch_at, queues_at, places_at;
-u32 free_place; /* under the lock, as all that follow */
+u64 batch_at, queues_at, places_at, flows_at, buckets_at;
+u32 flows_used; /* under the lock, as all that follow */
+u32 flows_wanted; /* a queue is, or was, of class drr: packets come with their flow's hash */
+u32 free_place;
 u32 places_used; /* slots ever used since the last reset */
 u64 clock_max;
 u64 next_ns, next_rem; /* when the rate allows the next packet */
@@ -159,6 +180,13 @@ static __always_inline struct rn_queue RS_ARENA *rn_queue(struct rs_node RS_AREN
 	struct rn_queue RS_ARENA *all = (struct rn_queue RS_ARENA *)queues_at;
 
 	return &all[n->index & (RS_NODES_MAX - 1)];
+}
+
+static __always_inline struct rn_flow RS_ARENA *rn_flow(u32 item)
+{
+	struct rn_flow RS_ARENA *all = (struct rn_flow RS_ARENA *)flows_at;
+
+	return &all[item & (RS_ITEMS_MAX - 1)];
 }
 
 static __always_inline struct rn_place RS_ARENA *rn_place(u32 slot)

@@ -21,15 +21,18 @@ static __always_inline struct rn_io *rn_io(void)
 RN_CALL(rn_setup)
 {
 	u64 head = (sizeof(struct rs_tree) + sizeof(struct rs_batch) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
-	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RS_NODES_MAX) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
-	u64 tail = (RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
+	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
+	u64 tail = (RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) + RS_ITEMS_MAX * sizeof(struct rn_flow) +
+		    RN_FLOWS * sizeof(u32) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
 	struct rs_tree RS_ARENA *t;
 	struct rn_state *s = rn_state();
 
 	if (tree_at || !s)
 		return 0;
-	_Static_assert(RS_TREE_BYTES(RS_NODES_MAX, RS_NODES_MAX) + sizeof(struct rs_tree) + sizeof(struct rs_batch) +
-				       RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) + 4 * RN_PAGE <
+	_Static_assert(RS_NODES_MAX + RN_FLOWS <= RS_ITEMS_MAX, "every queue and every flow has an item");
+	_Static_assert(RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + sizeof(struct rs_tree) + sizeof(struct rs_batch) +
+				       RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) +
+				       RS_ITEMS_MAX * sizeof(struct rn_flow) + RN_FLOWS * sizeof(u32) + 4 * RN_PAGE <
 			       (u64)RN_ARENA_PAGES * RN_PAGE,
 		       "the arena holds the tree");
 	t = bpf_arena_alloc_pages(&arena, 0, (head + body + tail) / RN_PAGE, -1, 0);
@@ -37,13 +40,17 @@ RN_CALL(rn_setup)
 		c->answer = -E_NOMEM;
 		return 0;
 	}
-	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RS_NODES_MAX);
+	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RS_ITEMS_MAX);
+	t->quantum = RN_QUANTUM; /* in bytes, as all work here */
+	rs_quantum_all(t);
 	t->nodes_open = RS_NODES_OPEN;
 	/* A packet of a small share waits long by right; shares hold for it, and the weightless have what is left over. */
 	t->starve_ns = 0;
 	batch_at = (u64)t + sizeof(struct rs_tree);
 	queues_at = (u64)t + head + body;
 	places_at = queues_at + RS_NODES_MAX * sizeof(struct rn_queue);
+	flows_at = places_at + RN_PACKETS * sizeof(struct rn_place);
+	buckets_at = flows_at + RS_ITEMS_MAX * sizeof(struct rn_flow);
 	tree_at = (u64)t;
 	s->magic = t->magic;
 	s->abi = RN_ABI_VERSION;
@@ -71,6 +78,20 @@ RS_FN void rn_before(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 	}
 }
 
+/* The class of a queue has changed: what waits is in no flow if there are none, and what comes will be in one if there are. */
+RS_FN void rn_classed(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now)
+{
+	struct rn_queue RS_ARENA *q = rn_queue(n);
+
+	if (n->alg == drr_class) {
+		flows_wanted = 1;
+		return;
+	}
+	rn_merge(t, n);
+	if (q->item && q->own.packets)
+		rn_wake(t, q->item, &q->own, now);
+}
+
 RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 {
 	RS_LOOP(i, b->count) {
@@ -78,19 +99,30 @@ RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 		struct rn_queue RS_ARENA *q;
 		struct rs_node RS_ARENA *n;
 
-		if ((op->code != RS_OP_DELETE && op->code != RS_OP_RESET) || (u32)op->node >= RS_NODES_OPEN)
+		if ((u32)op->node >= RS_NODES_OPEN)
 			continue;
 		n = &t->nodes[(u32)op->node & (RS_NODES_MAX - 1)];
 		q = rn_queue(n);
-		if (q->gen != op->node >> 32)
+		if (op->code == RS_OP_DELETE) {
+			if (q->gen != op->node >> 32 || !q->taken)
+				continue;
+			if (b->error)
+				rn_attach(t, n, b->now);
+			else
+				rn_hand_over(t, q, b->now);
 			continue;
-		if (op->code == RS_OP_RESET && !b->error) {
+		}
+		/* A later operation of the batch may have deleted it. */
+		if (b->error || n->kind != RS_QUEUE || n->gen != op->node >> 32)
+			continue;
+		rn_fresh(n);
+		if (op->code == RS_OP_RESET) {
 			q->dropped = 0;
 			q->dropped_bytes = 0;
-		} else if (op->code == RS_OP_DELETE && q->taken && b->error) {
-			rn_attach(t, n, b->now);
-		} else if (op->code == RS_OP_DELETE && q->taken) {
-			rn_hand_over(t, q, b->now);
+		} else if (op->code == RS_OP_LIMIT) {
+			q->limit_bytes = op->b;
+		} else if (op->code == RS_OP_CLASS || op->code == RS_OP_CREATE) {
+			rn_classed(t, n, b->now);
 		}
 	}
 }
@@ -161,7 +193,7 @@ static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_n
 	out->weight = n->weight;
 	out->packets = there ? q->packets : 0;
 	out->limit_packets = n->kind == RS_QUEUE ? rn_limit_packets(n, s->limit_packets) : 0;
-	out->limit_bytes = n->kind == RS_QUEUE ? s->limit_bytes : 0;
+	out->limit_bytes = there ? rn_limit_bytes(q, s->limit_bytes) : n->kind == RS_QUEUE ? s->limit_bytes : 0;
 	out->kind = n->kind;
 	out->alg = n->alg;
 	out->throttled = n->throttled;

@@ -26,13 +26,15 @@ static __always_inline struct rn_packet *rn_packet(u32 slot)
 int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
 {
 	u32 bytes = rn_bytes(skb), slot = 0;
-	u64 id = rn_tag(skb), now = bpf_ktime_get_ns();
+	u64 id = rn_tag(skb), now = bpf_ktime_get_ns(), hash = 0;
 	struct rn_state *s = rn_state();
 	struct rn_packet *p;
 
+	if (flows_wanted)
+		hash = 1ULL << 32 | bpf_skb_get_hash(skb);
 	if (s) {
 		rn_lock();
-		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, now);
+		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, now, hash);
 		if (!slot && places_used >= RN_PACKETS && !free_place)
 			s->no_room++;
 		rn_unlock();

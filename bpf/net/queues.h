@@ -7,6 +7,30 @@
  * device will send it (qdisc_pkt_len: with the headers of all segments of a large one), known when it is picked: nothing is estimated.
  */
 
+RS_INLINE void rn_list_clear(struct rn_list RS_ARENA *l)
+{
+	l->head = 0;
+	l->tail = 0;
+	l->packets = 0;
+	l->bytes = 0;
+}
+
+/* All of `from` behind what waits in `to`. */
+RS_FN void rn_list_append(struct rn_list RS_ARENA *to, struct rn_list RS_ARENA *from)
+{
+	asm volatile("" : : "r"(&arena));
+	if (!from->head)
+		return;
+	if (to->tail)
+		rn_place(to->tail)->next = from->head;
+	else
+		to->head = from->head;
+	to->tail = from->tail;
+	to->packets += from->packets;
+	to->bytes += from->bytes;
+	rn_list_clear(from);
+}
+
 /* What lay in the slot of a node that is gone means nothing. */
 RS_FN void rn_fresh(struct rs_node RS_ARENA *n)
 {
@@ -16,13 +40,14 @@ RS_FN void rn_fresh(struct rs_node RS_ARENA *n)
 	if (q->gen == n->gen)
 		return;
 	q->gen = n->gen;
-	q->head = 0;
-	q->tail = 0;
+	rn_list_clear(&q->own);
 	q->packets = 0;
+	q->limit_bytes = 0;
 	q->bytes = 0;
 	q->dropped = 0;
 	q->dropped_bytes = 0;
 	q->item = 0;
+	q->flows = 0;
 	q->taken = 0;
 }
 
@@ -48,20 +73,45 @@ RS_FN_PTR(struct rs_item RS_ARENA, rn_item, (struct rs_tree RS_ARENA *t, struct 
 	return (u64)it;
 }
 
-/* The queue has a first packet, or another one: how long it is decides under wf2q+. */
-RS_FN void rn_head(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rn_queue RS_ARENA *q)
+/* A list of packets has a first one, or another one: how long it is decides under wf2q+ and class drr. */
+RS_FN void rn_head(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rn_list RS_ARENA *l)
 {
-	if (q->head && !t->poison)
-		rs_item_length(t, it, rn_place(q->head)->bytes);
+	if (l->head && !t->poison)
+		rs_item_length(t, it, rn_place(l->head)->bytes);
 }
 
-RS_FN void rn_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
+RS_FN void rn_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rn_list RS_ARENA *l, u64 now)
 {
 	if (it->state != RS_IDLE || t->poison)
 		return;
-	rn_head(t, it, rn_queue(it->queue));
+	rn_head(t, it, l);
 	rs_wake(t, it, now);
 }
+
+/* The first packet of a list of a queue leaves it. Answers its slot; 0: none. */
+RS_FN u32 rn_take(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l)
+{
+	struct rn_place RS_ARENA *p;
+	u32 slot;
+
+	asm volatile("" : : "r"(&arena));
+	slot = l->head;
+	if (!slot)
+		return 0;
+	p = rn_place(slot);
+	l->head = p->next;
+	if (!l->head)
+		l->tail = 0;
+	l->packets--;
+	l->bytes -= p->bytes;
+	q->packets--;
+	q->bytes -= p->bytes;
+	p->next = free_place;
+	free_place = slot;
+	return slot;
+}
+
+#include "flows.h"
 
 /* The queue of a handle; what is stale, or none, is q0's. */
 RS_FN_PTR(struct rs_node RS_ARENA, rn_node_of, (struct rs_tree RS_ARENA *t, u64 id), (t, id))
@@ -76,66 +126,91 @@ static __always_inline u32 rn_limit_packets(struct rs_node RS_ARENA *n, u32 othe
 	return n->members_max ? n->members_max : otherwise;
 }
 
+static __always_inline u32 rn_limit_bytes(struct rn_queue RS_ARENA *q, u32 otherwise)
+{
+	return q->limit_bytes ? q->limit_bytes : otherwise;
+}
+
+/*
+ * Whether there is no room for a packet of `bytes` by the limits of a queue, one packet of which always has room. `l`: its flow's packets in
+ * a queue of class drr, which may be as many as there is room left: so n flows that always want have n / (n + 1) of the room, and whoever comes
+ * finds some. 0: the flow has none.
+ */
+RS_FN u32 rn_full(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l, u32 bytes, u32 packets_max, u32 bytes_max)
+{
+	asm volatile("" : : "r"(&arena));
+	if (!q->packets)
+		return 0;
+	if (q->packets >= packets_max || q->bytes + bytes > bytes_max)
+		return 1;
+	return l && l != &q->own && (l->packets >= packets_max - q->packets || l->bytes + bytes > bytes_max - q->bytes);
+}
+
+/* A free slot for a packet; 0: there is none. */
+RS_FN u32 rn_place_new(void)
+{
+	u32 slot = free_place;
+
+	asm volatile("" : : "r"(&arena));
+	if (slot)
+		free_place = rn_place(slot)->next;
+	else if (places_used < RN_PACKETS)
+		slot = ++places_used;
+	return slot;
+}
+
 /*
  * A packet of `bytes` for queue `id` comes. Answers its slot, where it now waits, or 0: it must be dropped. Limits are the packets' and bytes' of
- * the queue (the higher half of `limits` is bytes); one packet always has room.
+ * the queue (the higher half of `limits` is bytes), unless it has its own. `hash`: its flow's, with bit 32 set; 0: not known.
  */
-RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 raw)
+RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 raw, u64 hash)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 	struct rn_queue RS_ARENA *q;
 	struct rn_place RS_ARENA *p;
 	struct rs_node RS_ARENA *n;
-	struct rs_item RS_ARENA *it;
+	struct rs_item RS_ARENA *it, *flow = 0;
+	struct rn_list RS_ARENA *l;
 	u64 now = rn_clock(raw);
-	u32 slot;
+	u32 slot = 0, by_flow;
 
 	n = rn_node_of(t, id);
 	it = rn_item(t, n);
 	q = rn_queue(n);
-	slot = free_place;
-	if (!it || (!slot && places_used >= RN_PACKETS) ||
-	    (q->packets && (q->packets >= rn_limit_packets(n, limits) || q->bytes + bytes > limits >> 32))) {
+	by_flow = n->alg == drr_class && hash >> 32;
+	if (by_flow)
+		flow = rn_flow_find(t, n, hash);
+	l = !by_flow ? &q->own : flow ? &rn_flow(flow->index)->list : 0;
+	if (it && !rn_full(q, l, bytes, rn_limit_packets(n, limits), rn_limit_bytes(q, limits >> 32))) {
+		if (by_flow) {
+			if (!flow)
+				flow = rn_flow_new(t, n, hash);
+			it = flow;
+		}
+		if (it)
+			slot = rn_place_new();
+	}
+	if (!slot) {
 		q->dropped++;
 		q->dropped_bytes += bytes;
+		if (flow && !rn_flow(flow->index)->list.packets)
+			rn_flow_end(t, q, flow);
 		return 0;
 	}
-	if (slot)
-		free_place = rn_place(slot)->next;
-	else
-		slot = ++places_used;
+	l = by_flow ? &rn_flow(it->index)->list : &q->own;
 	p = rn_place(slot);
 	p->next = 0;
 	p->bytes = bytes;
-	if (q->tail)
-		rn_place(q->tail)->next = slot;
+	if (l->tail)
+		rn_place(l->tail)->next = slot;
 	else
-		q->head = slot;
-	q->tail = slot;
+		l->head = slot;
+	l->tail = slot;
+	l->packets++;
+	l->bytes += bytes;
 	q->packets++;
 	q->bytes += bytes;
-	rn_wake(t, it, now);
-	return slot;
-}
-
-/* The first packet of a queue leaves it. Answers its slot; 0: none. */
-RS_FN u32 rn_take(struct rn_queue RS_ARENA *q)
-{
-	struct rn_place RS_ARENA *p;
-	u32 slot;
-
-	asm volatile("" : : "r"(&arena));
-	slot = q->head;
-	if (!slot)
-		return 0;
-	p = rn_place(slot);
-	q->head = p->next;
-	if (!q->head)
-		q->tail = 0;
-	q->packets--;
-	q->bytes -= p->bytes;
-	p->next = free_place;
-	free_place = slot;
+	rn_wake(t, it, l, now);
 	return slot;
 }
 
@@ -150,20 +225,46 @@ RS_FN u32 rn_choose_any(void)
 
 		if (n->kind != RS_QUEUE || rn_queue(n)->gen != n->gen)
 			continue;
-		slot = rn_take(rn_queue(n));
+		slot = rn_take(rn_queue(n), &rn_queue(n)->own);
+		if (!slot)
+			slot = rn_flows_take(rn_queue(n));
 		if (slot)
 			return slot;
 	}
 	return 0;
 }
 
+/* A packet of the item that was picked: its slot, and it is charged and waits again if it has more; 0 poisons the tree. */
+RS_FN u32 rn_serve(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
+{
+	struct rn_queue RS_ARENA *q = rn_queue(it->queue);
+	struct rs_item RS_ARENA *base = q->item;
+	struct rn_list RS_ARENA *l = it == base ? &q->own : &rn_flow(it->index)->list;
+	u64 work;
+	u32 slot;
+
+	/* What is older than the flows leaves by whoever's turn. */
+	slot = rn_take(q, q->own.head ? &q->own : l);
+	work = slot ? rn_place(slot)->bytes : 0;
+	if (!slot)
+		rs_poison(t, RS_POISON_STATE);
+	rn_head(t, it, l);
+	rs_settle(t, it, work, l->packets != 0, now);
+	if (it == base)
+		return slot;
+	if (!l->packets)
+		rn_flow_end(t, q, it);
+	if (!q->own.packets && base && base->state == RS_QUEUED)
+		rs_remove(t, base);
+	return slot;
+}
+
 /* The slot of the packet that the device should send now; 0: none, and wait_ns says when to ask again. */
 RS_FN u32 rn_choose(u64 rate, u64 raw)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
-	struct rn_queue RS_ARENA *q;
 	struct rs_item RS_ARENA *it;
-	u64 now = rn_clock(raw), work;
+	u64 now = rn_clock(raw);
 	u32 slot;
 
 	wait_ns = 0;
@@ -179,13 +280,7 @@ RS_FN u32 rn_choose(u64 rate, u64 raw)
 			wait_ns = t->next_ns;
 			return 0;
 		}
-		q = rn_queue(it->queue);
-		slot = rn_take(q);
-		work = slot ? rn_place(slot)->bytes : 0;
-		if (!slot)
-			rs_poison(t, RS_POISON_STATE);
-		rn_head(t, it, q);
-		rs_settle(t, it, work, q->packets != 0, now);
+		slot = rn_serve(t, it, now);
 	}
 	if (slot && rate) {
 		u64 take = (u64)rn_place(slot)->bytes * 1000000000ULL + next_rem;
@@ -207,6 +302,7 @@ RS_FN void rn_detach(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 	struct rs_item RS_ARENA *it;
 
 	rn_fresh(n);
+	rn_merge(t, n);
 	it = q->item;
 	q->item = 0;
 	q->taken = 1 + n->dying;
@@ -230,7 +326,7 @@ RS_FN void rn_attach(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64
 	n->dying = q->taken - 1;
 	q->taken = 0;
 	if (it && q->packets)
-		rn_wake(t, it, now);
+		rn_wake(t, it, &q->own, now);
 }
 
 /* The packets of a node that is gone go to the end of q0, in their order. */
@@ -245,19 +341,13 @@ RS_FN void rn_hand_over(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *fr
 	if (!from->packets)
 		return;
 	it = rn_item(t, n);
-	if (to->tail)
-		rn_place(to->tail)->next = from->head;
-	else
-		to->head = from->head;
-	to->tail = from->tail;
 	to->packets += from->packets;
 	to->bytes += from->bytes;
-	from->head = 0;
-	from->tail = 0;
 	from->packets = 0;
 	from->bytes = 0;
+	rn_list_append(&to->own, &from->own);
 	if (it)
-		rn_wake(t, it, now);
+		rn_wake(t, it, &to->own, now);
 }
 
 /* Everything that waits is forgotten: the caller has dropped it. */
@@ -273,8 +363,8 @@ RS_FN void rn_forget(void)
 	RS_LOOP(i, t->nodes_used) {
 		struct rn_queue RS_ARENA *q = rn_queue(&t->nodes[i & (RS_NODES_MAX - 1)]);
 
-		q->head = 0;
-		q->tail = 0;
+		rn_flows_end(t, q);
+		rn_list_clear(&q->own);
 		q->packets = 0;
 		q->bytes = 0;
 	}
@@ -290,10 +380,13 @@ RS_FN void rn_revive(u64 now)
 		struct rs_node RS_ARENA *n = &t->nodes[i & (RS_NODES_MAX - 1)];
 		struct rs_item RS_ARENA *it;
 
-		if (n->kind != RS_QUEUE || rn_queue(n)->gen != n->gen || !rn_queue(n)->packets)
+		if (n->kind != RS_QUEUE || rn_queue(n)->gen != n->gen)
+			continue;
+		rn_flows_wake(t, rn_queue(n), now);
+		if (!rn_queue(n)->own.packets)
 			continue;
 		it = rn_item(t, n);
 		if (it)
-			rn_wake(t, it, now);
+			rn_wake(t, it, &rn_queue(n)->own, now);
 	}
 }

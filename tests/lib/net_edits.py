@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A link's tree is edited as fast as files take it while numbered datagrams wait in it: none may be lost, none may come before one that its flow sent
-earlier, and the link stays used. Edits: weights, policies, a queue between two schedulers, nodes made and removed with what waits in them."""
+earlier, and the link stays used. Edits: weights, policies, classes, a queue between two schedulers, nodes made and removed with what waits in them."""
 import os
 import random
 import socket
@@ -56,7 +56,7 @@ def write(path, text):
 
 def edit(dice, made):
     """One edit; which, the dice say."""
-    what = dice.randrange(8)
+    what = dice.randrange(10)
     if what < 4:
         write(dice.choice(("a", "b", "s", "s/c", "s/d")) + "/share", str(dice.choice((1, 50, 100, 300))))
     elif what == 4:
@@ -67,6 +67,12 @@ def edit(dice, made):
         made.append(name)
     elif what == 6 and made:
         os.rmdir(f"{MOUNT}/{DEV}/{made.pop()}")
+    elif what == 8:
+        write(dice.choice(("a", "b", "s/c", "q0")) + "/class", dice.choice(("drr", "fifo", "ts")))
+    elif what == 9:
+        # A queue between two schedulers, and back.
+        for old, new in ("s/d", "d"), ("d", "s/d"):
+            os.rename(f"{MOUNT}/{DEV}/{old}", f"{MOUNT}/{DEV}/{new}")
     else:
         write("q0/share", str(dice.choice((20, 100))))
 

@@ -116,6 +116,9 @@ fn describe(node: &NodeConfig, kind: Kind) -> String {
     if node.members_max > 0 {
         words.push(format!("members_max {}", node.members_max));
     }
+    if node.bytes_max > 0 {
+        words.push(format!("bytes_max {}", node.bytes_max));
+    }
     if !node.access.is_empty() {
         words.push(format!("access of {}", node.access.len()));
     }
@@ -143,6 +146,7 @@ fn changes(old: &NodeConfig, new: &NodeConfig, kinds: [Kind; 2]) -> String {
     change("tune", tuned(&old.tune), tuned(&new.tune));
     change("cap", show_cap(old.cap), show_cap(new.cap));
     change("members_max", old.members_max.to_string(), new.members_max.to_string());
+    change("bytes_max", old.bytes_max.to_string(), new.bytes_max.to_string());
     let list = |node: &NodeConfig| node.access.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     change("access", format!("[{}]", list(old)), format!("[{}]", list(new)));
     change("gc", u8::from(old.gc).to_string(), u8::from(new.gc).to_string());

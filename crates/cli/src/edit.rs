@@ -160,10 +160,19 @@ fn wrong_value(key: &str, value: &str) -> Option<reserv_model::Error> {
         "gc" if value != "0" && value != "1" => {
             Some(Error::new(ErrorKind::Invalid, format!("'{value}' is neither 0 nor 1")))
         }
-        "limit" if value.parse::<u32>().is_err() => Some(
-            Error::new(ErrorKind::Invalid, format!("'{value}' is not a number of members"))
-                .hint("most members that the queue takes; 0 is no limit"),
-        ),
+        "limit" => {
+            let mut words = value.split_ascii_whitespace();
+            if words.next().is_none_or(|word| word.parse::<u32>().is_err()) {
+                let why = format!("'{value}' is not a number of members");
+                let hint = "most members that the queue takes, of a link most packets that wait in it, and most bytes behind them ('500 128KiB'); 0 is no limit";
+                return Some(Error::new(ErrorKind::Invalid, why).hint(hint));
+            }
+            let bytes = words.next().and_then(|word| reserv_model::parse_bytes(word).err());
+            bytes.or_else(|| {
+                let word = words.next()?;
+                Some(Error::new(ErrorKind::Invalid, format!("'{word}' after the limits")))
+            })
+        }
         _ => None,
     }
 }

@@ -55,7 +55,12 @@ pub(crate) fn describe(tree: &Tree, request: &Request) -> String {
                 .collect();
             format!("set {} tune {}", at(node), words.join(" "))
         }
-        Request::SetLimit { node, members_max } => format!("set {} members_max {members_max}", at(node)),
+        Request::SetLimit { node, members_max, bytes_max: 0 } => {
+            format!("set {} members_max {members_max}", at(node))
+        }
+        Request::SetLimit { node, members_max, bytes_max } => {
+            format!("set {} members_max {members_max} bytes_max {bytes_max}", at(node))
+        }
         Request::ResetCounters { node } => format!("reset {}", at(node)),
         Request::SetGc { node, gc } => format!("set {} gc {}", at(node), u8::from(*gc)),
         Request::SetAccess { node, change } => format!("set {} access: {change}", at(node)),

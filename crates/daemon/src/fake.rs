@@ -175,7 +175,7 @@ impl State {
                 Kind::Scheduler(old) => *old = policy,
                 Kind::Queue(_) => return Err(PlaneError::Invalid("a queue has no policy".into())),
             },
-            Op::SetLimit { id, members_max } => {
+            Op::SetLimit { id, members_max, .. } => {
                 self.queue(id)?;
                 self.node_mut(id)?.members_max = members_max;
             }

@@ -19,7 +19,7 @@
 //! [cpu.nodes."web/site1"]
 //! kind = "queue"
 //! class = "ts"
-//! members_max = 500            # 0 or left out: no limit
+//! members_max = 500            # 0 or left out: no limit; of a link most packets that wait, and bytes_max most bytes
 //! gc = false
 //! access = ["allow uid 1000 use,create quota 8"]      # root's entries, as in an access file; [cpu] has such a list too
 //! [count.disk]                 # a counting resource, /reserv/disk: brought up if it does not run
@@ -152,6 +152,9 @@ pub struct NodeConfig {
     /// Most members of a queue; 0 is no limit.
     #[serde(default, skip_serializing_if = "is_default")]
     pub members_max: u32,
+    /// Most bytes that wait in a link's queue; 0 is no limit of its own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub bytes_max: u32,
     /// Collect when nothing refers to it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gc: bool,
@@ -303,6 +306,7 @@ impl NodeConfig {
             class: None,
             policy: None,
             members_max: 0,
+            bytes_max: 0,
             gc: false,
             access: Vec::new(),
         }
@@ -321,7 +325,10 @@ impl NodeConfig {
             ..Self::new(NodeKind::Queue)
         };
         match node.kind {
-            Kind::Queue(class) => Self { class: Some(class), members_max: node.members_max, ..base },
+            Kind::Queue(class) => {
+                let (members_max, bytes_max) = (node.members_max, node.bytes_max);
+                Self { class: Some(class), members_max, bytes_max, ..base }
+            }
             Kind::Scheduler(policy) => Self { kind: NodeKind::Scheduler, policy: Some(policy), ..base },
         }
     }
@@ -338,6 +345,7 @@ impl NodeConfig {
         let misplaced = match self.kind {
             NodeKind::Scheduler if self.class.is_some() => "a scheduler has a policy, no class",
             NodeKind::Scheduler if self.members_max > 0 => "a scheduler has no members",
+            NodeKind::Scheduler if self.bytes_max > 0 => "nothing waits in a scheduler",
             NodeKind::Queue if self.policy.is_some() => "a queue has a class, no policy",
             _ => return Ok(()),
         };
@@ -604,8 +612,9 @@ fn difference(
     if current.cap != wanted.cap {
         requests.push(Request::SetCap { node: at(), cap: wanted.cap });
     }
-    if current.members_max != wanted.members_max {
-        requests.push(Request::SetLimit { node: at(), members_max: wanted.members_max });
+    if (current.members_max, current.bytes_max) != (wanted.members_max, wanted.bytes_max) {
+        let NodeConfig { members_max, bytes_max, .. } = *wanted;
+        requests.push(Request::SetLimit { node: at(), members_max, bytes_max });
     }
     if current.gc != wanted.gc {
         requests.push(Request::SetGc { node: at(), gc: wanted.gc });

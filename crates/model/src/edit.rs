@@ -57,12 +57,14 @@ pub enum Op {
         /// Its new policy.
         policy: Policy,
     },
-    /// Set the limit on the number of members of a queue; 0 means no limit of its own.
+    /// Set the limits of a queue; 0 means no limit of its own.
     SetLimit {
         /// A queue.
         id: NodeId,
-        /// Most threads that may be tagged with it.
+        /// Most threads that may be tagged with it; of a link, most packets that wait.
         members_max: u32,
+        /// Of a link: most bytes that wait.
+        bytes_max: u32,
     },
     /// Reset a queue's `served`/`service` counters as read through `backlog`.
     ResetCounters {

@@ -63,6 +63,8 @@ pub struct SavedNode {
     pub solved: Option<Weight>,
     pub cap: Option<Cap>,
     pub members_max: u32,
+    #[serde(default, skip_serializing_if = "nothing")]
+    pub bytes_max: u32,
     pub gc: bool,
     #[serde(default, skip_serializing_if = "Tune::is_empty")]
     pub tune: Tune,
@@ -73,6 +75,11 @@ pub struct SavedNode {
     pub maker: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub through: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+const fn nothing(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Snapshot {
@@ -95,6 +102,7 @@ impl Snapshot {
                     n.draining,
                 );
                 (node.access, node.maker, node.through) = (n.access, n.maker, n.through);
+                node.bytes_max = n.bytes_max;
                 node
             });
             (slot.generation, node)
@@ -116,6 +124,7 @@ impl Tree {
                 solved: n.fixed.map(|_| n.weight),
                 cap: n.cap,
                 members_max: n.members_max,
+                bytes_max: n.bytes_max,
                 gc: n.gc,
                 tune: n.tune.clone(),
                 draining: n.draining,

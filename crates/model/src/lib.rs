@@ -71,7 +71,9 @@ pub use share::{Ppm, Shares};
 pub use thread::ThreadParams;
 pub use tree::{DEPTH_MAX, Edit, Node, Tree};
 pub use tune::{Tune, TuneChange, TuneKey, check_tune, parse_tune, show_tune, tune_text};
-pub use units::{Amount, CPUS_MAX, Cap, Duration, Fixed, Minimum, Share, Weight, parse_cap, show_cap};
+pub use units::{
+    Amount, CPUS_MAX, Cap, Duration, Fixed, Minimum, Share, Weight, parse_bytes, parse_cap, show_cap,
+};
 
 /// Longest text that a control file takes, in bytes.
 pub const TEXT_MAX: usize = 4096;

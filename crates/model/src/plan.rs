@@ -66,8 +66,8 @@ pub enum Request {
     SetPersonality { personality: Personality },
     /// Set tunables, those that are named.
     SetTune { node: NodeRef, change: TuneChange },
-    /// Set the limit on a queue's members; 0 is none.
-    SetLimit { node: NodeRef, members_max: u32 },
+    /// Set the limits of a queue, of members (packets) and, on links, of bytes; 0 is none of its own.
+    SetLimit { node: NodeRef, members_max: u32, bytes_max: u32 },
     /// Reset the counters that `backlog` shows.
     ResetCounters { node: NodeRef },
     /// Set the collection flag.
@@ -466,12 +466,17 @@ impl Tree {
                 let new = change.iter().filter(|(key, value)| node.tune.get(key) != value.as_ref());
                 new.map(|&(key, value)| Edit::Tune { id: node.id, key, value }).collect()
             }
-            Request::SetLimit { ref node, members_max } => {
+            Request::SetLimit { ref node, members_max, bytes_max } => {
                 let node = self.find_queue(node, "limit")?;
-                if members_max > 0 {
+                if bytes_max > 0 && self.is_cpu() {
+                    let why = format!("{bytes_max}: a CPU queue has no limit of enqueued service");
+                    return Err(Error::new(ErrorKind::Unsupported, why).hint("leave it out, or write 0"));
+                }
+                if members_max > 0 && self.is_cpu() {
                     self.protect(node.id, "", "it takes whoever has no other queue, without limit")?;
                 }
-                one(node.members_max != members_max, Edit::Limit { id: node.id, members_max })
+                let changed = (node.members_max, node.bytes_max) != (members_max, bytes_max);
+                one(changed, Edit::Limit { id: node.id, members_max, bytes_max })
             }
             Request::ResetCounters { ref node } => {
                 let node = self.find_queue(node, "backlog")?;

@@ -39,8 +39,10 @@ pub struct Node {
     pub minimum: Minimum,
     /// Upper limit.
     pub cap: Option<Cap>,
-    /// Most threads that may be tagged with a queue; 0 is no limit.
+    /// Most threads that may be tagged with a queue, or packets that may wait in a link's; 0 is no limit.
     pub members_max: u32,
+    /// Most bytes that may wait in a link's queue; 0 is no limit of its own.
+    pub bytes_max: u32,
     /// Whether it may be collected when nothing refers to it.
     pub gc: bool,
     /// What is set of its tunables.
@@ -93,6 +95,7 @@ impl Node {
             minimum: Minimum(0),
             cap: None,
             members_max: 0,
+            bytes_max: 0,
             gc: false,
             tune: Tune::new(),
             draining: false,
@@ -163,8 +166,13 @@ pub enum Edit {
     Policy { id: NodeId, policy: Policy },
     /// Set a tunable; `None`: its default.
     Tune { id: NodeId, key: TuneKey, value: Option<u64> },
-    /// Set the limit on a queue's members.
-    Limit { id: NodeId, members_max: u32 },
+    /// Set the limits of a queue.
+    Limit {
+        id: NodeId,
+        members_max: u32,
+        #[serde(default)]
+        bytes_max: u32,
+    },
     /// Set the collection flag.
     Gc { id: NodeId, gc: bool },
     /// Replace the access list.
@@ -226,7 +234,7 @@ impl Edit {
                 let value = value.unwrap_or(key.default_value());
                 if key.is_of_child() { Op::NodeParam { id, key, value } } else { Op::Tune { id, key, value } }
             }
-            Self::Limit { id, members_max } => Op::SetLimit { id, members_max },
+            Self::Limit { id, members_max, bytes_max } => Op::SetLimit { id, members_max, bytes_max },
             Self::Reset { id } => Op::ResetCounters { id },
             Self::Move { id, parent, .. } => Op::Move { id, parent },
             Self::Drain { id } => Op::Delete { id, mode: DeleteMode::Drain },
@@ -483,7 +491,10 @@ impl Tree {
                     None => tune.remove(&key),
                 };
             }
-            Edit::Limit { id, members_max } => self.node_mut(id)?.members_max = members_max,
+            Edit::Limit { id, members_max, bytes_max } => {
+                let node = self.node_mut(id)?;
+                (node.members_max, node.bytes_max) = (members_max, bytes_max);
+            }
             Edit::Gc { id, gc } => self.node_mut(id)?.gc = gc,
             Edit::Access { id, ref entries } => self.node_mut(id)?.access.clone_from(entries),
             Edit::Made { id, maker, through } => {

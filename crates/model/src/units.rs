@@ -442,6 +442,25 @@ pub fn show_cap(cap: Option<Cap>) -> String {
     cap.map_or_else(|| "none".into(), |c| c.to_string())
 }
 
+/// A number of bytes: `200000`, `200kB`, `128KiB`, `2MB`, `1MiB`; less than 4 GiB.
+pub fn parse_bytes(word: &str) -> Result<u32, Error> {
+    let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let (digits, unit) = word.split_at(end);
+    let scale: Option<u64> = match unit {
+        "" | "B" => Some(1),
+        "kB" => Some(1000),
+        "KiB" => Some(1024),
+        "MB" => Some(1_000_000),
+        "MiB" => Some(1 << 20),
+        _ => None,
+    };
+    let bytes = scale.and_then(|scale| digits.parse::<u64>().ok()?.checked_mul(scale));
+    bytes.and_then(|bytes| u32::try_from(bytes).ok()).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, format!("{} is not a number of bytes", quoted(word)))
+            .hint("as 200000, 200kB, 128KiB, 2MB or 1MiB, less than 4GiB")
+    })
+}
+
 /// An error about a word that stands after the end.
 fn surplus(word: &str, after: &str, hint: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("{} after {after}", quoted(word))).hint(hint)

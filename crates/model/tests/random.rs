@@ -257,7 +257,7 @@ impl Naive {
                 }
             }
             Request::SetPersonality { .. } | Request::SetAccess { .. } => {}
-            Request::SetLimit { node, members_max } => {
+            Request::SetLimit { node, members_max, .. } => {
                 let at = self.queue(node)?;
                 if self.nodes[at].id == NodeId::Q0 && *members_max > 0 {
                     return Err(ErrorKind::Protected);
@@ -474,7 +474,7 @@ impl Plane {
                     assert_eq!(key.is_of_child(), matches!(op, Op::NodeParam { .. }));
                     self.node(id);
                 }
-                Op::SetLimit { id, members_max } => self.node(id).4 = members_max,
+                Op::SetLimit { id, members_max, .. } => self.node(id).4 = members_max,
                 Op::ResetCounters { id } => assert!(self.node(id).1.is_queue()),
                 Op::Move { id, parent } => {
                     assert!(self.node(parent).1.is_scheduler());
@@ -734,7 +734,7 @@ proptest! {
                 2 => Edit::Cap { id: id(a), cap: common::cap(c) },
                 3 => Edit::Class { id: id(a), class: common::class(c) },
                 4 => Edit::Policy { id: id(a), policy: Policy::Sfq },
-                5 => Edit::Limit { id: id(a), members_max: c },
+                5 => Edit::Limit { id: id(a), members_max: c, bytes_max: 0 },
                 6 => Edit::Gc { id: id(a), gc: c.is_multiple_of(2) },
                 7 => Edit::Reset { id: id(a) },
                 8 => Edit::Rename { id: id(a), name: common::name(c) },

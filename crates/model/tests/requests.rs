@@ -130,7 +130,7 @@ fn what_is_already_so_needs_no_plan() {
         Request::SetShare { node: q0.clone(), share: Share::of(Weight::DEFAULT) },
         Request::SetCap { node: q0.clone(), cap: None },
         Request::SetClass { node: q0.clone(), class: Class::Ts },
-        Request::SetLimit { node: q0.clone(), members_max: 0 },
+        Request::SetLimit { node: q0.clone(), members_max: 0, bytes_max: 0 },
         Request::SetGc { node: q0.clone(), gc: false },
         Request::Active { node: q0 },
         Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Sfq },
@@ -173,7 +173,12 @@ fn q0_is_protected() {
     let cap = Some("1cpu".parse().unwrap());
     refused(&tree, Request::SetShare { node: q0.clone(), share: zero }, Errno::EINVAL, "positive");
     refused(&tree, Request::SetCap { node: q0.clone(), cap }, Errno::EPERM, "cannot be capped");
-    refused(&tree, Request::SetLimit { node: q0.clone(), members_max: 1 }, Errno::EPERM, "without limit");
+    refused(
+        &tree,
+        Request::SetLimit { node: q0.clone(), members_max: 1, bytes_max: 0 },
+        Errno::EPERM,
+        "without limit",
+    );
     refused(&tree, Request::Rename { node: q0.clone(), name: name("x") }, Errno::EPERM, "keeps");
     for mode in [DeleteMode::Refuse, DeleteMode::Drain, DeleteMode::Flush] {
         refused(&tree, Request::Delete { node: q0.clone(), mode }, Errno::EPERM, "cannot be deleted");

@@ -121,6 +121,7 @@ fn the_longest_products_fit() {
                 solved: None,
                 cap: None,
                 members_max: 0,
+                bytes_max: 0,
                 gc: false,
                 tune: Tune::new(),
                 draining: false,

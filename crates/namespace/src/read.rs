@@ -214,8 +214,9 @@ pub(crate) fn state(view: &View<'_>) -> Result<String, Error> {
 
 pub(crate) fn backlog(view: &View<'_>) -> Result<String, Error> {
     let (node, s) = (view.node()?, view.survey.sample(view.node));
-    let (served, service, limit) = (s.served, s.service_since_reset_ns, node.members_max);
-    let mut out = format!("served {served}\nservice_{} {service}\nlimit {limit} 0\n", view.kind.unit());
+    let (served, service) = (s.served, s.service_since_reset_ns);
+    let (limit, bytes) = (node.members_max, node.bytes_max);
+    let mut out = format!("served {served}\nservice_{} {service}\nlimit {limit} {bytes}\n", view.kind.unit());
     if let Some(disk) = s.disk {
         let _ =
             writeln!(out, "queued {}\nqueued_bytes {}\nrunning {}", s.queued, disk.queued_bytes, s.running);

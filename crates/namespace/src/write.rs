@@ -211,25 +211,22 @@ pub(crate) fn access(node: NodeId, text: &str) -> Result<Command, Error> {
 }
 
 pub(crate) fn backlog(node: NodeId, text: &str) -> Result<Command, Error> {
-    let hint = "most members and most service enqueued, 0 for no limit: 16 0";
+    let hint = "most members and most service enqueued (of a link: packets and bytes), 0 for no limit: 16 0";
     let mut words = text.split_ascii_whitespace().peekable();
     words.next_if_eq(&"limit");
     let Some(members) = words.next() else {
         return Err(Error::new(ErrorKind::Invalid, "nothing where limits should be").hint(hint));
     };
     let members_max = number(members, 0, PID_MAX, "a limit of members").map_err(|e| e.hint(hint))?;
-    match words.next() {
-        None | Some("0") => {}
-        Some(word) => {
-            let why = format!("{}: a CPU queue has no limit of enqueued service", quoted(word));
-            return Err(Error::new(ErrorKind::Unsupported, why).hint("leave it out, or write 0"));
-        }
-    }
+    let bytes_max = match words.next() {
+        None => 0,
+        Some(word) => reserv_model::parse_bytes(word)?,
+    };
     if let Some(word) = words.next() {
         return Err(surplus(word, "limits", hint));
     }
     Ok(Command::Edit(vec![
-        Request::SetLimit { node: node.into(), members_max },
+        Request::SetLimit { node: node.into(), members_max, bytes_max },
         Request::ResetCounters { node: node.into() },
     ]))
 }

@@ -184,7 +184,7 @@ fn writes() {
     );
     assert_eq!(write(FileKind::State, "active"), edit(Request::Active { node: node() }));
     let limits = Command::Edit(vec![
-        Request::SetLimit { node: node(), members_max: 16 },
+        Request::SetLimit { node: node(), members_max: 16, bytes_max: 0 },
         Request::ResetCounters { node: node() },
     ]);
     for text in ["16", "16 0", "limit 16 0"] {
@@ -237,7 +237,7 @@ fn writes() {
 
 #[test]
 fn wrong_writes() {
-    use Errno::{EACCES, EILSEQ, EINVAL, EMSGSIZE, ENAMETOOLONG, EOPNOTSUPP};
+    use Errno::{EACCES, EILSEQ, EINVAL, EMSGSIZE, ENAMETOOLONG};
     let cases: &[(FileKind, &[u8], Errno, &str)] = &[
         (FileKind::Share, b"", EINVAL, "nothing"),
         (FileKind::Share, b"\n", EINVAL, "nothing"),
@@ -290,7 +290,7 @@ fn wrong_writes() {
         (FileKind::Backlog, b"limit", EINVAL, "nothing"),
         (FileKind::Backlog, b"-1", EINVAL, "\"-1\""),
         (FileKind::Backlog, b"4194305", EINVAL, "\"4194305\""),
-        (FileKind::Backlog, b"16 5s", EOPNOTSUPP, "\"5s\""),
+        (FileKind::Backlog, b"16 5s", EINVAL, "\"5s\""),
         (FileKind::Backlog, b"16 0 0", EINVAL, "\"0\" after"),
         (FileKind::Members, b"0", EINVAL, "\"0\""),
         (FileKind::Members, b"4194305", EINVAL, "\"4194305\""),

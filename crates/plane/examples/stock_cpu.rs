@@ -251,7 +251,7 @@ fn tags() {
     );
     check(rig.plane.set_default(pid, List::Default, r).is_ok(), "default is changed");
     check(rig.plane.sample_one(r).is_ok_and(|s| s.members == 4), "the queue counts its members");
-    rig.must(vec![Op::SetLimit { id: q, members_max: 3 }]);
+    rig.must(vec![Op::SetLimit { id: q, members_max: 3, bytes_max: 0 }]);
     check(matches!(rig.plane.tag(Target::Process(pid), q), Err(PlaneError::Full(_))), "a full queue refuses");
     check(
         matches!(rig.apply(vec![Op::Delete { id: r, mode: DeleteMode::Refuse }]), Err(PlaneError::Busy(_))),

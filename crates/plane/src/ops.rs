@@ -162,7 +162,9 @@ pub(crate) fn encode(edit: &Op) -> RsOp {
         Op::SetPolicy { id, policy } => RsOp { a: policy as u64, ..of(op::POLICY, id) },
         Op::Tune { id, key, value } => RsOp { a: key.code(), b: value, ..of(op::TUNE, id) },
         Op::NodeParam { id, key, value } => RsOp { a: key.code(), b: value, ..of(op::NODE_PARAM, id) },
-        Op::SetLimit { id, members_max } => RsOp { a: u64::from(members_max), ..of(op::LIMIT, id) },
+        Op::SetLimit { id, members_max, bytes_max } => {
+            RsOp { a: u64::from(members_max), b: u64::from(bytes_max), ..of(op::LIMIT, id) }
+        }
         Op::ResetCounters { id } => of(op::RESET, id),
         Op::Move { id, parent } => RsOp { parent: parent.pack(), ..of(op::MOVE, id) },
     }

@@ -166,8 +166,9 @@ pub(super) fn from_nothing(tree: &Tree) -> Vec<Op> {
         if node.cap.is_some() {
             ops.push(Op::SetCap { id, cap: node.cap });
         }
-        if node.members_max != 0 {
-            ops.push(Op::SetLimit { id, members_max: node.members_max });
+        if (node.members_max, node.bytes_max) != (0, 0) {
+            let (members_max, bytes_max) = (node.members_max, node.bytes_max);
+            ops.push(Op::SetLimit { id, members_max, bytes_max });
         }
         let tune = node.tune.iter().map(|(&key, &value)| Edit::Tune { id, key, value: Some(value) });
         ops.extend(tune.filter_map(|edit| edit.op()));

@@ -169,7 +169,7 @@ pub(crate) fn request(tree: &Tree, (what, a, b, c): Step) -> Request {
         16 => Request::SetPolicy { node, policy: policy(n) },
         24 => Request::SetPolicy { node: scheduler(tree, a), policy: policy(n) },
         25 | 26 => Request::SetTune { node, change: tune(n) },
-        17 => Request::SetLimit { node, members_max: n % 3 * 100 },
+        17 => Request::SetLimit { node, members_max: n % 3 * 100, bytes_max: 0 },
         18 => Request::ResetCounters { node },
         19 => Request::SetGc { node, gc: n.is_multiple_of(2) },
         20 => Request::Active { node },

@@ -87,7 +87,7 @@ pub(crate) fn run_inherit() -> Answer {
     check(plane.tag(Target::Thread(me), NodeId::ROOT).is_err(), "a scheduler node is not a queue");
     check(plane.set_default(me, List::Child, NodeId::ROOT).is_err(), "nor is it for a list");
     // A limit: forks fail with EAGAIN, and nothing else is lost.
-    s.apply(vec![Op::SetLimit { id: b, members_max: 2 }])?;
+    s.apply(vec![Op::SetLimit { id: b, members_max: 2, bytes_max: 0 }])?;
     let mut kept = Vec::new();
     let mut failed = None;
     for _ in 0..4 {
@@ -107,7 +107,7 @@ pub(crate) fn run_inherit() -> Answer {
     let counters = s.plane.0.counters();
     check(counters.refused >= 1, &format!("which is counted: {}", counters.refused));
     check(counters.sections > counters.steps, &format!("as the lock's sections are: {}", counters.sections));
-    s.apply(vec![Op::SetLimit { id: b, members_max: 0 }])?;
+    s.apply(vec![Op::SetLimit { id: b, members_max: 0, bytes_max: 0 }])?;
     check(Command::new("true").status()?.success(), "and takes them again without the limit");
     // The queue of a child list goes away: children are in q0 then.
     s.apply(vec![Op::Delete { id: b, mode: DeleteMode::Flush }])?;

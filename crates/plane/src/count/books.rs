@@ -74,6 +74,9 @@ pub struct Entry {
     /// Most that wait in a queue; 0: what the plane thinks right.
     #[serde(default)]
     pub limit: u32,
+    /// Most of their bytes.
+    #[serde(default)]
+    pub limit_bytes: u32,
 }
 
 /// See the head of this file.
@@ -115,6 +118,7 @@ impl Default for Books {
             weight: Weight::DEFAULT.milli(),
             cap: 0,
             limit: 0,
+            limit_bytes: 0,
         };
         let root = node(Kind::Scheduler(reserv_model::Policy::default()), 1);
         let q0 = node(Kind::Queue(reserv_model::Class::default()), 0);
@@ -247,6 +251,7 @@ impl Books {
             weight: 0,
             cap: 0,
             limit: 0,
+            limit_bytes: 0,
         };
         self.nodes.insert(id.index, node);
         self.generations.insert(id.index, id.generation);
@@ -327,9 +332,10 @@ impl Books {
                 }
                 self.touch(id, before)?.kind = Kind::Scheduler(policy);
             }
-            Op::SetLimit { id, members_max } => {
+            Op::SetLimit { id, members_max, bytes_max } => {
                 self.queue(id)?;
-                self.touch(id, before)?.limit = members_max;
+                let node = self.touch(id, before)?;
+                (node.limit, node.limit_bytes) = (members_max, bytes_max);
             }
             Op::Reweight { id, weight } => self.touch(id, before)?.weight = weight.milli(),
             Op::SetCap { id, cap } => self.touch(id, before)?.cap = cap.map_or(0, Cap::per_second),

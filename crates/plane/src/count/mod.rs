@@ -276,7 +276,7 @@ impl Plane for Count {
                 Op::SetCap { cap: Some(_), .. } => {
                     return Err(PlaneError::Unsupported("it counts, and holds nobody back: no caps".into()));
                 }
-                Op::SetLimit { members_max: 1.., .. } => {
+                Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
                     return Err(PlaneError::Unsupported("it counts, and refuses nobody: no limits".into()));
                 }
                 _ => {}

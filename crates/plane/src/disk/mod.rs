@@ -199,7 +199,7 @@ impl Disk {
                 Op::Tune { .. } | Op::NodeParam { .. } => {
                     return Err(PlaneError::Unsupported("a disk's nodes have no tunables".into()));
                 }
-                Op::SetLimit { members_max: 1.., .. } => {
+                Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
                     return Err(PlaneError::Unsupported("a disk's queue has no limit: requests wait".into()));
                 }
                 // A queue with descriptors is kept (drain), or refused; requests go to q0 with the node.

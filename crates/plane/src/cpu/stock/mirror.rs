@@ -402,7 +402,7 @@ impl Mirror {
                     "tunables: the kernel's fair scheduler has no settings of a cgroup but weight and cap";
                 return Err(PlaneError::Unsupported(why.into()));
             }
-            Op::SetLimit { id, members_max } => {
+            Op::SetLimit { id, members_max, .. } => {
                 self.queue(id)?;
                 if id == NodeId::Q0 && members_max != 0 {
                     return unsupported("q0 has no limit of members: it is everyone without another tag");

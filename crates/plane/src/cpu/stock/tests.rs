@@ -189,7 +189,7 @@ fn single_threads_of_the_top_are_free() {
         plane.tag(Target::Thread(11), id(2, 1)).expect("tag");
         assert!(place(&fake, 10).iter().all(String::is_empty));
         assert_eq!(plane.members(id(2, 1)).expect("a queue").len(), 1);
-        apply(&mut plane, &[Op::SetLimit { id: id(2, 1), members_max: 2 }]).expect("valid");
+        apply(&mut plane, &[Op::SetLimit { id: id(2, 1), members_max: 2, bytes_max: 0 }]).expect("valid");
         assert!(matches!(plane.tag(Target::Process(10), id(2, 1)), Err(PlaneError::Full(_))));
         assert!(plane.tag(Target::Thread(12), id(2, 1)).is_ok());
         assert!(matches!(plane.tag(Target::Thread(99), id(2, 1)), Err(PlaneError::NoProcess(99))));
@@ -200,7 +200,7 @@ fn single_threads_of_the_top_are_free() {
         assert!(plane.set_default(11, List::Child, id(2, 1)).is_ok());
         // Its home is gone: q0 takes it.
         let home = place(&fake, 20);
-        apply(&mut plane, &[Op::SetLimit { id: id(2, 1), members_max: 0 }]).expect("valid");
+        apply(&mut plane, &[Op::SetLimit { id: id(2, 1), members_max: 0, bytes_max: 0 }]).expect("valid");
         plane.tag(Target::Process(20), id(2, 1)).expect("tag");
         for groups in &mut fake.world().groups {
             groups.remove(&home[0]);
@@ -237,8 +237,8 @@ fn what_is_refused_changes_nothing() {
             Op::Reweight { id: NodeId::ROOT, weight: w },
             Op::Reweight { id: id(3, 2), weight: w },
             Op::SetCap { id: NodeId::Q0, cap: Some(Cap { rate_ns_per_s: 1 << 30, burst_ns: 0 }) },
-            Op::SetLimit { id: NodeId::Q0, members_max: 1 },
-            Op::SetLimit { id: id(2, 1), members_max: 1 },
+            Op::SetLimit { id: NodeId::Q0, members_max: 1, bytes_max: 0 },
+            Op::SetLimit { id: id(2, 1), members_max: 1, bytes_max: 0 },
             Op::ResetCounters { id: id(2, 1) },
             Op::Delete { id: NodeId::Q0, mode: DeleteMode::Flush },
             Op::Delete { id: NodeId::ROOT, mode: DeleteMode::Flush },

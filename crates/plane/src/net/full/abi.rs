@@ -4,7 +4,7 @@
 pub(super) use crate::ops::{MAGIC, RsBatch};
 
 /// `RN_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 1;
+pub(super) const ABI_VERSION: u32 = 2;
 /// `RN_SAMPLES_MAX`
 pub(super) const SAMPLES_MAX: usize = 256;
 

@@ -23,6 +23,7 @@ pub(super) const LINK: &str = "link-reserv";
 /// Functions of the kernel that the programs call and that are not there before 6.16.
 const KFUNCS: &[&str] = &[
     "bpf_qdisc_skb_drop",
+    "bpf_skb_get_hash",
     "bpf_qdisc_watchdog_schedule",
     "bpf_qdisc_bstats_update",
     "bpf_kfree_skb",

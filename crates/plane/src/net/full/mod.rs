@@ -436,8 +436,8 @@ impl Plane for Link {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        // One queue is first come, first served, whatever threads would do there.
-        matches!(class, Class::Fifo | Class::Ts)
+        // First come, first served, whatever threads would do there; or by flows.
+        matches!(class, Class::Fifo | Class::Ts | Class::Drr)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {

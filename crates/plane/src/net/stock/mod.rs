@@ -251,12 +251,15 @@ fn refused(op: &Op) -> Option<&'static str> {
     let class = |class: &Class| !matches!(class, Class::Fifo | Class::Ts);
     match op {
         Op::Tune { .. } | Op::NodeParam { .. } => Some("a link's nodes have no tunables"),
+        Op::SetLimit { members_max: 1.., bytes_max: 1.., .. } => {
+            Some("a queue of HTB's is bounded by packets or by bytes, not by both")
+        }
         Op::SetPolicy { policy: p, .. } | Op::Create { kind: Kind::Scheduler(p), .. } if policy(p) => {
             Some("HTB orders the children of a node in one way only (policy sfq)")
         }
-        Op::SetClass { class: c, .. } | Op::Create { kind: Kind::Queue(c), .. } if class(c) => {
-            Some("a queue is first come, first served (class fifo)")
-        }
+        Op::SetClass { class: c, .. } | Op::Create { kind: Kind::Queue(c), .. } if class(c) => Some(
+            "a queue of HTB's is first come, first served (class fifo); flows of one queue are told apart by the full driver only",
+        ),
         _ => None,
     }
 }

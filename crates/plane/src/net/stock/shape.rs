@@ -102,10 +102,10 @@ pub(super) fn shapes(books: &Books, rate: u64, longest: u32, limit: u32) -> Resu
                 ceil: cap,
                 quantum: longest,
                 priority: if background { BACKGROUND_PRIORITY } else { 0 },
-                limit: node.kind.is_queue().then_some(if node.limit > 0 {
-                    Limit::Packets(node.limit)
-                } else {
-                    Limit::Bytes(limit)
+                limit: node.kind.is_queue().then_some(match (node.limit, node.limit_bytes) {
+                    (0, 0) => Limit::Bytes(limit),
+                    (0, bytes) => Limit::Bytes(bytes),
+                    (packets, _) => Limit::Packets(packets),
                 }),
             };
             if !node.kind.is_queue() {

@@ -136,7 +136,7 @@ impl Naive {
                 self.nodes[at].cap = cap.map(|c| c.rate_ns_per_s);
             }
             Op::Tune { .. } | Op::NodeParam { .. } => return Err(Kin::Unsupported),
-            Op::SetLimit { id, members_max } => {
+            Op::SetLimit { id, members_max, .. } => {
                 let at = self.at(id)?;
                 if !self.nodes[at].queue {
                     return Err(Kin::Invalid);
@@ -330,7 +330,7 @@ fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)
         5 => vec![hang],
         6 => vec![create.clone(), reweight_of(&create, n), hang],
         7 => vec![hang, delete, create],
-        8 => vec![Op::SetLimit { id: x, members_max: n % 4 }, Op::ResetCounters { id: x }],
+        8 => vec![Op::SetLimit { id: x, members_max: n % 4, bytes_max: 0 }, Op::ResetCounters { id: x }],
         9 => {
             let got = plane.tag(Target::Thread(tid), x).map(drop).map_err(|e| kin(&e));
             assert_eq!(got, naive.tag(&[tid], x));
