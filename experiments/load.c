@@ -2,6 +2,7 @@
 // What the experiments run.
 //
 //   load inf FILE SLOT                 loops until killed; word SLOT of FILE counts the loops (QLinux's Inf)
+//   load net_inf FILE SLOT SIZE PEER   datagrams until killed; word SLOT counts their bytes (QLinux's Net_inf)
 //   load frames N PERIOD_US COST_US    N frames, one a period, each of a fixed number of loops that takes COST_US of CPU time when
 //                                      nothing disturbs it; a frame is due one period after its release. Prints JSON (QLinux's mpeg_play)
 //   load bursts N RUN_US SLEEP_US      N times a pause, then RUN_US of CPU time. Prints JSON: what it had, how long it wanted (from the end of each
@@ -63,6 +64,28 @@ static _Noreturn void inf(const char *file, unsigned slot)
 	for (;;) {
 		loops(10000);
 		count[slot % 512]++;
+	}
+}
+
+/* QLinux's Net_inf: datagrams for ever. Counts the bytes that it was rid of as the link does, with the headers of UDP, IP and Ethernet. */
+static _Noreturn void net_inf(const char *file, unsigned slot, size_t size, const char *peer)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9) };
+	int fd = open(file, O_RDWR), sock = socket(AF_INET, SOCK_DGRAM, 0), room = 16384;
+	static char data[1472];
+	volatile uint64_t *count;
+
+	if (fd < 0 || sock < 0 || size > sizeof(data) || inet_pton(AF_INET, peer, &to.sin_addr) != 1)
+		fail(file);
+	count = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (count == MAP_FAILED)
+		fail("mmap");
+	/* A small send buffer blocks it: nothing is dropped. */
+	if (setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)))
+		fail("SO_SNDBUF");
+	for (;;) {
+		if (sendto(sock, data, size, 0, (struct sockaddr *)&to, sizeof(to)) == (ssize_t)size)
+			count[slot % 512] += size + 42;
 	}
 }
 
@@ -316,6 +339,8 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(mode, "inf") && argc == 4)
 		inf(argv[2], atoi(argv[3]));
+	if (!strcmp(mode, "net_inf") && argc == 6)
+		net_inf(argv[2], atoi(argv[3]), strtoull(argv[4], 0, 10), argv[5]);
 	if (!strcmp(mode, "frames") && argc == 5)
 		return frames(strtoull(argv[2], 0, 10), strtoull(argv[3], 0, 10) * 1000, strtoull(argv[4], 0, 10) * 1000);
 	if (!strcmp(mode, "bursts") && argc == 5)
@@ -326,6 +351,6 @@ int main(int argc, char **argv)
 		return chcpures(strtoull(argv[2], 0, 10), argv + 3);
 	if (!strcmp(mode, "newqueue") && argc == 4)
 		return newqueue(strtoull(argv[2], 0, 10), argv[3]);
-	fprintf(stderr, "load inf|frames|bursts|op|chcpures|newqueue: see the source\n");
+	fprintf(stderr, "load inf|net_inf|frames|bursts|op|chcpures|newqueue: see the source\n");
 	return 2;
 }
