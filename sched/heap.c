@@ -7,11 +7,11 @@
 
 RS_INLINE int rs_entry_before(u64 ka, u64 sa, u64 kb, u64 sb)
 {
-	if ((sa ^ sb) & RS_SEQ_BACKGROUND)
-		return !(sa & RS_SEQ_BACKGROUND);
+	if ((s64)(sa ^ sb) < 0)
+		return (s64)sa >= 0;
 	if (ka != kb)
 		return rs_before(ka, kb);
-	return rs_before((sa & ~RS_SEQ_BACKGROUND) << 1, (sb & ~RS_SEQ_BACKGROUND) << 1);
+	return rs_before(sa << 1, sb << 1);
 }
 
 RS_INLINE void rs_heap_put(struct rs_entry RS_ARENA *e, u32 i, u64 key, u64 seq,
@@ -72,6 +72,40 @@ RS_FN u32 rs_heap_down(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u
 	return i;
 }
 
+/*
+ * The same all the way to a leaf, for a caller that moves it up again by the spare entry's keys: of what was served, a leaf is mostly near its new place, and the
+ * keys need not be looked at on the way.
+ */
+RS_FN u32 rs_heap_sink(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i)
+{
+	struct rs_entry RS_ARENA *e = h->e, *to = &e[i];
+	u32 n = h->n, done = 0;
+
+	RS_LOOP(k, RS_HEAP_LEVELS) {
+		struct rs_entry RS_ARENA *x;
+		u32 c = 2 * i + 1;
+
+		if (c >= n) {
+			done = 1;
+			break;
+		}
+		x = &e[c];
+		if (c + 1 < n && rs_entry_before(x[1].key, x[1].seq, x->key, x->seq)) {
+			x++;
+			c++;
+		}
+		to->key = x->key;
+		to->seq = x->seq;
+		to->obj = x->obj;
+		to->obj->pos = i + 1;
+		to = x;
+		i = c;
+	}
+	if (!done)
+		rs_poison(t, RS_POISON_HEAP_LOOP);
+	return i;
+}
+
 RS_FN void rs_heap_push_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
 			    struct rs_link RS_ARENA *obj)
 {
@@ -118,7 +152,7 @@ RS_FN void rs_heap_erase_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA
 	if (i == n)
 		return;
 	last = e[n].obj; /* its keys stand at e[n], the spare entry of a heap of n */
-	i = rs_heap_down(t, h, i);
+	i = rs_heap_sink(t, h, i);
 	rs_heap_up(t, h, i, last);
 }
 
@@ -145,7 +179,7 @@ RS_FN void rs_heap_rekey_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA
 	}
 	e[n].key = key;
 	e[n].seq = seq;
-	i = rs_heap_down(t, h, i - 1);
+	i = rs_heap_sink(t, h, i - 1);
 	rs_heap_up(t, h, i, obj);
 }
 

@@ -462,7 +462,7 @@ RS_INLINE u32 rs_somebody_starves(struct rs_tree RS_ARENA *t, u64 now)
 	struct rs_item RS_ARENA *it = t->age[0].oldest, *apart = t->age[1].oldest;
 	u64 limit = now - t->starve_ns;
 
-	return (it && !rs_before(limit, it->queued_at)) || (apart && !rs_before(limit, apart->queued_at));
+	return t->starve_ns && ((it && !rs_before(limit, it->queued_at)) || (apart && !rs_before(limit, apart->queued_at)));
 }
 
 /*

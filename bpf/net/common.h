@@ -21,6 +21,7 @@
 #define RN_PAGE 4096
 #define RN_ARENA_AT 0x100010000000ULL /* the low half is not 0: a null pointer is outside of the tree */
 #define RN_BURST_NS 20000000ULL /* of the rate that late timers may not lose */
+#define RN_AHEAD 1024ULL /* bytes that may be sent ahead of the rate, so that small packets share a timer */
 #define RN_ROOT 0xffffffffU /* TC_H_ROOT */
 #define RN_QUANTUM 1514 /* of class drr: what a flow of weight 1 may send in its turn; one packet of an Ethernet */
 #define RN_FLOWS 16384 /* that may have packets waiting on one interface at once; also the buckets in which they are found */
@@ -110,6 +111,8 @@ u32 free_place;
 u32 places_used; /* slots ever used since the last reset */
 u64 clock_max;
 u64 next_ns, next_rem; /* when the rate allows the next packet */
+u64 hold_ns; /* nothing is sent before: next_ns, once that is ahead_ns away */
+u64 ahead_ns; /* RN_AHEAD at the rate */
 u64 wait_ns; /* rn_choose's answer when there is no packet: when to ask again; 0: at the next packet */
 
 static __always_inline struct rs_tree RS_ARENA *rn_tree(void)

@@ -291,6 +291,7 @@ RN_CALL(rn_do)
 	switch (what) {
 	case RN_RATE:
 		s->rate = a;
+		ahead_ns = a ? RN_AHEAD * 1000000000ULL / a : 0;
 		next_rem = 0;
 		break;
 	case RN_LIMIT:

@@ -26,7 +26,7 @@ static __always_inline struct rn_packet *rn_packet(u32 slot)
 int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
 {
 	u32 bytes = rn_bytes(skb), slot = 0;
-	u64 id = rn_tag(skb), now = bpf_ktime_get_ns(), hash = 0;
+	u64 id = rn_tag(skb), hash = 0;
 	struct rn_state *s = rn_state();
 	struct rn_packet *p;
 
@@ -34,7 +34,7 @@ int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 		hash = 1ULL << 32 | bpf_skb_get_hash(skb);
 	if (s) {
 		rn_lock();
-		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, now, hash);
+		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, hash);
 		if (!slot && places_used >= RN_PACKETS && !free_place)
 			s->no_room++;
 		rn_unlock();
@@ -55,14 +55,20 @@ int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 
 struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 {
-	u64 now = bpf_ktime_get_ns(), wait = 0;
 	struct rn_state *s = rn_state();
 	struct sk_buff *skb = 0;
 	struct rn_packet *p;
 	u32 slot = 0;
+	u64 now, wait;
 
 	if (!s || !sch->q.qlen)
 		return 0;
+	now = bpf_ktime_get_ns();
+	/* Asked at every packet that comes, and after each that leaves: mostly it is not time yet. Only dequeue, which is called by one at a time, writes it. */
+	if (s->rate && rs_before(now, hold_ns)) {
+		bpf_qdisc_watchdog_schedule(sch, hold_ns, 0);
+		return 0;
+	}
 	rn_lock();
 	slot = rn_choose(s->rate, now);
 	wait = wait_ns;

@@ -163,7 +163,7 @@ RS_FN u32 rn_place_new(void)
  * A packet of `bytes` for queue `id` comes. Answers its slot, where it now waits, or 0: it must be dropped. Limits are the packets' and bytes' of
  * the queue (the higher half of `limits` is bytes), unless it has its own. `hash`: its flow's, with bit 32 set; 0: not known.
  */
-RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 raw, u64 hash)
+RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 	struct rn_queue RS_ARENA *q;
@@ -171,12 +171,16 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 raw, u64 hash)
 	struct rs_node RS_ARENA *n;
 	struct rs_item RS_ARENA *it, *flow = 0;
 	struct rn_list RS_ARENA *l;
-	u64 now = rn_clock(raw);
 	u32 slot = 0, by_flow;
 
-	n = rn_node_of(t, id);
-	it = rn_item(t, n);
+	/* Mostly it is a queue that has had packets before. */
+	n = &t->nodes[(u32)id & (RS_NODES_MAX - 1)];
+	if (n->gen != id >> 32 || n->index != (u32)id || n->kind != RS_QUEUE)
+		n = rn_node_of(t, id);
 	q = rn_queue(n);
+	it = q->item;
+	if (q->gen != n->gen || !it)
+		it = rn_item(t, n);
 	by_flow = n->alg == drr_class && hash >> 32;
 	if (by_flow)
 		flow = rn_flow_find(t, n, hash);
@@ -210,7 +214,8 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 raw, u64 hash)
 	l->bytes += bytes;
 	q->packets++;
 	q->bytes += bytes;
-	rn_wake(t, it, l, now);
+	if (it->state == RS_IDLE)
+		rn_wake(t, it, l, rn_clock(bpf_ktime_get_ns()));
 	return slot;
 }
 
@@ -268,10 +273,6 @@ RS_FN u32 rn_choose(u64 rate, u64 raw)
 	u32 slot;
 
 	wait_ns = 0;
-	if (rate && rs_before(now, next_ns)) {
-		wait_ns = next_ns;
-		return 0;
-	}
 	if (t->poison) {
 		slot = rn_choose_any();
 	} else {
@@ -291,6 +292,8 @@ RS_FN u32 rn_choose(u64 rate, u64 raw)
 		}
 		next_ns += take / rate;
 		next_rem = take % rate;
+		if (!rs_before(next_ns, now + ahead_ns))
+			hold_ns = next_ns;
 	}
 	return slot;
 }
@@ -359,6 +362,7 @@ RS_FN void rn_forget(void)
 	free_place = 0;
 	places_used = 0;
 	next_ns = 0;
+	hold_ns = 0;
 	next_rem = 0;
 	RS_LOOP(i, t->nodes_used) {
 		struct rn_queue RS_ARENA *q = rn_queue(&t->nodes[i & (RS_NODES_MAX - 1)]);
