@@ -191,6 +191,9 @@ pub struct Up {
     /// Give those disks so many requests at once (1 to 256): few for exact shares, more for throughput
     #[arg(long, value_name = "N", requires = "disk", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub depth: Option<u32>,
+    /// What those disks serve per second whatever is asked of them, as 3MB/s: so much can be promised as minimums
+    #[arg(long, value_name = "RATE", requires = "disk", value_parser = rate)]
+    pub floor: Option<reserv_model::Rate>,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -284,6 +287,9 @@ pub enum Disk {
         /// Give it so many requests at once (1 to 256)
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
         depth: Option<u32>,
+        /// What it serves per second whatever is asked of it, as 3MB/s: so much can be promised as minimums
+        #[arg(long, value_name = "RATE", value_parser = rate)]
+        floor: Option<reserv_model::Rate>,
     },
     /// Give a disk back, with nothing lost; refused while somebody uses it
     Detach {

@@ -81,7 +81,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         .cloned()
         .map(Ok)
         .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver)))
-        .chain(args.disk.iter().map(|(name, path)| disk(name, path, args.depth)))
+        .chain(args.disk.iter().map(|(name, path)| disk(name, path, args.depth, args.floor)))
         .collect::<Result<_, _>>()?;
     if count.len() < args.count.len() + args.net.len() + args.disk.len() {
         return Err(Error::usage("one name for two resources"));
@@ -188,16 +188,28 @@ fn link(interface: &str, rate: Option<reserv_model::Rate>, driver: Driver) -> Re
 }
 
 /// A disk to be scheduled.
-fn disk(name: &Name, path: &str, depth: Option<u32>) -> Result<(Name, Source), Error> {
-    let text = depth.map_or_else(|| format!("disk:{path}"), |depth| format!("disk+{depth}:{path}"));
+fn disk(
+    name: &Name,
+    path: &str,
+    depth: Option<u32>,
+    floor: Option<reserv_model::Rate>,
+) -> Result<(Name, Source), Error> {
+    let depth = depth.map_or_else(String::new, |depth| format!("+{depth}"));
+    let floor = floor.map_or_else(String::new, |floor| format!("@{floor}"));
+    let text = format!("disk{depth}{floor}:{path}");
     let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name.clone(), on))
 }
 
 /// `reserv disk attach`: as `up --disk`, where Reserv runs.
-pub(crate) fn attach(name: &Name, path: &str, depth: Option<u32>) -> Result<(), Error> {
+pub(crate) fn attach(
+    name: &Name,
+    path: &str,
+    depth: Option<u32>,
+    floor: Option<reserv_model::Rate>,
+) -> Result<(), Error> {
     let mut control = Control::need()?;
-    set(&mut control, None, &[disk(name, path, depth)?].into()).map(drop)
+    set(&mut control, None, &[disk(name, path, depth, floor)?].into()).map(drop)
 }
 
 /// The flag may not fit what the file says.
@@ -271,6 +283,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         rate: None,
         disk: Vec::new(),
         depth: None,
+        floor: None,
         dry_run: false,
         drain: false,
         flush: false,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How fast a link is: bits per second, exact.
 //!
-//! `rate = digits ["." digits] ("bit" | "kbit" | "mbit" | "gbit") ["/s"]`, in any case: `100mbit`, `1.5gbit`, `100Mbit/s`. Decimal prefixes.
+//! `rate = digits ["." digits] ("bit" | "kbit" | "mbit" | "gbit" | "kb" | "mb" | "gb") ["/s"]`, in any case: `100mbit`, `1.5gbit`, `100Mbit/s`; of disks rather
+//! bytes: `3MB/s` is `24mbit`. Decimal prefixes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +18,9 @@ use crate::{Error, ErrorKind};
 pub struct Rate(u64);
 
 const UNITS: [(&str, u64); 4] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)];
-const HINT: &str = "a rate is 8kbit to 400gbit: 100mbit, 1.5gbit";
+/// What is read, and not printed.
+const BYTES: [(&str, u64); 3] = [("gb", 8_000_000_000), ("mb", 8_000_000), ("kb", 8000)];
+const HINT: &str = "a rate is 8kbit to 400gbit: 100mbit, 1.5gbit, 3MB/s";
 
 impl Rate {
     /// Less is no link.
@@ -50,6 +53,7 @@ impl FromStr for Rate {
         let word = lower.strip_suffix("/s").unwrap_or(&lower);
         let (number, unit) = UNITS
             .iter()
+            .chain(&BYTES)
             .find_map(|(name, unit)| Some((word.strip_suffix(name)?, *unit)))
             .ok_or_else(wrong)?;
         let (whole, part) = number.split_once('.').unwrap_or((number, ""));
@@ -100,6 +104,8 @@ mod tests {
             ("100mbit", 100_000_000, "100mbit"),
             ("1.5Gbit/s", 1_500_000_000, "1500mbit"),
             ("8000bit", 8_000, "8kbit"),
+            ("3MB/s", 24_000_000, "24mbit"),
+            ("1.5kb", 12_000, "12kbit"),
             ("12.345kbit", 12_345, "12345bit"),
             ("400gbit", 400_000_000_000, "400gbit"),
         ] {

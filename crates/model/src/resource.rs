@@ -42,7 +42,8 @@ impl ResourceKind {
 
 /// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that PATH lies on, or `net:IFACE`, a network interface.
 /// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end by that driver. A disk that is scheduled:
-/// `disk:PATH`, a file or a block device, or `disk+DEPTH:PATH`, with so many requests at once.
+/// `disk:PATH`, a file or a block device, or `disk+DEPTH:PATH`, with so many requests at once; `disk@RATE:PATH` or
+/// `disk+DEPTH@RATE:PATH` where it serves so much whatever is asked of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -65,6 +66,8 @@ pub enum Source {
         path: String,
         /// Requests that it is given at once; 0: as many as the driver thinks best.
         depth: u32,
+        /// What it serves per second whatever the requests are like: so much can be promised.
+        floor: Option<Rate>,
     },
 }
 
@@ -103,16 +106,22 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb or disk+4:/dev/vdb (a disk that is scheduled)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
         }
         match text.split_once(':') {
-            Some((kind, path)) if kind == "disk" || kind.starts_with("disk+") => {
+            Some((kind, path))
+                if kind == "disk" || kind.starts_with("disk+") || kind.starts_with("disk@") =>
+            {
                 if !path.starts_with('/') {
                     return bad("the path does not start with /");
                 }
+                let (kind, floor) = match kind.split_once('@') {
+                    Some((kind, rate)) => (kind, Some(rate.parse()?)),
+                    None => (kind, None),
+                };
                 let depth = match kind.strip_prefix("disk+") {
                     None => 0,
                     Some(number) => match number.parse() {
@@ -120,7 +129,7 @@ impl FromStr for Source {
                         _ => return bad("a depth is a number from 1 to 256"),
                     },
                 };
-                Ok(Self::Disk { path: path.to_owned(), depth })
+                Ok(Self::Disk { path: path.to_owned(), depth, floor })
             }
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
@@ -166,8 +175,16 @@ impl fmt::Display for Source {
                     Driver::Stock => f.write_str("/stock"),
                 }
             }
-            Self::Disk { path, depth: 0 } => write!(f, "disk:{path}"),
-            Self::Disk { path, depth } => write!(f, "disk+{depth}:{path}"),
+            Self::Disk { path, depth, floor } => {
+                f.write_str("disk")?;
+                if *depth > 0 {
+                    write!(f, "+{depth}")?;
+                }
+                if let Some(floor) = floor {
+                    write!(f, "@{floor}")?;
+                }
+                write!(f, ":{path}")
+            }
         }
     }
 }
@@ -196,6 +213,8 @@ mod tests {
             "file:/mnt/x@y",
             "disk:/dev/vdb",
             "disk+4:/srv/a:b",
+            "disk@24mbit:/dev/vdb",
+            "disk+4@24mbit:/srv/a@b:c",
             "net:eth0",
             "link:eth0",
             "link:eth0.7@100mbit",
@@ -221,6 +240,8 @@ mod tests {
             "disk+0:/dev/vdb",
             "disk+257:/dev/vdb",
             "disk+x:/dev/vdb",
+            "disk@:/dev/vdb",
+            "disk@4@5mbit:/dev/vdb",
             "link:eth0@1mbit\n",
         ] {
             assert!(bad.parse::<Source>().is_err(), "{bad}");

@@ -228,7 +228,8 @@ impl Share {
 }
 
 const WEIGHT_HINT: &str = "a weight is 0 to 1000000 with at most 3 decimals: 24 or 0.24";
-const AMOUNT_HINT: &str = "an amount of CPU is 250ms/s, 1.5cpu, 25% (of one CPU) or 0, of a link 10mbit or 0";
+const AMOUNT_HINT: &str =
+    "an amount of CPU is 250ms/s, 1.5cpu, 25% (of one CPU) or 0, of a link or disk 10mbit, 3MB/s or 0";
 const CAP_HINT: &str = "a cap is none, or 1ms/s to 8192cpu: 250ms/s, 1.5cpu, 25% (of one CPU), 1cpu burst 20ms; of a link 10mbit";
 const DURATION_HINT: &str = "a duration is 20ms, 500us, 0.1s or 100ns";
 const SHARE_HINT: &str = "a share is a weight and a minimum: 24 0; or a fixed share: =25%";
@@ -333,7 +334,8 @@ impl FromStr for Amount {
         if word == "0" {
             return Ok(Self(0));
         }
-        if word.trim_end_matches("/s").to_ascii_lowercase().ends_with("bit") {
+        let lower = word.to_ascii_lowercase();
+        if ["bit", "kb", "mb", "gb"].iter().any(|unit| lower.trim_end_matches("/s").ends_with(unit)) {
             return word.parse::<Rate>().map(|rate| Self::of(false, rate.bytes()));
         }
         for (unit, decimals) in AMOUNT_UNITS {

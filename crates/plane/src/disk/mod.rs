@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use reserv_blockd::book::text;
 use reserv_blockd::wire::{self, Hello, delete, what};
 use reserv_model::{
-    Batch, Class, DeleteMode, DiskSample, Name, NodeId, Op, Outcome, Policy, Source, UseRule,
+    Batch, Class, DeleteMode, DiskSample, Name, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
 };
 
 use self::server::{Files, Server};
@@ -35,6 +35,7 @@ const NAMES: &str = "/dev/reserv";
 pub struct Disk {
     path: String,
     depth: u32,
+    floor: Option<Rate>,
     server: Server,
     link: PathBuf,
     meter: Tagged,
@@ -42,16 +43,16 @@ pub struct Disk {
     ownerless: String,
 }
 
-fn parts(source: &Source) -> Result<(&str, u32), PlaneError> {
+fn parts(source: &Source) -> Result<(&str, u32, Option<Rate>), PlaneError> {
     match source {
-        Source::Disk { path, depth } => Ok((path, *depth)),
+        Source::Disk { path, depth, floor } => Ok((path, *depth, *floor)),
         other => Err(PlaneError::Invalid(format!("{other} is not a disk that is scheduled"))),
     }
 }
 
 /// Take a disk, with a tree of root and q0.
 pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Disk, PlaneError> {
-    let (path, depth) = parts(source)?;
+    let (path, depth, floor) = parts(source)?;
     fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
     let link = Path::new(NAMES).join(name.as_str());
     if let Ok(to) = fs::read_link(&link) {
@@ -62,6 +63,7 @@ pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Dis
     let mut plane = Disk {
         path: path.to_owned(),
         depth,
+        floor,
         server,
         link,
         meter: Tagged::new(number).with_disk(hello.dev),
@@ -78,12 +80,13 @@ pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Dis
 
 /// Find what an earlier daemon left; `None` when there is nothing.
 pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Option<Disk>, PlaneError> {
-    let (path, depth) = parts(source)?;
+    let (path, depth, floor) = parts(source)?;
     let Some(server) = Server::find(Files::new(run, number)) else { return Ok(None) };
     let hello = server.hello()?;
     let mut plane = Disk {
         path: path.to_owned(),
         depth,
+        floor,
         server,
         link: Path::new(NAMES).join(name.as_str()),
         meter: Tagged::new(number).with_disk(hello.dev),
@@ -243,8 +246,16 @@ impl Disk {
 }
 
 impl Plane for Disk {
+    fn capacity(&self) -> u64 {
+        self.floor.map_or(0, Rate::bytes)
+    }
+
     fn info(&self) -> DriverInfo {
-        let mut limits = self.meter.limits(&Source::Disk { path: self.path.clone(), depth: self.depth });
+        let mut limits = self.meter.limits(&Source::Disk {
+            path: self.path.clone(),
+            depth: self.depth,
+            floor: self.floor,
+        });
         if !self.ownerless.is_empty() {
             limits.push(format!("requests have no owners, all are q0's: {}", self.ownerless));
         }
