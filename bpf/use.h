@@ -45,25 +45,44 @@ static __noinline int rt_in_group(u32 gid)
 	return 0;
 }
 
-/* Whether the caller fits. */
+/* What a rule says to the caller: 1 yes, 0 no, -1 nothing, for it is about others. */
+static __always_inline int rt_rule_says(struct rt_rule *r, struct task_struct *me, u32 uid)
+{
+	if ((r->names & RT_UID) && r->uid != uid)
+		return -1;
+	if ((r->names & RT_PID) &&
+	    (r->tgid != (u32)me->tgid || r->start != me->group_leader->start_boottime / 10000000))
+		return -1;
+	if ((r->names & RT_GID) && !rt_in_group(r->gid))
+		return -1;
+	return r->allow != 0;
+}
+
+/* Whether the caller fits. The first two rules are most lists; the kernel's iterator over the others is several calls by itself. */
 static __always_inline bool rt_use_allows(struct rt_use *use)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
-	u32 i, uid = me->cred->fsuid.val;
-	struct rt_rule *r;
+	u32 i, uid = me->cred->fsuid.val, count = use->count;
+	int says;
 
-	bpf_for(i, 0, RT_RULES_MAX) {
-		if (i >= use->count)
-			break;
-		r = &use->rule[i & (RT_RULES_MAX - 1)];
-		if ((r->names & RT_UID) && r->uid != uid)
-			continue;
-		if ((r->names & RT_PID) &&
-		    (r->tgid != (u32)me->tgid || r->start != me->group_leader->start_boottime / 10000000))
-			continue;
-		if ((r->names & RT_GID) && !rt_in_group(r->gid))
-			continue;
-		return r->allow != 0;
+	if (count > 0) {
+		says = rt_rule_says(&use->rule[0], me, uid);
+		if (says >= 0)
+			return says;
+	}
+	if (count > 1) {
+		says = rt_rule_says(&use->rule[1], me, uid);
+		if (says >= 0)
+			return says;
+	}
+	if (count > 2) {
+		bpf_for(i, 2, RT_RULES_MAX) {
+			if (i >= count)
+				break;
+			says = rt_rule_says(&use->rule[i & (RT_RULES_MAX - 1)], me, uid);
+			if (says >= 0)
+				return says;
+		}
 	}
 	return uid == 0;
 }
