@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use reserv_model::{
-    Config, Kind, Name, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight, show_cap, tune_text,
+    Config, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight, show_cap,
+    tune_text,
 };
 use serde::Serialize;
 
@@ -35,6 +36,10 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
         }
         let new = ResourceConfig { nodes: q0(wanted), ..ResourceConfig::default() };
         resource(name.as_str(), running.unwrap_or(&new), wanted, &mut lines);
+    }
+    if let Some(memory) = wanted.backlog.filter(|_| wanted.backlog != now.backlog) {
+        let old = now.backlog.unwrap_or(Memory::DEFAULT);
+        lines.push(Line { mark: '~', what: "limits".into(), how: format!("backlog {old} → {memory}") });
     }
     rules(&now.rules, &wanted.rules, &mut lines);
     lines

@@ -130,6 +130,7 @@ impl Tree {
             Edit::Cap { id, cap } => cap.is_some() && own(id),
             Edit::Policy { id, .. } => promises(id),
             Edit::Move { id, parent, .. } => own(id) || promises(parent),
+            Edit::Limit { .. } => self.limits(edit),
             _ => false,
         })
     }
@@ -154,6 +155,7 @@ impl Tree {
 
     /// Whether every promise below `parents` holds that held in `before`, and no broken one is worse.
     pub(crate) fn admit(&self, before: &Self, parents: &BTreeSet<NodeId>) -> Result<(), Error> {
+        self.admit_limits(before)?;
         for parent in parents.iter().filter_map(|&p| self.get(p)).filter(|p| p.minimum_children > 0) {
             let sums = Sums::of(self, parent);
             for child in parent.children.values().filter_map(|&c| self.get(c)) {

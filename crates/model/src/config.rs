@@ -38,15 +38,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::quoted;
 use crate::{
-    AccessChange, AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node, NodePath,
-    NodeRef, Personality, Policy, QUOTA_DEFAULT, Request, Right, Rule, Share, Source, Tree, Tune, TuneKey,
-    Verb, Weight, check_tune, parse_cap, parse_tune, show_cap, tune_text,
+    AccessChange, AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Kind, Memory, Name, NewKind, Node,
+    NodePath, NodeRef, Personality, Policy, QUOTA_DEFAULT, Request, Right, Rule, Share, Source, Tree, Tune,
+    TuneKey, Verb, Weight, check_tune, parse_cap, parse_tune, show_cap, tune_text,
 };
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
+    /// What the limits of each resource's queues may take of the machine's memory. Left out: it stays as it is, an eighth at first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backlog: Option<Memory>,
     /// The CPU's tree. Left out: the CPU is not touched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<ResourceConfig>,

@@ -26,6 +26,7 @@
 
 mod access;
 mod admission;
+mod backlog;
 mod collect;
 mod config;
 mod edit;
@@ -52,6 +53,7 @@ pub use access::{
     AccessChange, AccessEntry, Caller, Decision, ENTRIES_MAX, Party, QUOTA_DEFAULT, Right, Rights,
     USE_RULES_MAX, UseRule, Verb, Why,
 };
+pub use backlog::{Backlog, Memory};
 pub use collect::Handles;
 pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
 pub use edit::{Batch, DeleteMode, Op, Outcome};

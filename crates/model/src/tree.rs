@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::{
-    AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Fixed, Kind, Minimum, NODES_MAX, Name, NodeId,
-    NodePath, Op, Personality, Policy, Share, Tune, TuneKey, Weight,
+    AccessEntry, Backlog, Cap, Class, DeleteMode, Error, ErrorKind, Fixed, Kind, Minimum, NODES_MAX, Name,
+    NodeId, NodePath, Op, Personality, Policy, Share, Tune, TuneKey, Weight,
 };
 
 /// Most nodes on a walk from a leaf up to the root, both counted (`RS_DEPTH_MAX` of `sched/`).
@@ -265,6 +265,8 @@ pub struct Tree {
     pub(crate) free: BTreeSet<u32>,
     /// What new nodes are.
     pub(crate) personality: Personality,
+    /// What limits are admitted against; told, no part of the journal.
+    pub(crate) backlog: Option<Backlog>,
 }
 
 impl Tree {
@@ -278,7 +280,7 @@ impl Tree {
         root.link(q0.name.clone(), q0.id);
         let slot = |node| Slot { generation: 1, node: Some(node) };
         let (slots, personality) = (vec![slot(root), slot(q0)], Personality::default());
-        Self { seq: 0, slots, free: BTreeSet::new(), personality }
+        Self { seq: 0, slots, free: BTreeSet::new(), personality, backlog: None }
     }
 
     /// Number of the last record in effect.
@@ -688,7 +690,7 @@ impl Tree {
         personality: Personality,
     ) -> Result<Self, Error> {
         let room = Vec::with_capacity(slots.len());
-        let mut tree = Self { seq, slots: room, free: BTreeSet::new(), personality };
+        let mut tree = Self { seq, slots: room, free: BTreeSet::new(), personality, backlog: None };
         for (index, (generation, node)) in (0..).zip(slots) {
             if node.is_none() && generation < u32::MAX {
                 tree.free.insert(index);

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use reserv_model::{Batch, Class, NodeId, Outcome, Policy, ThreadParams, UseRule};
+use reserv_model::{Backlog, Batch, Class, NodeId, Outcome, Policy, ThreadParams, UseRule};
 
 pub use reserv_model::Sample;
 
@@ -176,6 +176,11 @@ pub trait Plane: Send {
     /// How much there is to be promised, in bytes per second; 0: nobody knows. (The CPU's is the machine's.)
     fn capacity(&self) -> u64 {
         0
+    }
+
+    /// What waits in its queues by their limits, with a budget of 0: that is the machine's. `None`: its limits are of something else.
+    fn backlog(&self) -> Option<Backlog> {
+        None
     }
 
     /// Most ops that [`Plane::apply`] takes at once.

@@ -55,6 +55,7 @@ fn stopped() -> Refusal {
 impl Core {
     /// Around the CPU; the other resources that are entered are brought up too.
     pub fn new(settings: &Settings, cpu: Held) -> Result<Self, Refusal> {
+        crate::backlog::remember(&settings.run);
         let mut rules = Rules::default();
         rules.set(cpu.engine.rules());
         let mut core = Self {
@@ -160,7 +161,8 @@ impl Core {
         let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?;
         let counting = self.resources.values().filter(|held| held.on.is_some());
         let count = counting.map(|held| (held.engine.tree().root().name.clone(), held.config())).collect();
-        Ok(Config { cpu: Some(cpu.config()), count, rules: cpu.engine.rules().to_vec() })
+        let rules = cpu.engine.rules().to_vec();
+        Ok(Config { backlog: crate::backlog::said(), cpu: Some(cpu.config()), count, rules })
     }
 
     /// Makes new nodes, and the roots, those of a personality.

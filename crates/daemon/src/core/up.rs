@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `reserv up`: the trees as a configuration wants them, all or nothing.
 
-use reserv_model::{Config, DeleteMode, Name, Request, Source, Tree, diff};
+use reserv_model::{Config, DeleteMode, Memory, Name, Request, Source, Tree, diff};
 use reserv_namespace::Resource;
 
 use super::{Core, Refusal, stopped};
@@ -61,6 +61,34 @@ impl Core {
         mode: DeleteMode,
     ) -> Result<Vec<String>, Refusal> {
         config.check()?;
+        let was = crate::backlog::said();
+        if config.backlog.is_none() || config.backlog == was {
+            return self.apply_trees(config, dry_run, mode);
+        }
+        // Limits are admitted by what is to hold.
+        self.set_backlog(config.backlog)?;
+        let done = self.apply_trees(config, dry_run, mode);
+        if dry_run || done.is_err() {
+            self.set_backlog(was)?;
+        }
+        let shown = |memory: Option<Memory>| memory.unwrap_or(Memory::DEFAULT).to_string();
+        let words = format!("backlog: {} instead of {}", shown(config.backlog), shown(was));
+        done.map(|rest| std::iter::once(words).chain(rest).collect())
+    }
+
+    fn set_backlog(&mut self, memory: Option<Memory>) -> Result<(), Refusal> {
+        crate::backlog::set(&self.settings.run, memory)
+            .map_err(|error| Refusal::new(libc::EIO, format!("the file backlog: {error}")))?;
+        self.engines().for_each(|(_, engine)| engine.measure_capacity());
+        Ok(())
+    }
+
+    fn apply_trees(
+        &mut self,
+        config: &Config,
+        dry_run: bool,
+        mode: DeleteMode,
+    ) -> Result<Vec<String>, Refusal> {
         self.resources.values_mut().for_each(Held::try_again);
         let running =
             |name: &Name| self.resources.values().any(|held| held.engine.tree().root().name == *name);

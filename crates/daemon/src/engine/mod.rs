@@ -26,8 +26,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Batch, Caller, Edit, Error, ErrorKind, Kind, Name, NodeId, Outcome, Plan, Record, Request, ResourceKind,
-    Rule, Tree,
+    Backlog, Batch, Caller, Edit, Error, ErrorKind, Kind, Name, NodeId, Outcome, Plan, Record, Request,
+    ResourceKind, Rule, Tree,
 };
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target};
@@ -219,6 +219,8 @@ impl Engine {
             ResourceKind::Cpu => crate::admission::capacity(),
             ResourceKind::Disk | ResourceKind::Link => self.plane.capacity(),
         });
+        let budget = crate::backlog::budget();
+        self.tree.set_backlog(self.plane.backlog().map(|backlog| Backlog { budget, ..backlog }));
     }
 
     /// The tree as it is.

@@ -14,6 +14,9 @@ use reserv_model::{Driver, Rate, Source};
 use crate::libbpf::os;
 use crate::{Plane, PlaneError, tag};
 
+/// Memory of a packet beside its bytes: `struct sk_buff`, what it shares, and what the allocator rounds up.
+const PACKET_EACH: u64 = 1024;
+
 /// What a source that is scheduled says.
 fn link(source: &Source) -> Result<(&str, Option<Rate>), PlaneError> {
     match source {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, ptr};
 
 use reserv_model::{
-    Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
+    Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
 };
 
 use self::abi::{RnCall, RnIo, RnNode, RnState, RsBatch, what};
@@ -29,11 +29,16 @@ use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneErr
 
 /// Most packets that wait in a queue, where nothing else is said.
 const LIMIT_PACKETS: u64 = 1000;
+/// On one interface, in all queues together (`RN_PACKETS`).
+const PACKETS_MAX: u64 = 65_536;
 /// Most bytes: what the link sends in this many ms …
 const LIMIT_MS: u64 = 100;
 /// … but room for two of the largest packets; and without a rate this.
 const LIMIT_MIN: u64 = 128 * 1024;
 const LIMIT_UNLIMITED: u64 = 2 * 1024 * 1024;
+
+/// Of one packet: what the kernel lets a packet of many segments be (`GSO_MAX_SIZE`).
+const PACKET_LONGEST: u64 = 512 * 1024;
 
 /// What a cap lets be saved up where it does not say: this long at its rate, at least a packet.
 const CAP_BURST_NS: u64 = 20_000_000;
@@ -119,15 +124,20 @@ fn open(folder: PathBuf, former: PathBuf, number: u8, source: &Source) -> Result
     Ok(plane)
 }
 
+/// Most bytes that wait in a queue.
+fn limit_bytes(rate: Option<Rate>) -> u64 {
+    let bytes = rate.map_or(LIMIT_UNLIMITED, |rate| (rate.bytes() * LIMIT_MS / 1000).max(LIMIT_MIN));
+    bytes.min(u64::from(u32::MAX))
+}
+
 fn told(node: &RnNode) -> Told {
     Told { id: NodeId::unpack(node.id), queue: node.kind == 2, dying: node.dying != 0 }
 }
 
 impl Link {
     fn begin(&mut self, index: u32, rate: Option<Rate>) -> Result<(), PlaneError> {
-        let bytes = rate.map_or(LIMIT_UNLIMITED, |rate| (rate.bytes() * LIMIT_MS / 1000).max(LIMIT_MIN));
         self.set(what::RATE, rate.map_or(0, Rate::bytes), 0)?;
-        self.set(what::LIMIT, LIMIT_PACKETS, bytes.min(u64::from(u32::MAX)))?;
+        self.set(what::LIMIT, LIMIT_PACKETS, limit_bytes(rate))?;
         let told = self.nodes()?.iter().map(told).collect::<Vec<_>>();
         self.meter.begin(&self.source, &told, true)?;
         self.attach(index)
@@ -429,6 +439,19 @@ impl Plane for Link {
         self.meter.stop()?;
         tracing::debug!(number = self.number, "the link's programs go");
         load::unload(&self.folder)
+    }
+
+    fn backlog(&self) -> Option<Backlog> {
+        let (_, rate) = link(&self.source).ok()?;
+        let units = PACKETS_MAX - LIMIT_PACKETS; // as many as q0 may always have
+        Some(Backlog {
+            budget: 0,
+            each: super::PACKET_EACH,
+            longest: PACKET_LONGEST,
+            most: limit_bytes(rate),
+            usual: LIMIT_PACKETS,
+            units,
+        })
     }
 
     fn capacity(&self) -> u64 {

@@ -13,7 +13,9 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use reserv_model::{Batch, Class, Kind, LinkSample, NodeId, Op, Outcome, Policy, Rate, Source, UseRule};
+use reserv_model::{
+    Backlog, Batch, Class, Kind, LinkSample, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
+};
 
 use self::classes::Classes;
 use self::shape::{Shapes, shapes};
@@ -27,6 +29,8 @@ use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneErr
 /// The upper half of HTB's handle, with the resource's number below.
 const MAJOR: u16 = 0x5200;
 /// Room of a queue for what the link sends in this many ms, …
+/// Of one packet; the interface's `gso_max_size` is held to it (rule 4 of the note).
+const PACKET_LONGEST: u64 = 64 * 1024;
 const LIMIT_MS: u64 = 100;
 /// … at least this: two of the largest packets.
 const LIMIT_MIN: u64 = 128 * 1024;
@@ -477,6 +481,19 @@ impl Plane for Htb {
         let _ = fs::remove_file(&self.former);
         locked(&self.classes).forget();
         self.count.stop()
+    }
+
+    fn backlog(&self) -> Option<Backlog> {
+        // A queue counts packets (`pfifo`), or bytes (`bfifo`), never both.
+        let most = u64::MAX;
+        Some(Backlog {
+            budget: 0,
+            each: super::PACKET_EACH,
+            longest: PACKET_LONGEST,
+            most,
+            usual: u64::MAX,
+            units: u64::MAX,
+        })
     }
 
     fn capacity(&self) -> u64 {
