@@ -220,9 +220,13 @@ int main(int argc, char **argv)
 		need(waitpid(-1, 0, WNOHANG) == 0, "a process ended");
 	}
 	/* What a round of burning costs, while nobody disturbs. */
-	begin = now();
-	burn(5000000);
-	per = (now() - begin) * 1000 / 5000000;
+	per = ~0ULL;
+	for (int tries = 0; tries < 5; tries++) {
+		begin = now();
+		burn(1000000);
+		begin = (now() - begin) / 1000;
+		per = begin < per ? begin : per;
+	}
 	pids[i] = fork();
 	if (!pids[i]) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
