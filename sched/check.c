@@ -220,6 +220,57 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 	return RS_GOOD;
 }
 
+/* policy_wf2q.c: W is what the fluid has work of, S and F follow from the segments, and who is aside is there for a reason. */
+static struct rs_fault check_wf2q(struct rs_tree *t, struct rs_node *p)
+{
+	u64 w = 0;
+	u32 aside = 0;
+
+	for (u32 i = 0; i < t->nodes_used; i++) {
+		struct rs_node *c = &t->nodes[i];
+		struct rs_gps_child *k = &c->as.gps;
+		u64 sum = 0;
+		u32 last = 0;
+
+		if (c->kind == RS_FREE || c->parent != p || !c->weight)
+			continue;
+		if (!gps_client(p, c)) {
+			if (c->runnable)
+				RS_FAIL("node", i, "runnable, but not followed", k->epoch, p->of.gps.epoch);
+			continue;
+		}
+		for (u32 name = k->first; name; name = gps_segment(t, name)->next) {
+			sum += gps_segment(t, name)->work;
+			last = name;
+		}
+		RS_SAME("node", i, "last segment", k->last, last);
+		if (!last || k->at > sum)
+			RS_FAIL("node", i, "sent more than came", k->at, sum);
+		if (c->runnable && sum - k->at < c->head && !c->nsvc && t->units == 1)
+			RS_FAIL("node", i, "a head that has not come", c->head, sum - k->at);
+		aside += (c->alink.pos != 0) + (k->fluid.pos != 0);
+		if (k->fluid.pos) {
+			w += c->weight;
+			if (p->aside.e[k->fluid.pos - 1].obj != &k->fluid)
+				RS_FAIL("node", i, "in the fluid", k->fluid.pos, p->aside.n);
+			RS_SAME("node", i, "end", p->aside.e[k->fluid.pos - 1].key, k->end);
+			RS_SAME("node", i, "end", k->end, gps_tag(gps_segment(t, last), gps_segment(t, last)->work, c->weight));
+		} else if (!c->runnable) {
+			RS_FAIL("node", i, "idle and followed, but not in the fluid", k->end - p->clock.v, 0);
+		}
+		if (c->alink.pos)
+			RS_SAME("node", i, "start tag aside", p->aside.e[c->alink.pos - 1].key, c->tag.base);
+		if (!c->runnable)
+			continue;
+		RS_SAME("node", i, "start tag", c->tag.base, gps_tag(gps_segment(t, k->first), k->at, c->weight));
+		if (rs_before(p->clock.v, c->tag.base) && !c->alink.pos)
+			RS_FAIL("node", i, "not eligible, but not aside", c->tag.base - p->clock.v, 0);
+	}
+	RS_SAME("node", p->index, "W", p->of.gps.w, w);
+	RS_SAME("node", p->index, "aside", p->aside.n, aside);
+	return RS_GOOD;
+}
+
 /* policy_wf2qp.c: W is what the clients say, F follows S, and who is aside is there for a reason. */
 static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 {
@@ -445,6 +496,8 @@ static struct rs_fault rs_check(struct rs_tree *t)
 		RS_CHECKED(check_heap(&n->aside, "aside", i));
 		if (n->kind == RS_SCHED && n->alg == eevdf_policy)
 			RS_CHECKED(check_eevdf(t, n));
+		if (n->kind == RS_SCHED && n->alg == wf2q_policy)
+			RS_CHECKED(check_wf2q(t, n));
 		if (n->kind == RS_SCHED && n->alg == wf2qp_policy)
 			RS_CHECKED(check_wf2qp(t, n));
 		if (n->kind == RS_SCHED && n->alg == yfq_policy)

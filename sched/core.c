@@ -12,6 +12,7 @@
 #include "policy_wrr.c"
 #if RS_LENGTHS
 #include "policy_wf2qp.c"
+#include "policy_wf2q.c"
 #endif
 #if RS_DISK
 #include "policy_yfq.c"

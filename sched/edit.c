@@ -66,8 +66,11 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 	case RS_OP_CLASS:
 		if (n->kind != RS_QUEUE || op->a >= RS_CLASS_COUNT)
 			return RS_EINVAL;
-		if (commit)
+		if (commit) {
 			rs_node_class(t, n, op->a);
+			if (rs_by_length(t))
+				rs_refresh(t, n);
+		}
 		return RS_DONE;
 	case RS_OP_POLICY:
 		if (n->kind != RS_SCHED || !policy_known(op->a))
@@ -257,6 +260,11 @@ RS_FN void rs_tree_reset(struct rs_tree RS_ARENA *t)
 	t->refill.n = 0;
 	t->starved_at = 0;
 	t->posted = 0;
+#if RS_LENGTHS
+	t->segment_free = 0;
+	t->segments_used = 0;
+	t->segments_live = 0;
+#endif
 	RS_LOOP(i, t->nodes_used)
 		rs_node_reset(&t->nodes[i & (RS_NODES_MAX - 1)]);
 	RS_LOOP(i, t->items_used) {

@@ -325,6 +325,11 @@ static void host_device(struct rs_tree *t)
 	t->device = 1;
 }
 
+static void host_arrive(struct rs_tree *t, uint32_t item, uint32_t work)
+{
+	rs_arrive(t, &t->items[item], work);
+}
+
 static void host_progress(struct rs_tree *t, uint32_t done)
 {
 	t->progress = done;
@@ -479,6 +484,7 @@ struct rs_host {
 	void (*stayed)(struct rs_tree *t, uint32_t item);
 	void (*item_length)(struct rs_tree *t, uint32_t item, uint32_t length);
 	void (*progress)(struct rs_tree *t, uint32_t done);
+	void (*arrive)(struct rs_tree *t, uint32_t item, uint32_t work);
 	void (*item_request)(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t sector, uint64_t due_at);
 	void (*device)(struct rs_tree *t);
 	struct rc_cello *(*cello_new)(uint32_t requests, uint64_t now);
@@ -547,6 +553,7 @@ const struct rs_host *RS_HOST_API(void)
 		.stayed = host_stayed,
 		.item_length = host_item_length,
 		.progress = host_progress,
+		.arrive = host_arrive,
 		.item_request = host_item_request,
 		.device = host_device,
 		.cello_new = host_cello_new,

@@ -100,7 +100,7 @@ RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *
 	if (!(op->a == RS_SCHED && policy_known(op->b)) && !(op->a == RS_QUEUE && op->b < RS_CLASS_COUNT))
 		return RS_EINVAL;
 	if (!rs_heap_reserve(t, &p->ready, p->nchildren + 1) || !rs_heap_reserve(t, &n->ready, 1) ||
-	    (p->aside_on && !rs_heap_reserve(t, &p->aside, p->nchildren + 1)) ||
+	    (p->aside_on && !rs_heap_reserve(t, &p->aside, p->aside_on * (p->nchildren + 1))) ||
 	    !rs_heap_reserve(t, &t->throttle, rs_slots_with(t, index)))
 		return RS_ENOSPC;
 	if (index >= t->nodes_open) {
@@ -116,7 +116,7 @@ RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *
 	n->gen = gen;
 	n->kind = op->a;
 	n->alg = op->b; /* at once: something may move below it in this batch */
-	n->aside_on = op->a == RS_SCHED && policy_aside(op->b);
+	n->aside_on = op->a == RS_SCHED ? policy_aside(op->b) : 0;
 	n->dying = 0;
 	n->depth = p->depth + 1;
 	n->nchildren = 0;
@@ -295,7 +295,7 @@ RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u
 
 /*
  * The queue's items keep their order as far as the keys of the new class are equal. The heap is sorted in place: each first
- * one goes behind what is left of the heap, then all are turned round, and stamped anew in that order.
+ * one goes behind what is left of the heap, then all are turned round, and stamped anew in that order. The caller refreshes, whose stack has the room.
  */
 RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
 {
@@ -338,8 +338,6 @@ RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
 	if (done != n)
 		rs_poison(t, RS_POISON_HEAP_LOOP);
 	rs_heap_rebuild(t, &q->ready);
-	if (rs_by_length(t))
-		rs_refresh(t, q);
 }
 
 /* What policies and items ask of the whole tree. */
@@ -371,9 +369,10 @@ RS_FN int rs_node_room(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u
 {
 	if (!policy_aside(policy))
 		return RS_DONE;
-	if (!rs_heap_reserve(t, &p->aside, p->nchildren))
+	if (!rs_heap_reserve(t, &p->aside, policy_aside(policy) * p->nchildren))
 		return RS_ENOSPC;
-	p->aside_on = 1;
+	if (p->aside_on < policy_aside(policy))
+		p->aside_on = policy_aside(policy);
 	return RS_DONE;
 }
 
@@ -537,7 +536,7 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	if (to->depth + rs_height(t, n) >= RS_DEPTH_MAX)
 		return RS_EINVAL;
 	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1) ||
-	    (to->aside_on && !rs_heap_reserve(t, &to->aside, to->nchildren + 1)))
+	    (to->aside_on && !rs_heap_reserve(t, &to->aside, to->aside_on * (to->nchildren + 1))))
 		return RS_ENOSPC;
 	/* The lowest common ancestor, and all above it, see nothing of the move. */
 	top = from;

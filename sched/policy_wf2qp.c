@@ -279,8 +279,9 @@ RS_FN void wf2qp_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 }
 
 /* The length of what c would send next has changed. */
-RS_INLINE void wf2qp_length(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void wf2qp_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
+	(void)t;
 	if (c->weight && wfp_client(p, c))
 		wfp_finish(c, c->weight);
 }

@@ -201,8 +201,9 @@ RS_FN void yfq_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 		yfq_place(t, p, c, w);
 }
 
-RS_INLINE void yfq_length(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void yfq_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
+	(void)t;
 	(void)p, (void)c;
 }
 

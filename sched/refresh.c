@@ -108,7 +108,7 @@ RS_INLINE void policy_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 #undef RS_CALL
 }
 
-/* Whether a policy needs room for all children in the heap `aside`. */
+/* How often a policy may have each child in the heap `aside`. */
 RS_INLINE u32 policy_aside(u32 alg)
 {
 	u32 yes = 0;
@@ -119,17 +119,26 @@ RS_INLINE u32 policy_aside(u32 alg)
 }
 
 /* The length of what child c of p would be served with next has changed. Answers whether p's policy goes by lengths. */
-RS_INLINE u32 policy_length(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE u32 policy_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	u32 yes = 0;
 
-	(void)c;
+	(void)t, (void)c;
 #define RS_CALL(name) \
 	yes = 1; \
-	name##_length(p, c)
+	name##_length(t, p, c)
 	switch (p->alg) { RS_POLICIES_LENGTH(RS_POLICY_CASE) }
 #undef RS_CALL
 	return yes;
+}
+
+/* Work has arrived below child c of p. */
+RS_INLINE void policy_arrive(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work)
+{
+	(void)t, (void)c, (void)work;
+#define RS_CALL(name) name##_arrive(t, p, c, work)
+	switch (p->alg) { RS_POLICIES_ARRIVE(RS_POLICY_CASE) }
+#undef RS_CALL
 }
 
 /* Brings the first of p's ready heap up to date, as far as a policy that goes by lengths has to. Nothing is in service below p. */
@@ -394,10 +403,10 @@ RS_INLINE void rs_head_refresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARE
 {
 	u32 head = rs_head_of(t, n);
 
-	if (head == n->head)
+	if (head == n->head && !(t->mode & RS_MODE_ARRIVALS))
 		return;
 	n->head = head;
-	if (policy_length(p, n) && n->link.pos)
+	if (policy_length(t, p, n) && n->link.pos)
 		rs_heap_rekey(t, &p->ready, policy_key(t, p, n), p->ready.e[n->link.pos - 1].seq, &n->link);
 }
 #endif

@@ -20,6 +20,7 @@
 #if RS_LENGTHS
 #define RS_POLICIES_LENGTH(X) \
 	X(5, wf2qp) \
+	RS_POLICIES_ARRIVE(X) \
 	RS_POLICIES_DISK(X)
 #define RS_CLASSES_LENGTH(X) \
 	X(5, drr) \
@@ -27,6 +28,14 @@
 #else
 #define RS_POLICIES_LENGTH(X)
 #define RS_CLASSES_LENGTH(X)
+#endif
+
+/* Those that want to know when work arrives, whether it is the first of its queue or not (rs_arrive). */
+#if RS_LENGTHS
+#define RS_POLICIES_ARRIVE(X) \
+	X(7, wf2q)
+#else
+#define RS_POLICIES_ARRIVE(X)
 #endif
 
 /* Those of disks, which go by lengths too, and by sectors and deadlines of requests (rs_item_request): in user space only. */

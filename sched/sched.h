@@ -25,6 +25,8 @@
  *   rs_item_length  how long the item's next step will be, where that is known before it begins (a packet, a disk request): told before
  *                rs_wake, before an rs_settle with `more`, and whenever it changes. Policies of RS_POLICIES_LENGTH order by it; what is
  *                charged is what rs_settle says
+ *   rs_arrive    work has come for an item's queue, first or behind other: told before rs_wake, for policies of RS_POLICIES_ARRIVE. What is not told
+ *                arrives for them when it is the next
  *   rs_item_request  the same of a disk's request, with its first sector and when it is due
  *   rs_remove    an item that waits does so no longer (killed, moved, changed)
  *   rs_item_*    an item joins, leaves or changes queue; its weight or the units it may use change
@@ -150,6 +152,7 @@ enum rs_mode {
 	RS_MODE_AHEAD = 1, /* a policy may let a child that wakes displace the one in service */
 	RS_MODE_SLICE = 2, /* steps may be shorter than the quantum */
 	RS_MODE_LENGTH = 4, /* a policy goes by the length of what is served next */
+	RS_MODE_ARRIVALS = 8, /* and by what waits behind it */
 };
 enum rs_poison_reason {
 	RS_OK = 0,
@@ -241,6 +244,28 @@ struct rs_wf2q_child {
 	u64 epoch; /* of the node's, plus one, while it is counted in w */
 	u64 finish; /* tag of what it would send next */
 };
+struct rs_gps_child {
+	u64 epoch; /* of the node's, plus one, while the rest is meant */
+	u64 finish; /* tag of what it would send next */
+	u64 at; /* of its first segment, sent */
+	u64 end; /* tag at which the fluid has served all of it */
+	struct rs_link fluid; /* in the parent's `aside`, while the fluid has something of it */
+	u32 first, last; /* its segments */
+	u32 pad;
+};
+struct rs_gps {
+	u64 w; /* sum of weights */
+	u64 carry; /* work << RS_TAG_SHIFT that was less than a unit of V */
+	u64 done; /* of the step in service, that V has already */
+	u64 defer; /* work for which the fluid stands still, << RS_TAG_SHIFT */
+	u64 epoch; /* ends when no child is runnable */
+};
+/* Work of a child that the fluid serves without a pause, from V = base on (policy_wf2q.c). Named by its number plus one. */
+#define RS_SEGMENTS 32768
+struct rs_segment {
+	u64 base, work;
+	u32 next, pad;
+};
 struct rs_wf2q {
 	u64 w; /* sum of weights */
 	u64 frac; /* of V, below the unit of tags */
@@ -299,6 +324,7 @@ struct rs_node {
 		} prio;
 		struct rs_eevdf_child ee;
 		struct rs_wf2q_child wf;
+		struct rs_gps_child gps;
 	} as;
 
 	/* volatile: as a parent of nodes or items */
@@ -318,6 +344,7 @@ struct rs_node {
 		} prio;
 		struct rs_eevdf ee;
 		struct rs_wf2q wf;
+		struct rs_gps gps;
 	} of;
 	u64 wrun; /* weights of the runnable items, while `own` */
 };
@@ -424,6 +451,11 @@ struct rs_tree {
 	struct rs_heap throttle; /* nodes held back, by the time they may go on */
 	struct rs_heap refill; /* items of class edf without budget, by the time of the next one */
 	struct rs_unit unit[RS_UNITS_MAX];
+#if RS_LENGTHS
+	u32 segment_free, segments_used; /* linked by next; slots ever used */
+	u32 segments_live, pad1;
+	struct rs_segment segment[RS_SEGMENTS];
+#endif
 #if RS_DISK
 	u32 device; /* units are slots of one device, any of which serves any item; set by the caller before the first event. Tags are those of SFQ(D) then */
 #endif

@@ -142,6 +142,23 @@ RS_INLINE void rs_item_length(struct rs_tree RS_ARENA *t, struct rs_item RS_AREN
 		rs_refresh(t, it->queue);
 }
 
+#if RS_LENGTHS
+/* Work has come for the item's queue. What a cap holds back has not come for who is above. */
+RS_FN void rs_arrive(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work)
+{
+	struct rs_node RS_ARENA *n = it->queue;
+
+	if (!(t->mode & RS_MODE_ARRIVALS))
+		return;
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		if (!n->parent || n->throttled)
+			break;
+		policy_arrive(t, n->parent, n, work);
+		n = n->parent;
+	}
+}
+#endif
+
 #if RS_DISK
 /* What a disk's request is, before it is woken: its length in the unit of service, its first sector, its deadline (0: none). */
 RS_INLINE void rs_item_request(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 length, u64 sector, u64 due_at)

@@ -24,7 +24,8 @@
 #define RN_AHEAD 1024ULL /* bytes that may be sent ahead of the rate, so that small packets share a timer */
 #define RN_ROOT 0xffffffffU /* TC_H_ROOT */
 #define RN_QUANTUM 1514 /* of class drr: what a flow of weight 1 may send in its turn; one packet of an Ethernet */
-#define RN_FLOWS 16384 /* that may have packets waiting on one interface at once; also the buckets in which they are found */
+#define RN_FLOWS 4096 /* that may have packets waiting on one interface at once; also the buckets in which they are found */
+#define RN_ITEMS (RS_NODES_MAX + RN_FLOWS) /* every queue and every flow has one */
 
 #define E_NOMEM 12
 #define E_BUSY 16
@@ -187,7 +188,7 @@ static __always_inline struct rn_queue RS_ARENA *rn_queue(struct rs_node RS_AREN
 
 static __always_inline struct rn_flow RS_ARENA *rn_flow(u32 item)
 {
-	struct rn_flow RS_ARENA *all = (struct rn_flow RS_ARENA *)flows_at;
+	struct rn_flow RS_ARENA *all = (struct rn_flow RS_ARENA *)flows_at; /* RN_ITEMS of them */
 
 	return &all[item & (RS_ITEMS_MAX - 1)];
 }

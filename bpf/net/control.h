@@ -21,18 +21,18 @@ static __always_inline struct rn_io *rn_io(void)
 RN_CALL(rn_setup)
 {
 	u64 head = (sizeof(struct rs_tree) + sizeof(struct rs_batch) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
-	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
-	u64 tail = (RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) + RS_ITEMS_MAX * sizeof(struct rn_flow) +
+	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RN_ITEMS) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
+	u64 tail = (RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) + RN_ITEMS * sizeof(struct rn_flow) +
 		    RN_FLOWS * sizeof(u32) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
 	struct rs_tree RS_ARENA *t;
 	struct rn_state *s = rn_state();
 
 	if (tree_at || !s)
 		return 0;
-	_Static_assert(RS_NODES_MAX + RN_FLOWS <= RS_ITEMS_MAX, "every queue and every flow has an item");
-	_Static_assert(RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + sizeof(struct rs_tree) + sizeof(struct rs_batch) +
+	_Static_assert(RN_ITEMS <= RS_ITEMS_MAX, "the core has so many items");
+	_Static_assert(RS_TREE_BYTES(RS_NODES_MAX, RN_ITEMS) + sizeof(struct rs_tree) + sizeof(struct rs_batch) +
 				       RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) +
-				       RS_ITEMS_MAX * sizeof(struct rn_flow) + RN_FLOWS * sizeof(u32) + 4 * RN_PAGE <
+				       RN_ITEMS * sizeof(struct rn_flow) + RN_FLOWS * sizeof(u32) + 4 * RN_PAGE <
 			       (u64)RN_ARENA_PAGES * RN_PAGE,
 		       "the arena holds the tree");
 	t = bpf_arena_alloc_pages(&arena, 0, (head + body + tail) / RN_PAGE, -1, 0);
@@ -40,7 +40,7 @@ RN_CALL(rn_setup)
 		c->answer = -E_NOMEM;
 		return 0;
 	}
-	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RS_ITEMS_MAX);
+	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RN_ITEMS);
 	t->quantum = RN_QUANTUM; /* in bytes, as all work here */
 	rs_quantum_all(t);
 	t->nodes_open = RS_NODES_OPEN;
@@ -50,7 +50,7 @@ RN_CALL(rn_setup)
 	queues_at = (u64)t + head + body;
 	places_at = queues_at + RS_NODES_MAX * sizeof(struct rn_queue);
 	flows_at = places_at + RN_PACKETS * sizeof(struct rn_place);
-	buckets_at = flows_at + RS_ITEMS_MAX * sizeof(struct rn_flow);
+	buckets_at = flows_at + RN_ITEMS * sizeof(struct rn_flow);
 	tree_at = (u64)t;
 	s->magic = t->magic;
 	s->abi = RN_ABI_VERSION;

@@ -214,6 +214,8 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	l->bytes += bytes;
 	q->packets++;
 	q->bytes += bytes;
+	if ((t->mode & RS_MODE_ARRIVALS) && !t->poison)
+		rs_arrive(t, it, bytes);
 	if (it->state == RS_IDLE)
 		rn_wake(t, it, l, rn_clock(bpf_ktime_get_ns()));
 	return slot;

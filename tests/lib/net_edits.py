@@ -60,7 +60,7 @@ def edit(dice, made):
     if what < 4:
         write(dice.choice(("a", "b", "s", "s/c", "s/d")) + "/share", str(dice.choice((1, 50, 100, 300))))
     elif what == 4:
-        write(dice.choice((".", "s")) + "/policy", dice.choice(("sfq", "wf2q+")))
+        write(dice.choice((".", "s")) + "/policy", dice.choice(("sfq", "wf2q+", "wf2q")))
     elif what == 5 and len(made) < 20:
         name = f"n{len(made)}-{dice.randrange(1 << 30)}"
         os.mkdir(f"{MOUNT}/{DEV}/{name}")

@@ -257,7 +257,7 @@ pub struct Mk {
     /// How the queue orders its threads: ts, sfq, rr, fifo, edf; the personality's if absent
     #[arg(long, value_name = "CLASS", conflicts_with = "sched")]
     pub class: Option<String>,
-    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr, for links also wf2q+; the personality's if absent
+    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr, for links also wf2q+ or wf2q; the personality's if absent
     #[arg(long, value_name = "POLICY", requires = "sched")]
     pub policy: Option<String>,
 }

@@ -155,6 +155,9 @@ impl Node {
         if self.stat.throttled() {
             notes.push("throttled".to_owned());
         }
+        if self.stat.number("dropped") > 0 {
+            notes.push(format!("{} dropped", self.stat.number("dropped")));
+        }
         if self.stat.draining() {
             notes.push("draining".to_owned());
         }

@@ -64,6 +64,7 @@ words! {
     Prio = 3 "prio" "Strict priority with usage decay, and an idle class (resource containers).",
     Wrr = 4 "wrr" "Weighted round robin: who blocks loses its place and what was left; to compare mtrls with.",
     Wf2qPlus = 5 "wf2q+" "Worst-case fair weighted fair queueing plus, composed hierarchically; for links.",
+    Wf2q = 7 "wf2q" "Worst-case fair weighted fair queueing with the fluid system followed exactly (Eclipse); for links.",
 }
 
 words! {
@@ -162,11 +163,11 @@ pub enum Kind {
 
 impl Policy {
     /// All words, for people to choose from.
-    pub const WORDS: &str = "one word: sfq, eevdf, mtrls or prio; for a link also wf2q+";
+    pub const WORDS: &str = "one word: sfq, eevdf, mtrls or prio; for a link also wf2q+ or wf2q";
 
     /// Whether it orders by the length of what is served next, which is not known of a thread: the CPU's program does not have it.
     pub const fn by_length(self) -> bool {
-        matches!(self, Self::Wf2qPlus)
+        matches!(self, Self::Wf2qPlus | Self::Wf2q)
     }
 }
 

@@ -202,7 +202,7 @@ fn wrong_configurations() {
         ("x = 1".to_owned(), "unknown field `x`"),
         ("[cpu]\ndriver = \"fast\"".to_owned(), "fast"),
         ("[cpu]\nnode = {}".to_owned(), "unknown field `node`"),
-        ("[cpu]\npolicy = \"wf2q\"".to_owned(), "wf2q"),
+        ("[cpu]\npolicy = \"wf3q\"".to_owned(), "wf3q"),
         ("[disk]".to_owned(), "disk"),
         (node("share = 1"), "missing field `kind`"),
         (node("kind = \"leaf\""), "leaf"),

@@ -234,7 +234,7 @@ fn wrong_caps_and_shares() {
         ("1 0 x", "\"x\""),
     ]);
     refused::<Class>(&[("TS", "\"TS\""), ("", "\"\""), ("scan", "\"scan\"")]);
-    refused::<Policy>(&[("ts", "\"ts\""), ("wf2q", "\"wf2q\"")]);
+    refused::<Policy>(&[("ts", "\"ts\""), ("wf3q", "\"wf3q\"")]);
 }
 
 #[test]

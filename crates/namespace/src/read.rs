@@ -269,6 +269,9 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     for (key, value) in lines {
         let _ = writeln!(out, "{key} {value}");
     }
+    if let Some(link) = own.link {
+        let _ = writeln!(out, "dropped {}", link.dropped);
+    }
     Ok(out)
 }
 

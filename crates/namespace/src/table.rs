@@ -8,7 +8,7 @@
 //! shares     = name share {"\n" name share}  a 24 0    of children, all of them or none; those that are not named keep theirs
 //! fixed      = "=" percent "%"               =25%      a fixed share of the parent, whatever the siblings' weights are
 //! cap        = "none" | amount ["burst" duration]      1.5cpu, 250ms/s, 25% (of one CPU); of a link 10mbit
-//! policy     = "sfq" | "eevdf" | "mtrls" | "prio" | "wrr" | "wf2q+"
+//! policy     = "sfq" | "eevdf" | "mtrls" | "prio" | "wrr" | "wf2q+" | "wf2q"
 //! class      = "ts" | "sfq" | "rr" | "fifo" | "edf" | "drr"
 //! tune       = key value {key value}         quantum 4ms lag default       keys of this node, others keep their values
 //! gc         = "0" | "1"

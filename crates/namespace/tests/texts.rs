@@ -280,7 +280,7 @@ fn wrong_writes() {
         (FileKind::Cap, b"1", EINVAL, "no unit"),
         (FileKind::Cap, b"nothing", EINVAL, "\"nothing\""),
         (FileKind::Cap, b"0", EINVAL, "a cap of 0"),
-        (FileKind::Policy, b"wf2q", EINVAL, "\"wf2q\" is not a policy"),
+        (FileKind::Policy, b"wf3q", EINVAL, "\"wf3q\" is not a policy"),
         (FileKind::Policy, b"sfq sfq", EINVAL, "\"sfq\" after"),
         (FileKind::Class, b"SFQ", EINVAL, "\"SFQ\" is not a class"),
         (FileKind::Class, b"ts rr", EINVAL, "\"rr\" after"),

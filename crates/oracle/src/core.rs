@@ -62,6 +62,7 @@ pub(crate) struct Api {
     stayed: unsafe extern "C" fn(*mut RawTree, u32),
     item_length: unsafe extern "C" fn(*mut RawTree, u32, u32),
     progress: unsafe extern "C" fn(*mut RawTree, u32),
+    arrive: unsafe extern "C" fn(*mut RawTree, u32, u32),
     item_request: unsafe extern "C" fn(*mut RawTree, u32, u32, u64, u64),
     device: unsafe extern "C" fn(*mut RawTree),
     cello_new: unsafe extern "C" fn(u32, u64) -> *mut cello::Raw,
@@ -150,6 +151,8 @@ pub const PRIO: u32 = 3;
 pub const WRR: u32 = 4;
 /// Policy worst-case fair weighted fair queueing plus.
 pub const WF2QP: u32 = 5;
+/// Policy worst-case fair weighted fair queueing, with the fluid system itself.
+pub const WF2Q: u32 = 7;
 /// Policy yet another fair queueing.
 pub const YFQ: u32 = 6;
 /// State of an item: wants no service.
@@ -612,6 +615,12 @@ impl Core {
     pub fn progress(&mut self, done: u32) {
         // SAFETY: as above.
         unsafe { (self.api.progress)(self.tree.as_ptr(), done) }
+    }
+
+    /// Work has come for an item's queue.
+    pub fn arrive(&mut self, item: u32, work: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.arrive)(self.tree.as_ptr(), self.known(item), work) }
     }
 
     /// A waiting item wants service no longer.

@@ -24,6 +24,7 @@ pub mod smp;
 pub mod theorems;
 pub mod tiny;
 pub mod trace;
+pub mod wf2q;
 pub mod wf2qp;
 
 /// Seeds of a randomised test: `count` of them, from RESERV_SEED alone if that is set; more while RESERV_SOAK_SECONDS

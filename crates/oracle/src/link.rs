@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use crate::core::{Build, Core, FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, Setup, WF2QP, id};
+use crate::core::{Build, Core, FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, Setup, WF2Q, WF2QP, id};
 use crate::rng::Rng;
 
 const TOP: Id = id(2, 1);
@@ -220,15 +220,14 @@ impl Bed {
             now + (real(waiting) + longest) / f.share + most - longest + extra,
         ];
         f.queue.push_back(Packet { length, due });
+        let (item, told) = (f.item, u32::try_from(length).expect("a packet"));
+        let done = match self.wire {
+            Some((_, since, _)) if self.plan.clocked => u32::try_from(self.now - since).expect("a packet"),
+            _ => u32::MAX,
+        };
+        self.core.progress(done);
+        self.core.arrive(item, told);
         if f.queue.len() == 1 {
-            let (item, told) = (f.item, u32::try_from(length).expect("a packet"));
-            let done = match self.wire {
-                Some((_, since, _)) if self.plan.clocked => {
-                    u32::try_from(self.now - since).expect("a packet")
-                }
-                _ => u32::MAX,
-            };
-            self.core.progress(done);
             self.core.item_length(item, told);
             self.core.wake(item, self.now);
         }
@@ -264,7 +263,8 @@ impl Bed {
                         return Err(format!("WF-3: flow {k} leaves {:.1} late", now - packet.due[1]));
                     }
                 }
-                if let Some(best) = f.best {
+                // Not of wf2q: a flow may wait here while the fluid system has nothing of it.
+                if let Some(best) = f.best.filter(|_| self.plan.policy != WF2Q) {
                     worst.index = worst.index.max((x - best) / f.alpha);
                     if x - best > f.alpha + eps {
                         return Err(format!(
@@ -384,6 +384,11 @@ fn plans(build: Build, seed: u64, policy: u32) -> Result<Worst, String> {
 /// WF-1 to WF-5 for wf2q+.
 pub fn wf2qp(build: Build, seed: u64) -> Result<(), String> {
     plans(build, seed, WF2QP).map(drop)
+}
+
+/// WF-1 to WF-3 for wf2q, and that it serves whoever waits at all depths.
+pub fn wf2q(build: Build, seed: u64) -> Result<(), String> {
+    plans(build, seed, WF2Q).map(drop)
 }
 
 /// WF-4 and WF-5 with new weights, from the moment of the change.

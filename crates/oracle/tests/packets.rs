@@ -2,12 +2,15 @@
 //! Policies and classes for packets: lockstep with exact models, theorems on a paced link, worked examples, all short sequences.
 
 use reserv_oracle::core::{
-    Build, Core, IDLE, MUTANTS, Op, QUEUE, QUEUED, SCHED, SERVICE, Setup, WF2QP, YFQ, id,
+    Build, Core, IDLE, MUTANTS, Op, QUEUE, QUEUED, SCHED, SERVICE, Setup, WF2Q, WF2QP, YFQ, id,
 };
 use reserv_oracle::link::{self, Plan};
 use reserv_oracle::rng::Rng;
-use reserv_oracle::{drr, seeds, theorem, tiny, wf2qp};
+use reserv_oracle::{drr, seeds, theorem, tiny, wf2q, wf2qp};
 
+theorem!(wf2q_is_its_model, 300, wf2q::lockstep);
+theorem!(wf2q_is_near_the_fluid_system, 200, wf2q::wf1);
+theorem!(wf2q_wf_1_to_3, 60, link::wf2q);
 theorem!(wf2qp_is_its_model, 300, wf2qp::lockstep);
 
 theorem!(drr_is_the_papers_list, 200, drr::lockstep);
@@ -29,10 +32,25 @@ fn how_near_the_bounds() {
         let w = link::measured(0..40, plan).unwrap_or_else(|e| panic!("{what}: {e}"));
         println!("{what}: {w:.2?}");
     }
+    for (what, plan) in [
+        ("wf2q, flat", Plan { policy: WF2Q, ..flat }),
+        ("wf2q, V at dequeue", Plan { policy: WF2Q, clocked: false, ..flat }),
+        ("wf2q, always backlogged", Plan { policy: WF2Q, always: true, ..flat }),
+    ] {
+        let w = link::measured(0..40, plan).unwrap_or_else(|e| panic!("{what}: {e}"));
+        println!("{what}: {w:.2?}");
+    }
+    let mut worst = [0.0_f64; 2];
+    for seed in 0..100 {
+        let near = wf2q::nearness(Build::Real, seed, false).unwrap_or_else(|e| panic!("{e}"));
+        worst = [worst[0].max(near[0]), worst[1].max(near[1])];
+    }
+    println!("wf2q, behind and ahead of the fluid system, as parts of the bounds: {worst:.2?}");
 }
 
 #[test]
 fn worked_examples() {
+    assert_eq!(wf2q::example(Build::Real), "BABBAA");
     assert_eq!(wf2qp::example(Build::Real), "BABBAB");
     assert_eq!(drr::example(Build::Real), "ABAABAABABAAB");
 }
@@ -50,12 +68,11 @@ fn every_short_sequence() {
 #[test]
 fn every_packet_mutant_is_rejected() {
     type Promise = fn(Build, u64) -> Result<(), String>;
-    let link: &[Promise] = &[link::wf2qp, link::wf2qp_reweights, drr::fair];
-    let model: &[Promise] = &[wf2qp::lockstep, drr::lockstep];
+    let link: &[Promise] = &[link::wf2qp, link::wf2qp_reweights, drr::fair, link::wf2q, wf2q::wf1];
+    let model: &[Promise] = &[wf2qp::lockstep, drr::lockstep, wf2q::lockstep];
     let (mut count, mut rejected, mut missed) = (0, 0, Vec::new());
-    for (i, m) in
-        MUTANTS.iter().enumerate().filter(|(_, m)| m.name.starts_with("wfp_") || m.name.starts_with("drr_"))
-    {
+    let of = |name: &str| ["wfp_", "drr_", "gps_"].iter().any(|head| name.starts_with(head));
+    for (i, m) in MUTANTS.iter().enumerate().filter(|(_, m)| of(m.name)) {
         let find = |of: &[Promise]| {
             (0..25)
                 .find_map(|seed| of.iter().find_map(|p| p(Build::Mutant(i), seed).err().map(|e| (seed, e))))

@@ -465,6 +465,6 @@ impl Plane for Link {
 
     fn supports_policy(&self, policy: Policy) -> bool {
         // The others' tunables are times, and work here is bytes.
-        matches!(policy, Policy::Sfq | Policy::Wf2qPlus)
+        matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Wf2q)
     }
 }
