@@ -29,6 +29,7 @@ const volatile u32 cpus SEC(".rodata.cpus") = 1;
 #include "../use.h"
 
 #define RC_OFF (1ULL << 63)
+#define RC_TICK_MAX 10000000 /* ns between two ticks, at 100 Hz */
 #define RC_ITEM_FLOOR 0x80 /* a kernel thread that runs under its floor, outside the tree */
 
 #define RC_ARENA_PAGES 16384
@@ -289,6 +290,26 @@ static __always_inline u64 rc_ran(struct rs_item RS_ARENA *it, u64 raw)
 	if (s & RC_OFF)
 		return 0;
 	return rs_before(s, raw) ? raw - s : 0;
+}
+
+/*
+ * How much of the CPU the item's step in service has had, to be shown: by the clock, which other classes and interrupts do not stop, but no more than the
+ * kernel has counted, which is a tick old where the thread runs and exact where it does not. So what is shown goes back by a tick at most.
+ */
+static __always_inline u64 rc_so_far(struct rs_item RS_ARENA *it, u64 raw)
+{
+	u64 ran = rc_ran(it, raw), most;
+	struct task_struct *p;
+
+	bpf_rcu_read_lock();
+	p = rc_thread(it);
+	if (p) {
+		most = rc_owed(it, p) + (scx_bpf_task_running(p) ? RC_TICK_MAX : 0);
+		if (ran > most)
+			ran = most;
+	}
+	bpf_rcu_read_unlock();
+	return ran;
 }
 
 /* A queue by handle; a stale one, and 0, is q0. */

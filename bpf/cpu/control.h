@@ -171,7 +171,7 @@ RC_CALL(rc_sample)
 			continue;
 		run = &out->run[rc_slot(runs) & (RS_UNITS_MAX - 1)];
 		run->node = rc_open_id(it->queue);
-		run->ran = rc_ran(it, raw);
+		run->ran = rc_so_far(it, raw);
 		runs++;
 	}
 	RS_LOOP(i, RC_SAMPLES_MAX) {

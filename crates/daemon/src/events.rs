@@ -3,24 +3,37 @@
 //!
 //! Needs `CAP_NET_ADMIN` and `CONFIG_PROC_EVENTS`; without them the caller scans `/proc` once a second. When the
 //! kernel drops events (ENOBUFS), that is reported, and one scan makes up for it.
+//!
+//! Every event wakes whoever listens, so a fork and an exit cost two switches more as long as they are told. Therefore nobody listens while
+//! there are no rules, and only the kinds that matter are asked for (since Linux 6.6; an older kernel tells all, and what does not matter is dropped here).
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::Arc;
 
 const CN_IDX_PROC: u32 = 1;
 const LISTEN: u32 = 1;
+const IGNORE: u32 = 2;
 const EVENT_EXEC: u32 = 0x2;
 const EVENT_UID: u32 = 0x4;
 const EVENT_GID: u32 = 0x40;
 const EVENT_COMM: u32 = 0x200;
+const WANTED: u32 = EVENT_EXEC | EVENT_UID | EVENT_GID | EVENT_COMM;
 const NETLINK_HEADER: usize = 16;
 const CONNECTOR_HEADER: usize = 20;
 
-/// A subscription.
+/// Where events arrive.
 #[derive(Debug)]
 pub struct Events {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     buffer: Vec<u8>,
+}
+
+/// Says whether they shall.
+#[derive(Debug)]
+pub struct Subscription {
+    socket: Arc<OwnedFd>,
+    on: bool,
 }
 
 /// What came.
@@ -43,7 +56,7 @@ fn changed(message: &[u8]) -> Option<i32> {
     }
     // what, cpu, timestamp (8); then process_pid, process_tgid in all kinds that matter.
     let what = word(event)?;
-    if ![EVENT_EXEC, EVENT_UID, EVENT_GID, EVENT_COMM].contains(&what) {
+    if what & WANTED == 0 {
         return None;
     }
     word(event + 20).map(u32::cast_signed)
@@ -61,8 +74,39 @@ fn split(mut bytes: &[u8]) -> Vec<i32> {
     found
 }
 
+/// A request to the connector: a netlink message of one connector message.
+fn request(body: &[u32]) -> io::Result<Vec<u8>> {
+    let size = u32::try_from(size_of_val(body)).map_err(io::Error::other)?;
+    let total = u32::try_from(NETLINK_HEADER + CONNECTOR_HEADER).map_err(io::Error::other)? + size;
+    let mut message = Vec::new();
+    message.extend_from_slice(&total.to_ne_bytes());
+    message.extend_from_slice(&3_u16.to_ne_bytes()); // NLMSG_DONE
+    message.extend_from_slice(&0_u16.to_ne_bytes());
+    for word in [0, std::process::id(), CN_IDX_PROC, 1, 0, 0, size].iter().chain(body) {
+        message.extend_from_slice(&word.to_ne_bytes());
+    }
+    Ok(message)
+}
+
+impl Subscription {
+    /// From now on events come, or do not.
+    pub fn listen(&mut self, on: bool) -> io::Result<()> {
+        if on == self.on {
+            return Ok(());
+        }
+        // The second form says which kinds. A kernel that does not know it ignores it and has the first.
+        let bodies: &[&[u32]] = if on { &[&[LISTEN], &[LISTEN, WANTED]] } else { &[&[IGNORE]] };
+        for body in bodies {
+            let none = nix::sys::socket::MsgFlags::empty();
+            nix::sys::socket::send(self.socket.as_raw_fd(), &request(body)?, none)?;
+        }
+        self.on = on;
+        Ok(())
+    }
+}
+
 impl Events {
-    /// Subscribes.
+    /// A subscription that is off.
     pub fn open() -> io::Result<Self> {
         // SAFETY: socket takes values and answers a new descriptor, which is ours alone.
         let socket = unsafe {
@@ -86,17 +130,12 @@ impl Events {
             return Err(io::Error::last_os_error());
         }
         nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBuf, &(1 << 20))?;
-        let mut message = Vec::new();
-        let body = 4_u32;
-        let total = u32::try_from(NETLINK_HEADER + CONNECTOR_HEADER).unwrap_or(0) + body;
-        message.extend_from_slice(&total.to_ne_bytes());
-        message.extend_from_slice(&3_u16.to_ne_bytes()); // NLMSG_DONE
-        message.extend_from_slice(&0_u16.to_ne_bytes());
-        for word in [0, std::process::id(), CN_IDX_PROC, 1, 0, 0, body, LISTEN] {
-            message.extend_from_slice(&word.to_ne_bytes());
-        }
-        nix::sys::socket::send(socket.as_raw_fd(), &message, nix::sys::socket::MsgFlags::empty())?;
-        Ok(Self { socket, buffer: vec![0; 8192] })
+        Ok(Self { socket: Arc::new(socket), buffer: vec![0; 8192] })
+    }
+
+    /// To turn it on and off.
+    pub fn subscription(&self) -> Subscription {
+        Subscription { socket: self.socket.clone(), on: false }
     }
 
     /// Waits at most `timeout_ms`.

@@ -362,9 +362,13 @@ fn watch(core: &Mutex<Core>, scan: bool) {
             None
         }
     };
-    let word = if events.is_some() { "events" } else { "scan" };
-    lock(core).watch = word;
-    lock(core).scan();
+    {
+        let mut core = lock(core);
+        core.watch = if events.is_some() { "events" } else { "scan" };
+        core.events = events.as_ref().map(Events::subscription);
+        core.listen();
+        core.scan();
+    }
     let mut scanned = std::time::Instant::now();
     loop {
         let every = if events.is_some() { SCAN_CGROUPS } else { SCAN };
@@ -386,10 +390,12 @@ fn watch(core: &Mutex<Core>, scan: bool) {
             Err(error) => {
                 tracing::warn!(%error, "process events ended; scanning");
                 events = None;
-                lock(core).watch = "scan";
+                let mut core = lock(core);
+                core.watch = "scan";
+                core.events = None;
             }
         }
-        if rules && (need_scan || events.is_none()) && scanned.elapsed() >= every {
+        if rules && need_scan && scanned.elapsed() >= every {
             lock(core).scan();
             scanned = std::time::Instant::now();
         }

@@ -17,6 +17,7 @@ pub use self::status::{Refused, Status};
 use crate::collect::Due;
 use crate::describe::describe;
 use crate::engine::{Engine, Refusal};
+use crate::events::Subscription;
 use crate::held::Held;
 use crate::process;
 use crate::registry::Registry;
@@ -37,6 +38,8 @@ pub struct Core {
     rules: Rules,
     /// How processes are watched.
     pub watch: &'static str,
+    /// Where process events are asked for, if they come.
+    pub events: Option<Subscription>,
     /// Names of resources that are gone and that the kernel may still have cached.
     gone: Vec<Name>,
     refusals: VecDeque<Refused>,
@@ -65,6 +68,7 @@ impl Core {
             mount: None,
             rules,
             watch: "none",
+            events: None,
             gone: Vec::new(),
             refusals: VecDeque::new(),
             start: Instant::now(),
@@ -189,7 +193,7 @@ impl Core {
 
     /// Whether there are rules, and whether they need scans beside events.
     pub fn has_rules(&self) -> (bool, bool) {
-        (!self.rules.is_empty(), self.rules.need_scan())
+        (!self.rules.is_empty(), self.events.is_none() || self.rules.need_scan())
     }
 
     /// Applies the rules to one process.
@@ -224,6 +228,18 @@ impl Core {
             engine.plane_mut().set_default(pid, List::Child, queue)?;
         }
         Ok(tagged)
+    }
+
+    /// Process events come as long as there are rules. A scan afterwards sees what happened before.
+    pub fn listen(&mut self) {
+        let on = !self.rules.is_empty();
+        if let Some(events) = &mut self.events
+            && let Err(error) = events.listen(on)
+        {
+            tracing::warn!(%error, "process events cannot be asked for; scanning");
+            self.events = None;
+            self.watch = "scan";
+        }
     }
 
     /// Applies the rules to all processes.

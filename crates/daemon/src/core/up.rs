@@ -129,6 +129,7 @@ impl Core {
         let rules = self.cpu()?.rules().to_vec();
         self.rules.set(&rules);
         self.warn_of_rules(config);
+        self.listen();
         self.scan();
         Ok(words)
     }
