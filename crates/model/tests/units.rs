@@ -251,7 +251,11 @@ fn words_and_numbers_of_kinds() {
         assert_eq!((*class as u8, class.word().parse()), (number, Ok(*class)));
         assert_eq!(serde_json::to_string(class).unwrap(), format!("\"{class}\""));
     }
-    for (number, policy) in (0..).zip(Policy::ALL) {
-        assert_eq!((*policy as u8, policy.word().parse()), (number, Ok(*policy)));
+    // The core's numbers; what only disks have (yfq is 6) has no word here.
+    let mut numbers = Vec::new();
+    for policy in Policy::ALL {
+        assert_eq!(policy.word().parse(), Ok(*policy));
+        numbers.push(*policy as u8);
     }
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 7]);
 }
