@@ -8,7 +8,8 @@
  * one queue, two share a flow with a probability of n^2 / 2^33.
  *
  * A queue that becomes drr while packets wait keeps these in front of all flows (rn_queue.own), and one that is it no longer has its flows' packets
- * flow by flow: so no packet comes before one that its connection sent earlier.
+ * flow by flow: so no packet comes before one that its connection sent earlier. The queue's own are also packets of connections for which there is no flow
+ * left, RN_FLOWS at once on an interface: in front of the flows, in the order of their coming. Nobody can take flows from others but in this.
  */
 
 static __always_inline u32 RS_ARENA *rn_bucket(u32 hash, u32 node)
@@ -41,7 +42,7 @@ RS_FN_PTR(struct rs_item RS_ARENA, rn_flow_find, (struct rs_tree RS_ARENA *t, st
 	return 0;
 }
 
-/* A new one; 0: there is no room. */
+/* A new one; 0: there is no room for it. */
 RS_FN_PTR(struct rs_item RS_ARENA, rn_flow_new, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 hash), (t, n, hash))
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);

@@ -186,13 +186,13 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 		flow = rn_flow_find(t, n, hash);
 	l = !by_flow ? &q->own : flow ? &rn_flow(flow->index)->list : 0;
 	if (it && !rn_full(q, l, bytes, rn_limit_packets(n, limits), rn_limit_bytes(q, limits >> 32))) {
-		if (by_flow) {
-			if (!flow)
-				flow = rn_flow_new(t, n, hash);
-			it = flow;
+		if (by_flow && !flow) {
+			flow = rn_flow_new(t, n, hash);
+			by_flow = flow != 0; /* no room for one more flow on this interface: this queue suffers it, no other loses its packets */
 		}
-		if (it)
-			slot = rn_place_new();
+		if (flow)
+			it = flow;
+		slot = rn_place_new();
 	}
 	if (!slot) {
 		q->dropped++;
