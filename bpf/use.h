@@ -62,7 +62,7 @@ static __always_inline int rt_rule_says(struct rt_rule *r, struct task_struct *m
 static __always_inline bool rt_use_allows(struct rt_use *use)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
-	u32 i, uid = me->cred->fsuid.val, count = use->count;
+	u32 i, at, uid = me->cred->fsuid.val, count = use->count;
 	int says;
 
 	if (count > 0) {
@@ -77,9 +77,12 @@ static __always_inline bool rt_use_allows(struct rt_use *use)
 	}
 	if (count > 2) {
 		bpf_for(i, 2, RT_RULES_MAX) {
-			if (i >= count)
+			at = i;
+			if (at >= count)
 				break;
-			says = rt_rule_says(&use->rule[i & (RT_RULES_MAX - 1)], me, uid);
+			/* The compiler knows the loop's bounds, leaves the mask out, and 6.12's verifier does not follow its reasons. */
+			asm volatile("" : "+r"(at));
+			says = rt_rule_says(&use->rule[at & (RT_RULES_MAX - 1)], me, uid);
 			if (says >= 0)
 				return says;
 		}
