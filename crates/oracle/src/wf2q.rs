@@ -308,12 +308,12 @@ impl Pair {
         let (v, slack) = (&self.nodes[&p].v, ulps(self.drift));
         let mut out = Vec::new();
         for c in self.children(p).into_iter().filter(|&c| self.ready(c)) {
-            let n = &self.nodes[&c];
-            let (s, f) = (n.tag(0), n.tag(self.head(c)?));
+            let child = &self.nodes[&c];
+            let (s, f) = (child.tag(0), child.tag(self.head(c)?));
             let (Some(s), Some(f)) = (s, f) else { return Err(format!("node {c:x} has nothing")) };
             // Where two arrivals meet the next begins.
-            let s = if n.arrivals.front().is_some_and(|a| a.work == n.sent) {
-                n.arrivals[1].start.clone()
+            let s = if child.arrivals.front().is_some_and(|a| a.work == child.sent) {
+                child.arrivals[1].start.clone()
             } else {
                 s
             };
