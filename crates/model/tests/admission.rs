@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::{at, doit, refused};
 use num_rational::BigRational;
 use reserv_model::*;
 
@@ -14,10 +15,6 @@ fn tree(cpus: u64) -> Tree {
     tree
 }
 
-fn at(path: &str) -> NodeRef {
-    path.parse::<NodePath>().unwrap().into()
-}
-
 fn mk(parent: &str, name: &str, kind: NewKind, share: &str) -> Request {
     let name = Some(Name::new(name).unwrap());
     Request::Create { parent: at(parent), name, kind, share: Some(share.parse().unwrap()) }
@@ -25,23 +22,6 @@ fn mk(parent: &str, name: &str, kind: NewKind, share: &str) -> Request {
 
 fn set(path: &str, share: &str) -> Request {
     Request::SetShare { node: at(path), share: share.parse().unwrap() }
-}
-
-fn doit(tree: &mut Tree, requests: &[Request]) {
-    let plan = tree.plan(requests).unwrap_or_else(|e| panic!("{e} ({})", e.hint));
-    tree.commit(&plan).unwrap();
-}
-
-/// Refused with ENOSPC and these words, and nothing has changed.
-fn refused(tree: &Tree, requests: &[Request], words: &[&str]) {
-    let before = tree.clone();
-    let error = tree.plan(requests).expect_err("it is refused");
-    assert_eq!(error.errno(), Errno::ENOSPC, "{error}");
-    for word in words {
-        assert!(error.context.contains(word), "{word:?} in {error}");
-    }
-    assert!(!error.hint.is_empty() && !error.context.contains('\n'));
-    assert_eq!(*tree, before);
 }
 
 const QUEUE: NewKind = NewKind::Queue(None);

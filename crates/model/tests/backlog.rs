@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use common::{at, doit, refused};
 use num_bigint::BigUint;
 use reserv_model::*;
 
@@ -18,10 +19,6 @@ fn tree(backlog: Backlog) -> Tree {
     tree
 }
 
-fn at(path: &str) -> NodeRef {
-    path.parse::<NodePath>().unwrap().into()
-}
-
 fn mk(name: &str) -> Request {
     let name = Some(Name::new(name).unwrap());
     Request::Create { parent: NodeId::ROOT.into(), name, kind: NewKind::Queue(None), share: None }
@@ -29,22 +26,6 @@ fn mk(name: &str) -> Request {
 
 fn limit(path: &str, members_max: u32) -> Request {
     Request::SetLimit { node: at(path), members_max, bytes_max: 0 }
-}
-
-fn doit(tree: &mut Tree, requests: &[Request]) {
-    let plan = tree.plan(requests).unwrap_or_else(|e| panic!("{e} ({})", e.hint));
-    tree.commit(&plan).unwrap();
-}
-
-fn refused(tree: &Tree, requests: &[Request], words: &[&str]) {
-    let before = tree.clone();
-    let error = tree.plan(requests).expect_err("it is refused");
-    assert_eq!(error.errno(), Errno::ENOSPC, "{error}");
-    for word in words {
-        assert!(error.context.contains(word), "{word:?} in {error}");
-    }
-    assert!(!error.hint.is_empty());
-    assert_eq!(*tree, before);
 }
 
 #[test]

@@ -32,6 +32,11 @@ pub fn q(num: impl Into<BigInt>, den: impl Into<BigInt>) -> Q {
     Q::new(num.into(), den.into())
 }
 
+/// Units of tags.
+pub fn ulps(n: u64) -> Q {
+    q(n * 1000, 1u64 << 20)
+}
+
 /// Work at a weight in thousandths; background counts as weight one.
 fn at_weight(work: u64, weight: u32) -> Q {
     q(u128::from(work) * 1000, if weight == 0 { ONE } else { weight })

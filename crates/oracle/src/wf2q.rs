@@ -7,13 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use num_traits::{Signed, Zero};
 
 use crate::core::{Build, Core, FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, Setup, WF2Q, id};
-use crate::model::{Q, q};
+use crate::model::{Q, q, ulps};
 use crate::rng::Rng;
-
-/// Unit of tags.
-fn ulps(n: u64) -> Q {
-    q(n * 1000, 1u64 << 20)
-}
 
 /// Work that came at once.
 #[derive(Clone, Debug)]

@@ -7,14 +7,9 @@ use std::collections::BTreeMap;
 use num_traits::{Signed, Zero};
 
 use crate::core::{Build, Core, FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, Setup, WF2QP, id};
-use crate::model::{Q, q};
+use crate::model::{Q, q, ulps};
 use crate::rng::Rng;
 use crate::tiny::Tiny;
-
-/// Unit of tags.
-fn ulps(n: u64) -> Q {
-    q(n * 1000, 1u64 << 20)
-}
 
 #[derive(Clone, Debug)]
 struct Node {

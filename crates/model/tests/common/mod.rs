@@ -7,7 +7,7 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use reserv_model::{
-    Cap, Class, DEPTH_MAX, DeleteMode, Fixed, Kind, Minimum, Name, NodeId, NodePath, NodeRef, Policy,
+    Cap, Class, DEPTH_MAX, DeleteMode, Errno, Fixed, Kind, Minimum, Name, NodeId, NodePath, NodeRef, Policy,
     Request, Share, Tree, TuneChange, TuneKey, Weight,
 };
 
@@ -34,6 +34,29 @@ pub(crate) fn config(cost: u32) -> ProptestConfig {
 /// A number nobody chose.
 pub(crate) fn seed() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// A node by its path.
+pub(crate) fn at(path: &str) -> NodeRef {
+    path.parse::<NodePath>().unwrap().into()
+}
+
+/// Planned and done.
+pub(crate) fn doit(tree: &mut Tree, requests: &[Request]) {
+    let plan = tree.plan(requests).unwrap_or_else(|e| panic!("{e} ({})", e.hint));
+    tree.commit(&plan).unwrap();
+}
+
+/// Refused with ENOSPC and these words, and nothing has changed.
+pub(crate) fn refused(tree: &Tree, requests: &[Request], words: &[&str]) {
+    let before = tree.clone();
+    let error = tree.plan(requests).expect_err("it is refused");
+    assert_eq!(error.errno(), Errno::ENOSPC, "{error}");
+    for word in words {
+        assert!(error.context.contains(word), "{word:?} in {error}");
+    }
+    assert!(!error.hint.is_empty() && !error.context.contains('\n'));
+    assert_eq!(*tree, before);
 }
 
 /// One random decision: what, to whom, with what.

@@ -7,17 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use num_traits::{Signed, Zero};
 
 use crate::core::{Build, Core, FIFO, Id, ONE, Op, QUEUE, QUEUED, ROOT, SCHED, Setup, YFQ, id};
-use crate::model::{Q, q};
+use crate::model::{Q, q, ulps};
 use crate::rng::Rng;
 use crate::tiny::Tiny;
 
 /// Policy start-time fair queueing.
 const SFQ: u32 = 0;
-
-/// Unit of tags.
-fn ulps(n: u64) -> Q {
-    q(n * 1000, 1u64 << 20)
-}
 
 #[derive(Clone, Debug)]
 struct Node {

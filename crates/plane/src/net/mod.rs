@@ -17,6 +17,16 @@ use crate::{Plane, PlaneError, tag};
 /// Memory of a packet beside its bytes: `struct sk_buff`, what it shares, and what the allocator rounds up.
 const PACKET_EACH: u64 = 1024;
 
+/// Room of a queue, where nothing else is said: what the link sends in this many ms, …
+const LIMIT_MS: u64 = 100;
+/// … at least this: two of the largest packets.
+const LIMIT_MIN: u64 = 128 * 1024;
+
+/// Most bytes that wait in a queue of a link of that rate, where nothing else is said.
+fn room(rate: Rate) -> u32 {
+    u32::try_from((rate.bytes() * LIMIT_MS / 1000).max(LIMIT_MIN)).unwrap_or(u32::MAX)
+}
+
 /// What a source that is scheduled says.
 fn link(source: &Source) -> Result<(&str, Option<Rate>), PlaneError> {
     match source {

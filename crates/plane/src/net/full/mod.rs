@@ -20,7 +20,7 @@ use self::abi::{RnCall, RnIo, RnNode, RnState, RsBatch, what};
 use self::load::Programs;
 pub use self::load::{probe, try_load};
 use super::former::{put_back, replaceable, write_former};
-use super::{index_of, link, netns, rtnl};
+use super::{index_of, link, netns, room, rtnl};
 use crate::count::{Meter, Tagged, Told};
 use crate::libbpf::os;
 use crate::ops::{io_error, refusal};
@@ -31,10 +31,7 @@ use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneErr
 const LIMIT_PACKETS: u64 = 1000;
 /// On one interface, in all queues together (`RN_PACKETS`).
 const PACKETS_MAX: u64 = 65_536;
-/// Most bytes: what the link sends in this many ms …
-const LIMIT_MS: u64 = 100;
-/// … but room for two of the largest packets; and without a rate this.
-const LIMIT_MIN: u64 = 128 * 1024;
+/// Most bytes, without a rate; with one it is `room`.
 const LIMIT_UNLIMITED: u64 = 2 * 1024 * 1024;
 
 /// Of one packet: what the kernel lets a packet of many segments be (`GSO_MAX_SIZE`).
@@ -126,8 +123,7 @@ fn open(folder: PathBuf, former: PathBuf, number: u8, source: &Source) -> Result
 
 /// Most bytes that wait in a queue.
 fn limit_bytes(rate: Option<Rate>) -> u64 {
-    let bytes = rate.map_or(LIMIT_UNLIMITED, |rate| (rate.bytes() * LIMIT_MS / 1000).max(LIMIT_MIN));
-    bytes.min(u64::from(u32::MAX))
+    rate.map_or(LIMIT_UNLIMITED, |rate| room(rate).into())
 }
 
 fn told(node: &RnNode) -> Told {

@@ -21,19 +21,15 @@ use self::classes::Classes;
 use self::shape::{Shapes, shapes};
 use super::former::{put_back, replaceable, write_former};
 use super::rtnl::{self, Qdisc};
-use super::{index_of, link};
+use super::{index_of, link, room};
 use crate::count::{self, Books, Count, Meter, Tagged, Told, Usage};
 use crate::libbpf::os;
 use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
 
 /// The upper half of HTB's handle, with the resource's number below.
 const MAJOR: u16 = 0x5200;
-/// Room of a queue for what the link sends in this many ms, …
 /// Of one packet; the interface's `gso_max_size` is held to it (rule 4 of the note).
 const PACKET_LONGEST: u64 = 64 * 1024;
-const LIMIT_MS: u64 = 100;
-/// … at least this: two of the largest packets.
-const LIMIT_MIN: u64 = 128 * 1024;
 /// Of Ethernet; what has less wastes a little of its quantum.
 const LINK_HEADER: u32 = 14;
 
@@ -245,9 +241,7 @@ fn is_ours(q: &Qdisc, number: u8) -> bool {
 /// The classes of a tree, and the longest packet that they are made for.
 fn plan(books: &Books, rate: Rate, interface: &str) -> Result<(Shapes, u32), PlaneError> {
     let longest = longest(interface)?;
-    let limit = (rate.bytes() * LIMIT_MS / 1000).max(LIMIT_MIN);
-    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    Ok((shapes(books, rate.bytes(), longest, limit)?, longest))
+    Ok((shapes(books, rate.bytes(), longest, room(rate))?, longest))
 }
 
 fn refused(op: &Op) -> Option<&'static str> {
