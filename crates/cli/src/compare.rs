@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use reserv_model::{Class, Config, NodeConfig, NodeKind, Personality, ResourceConfig, Share};
+use reserv_model::{Class, Config, NodeConfig, NodeKind, Personality, ResourceConfig, ResourceKind, Share};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -181,7 +181,7 @@ fn all(args: &Compare, held: &Held) -> Result<Report, Error> {
                 continue;
             }
         }
-        let policy = format!("{}, {}", personality.policy(true), personality.class(true));
+        let policy = format!("{}, {}", personality.policy(ResourceKind::Cpu), personality.class(ResourceKind::Cpu));
         let files = Mounted::open()?;
         let tag = |part: &Part, pid: i32| {
             run::tag_process(&files, &NodePath::parse(part.name, files.mount())?, pid)

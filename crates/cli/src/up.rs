@@ -234,7 +234,7 @@ fn with(now: &Config, personality: Option<Personality>, count: &BTreeMap<Name, S
     if let Some(personality) = personality {
         for tree in then.cpu.iter_mut().chain(then.count.values_mut()) {
             (tree.personality, tree.policy, tree.tune) =
-                (personality, Some(personality.policy(tree.on.is_none())), None);
+                (personality, Some(personality.policy(tree.resource())), None);
         }
     }
     then

@@ -24,7 +24,7 @@ pub(crate) fn describe(tree: &Tree, request: &Request) -> String {
     match request {
         Request::Create { parent, name, kind, share } => {
             let name = name.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
-            let kind = match kind.or(tree.personality(), tree.is_cpu()) {
+            let kind = match kind.or(tree.personality(), tree.resource()) {
                 Kind::Scheduler(policy) => format!("scheduler {policy}"),
                 Kind::Queue(class) => format!("queue {class}"),
             };

@@ -39,7 +39,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::quoted;
 use crate::{
     AccessChange, AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Kind, Memory, Name, NewKind, Node,
-    NodePath, NodeRef, Personality, Policy, QUOTA_DEFAULT, Request, Right, Rule, Share, Source, Tree, Tune,
+    NodePath, NodeRef, Personality, Policy, QUOTA_DEFAULT, Request, ResourceKind, Right, Rule, Share, Source, Tree, Tune,
     TuneKey, Verb, Weight, check_tune, parse_cap, parse_tune, show_cap, tune_text,
 };
 
@@ -361,15 +361,20 @@ fn is_q0(path: &NodePath) -> bool {
 }
 
 impl ResourceConfig {
+    /// Whose tree it is.
+    pub fn resource(&self) -> ResourceKind {
+        self.on.as_ref().map_or(ResourceKind::Cpu, Source::kind)
+    }
+
     /// Of the root.
     pub fn root_policy(&self) -> Policy {
-        self.policy.unwrap_or(self.personality.policy(self.on.is_none()))
+        self.policy.unwrap_or(self.personality.policy(self.resource()))
     }
 
     /// Of the root.
     pub fn root_tune(&self) -> Tune {
         self.tune.clone().unwrap_or_else(|| {
-            let mut tune = self.personality.tune(self.on.is_none());
+            let mut tune = self.personality.tune(self.resource());
             tune.retain(|key, _| key.fits(Kind::Scheduler(self.root_policy()), None));
             tune
         })
@@ -378,7 +383,7 @@ impl ResourceConfig {
     /// Policy or class of a node, with what is left out. q0 keeps time sharing in every personality.
     pub fn kind_of(&self, path: &NodePath, node: &NodeConfig) -> Kind {
         let personality = if is_q0(path) { Personality::Default } else { self.personality };
-        node.new_kind().or(personality, self.on.is_none())
+        node.new_kind().or(personality, self.resource())
     }
 
     /// The policy that orders a node among its siblings.
@@ -545,7 +550,7 @@ fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
     if current.personality() != personality {
         requests.push(Request::SetPersonality { personality });
         (kind, tune) =
-            (Kind::Scheduler(personality.policy(current.is_cpu())), personality.tune(current.is_cpu()));
+            (Kind::Scheduler(personality.policy(current.resource())), personality.tune(current.resource()));
     }
     let policy = wanted.root_policy();
     if kind != Kind::Scheduler(policy) {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
-use crate::{Error, ErrorKind, Tune, TuneKey};
+use crate::{Error, ErrorKind, ResourceKind, Tune, TuneKey};
 
 /// An enum whose words, list and numbers come from one place.
 macro_rules! words {
@@ -91,21 +91,21 @@ impl Personality {
     /// All words, for people to choose from.
     pub const WORDS: &str = "one word: default, qlinux, eclipse or rtss98";
 
-    /// Of the root and of new scheduler nodes; `cpu`: of the CPU's tree. Turns and requests are a CPU's, a link or disk has work that comes in pieces.
-    pub const fn policy(self, cpu: bool) -> Policy {
-        match self {
-            Self::Eclipse if !cpu => Policy::Wf2qPlus,
-            Self::Rtss98 if !cpu => Policy::Sfq,
-            Self::Default | Self::Qlinux => Policy::Sfq,
-            Self::Eclipse => Policy::Mtrls,
-            Self::Rtss98 => Policy::Eevdf,
+    /// Of the root and of new scheduler nodes. Turns and requests are a CPU's, a link or disk has work that comes in pieces.
+    pub const fn policy(self, of: ResourceKind) -> Policy {
+        match (self, of) {
+            (Self::Eclipse, ResourceKind::Cpu) => Policy::Mtrls,
+            (Self::Eclipse, ResourceKind::Link) => Policy::Wf2q,
+            (Self::Eclipse, ResourceKind::Disk) => Policy::Wf2qPlus,
+            (Self::Rtss98, ResourceKind::Cpu) => Policy::Eevdf,
+            (Self::Default | Self::Qlinux | Self::Rtss98, _) => Policy::Sfq,
         }
     }
 
     /// Of new queues. q0 keeps time sharing: it serves who knows nothing of reservations.
-    pub const fn class(self, cpu: bool) -> Class {
+    pub const fn class(self, of: ResourceKind) -> Class {
         match self {
-            _ if !cpu => Class::Ts,
+            _ if !of.is_cpu() => Class::Ts,
             Self::Default => Class::Ts,
             Self::Qlinux => Class::Sfq,
             Self::Eclipse | Self::Rtss98 => Class::Rr,
@@ -113,9 +113,9 @@ impl Personality {
     }
 
     /// Of the root; what is not in it has its default.
-    pub fn tune(self, cpu: bool) -> Tune {
+    pub fn tune(self, of: ResourceKind) -> Tune {
         match self {
-            _ if !cpu => Tune::new(),
+            _ if !of.is_cpu() => Tune::new(),
             Self::Default => Tune::new(),
             Self::Qlinux => Tune::from([(TuneKey::Quantum, 100_000_000)]),
             Self::Eclipse => Tune::from([(TuneKey::Turn, 100_000_000)]),
@@ -134,11 +134,11 @@ pub enum NewKind {
 }
 
 impl NewKind {
-    /// With what it leaves open; `cpu`: in the CPU's tree.
-    pub fn or(self, personality: Personality, cpu: bool) -> Kind {
+    /// With what it leaves open, in a tree of this resource.
+    pub fn or(self, personality: Personality, of: ResourceKind) -> Kind {
         match self {
-            Self::Scheduler(policy) => Kind::Scheduler(policy.unwrap_or(personality.policy(cpu))),
-            Self::Queue(class) => Kind::Queue(class.unwrap_or(personality.class(cpu))),
+            Self::Scheduler(policy) => Kind::Scheduler(policy.unwrap_or(personality.policy(of))),
+            Self::Queue(class) => Kind::Queue(class.unwrap_or(personality.class(of))),
         }
     }
 }

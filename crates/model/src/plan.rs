@@ -559,7 +559,7 @@ impl Tree {
         kind: NewKind,
         share: Option<Share>,
     ) -> Result<Vec<Edit>, Error> {
-        let kind = kind.or(self.personality, self.is_cpu());
+        let kind = kind.or(self.personality, self.resource);
         self.check_known(kind)?;
         let parent = self.find_scheduler(parent, "nothing can be made in it")?;
         let numbered = name.is_none();
@@ -589,11 +589,11 @@ impl Tree {
         if self.personality != personality {
             edits.push(Edit::Personality { personality });
         }
-        let policy = personality.policy(self.is_cpu());
+        let policy = personality.policy(self.resource);
         if root.kind != Kind::Scheduler(policy) {
             edits.push(Edit::Policy { id, policy });
         }
-        let tune = personality.tune(self.is_cpu());
+        let tune = personality.tune(self.resource);
         for key in TuneKey::ALL.into_iter().filter(|k| !k.is_of_child()) {
             let value = tune.get(&key).copied();
             if root.tune.get(&key).copied() != value {

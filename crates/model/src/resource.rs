@@ -22,6 +22,11 @@ pub enum ResourceKind {
 }
 
 impl ResourceKind {
+    /// Threads are served, and how long they will run is not known.
+    pub const fn is_cpu(self) -> bool {
+        matches!(self, Self::Cpu)
+    }
+
     /// The unit of service, as it ends the keys of `stat` and `backlog`.
     pub const fn unit(self) -> &'static str {
         match self {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::quoted;
 use crate::{
     AccessEntry, Backlog, Cap, Class, DeleteMode, Error, ErrorKind, Fixed, Kind, Minimum, NODES_MAX, Name,
-    NodeId, NodePath, Op, Personality, Policy, Share, Tune, TuneKey, Weight,
+    NodeId, NodePath, Op, Personality, Policy, ResourceKind, Share, Tune, TuneKey, Weight,
 };
 
 /// Most nodes on a walk from a leaf up to the root, both counted (`RS_DEPTH_MAX` of `sched/`).
@@ -265,8 +265,15 @@ pub struct Tree {
     pub(crate) free: BTreeSet<u32>,
     /// What new nodes are.
     pub(crate) personality: Personality,
+    /// Whose tree it is; told, no part of the journal.
+    pub(crate) resource: ResourceKind,
     /// What limits are admitted against; told, no part of the journal.
     pub(crate) backlog: Option<Backlog>,
+}
+
+/// What a tree of this name is until it is told.
+fn named(name: &Name) -> ResourceKind {
+    if name.as_str() == "cpu" { ResourceKind::Cpu } else { ResourceKind::Link }
 }
 
 impl Tree {
@@ -278,9 +285,10 @@ impl Tree {
         q0.weight = Weight::DEFAULT;
         root.weight = Weight::DEFAULT;
         root.link(q0.name.clone(), q0.id);
+        let resource = named(&root.name);
         let slot = |node| Slot { generation: 1, node: Some(node) };
         let (slots, personality) = (vec![slot(root), slot(q0)], Personality::default());
-        Self { seq: 0, slots, free: BTreeSet::new(), personality, backlog: None }
+        Self { seq: 0, slots, free: BTreeSet::new(), personality, resource, backlog: None }
     }
 
     /// Number of the last record in effect.
@@ -293,9 +301,19 @@ impl Tree {
         self.personality
     }
 
-    /// Whether it is the CPU's: threads are served, and how long they will run is not known.
-    pub fn is_cpu(&self) -> bool {
-        self.root().name.as_str() == "cpu"
+    /// Whose tree it is.
+    pub const fn resource(&self) -> ResourceKind {
+        self.resource
+    }
+
+    /// Tells whose tree it is: until then one named `cpu` is the CPU's, every other a link's.
+    pub const fn set_resource(&mut self, resource: ResourceKind) {
+        self.resource = resource;
+    }
+
+    /// Whether it is the CPU's.
+    pub const fn is_cpu(&self) -> bool {
+        self.resource.is_cpu()
     }
 
     /// How many nodes there are, root and q0 included.
@@ -690,13 +708,15 @@ impl Tree {
         personality: Personality,
     ) -> Result<Self, Error> {
         let room = Vec::with_capacity(slots.len());
-        let mut tree = Self { seq, slots: room, free: BTreeSet::new(), personality, backlog: None };
+        let (resource, free) = (ResourceKind::Link, BTreeSet::new());
+        let mut tree = Self { seq, slots: room, free, personality, resource, backlog: None };
         for (index, (generation, node)) in (0..).zip(slots) {
             if node.is_none() && generation < u32::MAX {
                 tree.free.insert(index);
             }
             tree.slots.push(Slot { generation, node });
         }
+        tree.resource = tree.get(NodeId::ROOT).map_or(resource, |root| named(&root.name));
         let links: Vec<_> =
             tree.iter().filter_map(|n| Some((n.parent?, n.name.clone(), n.id, n.claim()))).collect();
         for (parent, name, id, claim) in links {

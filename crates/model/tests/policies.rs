@@ -186,6 +186,28 @@ fn tunables_are_those_of_the_place() {
 }
 
 #[test]
+fn a_personality_is_another_policy_on_another_resource() {
+    let on = |resource, personality| {
+        let mut tree = Tree::new(Name::new("eth0").unwrap());
+        tree.set_resource(resource);
+        doit(&mut tree, &[Request::SetPersonality { personality }]);
+        let id = doit(&mut tree, &[mk("", "s", SCHED, "1")]).created()[0];
+        assert_eq!(tree.get(id).unwrap().kind, tree.root().kind);
+        let config = to_config(&tree, Driver::Auto);
+        assert_eq!(shown(&tree, ""), "quantum default", "{config:?}");
+        tree.root().kind
+    };
+    for (personality, link, disk) in [
+        (Personality::Eclipse, Policy::Wf2q, Policy::Wf2qPlus),
+        (Personality::Rtss98, Policy::Sfq, Policy::Sfq),
+        (Personality::Qlinux, Policy::Sfq, Policy::Sfq),
+    ] {
+        assert_eq!(on(ResourceKind::Link, personality), Kind::Scheduler(link));
+        assert_eq!(on(ResourceKind::Disk, personality), Kind::Scheduler(disk));
+    }
+}
+
+#[test]
 fn a_personality_is_the_root_and_what_is_made() {
     let mut tree = new();
     for (personality, policy, class, root) in [

@@ -161,7 +161,7 @@ impl Naive {
         let special = |id: NodeId| id == NodeId::ROOT || id == NodeId::Q0;
         match request {
             Request::Create { parent, name, kind, share } => {
-                let kind = kind.or(Personality::Default, true);
+                let kind = kind.or(Personality::Default, ResourceKind::Cpu);
                 let parent = self.scheduler(parent)?;
                 let letter = if kind.is_queue() { 'q' } else { 'r' };
                 let numbered =

@@ -41,7 +41,8 @@ impl Core {
                 (requests, words)
             } else {
                 reserv_plane::count::probe(on)?;
-                let new = Tree::new(name.clone());
+                let mut new = Tree::new(name.clone());
+                new.set_resource(on.kind());
                 let requests = diff(&new, wanted, mode)?;
                 new.plan(&requests)?;
                 let mut words = vec![format!("bring up {name}, counting {on}")];

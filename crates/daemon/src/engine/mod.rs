@@ -170,7 +170,8 @@ impl Engine {
             (false, false) => Beginning::Empty,
         };
         let fresh_next = told.extras.fresh_end;
-        let Told { tree, mut extras, .. } = told;
+        let Told { mut tree, mut extras, .. } = told;
+        tree.set_resource(kind);
         let mut queues: Vec<NodeId> = tree
             .iter()
             .filter(|n| n.kind.is_queue() && !tree.use_rules(n.id).is_empty())
@@ -322,7 +323,7 @@ impl Engine {
                     (!self.plane.supports_policy(*policy)).then(|| format!("policy {policy}"))
                 }
                 Edit::Personality { personality } => {
-                    let class = personality.class(self.tree.is_cpu());
+                    let class = personality.class(self.kind);
                     (!self.plane.supports_class(class))
                         .then(|| format!("class {class}, which the personality {personality} needs"))
                 }
