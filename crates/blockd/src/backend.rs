@@ -25,6 +25,8 @@ pub struct Io {
     pub id: u64,
     /// What.
     pub op: Op,
+    /// Of a write: it is on stable storage when it is done.
+    pub fua: bool,
     /// Where.
     pub offset: u64,
     /// How many bytes.
@@ -137,7 +139,10 @@ impl Backend for FileBackend {
         let fd = types::Fd(self.file.as_raw_fd());
         let entry = match io.op {
             Op::Read => opcode::Read::new(fd, io.data, io.len).offset(io.offset).build(),
-            Op::Write => opcode::Write::new(fd, io.data, io.len).offset(io.offset).build(),
+            Op::Write => opcode::Write::new(fd, io.data, io.len)
+                .offset(io.offset)
+                .rw_flags(if io.fua { libc::RWF_DSYNC } else { 0 })
+                .build(),
             Op::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             Op::Discard => opcode::Fallocate::new(fd, io.len.into())
                 .offset(io.offset)

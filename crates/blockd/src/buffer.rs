@@ -44,6 +44,16 @@ impl Buffer {
         // SAFETY: the memory is initialised (zeroed at first) and that long.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), len) }
     }
+
+    /// And to be written.
+    ///
+    /// # Panics
+    /// It is not that long.
+    pub fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
+        assert!(len <= self.size, "{len} of {} bytes", self.size);
+        // SAFETY: as `bytes`, and nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), len) }
+    }
 }
 
 impl Drop for Buffer {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keeper: holds the FUSE session and the socket, and starts a worker again that was killed. It does nothing else, so that there is little that
-//! can go wrong in it. When it is killed itself, the worker goes on, and is not started again.
+//! The keeper: holds the FUSE session, where there is one, and the socket, and starts a worker again that was killed. It does nothing else, so that there is
+//! little that can go wrong in it. When it is killed itself, the worker goes on, and is not started again. When both are dead, the requests of a device of
+//! ublk wait for another keeper ([`keep`] with `recover`); those of a loop device are answered with an error.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,7 +12,8 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use crate::book::Book;
-use crate::front::{fuse, loopdev};
+use crate::front::ublk::control::{self, Control};
+use crate::front::{Choice, Held, fuse, loopdev};
 use crate::log::say;
 use crate::serve::{EXIT_STOPPED, Places, Worker};
 
@@ -19,7 +21,7 @@ use crate::serve::{EXIT_STOPPED, Places, Worker};
 const STABLE: Duration = Duration::from_secs(1);
 /// Longest pause between two workers.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// What the keeper tells a worker: numbers of its descriptors, and whether there was one before.
+/// What the keeper tells a worker: numbers of its descriptors (-1: no FUSE session), whether there was a worker before, and who it is itself.
 const HELD: &str = "RESERV_BLOCKD_HELD";
 
 fn wrong(what: &str, error: &dyn std::fmt::Display) -> String {
@@ -63,24 +65,58 @@ fn inheritable(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-fn prepare(places: &Places) -> Result<(OwnedFd, OwnedFd), String> {
+/// What is wanted, as far as this kernel has it.
+fn choose(wanted: Choice) -> Result<Choice, String> {
+    if wanted == Choice::Fuse {
+        return Ok(wanted);
+    }
+    match (wanted, Control::usable()) {
+        (_, Ok(())) => Ok(Choice::Ublk),
+        (Choice::Ublk, Err(why)) => Err(format!("no ublk here: {why}")),
+        (_, Err(_)) => Ok(Choice::Fuse),
+    }
+}
+
+fn prepare(places: &Places, front: Choice) -> Result<(Held, OwnedFd), String> {
+    let listener = listen(&places.socket).map_err(|e| wrong(&places.socket.display().to_string(), &e))?;
+    inheritable(&listener).map_err(|e| wrong("descriptors", &e))?;
+    if front == Choice::Ublk {
+        return Ok((Held::Ublk, listener));
+    }
     let image = places.image.display().to_string();
     let _ = fuse::unmount(&places.image);
     std::fs::write(&places.image, "").map_err(|e| wrong(&image, &e))?;
-    let listener = listen(&places.socket).map_err(|e| wrong(&places.socket.display().to_string(), &e))?;
     let device = fuse::open_device().map_err(|e| wrong("/dev/fuse", &e))?;
-    inheritable(&device).and_then(|()| inheritable(&listener)).map_err(|e| wrong("descriptors", &e))?;
+    inheritable(&device).map_err(|e| wrong("descriptors", &e))?;
     fuse::mount(&device, &places.image).map_err(|e| wrong(&format!("mount {image}"), &e))?;
-    Ok((device, listener))
+    Ok((Held::Fuse(device), listener))
 }
 
+/// The socket goes last: reservd waits for that.
 fn remove(places: &Places) {
-    if let Err(error) = fuse::unmount(&places.image) {
-        say(format_args!("{}: {error}", places.image.display()));
+    if let Err(error) = control::remove_marked(places.mark()) {
+        say(format_args!("the ublk device is still there: {error}"));
+    }
+    // Not asked first whether it is there: nobody may be left who answers.
+    match fuse::unmount(&places.image) {
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+            say(format_args!("{}: {error}", places.image.display()));
+        }
+        _ => {}
     }
     for path in [&places.image, &places.book, &places.socket] {
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Whether a server that was killed with its keeper has left a device whose requests wait for another one.
+pub fn may_recover(prefix: &Path) -> bool {
+    let places = Places::new(Path::new(""), prefix);
+    places.book.exists()
+        && Control::open().is_ok_and(|mut control| {
+            let left = control.marked(places.mark());
+            left.iter().any(|info| matches!(info.state, control::state::LIVE | control::state::QUIESCED))
+        })
 }
 
 /// Removes what a server left that was killed with its keeper: its device answers nobody any more.
@@ -88,7 +124,7 @@ pub fn clean(prefix: &Path) -> io::Result<()> {
     let places = Places::new(Path::new(""), prefix);
     if let Ok(book) = Book::open(&places.book) {
         let (name, _) = book.device();
-        if !name.is_empty() {
+        if name.starts_with("loop") {
             loopdev::detach(&name)?;
         }
     }
@@ -96,23 +132,30 @@ pub fn clean(prefix: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The whole life of the server of one disk.
-pub fn keep(places: &Places, arguments: &[OsString]) -> ExitCode {
+/// The whole life of the server of one disk. `recover`: of a server that was killed with its keeper.
+pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: bool) -> ExitCode {
     for_memory_pressure();
-    let (device, listener) = match prepare(places) {
+    let chosen = if recover { Ok(Choice::Ublk) } else { choose(front) };
+    let (held, listener) = match chosen.and_then(|front| prepare(places, front)) {
         Ok(both) => both,
         Err(why) => {
             say(format_args!("{why}"));
-            remove(places);
+            if !recover {
+                remove(places);
+            }
             return ExitCode::FAILURE;
         }
     };
     let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
-    let mut ready = false;
+    let mut ready = recover;
     let mut pause = Duration::ZERO;
     loop {
         let start = Instant::now();
-        let held = format!("{} {} {}", device.as_raw_fd(), listener.as_raw_fd(), u8::from(ready));
+        let fuse = match &held {
+            Held::Fuse(device) => device.as_raw_fd(),
+            Held::Ublk => -1,
+        };
+        let held = format!("{fuse} {} {} {}", listener.as_raw_fd(), u8::from(ready), std::process::id());
         let child = Command::new(&program).arg0("reserv-blockd").args(arguments).env(HELD, held).spawn();
         let ended = child.and_then(|mut child| child.wait());
         let code = ended.as_ref().ok().and_then(std::process::ExitStatus::code);
@@ -138,18 +181,25 @@ pub fn keep(places: &Places, arguments: &[OsString]) -> ExitCode {
 
 /// A worker's life, if this process was started as one.
 pub fn work(places: &Places) -> Option<ExitCode> {
-    let held = std::env::var(HELD).ok()?;
-    let mut numbers = held.split(' ').filter_map(|word| word.parse::<i32>().ok());
-    let (Some(device), Some(listener), Some(again)) = (numbers.next(), numbers.next(), numbers.next()) else {
-        say(format_args!("{HELD}: {held}"));
+    let told = std::env::var(HELD).ok()?;
+    let numbers: Vec<i32> = told.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [fuse, listener, again, keeper] = numbers[..] else {
+        say(format_args!("{HELD}: {told}"));
         return Some(ExitCode::FAILURE);
     };
     for_memory_pressure();
-    // SAFETY: the keeper left these open for us, and for nobody else here.
-    let (device, listener) = unsafe { (OwnedFd::from_raw_fd(device), OwnedFd::from_raw_fd(listener)) };
-    let ran = Worker::new(places.clone(), device, listener, again == 1).and_then(|mut worker| worker.run());
+    // SAFETY: the keeper left it open for us, and for nobody else here.
+    let take = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
+    let held = if fuse < 0 { Held::Ublk } else { Held::Fuse(take(fuse)) };
+    let ran = Worker::new(places, held, take(listener), again == 1).and_then(|mut worker| worker.run());
     Some(match ran {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            // The keeper was killed: nobody else cleans up.
+            if u32::try_from(keeper).is_ok_and(|keeper| keeper != std::os::unix::process::parent_id()) {
+                remove(places);
+            }
+            ExitCode::SUCCESS
+        }
         Err(why) => {
             say(format_args!("{why}"));
             ExitCode::FAILURE

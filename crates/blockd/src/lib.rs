@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!  programs ─► block device ─► front end ─► scheduler (sched/) ─► backend ─► the file or device below
-//!              (loop, ublk)    fuse.rs       scheduler.rs          file.rs
+//!              (ublk, loop)    ublk/, fuse.rs  scheduler.rs        backend.rs
 //! ```
 //!
-//! One process per disk, in two halves: a keeper that holds what must not be lost (the FUSE session, the socket) and starts the worker anew,
+//! One process per disk, in two halves: a keeper that holds what must not be lost (a FUSE session, the socket) and starts the worker anew,
 //! and the worker, which does everything else. The tree's structure and its counters stand in a mapped file ([`book`]), so that a worker that is
 //! killed is followed by one that knows them. reservd tells edits and asks over a socket ([`wire`]); it is not on a request's way.
 
@@ -19,6 +19,7 @@ pub mod log;
 pub mod owners;
 pub mod scheduler;
 pub mod serve;
+pub mod shape;
 pub mod sysfs;
 pub mod tree;
 pub mod wire;

@@ -5,16 +5,20 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, FileBackend, Io};
 use crate::book::put_text;
 use crate::buffer::Pool;
-use crate::front::fuse::{Fuse, PART};
-use crate::front::{Arrived, Front, Op, loopdev};
+use crate::front::fuse::PART;
+use crate::front::offer::{self, Device, Ended};
+use crate::front::ublk::control;
+use crate::front::{Arrived, Front, Held, Op};
 use crate::log::say;
 use crate::owners::Owners;
 use crate::scheduler::Scheduler;
+use crate::shape::shape;
 use crate::wire::{self, Answer, Ask, Hello, RsBatch, what};
 use crate::{sysfs, wire::Node};
 
@@ -38,6 +42,7 @@ pub struct Places {
     pub book: PathBuf,
     /// The socket.
     pub socket: PathBuf,
+    prefix: PathBuf,
 }
 
 impl Places {
@@ -53,7 +58,13 @@ impl Places {
             image: place(".img"),
             book: place(".book"),
             socket: place(".socket"),
+            prefix: prefix.to_owned(),
         }
+    }
+
+    /// Of a device of ublk that is ours.
+    pub fn mark(&self) -> u64 {
+        control::mark(&self.prefix)
     }
 }
 
@@ -67,7 +78,6 @@ struct Running {
 
 /// See the head of this file.
 pub struct Worker {
-    places: Places,
     front: Box<dyn Front>,
     backend: Box<dyn Backend>,
     scheduler: Scheduler,
@@ -80,8 +90,12 @@ pub struct Worker {
     client: Option<OwnedFd>,
     next_id: u64,
     below: (u32, u32),
-    /// From the thread that sets the loop device up.
-    device: Option<std::sync::mpsc::Receiver<io::Result<(String, u64)>>>,
+    /// From the thread that sets the device up.
+    device: Option<Receiver<io::Result<Device>>>,
+    /// The front end has no device any more.
+    over: bool,
+    /// Somebody looks at more than the descriptors.
+    hurry: bool,
     /// A full scheduler or a cap: when to look again.
     wake_at: u64,
 }
@@ -105,7 +119,7 @@ struct Ready {
 
 impl Worker {
     /// With what the keeper holds. `again`: there was a worker before.
-    pub fn new(places: Places, fuse: OwnedFd, listener: OwnedFd, again: bool) -> Result<Self, String> {
+    pub fn new(places: &Places, held: Held, listener: OwnedFd, again: bool) -> Result<Self, String> {
         let wrong = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let target = places.target.display().to_string();
         let below = FileBackend::device(&places.target).map_err(|e| wrong(&target, &e))?;
@@ -119,24 +133,24 @@ impl Worker {
             crate::book::Book::create(&places.book, 100_000)
         };
         let mut book = book.map_err(|e| wrong(&places.book.display().to_string(), &e))?;
-        if !again && std::fs::metadata(&places.target).is_ok_and(|found| is_device(&found)) {
+        let is_disk = std::fs::metadata(&places.target).is_ok_and(|found| is_device(&found));
+        if !again && is_disk {
             take_elevator(&mut book, below);
         }
         let depth = if book.depth() == 0 { DEPTH } else { book.depth() };
+        let shape = shape(&places.target, is_disk, below, &backend);
+        let (mut front, device) =
+            offer::offer(held, &shape, &places.image, places.mark(), (&book.device().0, again))
+                .map_err(|e| wrong("front end", &e))?;
         let (owners_path, first) = book.owners();
-        let mut front = Fuse::new(fuse, backend.size());
         if !owners_path.is_empty() {
             match Owners::open(&owners_path, first) {
                 Ok(owners) => front.set_owners(owners),
                 Err(error) => say(format_args!("{owners_path}: {error}; requests have no owners")),
             }
         }
-        if again {
-            front.resend().map_err(|e| wrong("requests are not sent again", &e))?;
-        }
-        let mut worker = Self {
-            places,
-            front: Box::new(front),
+        Ok(Self {
+            front,
             backend: Box::new(backend),
             scheduler: Scheduler::new(book)?,
             running: BTreeMap::new(),
@@ -147,45 +161,33 @@ impl Worker {
             client: None,
             next_id: 1,
             below,
-            device: None,
+            device,
+            over: false,
+            hurry: false,
             wake_at: 0,
-        };
-        if worker.scheduler.book.device().0.is_empty() {
-            worker.begin_device();
-        }
-        Ok(worker)
-    }
-
-    /// The loop device asks for the file while it is set up, so another thread does that.
-    fn begin_device(&mut self) {
-        let (send, receive) = std::sync::mpsc::channel();
-        let (image, block) = (self.places.image.clone(), self.backend.block());
-        std::thread::spawn(move || {
-            let _ = send.send(loopdev::attach(&image, block));
-        });
-        self.device = Some(receive);
+        })
     }
 
     fn end_of_device(&mut self) -> Result<(), String> {
         let Some(receive) = &self.device else { return Ok(()) };
         match receive.try_recv() {
-            Err(std::sync::mpsc::TryRecvError::Empty) => Ok(()),
+            Err(TryRecvError::Empty) => Ok(()),
             Ok(Ok((name, dev))) => {
-                let _ = sysfs::set_elevator(libc::major(dev), libc::minor(dev), "none");
                 self.scheduler.book.set_device(&name, dev);
                 self.device = None;
                 Ok(())
             }
-            Ok(Err(error)) => Err(format!("loop device: {error}")),
-            Err(error) => Err(format!("loop device: {error}")),
+            Ok(Err(error)) => Err(format!("{} device: {error}", self.front.kind())),
+            Err(error) => Err(format!("{} device: {error}", self.front.kind())),
         }
     }
 
     fn wait(&mut self) -> io::Result<Ready> {
         let client = self.client.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let fds: [RawFd; 4] = [self.front.fd(), self.backend.fd(), self.listener.as_raw_fd(), client];
+        let front = if self.over { -1 } else { self.front.fd() };
+        let fds: [RawFd; 4] = [front, self.backend.fd(), self.listener.as_raw_fd(), client];
         let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        let timeout = if self.device.is_some() {
+        let timeout = if self.device.is_some() || self.hurry {
             5
         } else if self.wake_at == 0 {
             -1
@@ -203,38 +205,46 @@ impl Worker {
         Ok(Ready { front, backend, listener, client })
     }
 
+    /// What has happened is done, except what reservd says.
+    fn turn(&mut self) -> Result<Ready, String> {
+        let ready = self.wait().map_err(|e| format!("poll: {e}"))?;
+        self.end_of_device()?;
+        if ready.backend {
+            let mut completed = Vec::new();
+            self.backend.completed(&mut completed);
+            for (id, result) in completed {
+                self.completed(id, result).map_err(|e| format!("answer: {e}"))?;
+            }
+        }
+        if ready.front {
+            let mut arrived = Vec::new();
+            match self.front.receive(&mut self.pool, &mut arrived) {
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => self.over = true,
+                other => other.map_err(|e| format!("receive: {e}"))?,
+            }
+            for request in arrived {
+                self.arrived(request).map_err(|e| format!("a request: {e}"))?;
+            }
+        }
+        self.dispatch().map_err(|e| format!("dispatch: {e}"))?;
+        self.front.submit().map_err(|e| format!("answers: {e}"))?;
+        if let poison @ 1.. = self.scheduler.poison() {
+            // The next worker plants the tree anew, and all requests come again.
+            return Err(format!(
+                "the tree is inconsistent: reason {} at line {}",
+                poison >> 32,
+                poison & 0xffff_ffff
+            ));
+        }
+        Ok(ready)
+    }
+
     /// Until the disk was given back.
     pub fn run(&mut self) -> Result<(), String> {
-        let mut arrived = Vec::new();
-        let mut completed = Vec::new();
         loop {
-            let ready = self.wait().map_err(|e| format!("poll: {e}"))?;
-            self.end_of_device()?;
-            if ready.backend {
-                self.backend.completed(&mut completed);
-                for (id, result) in completed.drain(..) {
-                    self.completed(id, result).map_err(|e| format!("answer: {e}"))?;
-                }
-            }
-            if ready.front {
-                match self.front.receive(&mut self.pool, &mut arrived) {
-                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
-                        return Err("the FUSE session was ended by somebody".into());
-                    }
-                    other => other.map_err(|e| format!("receive: {e}"))?,
-                }
-                for request in arrived.drain(..) {
-                    self.arrived(request).map_err(|e| format!("a request: {e}"))?;
-                }
-            }
-            self.dispatch().map_err(|e| format!("dispatch: {e}"))?;
-            if let poison @ 1.. = self.scheduler.poison() {
-                // The next worker plants the tree anew, and all requests come again.
-                return Err(format!(
-                    "the tree is inconsistent: reason {} at line {}",
-                    poison >> 32,
-                    poison & 0xffff_ffff
-                ));
+            let ready = self.turn()?;
+            if self.over {
+                return Err("the device was ended by somebody".into());
             }
             if ready.client && self.talk() {
                 return Ok(());
@@ -290,11 +300,28 @@ impl Worker {
     fn begin(&mut self, mut request: Arrived, queue: Option<u64>) -> io::Result<()> {
         if request.op == Op::Read {
             request.buffer = Some(self.pool.take());
+        } else if request.op == Op::Write && request.buffer.is_none() {
+            let mut buffer = self.pool.take();
+            if let Err(error) = self.front.load(&request, &mut buffer) {
+                say(format_args!("the data of a write at {}: {error}", request.offset));
+                self.pool.give(buffer);
+                self.release(queue);
+                return self.front.answer(&request, Err(libc::EIO));
+            }
+            request.buffer = Some(buffer);
         }
         let id = self.next_id;
         self.next_id += 1;
         self.running.insert(id, Running { request, queue, done: 0 });
         self.submit(id)
+    }
+
+    /// A dispatched request is not under way any more.
+    fn release(&mut self, queue: Option<u64>) {
+        if let Some(queue) = queue {
+            self.scheduled -= 1;
+            self.scheduler.done(queue);
+        }
     }
 
     fn submit(&mut self, id: u64) -> io::Result<()> {
@@ -306,6 +333,7 @@ impl Worker {
         let io = Io {
             id,
             op: request.op,
+            fua: request.fua,
             offset: request.offset + u64::from(*done),
             len: request.len - done,
             data,
@@ -329,10 +357,7 @@ impl Worker {
             _ => Ok(()),
         };
         let Some(Running { mut request, queue, .. }) = self.running.remove(&id) else { return Ok(()) };
-        if let Some(queue) = queue {
-            self.scheduled -= 1;
-            self.scheduler.done(queue);
-        }
+        self.release(queue);
         if let Err(errno) = answer
             && errno != libc::EOPNOTSUPP
         {
@@ -455,8 +480,33 @@ impl Worker {
             front: [0; 16],
         };
         put_text(&mut hello.name, &device);
-        put_text(&mut hello.front, "loop");
+        put_text(&mut hello.front, self.front.kind());
         hello
+    }
+
+    /// The device goes.
+    fn give_back(&mut self, device: &str) -> io::Result<()> {
+        let receive = match offer::end(device)? {
+            Ended::Now => return Ok(()),
+            Ended::Soon(receive) => receive,
+        };
+        // The kernel may write what its page cache still has, and waits for that.
+        let stopped = loop {
+            match receive.recv_timeout(Duration::from_millis(1)) {
+                Ok(stopped) => break stopped,
+                Err(_) => self.turn_soon()?,
+            }
+        };
+        self.over = stopped.is_ok();
+        stopped
+    }
+
+    /// A turn that does not wait for long.
+    fn turn_soon(&mut self) -> io::Result<()> {
+        self.hurry = true;
+        let turned = self.turn().map(drop).map_err(io::Error::other);
+        self.hurry = false;
+        turned
     }
 
     /// The device goes, if nobody uses it; else who does is told.
@@ -476,8 +526,7 @@ impl Worker {
             if only_ask {
                 return (Answer::default(), Vec::new());
             }
-            // Giving the file up closes it, which nobody waits for an answer of (NOFLUSH).
-            if let Err(error) = loopdev::detach(&device) {
+            if let Err(error) = self.give_back(&device) {
                 return refused(error.raw_os_error().unwrap_or(libc::EIO), format!("/dev/{device}: {error}"));
             }
         }

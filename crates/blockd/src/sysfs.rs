@@ -24,6 +24,29 @@ pub fn set_elevator(major: u32, minor: u32, name: &str) -> std::io::Result<()> {
     fs::write(folder.join("scheduler"), name)
 }
 
+/// A number of a queue's, or of the queue that a file system's device has; 0: none is known.
+fn number((major, minor): (u32, u32), file: &str) -> u32 {
+    let text = queue(major, minor).and_then(|folder| fs::read_to_string(folder.join(file)).ok());
+    // Bytes of discards are more than 32 bits.
+    text.and_then(|text| text.trim().parse::<u64>().ok()).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// What the disk writes at once, where that is a block's usual size; else 512.
+pub fn physical_block(device: (u32, u32)) -> u32 {
+    let bytes = number(device, "physical_block_size");
+    if bytes.is_power_of_two() { bytes.clamp(512, 4096) } else { 512 }
+}
+
+/// It has a head that moves.
+pub fn is_rotational(device: (u32, u32)) -> bool {
+    number(device, "rotational") == 1
+}
+
+/// It takes discards.
+pub fn can_discard(device: (u32, u32)) -> bool {
+    number(device, "discard_max_bytes") > 0
+}
+
 /// Requests under way at a device, by the kernel's count.
 pub fn inflight(major: u32, minor: u32) -> u64 {
     let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/inflight")).unwrap_or_default();
@@ -35,6 +58,18 @@ pub fn inflight(major: u32, minor: u32) -> u64 {
 pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
     let (major, minor) = (libc::major(dev), libc::minor(dev));
     let mut found = Vec::new();
+    for entry in fs::read_dir(format!("/sys/block/{name}")).into_iter().flatten().flatten() {
+        let of_part = |file| fs::read_to_string(entry.path().join(file));
+        if of_part("partition").is_ok()
+            && let Ok(number) = of_part("dev")
+            && let Some((major, minor)) = number.trim().split_once(':')
+            && let (Ok(major), Ok(minor)) = (major.parse(), minor.parse())
+        {
+            let part = entry.file_name().to_string_lossy().into_owned();
+            let of_it = users(&part, libc::makedev(major, minor), but);
+            found.extend(of_it.into_iter().map(|user| format!("{user} as {part}")));
+        }
+    }
     let number = format!("{major}:{minor}");
     for line in fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -194,6 +194,9 @@ pub struct Up {
     /// What those disks serve per second whatever is asked of them, as 3MB/s: so much can be promised as minimums
     #[arg(long, value_name = "RATE", requires = "disk", value_parser = rate)]
     pub floor: Option<reserv_model::Rate>,
+    /// What makes those disks' devices; auto takes ublk where this kernel has it
+    #[arg(long, value_enum, requires = "disk", default_value_t = Front::Auto)]
+    pub front: Front,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -221,6 +224,17 @@ pub enum Driver {
     Full,
     /// The kernel's cgroups
     Stock,
+}
+
+/// What makes the device of a scheduled disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Front {
+    /// ublk where this kernel has it, else FUSE
+    Auto,
+    /// The kernel's block devices in user space
+    Ublk,
+    /// A file of FUSE with a loop device over it
+    Fuse,
 }
 
 /// Arguments of `top`.
@@ -290,6 +304,9 @@ pub enum Disk {
         /// What it serves per second whatever is asked of it, as 3MB/s: so much can be promised as minimums
         #[arg(long, value_name = "RATE", value_parser = rate)]
         floor: Option<reserv_model::Rate>,
+        /// What makes the device; auto takes ublk where this kernel has it
+        #[arg(long, value_enum, default_value_t = Front::Auto)]
+        front: Front,
     },
     /// Give a disk back, with nothing lost; refused while somebody uses it
     Detach {

@@ -294,6 +294,21 @@ pub(crate) fn links(survey: Result<(reserv_model::Driver, String), String>) -> C
     }
 }
 
+/// What makes the devices of scheduled disks here.
+pub(crate) fn disks(survey: Result<(), String>) -> Check {
+    match survey {
+        Ok(()) => check("disks", Verdict::Ok, "by ublk (reserv disk attach)", None),
+        Err(why) => check(
+            "disks",
+            Verdict::Note,
+            format!("by FUSE and loop devices; not by ublk: {why}"),
+            Some(
+                "slower; and if a block server and its keeper are both killed, its device answers with errors",
+            ),
+        ),
+    }
+}
+
 fn check(name: &'static str, verdict: Verdict, found: impl Into<String>, means: Option<&str>) -> Check {
     Check { name, verdict, found: found.into(), means: means.map(str::to_owned) }
 }

@@ -76,8 +76,8 @@ fn say_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
 /// The command `disk`.
 fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
     match args {
-        Disk::Attach { disk: (name, path), depth, floor } => {
-            up::attach(name, path, *depth, *floor)?;
+        Disk::Attach { disk: (name, path), depth, floor, front } => {
+            up::attach(name, path, *depth, *floor, *front)?;
             if json {
                 say_json(&json!({ "attached": name.as_str() }))
             } else {
@@ -107,6 +107,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             let mut report = doctor::Machine::here().examine(&probes());
             report.checks.push(doctor::tags(reserv_plane::tag::survey()));
             report.checks.push(doctor::links(reserv_plane::net::survey()));
+            report.checks.push(doctor::disks(reserv_plane::disk::survey()));
             if json {
                 say_json(&report)?
             } else {

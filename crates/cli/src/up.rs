@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use reserv_model::{Config, Name, Personality, ResourceConfig, Source, Tree, to_config};
 use serde_json::{Value, json};
 
-use crate::args::{Driver, Up};
+use crate::args::{Driver, Front, Up};
 use crate::control::{Control, run_dir};
 use crate::delta::{self, Line};
 use crate::error::Error;
@@ -81,7 +81,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         .cloned()
         .map(Ok)
         .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver)))
-        .chain(args.disk.iter().map(|(name, path)| disk(name, path, args.depth, args.floor)))
+        .chain(args.disk.iter().map(|(name, path)| disk(name, path, args.depth, args.floor, args.front)))
         .collect::<Result<_, _>>()?;
     if count.len() < args.count.len() + args.net.len() + args.disk.len() {
         return Err(Error::usage("one name for two resources"));
@@ -193,10 +193,16 @@ fn disk(
     path: &str,
     depth: Option<u32>,
     floor: Option<reserv_model::Rate>,
+    front: Front,
 ) -> Result<(Name, Source), Error> {
     let depth = depth.map_or_else(String::new, |depth| format!("+{depth}"));
     let floor = floor.map_or_else(String::new, |floor| format!("@{floor}"));
-    let text = format!("disk{depth}{floor}:{path}");
+    let front = match front {
+        Front::Auto => "",
+        Front::Ublk => "/ublk",
+        Front::Fuse => "/fuse",
+    };
+    let text = format!("disk{depth}{floor}{front}:{path}");
     let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name.clone(), on))
 }
@@ -207,9 +213,10 @@ pub(crate) fn attach(
     path: &str,
     depth: Option<u32>,
     floor: Option<reserv_model::Rate>,
+    front: Front,
 ) -> Result<(), Error> {
     let mut control = Control::need()?;
-    set(&mut control, None, &[disk(name, path, depth, floor)?].into()).map(drop)
+    set(&mut control, None, &[disk(name, path, depth, floor, front)?].into()).map(drop)
 }
 
 /// The flag may not fit what the file says.
@@ -280,6 +287,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         count: Vec::new(),
         net: Vec::new(),
         net_driver: Driver::Auto,
+        front: Front::Auto,
         rate: None,
         disk: Vec::new(),
         depth: None,

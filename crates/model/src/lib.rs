@@ -66,7 +66,7 @@ pub use kind::{Class, Kind, NewKind, Personality, Policy};
 pub use name::{NAME_MAX, Name, NodePath, RESERVED_NAMES};
 pub use plan::{NodeRef, Plan, Request};
 pub use rate::Rate;
-pub use resource::{ResourceKind, Source};
+pub use resource::{Front, ResourceKind, Source};
 pub use rule::{Match, Principal, Rule, Subject};
 pub use sample::{DiskSample, LinkSample, Sample};
 pub use share::{Ppm, Shares};

@@ -48,7 +48,7 @@ impl ResourceKind {
 /// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that PATH lies on, or `net:IFACE`, a network interface.
 /// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end by that driver. A disk that is scheduled:
 /// `disk:PATH`, a file or a block device, or `disk+DEPTH:PATH`, with so many requests at once; `disk@RATE:PATH` or
-/// `disk+DEPTH@RATE:PATH` where it serves so much whatever is asked of it.
+/// `disk+DEPTH@RATE:PATH` where it serves so much whatever is asked of it; with `/ublk` or `/fuse` before the colon by that front end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -73,7 +73,32 @@ pub enum Source {
         depth: u32,
         /// What it serves per second whatever the requests are like: so much can be promised.
         floor: Option<Rate>,
+        /// What makes the device that programs use.
+        front: Front,
     },
+}
+
+/// What makes the device that programs use in a scheduled disk's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Front {
+    /// ublk where the kernel has it, else FUSE.
+    #[default]
+    Auto,
+    /// ublk, or an error.
+    Ublk,
+    /// A file of FUSE with a loop device over it.
+    Fuse,
+}
+
+impl Front {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Ublk => "ublk",
+            Self::Fuse => "fuse",
+        }
+    }
 }
 
 /// Most requests at once at a disk.
@@ -111,30 +136,38 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
         }
         match text.split_once(':') {
             Some((kind, path))
-                if kind == "disk" || kind.starts_with("disk+") || kind.starts_with("disk@") =>
+                if kind
+                    .strip_prefix("disk")
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '@', '/'])) =>
             {
                 if !path.starts_with('/') {
                     return bad("the path does not start with /");
                 }
+                let (kind, front) = match (kind.strip_suffix("/ublk"), kind.strip_suffix("/fuse")) {
+                    (Some(kind), _) => (kind, Front::Ublk),
+                    (_, Some(kind)) => (kind, Front::Fuse),
+                    _ => (kind, Front::Auto),
+                };
                 let (kind, floor) = match kind.split_once('@') {
                     Some((kind, rate)) => (kind, Some(rate.parse()?)),
                     None => (kind, None),
                 };
                 let depth = match kind.strip_prefix("disk+") {
-                    None => 0,
+                    None if kind == "disk" => 0,
+                    None => return bad("a front end is ublk or fuse"),
                     Some(number) => match number.parse() {
                         Ok(depth @ 1..=DEPTH_MAX) => depth,
                         _ => return bad("a depth is a number from 1 to 256"),
                     },
                 };
-                Ok(Self::Disk { path: path.to_owned(), depth, floor })
+                Ok(Self::Disk { path: path.to_owned(), depth, floor, front })
             }
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
@@ -180,13 +213,16 @@ impl fmt::Display for Source {
                     Driver::Stock => f.write_str("/stock"),
                 }
             }
-            Self::Disk { path, depth, floor } => {
+            Self::Disk { path, depth, floor, front } => {
                 f.write_str("disk")?;
                 if *depth > 0 {
                     write!(f, "+{depth}")?;
                 }
                 if let Some(floor) = floor {
                     write!(f, "@{floor}")?;
+                }
+                if *front != Front::Auto {
+                    write!(f, "/{}", front.name())?;
                 }
                 write!(f, ":{path}")
             }
@@ -220,6 +256,8 @@ mod tests {
             "disk+4:/srv/a:b",
             "disk@24mbit:/dev/vdb",
             "disk+4@24mbit:/srv/a@b:c",
+            "disk/ublk:/dev/vdb",
+            "disk+4@24mbit/fuse:/dev/vdb",
             "net:eth0",
             "link:eth0",
             "link:eth0.7@100mbit",
@@ -246,6 +284,9 @@ mod tests {
             "disk+257:/dev/vdb",
             "disk+x:/dev/vdb",
             "disk@:/dev/vdb",
+            "disk/loop:/dev/vdb",
+            "disk/:/dev/vdb",
+            "disk+4/nbd:/dev/vdb",
             "disk@4@5mbit:/dev/vdb",
             "link:eth0@1mbit\n",
         ] {

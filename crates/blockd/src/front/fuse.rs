@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use super::{Arrived, Front, Op};
-use crate::buffer::Pool;
+use crate::buffer::{Buffer, Pool};
 use crate::owners::Owners;
 
 /// Most data of one request.
@@ -166,8 +166,15 @@ impl Fuse {
     fn take(&mut self, head: &[u8], got: usize) -> io::Result<Option<Arrived>> {
         let (opcode, unique) = (word32(head, 4), word64(head, 8));
         let body = head.get(HEAD..got.min(HEAD_MAX)).unwrap_or_default();
-        let request =
-            |op, offset, len| Arrived { handle: unique, op, offset, len, owner: None, buffer: None };
+        let request = |op, offset, len| Arrived {
+            handle: unique,
+            op,
+            fua: false,
+            offset,
+            len,
+            owner: None,
+            buffer: None,
+        };
         let errno = match opcode {
             code::READ => return Ok(Some(request(Op::Read, word64(body, 8), word32(body, 16)))),
             code::WRITE => return Ok(Some(request(Op::Write, word64(body, 8), word32(body, 16)))),
@@ -208,6 +215,10 @@ impl Fuse {
 }
 
 impl Front for Fuse {
+    fn kind(&self) -> &'static str {
+        "loop"
+    }
+
     fn fd(&self) -> RawFd {
         self.device.as_raw_fd()
     }
@@ -255,6 +266,10 @@ impl Front for Fuse {
         }
     }
 
+    fn load(&mut self, _request: &Arrived, _buffer: &mut Buffer) -> io::Result<()> {
+        Err(io::Error::other("a write without data"))
+    }
+
     fn answer(&mut self, request: &Arrived, result: Result<(), i32>) -> io::Result<()> {
         // One that was sent again is known by its number with the bit that says so.
         let unique = request.handle;
@@ -266,6 +281,10 @@ impl Front for Fuse {
             (Op::Write, _) => self.reply(unique, 0, &[&Words::default().u32(request.len).u32(0).0]),
             _ => self.reply(unique, 0, &[]),
         }
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        Ok(())
     }
 
     fn set_owners(&mut self, owners: Owners) {

@@ -3,11 +3,45 @@
 
 pub mod fuse;
 pub mod loopdev;
+pub mod offer;
+pub mod ublk;
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use crate::buffer::{Buffer, Pool};
+
+/// Which front end is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// ublk where this kernel has it, else FUSE.
+    Auto,
+    /// ublk.
+    Ublk,
+    /// FUSE and a loop device.
+    Fuse,
+}
+
+impl Choice {
+    /// By its name.
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            "ublk" => Some(Self::Ublk),
+            "fuse" => Some(Self::Fuse),
+            _ => None,
+        }
+    }
+}
+
+/// The front end that was chosen, with what must not be lost of it when a worker dies.
+#[derive(Debug)]
+pub enum Held {
+    /// The open file of /dev/fuse. The kernel ends a session that nobody has.
+    Fuse(OwnedFd),
+    /// Nothing: the kernel keeps the device and its requests.
+    Ublk,
+}
 
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +65,8 @@ pub struct Arrived {
     pub handle: u64,
     /// What it wants.
     pub op: Op,
+    /// Of a write: it is on stable storage when this is answered.
+    pub fua: bool,
     /// Where, in bytes.
     pub offset: u64,
     /// How much, in bytes; 0 for a flush.
@@ -41,14 +77,37 @@ pub struct Arrived {
     pub buffer: Option<Buffer>,
 }
 
+/// What a device is like that a front end offers.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// In bytes.
+    pub size: u64,
+    /// Least unit of an I/O, in bytes.
+    pub block: u32,
+    /// What the disk below writes at once.
+    pub physical: u32,
+    /// It has a head that moves.
+    pub rotational: bool,
+    /// Parts of it can be given up.
+    pub discard: bool,
+    /// Parts of it are made zero without sending zeros.
+    pub zero: bool,
+}
+
 /// A front end. The server polls its descriptor, and asks it when that is readable.
 pub trait Front {
+    /// Its name: `loop`, `ublk`.
+    fn kind(&self) -> &'static str;
     /// Readable when requests have come.
     fn fd(&self) -> RawFd;
     /// Requests that have come.
     fn receive(&mut self, pool: &mut Pool, into: &mut Vec<Arrived>) -> io::Result<()>;
+    /// The data of a write that came without them.
+    fn load(&mut self, request: &Arrived, buffer: &mut Buffer) -> io::Result<()>;
     /// The request was done, or failed with this positive errno. A read's data are in its buffer.
     fn answer(&mut self, request: &Arrived, result: Result<(), i32>) -> io::Result<()>;
+    /// Answers that were held back until now are sent.
+    fn submit(&mut self) -> io::Result<()>;
     /// The owners are in this table from now on.
     fn set_owners(&mut self, owners: crate::owners::Owners);
 }

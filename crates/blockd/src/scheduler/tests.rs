@@ -32,7 +32,7 @@ fn new(path: &Path) -> Scheduler {
 }
 
 fn request(handle: u64, queue: u64, len: u32) -> Arrived {
-    Arrived { handle, op: Op::Read, offset: handle * 4096, len, owner: Some(queue), buffer: None }
+    Arrived { handle, op: Op::Read, fua: false, offset: handle * 4096, len, owner: Some(queue), buffer: None }
 }
 
 /// Bytes of two queues that always have requests waiting, after this many dispatches.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use reserv_blockd::book::text;
 use reserv_blockd::wire::{self, Hello, delete, what};
 use reserv_model::{
-    Batch, Class, DeleteMode, DiskSample, Name, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
+    Batch, Class, DeleteMode, DiskSample, Front, Name, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
 };
 
 use self::server::{Files, Server};
@@ -36,6 +36,7 @@ pub struct Disk {
     path: String,
     depth: u32,
     floor: Option<Rate>,
+    front: Front,
     server: Server,
     link: PathBuf,
     meter: Tagged,
@@ -43,27 +44,33 @@ pub struct Disk {
     ownerless: String,
 }
 
-fn parts(source: &Source) -> Result<(&str, u32, Option<Rate>), PlaneError> {
+fn parts(source: &Source) -> Result<(&str, u32, Option<Rate>, Front), PlaneError> {
     match source {
-        Source::Disk { path, depth, floor } => Ok((path, *depth, *floor)),
+        Source::Disk { path, depth, floor, front } => Ok((path, *depth, *floor, *front)),
         other => Err(PlaneError::Invalid(format!("{other} is not a disk that is scheduled"))),
     }
 }
 
+/// What makes the devices of disks here: ublk, or why it is not that.
+pub fn survey() -> Result<(), String> {
+    reserv_blockd::front::ublk::control::Control::usable()
+}
+
 /// Take a disk, with a tree of root and q0.
 pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Disk, PlaneError> {
-    let (path, depth, floor) = parts(source)?;
+    let (path, depth, floor, front) = parts(source)?;
     fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
     let link = Path::new(NAMES).join(name.as_str());
     if let Ok(to) = fs::read_link(&link) {
         // Who died with its server leaves a link that leads to a device which is nobody's, or another's.
         tracing::warn!(link = %link.display(), to = %to.display(), "replacing a link that somebody left");
     }
-    let (server, hello) = Server::start(Files::new(run, number), path)?;
+    let (server, hello) = Server::start(Files::new(run, number), path, front)?;
     let mut plane = Disk {
         path: path.to_owned(),
         depth,
         floor,
+        front,
         server,
         link,
         meter: Tagged::new(number).with_disk(hello.dev),
@@ -80,13 +87,14 @@ pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Dis
 
 /// Find what an earlier daemon left; `None` when there is nothing.
 pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Option<Disk>, PlaneError> {
-    let (path, depth, floor) = parts(source)?;
-    let Some(server) = Server::find(Files::new(run, number)) else { return Ok(None) };
+    let (path, depth, floor, front) = parts(source)?;
+    let Some(server) = Server::find(Files::new(run, number), path)? else { return Ok(None) };
     let hello = server.hello()?;
     let mut plane = Disk {
         path: path.to_owned(),
         depth,
         floor,
+        front,
         server,
         link: Path::new(NAMES).join(name.as_str()),
         meter: Tagged::new(number).with_disk(hello.dev),
@@ -255,6 +263,7 @@ impl Plane for Disk {
             path: self.path.clone(),
             depth: self.depth,
             floor: self.floor,
+            front: self.front,
         });
         if !self.ownerless.is_empty() {
             limits.push(format!("requests have no owners, all are q0's: {}", self.ownerless));
@@ -409,6 +418,9 @@ impl Plane for Disk {
                 hello.poison & 0xffff_ffff
             )),
             Err(_) if !ended && self.server.is_kept() => Health::Running,
+            Err(_) if self.server.may_recover() => {
+                Health::Detached("the block server and its keeper were killed; requests wait".into())
+            }
             Err(error) => Health::Waiting(format!(
                 "the block server is gone ({error}): take the disk down and bring it up again"
             )),
@@ -416,6 +428,9 @@ impl Plane for Disk {
     }
 
     fn revive(&mut self) -> Result<(), PlaneError> {
+        if self.server.may_recover() {
+            return self.server.recover(&self.path);
+        }
         // A worker whose tree is inconsistent ends by itself, and its successor plants the tree anew.
         self.server.hello().map(drop)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The block server as this side sees it: starting one, finding one, and talking to it.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
@@ -14,6 +14,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
 };
 use reserv_blockd::wire::{self, Answer, Ask, Hello, what};
+use reserv_model::Front;
 
 use crate::PlaneError;
 use crate::libbpf::os;
@@ -106,40 +107,71 @@ fn exchange(fd: &OwnedFd, ask: Ask, body: &[u8]) -> io::Result<Said> {
     Ok((answer, got.split_off(size_of::<Answer>())))
 }
 
+/// A keeper, which outlives us, and whoever stops us by a key of the terminal.
+fn launch(files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneError> {
+    let log = OpenOptions::new().create(true).append(true).open(files.log());
+    let log = log.map_err(os(format!("write {}", files.log().display())))?;
+    let mut command = Command::new(program()?);
+    command.args(options).arg(target).arg(&files.prefix).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    // SAFETY: one system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+    }
+    command.spawn().map_err(os("start reserv-blockd"))
+}
+
 impl Server {
-    /// One that runs already; `None`: nobody answers.
-    pub(super) fn find(files: Files) -> Option<Self> {
-        let fd = connected(&files.socket()).ok()?;
-        Some(Self { files, talk: Mutex::new(Some(fd)), child: None })
+    /// One that runs already, or was killed with its keeper and left a device that waits for another; `None`: neither.
+    pub(super) fn find(files: Files, target: &str) -> Result<Option<Self>, PlaneError> {
+        if let Ok(fd) = connected(&files.socket()) {
+            return Ok(Some(Self { files, talk: Mutex::new(Some(fd)), child: None }));
+        }
+        let mut server = Self { files, talk: Mutex::new(None), child: None };
+        if !server.may_recover() {
+            return Ok(None);
+        }
+        server.recover(target)?;
+        Ok(Some(server))
+    }
+
+    /// Whether a server that was killed with its keeper left a device that waits for another.
+    pub(super) fn may_recover(&self) -> bool {
+        !self.is_kept() && reserv_blockd::keeper::may_recover(&self.files.prefix)
+    }
+
+    /// The server that it waits for.
+    pub(super) fn recover(&mut self, target: &str) -> Result<(), PlaneError> {
+        tracing::warn!(target, "the block server and its keeper were killed; starting others");
+        self.child = Some(launch(&self.files, target, &["--recover"])?);
+        self.await_device(target).map(drop)
     }
 
     /// Starts one for a file or device, and waits until its device is there.
-    pub(super) fn start(files: Files, target: &str) -> Result<(Self, Hello), PlaneError> {
-        let log = File::create(files.log()).map_err(os(format!("write {}", files.log().display())))?;
-        let mut command = Command::new(program()?);
-        command.arg(target).arg(&files.prefix).current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        // SAFETY: one system call between fork and exec. The server outlives us, and whoever stops us by a key of the terminal.
-        unsafe {
-            command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
-        }
-        let child = command.spawn().map_err(os("start reserv-blockd"))?;
+    pub(super) fn start(files: Files, target: &str, front: Front) -> Result<(Self, Hello), PlaneError> {
+        let _ = fs::remove_file(files.log());
+        let child = launch(&files, target, &["--front", front.name()])?;
         let mut server = Self { files, talk: Mutex::new(None), child: Some(child) };
+        let hello = server.await_device(target)?;
+        Ok((server, hello))
+    }
+
+    fn await_device(&mut self, target: &str) -> Result<Hello, PlaneError> {
         let end = Instant::now() + START_MAX;
         loop {
-            if server.has_ended() {
-                return Err(PlaneError::Invalid(format!("{target}: {}", server.files.last_words())));
+            if self.has_ended() {
+                return Err(PlaneError::Invalid(format!("{target}: {}", self.files.last_words())));
             }
-            if let Ok(hello) = server.try_hello()
+            if let Ok(hello) = self.try_hello()
                 && hello.dev != 0
             {
-                return Ok((server, hello));
+                return Ok(hello);
             }
             if Instant::now() > end {
-                server.kill();
+                self.kill();
                 return Err(PlaneError::Unsupported(format!(
                     "{target}: the block server did not begin within {START_MAX:?}: {}",
-                    server.files.last_words()
+                    self.files.last_words()
                 )));
             }
             std::thread::sleep(LOOK);

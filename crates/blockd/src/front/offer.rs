@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The beginning and the end of a device, whatever makes it.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+
+use super::fuse::Fuse;
+use super::ublk::control::{self, Control};
+use super::ublk::{self, Ublk};
+use super::{Front, Held, Shape, loopdev};
+use crate::log::say;
+use crate::sysfs;
+
+/// Name and number of a device.
+pub type Device = (String, u64);
+/// The front end, and who says when its device is there, if it is not.
+pub type Offered = (Box<dyn Front>, Option<Receiver<io::Result<Device>>>);
+
+/// An elevator on our own device ruins shares. Changing it waits until the device's requests are answered.
+fn without_elevator((name, dev): Device) -> Device {
+    let (major, minor) = (libc::major(dev), libc::minor(dev));
+    if sysfs::elevator(major, minor).is_some_and(|now| now != "none")
+        && let Err(error) = sysfs::set_elevator(major, minor, "none")
+    {
+        say(format_args!("the elevator of {name} stays: {error}"));
+    }
+    (name, dev)
+}
+
+/// Offer the disk, or go on with the device that there is, by its name (empty: none), of a worker before us (`again`). Setting a device up asks for requests
+/// to be answered meanwhile, so another thread does that.
+pub fn offer(
+    held: Held,
+    shape: &Shape,
+    image: &Path,
+    mark: u64,
+    (device, again): (&str, bool),
+) -> io::Result<Offered> {
+    let (send, receive) = channel();
+    match held {
+        Held::Fuse(session) => {
+            let front = Fuse::new(session, shape.size);
+            if again {
+                front.resend()?;
+            }
+            if device.is_empty() {
+                let (image, block) = (image.to_owned(), shape.block);
+                std::thread::spawn(move || send.send(loopdev::attach(&image, block).map(without_elevator)));
+                return Ok((Box::new(front), Some(receive)));
+            }
+            Ok((Box::new(front), None))
+        }
+        Held::Ublk => {
+            let there = control::number_of(device);
+            let id = if let Some(id) = there {
+                id
+            } else {
+                // What a worker left that died before anybody saw its device.
+                control::remove_marked(mark)?;
+                ublk::create(shape, mark)?
+            };
+            let front = Ublk::open(id, there.is_some())?;
+            std::thread::spawn(move || send.send(ublk::begin(id, there.is_some()).map(without_elevator)));
+            Ok((Box::new(front), Some(receive)))
+        }
+    }
+}
+
+/// How a device ends.
+pub enum Ended {
+    /// At once.
+    Now,
+    /// When this says so. The kernel may write what its page cache still has, so requests are to be answered meanwhile.
+    Soon(Receiver<io::Result<()>>),
+}
+
+/// A device goes, which nobody uses.
+pub fn end(device: &str) -> io::Result<Ended> {
+    let Some(id) = control::number_of(device) else {
+        // Giving the file up closes it, which nobody waits for an answer of (NOFLUSH).
+        return loopdev::detach(device).map(|()| Ended::Now);
+    };
+    // Ours alone: nobody mounts it from here on.
+    let path = format!("/dev/{device}");
+    let mine = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path)?;
+    let (send, receive) = channel();
+    std::thread::spawn(move || {
+        let _ = send.send(Control::open().and_then(|mut control| control.stop(id)));
+        drop(mine);
+    });
+    Ok(Ended::Soon(receive))
+}

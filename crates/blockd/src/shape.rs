@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the device that is offered should be like: as the disk below, or the disk of the file below.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+
+use crate::backend::Backend;
+use crate::front::Shape;
+use crate::sysfs;
+
+/// Of a target with this backend, which is, or lies on, the device `below`.
+pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &impl Backend) -> Shape {
+    let file = if is_disk { None } else { OpenOptions::new().read(true).write(true).open(target).ok() };
+    let file = file.as_ref();
+    Shape {
+        size: backend.size(),
+        block: backend.block(),
+        physical: sysfs::physical_block(below).max(backend.block()),
+        rotational: sysfs::is_rotational(below),
+        discard: file
+            .map_or(is_disk && sysfs::can_discard(below), |file| takes(file, libc::FALLOC_FL_PUNCH_HOLE)),
+        // A disk without a command for it is written with zeros by the kernel.
+        zero: file.map_or(is_disk, |file| takes(file, libc::FALLOC_FL_ZERO_RANGE)),
+    }
+}
+
+/// Whether the file system has this: asked behind the end of the file, where it changes nothing that anybody reads.
+fn takes(file: &File, mode: i32) -> bool {
+    const LEN: libc::off_t = 4096;
+    let Ok(len) = file.metadata().map(|found| found.len()) else { return false };
+    let Ok(end) = libc::off_t::try_from(len.next_multiple_of(4096)) else { return false };
+    let ask = |mode| {
+        // SAFETY: numbers only.
+        unsafe { libc::fallocate(file.as_raw_fd(), mode | libc::FALLOC_FL_KEEP_SIZE, end, LEN) == 0 }
+    };
+    let there = ask(mode);
+    if there {
+        ask(libc::FALLOC_FL_PUNCH_HOLE);
+    }
+    there
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::FileBackend;
+
+    #[test]
+    fn a_file_is_asked_and_left_as_it_was() {
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        std::fs::write(file.path(), [7; 5000]).unwrap();
+        let backend = FileBackend::open(file.path()).unwrap();
+        let shape = shape(file.path(), false, (0, 0), &backend);
+        assert_eq!(shape.size, 5000 / u64::from(shape.block) * u64::from(shape.block));
+        assert!(shape.physical >= shape.block && shape.block >= 512);
+        assert_eq!(std::fs::read(file.path()).unwrap(), [7; 5000]);
+    }
+}
