@@ -74,9 +74,9 @@ RS_FN u32 rs_heap_down(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u
 
 /*
  * The same all the way to a leaf, for a caller that moves it up again by the spare entry's keys: of what was served, a leaf is mostly near its new place, and the
- * keys need not be looked at on the way.
+ * keys need not be looked at on the way. But who wants little and often stays at the top among many that wait; so the keys are looked at on the first `look` levels.
  */
-RS_FN u32 rs_heap_sink(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i)
+RS_FN u32 rs_heap_sink(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i, u32 look)
 {
 	struct rs_entry RS_ARENA *e = h->e, *to = &e[i];
 	u32 n = h->n, done = 0;
@@ -93,6 +93,10 @@ RS_FN u32 rs_heap_sink(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u
 		if (c + 1 < n && rs_entry_before(x[1].key, x[1].seq, x->key, x->seq)) {
 			x++;
 			c++;
+		}
+		if (k < look && !rs_entry_before(x->key, x->seq, e[n].key, e[n].seq)) {
+			done = 1;
+			break;
 		}
 		to->key = x->key;
 		to->seq = x->seq;
@@ -152,7 +156,7 @@ RS_FN void rs_heap_erase_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA
 	if (i == n)
 		return;
 	last = e[n].obj; /* its keys stand at e[n], the spare entry of a heap of n */
-	i = rs_heap_sink(t, h, i);
+	i = rs_heap_sink(t, h, i, 0);
 	rs_heap_up(t, h, i, last);
 }
 
@@ -179,7 +183,7 @@ RS_FN void rs_heap_rekey_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA
 	}
 	e[n].key = key;
 	e[n].seq = seq;
-	i = rs_heap_sink(t, h, i - 1);
+	i = rs_heap_sink(t, h, i - 1, 2);
 	rs_heap_up(t, h, i, obj);
 }
 

@@ -91,7 +91,12 @@ impl FileBackend {
             if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } < 0 {
                 return Err(io::Error::from_raw_os_error(libc::EBUSY));
             }
-            (file.metadata()?.len() / SECTOR * SECTOR, Self::direct_block(&file))
+            let length = file.metadata()?.len();
+            if length % SECTOR != 0 {
+                // A disk would be without the file's end.
+                return Err(io::Error::other(format!("its {length} bytes are not whole sectors of {SECTOR}")));
+            }
+            (length, Self::direct_block(&file))
         };
         if size == 0 {
             return Err(io::Error::other("it has no bytes"));

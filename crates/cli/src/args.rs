@@ -63,11 +63,10 @@ pub enum Command {
     },
     /// Drivers, versions, and the reasons of the last detachments
     Status,
-    /// Draw the tree with its shares
+    /// Draw the trees with their shares
     Tree {
-        /// Only this node and what is below it
-        #[arg(default_value = "cpu")]
-        path: String,
+        /// Only this node and what is below it; every resource if it is not given
+        path: Option<String>,
     },
     /// Put disks under Reserv, take them out again, and say which there are
     #[command(subcommand)]
@@ -240,9 +239,8 @@ pub enum Front {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Only this node and what is below it
-    #[arg(default_value = "cpu")]
-    pub path: String,
+    /// Only this node and what is below it; every resource if it is not given
+    pub path: Option<String>,
     /// Print this many plain tables instead of taking the terminal over; 0 goes on without end
     #[arg(long, short, value_name = "N")]
     pub batch: Option<u64>,
@@ -322,10 +320,16 @@ pub enum Disk {
 #[derive(Debug, Args)]
 pub struct Run {
     /// The queue for the CPU
-    #[arg(long, value_name = "PATH", required_unless_present = "on")]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["net", "disk", "on"])]
     pub cpu: Option<String>,
-    /// A queue of any resource, with the resource's name: disk/web; once per resource
-    #[arg(long, visible_aliases = ["net", "disk"], value_name = "RESOURCE/PATH")]
+    /// A queue of a link, with the link's name: eth0/web; once per link
+    #[arg(long, value_name = "LINK/PATH")]
+    pub net: Vec<String>,
+    /// A queue of a disk, with the disk's name: vdb/web; once per disk
+    #[arg(long, value_name = "DISK/PATH")]
+    pub disk: Vec<String>,
+    /// A queue of any resource, with the resource's name; once per resource
+    #[arg(long, value_name = "RESOURCE/PATH")]
     pub on: Vec<String>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",

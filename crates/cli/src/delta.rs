@@ -32,7 +32,7 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
     for (name, wanted) in &wanted.count {
         let running = now.count.get(name);
         if let (None, Some(on)) = (running, &wanted.on) {
-            lines.push(Line { mark: '+', what: name.to_string(), how: format!("counts {on}") });
+            lines.push(Line { mark: '+', what: name.to_string(), how: on.words() });
         }
         let new = ResourceConfig { nodes: q0(wanted), ..ResourceConfig::default() };
         resource(name.as_str(), running.unwrap_or(&new), wanted, &mut lines);

@@ -116,7 +116,13 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             Ok(if report.driver.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Refused as u8) })
         }
         Command::Tree { path } => {
-            let node = tree::load(&Mounted::open()?, &path)?;
+            let files = Mounted::open()?;
+            let Some(path) = path else {
+                let all = tree::load_all(&files)?;
+                let drawn: Vec<String> = all.iter().map(|node| tree::draw(node, Paint::stdout())).collect();
+                return if json { say_json(&all) } else { say(&drawn.join("\n")) };
+            };
+            let node = tree::load(&files, &path)?;
             if json { say_json(&node) } else { say(&tree::draw(&node, Paint::stdout())) }
         }
         Command::Top(args) => {

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::error::Error;
+use crate::fs::Files;
 
 /// The resource that is meant where none is named. It is always there.
 const USUAL: &str = "cpu";
@@ -62,6 +63,15 @@ impl NodePath {
             path = format!("{USUAL}/{path}");
         }
         Ok(Self { path, mount: mount.into() })
+    }
+
+    /// Every resource that runs: the CPU, then the others by name.
+    pub(crate) fn resources(files: &dyn Files) -> Vec<Self> {
+        let mount = files.mount();
+        let mut names = files.list("").map(|listing| listing.dirs).unwrap_or_default();
+        names.retain(|name| name != USUAL && is_resource(name, mount));
+        names.insert(0, USUAL.to_owned());
+        names.into_iter().map(|path| Self { path, mount: mount.into() }).collect()
     }
 
     fn at(&self, path: String) -> Self {

@@ -43,8 +43,19 @@ pub(crate) fn run(args: &Run) -> Error {
 /// The queues that are named, one per resource. All are looked at before the first is used.
 fn queues(files: &dyn Files, args: &Run) -> Result<Vec<NodePath>, Error> {
     let mut found: Vec<NodePath> = Vec::new();
-    for path in args.cpu.iter().chain(&args.on) {
-        let queue = queue(files, path)?;
+    let said = |option, paths: &[String]| paths.iter().map(|path| (option, path.clone())).collect::<Vec<_>>();
+    let cpu = args.cpu.iter().map(|path| ("--cpu", path.clone()));
+    let others = [said("--net", &args.net), said("--disk", &args.disk), said("--on", &args.on)];
+    for (option, path) in cpu.chain(others.into_iter().flatten()) {
+        let queue = queue(files, &path)?;
+        let (cpu, resource) = (queue.resource() == "cpu", queue.resource());
+        if option != "--on" && cpu != (option == "--cpu") {
+            return Err(Error::usage(format!("{option} {path}: that is a queue of {resource}")).hint(if cpu {
+                "write the resource's name before it: eth0/web; 'reserv tree' shows what there is"
+            } else {
+                "--net and --disk take it"
+            }));
+        }
         if let Some(other) = found.iter().find(|other| other.resource() == queue.resource()) {
             return Err(Error::usage(format!("'{other}' and '{queue}' are of one resource")));
         }

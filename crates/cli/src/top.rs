@@ -24,6 +24,7 @@ use crate::fs::{Files, explain};
 use crate::node::Node;
 use crate::paint::{bar, percent, rate_in, table, wanted};
 use crate::path::NodePath;
+use crate::tree::load_all;
 
 /// One node in one measurement.
 #[derive(Clone, Debug, Serialize)]
@@ -60,48 +61,59 @@ pub(crate) struct Measured {
     pub notes: String,
 }
 
-/// Readings of the tree, and the one before.
+/// Readings of the trees, and the ones before.
 pub(crate) struct Meter {
-    path: NodePath,
+    /// `None`: every resource that runs.
+    path: Option<NodePath>,
     before: Option<(Instant, HashMap<String, u64>)>,
 }
 
 impl Meter {
-    /// Measures `path` and what is below it.
-    pub(crate) fn new(files: &dyn Files, path: &str) -> Result<Self, Error> {
-        Ok(Self { path: NodePath::parse(path, files.mount())?, before: None })
+    /// Measures `path` and what is below it, or every resource.
+    pub(crate) fn new(files: &dyn Files, path: Option<&str>) -> Result<Self, Error> {
+        let path = path.map(|path| NodePath::parse(path, files.mount())).transpose()?;
+        Ok(Self { path, before: None })
+    }
+
+    fn roots(&self, files: &dyn Files) -> Result<Vec<Node>, Error> {
+        let Some(path) = &self.path else { return load_all(files) };
+        let root = Node::read(files, path).map_err(|e| explain(files, path, "cannot be read", "", &e))?;
+        Ok(vec![root])
     }
 
     /// Read again. The first time rates are 0.
     pub(crate) fn measure(&mut self, files: &dyn Files, now: Instant) -> Result<Vec<Measured>, Error> {
-        let root = Node::read(files, &self.path)
-            .map_err(|e| explain(files, &self.path, "cannot be read", "", &e))?;
+        let roots = self.roots(files)?;
         let mut service = HashMap::new();
-        root.each(&mut |node, _| {
-            service.insert(node.path.clone(), node.stat.service().0);
-        });
-        let rates = rates(self.before.as_ref().map(|(then, old)| (now.duration_since(*then), old)), &service);
-        let total = rates.get(&root.path).copied().unwrap_or(0.0);
-        let mut rows = Vec::new();
-        root.each(&mut |node, depth| {
-            let rate = rates.get(&node.path).copied().unwrap_or(0.0);
-            let (_, unit) = node.stat.service();
-            rows.push(Measured {
-                path: node.path.clone(),
-                kind: node.kind,
-                depth,
-                weight: node.weight.clone(),
-                entitled: node.entitled,
-                received: if total > 0.0 { root.entitled * rate / total } else { 0.0 },
-                rate,
-                unit: unit.to_owned(),
-                rates: [(format!("rate_{unit}_per_s"), rate)].into(),
-                runnable: node.stat.runnable(),
-                members: node.stat.number("members"),
-                throttled: node.stat.throttled(),
-                notes: node.notes(),
+        for root in &roots {
+            root.each(&mut |node, _| {
+                service.insert(node.path.clone(), node.stat.service().0);
             });
-        });
+        }
+        let rates = rates(self.before.as_ref().map(|(then, old)| (now.duration_since(*then), old)), &service);
+        let mut rows = Vec::new();
+        for root in &roots {
+            let total = rates.get(&root.path).copied().unwrap_or(0.0);
+            root.each(&mut |node, depth| {
+                let rate = rates.get(&node.path).copied().unwrap_or(0.0);
+                let (_, unit) = node.stat.service();
+                rows.push(Measured {
+                    path: node.path.clone(),
+                    kind: node.kind,
+                    depth,
+                    weight: node.weight.clone(),
+                    entitled: node.entitled,
+                    received: if total > 0.0 { root.entitled * rate / total } else { 0.0 },
+                    rate,
+                    unit: unit.to_owned(),
+                    rates: [(format!("rate_{unit}_per_s"), rate)].into(),
+                    runnable: node.stat.runnable(),
+                    members: node.stat.number("members"),
+                    throttled: node.stat.throttled(),
+                    notes: node.notes(),
+                });
+            });
+        }
         self.before = Some((now, service));
         Ok(rows)
     }
@@ -135,7 +147,7 @@ fn label(row: &Measured) -> String {
 
 /// `top --batch`: plain tables (or one JSON object per line), the first after one interval.
 pub(crate) fn batch(files: &dyn Files, args: &Top, json: bool) -> Result<(), Error> {
-    let mut meter = Meter::new(files, &args.path)?;
+    let mut meter = Meter::new(files, args.path.as_deref())?;
     let start = Instant::now();
     meter.measure(files, start)?;
     let mut next = start;
@@ -225,7 +237,7 @@ struct View {
 /// The live view. Ends with q, Esc or Ctrl-C.
 pub(crate) fn live(files: &dyn Files, args: &Top) -> Result<(), Error> {
     let failed = |e: io::Error| Error::io("the terminal", &e);
-    let mut meter = Meter::new(files, &args.path)?;
+    let mut meter = Meter::new(files, args.path.as_deref())?;
     let rows = meter.measure(files, Instant::now())?;
     let mut view = View {
         rows,
@@ -310,14 +322,17 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
     let [top, body, bottom] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
             .areas(frame.area());
-    let root = view.rows.first();
+    let served: Vec<String> = view
+        .rows
+        .iter()
+        .filter(|row| row.depth == 0)
+        .map(|row| format!("{} served {} runnable {}", row.path, rate_in(row.rate, &row.unit), row.runnable))
+        .collect();
     let title = Line::from(vec![
         Span::styled(" reserv top ", Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED)),
         Span::raw(format!(
-            "  {}  served {}  runnable {}  every {:.1}s{}",
-            root.map_or("", |row| row.path.as_str()),
-            root.map_or_else(String::new, |row| rate_in(row.rate, &row.unit)),
-            root.map_or(0, |row| row.runnable),
+            "  {}  every {:.1}s{}",
+            served.join("  "),
             view.interval.as_secs_f64(),
             if view.paused { "  paused" } else { "" },
         )),
@@ -477,7 +492,7 @@ mod tests {
             fake.put("cpu/q0/stat", &format!("weight_share_ppm 250000\nservice_ns {q0}\nthrottled 1"));
         };
         serve(0, 0, 0);
-        let mut meter = Meter::new(&fake, "cpu").unwrap();
+        let mut meter = Meter::new(&fake, Some("cpu")).unwrap();
         let start = Instant::now();
         assert!(meter.measure(&fake, start).unwrap().iter().all(|row| row.rate == 0.0));
         serve(2_000_000_000, 1_500_000_000, 500_000_000);

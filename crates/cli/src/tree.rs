@@ -15,6 +15,25 @@ pub(crate) fn load(files: &dyn Files, path: &str) -> Result<Node, Error> {
     Node::read(files, &path).map_err(|e| explain(files, &path, "cannot be read", "", &e))
 }
 
+/// Read every resource's tree, the CPU's first.
+pub(crate) fn load_all(files: &dyn Files) -> Result<Vec<Node>, Error> {
+    let mut found = Vec::new();
+    for path in NodePath::resources(files) {
+        match Node::read(files, &path) {
+            Ok(node) => found.push(node),
+            // It was taken down between the listing and the reading.
+            Err(e) if gone(&e) && path.resource() != "cpu" => {}
+            Err(e) => return Err(explain(files, &path, "cannot be read", "", &e)),
+        }
+    }
+    Ok(found)
+}
+
+/// What was there is not.
+pub(crate) fn gone(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESTALE))
+}
+
 /// The tree with weights and entitlements, one line per node.
 pub(crate) fn draw(root: &Node, paint: Paint) -> String {
     let mut labels = Vec::new();

@@ -121,6 +121,17 @@ impl Source {
         !matches!(self, Self::Link { .. } | Self::Disk { .. })
     }
 
+    /// What is done with it, for people: `schedules eth0 at 100mbit`.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Link { interface, rate: Some(rate), .. } => format!("schedules {interface} at {rate}"),
+            Self::Link { interface, rate: None, .. } => format!("schedules {interface}"),
+            Self::Disk { path, .. } => format!("schedules {path}"),
+            Self::File(path) => format!("counts what is done on the file system of {path}"),
+            Self::Net(interface) => format!("counts what is sent over {interface}"),
+        }
+    }
+
     /// The interface, if it is one.
     pub fn interface(&self) -> Option<&str> {
         match self {

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use reserv_model::{Batch, DeleteMode, Kind, NodeId, Op, Outcome};
+use reserv_model::{Batch, DeleteMode, Kind, NodeId, Op, Outcome, show_cap};
 
 use crate::PlaneError;
 use crate::libbpf::os;
@@ -107,8 +107,27 @@ impl RsBatch {
                 Err(error) => return error,
             }
         }
-        let what = batch.ops.get(self.failed as usize).map_or_else(String::new, |edit| format!("{edit:?}"));
+        let what = batch.ops.get(self.failed as usize).map_or_else(String::new, |op| words(op, -answer));
         refusal(-answer, what)
+    }
+}
+
+/// A refused operation, for people; the node is named by who asked.
+fn words(op: &Op, errno: i32) -> String {
+    match *op {
+        Op::Delete { mode: DeleteMode::Refuse, .. } if errno == libc::EBUSY => {
+            "something is tagged with it, or it has children".into()
+        }
+        Op::Create { kind, .. } => format!("make a {}", kind.word()),
+        Op::Delete { .. } => "delete it".into(),
+        Op::Reweight { weight, .. } => format!("weight {weight}"),
+        Op::SetCap { cap, .. } => format!("cap {}", show_cap(cap)),
+        Op::SetClass { class, .. } => format!("class {class}"),
+        Op::SetPolicy { policy, .. } => format!("policy {policy}"),
+        Op::SetLimit { members_max, bytes_max, .. } => format!("limit {members_max}, {bytes_max} bytes"),
+        Op::ResetCounters { .. } => "reset its counters".into(),
+        Op::Tune { key, value, .. } | Op::NodeParam { key, value, .. } => format!("{} {value}", key.word()),
+        Op::Move { .. } => "move it".into(),
     }
 }
 
