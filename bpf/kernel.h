@@ -57,6 +57,7 @@ enum {
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
 
 /* Whether a loop that the verifier cannot bound by itself may go on (6.9; by time since 6.15). */
 #define can_loop                                                                                                  \
@@ -372,7 +373,9 @@ struct pt_regs {
 /* These the system call knows, with every field at its place. */
 struct bpf_sock {
 	u32 bound_dev_if, family, type, protocol, mark, priority;
-	u32 src_ip4, src_ip6[4], src_port, dst_port, dst_ip4, dst_ip6[4], state;
+	u32 src_ip4, src_ip6[4], src_port;
+	u16 dst_port, pad;
+	u32 dst_ip4, dst_ip6[4], state;
 	s32 rx_queue_mapping;
 };
 

@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 4
+#define RT_ABI_VERSION 5
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -78,6 +78,27 @@ struct rt_slot {
 struct rt_use_key {
 	u64 node;
 	u32 resource, pad;
+};
+
+/*
+ * Rules about the packets of a link that nobody tagged (bpf/tag/packets.h), as the daemon writes them. The first all of whose parts fit decides. Addresses as they stand
+ * in the packet; IPv4's in the form ::ffff:a.b.c.d.
+ */
+#define RT_PACKET_RULES_MAX 64
+
+struct rt_packet_rule {
+	u64 address[2], mask[2]; /* of the other side; both mapped for IPv4 */
+	u64 node; /* packed handle */
+	u16 port_first, port_last; /* of the other side; from 0: it need not be known */
+	u16 local_first, local_last;
+	u8 protocol, protocol_mask; /* 0xff: that one, 0: any */
+	u8 version, version_mask; /* of IP, 4 or 6, in the same way */
+	u8 pad[4];
+};
+
+struct rt_packet_table {
+	u32 count, pad;
+	struct rt_packet_rule rule[RT_PACKET_RULES_MAX];
 };
 
 /* A process' lists, by its signal structure: packed handles, 0 for q0. */

@@ -2,7 +2,8 @@
 /*
  * Links that are scheduled: each packet that leaves by the interface is given its queue just before the qdisc sees it (tcx, Linux 6.6). The handle stands in
  * skb->cb, which belongs to the qdisc from here on (bpf/net/abi.h, RN_MARK), and where the qdisc is HTB the class in skb->priority. It is
- * written for every packet: the kernel leaves other things there. What no socket sent, and what nobody tagged, is q0's.
+ * written for every packet: the kernel leaves other things there. What no socket sent, and what nobody tagged, goes where the rules about packets say
+ * (packets.h), and is q0's otherwise.
  */
 #include "../net/abi.h"
 
@@ -24,6 +25,8 @@ static __always_inline int rt_link_packet(struct __sk_buff *skb, bool stored)
 		node = rt_packet_node(sk, stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key),
 				      resource);
 	}
+	if (!node)
+		node = rt_by_packet(skb, sk, resource);
 	if (!node)
 		node = RT_Q0;
 	skb->cb[0] = node;

@@ -12,6 +12,7 @@
 #include "sockopt.h"
 #include "stock.h"
 #include "count.h"
+#include "packets.h"
 #include "link.h"
 #include "disk.h"
 #include "control.h"
@@ -30,6 +31,9 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rt_slot),
 	sizeof(struct rt_use_key),
 	sizeof(struct rt_use),
+	sizeof(struct rt_packet_rule),
+	__builtin_offsetof(struct rt_packet_rule, protocol),
+	sizeof(struct rt_packet_table),
 	sizeof(struct rt_lists),
 	sizeof(struct rt_seen),
 	__builtin_offsetof(struct rt_seen, resource),

@@ -10,6 +10,7 @@ import sys
 import time
 
 from live import MOUNT, Live, check, kill, pids_of
+import packet_rules
 from tagfs import set_queue
 
 DEV, PEER, RATE = "rsv0", "10.78.0.2", 10_000_000
@@ -123,6 +124,12 @@ def ours():
     return found
 
 
+def restart(live, between):
+    live.wait("keeper and worker are dead", lambda: not [kill(pid) for pid in ours()])
+    between()
+    live.reserv("up", "--driver", "stock", *UP)
+
+
 def run():
     sink = subprocess.Popen(["unshare", "-n", sys.executable, "-c", SINK])
     try:
@@ -186,9 +193,7 @@ def with_link(sink):
         check([backlog(p)["dropped"] for p in ("b", "s/x", "s/y")] == [0, 0, 0], "nobody who waits for the queue loses a packet")
 
         before = backlog("b")
-        live.wait("keeper and worker are dead", lambda: not [kill(pid) for pid in ours()])
-        time.sleep(0.2)
-        live.reserv("up", "--driver", "stock", *UP)
+        restart(live, lambda: time.sleep(0.2))
         after = backlog("b")
         check(after["served"] > before["served"], "packets left meanwhile", after["served"] - before["served"])
         check("adopted" in live.reserv("status").stdout, "the tree was adopted")
@@ -233,6 +238,8 @@ def with_link(sink):
         time.sleep(0.3)
         near(("x", "s/y"), (1 / 2, 1 / 2), "with another MTU")
         end()
+        sh(f"ip link set {DEV} mtu 1500")
+        packet_rules.run(live, DEV, PEER, ("nsenter", "-t", str(sink), "-n"), os.environ.get("RESERV_RUN", "/run"), lambda between: restart(live, between))
         live.reserv("down", DEV)
         check(root_qdisc() == "noqueue", "down leaves the new interface as it came", root_qdisc())
         sh(f"tc qdisc add dev {DEV} root pfifo limit 77")

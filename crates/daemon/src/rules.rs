@@ -112,9 +112,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Takes rules; processes are considered anew.
+    /// Takes rules, of which those about packets are the kernel's business (`core/counting.rs`); processes are considered anew.
     pub fn set(&mut self, rules: &[Rule]) {
-        *self = Self { list: rules.to_vec(), ..Self::default() };
+        let list = rules.iter().filter(|rule| rule.conditions.packets().is_none()).cloned().collect();
+        *self = Self { list, ..Self::default() };
     }
 
     /// Whether there is none.

@@ -39,8 +39,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::quoted;
 use crate::{
     AccessChange, AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Kind, Memory, Name, NewKind, Node,
-    NodePath, NodeRef, Personality, Policy, QUOTA_DEFAULT, Request, ResourceKind, Right, Rule, Share, Source, Tree, Tune,
-    TuneKey, Verb, Weight, check_tune, parse_cap, parse_tune, show_cap, tune_text,
+    NodePath, NodeRef, PACKET_RULES_MAX, Personality, Policy, QUOTA_DEFAULT, Request, ResourceKind, Right,
+    Rule, Share, Source, Tree, Tune, TuneKey, Verb, Weight, check_tune, parse_cap, parse_tune, show_cap,
+    tune_text,
 };
 
 /// A whole configuration.
@@ -478,6 +479,9 @@ impl Config {
                 return Err(Error::new(ErrorKind::Invalid, why)
                     .hint("cpu = \"web/site1\", or a queue of another resource"));
             }
+            if rule.conditions.packets().is_some() {
+                self.check_packets(rule).map_err(|e| e.at(format_args!("rule {number}")))?;
+            }
             for (name, path) in &rule.queues {
                 let wanted = if name.as_str() == "cpu" { self.cpu.as_ref() } else { self.count.get(name) };
                 let Some(resource) = wanted else { continue };
@@ -491,6 +495,28 @@ impl Config {
                     let hint = format!("{name} names a queue, as in [{table}.nodes.\"…\"]");
                     return Err(Error::new(ErrorKind::Invalid, why).hint(hint));
                 }
+            }
+        }
+        for name in self.count.keys() {
+            let of =
+                self.rules.iter().filter(|r| r.conditions.packets().is_some() && r.queues.contains_key(name));
+            if of.count() > PACKET_RULES_MAX {
+                let why = format!("{name} has more than {PACKET_RULES_MAX} rules about packets");
+                return Err(
+                    Error::new(ErrorKind::Full, why).hint("a range or a prefix instead of many of them")
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Only links have packets.
+    fn check_packets(&self, rule: &Rule) -> Result<(), Error> {
+        for name in rule.queues.keys() {
+            let on = self.count.get(name).and_then(|resource| resource.on.as_ref());
+            if name.as_str() == "cpu" || on.is_some_and(|on| !matches!(on, Source::Link { .. })) {
+                let why = format!("it is about packets, and {name} is no link that is scheduled");
+                return Err(Error::new(ErrorKind::Invalid, why).hint("an interface: on = \"link:eth0 …\""));
             }
         }
         Ok(())

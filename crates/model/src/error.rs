@@ -62,7 +62,7 @@ pub enum ErrorKind {
     NotPermitted,
     /// The node drains, or has members.
     Busy,
-    /// [`crate::NODES_MAX`] nodes exist.
+    /// [`crate::NODES_MAX`] nodes exist, or [`crate::PACKET_RULES_MAX`] rules.
     Full,
     /// More is promised than there is.
     Overcommitted,

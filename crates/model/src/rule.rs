@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules that tag processes by who and what they are. The first that matches wins.
+//! Rules that tag processes by who and what they are, and rules about the packets of links. The first that matches wins, of each of the two.
 //!
 //! ```toml
 //! [[rule]]
 //! match = { uid = "www-data", command = "php-fpm*" }
 //! cpu = "web/site1"
 //! net0 = "web"
+//!
+//! [[rule]]
+//! match = { protocol = "tcp", local_port = 443, remote = "10.0.0.0/8" }
+//! net0 = "office"
 //! ```
 //!
 //! Beside `match` a rule names queues, by resource: at least one, at most one of each.
 //! All conditions of one rule must hold, and there must be one. `uid` and `gid` are a number or a name; `unit`,
 //! `command` are patterns with `*` (any text) and `?` (one character); `cgroup` is a path below the
-//! cgroup mount and matches that cgroup and all below it.
+//! cgroup mount and matches that cgroup and all below it. `port`, `local_port` (a number or a range), `remote` (a prefix) and `protocol` are about packets
+//! ([`Packets`]), and no rule is about both.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, ErrorKind, Name, NodePath};
+use crate::{Error, ErrorKind, Name, NodePath, Packets, Ports, Prefix, Protocol};
 
 /// A user or a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,9 +63,21 @@ pub struct Match {
     /// File name of the program: a pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// The other side's port of a packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<Ports>,
+    /// This side's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_port: Option<Ports>,
+    /// The other side's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Prefix>,
+    /// Its protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
 }
 
-/// Where processes go that match.
+/// Where processes or packets go that match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Who is meant.
@@ -91,6 +108,40 @@ pub struct Subject<'a> {
 }
 
 impl Match {
+    /// The conditions about processes that are named.
+    fn of_processes(&self) -> impl Iterator<Item = &'static str> {
+        let named = [
+            ("uid", self.uid.is_some()),
+            ("gid", self.gid.is_some()),
+            ("unit", self.unit.is_some()),
+            ("cgroup", self.cgroup.is_some()),
+            ("command", self.command.is_some()),
+        ];
+        named.into_iter().filter(|(_, there)| *there).map(|(name, _)| name)
+    }
+
+    /// And about packets.
+    fn of_packets(&self) -> impl Iterator<Item = &'static str> {
+        let named = [
+            ("port", self.port.is_some()),
+            ("local_port", self.local_port.is_some()),
+            ("remote", self.remote.is_some()),
+            ("protocol", self.protocol.is_some()),
+        ];
+        named.into_iter().filter(|(_, there)| *there).map(|(name, _)| name)
+    }
+
+    /// What it says about packets; `None`: it is about processes.
+    pub fn packets(&self) -> Option<Packets> {
+        self.of_packets().next()?;
+        Some(Packets {
+            ports: self.port.unwrap_or(Ports::ANY),
+            local_ports: self.local_port.unwrap_or(Ports::ANY),
+            remote: self.remote,
+            protocol: self.protocol,
+        })
+    }
+
     /// Whether all conditions hold. Without any condition nothing matches.
     pub fn matches(&self, s: &Subject<'_>) -> bool {
         let holds = [
@@ -103,11 +154,25 @@ impl Match {
         holds.iter().any(Option::is_some) && holds.iter().all(|h| h.unwrap_or(true))
     }
 
-    /// Refuses a rule that says nothing, an empty pattern, and a cgroup that is no absolute path.
+    /// Refuses a rule that says nothing, one about processes and packets, ports of what has none, an empty pattern, and a cgroup that is no absolute path.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |why: &str, hint: &str| Err(Error::new(ErrorKind::Invalid, why).hint(hint));
         if *self == Self::default() {
-            return refuse("a rule without a condition", "name one of uid, gid, unit, cgroup, command");
+            return refuse(
+                "a rule without a condition",
+                "name one of uid, gid, unit, cgroup, command, or of port, local_port, remote, protocol",
+            );
+        }
+        if let (Some(process), Some(packet)) = (self.of_processes().next(), self.of_packets().next()) {
+            return refuse(
+                &format!("{process} is of processes and {packet} of packets; a rule is about one of the two"),
+                "two rules",
+            );
+        }
+        if let Some(protocol) = self.protocol.filter(|p| !p.has_ports())
+            && let Some(port) = self.of_packets().find(|name| name.ends_with("port"))
+        {
+            return refuse(&format!("{port}: {protocol} has no ports"), "leave one of the two out");
         }
         for pattern in [&self.unit, &self.command].into_iter().flatten() {
             if pattern.is_empty() {

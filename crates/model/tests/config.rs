@@ -198,6 +198,11 @@ fn draining_queues_do_not_count() {
 fn wrong_configurations() {
     let node = |lines: &str| format!("[cpu.nodes.a]\n{lines}");
     let rule = |lines: &str| format!("{}\n[[rule]]\n{lines}", node("kind = \"queue\""));
+    let packets = |conditions: &str| {
+        format!(
+            "[count.e0]\non = \"link:e0\"\n[count.e0.nodes.web]\nkind = \"queue\"\n[[rule]]\nmatch = {{ {conditions} }}\ne0 = \"web\""
+        )
+    };
     let cases = [
         ("x = 1".to_owned(), "unknown field `x`"),
         ("[cpu]\ndriver = \"fast\"".to_owned(), "fast"),
@@ -241,6 +246,28 @@ fn wrong_configurations() {
         (rule("match = { uid = 1 }\ncpu = \"b\""), "no queue"),
         (rule("match = { uid = 1 }\ncpu = \"\""), "no queue"),
         (rule("match = { uid = 1 }\ncpu = \"a\"\nnet = 7"), "invalid type"),
+        (packets("port = 0"), "\"0\" is not a port"),
+        (packets("port = 65536"), "\"65536\" is not a port"),
+        (packets("port = -1"), "\"-1\" is not a port"),
+        (packets("port = 4.5"), "a port or a range of ports"),
+        (packets("port = \"https\""), "\"https\" is not a port"),
+        (packets("local_port = \"90-80\""), "\"90-80\" ends before"),
+        (packets("remote = \"10.0.0.1/8\""), "\"10.0.0.1/8\" has bits beyond its /8"),
+        (packets("remote = \"10.0.0.0/40\""), "\"40\" is not a length"),
+        (packets("remote = \"example\""), "\"example\" is not an address"),
+        (packets("remote = 10"), "\"10\" is not an address"),
+        (packets("protocol = \"tpc\""), "\"tpc\" is not a protocol"),
+        (packets("protocol = 256"), "\"256\" is not a protocol"),
+        (packets("ports = 1"), "unknown field `ports`"),
+        (packets("port = 443, uid = 33"), "rule 1: uid is of processes and port of packets"),
+        (packets("local_port = 1, protocol = \"icmp\""), "rule 1: local_port: icmp has no ports"),
+        (packets("port = 443").replace("e0 = \"web\"", "e0 = \"nowhere\""), "no queue"),
+        (packets("port = 443").replace("e0 = \"web\"", "cpu = \"q0\""), "cpu is no link"),
+        (packets("port = 443").replace("link:", "net:"), "e0 is no link"),
+        (
+            packets("port = 443") + &"\n[[rule]]\nmatch = { protocol = 6 }\ne0 = \"web\"".repeat(64),
+            "more than 64",
+        ),
     ];
     for (text, holds) in cases {
         let error = read(&text).expect_err(&text);
@@ -256,6 +283,27 @@ fn wrong_configurations() {
         assert!(up(&mut tree, &wanted, DeleteMode::Flush).is_err(), "{text}");
         assert_eq!(tree, before);
     }
+}
+
+#[test]
+fn rules_about_packets() {
+    let text = "[count.e0]\non = \"link:e0\"\n[count.e0.nodes.web]\nkind = \"queue\"\n";
+    let rule = "[[rule]]\nmatch = { port = 443, local_port = \"8000-8999\", remote = \"2001:db8::/32\", protocol = \"tcp\" }\ne0 = \"web\"\n";
+    let config = read(&format!("{text}{rule}")).unwrap();
+    assert_eq!(read(&toml::to_string(&config).unwrap()).as_ref(), Ok(&config), "save and read again");
+    let packets = config.rules[0].conditions.packets().unwrap();
+    assert_eq!((packets.ports.first(), packets.ports.last()), (443, 443));
+    assert_eq!((packets.local_ports.first(), packets.local_ports.last()), (8000, 8999));
+    assert_eq!(packets.protocol.map(Protocol::number), Some(6));
+    assert_eq!(packets.remote.map(|r| r.to_string()).as_deref(), Some("2001:db8::/32"));
+    assert!(
+        !config.rules[0].conditions.matches(&Subject { cgroup: "/", ..Subject::default() }),
+        "no process"
+    );
+    let many = "[[rule]]\nmatch = { protocol = 6 }\ne0 = \"web\"\n".repeat(64);
+    assert_eq!(read(&format!("{text}{many}")).map(|c| c.rules.len()), Ok(64), "as many as there can be");
+    let whose = read("[[rule]]\nmatch = { uid = 1 }\ncpu = \"q0\"").unwrap();
+    assert_eq!(whose.rules[0].conditions.packets(), None);
 }
 
 #[test]

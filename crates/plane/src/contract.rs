@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use reserv_model::{Backlog, Batch, Class, NodeId, Outcome, Policy, ThreadParams, UseRule};
+use reserv_model::{Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, ThreadParams, UseRule};
 
 pub use reserv_model::Sample;
 
@@ -251,6 +251,15 @@ pub trait Plane: Send {
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         let _ = (queue, rules);
         Ok(())
+    }
+
+    /// Which queues untagged packets go to, of a link: whole and in order, the first rule that fits, else q0. Told after start and adoption and whenever it changes; they
+    /// stand in the kernel.
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        if rules.is_empty() {
+            return Ok(());
+        }
+        Err(PlaneError::Unsupported("there are no packets here that rules could tell apart".into()))
     }
 
     /// The tagged descriptors of a process, with their queues. None where descriptors are not tagged.

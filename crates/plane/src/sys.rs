@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The few system calls: pins, runs of SYSCALL programs, mapped arrays, links.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -218,6 +218,24 @@ fn iterate(program: &OwnedFd, mut info: libbpf_sys::bpf_iter_link_info) -> io::R
     let link = unsafe { OwnedFd::from_raw_fd(link) };
     // SAFETY: a descriptor number.
     let fd = check(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
+    // SAFETY: the kernel has just given us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A new array with one element of this size, as those that an array of maps holds.
+pub(crate) fn new_array<V>(name: &CStr) -> io::Result<OwnedFd> {
+    let value = u32::try_from(size_of::<V>()).map_err(io::Error::other)?;
+    // SAFETY: the name is a C string that outlives the call; no options.
+    let fd = check(unsafe {
+        libbpf_sys::bpf_map_create(
+            libbpf_sys::BPF_MAP_TYPE_ARRAY,
+            name.as_ptr(),
+            4,
+            value,
+            1,
+            std::ptr::null(),
+        )
+    })?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

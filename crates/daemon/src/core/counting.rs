@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use reserv_model::{Name, Source};
+use reserv_model::{Name, Rule, Source};
 use reserv_namespace::{Resource, resource_name_taken};
 
 use super::{Core, Refusal};
@@ -86,7 +86,30 @@ impl Core {
             held.engine.plane_mut().set_mount(dev)?;
         }
         self.resources.insert(resource, held);
+        let rules = self.cpu()?.rules().to_vec();
+        if let Err(refusal) = self.tell_packets(resource, &rules) {
+            tracing::error!(%refusal, %name, "the rules about packets could not be told");
+        }
         Ok(())
+    }
+
+    /// Tells a link the rules about packets that name its queues.
+    pub(super) fn tell_packets(&mut self, resource: Resource, rules: &[Rule]) -> Result<(), Refusal> {
+        let Some(held) = self.resources.get_mut(&resource) else { return Ok(()) };
+        if !matches!(held.on, Some(Source::Link { .. })) {
+            return Ok(());
+        }
+        let name = held.engine.tree().root().name.clone();
+        let ours = rules
+            .iter()
+            .filter_map(|rule| Some((rule.conditions.packets()?, rule.queue(name.as_str())?.clone())));
+        Ok(held.engine.set_packet_rules(ours.collect())?)
+    }
+
+    /// Tells all links.
+    pub(super) fn tell_all_packets(&mut self, rules: &[Rule]) -> Result<(), Refusal> {
+        let all: Vec<Resource> = self.resources.keys().copied().collect();
+        all.into_iter().try_for_each(|resource| self.tell_packets(resource, rules))
     }
 
     /// What a dead daemon had, or was about to have or to end.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `reserv up`: the trees as a configuration wants them, all or nothing.
 
-use reserv_model::{Config, DeleteMode, Memory, Name, Request, Source, Tree, diff};
+use reserv_model::{Config, DeleteMode, Memory, Name, PACKET_RULES_MAX, Request, Source, Tree, diff};
 use reserv_namespace::Resource;
 
 use super::{Core, Refusal, stopped};
@@ -104,6 +104,7 @@ impl Core {
                 });
             }
         }
+        self.check_packet_rules(config)?;
         let jobs = self.jobs(config, mode)?;
         for job in &jobs {
             if let Some(resource) = job.resource {
@@ -124,6 +125,12 @@ impl Core {
                 return Err(self.undo(&jobs[..at], &before, refusal));
             }
         }
+        // Those that the CPU's job has not put into the journal yet come last: until then a death leaves the old ones.
+        if let Err(refusal) = self.tell_all_packets(&config.rules) {
+            let refusal = self.undo(&jobs, &before, refusal);
+            self.tell_all_packets(&before.rules)?;
+            return Err(refusal);
+        }
         if config.cpu.is_none() {
             self.cpu()?.set_rules(config.rules.clone())?;
         }
@@ -133,6 +140,24 @@ impl Core {
         self.listen();
         self.scan();
         Ok(words)
+    }
+
+    /// A rule about packets names links, and each link has room for so many. (What the configuration itself brings up it has checked itself.)
+    fn check_packet_rules(&self, config: &Config) -> Result<(), Refusal> {
+        let of_packets = || config.rules.iter().filter(|rule| rule.conditions.packets().is_some());
+        for held in self.resources.values() {
+            let name = &held.engine.tree().root().name;
+            let count = of_packets().filter(|rule| rule.queues.contains_key(name)).count();
+            let (errno, text) = if count > 0 && !matches!(held.on, Some(Source::Link { .. })) {
+                (libc::EINVAL, format!("a rule is about packets, and {name} is no link that is scheduled"))
+            } else if count > PACKET_RULES_MAX {
+                (libc::ENOSPC, format!("{name} has more than {PACKET_RULES_MAX} rules about packets"))
+            } else {
+                continue;
+            };
+            return Err(Refusal::new(errno, text));
+        }
+        Ok(())
     }
 
     fn carry_out(&mut self, job: &Job, config: &Config) -> Result<(), Refusal> {

@@ -17,6 +17,7 @@
 //! record carries the request's number ([`Origin`]), and its answer is made from what exists.
 
 mod garbage;
+mod packets;
 mod record;
 mod refusal;
 mod uses;
@@ -94,6 +95,8 @@ pub struct Engine {
     pub(crate) collector: Collector,
     /// Queues of which the plane could not be told who may use them.
     untold: BTreeSet<NodeId>,
+    /// Rules about packets.
+    packets: packets::Told,
 }
 
 /// What this thread has used of a CPU: unlike the clock it does not count what others do meanwhile.
@@ -193,6 +196,7 @@ impl Engine {
             missed: true,
             collector,
             untold: BTreeSet::new(),
+            packets: packets::Told::default(),
         };
         engine.measure_capacity();
         engine.tell_use_again(&queues);
@@ -434,6 +438,7 @@ impl Engine {
                 let made = |e: &Edit| matches!(*e, Edit::Create { id, .. } if touched.contains(&id));
                 let made: Vec<NodeId> = record.edits.iter().filter(|e| made(e)).map(Edit::id).collect();
                 self.tell_use_again(&made);
+                self.tell_packets_again();
                 Ok(Some(outcomes))
             }
             Err(error) => {

@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use reserv_model::{NodeId, Source, UseRule};
+use reserv_model::{NodeId, PacketRule, Source, UseRule};
 
 use super::Usage;
 use crate::{Defaults, Holders, List, PlaneError, Refs};
@@ -55,6 +55,12 @@ pub trait Meter: Send {
     /// See [`crate::Plane::set_use`].
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         let _ = (queue, rules);
+        Ok(())
+    }
+
+    /// See [`crate::Plane::set_packet_rules`].
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        let _ = rules;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use reserv_model::{Batch, Class, NodeId, Op, Outcome, Policy, Source, UseRule};
+use reserv_model::{Batch, Class, NodeId, Op, Outcome, PacketRule, Policy, Source, UseRule};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
@@ -376,6 +376,10 @@ impl Plane for Count {
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         self.books.queue(queue)?;
         self.meter.set_use(queue, rules)
+    }
+
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        self.meter.set_packet_rules(rules)
     }
 
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {

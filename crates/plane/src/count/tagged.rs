@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
-use reserv_model::{Batch, NodeId, Op, Outcome, Source, UseRule};
+use reserv_model::{Batch, NodeId, Op, Outcome, PacketRule, Source, UseRule};
 
 use super::{Meter, Told, Usage};
 use crate::ops::RsBatch;
@@ -227,6 +227,14 @@ impl Meter for Tagged {
 
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         self.tags().map_or(Ok(()), |tags| tags.set_use(self.number, queue, Some(rules)))
+    }
+
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        match &self.tags {
+            Ok(tags) => tags.set_packet_rules(self.number, rules),
+            Err(_) if rules.is_empty() => Ok(()),
+            Err(why) => Err(PlaneError::Unsupported(format!("packets cannot be told apart here: {why}"))),
+        }
     }
 
     fn usage(&self, queue: NodeId) -> Result<Usage, PlaneError> {

@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 4;
+pub(super) const ABI_VERSION: u32 = 5;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -91,6 +91,36 @@ pub(super) struct RtUseKey {
     pub(super) pad: u32,
 }
 
+/// `RT_PACKET_RULES_MAX`
+pub(super) const PACKET_RULES_MAX: usize = reserv_model::PACKET_RULES_MAX;
+
+/// `struct rt_packet_rule`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtPacketRule {
+    pub(super) address: [u64; 2],
+    pub(super) mask: [u64; 2],
+    pub(super) node: u64,
+    pub(super) port_first: u16,
+    pub(super) port_last: u16,
+    pub(super) local_first: u16,
+    pub(super) local_last: u16,
+    pub(super) protocol: u8,
+    pub(super) protocol_mask: u8,
+    pub(super) version: u8,
+    pub(super) version_mask: u8,
+    pub(super) pad: [u8; 4],
+}
+
+/// `struct rt_packet_table`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RtPacketTable {
+    pub(super) count: u32,
+    pub(super) pad: u32,
+    pub(super) rule: [RtPacketRule; PACKET_RULES_MAX],
+}
+
 /// `enum rt_list`, `struct rt_lists`
 pub(super) type RtLists = [[u64; RESOURCES]; 2];
 
@@ -170,6 +200,9 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RtSlot>()),
         w(size_of::<RtUseKey>()),
         w(size_of::<RtUse>()),
+        w(size_of::<RtPacketRule>()),
+        w(offset_of!(RtPacketRule, protocol)),
+        w(size_of::<RtPacketTable>()),
         w(size_of::<RtLists>()),
         w(size_of::<RtSeen>()),
         w(offset_of!(RtSeen, resource)),

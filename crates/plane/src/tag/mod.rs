@@ -5,6 +5,7 @@
 mod abi;
 mod fds;
 mod load;
+mod packets;
 #[cfg(test)]
 mod tests;
 
@@ -284,6 +285,7 @@ impl Tags {
     /// The resource is nothing any more: no tag of it counts.
     pub fn detach_resource(&self, resource: u8) -> Result<(), PlaneError> {
         load::detach_link(&self.folder, resource)?;
+        self.set_packet_rules(resource, &[])?;
         self.call(RtCall { resource: resource.into(), ..RtCall::new(what::DISK) })?;
         self.call(RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT) })?;
         let kinds: Vec<u32> =

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, ptr};
 
 use reserv_model::{
-    Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
+    Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source,
+    UseRule,
 };
 
 use self::abi::{RnCall, RnIo, RnNode, RnState, RsBatch, what};
@@ -379,6 +380,10 @@ impl Plane for Link {
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         self.queue(queue)?;
         self.meter.set_use(queue, rules)
+    }
+
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        self.meter.set_packet_rules(rules)
     }
 
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {

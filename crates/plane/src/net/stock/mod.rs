@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reserv_model::{
-    Backlog, Batch, Class, Kind, LinkSample, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
+    Backlog, Batch, Class, Kind, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source, UseRule,
 };
 
 use self::classes::Classes;
@@ -87,6 +87,10 @@ impl Meter for HtbMeter {
 
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         self.tagged.set_use(queue, rules)
+    }
+
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        self.tagged.set_packet_rules(rules)
     }
 
     fn usage(&self, queue: NodeId) -> Result<Usage, PlaneError> {
@@ -426,6 +430,10 @@ impl Plane for Htb {
 
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         self.count.set_use(queue, rules)
+    }
+
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        self.count.set_packet_rules(rules)
     }
 
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
