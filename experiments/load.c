@@ -2,7 +2,12 @@
 // What the experiments run.
 //
 //   load inf FILE SLOT                 loops until killed; word SLOT of FILE counts the loops (QLinux's Inf)
-//   load net_inf FILE SLOT SIZE PEER   datagrams until killed; word SLOT counts their bytes (QLinux's Net_inf)
+//   load net_inf FILE SLOT SIZE PEER [ROOM]   datagrams until killed; word SLOT counts their bytes (QLinux's Net_inf); ROOM bytes of send buffer (16384)
+//   load stream FILE SLOT PEER PORT SECONDS   a film of 30 frames a second and 1.49 Mbit/s in datagrams, I, P and B frames of varying size; word SLOT counts
+//                                      datagrams, the next one bytes (QLinux's streaming server)
+//   load screen FILE SLOT PORT         takes them until killed: datagrams, bytes, bytes that came within 200 ms, longest delay in ns
+//   load web FILE SLOT PEER PORT TRACE a connection for each line `ms bytes` of TRACE; word SLOT counts those begun, the next one those for which there was no room
+//   load drain FILE SLOT PORT          takes connections until killed; word SLOT counts bytes
 //   load frames N PERIOD_US COST_US    N frames, one a period, each of a fixed number of loops that takes COST_US of CPU time when
 //                                      nothing disturbs it; a frame is due one period after its release. Prints JSON (QLinux's mpeg_play)
 //   load bursts N RUN_US SLEEP_US      N times a pause, then RUN_US of CPU time. Prints JSON: what it had, how long it wanted (from the end of each
@@ -13,11 +18,13 @@
 //   load newqueue N FILE               ns per queue created by opening FILE (/reserv/cpu/newqueue)
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -67,25 +74,192 @@ static _Noreturn void inf(const char *file, unsigned slot)
 	}
 }
 
-/* QLinux's Net_inf: datagrams for ever. Counts the bytes that it was rid of as the link does, with the headers of UDP, IP and Ethernet. */
-static _Noreturn void net_inf(const char *file, unsigned slot, size_t size, const char *peer)
+static volatile uint64_t *words(const char *file)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(9) };
-	int fd = open(file, O_RDWR), sock = socket(AF_INET, SOCK_DGRAM, 0), room = 16384;
-	static char data[1472];
-	volatile uint64_t *count;
+	int fd = open(file, O_RDWR);
+	void *at = fd < 0 ? MAP_FAILED : mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-	if (fd < 0 || sock < 0 || size > sizeof(data) || inet_pton(AF_INET, peer, &to.sin_addr) != 1)
+	if (at == MAP_FAILED)
 		fail(file);
-	count = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (count == MAP_FAILED)
-		fail("mmap");
+	return at;
+}
+
+static struct sockaddr_in address(const char *peer, unsigned port)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port) };
+
+	if (inet_pton(AF_INET, peer, &to.sin_addr) != 1)
+		fail(peer);
+	return to;
+}
+
+/* QLinux's Net_inf: datagrams for ever. Counts the bytes that it was rid of as the link does, with the headers of UDP, IP and Ethernet. */
+static _Noreturn void net_inf(const char *file, unsigned slot, size_t size, const char *peer, int room)
+{
+	struct sockaddr_in to = address(peer, 9);
+	int sock = socket(AF_INET, SOCK_DGRAM, 0);
+	volatile uint64_t *count = words(file);
+	static char data[1472];
+
+	if (sock < 0 || size > sizeof(data))
+		fail("net_inf");
 	/* A small send buffer blocks it: nothing is dropped. */
 	if (setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)))
 		fail("SO_SNDBUF");
 	for (;;) {
 		if (sendto(sock, data, size, 0, (struct sockaddr *)&to, sizeof(to)) == (ssize_t)size)
 			count[slot % 512] += size + 42;
+	}
+}
+
+#define FRAME_NS 33333333ull
+#define FRAME_UNIT 3386 /* 30 fps, 1.49 Mbit/s, by the pattern's mean of 22/12 units */
+#define LATE_NS 200000000ull
+
+struct piece {
+	uint64_t due;
+	char data[1392];
+};
+
+/* An MPEG film: a group of 12 frames, I, P and B as 5 : 3 : 1, each 0.7 to 1.3 of that. The same one each time. */
+static int stream(volatile uint64_t *count, const char *peer, unsigned port, uint64_t seconds)
+{
+	static const char pattern[] = "511311311311";
+	struct sockaddr_in to = address(peer, port);
+	int sock = socket(AF_INET, SOCK_DGRAM, 0);
+	uint64_t begin = clock_ns(CLOCK_MONOTONIC), seed = 7;
+	static struct piece piece;
+
+	for (uint64_t frame = 0; frame * FRAME_NS < seconds * 1000000000ull; frame++) {
+		uint64_t due = begin + frame * FRAME_NS, left;
+		struct timespec at = { due / 1000000000, due % 1000000000 };
+
+		seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+		left = (pattern[frame % 12] - '0') * FRAME_UNIT * (700 + (seed >> 33) % 601) / 1000;
+		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, 0))
+			;
+		piece.due = due;
+		while (left) {
+			size_t n = left < sizeof(piece) ? left : sizeof(piece);
+
+			n = n < sizeof(piece.due) ? sizeof(piece.due) : n;
+			if (sendto(sock, &piece, n, 0, (struct sockaddr *)&to, sizeof(to)) != (ssize_t)n)
+				fail("stream");
+			count[0]++;
+			count[1] += n;
+			left -= left < n ? left : n;
+		}
+	}
+	return 0;
+}
+
+static _Noreturn void screen(volatile uint64_t *count, unsigned port)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
+	int sock = socket(AF_INET, SOCK_DGRAM, 0);
+	struct piece piece;
+
+	if (bind(sock, (struct sockaddr *)&at, sizeof(at)))
+		fail("bind");
+	for (;;) {
+		ssize_t n = recv(sock, &piece, sizeof(piece), 0);
+		uint64_t delay = clock_ns(CLOCK_MONOTONIC) - piece.due;
+
+		if (n < (ssize_t)sizeof(piece.due))
+			continue;
+		count[0]++;
+		count[1] += n;
+		if (delay <= LATE_NS)
+			count[2] += n;
+		if (delay > count[3])
+			count[3] = delay;
+	}
+}
+
+#define CONNECTIONS 512
+
+/* QLinux's web sender: connections at the times of a trace, whatever became of those before. */
+static int web(volatile uint64_t *count, const char *peer, unsigned port, const char *trace)
+{
+	static struct { int sock; uint64_t left; } open_[CONNECTIONS];
+	struct sockaddr_in to = address(peer, port);
+	FILE *lines = fopen(trace, "r");
+	uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+	struct epoll_event event[64];
+	static char data[65536];
+	unsigned long ms, bytes;
+	int poll = epoll_create1(0), more, used = 0;
+
+	if (!lines)
+		fail(trace);
+	more = fscanf(lines, "%lu %lu", &ms, &bytes) == 2;
+	while (more || used) {
+		uint64_t now = (clock_ns(CLOCK_MONOTONIC) - begin) / 1000000;
+		int n;
+
+		for (; more && now >= ms; more = fscanf(lines, "%lu %lu", &ms, &bytes) == 2) {
+			int at = 0;
+
+			while (at < CONNECTIONS && open_[at].left)
+				at++;
+			if (at == CONNECTIONS) {
+				count[1]++;
+				continue;
+			}
+			open_[at].sock = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+			open_[at].left = bytes;
+			event[0] = (struct epoll_event){ .events = EPOLLOUT, .data.u32 = at };
+			connect(open_[at].sock, (struct sockaddr *)&to, sizeof(to));
+			if (epoll_ctl(poll, EPOLL_CTL_ADD, open_[at].sock, event))
+				fail("epoll");
+			count[0]++;
+			used++;
+		}
+		n = epoll_wait(poll, event, 64, !more ? -1 : ms > now ? (int)(ms - now) : 0);
+		for (int i = 0; i < n; i++) {
+			unsigned at = event[i].data.u32;
+			size_t part = open_[at].left < sizeof(data) ? open_[at].left : sizeof(data);
+			ssize_t sent = send(open_[at].sock, data, part, MSG_NOSIGNAL);
+
+			if (sent < 0 && errno == EAGAIN)
+				continue;
+			open_[at].left = sent < 0 ? 0 : open_[at].left - sent;
+			if (!open_[at].left) {
+				close(open_[at].sock);
+				used--;
+			}
+		}
+	}
+	return 0;
+}
+
+static _Noreturn void drain(volatile uint64_t *count, unsigned port)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
+	int server = socket(AF_INET, SOCK_STREAM, 0), poll = epoll_create1(0);
+	struct epoll_event event[64] = { { .events = EPOLLIN, .data.fd = server } };
+	static char data[65536];
+
+	if (bind(server, (struct sockaddr *)&at, sizeof(at)) || listen(server, 4096) || epoll_ctl(poll, EPOLL_CTL_ADD, server, event))
+		fail("listen");
+	for (;;) {
+		int n = epoll_wait(poll, event, 64, -1);
+
+		for (int i = 0; i < n; i++) {
+			int sock = event[i].data.fd;
+			ssize_t got;
+
+			if (sock == server) {
+				event[i].data.fd = accept(server, 0, 0);
+				epoll_ctl(poll, EPOLL_CTL_ADD, event[i].data.fd, &event[i]);
+				continue;
+			}
+			got = recv(sock, data, sizeof(data), 0);
+			if (got <= 0)
+				close(sock);
+			else
+				*count += got;
+		}
 	}
 }
 
@@ -339,8 +513,16 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(mode, "inf") && argc == 4)
 		inf(argv[2], atoi(argv[3]));
-	if (!strcmp(mode, "net_inf") && argc == 6)
-		net_inf(argv[2], atoi(argv[3]), strtoull(argv[4], 0, 10), argv[5]);
+	if (!strcmp(mode, "net_inf") && (argc == 6 || argc == 7))
+		net_inf(argv[2], atoi(argv[3]), strtoull(argv[4], 0, 10), argv[5], argc == 7 ? atoi(argv[6]) : 16384);
+	if (!strcmp(mode, "stream") && argc == 7)
+		return stream(words(argv[2]) + atoi(argv[3]), argv[4], atoi(argv[5]), strtoull(argv[6], 0, 10));
+	if (!strcmp(mode, "screen") && argc == 5)
+		screen(words(argv[2]) + atoi(argv[3]), atoi(argv[4]));
+	if (!strcmp(mode, "web") && argc == 7)
+		return web(words(argv[2]) + atoi(argv[3]), argv[4], atoi(argv[5]), argv[6]);
+	if (!strcmp(mode, "drain") && argc == 5)
+		drain(words(argv[2]) + atoi(argv[3]), atoi(argv[4]));
 	if (!strcmp(mode, "frames") && argc == 5)
 		return frames(strtoull(argv[2], 0, 10), strtoull(argv[3], 0, 10) * 1000, strtoull(argv[4], 0, 10) * 1000);
 	if (!strcmp(mode, "bursts") && argc == 5)
@@ -351,6 +533,6 @@ int main(int argc, char **argv)
 		return chcpures(strtoull(argv[2], 0, 10), argv + 3);
 	if (!strcmp(mode, "newqueue") && argc == 4)
 		return newqueue(strtoull(argv[2], 0, 10), argv[3]);
-	fprintf(stderr, "load inf|net_inf|frames|bursts|op|chcpures|newqueue: see the source\n");
+	fprintf(stderr, "load inf|net_inf|stream|screen|web|drain|frames|bursts|op|chcpures|newqueue: see the source\n");
 	return 2;
 }

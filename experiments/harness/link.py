@@ -43,9 +43,9 @@ class Link:
         self.machine.down()
         tool(f"ip netns del {self.space}")
 
-    def baseline(self) -> None:
+    def baseline(self, packets: int = 1000) -> None:
         tool(f"tc qdisc add dev {DEV} root handle 1: tbf rate {RATE_MBIT}mbit burst 20000 limit 1000000")
-        tool(f"tc qdisc add dev {DEV} parent 1:1 pfifo limit 1000")
+        tool(f"tc qdisc add dev {DEV} parent 1:1 pfifo limit {packets}")
 
     def up(self, *more: str) -> None:
         """Our qdisc; the CPU's driver is another matter, and the stock one is there at once."""
@@ -58,13 +58,21 @@ class Link:
         for name, weight in shares.items():
             self.machine.reserv("mk", f"{DEV}/{name}", "--share", weight)
 
-    def net_inf(self, slot: int, size: int, queue: str | None = None) -> "subprocess.Popen[str]":
-        self.machine.words[slot * 8:slot * 8 + 8] = bytes(8)
+    def net_inf(self, slot: int, size: int, queue: str | None = None, *more: object) -> "subprocess.Popen[str]":
+        return self.load("net_inf", slot, size, PEER, *more, queue=queue)
+
+    def load(self, mode: str, slot: int, *words: object, queue: str | None = None, count: int = 1, beyond: bool = False) -> "subprocess.Popen[str]":
+        """A load that counts in `count` slots from this one on, from 0; in a queue, or beyond the link."""
+        self.clear(slot, count)
         prefix = [str(self.machine.reserv_program), "run", "--net", f"{DEV}/{queue}", "--"] if queue else []
-        command = [*prefix, str(self.machine.load), "net_inf", str(self.machine.path), str(slot), str(size), PEER]
+        prefix = ["ip", "netns", "exec", self.space] if beyond else prefix
+        command = [*prefix, str(self.machine.load), mode, str(self.machine.path), str(slot), *map(str, words)]
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True)
         self.machine.children.append(child)
         return child
+
+    def clear(self, slot: int, count: int) -> None:
+        self.machine.words[slot * 8:(slot + count) * 8] = bytes(8 * count)
 
     def stop(self, children: list["subprocess.Popen[str]"]) -> None:
         for child in children:
