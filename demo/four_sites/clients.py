@@ -18,11 +18,11 @@ class ClientError(Exception):
 class Clients:
     """Some clients of one site, from start to stop."""
 
-    def __init__(self, site: int, url: str, count: int, cpus: set[int], spread_s: float):
+    def __init__(self, site: int, url: str, count: int, cpus: set[int], spread_s: float, prefix: tuple[str, ...] = ()):
         self.site = site
         self.count = count
         env = {**os.environ, "STAGGER_MS": str(round(spread_s * 1000)), "CLIENTS": str(count)}
-        command = ["wrk", "--threads", "1", "--connections", str(count), "--duration", "2h", "--timeout", "40s",
+        command = [*prefix, "wrk", "--threads", "1", "--connections", str(count), "--duration", "2h", "--timeout", "40s",
                    "--script", str(SCRIPT), url]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Four Apache servers, one per company: Debian's program and modules, configuration of our own in a scratch folder,
-ports of our own on 127.0.0.1. No service of the machine is touched."""
+ports of our own on 127.0.0.1 (or a link's address). No service of the machine is touched."""
 
 import os
 import pwd
@@ -23,7 +23,7 @@ CONFIG = """\
 ServerRoot "{root}"
 DefaultRuntimeDir "{root}"
 ServerName site{number}.test
-Listen 127.0.0.1:{port}
+Listen {address}:{port}
 ListenBacklog 256
 PidFile "{root}/apache2.pid"
 User {user}
@@ -71,14 +71,16 @@ def free_ports(count: int) -> list[int]:
 class Server:
     """The server of one company."""
 
-    def __init__(self, number: int, port: int, scratch: Path, cgi: Path, slots: int):
+    def __init__(self, number: int, port: int, scratch: Path, cgi: Path, slots: int, address: str = "127.0.0.1",
+                 page: str = "/numbers", length: int = 1024):
         self.number = number
         self.port = port
+        self.address, self.page, self.length = address, page, length
         self.root = scratch / f"site{number}"
         self.root.mkdir(mode=0o755)
         user = pwd.getpwnam("www-data") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
         log_format = access_log.FORMAT.replace('"', '\\"')
-        config = CONFIG.format(root=self.root, number=number, port=port, user=user.pw_name, group=f"#{user.pw_gid}",
+        config = CONFIG.format(root=self.root, address=address, number=number, port=port, user=user.pw_name, group=f"#{user.pw_gid}",
                                modules=MODULES, slots=slots, cgi=cgi, log_format=log_format)
         self.config = self.root / "apache2.conf"
         self.config.write_text(config)
@@ -88,7 +90,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/numbers"
+        return f"http://{self.address}:{self.port}{self.page}"
 
     def start(self, cpu: int, prefix: Sequence[str]) -> None:
         """Start on `cpu`; `prefix` is the command that puts it into its reservation, or empty."""
@@ -116,11 +118,11 @@ class Server:
                 time.sleep(0.05)
 
     def _one_request(self) -> None:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=START_S_MAX) as s:
-            s.sendall(b"GET /numbers HTTP/1.0\r\n\r\n")
+        with socket.create_connection((self.address, self.port), timeout=START_S_MAX) as s:
+            s.sendall(f"GET {self.page} HTTP/1.0\r\n\r\n".encode())
             reply = b"".join(iter(lambda: s.recv(65536), b""))
         head, _, body = reply.partition(b"\r\n\r\n")
-        if b" 200 " not in head.split(b"\r\n")[0] or len(body) != 1024:
+        if b" 200 " not in head.split(b"\r\n")[0] or len(body) != self.length:
             raise ServerError(f"site {self.number} answers {head[:200]!r} and {len(body)} bytes: {self.last_words()}")
 
     def last_words(self) -> str:
