@@ -94,7 +94,9 @@ impl FileBackend {
             let length = file.metadata()?.len();
             if length % SECTOR != 0 {
                 // A disk would be without the file's end.
-                return Err(io::Error::other(format!("its {length} bytes are not whole sectors of {SECTOR}")));
+                return Err(io::Error::other(format!(
+                    "its {length} bytes are not whole sectors of {SECTOR}"
+                )));
             }
             (length, Self::direct_block(&file))
         };

@@ -49,11 +49,11 @@ mod tests {
     #[test]
     fn a_file_is_asked_and_left_as_it_was() {
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        std::fs::write(file.path(), [7; 5000]).unwrap();
+        std::fs::write(file.path(), [7; 5120]).unwrap();
         let backend = FileBackend::open(file.path()).unwrap();
         let shape = shape(file.path(), false, (0, 0), &backend);
-        assert_eq!(shape.size, 5000 / u64::from(shape.block) * u64::from(shape.block));
+        assert_eq!(shape.size, 5120 / u64::from(shape.block) * u64::from(shape.block));
         assert!(shape.physical >= shape.block && shape.block >= 512);
-        assert_eq!(std::fs::read(file.path()).unwrap(), [7; 5000]);
+        assert_eq!(std::fs::read(file.path()).unwrap(), [7; 5120]);
     }
 }

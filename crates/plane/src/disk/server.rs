@@ -228,7 +228,8 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock || Instant::now() > end => {
                     return Err(os("ask the block server")(error));
                 }
-                Err(_) if !self.files.socket().exists() => {
+                // Between two workers the keeper listens.
+                Err(_) if !self.is_kept() => {
                     return Err(os("the block server is gone")(io::ErrorKind::NotConnected.into()));
                 }
                 Err(_) => std::thread::sleep(LOOK),

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The block server by itself, as reservd uses it; and a load of files on a device of it that knows afterwards what was acknowledged."""
+import hashlib
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+from live import RESERV
+
+SERVER = os.path.join(os.path.dirname(RESERV), "reserv-blockd")
+HELLO, EDIT, SAMPLE, STOP = 1, 2, 3, 8
+
+
+class Server:
+    """One over the file or device DATA; its files are PREFIX.*"""
+
+    def __init__(self, front, data, prefix, log):
+        self.front, self.data, self.prefix, self.log, self.talk = front, data, prefix, log, None
+        self.start("--front", front)
+
+    def start(self, *options):
+        with open(self.log, "a", encoding="utf-8") as log:
+            self.keeper = subprocess.Popen([SERVER, *options, self.data, self.prefix], stderr=log)
+
+    def wait_device(self):
+        end = time.monotonic() + 60
+        while not self.hello()["dev"] and time.monotonic() < end:
+            time.sleep(0.05)
+        return "/dev/" + self.hello()["name"].split(b"\0")[0].decode()
+
+    def kill(self, keeper=False):
+        """kill -9 of the worker; `keeper`: of both, so that nobody starts another one."""
+        worker = self.hello()["pid"]
+        if keeper:
+            self.keeper.kill()
+            self.keeper.wait()
+        os.kill(worker, signal.SIGKILL)
+        return worker
+
+    def ask(self, what, a=0, body=b""):
+        for _ in range(1000):
+            try:
+                if not self.talk:
+                    self.talk = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                    self.talk.settimeout(60)
+                    self.talk.connect(f"{self.prefix}.socket")
+                self.talk.send(struct.pack("IIQ", what, 0, a) + body)
+                got = self.talk.recv(1 << 16)
+                if got:
+                    return struct.unpack("iIQ", got[:16])[0], got[16:]
+            except OSError:
+                pass
+            self.talk = None
+            time.sleep(0.02)
+        raise RuntimeError("the server does not answer: " + open(self.log, encoding="utf-8").read())
+
+    def hello(self):
+        names = "version", "pid", "dev", "seq", "size", "poison", "restarts", "depth", "strays", "name", "front"
+        return dict(zip(names, struct.unpack("IIQQQQIIQ32s16s", self.ask(HELLO)[1][:104])))
+
+    def nodes(self):
+        body = self.ask(SAMPLE)[1]
+        return {node[0]: node for node in struct.iter_unpack("QQQQQQIIIBBBB", body)}
+
+    def edit(self, seq, *ops):
+        """ops: (code, node, parent, a, b)"""
+        body = struct.pack("QQIiII", seq, 0, len(ops), 0, 0, 0)
+        body += b"".join(struct.pack("IiQQQQQQ", code, 0, node, parent, a, b, 0, 0) for code, node, parent, a, b in ops)
+        return self.ask(EDIT, 0, body.ljust(32 + 128 * 56, b"\0"))[0]
+
+
+class Files(threading.Thread):
+    """Writes files of a folder, each with fsync, and goes on until it is told. `digests`: what must be there; `error`: what went wrong."""
+
+    def __init__(self, folder, seed):
+        super().__init__()
+        self.folder, self.dice = folder, random.Random(seed)
+        self.seed, self.digests, self.error, self.over, self.done = seed, {}, None, threading.Event(), 0
+
+    def run(self):
+        try:
+            while not self.over.is_set():
+                name = f"{self.folder}/{self.seed}-{self.dice.randrange(40)}"
+                data = self.dice.randbytes(self.dice.randrange(1, 60000))
+                self.digests.pop(name, None)
+                with open(name, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                self.digests[name] = hashlib.sha256(data).digest()
+                self.done += 1
+        except OSError as error:
+            self.error = error
+
+    def end(self):
+        self.over.set()
+        self.join()
+
+    def wrong(self):
+        """Files that are not as they were acknowledged."""
+        bad = []
+        for name, digest in self.digests.items():
+            with open(name, "rb") as file:
+                if hashlib.sha256(file.read()).digest() != digest:
+                    bad.append(name)
+        return bad
