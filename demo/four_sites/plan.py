@@ -26,6 +26,10 @@ class Plan:
     #: Shortest and longest time that new clients get to reach their steady state before counting.
     settle_s_min: float
     settle_s_max: float
+    #: The link-bound form: its points, how long new clients get, and how long is counted.
+    link_points: tuple[int, ...] = (0, 8, 32)
+    link_settle_s: float = 3.0
+    link_window_s: float = 5.0
 
     @property
     def window_s(self) -> float:
@@ -35,19 +39,21 @@ class Plan:
         """The same windows at other points, which must grow."""
         if list(points) != sorted(set(points)) or not points or points[0] < 0:
             raise ValueError(f"points must grow: {points}")
-        return replace(self, points=points)
+        return replace(self, points=points, link_points=points)
 
 
 #: On a machine: real time, so real disturbances; longer windows.
 MACHINE = {
     False: Plan(quick=False, points=(0, 2, 4, 8, 16, 24, 32), batches=6, batch_s=3.0, settle_s_min=2.0, settle_s_max=12.0),
-    True: Plan(quick=True, points=(0, 4, 8, 32), batches=5, batch_s=0.8, settle_s_min=1.0, settle_s_max=6.0),
+    True: Plan(quick=True, points=(0, 4, 8, 32), batches=5, batch_s=0.8, settle_s_min=1.0, settle_s_max=6.0,
+               link_points=(8, 32), link_settle_s=2.0, link_window_s=2.5),
 }
 #: In the emulated guest time is a function of executed instructions (vm/run --icount): nothing disturbs, and every second
 #: takes two or more of the user's.
 GUEST = {
     False: Plan(quick=False, points=(0, 2, 4, 8, 16, 24, 32), batches=6, batch_s=1.5, settle_s_min=0.6, settle_s_max=12.0),
-    True: Plan(quick=True, points=(0, 8, 32), batches=4, batch_s=0.5, settle_s_min=0.5, settle_s_max=6.0),
+    True: Plan(quick=True, points=(0, 8, 32), batches=4, batch_s=0.5, settle_s_min=0.5, settle_s_max=6.0,
+               link_points=(8, 32), link_settle_s=1.5, link_window_s=2.0),
 }
 
 

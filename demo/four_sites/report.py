@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from . import plan
+from . import link_judge, link_plot, plan
 from .judge import HOLDS, Judgement
 from .plot import draw
 from .stats import Estimate
@@ -37,7 +37,7 @@ def table(data: dict[str, Any], judgement: Judgement) -> list[str]:
             work = f"{row.work_us / 1000:6.2f}" if row.work_us else "   -"
             lines.append(f"  {row.n:2}  {' '.join(map(_rate, row.rates))} | {' '.join(map(_share, row.shares))} | {theory} | "
                          f"{work}")
-    return lines
+    return lines + (link_judge.table(data["link"]) if "link" in data else [])
 
 
 def checks(judgement: Judgement) -> list[str]:
@@ -59,6 +59,8 @@ def save_csv(judgement: Judgement, path: Path) -> None:
 def save_plots(data: dict[str, Any], judgement: Judgement, out: Path) -> list[Path]:
     svg = out / "demo.svg"
     svg.write_text(draw(data, judgement))
+    if "link" in data:
+        (out / "link.svg").write_text(link_plot.draw(data["link"], f"{data['date']}, kernel {data['environment']['kernel']}, {data['where']}; documents of 1.5 MB, one Apache for each site"))
     if shutil.which("rsvg-convert") is None:
         print("  no PNG: rsvg-convert (Debian: librsvg2-bin) is missing")
         return [svg]

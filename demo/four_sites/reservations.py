@@ -107,6 +107,9 @@ class Reservations:
                               f"{(done.stderr or done.stdout).strip()[-800:]}")
         return done.stdout
 
+    #: For the link-bound form, which starts and stops the product by itself.
+    call = _call
+
     def _status(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run([str(self.reserv), "status"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=UP_S_MAX, check=False)
