@@ -39,11 +39,13 @@ pub struct Io {
 pub trait Backend {
     /// Readable when something is done.
     fn fd(&self) -> RawFd;
-    /// Begin one.
+    /// Begin one, at the latest with the next [`Backend::enter`].
     ///
     /// # Safety
     /// The data stay where they are until it is done.
     unsafe fn submit(&mut self, io: &Io) -> io::Result<()>;
+    /// What was to begin has begun.
+    fn enter(&mut self) -> io::Result<()>;
     /// What is done: the name, and bytes or a negative errno.
     fn completed(&mut self, into: &mut Vec<(u64, i32)>);
     /// In bytes.
@@ -165,7 +167,11 @@ impl Backend for FileBackend {
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.ring.submit()?;
         }
-        self.ring.submit().map(drop)
+        Ok(())
+    }
+
+    fn enter(&mut self) -> io::Result<()> {
+        if self.ring.submission().is_empty() { Ok(()) } else { self.ring.submit().map(drop) }
     }
 
     fn completed(&mut self, into: &mut Vec<(u64, i32)>) {

@@ -227,6 +227,8 @@ impl Worker {
             }
         }
         self.dispatch().map_err(|e| format!("dispatch: {e}"))?;
+        // One call for all that this turn has brought.
+        self.backend.enter().map_err(|e| format!("backend: {e}"))?;
         self.front.submit().map_err(|e| format!("answers: {e}"))?;
         if let poison @ 1.. = self.scheduler.poison() {
             // The next worker plants the tree anew, and all requests come again.
