@@ -21,6 +21,11 @@ enum rs_tune {
 	RS_TUNE_TURN = 3, /* ns; mtrls: the turn */
 	/* 4 was of no use */
 	RS_TUNE_DECAY = 5, /* ns; prio: half-life of usage */
+	/* A server's own, which the tree knows nothing of (crates/blockd): */
+	RS_TUNE_BATCH = 6, /* root: requests that are dispatched and not done; 0: as many as the disk has at once */
+	RS_TUNE_ANTICIPATE = 7, /* root, ns; 0: none, ~0: the server's choice */
+	RS_TUNE_COST = 8, /* root; 0: bytes, 1: requests, 2: time */
+	RS_TUNE_DEADLINE = 9, /* queue, ns after the arrival; 0: none */
 };
 #define RS_QUANTUM_MAX 1000000000ULL
 #define RS_TUNE_NS_MAX 1000000000000ULL

@@ -497,6 +497,7 @@ struct rs_host {
 	void (*cello_view)(struct rc_cello *c, struct rs_cello_view *v);
 	struct rw_window *(*window_new)(uint32_t size, uint32_t slots, uint32_t drain);
 	void (*window_free)(struct rw_window *w);
+	int (*window_resize)(struct rw_window *w, uint32_t size, uint32_t slots);
 	uint32_t (*window_room)(struct rw_window *w);
 	int (*window_put)(struct rw_window *w, uint32_t item, uint64_t sector);
 	uint32_t (*window_next)(struct rw_window *w);
@@ -566,6 +567,7 @@ const struct rs_host *RS_HOST_API(void)
 		.cello_view = host_cello_view,
 		.window_new = host_window_new,
 		.window_free = host_window_free,
+		.window_resize = rw_resize,
 		.window_room = rw_room,
 		.window_put = rw_put,
 		.window_next = rw_next,

@@ -7,6 +7,10 @@
  */
 #include <stdlib.h>
 #include "core.c"
+/* Not all of them are of use here. */
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "disk/window.c"
+#include "disk/anticipate.c"
 
 #define RV_NONE 0xffffffffu
 
@@ -79,11 +83,11 @@ void rv_leave(struct rs_tree *t, uint32_t item)
 	rs_item_leave(t, &t->items[item]);
 }
 
-/* It waits; what it will cost is known. */
-void rv_wake(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t now);
-void rv_wake(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t now)
+/* It waits: what it will cost, where it is, and when it is due (0: never). */
+void rv_wake(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t sector, uint64_t due, uint64_t now);
+void rv_wake(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t sector, uint64_t due, uint64_t now)
 {
-	rs_item_length(t, &t->items[item], length);
+	rs_item_request(t, &t->items[item], length, sector, due);
 	rs_wake(t, &t->items[item], now);
 }
 
@@ -119,4 +123,106 @@ uint64_t rv_poison(struct rs_tree *t);
 uint64_t rv_poison(struct rs_tree *t)
 {
 	return t->poison ? (uint64_t)t->poison << 32 | t->poison_line : 0;
+}
+
+/* The window between the tree and the disk (disk/window.c). */
+struct rw_window *rv_window(void);
+struct rw_window *rv_window(void)
+{
+	struct rw_window *w = calloc(1, sizeof(*w));
+
+	if (w)
+		rw_init(w, 1, 1, 0);
+	return w;
+}
+
+int rv_window_resize(struct rw_window *w, uint32_t size, uint32_t slots);
+int rv_window_resize(struct rw_window *w, uint32_t size, uint32_t slots)
+{
+	return rw_resize(w, size, slots);
+}
+
+uint32_t rv_window_room(struct rw_window *w);
+uint32_t rv_window_room(struct rw_window *w)
+{
+	return rw_room(w);
+}
+
+int rv_window_put(struct rw_window *w, uint32_t entry, uint64_t sector);
+int rv_window_put(struct rw_window *w, uint32_t entry, uint64_t sector)
+{
+	return rw_put(w, entry, sector);
+}
+
+uint32_t rv_window_next(struct rw_window *w);
+uint32_t rv_window_next(struct rw_window *w)
+{
+	return rw_next(w);
+}
+
+void rv_window_done(struct rw_window *w);
+void rv_window_done(struct rw_window *w)
+{
+	rw_done(w);
+}
+
+/* Anticipation, for each of `queues` queues (disk/anticipate.c). */
+struct ra_queue *rv_thinkers(uint32_t queues);
+struct ra_queue *rv_thinkers(uint32_t queues)
+{
+	return calloc(queues, sizeof(struct ra_queue));
+}
+
+/* An idle item of the queue is its phantom. */
+void rv_think(struct rs_tree *t, struct ra_queue *a, uint32_t item, uint64_t wait);
+void rv_think(struct rs_tree *t, struct ra_queue *a, uint32_t item, uint64_t wait)
+{
+	ra_init(a, &t->items[item]);
+	a->wait = wait;
+}
+
+void rv_think_wait(struct ra_queue *a, uint64_t wait);
+void rv_think_wait(struct ra_queue *a, uint64_t wait)
+{
+	a->wait = wait;
+}
+
+/* Before rv_charge of the last one that waits. */
+int rv_think_hold(struct rs_tree *t, struct ra_queue *a, uint32_t length, uint64_t sector, uint64_t now);
+int rv_think_hold(struct rs_tree *t, struct ra_queue *a, uint32_t length, uint64_t sector, uint64_t now)
+{
+	return ra_hold(t, a, length, sector, now);
+}
+
+void rv_think_ended(struct ra_queue *a, uint64_t now);
+void rv_think_ended(struct ra_queue *a, uint64_t now)
+{
+	ra_ended(a, now);
+}
+
+/* After rv_wake. Answers whether a phantom that was picked went. */
+int rv_think_arrived(struct rs_tree *t, struct ra_queue *a, uint64_t now);
+int rv_think_arrived(struct rs_tree *t, struct ra_queue *a, uint64_t now)
+{
+	return ra_arrived(t, a, now) != 0;
+}
+
+/* The phantom goes, if it is there; answers as before. */
+int rv_think_go(struct rs_tree *t, struct ra_queue *a, uint64_t now);
+int rv_think_go(struct rs_tree *t, struct ra_queue *a, uint64_t now)
+{
+	return ra_go(t, a, now) != 0;
+}
+
+/* Until when the phantom stands for its queue; ~0: not known yet, 0: it does not. */
+uint64_t rv_think_until(struct ra_queue *a);
+uint64_t rv_think_until(struct ra_queue *a)
+{
+	return a->until;
+}
+
+struct ra_queue *rv_thinker(struct ra_queue *all, uint32_t queue);
+struct ra_queue *rv_thinker(struct ra_queue *all, uint32_t queue)
+{
+	return all + queue;
 }

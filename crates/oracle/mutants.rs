@@ -688,14 +688,14 @@ pub const MUTANTS: &[Mutant] = &[
         name: "ante_never",
         mistake: "anticipation: nobody's turn is kept",
         file: "disk/anticipate.c",
-        from: "\tif (a->think > RA_WAIT || a->phantom->state != RS_IDLE)",
+        from: "\tif (!a->wait || a->think > a->wait || a->phantom->state != RS_IDLE)",
         to: "\tif (1)",
     },
     Mutant {
         name: "ante_for_ever",
         mistake: "anticipation: who thinks long is waited for each time",
         file: "disk/anticipate.c",
-        from: "\tif (a->think > RA_WAIT || a->phantom->state != RS_IDLE)",
+        from: "\tif (!a->wait || a->think > a->wait || a->phantom->state != RS_IDLE)",
         to: "\tif (a->phantom->state != RS_IDLE)",
     },
 ];

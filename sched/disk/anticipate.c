@@ -9,23 +9,27 @@
  * picked the slot stands idle until the real request comes, at most RA_WAIT from the end of the last one. A queue that mostly thinks longer has no phantom.
  *
  * Rules, in order of execution:
- *   1. a request ends, and nothing else of the queue waits or is in service: while the mean think time is at most RA_WAIT the phantom wakes, of the length of
+ *   1. a request ends, and nothing else of the queue waits or is in service: while the mean think time is at most `wait` the phantom wakes, of the length of
  *      that request, before the request is settled                                                     ra_done
  *   2. a request comes: think time, an eighth of the way; the phantom goes after the request has been woken        ra_arrived
- *   3. RA_WAIT is over: the phantom goes                                                                ra_expire
+ *   3. `wait` is over: the phantom goes                                                                 ra_expire
  * The caller does not serve a phantom that it picks: it asks again at `until`.
  *
- * Bound: what stands idle is at most RA_WAIT for each request, and in the mean no more than what queues think. Fairness is that of the tree with a queue that always waits.
+ * Where requests are charged at dispatch and the tree knows nothing of their ends (server.c), rule 1 is in two steps: the phantom wakes when the queue's last
+ * request is dispatched (ra_hold), and `wait` begins when its last one is done (ra_ended). Until then a phantom that is picked waits for what is under way.
+ *
+ * Bound: what stands idle is at most `wait` for each request, and in the mean no more than what queues think. Fairness is that of the tree with a queue that always waits.
  *
  * References: Iyer, Druschel: anticipatory scheduling, SOSP'01; "deceptive idleness" is theirs.
  */
-#define RA_WAIT 2000000ULL /* ns */
+#define RA_WAIT 2000000ULL /* ns, where nothing else is said */
 
 struct ra_queue {
 	struct rs_item *phantom; /* a member of the queue */
 	u64 think; /* mean, of late */
 	u64 since; /* end of the last request, while it thinks */
-	u64 until; /* while the phantom stands for it */
+	u64 until; /* while the phantom stands for it; ~0: its last request is under way */
+	u64 wait; /* 0: no phantom */
 	u32 thinks;
 	u32 pad0;
 };
@@ -33,20 +37,36 @@ struct ra_queue {
 /* `phantom` has joined the queue and is idle. */
 static void ra_init(struct ra_queue *a, struct rs_item *phantom)
 {
-	*a = (struct ra_queue){ .phantom = phantom };
+	*a = (struct ra_queue){ .phantom = phantom, .wait = RA_WAIT };
+}
+
+/* Before rs_settle of the queue's only request, of this length, which ended or was dispatched. Answers whether the phantom stands for it. */
+static int ra_hold(struct rs_tree *t, struct ra_queue *a, u32 length, u64 sector, u64 now)
+{
+	if (!a->wait || a->think > a->wait || a->phantom->state != RS_IDLE)
+		return 0;
+	rs_item_request(t, a->phantom, length, sector, 0);
+	rs_wake(t, a->phantom, now);
+	a->until = ~0ULL;
+	return 1;
+}
+
+/* The queue's last request is done. */
+static void ra_ended(struct ra_queue *a, u64 now)
+{
+	a->thinks = 1;
+	a->since = now;
+	if (a->until)
+		a->until = now + a->wait;
 }
 
 /* Before rs_settle of the queue's only request, of this length. Answers whether the phantom stands for it, until a->until. */
 static int ra_done(struct rs_tree *t, struct ra_queue *a, u32 length, u64 now)
 {
-	a->thinks = 1;
-	a->since = now;
-	if (a->think > RA_WAIT || a->phantom->state != RS_IDLE)
-		return 0;
-	rs_item_request(t, a->phantom, length, 0, 0);
-	rs_wake(t, a->phantom, now);
-	a->until = now + RA_WAIT;
-	return 1;
+	int holds = ra_hold(t, a, length, 0, now);
+
+	ra_ended(a, now);
+	return holds;
 }
 
 /* The phantom goes. Answers 1 + the slot that it held; 0: none. */
@@ -69,7 +89,7 @@ static u32 ra_arrived(struct rs_tree *t, struct ra_queue *a, u64 now)
 {
 	if (a->thinks) {
 		/* Nobody's think time counts as more than four waits: one pause is forgiven soon. */
-		u64 x = now - a->since < 4 * RA_WAIT ? now - a->since : 4 * RA_WAIT;
+		u64 most = 4 * (a->wait ? a->wait : RA_WAIT), x = now - a->since < most ? now - a->since : most;
 
 		a->think = a->think - a->think / 8 + x / 8;
 		a->thinks = 0;

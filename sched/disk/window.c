@@ -9,14 +9,14 @@
  * whatever happens among them.
  *
  * Rules:
- *   1. room: size - what is in it, on the disk or before it; `drain`: only from empty until the first one goes out        rw_room
+ *   1. room: size - what is in it, on the disk or before it, if that is any (it may have been larger); `drain`: only from empty until the first one goes out        rw_room
  *   2. next: one that 2 size completions have passed over; else the smallest sector from the arm upwards, else the smallest     rw_next
  *
  * Example (also a test): size 4, arm at 0, 30 10 40 20: 10; 5 comes; 20 30 40 5.
  *
  * Bound: a request in the window goes out after at most 3 size + slots others.
  */
-#define RW_MAX 64
+#define RW_MAX 256
 #define RW_NOTHING 0xffffffffu
 
 struct rw_entry {
@@ -53,7 +53,19 @@ static u32 rw_room(struct rw_window *w)
 {
 	if (!w->n && !w->out)
 		w->filling = 1;
+	if (w->n + w->out >= w->size)
+		return 0;
 	return w->drain && !w->filling ? 0 : w->size - w->n - w->out;
+}
+
+/* Other sizes; what is in it stays. Answers 0 where the values are none. */
+static int rw_resize(struct rw_window *w, u32 size, u32 slots)
+{
+	if (!size || size > RW_MAX || !slots || slots > size)
+		return 0;
+	w->size = size;
+	w->slots = slots;
+	return 1;
 }
 
 /* Answers 0 where there is no room. */

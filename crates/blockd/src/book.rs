@@ -13,7 +13,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::wire::{self, DRAINING, RsBatch, RsOp, TREE_MAX, op};
+use crate::wire::{self, DRAINING, RsBatch, RsOp, TREE_MAX, cost, op, tune};
 
 const MAGIC: u64 = 0x6b6f_6f62_7672_7372;
 
@@ -27,11 +27,29 @@ pub struct Entry {
     pub service: u64,
     pub service_base: u64,
     pub served: u64,
+    /// Of requests, ns after they came; 0: none.
+    pub deadline: u64,
     pub weight: u32,
     pub kind: u8,
     pub alg: u8,
     pub dying: u8,
     pub pad: u8,
+}
+
+/// What the disk's root is tuned to ([`wire::tune`]).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "as there")]
+pub struct Disk {
+    pub batch: u64,
+    pub anticipate: u64,
+    pub cost: u64,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self { batch: 0, anticipate: tune::AUTO, cost: cost::BYTES }
+    }
 }
 
 /// The mapped file.
@@ -44,6 +62,7 @@ struct Pages {
     restarts: u32,
     depth: u32,
     dev: u64,
+    disk: Disk,
     /// Path of the pinned map of owners, and our first slot in it.
     owners_at: u64,
     owners: [u8; 256],
@@ -92,6 +111,7 @@ impl Book {
             kind: wire::QUEUE,
             ..Entry::default()
         };
+        book.pages_mut().disk = Disk::default();
         book.pages_mut().version = wire::VERSION;
         book.pages_mut().magic = MAGIC;
         Ok(book)
@@ -196,6 +216,16 @@ impl Book {
 
     fn write_one(&mut self, edit: &RsOp) {
         let index = usize::try_from(edit.node & 0xffff_ffff).unwrap_or(TREE_MAX);
+        if edit.code == op::TUNE && edit.node == wire::ROOT {
+            let disk = &mut self.pages_mut().disk;
+            match edit.a {
+                tune::BATCH => disk.batch = edit.b,
+                tune::ANTICIPATE => disk.anticipate = edit.b,
+                tune::COST => disk.cost = edit.b,
+                _ => {}
+            }
+            return;
+        }
         let Some(entry) = self.pages_mut().entries.get_mut(index) else { return };
         if edit.code == op::CREATE {
             if entry.id != edit.node {
@@ -213,6 +243,7 @@ impl Book {
             op::REWEIGHT => entry.weight = u32::try_from(edit.a).unwrap_or(u32::MAX),
             op::CLASS | op::POLICY => entry.alg = u8::try_from(edit.a).unwrap_or(0),
             op::MOVE => entry.parent = edit.parent,
+            op::TUNE if edit.a == tune::DEADLINE => entry.deadline = edit.b,
             op::RESET => {
                 entry.service_base = entry.service;
                 entry.served = 0;
@@ -259,6 +290,18 @@ impl Book {
     /// Keep it.
     pub fn set_depth(&mut self, depth: u32) {
         self.pages_mut().depth = depth;
+    }
+
+    /// What the root is tuned to; its own defaults where its policy has no such tunables.
+    pub fn disk(&self) -> Disk {
+        let root = self.get(wire::ROOT);
+        if root.is_some_and(|root| root.alg == wire::YFQ) { self.pages().disk } else { Disk::default() }
+    }
+
+    /// Whether a node or one above it is served only when no sibling wants.
+    pub fn is_background(&self, id: u64) -> bool {
+        let up = std::iter::successors(self.get(id), |entry| self.get(entry.parent));
+        up.take(16).any(|entry| entry.weight == 0)
     }
 
     /// The device that is offered: its name and number; empty: not yet.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, FileBackend, Io};
+use crate::backend::{self, Backend, FileBackend, Io};
 use crate::book::put_text;
 use crate::buffer::Pool;
 use crate::front::fuse::PART;
@@ -17,13 +17,11 @@ use crate::front::ublk::control;
 use crate::front::{Arrived, Front, Held, Op};
 use crate::log::say;
 use crate::owners::Owners;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, Ticket};
 use crate::shape::shape;
 use crate::wire::{self, Answer, Ask, Hello, RsBatch, what};
 use crate::{sysfs, wire::Node};
 
-/// Requests at once at the backend, where nothing else is said.
-pub const DEPTH: u32 = 8;
 /// Most that can be asked for.
 pub const DEPTH_MAX: u32 = 256;
 /// How long a new worker waits for what a dead one has under way.
@@ -36,6 +34,8 @@ pub const EXIT_STOPPED: i32 = 0;
 pub struct Places {
     /// What the data are on.
     pub target: PathBuf,
+    /// The disk that it is to be as slow as, if any.
+    pub model: Option<backend::Model>,
     /// The FUSE file.
     pub image: PathBuf,
     /// The book.
@@ -55,6 +55,7 @@ impl Places {
         };
         Self {
             target: target.to_owned(),
+            model: None,
             image: place(".img"),
             book: place(".book"),
             socket: place(".socket"),
@@ -71,7 +72,8 @@ impl Places {
 /// A request at the backend.
 struct Running {
     request: Arrived,
-    queue: Option<u64>,
+    /// The scheduler's, where it was its turn.
+    ticket: Option<Ticket>,
     /// Bytes of it that are done.
     done: u32,
 }
@@ -126,7 +128,7 @@ impl Worker {
         if again {
             settle(below);
         }
-        let backend = FileBackend::open(&places.target).map_err(|e| wrong(&target, &e))?;
+        let backend = backend::open(&places.target, places.model).map_err(|e| wrong(&target, &e))?;
         let book = if again {
             crate::book::Book::open(&places.book)
         } else {
@@ -137,8 +139,8 @@ impl Worker {
         if !again && is_disk {
             take_elevator(&mut book, below);
         }
-        let depth = if book.depth() == 0 { DEPTH } else { book.depth() };
-        let shape = shape(&places.target, is_disk, below, &backend);
+        let depth = if book.depth() == 0 { backend.depth() } else { book.depth() };
+        let shape = shape(&places.target, is_disk, below, backend.as_ref());
         let (mut front, device) =
             offer::offer(held, &shape, &places.image, places.mark(), (&book.device().0, again))
                 .map_err(|e| wrong("front end", &e))?;
@@ -149,10 +151,12 @@ impl Worker {
                 Err(error) => say(format_args!("{owners_path}: {error}; requests have no owners")),
             }
         }
+        let mut scheduler = Scheduler::new(book)?;
+        scheduler.set_device(depth, backend.arm());
         Ok(Self {
             front,
-            backend: Box::new(backend),
-            scheduler: Scheduler::new(book)?,
+            backend,
+            scheduler,
             running: BTreeMap::new(),
             scheduled: 0,
             depth,
@@ -187,15 +191,14 @@ impl Worker {
         let front = if self.over { -1 } else { self.front.fd() };
         let fds: [RawFd; 4] = [front, self.backend.fd(), self.listener.as_raw_fd(), client];
         let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        let timeout = if self.device.is_some() || self.hurry {
-            5
-        } else if self.wake_at == 0 {
-            -1
-        } else {
-            i32::try_from(self.wake_at.saturating_sub(now()).div_ceil(1_000_000)).unwrap_or(1000)
-        };
-        // SAFETY: four structures.
-        if unsafe { libc::poll(polled.as_mut_ptr(), 4, timeout) } < 0 {
+        let soon = self.device.is_some() || self.hurry;
+        let left = if soon { 5_000_000 } else { self.wake_at.saturating_sub(now()).min(1_000_000_000) };
+        let timeout =
+            libc::timespec { tv_sec: 0, tv_nsec: i64::try_from(left).unwrap_or(0).min(999_999_999) };
+        let for_ever = !soon && self.wake_at == 0;
+        let timeout = if for_ever { std::ptr::null() } else { &raw const timeout };
+        // SAFETY: four structures, and a time that outlives the call, or none.
+        if unsafe { libc::ppoll(polled.as_mut_ptr(), 4, timeout, std::ptr::null()) } < 0 {
             let error = io::Error::last_os_error();
             if error.raw_os_error() != Some(libc::EINTR) {
                 return Err(error);
@@ -286,9 +289,9 @@ impl Worker {
         self.wake_at = 0;
         while self.scheduled < self.depth {
             match self.scheduler.dispatch(now()) {
-                Ok((request, queue)) => {
+                Ok((request, ticket)) => {
                     self.scheduled += 1;
-                    self.begin(request, Some(queue))?;
+                    self.begin(request, Some(ticket))?;
                 }
                 Err(at) => {
                     self.wake_at = at;
@@ -299,7 +302,7 @@ impl Worker {
         Ok(())
     }
 
-    fn begin(&mut self, mut request: Arrived, queue: Option<u64>) -> io::Result<()> {
+    fn begin(&mut self, mut request: Arrived, ticket: Option<Ticket>) -> io::Result<()> {
         if request.op == Op::Read {
             request.buffer = Some(self.pool.take());
         } else if request.op == Op::Write && request.buffer.is_none() {
@@ -307,22 +310,22 @@ impl Worker {
             if let Err(error) = self.front.load(&request, &mut buffer) {
                 say(format_args!("the data of a write at {}: {error}", request.offset));
                 self.pool.give(buffer);
-                self.release(queue);
+                self.release(ticket);
                 return self.front.answer(&request, Err(libc::EIO));
             }
             request.buffer = Some(buffer);
         }
         let id = self.next_id;
         self.next_id += 1;
-        self.running.insert(id, Running { request, queue, done: 0 });
+        self.running.insert(id, Running { request, ticket, done: 0 });
         self.submit(id)
     }
 
     /// A dispatched request is not under way any more.
-    fn release(&mut self, queue: Option<u64>) {
-        if let Some(queue) = queue {
+    fn release(&mut self, ticket: Option<Ticket>) {
+        if let Some(ticket) = ticket {
             self.scheduled -= 1;
-            self.scheduler.done(queue);
+            self.scheduler.done(ticket, now());
         }
     }
 
@@ -358,8 +361,8 @@ impl Worker {
             0 if moves => Err(libc::EIO),
             _ => Ok(()),
         };
-        let Some(Running { mut request, queue, .. }) = self.running.remove(&id) else { return Ok(()) };
-        self.release(queue);
+        let Some(Running { mut request, ticket, .. }) = self.running.remove(&id) else { return Ok(()) };
+        self.release(ticket);
         if let Err(errno) = answer
             && errno != libc::EOPNOTSUPP
         {
@@ -441,7 +444,7 @@ impl Worker {
                 Some(node) => nodes(vec![node], 0),
                 None => only(-libc::ESTALE),
             },
-            what::COLLECT => only(self.scheduler.collect(ask.a)),
+            what::COLLECT => only(self.scheduler.collect(ask.a, now())),
             what::OWNERS => {
                 let path = String::from_utf8_lossy(body).into_owned();
                 match Owners::open(&path, ask.a) {
@@ -456,6 +459,7 @@ impl Worker {
             what::DEPTH => match u32::try_from(ask.a) {
                 Ok(depth @ 1..=DEPTH_MAX) => {
                     self.depth = depth;
+                    self.scheduler.set_device(depth, self.backend.arm());
                     self.scheduler.book.set_depth(depth);
                     only(0)
                 }

@@ -10,14 +10,14 @@ use crate::front::Shape;
 use crate::sysfs;
 
 /// Of a target with this backend, which is, or lies on, the device `below`.
-pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &impl Backend) -> Shape {
+pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Backend) -> Shape {
     let file = if is_disk { None } else { OpenOptions::new().read(true).write(true).open(target).ok() };
     let file = file.as_ref();
     Shape {
         size: backend.size(),
         block: backend.block(),
         physical: sysfs::physical_block(below).max(backend.block()),
-        rotational: sysfs::is_rotational(below),
+        rotational: backend.arm(),
         discard: file
             .map_or(is_disk && sysfs::can_discard(below), |file| takes(file, libc::FALLOC_FL_PUNCH_HOLE)),
         // A disk without a command for it is written with zeros by the kernel.

@@ -3,7 +3,7 @@
 //! both ends are of one build, and HELLO compares the version.
 
 /// Of this protocol and of the book.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// `RS_BATCH_MAX`
 pub const BATCH_MAX: usize = 128;
 /// Nodes in one answer.
@@ -100,6 +100,34 @@ pub mod op {
     pub const TUNE: u32 = 10;
     pub const NODE_PARAM: u32 = 11;
 }
+/// `enum rs_tune`, those of a server: the tree does not know them.
+pub mod tune {
+    /// Of the root: requests that are dispatched and not done; 0: as many as the disk has at once.
+    pub const BATCH: u64 = 6;
+    /// Of the root, ns; 0: none, [`AUTO`]: by the disk.
+    pub const ANTICIPATE: u64 = 7;
+    /// Of the root: [`super::cost`].
+    pub const COST: u64 = 8;
+    /// Of a queue, ns after the arrival; 0: none.
+    pub const DEADLINE: u64 = 9;
+    /// Not said.
+    pub const AUTO: u64 = u64::MAX;
+    /// Longest time.
+    pub const NS_MAX: u64 = 1_000_000_000_000;
+}
+/// What shares are shares of.
+pub mod cost {
+    /// Bytes.
+    pub const BYTES: u64 = 0;
+    /// Requests.
+    pub const REQUESTS: u64 = 1;
+    /// Time of the disk.
+    pub const TIME: u64 = 2;
+}
+/// `yfq_policy`
+pub const YFQ: u8 = 6;
+/// Most requests that can be dispatched and not done (`RW_MAX`).
+pub const WINDOW_MAX: u32 = 256;
 /// `RS_DRAINING`
 pub const DRAINING: i32 = 1;
 

@@ -196,6 +196,9 @@ pub struct Up {
     /// What makes those disks' devices; auto takes ublk where this kernel has it
     #[arg(long, value_enum, requires = "disk", default_value_t = Front::Auto)]
     pub front: Front,
+    /// Make those disks as slow as this one: spinning (an arm) or flash
+    #[arg(long, value_name = "DISK", requires = "disk", value_parser = model)]
+    pub model: Option<reserv_model::DiskModel>,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -266,10 +269,10 @@ pub struct Mk {
     /// An upper limit: 1.5cpu, 250ms/s, 25%
     #[arg(long, value_name = "CAP")]
     pub cap: Option<String>,
-    /// How the queue orders its threads: ts, sfq, rr, fifo, edf; the personality's if absent
+    /// How the queue orders its threads: ts, sfq, rr, fifo, edf; of a link also drr, of a disk scan or scan-edf; the personality's if absent
     #[arg(long, value_name = "CLASS", conflicts_with = "sched")]
     pub class: Option<String>,
-    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr, for links also wf2q+ or wf2q; the personality's if absent
+    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr, for links also wf2q+ or wf2q, for disks wf2q+ or yfq; the personality's if absent
     #[arg(long, value_name = "POLICY", requires = "sched")]
     pub policy: Option<String>,
 }
@@ -305,6 +308,12 @@ pub enum Disk {
         /// What makes the device; auto takes ublk where this kernel has it
         #[arg(long, value_enum, default_value_t = Front::Auto)]
         front: Front,
+        /// Make it as slow as this disk: spinning (an arm) or flash
+        #[arg(long, value_name = "DISK", value_parser = model)]
+        model: Option<reserv_model::DiskModel>,
+        /// How it orders its queues: sfq, wf2q+ or yfq; the personality's if absent
+        #[arg(long, value_name = "POLICY", value_parser = policy)]
+        policy: Option<reserv_model::Policy>,
     },
     /// Give a disk back, with nothing lost; refused while somebody uses it
     Detach {
@@ -473,6 +482,14 @@ fn counting(text: &str) -> Result<(reserv_model::Name, reserv_model::Source), St
 
 fn rate(word: &str) -> Result<reserv_model::Rate, String> {
     word.parse().map_err(|e: reserv_model::Error| format!("{e} ({})", e.hint))
+}
+
+fn model(word: &str) -> Result<reserv_model::DiskModel, String> {
+    word.parse().map_err(|e: reserv_model::Error| e.hint)
+}
+
+fn policy(word: &str) -> Result<reserv_model::Policy, String> {
+    word.parse().map_err(|e: reserv_model::Error| e.hint)
 }
 
 fn personality(word: &str) -> Result<reserv_model::Personality, String> {

@@ -181,7 +181,8 @@ fn all(args: &Compare, held: &Held) -> Result<Report, Error> {
                 continue;
             }
         }
-        let policy = format!("{}, {}", personality.policy(ResourceKind::Cpu), personality.class(ResourceKind::Cpu));
+        let policy =
+            format!("{}, {}", personality.policy(ResourceKind::Cpu), personality.class(ResourceKind::Cpu));
         let files = Mounted::open()?;
         let tag = |part: &Part, pid: i32| {
             run::tag_process(&files, &NodePath::parse(part.name, files.mount())?, pid)

@@ -8,7 +8,7 @@ use crate::path::NodePath;
 use crate::signals::Held;
 
 /// The keys of `set`, each with its file.
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 17] = [
     ("share", "share"),
     (SHARES, SHARES),
     ("cap", "cap"),
@@ -22,6 +22,10 @@ const KEYS: [(&str, &str); 13] = [
     ("decay", TUNE),
     ("priority", TUNE),
     ("request", TUNE),
+    ("batch", TUNE),
+    ("anticipate", TUNE),
+    ("cost", TUNE),
+    ("deadline", TUNE),
 ];
 
 /// The file that holds several keys.

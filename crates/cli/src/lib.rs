@@ -76,8 +76,8 @@ fn say_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
 /// The command `disk`.
 fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
     match args {
-        Disk::Attach { disk: (name, path), depth, floor, front } => {
-            up::attach(name, path, *depth, *floor, *front)?;
+        Disk::Attach { disk: (name, path), depth, floor, front, model, policy } => {
+            up::attach(up::disk(name, path, *depth, *floor, *front, *model)?, *policy)?;
             if json {
                 say_json(&json!({ "attached": name.as_str() }))
             } else {

@@ -81,7 +81,11 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         .cloned()
         .map(Ok)
         .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver)))
-        .chain(args.disk.iter().map(|(name, path)| disk(name, path, args.depth, args.floor, args.front)))
+        .chain(
+            args.disk
+                .iter()
+                .map(|(name, path)| disk(name, path, args.depth, args.floor, args.front, args.model)),
+        )
         .collect::<Result<_, _>>()?;
     if count.len() < args.count.len() + args.net.len() + args.disk.len() {
         return Err(Error::usage("one name for two resources"));
@@ -188,12 +192,13 @@ fn link(interface: &str, rate: Option<reserv_model::Rate>, driver: Driver) -> Re
 }
 
 /// A disk to be scheduled.
-fn disk(
+pub(crate) fn disk(
     name: &Name,
     path: &str,
     depth: Option<u32>,
     floor: Option<reserv_model::Rate>,
     front: Front,
+    model: Option<reserv_model::DiskModel>,
 ) -> Result<(Name, Source), Error> {
     let depth = depth.map_or_else(String::new, |depth| format!("+{depth}"));
     let floor = floor.map_or_else(String::new, |floor| format!("@{floor}"));
@@ -202,21 +207,26 @@ fn disk(
         Front::Ublk => "/ublk",
         Front::Fuse => "/fuse",
     };
-    let text = format!("disk{depth}{floor}{front}:{path}");
+    let model = model.map_or_else(String::new, |model| format!("/{model}"));
+    let text = format!("disk{depth}{floor}{model}{front}:{path}");
     let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name.clone(), on))
 }
 
-/// `reserv disk attach`: as `up --disk`, where Reserv runs.
-pub(crate) fn attach(
-    name: &Name,
-    path: &str,
-    depth: Option<u32>,
-    floor: Option<reserv_model::Rate>,
-    front: Front,
-) -> Result<(), Error> {
+/// `reserv disk attach`: as `up --disk`, where Reserv runs; and with this policy, or not at all.
+pub(crate) fn attach(on: (Name, Source), policy: Option<reserv_model::Policy>) -> Result<(), Error> {
     let mut control = Control::need()?;
-    set(&mut control, None, &[disk(name, path, depth, floor, front)?].into()).map(drop)
+    let name = on.0.as_str().to_owned();
+    set(&mut control, None, &[on].into())?;
+    let Some(policy) = policy else { return Ok(()) };
+    let words = [name.clone(), format!("policy={policy}")];
+    let tried = crate::fs::Mounted::open().and_then(|files| crate::edit::set(&files, &words));
+    tried.map(drop).map_err(|mut error| {
+        if let Err(also) = down_some(&[name]) {
+            error.add(&format!("and it could not be detached again: {}", also.message));
+        }
+        error
+    })
 }
 
 /// The flag may not fit what the file says.
@@ -292,6 +302,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         disk: Vec::new(),
         depth: None,
         floor: None,
+        model: None,
         dry_run: false,
         drain: false,
         flush: false,

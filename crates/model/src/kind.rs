@@ -55,6 +55,8 @@ macro_rules! words {
     };
 }
 
+pub(crate) use words;
+
 words! {
     /// How a scheduler node orders its children.
     Policy, "policy":
@@ -64,6 +66,7 @@ words! {
     Prio = 3 "prio" "Strict priority with usage decay, and an idle class (resource containers).",
     Wrr = 4 "wrr" "Weighted round robin: who blocks loses its place and what was left; to compare mtrls with.",
     Wf2qPlus = 5 "wf2q+" "Worst-case fair weighted fair queueing plus, composed hierarchically; for links.",
+    Yfq = 6 "yfq" "Yet another fair queueing: the smallest finish tag first, in batches that are put in the disk's order (Eclipse); for disks.",
     Wf2q = 7 "wf2q" "Worst-case fair weighted fair queueing with the fluid system followed exactly (Eclipse); for links.",
 }
 
@@ -76,6 +79,8 @@ words! {
     Fifo = 3 "fifo" "First come, first served: a thread keeps its place until it blocks.",
     Edf = 4 "edf" "Earliest deadline first, over threads with period and budget; others when none of them wants.",
     Drr = 5 "drr" "Deficit round robin over flows: many connections in one queue share it fairly; for links.",
+    Scan = 6 "scan" "The next sector upwards, then back to the lowest (C-LOOK); for disks.",
+    ScanEdf = 7 "scan-edf" "The earliest deadline, within 10 ms of deadlines the lowest sector; for disks.",
 }
 
 words! {
@@ -96,7 +101,7 @@ impl Personality {
         match (self, of) {
             (Self::Eclipse, ResourceKind::Cpu) => Policy::Mtrls,
             (Self::Eclipse, ResourceKind::Link) => Policy::Wf2q,
-            (Self::Eclipse, ResourceKind::Disk) => Policy::Wf2qPlus,
+            (Self::Eclipse, ResourceKind::Disk) => Policy::Yfq,
             (Self::Rtss98, ResourceKind::Cpu) => Policy::Eevdf,
             (Self::Default | Self::Qlinux | Self::Rtss98, _) => Policy::Sfq,
         }
@@ -163,21 +168,33 @@ pub enum Kind {
 
 impl Policy {
     /// All words, for people to choose from.
-    pub const WORDS: &str = "one word: sfq, eevdf, mtrls or prio; for a link also wf2q+ or wf2q";
+    pub const WORDS: &str =
+        "one word: sfq, eevdf, mtrls or prio; for a link also wf2q+ or wf2q, for a disk wf2q+ or yfq";
 
     /// Whether it orders by the length of what is served next, which is not known of a thread: the CPU's program does not have it.
     pub const fn by_length(self) -> bool {
-        matches!(self, Self::Wf2qPlus | Self::Wf2q)
+        matches!(self, Self::Wf2qPlus | Self::Yfq | Self::Wf2q)
+    }
+
+    /// Whether it goes by places on a disk.
+    pub const fn of_disks(self) -> bool {
+        matches!(self, Self::Yfq)
     }
 }
 
 impl Class {
     /// All words, for people to choose from.
-    pub const WORDS: &str = "one word: ts, sfq, rr, fifo or edf; for a link also drr";
+    pub const WORDS: &str =
+        "one word: ts, sfq, rr, fifo or edf; for a link also drr, for a disk scan or scan-edf";
 
     /// As of a policy.
     pub const fn by_length(self) -> bool {
-        matches!(self, Self::Drr)
+        matches!(self, Self::Drr) || self.of_disks()
+    }
+
+    /// As of a policy.
+    pub const fn of_disks(self) -> bool {
+        matches!(self, Self::Scan | Self::ScanEdf)
     }
 }
 

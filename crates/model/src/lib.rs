@@ -68,7 +68,7 @@ pub use name::{NAME_MAX, Name, NodePath, RESERVED_NAMES};
 pub use packet::{PACKET_RULES_MAX, PacketRule, Packets, Ports, Prefix, Protocol};
 pub use plan::{NodeRef, Plan, Request};
 pub use rate::Rate;
-pub use resource::{Front, ResourceKind, Source};
+pub use resource::{DiskModel, Front, ResourceKind, Source};
 pub use rule::{Match, Principal, Rule, Subject};
 pub use sample::{DiskSample, LinkSample, Sample};
 pub use share::{Ppm, Shares};

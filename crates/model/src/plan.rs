@@ -15,8 +15,8 @@ use crate::fixed::{self, Unsolved};
 use crate::tree::Edit;
 use crate::{
     AccessChange, Amount, Batch, Caller, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, FIXED_MAX,
-    Fixed, Kind, Name, NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share,
-    Tree, TuneChange, TuneKey, Weight, check_tune,
+    Fixed, Kind, Name, NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record,
+    ResourceKind, Share, Tree, TuneChange, TuneKey, Weight, check_tune,
 };
 
 /// A node as a request names it: by handle (files), or by path (configuration; may be made by an earlier
@@ -540,16 +540,26 @@ impl Tree {
 
     /// Policies and classes that the resource's program does not have are refused before it is asked.
     fn check_known(&self, kind: Kind) -> Result<(), Error> {
-        let (what, instead) = match kind {
-            Kind::Scheduler(p) if p.by_length() => (format!("policy {p}"), "sfq, eevdf, mtrls, prio or wrr"),
-            Kind::Queue(c) if c.by_length() => (format!("class {c}"), "ts, sfq, rr, fifo or edf"),
-            _ => return Ok(()),
+        let (what, by_length, of_disks, of_cpu) = match kind {
+            Kind::Scheduler(p) => {
+                (format!("policy {p}"), p.by_length(), p.of_disks(), "sfq, eevdf, mtrls, prio or wrr")
+            }
+            Kind::Queue(c) => (format!("class {c}"), c.by_length(), c.of_disks(), "ts, sfq, rr, fifo or edf"),
         };
-        if !self.is_cpu() {
-            return Ok(());
+        let refused = |why: String, hint: String| Err(Error::new(ErrorKind::Unsupported, why).hint(hint));
+        if by_length && self.is_cpu() {
+            let why =
+                format!("{what} goes by how long the next step will be, which nobody knows of a thread");
+            let whose = if of_disks { "disks" } else { "links" };
+            return refused(why, format!("it is for {whose}; for the CPU: {of_cpu}"));
         }
-        let why = format!("{what} goes by how long the next step will be, which nobody knows of a thread");
-        Err(Error::new(ErrorKind::Unsupported, why).hint(format!("it is for links; for the CPU: {instead}")))
+        if of_disks && self.resource() == ResourceKind::Link {
+            return refused(
+                format!("{what} goes by places on a disk, and this is a link"),
+                Policy::WORDS.into(),
+            );
+        }
+        Ok(())
     }
 
     fn edits_for_create(

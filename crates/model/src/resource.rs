@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
+use crate::kind::words;
 use crate::{Driver, Error, ErrorKind, Rate};
 
 /// What a resource is.
@@ -48,7 +49,8 @@ impl ResourceKind {
 /// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that PATH lies on, or `net:IFACE`, a network interface.
 /// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end by that driver. A disk that is scheduled:
 /// `disk:PATH`, a file or a block device, or `disk+DEPTH:PATH`, with so many requests at once; `disk@RATE:PATH` or
-/// `disk+DEPTH@RATE:PATH` where it serves so much whatever is asked of it; with `/ublk` or `/fuse` before the colon by that front end.
+/// `disk+DEPTH@RATE:PATH` where it serves so much whatever is asked of it; with `/ublk` or `/fuse` before the colon by that front end, and with `/spinning` or `/flash` before that it
+/// takes as long as such a disk would.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -73,6 +75,8 @@ pub enum Source {
         depth: u32,
         /// What it serves per second whatever the requests are like: so much can be promised.
         floor: Option<Rate>,
+        /// As slow as this one.
+        model: Option<DiskModel>,
         /// What makes the device that programs use.
         front: Front,
     },
@@ -99,6 +103,13 @@ impl Front {
             Self::Fuse => "fuse",
         }
     }
+}
+
+words! {
+    /// A disk that another one, or a file, is made as slow as.
+    DiskModel, "model of a disk":
+    Spinning = 0 "spinning" "One arm over turning platters: 7200 revolutions a minute.",
+    Flash = 1 "flash" "Channels of flash.",
 }
 
 /// Most requests at once at a disk.
@@ -147,7 +158,7 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse), disk/spinning:/srv/x.img (a file as slow as such a disk)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
@@ -166,6 +177,10 @@ impl FromStr for Source {
                     (_, Some(kind)) => (kind, Front::Fuse),
                     _ => (kind, Front::Auto),
                 };
+                let (kind, model) = match kind.split_once('/') {
+                    Some((kind, model)) => (kind, Some(model.parse()?)),
+                    None => (kind, None),
+                };
                 let (kind, floor) = match kind.split_once('@') {
                     Some((kind, rate)) => (kind, Some(rate.parse()?)),
                     None => (kind, None),
@@ -178,7 +193,7 @@ impl FromStr for Source {
                         _ => return bad("a depth is a number from 1 to 256"),
                     },
                 };
-                Ok(Self::Disk { path: path.to_owned(), depth, floor, front })
+                Ok(Self::Disk { path: path.to_owned(), depth, floor, front, model })
             }
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
@@ -224,13 +239,16 @@ impl fmt::Display for Source {
                     Driver::Stock => f.write_str("/stock"),
                 }
             }
-            Self::Disk { path, depth, floor, front } => {
+            Self::Disk { path, depth, floor, front, model } => {
                 f.write_str("disk")?;
                 if *depth > 0 {
                     write!(f, "+{depth}")?;
                 }
                 if let Some(floor) = floor {
                     write!(f, "@{floor}")?;
+                }
+                if let Some(model) = model {
+                    write!(f, "/{model}")?;
                 }
                 if *front != Front::Auto {
                     write!(f, "/{}", front.name())?;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! tune     = key value {key value}        each key once; those that are not named keep their values
-//! value    = "default" | duration | 0…100
+//! value    = "default" | duration | number | "bytes" | "requests" | "time"
 //! ```
 //!
 //! | key | of | means |
@@ -14,6 +14,10 @@
 //! | `decay` | a scheduler with `prio` | half-life of the usage that lowers a priority |
 //! | `priority` | a child of a `prio` node | 0: idle class; 1 to 100, higher first; 50 |
 //! | `request` | a child of an `eevdf` node | `r`, its execution time per request; by default estimated |
+//! | `batch` | a disk with `yfq` | most requests that are dispatched and not done: of these the disk has its depth, in the order of sectors; by default the depth |
+//! | `anticipate` | a disk with `yfq` | how long a queue keeps its turn that asks for one request at a time; by default 2 ms on a disk with an arm that gets one at a time, else 0 |
+//! | `cost` | a disk with `yfq` | what shares are shares of: bytes (the default), requests or time of the disk |
+//! | `deadline` | a queue with `scan-edf` | its requests are due so long after they came; by default never |
 //!
 //! What is set for a policy that the node does not have now is kept, not shown, and counts again with that policy.
 
@@ -23,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::units::Duration;
-use crate::{Error, ErrorKind, Kind, Policy};
+use crate::{Class, Error, ErrorKind, Kind, Policy};
 
 /// The name of a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,7 +40,14 @@ pub enum TuneKey {
     Decay,
     Priority,
     Request,
+    Batch,
+    Anticipate,
+    Cost,
+    Deadline,
 }
+
+/// Words of [`TuneKey::Cost`], by value.
+const COSTS: [&str; 3] = ["bytes", "requests", "time"];
 
 /// Values that are set; a key that is not in it has its default.
 pub type Tune = BTreeMap<TuneKey, u64>;
@@ -49,8 +60,18 @@ const S: u64 = 1_000 * MS;
 
 impl TuneKey {
     /// All of them, in the order in which they are printed.
-    pub const ALL: [Self; 6] =
-        [Self::Quantum, Self::Lag, Self::Turn, Self::Decay, Self::Priority, Self::Request];
+    pub const ALL: [Self; 10] = [
+        Self::Quantum,
+        Self::Lag,
+        Self::Turn,
+        Self::Decay,
+        Self::Priority,
+        Self::Request,
+        Self::Batch,
+        Self::Anticipate,
+        Self::Cost,
+        Self::Deadline,
+    ];
 
     /// As it stands in files.
     pub const fn word(self) -> &'static str {
@@ -61,6 +82,10 @@ impl TuneKey {
             Self::Decay => "decay",
             Self::Priority => "priority",
             Self::Request => "request",
+            Self::Batch => "batch",
+            Self::Anticipate => "anticipate",
+            Self::Cost => "cost",
+            Self::Deadline => "deadline",
         }
     }
 
@@ -73,6 +98,11 @@ impl TuneKey {
             Self::Decay => matches!(kind, Kind::Scheduler(Policy::Prio)),
             Self::Priority => matches!(parent, Some(Policy::Prio)),
             Self::Request => matches!(parent, Some(Policy::Eevdf)),
+            // The policy is a disk's, and its root's are the whole disk's.
+            Self::Batch | Self::Anticipate | Self::Cost => {
+                parent.is_none() && matches!(kind, Kind::Scheduler(Policy::Yfq))
+            }
+            Self::Deadline => matches!(kind, Kind::Queue(Class::ScanEdf)),
         }
     }
 
@@ -85,6 +115,8 @@ impl TuneKey {
             Self::Decay => "a scheduler node with policy prio has it",
             Self::Priority => "a child of a node with policy prio has it",
             Self::Request => "a child of a node with policy eevdf has it",
+            Self::Batch | Self::Anticipate | Self::Cost => "a disk with policy yfq has it",
+            Self::Deadline => "a disk's queue with class scan-edf has it",
         }
     }
 
@@ -100,6 +132,10 @@ impl TuneKey {
             Self::Lag | Self::Request => 2,
             Self::Turn => 3,
             Self::Decay => 5,
+            Self::Batch => 6,
+            Self::Anticipate => 7,
+            Self::Cost => 8,
+            Self::Deadline => 9,
         }
     }
 
@@ -107,6 +143,8 @@ impl TuneKey {
     pub const fn default_value(self) -> u64 {
         match self {
             Self::Priority => 50,
+            // 0 is none.
+            Self::Anticipate => u64::MAX,
             _ => 0,
         }
     }
@@ -119,18 +157,29 @@ impl TuneKey {
             Self::Decay => (10 * MS, 1000 * S),
             Self::Priority => (0, 100),
             Self::Request => (MS / 100, 10 * S),
+            Self::Batch => (1, 256),
+            Self::Anticipate => (0, 100 * MS),
+            Self::Cost => (0, COSTS.len() as u64 - 1),
+            Self::Deadline => (MS, 1000 * S),
         }
     }
 
     /// As it is written.
     pub fn show(self, value: u64) -> String {
         match self {
-            Self::Priority => value.to_string(),
+            Self::Priority | Self::Batch => value.to_string(),
+            Self::Cost => usize::try_from(value)
+                .ok()
+                .and_then(|v| COSTS.get(v))
+                .map_or_else(|| value.to_string(), |&word| word.to_owned()),
             _ => Duration(value).to_string(),
         }
     }
 
     fn hint(self) -> String {
+        if self == Self::Cost {
+            return format!("{} is {}, or default", self.word(), COSTS.join(", "));
+        }
         let (low, high) = self.range();
         format!("{} is from {} to {}, or default", self.word(), self.show(low), self.show(high))
     }
@@ -150,12 +199,25 @@ impl TuneKey {
             return Ok(None);
         }
         let value = match self {
-            Self::Priority => {
+            Self::Cost => {
+                let found = COSTS.iter().position(|&cost| cost == word).map(|at| at as u64);
+                found.ok_or_else(|| {
+                    Error::new(ErrorKind::Invalid, format!("{} is no cost", quoted(word))).hint(self.hint())
+                })?
+            }
+            Self::Priority | Self::Batch => {
                 let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
                 let number = if digits { word.parse::<u64>().ok() } else { None };
                 number.ok_or_else(|| {
-                    Error::new(ErrorKind::Invalid, format!("{} is no priority", quoted(word)))
-                        .hint(self.hint())
+                    Error::new(
+                        ErrorKind::Invalid,
+                        format!(
+                            "{} is no {}",
+                            quoted(word),
+                            if self == Self::Batch { "number" } else { "priority" }
+                        ),
+                    )
+                    .hint(self.hint())
                 })?
             }
             _ => word.parse::<Duration>()?.0,

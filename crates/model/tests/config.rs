@@ -223,7 +223,7 @@ fn wrong_configurations() {
         ("[cpu]\npersonality = \"linux\"".to_owned(), "linux"),
         (node("kind = \"queue\"\ncap = 2"), "no unit"),
         (node("kind = \"queue\"\ncap = \"0\""), "a cap of 0"),
-        (node("kind = \"queue\"\nclass = \"scan\""), "scan"),
+        (node("kind = \"queue\"\nclass = \"scam\""), "scam"),
         (node("kind = \"queue\"\nmembers_max = -1"), "-1"),
         (node("kind = \"queue\"\ngc = 1"), "boolean"),
         (node("kind = \"queue\"\npolicy = \"sfq\""), "no policy"),

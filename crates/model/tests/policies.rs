@@ -194,11 +194,11 @@ fn a_personality_is_another_policy_on_another_resource() {
         let id = doit(&mut tree, &[mk("", "s", SCHED, "1")]).created()[0];
         assert_eq!(tree.get(id).unwrap().kind, tree.root().kind);
         let config = to_config(&tree, Driver::Auto);
-        assert_eq!(shown(&tree, ""), "quantum default", "{config:?}");
+        assert!(tree.root().tune.is_empty(), "{config:?}");
         tree.root().kind
     };
     for (personality, link, disk) in [
-        (Personality::Eclipse, Policy::Wf2q, Policy::Wf2qPlus),
+        (Personality::Eclipse, Policy::Wf2q, Policy::Yfq),
         (Personality::Rtss98, Policy::Sfq, Policy::Sfq),
         (Personality::Qlinux, Policy::Sfq, Policy::Sfq),
     ] {
@@ -325,6 +325,43 @@ fn a_policy_by_length_is_not_for_the_cpu() {
     let flows = Request::SetClass { node: NodeId::Q0.into(), class: Class::Drr };
     refused(&cpu, std::slice::from_ref(&flows), ErrorKind::Unsupported, "drr");
     refused(&cpu, &[mk("", "q", NewKind::Queue(Some(Class::Drr)), "1")], ErrorKind::Unsupported, "drr");
+    // What goes by places is for disks; a link says so too.
+    let yfq = Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Yfq };
+    let scan = |class| Request::SetClass { node: NodeId::Q0.into(), class };
+    let eth = Tree::new(Name::new("eth0").unwrap());
+    for tree in [&cpu, &eth] {
+        refused(tree, std::slice::from_ref(&yfq), ErrorKind::Unsupported, "yfq");
+        refused(tree, &[scan(Class::Scan)], ErrorKind::Unsupported, "scan");
+        refused(tree, &[scan(Class::ScanEdf)], ErrorKind::Unsupported, "scan-edf");
+    }
+    let mut disk = Tree::new(Name::new("vda").unwrap());
+    disk.set_resource(ResourceKind::Disk);
+    let refused_tune = |disk: &Tree, node: &str, text: &str, word: &str| {
+        refused(disk, &[tune(node, text)], ErrorKind::Invalid, word);
+    };
+    refused_tune(&disk, "", "batch 4", "batch");
+    doit(&mut disk, &[yfq, scan(Class::ScanEdf), tune("", "batch 16 anticipate 0ms cost time")]);
+    doit(&mut disk, &[tune("q0", "deadline 20ms")]);
+    let shown = |id: NodeId| {
+        let node = disk.get(id).unwrap();
+        show_tune(&node.tune, node.kind, disk.policy_above(id))
+    };
+    assert_eq!(shown(NodeId::ROOT), "quantum default batch 16 anticipate 0ms cost time");
+    assert_eq!(shown(NodeId::Q0), "quantum default deadline 20ms");
+    for (node, text) in [("", "deadline 1ms"), ("q0", "batch 4")] {
+        refused_tune(&disk, node, text, text.split(' ').next().unwrap());
+    }
+    for (text, word) in [
+        ("cost seconds", "seconds"),
+        ("batch many", "many"),
+        ("batch 257", "257"),
+        ("anticipate 2", "2"),
+        ("anticipate 1s", "1s"),
+        ("deadline 0ms", "0ms"),
+    ] {
+        let error = parse_tune(text).unwrap_err();
+        assert!(error.to_string().contains(word) && !error.hint.is_empty(), "{error}");
+    }
     doit(&mut cpu, &[Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Eevdf }]);
     let mut link = Tree::new(Name::new("eth0").unwrap());
     let plan = doit(&mut link, &[set, make, flows]);

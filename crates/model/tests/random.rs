@@ -135,6 +135,8 @@ impl Naive {
             "decay" => own == Kind::Scheduler(Policy::Prio),
             "priority" => above == Some(Kind::Scheduler(Policy::Prio)),
             "request" => above == Some(Kind::Scheduler(Policy::Eevdf)),
+            "batch" | "anticipate" | "cost" => above.is_none() && own == Kind::Scheduler(Policy::Yfq),
+            "deadline" => own == Kind::Queue(Class::ScanEdf),
             other => panic!("{other}"),
         }
     }

@@ -29,19 +29,26 @@ fn constant(name: &str) -> u64 {
 fn policies_and_classes_have_the_numbers_of_the_registry() {
     // What is no letter in C has a letter there.
     let policies: Vec<_> = Policy::ALL.iter().map(|p| (*p as u8, p.word().replace('+', "p"))).collect();
-    let length = [list("RS_POLICIES_LENGTH"), list("RS_POLICIES_ARRIVE")].concat();
+    let length = [list("RS_POLICIES_LENGTH"), list("RS_POLICIES_DISK"), list("RS_POLICIES_ARRIVE")].concat();
     assert_eq!(policies, [list("RS_POLICIES_ANY"), length.clone()].concat());
     for policy in Policy::ALL {
         assert_eq!(policy.by_length(), length.iter().any(|l| l.0 == *policy as u8), "{policy}");
+        assert_eq!(
+            policy.of_disks(),
+            list("RS_POLICIES_DISK").iter().any(|l| l.0 == *policy as u8),
+            "{policy}"
+        );
     }
     // A class that has a policy's name ends in c there, for functions need names of their own.
     let own = |class: &Class| Policy::ALL.iter().all(|p| p.word() != class.word());
-    let name = |class: &Class| if own(class) { class.to_string() } else { format!("{class}c") };
+    let name =
+        |class: &Class| if own(class) { class.to_string().replace('-', "_") } else { format!("{class}c") };
     let classes: Vec<_> = Class::ALL.iter().map(|c| (*c as u8, name(c))).collect();
-    let length = list("RS_CLASSES_LENGTH");
+    let length = [list("RS_CLASSES_LENGTH"), list("RS_CLASSES_DISK")].concat();
     assert_eq!(classes, [list("RS_CLASSES_ANY"), length.clone()].concat());
     for class in Class::ALL {
         assert_eq!(class.by_length(), length.iter().any(|l| l.0 == *class as u8), "{class}");
+        assert_eq!(class.of_disks(), list("RS_CLASSES_DISK").iter().any(|l| l.0 == *class as u8), "{class}");
     }
 }
 

@@ -75,6 +75,7 @@ pub(crate) struct Api {
     cello_view: unsafe extern "C" fn(*mut cello::Raw, *mut cello::View),
     window_new: unsafe extern "C" fn(u32, u32, u32) -> *mut window::RawWindow,
     window_free: unsafe extern "C" fn(*mut window::RawWindow),
+    window_resize: unsafe extern "C" fn(*mut window::RawWindow, u32, u32) -> c_int,
     window_room: unsafe extern "C" fn(*mut window::RawWindow) -> u32,
     window_put: unsafe extern "C" fn(*mut window::RawWindow, u32, u64) -> c_int,
     window_next: unsafe extern "C" fn(*mut window::RawWindow) -> u32,

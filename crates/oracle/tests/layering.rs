@@ -12,7 +12,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("disk-model", &[]),
     ("model", &[]),
     ("namespace", &["model"]),
-    ("blockd", &[]),
+    ("blockd", &["disk-model"]),
     ("plane", &["model", "blockd"]),
     ("daemon", &["model", "namespace", "plane"]),
     ("cli", &["model", "plane"]),

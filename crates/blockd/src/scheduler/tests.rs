@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use super::*;
+use crate::front::Op;
 
 const A: u64 = 1 << 32 | 2;
 const B: u64 = 1 << 32 | 3;
 
-fn batch(seq: u64, ops: &[(u32, u64, u64, u64, u64)]) -> RsBatch {
+pub(super) fn batch(seq: u64, ops: &[(u32, u64, u64, u64, u64)]) -> RsBatch {
     let mut batch = RsBatch { seq, count: u32::try_from(ops.len()).unwrap(), ..RsBatch::default() };
     for (slot, &(code, node, parent, a, b)) in batch.op.iter_mut().zip(ops) {
         *slot = RsOp { code, node, parent, a, b, ..RsOp::default() };
@@ -35,6 +36,13 @@ fn request(handle: u64, queue: u64, len: u32) -> Arrived {
     Arrived { handle, op: Op::Read, fua: false, offset: handle * 4096, len, owner: Some(queue), buffer: None }
 }
 
+/// The next request, begun and done, and its queue.
+fn serve(scheduler: &mut Scheduler, now: u64) -> Option<(Arrived, u64)> {
+    let (request, ticket) = scheduler.dispatch(now).ok()?;
+    scheduler.done(ticket, now);
+    Some((request, ticket.queue))
+}
+
 /// Bytes of two queues that always have requests waiting, after this many dispatches.
 fn shares(scheduler: &mut Scheduler, sizes: [u32; 2], steps: u64) -> [u64; 2] {
     let mut got = [0, 0];
@@ -43,11 +51,11 @@ fn shares(scheduler: &mut Scheduler, sizes: [u32; 2], steps: u64) -> [u64; 2] {
         scheduler.arrive(request(handle, [A, B][which], sizes[which]), handle);
     }
     for step in 0..steps {
-        let (request, queue) = scheduler.dispatch(100 + step).unwrap();
-        let which = usize::from(queue == B);
+        let (request, ticket) = scheduler.dispatch(100 + step).unwrap();
+        let which = usize::from(ticket.queue == B);
         got[which] += u64::from(request.len);
-        scheduler.done(queue);
-        scheduler.arrive(super::tests::request(100 + step, queue, sizes[which]), 100 + step);
+        scheduler.done(ticket, 100 + step);
+        scheduler.arrive(super::tests::request(100 + step, ticket.queue, sizes[which]), 100 + step);
     }
     got
 }
@@ -76,7 +84,7 @@ fn whoever_has_no_queue_is_in_q0() {
     scheduler.arrive(request(2, 0, 4096), 0);
     scheduler.arrive(request(3, 9 << 32 | 2, 4096), 0);
     for _ in 0..3 {
-        assert_eq!(scheduler.dispatch(1).unwrap().1, Q0);
+        assert_eq!(serve(&mut scheduler, 1).unwrap().1, Q0);
     }
     assert!(scheduler.dispatch(1).is_err() && scheduler.is_idle());
     assert_eq!(scheduler.strays, 1);
@@ -95,7 +103,7 @@ fn what_waits_in_a_queue_that_goes_is_q0s_and_a_refused_batch_moves_nothing() {
     assert_eq!(scheduler.edit(&mut batch(2, &[(op::DELETE, A, 0, delete::NOW, 0)]), 9), 0);
     assert!(scheduler.sample_one(A).is_none());
     let order: Vec<u64> = (0..5)
-        .map(|_| scheduler.dispatch(10).unwrap())
+        .map(|_| serve(&mut scheduler, 10).unwrap())
         .inspect(|(_, queue)| assert_eq!(*queue, Q0))
         .map(|(r, _)| r.handle)
         .collect();
@@ -110,11 +118,11 @@ fn a_draining_queue_serves_what_waits_and_goes_when_it_is_collected() {
     scheduler.arrive(request(1, A, 4096), 0);
     let mut drain = batch(2, &[(op::DELETE, A, 0, delete::DRAIN, 0)]);
     assert_eq!((scheduler.edit(&mut drain, 1), drain.op[0].answer), (0, wire::DRAINING));
-    assert_eq!(scheduler.collect(A), -libc::EBUSY);
+    assert_eq!(scheduler.collect(A, 3), -libc::EBUSY);
     scheduler.arrive(request(2, A, 4096), 2);
     assert_eq!(scheduler.sample_one(A).unwrap().queued, 1, "it takes no new ones");
-    while scheduler.dispatch(3).is_ok() {}
-    assert_eq!((scheduler.collect(A), scheduler.collect(A)), (0, -libc::ESTALE));
+    while serve(&mut scheduler, 3).is_some() {}
+    assert_eq!((scheduler.collect(A, 3), scheduler.collect(A, 3)), (0, -libc::ESTALE));
     assert!(scheduler.sample_one(A).is_none());
 }
 
@@ -130,7 +138,7 @@ fn the_next_worker_knows_tree_counters_and_numbers() {
     let (one, two) = (next.sample_one(A).unwrap(), next.sample_one(B).unwrap());
     assert_eq!((one.service, one.weight, two.service, two.dying), (a, 100_000, b, 1));
     assert_eq!(next.edit(&mut batch(7, &[]), 0), -libc::ESTALE);
-    assert_eq!(next.collect(B), 0);
+    assert_eq!(next.collect(B, 3), 0);
     assert_eq!(next.edit(&mut batch(8, &[(op::CREATE, 2 << 32 | 3, wire::ROOT, 2, 0)]), 0), 0);
     assert_eq!(next.poison(), 0);
 }

@@ -31,9 +31,15 @@ impl Window {
         NonNull::new(raw).map(|raw| Self { api, raw })
     }
 
+    /// Other sizes; what is in it stays. Whether they make sense.
+    pub fn resize(&mut self, size: u32, slots: u32) -> bool {
+        // SAFETY: it lives as long as self; so in all methods below.
+        unsafe { (self.api.window_resize)(self.raw.as_ptr(), size, slots) != 0 }
+    }
+
     /// How many more the tree may dispatch.
     pub fn room(&mut self) -> u32 {
-        // SAFETY: it lives as long as self; so in all methods below.
+        // SAFETY: as above.
         unsafe { (self.api.window_room)(self.raw.as_ptr()) }
     }
 

@@ -4,11 +4,13 @@
 use crate::core::{Build, Window};
 use crate::rng::Rng;
 
-/// C-LOOK but for who waited too long; nobody waits for more than 3 size + slots others; as many as there is room for, from empty only where it is drained.
+/// C-LOOK but for who waited too long; nobody waits for more than 3 size + slots others (of the largest, where it is resized); as many as there is room for, from
+/// empty only where it is drained.
 pub fn promises(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x3173);
-    let size = r.range(1, 16);
-    let slots = r.range(1, size.min(3));
+    let mut size = r.range(1, 16);
+    let mut slots = r.range(1, size.min(3));
+    let (resized, mut most) = (r.chance(50), 3 * size + slots);
     let drain = r.chance(30);
     let small = |n: u64| u32::try_from(n).expect("small");
     let mut w = Window::new(build, small(size), small(slots), drain).ok_or("no window")?;
@@ -20,7 +22,18 @@ pub fn promises(build: Build, seed: u64) -> Result<(), String> {
         if waits.is_empty() && out == 0 {
             open = true;
         }
-        let room = if drain && !open { 0 } else { size - waits.len() as u64 - out };
+        if resized && r.chance(2) {
+            size = r.range(1, 16);
+            slots = r.range(1, size.min(3));
+            most = most.max(3 * size + slots);
+            let wrong = [(0, 0), (size, 0), (size, size + 1), (257, 1)];
+            if wrong.iter().any(|&(a, b)| w.resize(small(a), small(b)))
+                || !w.resize(small(size), small(slots))
+            {
+                return Err(format!("step {step}: sizes"));
+            }
+        }
+        let room = if drain && !open { 0 } else { size.saturating_sub(waits.len() as u64 + out) };
         if u64::from(w.room()) != room {
             return Err(format!("step {step}: room for {}, expected {room}", w.room()));
         }
@@ -43,12 +56,12 @@ pub fn promises(build: Build, seed: u64) -> Result<(), String> {
             if !first && passed < 2 * size {
                 return Err(format!("step {step}: sector {sector} from {arm}, of {waits:?}"));
             }
-            if others > 3 * size + slots {
+            if others > most {
                 return Err(format!("step {step}: {others} others went before sector {sector}"));
             }
             for x in &mut waits {
                 x.2 += 1;
-                if x.2 > 3 * size + slots {
+                if x.2 > most {
                     return Err(format!("step {step}: {} others went before sector {}", x.2, x.1));
                 }
             }
@@ -57,7 +70,7 @@ pub fn promises(build: Build, seed: u64) -> Result<(), String> {
         } else if out < slots && !waits.is_empty() {
             return Err(format!("step {step}: a slot is idle"));
         }
-        if out == slots || r.chance(50) && out > 0 {
+        if out >= slots || r.chance(50) && out > 0 {
             out -= 1;
             w.done();
             for x in &mut waits {

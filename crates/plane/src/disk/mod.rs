@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use reserv_blockd::book::text;
 use reserv_blockd::wire::{self, Hello, delete, what};
 use reserv_model::{
-    Batch, Class, DeleteMode, DiskSample, Front, Name, NodeId, Op, Outcome, Policy, Rate, Source, UseRule,
+    Batch, Class, DeleteMode, DiskModel, DiskSample, Front, Name, NodeId, Op, Outcome, Policy, Rate, Source,
+    TuneKey, UseRule,
 };
 
 use self::server::{Files, Server};
@@ -37,6 +38,7 @@ pub struct Disk {
     depth: u32,
     floor: Option<Rate>,
     front: Front,
+    model: Option<DiskModel>,
     server: Server,
     link: PathBuf,
     meter: Tagged,
@@ -44,9 +46,20 @@ pub struct Disk {
     ownerless: String,
 }
 
-fn parts(source: &Source) -> Result<(&str, u32, Option<Rate>, Front), PlaneError> {
+/// What a source says of a disk.
+struct Parts<'a> {
+    path: &'a str,
+    depth: u32,
+    floor: Option<Rate>,
+    front: Front,
+    model: Option<DiskModel>,
+}
+
+fn parts(source: &Source) -> Result<Parts<'_>, PlaneError> {
     match source {
-        Source::Disk { path, depth, floor, front } => Ok((path, *depth, *floor, *front)),
+        Source::Disk { path, depth, floor, front, model } => {
+            Ok(Parts { path, depth: *depth, floor: *floor, front: *front, model: *model })
+        }
         other => Err(PlaneError::Invalid(format!("{other} is not a disk that is scheduled"))),
     }
 }
@@ -58,19 +71,20 @@ pub fn survey() -> Result<(), String> {
 
 /// Take a disk, with a tree of root and q0.
 pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Disk, PlaneError> {
-    let (path, depth, floor, front) = parts(source)?;
+    let Parts { path, depth, floor, front, model } = parts(source)?;
     fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
     let link = Path::new(NAMES).join(name.as_str());
     if let Ok(to) = fs::read_link(&link) {
         // Who died with its server leaves a link that leads to a device which is nobody's, or another's.
         tracing::warn!(link = %link.display(), to = %to.display(), "replacing a link that somebody left");
     }
-    let (server, hello) = Server::start(Files::new(run, number), path, front)?;
+    let (server, hello) = Server::start(Files::new(run, number), path, front, model)?;
     let mut plane = Disk {
         path: path.to_owned(),
         depth,
         floor,
         front,
+        model,
         server,
         link,
         meter: Tagged::new(number).with_disk(hello.dev),
@@ -87,14 +101,15 @@ pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Dis
 
 /// Find what an earlier daemon left; `None` when there is nothing.
 pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Option<Disk>, PlaneError> {
-    let (path, depth, floor, front) = parts(source)?;
-    let Some(server) = Server::find(Files::new(run, number), path)? else { return Ok(None) };
+    let Parts { path, depth, floor, front, model } = parts(source)?;
+    let Some(server) = Server::find(Files::new(run, number), path, model)? else { return Ok(None) };
     let hello = server.hello()?;
     let mut plane = Disk {
         path: path.to_owned(),
         depth,
         floor,
         front,
+        model,
         server,
         link: Path::new(NAMES).join(name.as_str()),
         meter: Tagged::new(number).with_disk(hello.dev),
@@ -207,8 +222,13 @@ impl Disk {
                 Op::SetCap { cap: Some(_), .. } => {
                     return Err(PlaneError::Unsupported("a disk's nodes have no caps yet".into()));
                 }
-                Op::Tune { .. } | Op::NodeParam { .. } => {
-                    return Err(PlaneError::Unsupported("a disk's nodes have no tunables".into()));
+                Op::Tune {
+                    key: TuneKey::Batch | TuneKey::Anticipate | TuneKey::Cost | TuneKey::Deadline,
+                    ..
+                } => {}
+                Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
+                    let why = format!("a disk's nodes have no {}: what is served is not cut up", key.word());
+                    return Err(PlaneError::Unsupported(why));
                 }
                 Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
                     return Err(PlaneError::Unsupported("a disk's queue has no limit: requests wait".into()));
@@ -264,6 +284,7 @@ impl Plane for Disk {
             depth: self.depth,
             floor: self.floor,
             front: self.front,
+            model: self.model,
         });
         if !self.ownerless.is_empty() {
             limits.push(format!("requests have no owners, all are q0's: {}", self.ownerless));
@@ -278,8 +299,9 @@ impl Plane for Disk {
                 }
                 let (device, front) = (text(&hello.name), text(&hello.front));
                 format!(
-                    "{} is /dev/{device} ({front}), {} requests at once",
+                    "{} is /dev/{device} ({front}){}, {} requests at once",
                     self.link.display(),
+                    self.model.map_or_else(String::new, |model| format!(", as slow as a {model} disk")),
                     hello.depth
                 )
             }
@@ -429,7 +451,7 @@ impl Plane for Disk {
 
     fn revive(&mut self) -> Result<(), PlaneError> {
         if self.server.may_recover() {
-            return self.server.recover(&self.path);
+            return self.server.recover(&self.path, self.model);
         }
         // A worker whose tree is inconsistent ends by itself, and its successor plants the tree anew.
         self.server.hello().map(drop)
@@ -455,12 +477,12 @@ impl Plane for Disk {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        // One queue is first come, first served, whatever threads would do there.
-        matches!(class, Class::Fifo | Class::Ts)
+        // First come, first served, whatever threads would do there; or by place.
+        matches!(class, Class::Fifo | Class::Ts | Class::Scan | Class::ScanEdf)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
         // The others' tunables are times, and work here is bytes.
-        matches!(policy, Policy::Sfq | Policy::Wf2qPlus)
+        matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Yfq)
     }
 }

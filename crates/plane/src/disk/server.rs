@@ -14,7 +14,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
 };
 use reserv_blockd::wire::{self, Answer, Ask, Hello, what};
-use reserv_model::Front;
+use reserv_model::{DiskModel, Front};
 
 use crate::PlaneError;
 use crate::libbpf::os;
@@ -121,9 +121,18 @@ fn launch(files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneE
     command.spawn().map_err(os("start reserv-blockd"))
 }
 
+/// How the server is told of it.
+fn told(model: Option<DiskModel>) -> Vec<&'static str> {
+    model.map_or_else(Vec::new, |model| vec!["--model", model.word()])
+}
+
 impl Server {
     /// One that runs already, or was killed with its keeper and left a device that waits for another; `None`: neither.
-    pub(super) fn find(files: Files, target: &str) -> Result<Option<Self>, PlaneError> {
+    pub(super) fn find(
+        files: Files,
+        target: &str,
+        model: Option<DiskModel>,
+    ) -> Result<Option<Self>, PlaneError> {
         if let Ok(fd) = connected(&files.socket()) {
             return Ok(Some(Self { files, talk: Mutex::new(Some(fd)), child: None }));
         }
@@ -131,7 +140,7 @@ impl Server {
         if !server.may_recover() {
             return Ok(None);
         }
-        server.recover(target)?;
+        server.recover(target, model)?;
         Ok(Some(server))
     }
 
@@ -141,16 +150,21 @@ impl Server {
     }
 
     /// The server that it waits for.
-    pub(super) fn recover(&mut self, target: &str) -> Result<(), PlaneError> {
+    pub(super) fn recover(&mut self, target: &str, model: Option<DiskModel>) -> Result<(), PlaneError> {
         tracing::warn!(target, "the block server and its keeper were killed; starting others");
-        self.child = Some(launch(&self.files, target, &["--recover"])?);
+        self.child = Some(launch(&self.files, target, &[&["--recover"][..], &told(model)].concat())?);
         self.await_device(target).map(drop)
     }
 
     /// Starts one for a file or device, and waits until its device is there.
-    pub(super) fn start(files: Files, target: &str, front: Front) -> Result<(Self, Hello), PlaneError> {
+    pub(super) fn start(
+        files: Files,
+        target: &str,
+        front: Front,
+        model: Option<DiskModel>,
+    ) -> Result<(Self, Hello), PlaneError> {
         let _ = fs::remove_file(files.log());
-        let child = launch(&files, target, &["--front", front.name()])?;
+        let child = launch(&files, target, &[&["--front", front.name()][..], &told(model)].concat())?;
         let mut server = Self { files, talk: Mutex::new(None), child: Some(child) };
         let hello = server.await_device(target)?;
         Ok((server, hello))

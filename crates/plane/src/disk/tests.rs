@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Both sides' structures.
 
+use reserv_blockd::backend::Model;
 use reserv_blockd::wire;
+use reserv_model::{DiskModel, Policy, TuneKey};
 
 use crate::ops;
 
@@ -23,4 +25,28 @@ fn a_batch_is_the_same_on_both_sides() {
         (ops::op::NODE_PARAM, wire::op::NODE_PARAM),
     ];
     assert!(numbers.iter().all(|(ours, theirs)| ours == theirs));
+}
+
+#[test]
+fn words_and_numbers_are_the_same_on_both_sides() {
+    for (key, number) in [
+        (TuneKey::Batch, wire::tune::BATCH),
+        (TuneKey::Anticipate, wire::tune::ANTICIPATE),
+        (TuneKey::Cost, wire::tune::COST),
+        (TuneKey::Deadline, wire::tune::DEADLINE),
+    ] {
+        assert_eq!(key.code(), number);
+    }
+    assert_eq!(TuneKey::Anticipate.default_value(), wire::tune::AUTO);
+    assert_eq!(
+        ["bytes", "requests", "time"],
+        [wire::cost::BYTES, wire::cost::REQUESTS, wire::cost::TIME]
+            .map(|cost| TuneKey::Cost.show(cost))
+            .each_ref()
+            .map(String::as_str)
+    );
+    assert_eq!(Policy::Yfq as u8, wire::YFQ);
+    for model in DiskModel::ALL {
+        assert!(model.word().parse::<Model>().is_ok(), "{model}");
+    }
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Backends: where dispatched requests are done.
-//!
-//! [`FileBackend`]: a file or a block device, through io_uring, past the page cache where that is possible. What it has acknowledged is where a flush finds it.
+//! A file or a block device, through io_uring, past the page cache where that is possible. What it has acknowledged is where a flush finds it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,48 +9,14 @@ use std::path::Path;
 
 use io_uring::{IoUring, opcode, types};
 
+use super::{Backend, Io};
 use crate::front::Op;
+use crate::sysfs;
 
 /// Entries of the ring.
 const RING: u32 = 1024;
 /// Steps of a size.
 const SECTOR: u64 = 512;
-
-/// One I/O, as a backend sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct Io {
-    /// The caller's name for it.
-    pub id: u64,
-    /// What.
-    pub op: Op,
-    /// Of a write: it is on stable storage when it is done.
-    pub fua: bool,
-    /// Where.
-    pub offset: u64,
-    /// How many bytes.
-    pub len: u32,
-    /// Of the data: a read's and a write's.
-    pub data: *mut u8,
-}
-
-/// A backend. The server polls its descriptor.
-pub trait Backend {
-    /// Readable when something is done.
-    fn fd(&self) -> RawFd;
-    /// Begin one, at the latest with the next [`Backend::enter`].
-    ///
-    /// # Safety
-    /// The data stay where they are until it is done.
-    unsafe fn submit(&mut self, io: &Io) -> io::Result<()>;
-    /// What was to begin has begun.
-    fn enter(&mut self) -> io::Result<()>;
-    /// What is done: the name, and bytes or a negative errno.
-    fn completed(&mut self, into: &mut Vec<(u64, i32)>);
-    /// In bytes.
-    fn size(&self) -> u64;
-    /// Least unit of an I/O, in bytes.
-    fn block(&self) -> u32;
-}
 
 /// See the head of this file.
 pub struct FileBackend {
@@ -60,6 +24,7 @@ pub struct FileBackend {
     ring: IoUring,
     size: u64,
     block: u32,
+    arm: bool,
 }
 
 fn ioctl_size(file: &File) -> io::Result<(u64, u32)> {
@@ -106,7 +71,8 @@ impl FileBackend {
             return Err(io::Error::other("it has no bytes"));
         }
         let size = size / u64::from(block) * u64::from(block);
-        Ok(Self { file, ring: IoUring::new(RING)?, size, block })
+        let below = Self::device(path)?;
+        Ok(Self { file, ring: IoUring::new(RING)?, size, block, arm: sysfs::is_rotational(below) })
     }
 
     /// What direct I/O of a file wants: the file system says, or its device's usual 512.
@@ -184,5 +150,13 @@ impl Backend for FileBackend {
 
     fn block(&self) -> u32 {
         self.block
+    }
+
+    fn depth(&self) -> u32 {
+        super::DEPTH
+    }
+
+    fn arm(&self) -> bool {
+        self.arm
     }
 }
