@@ -50,6 +50,8 @@ fn ioctl(file: &File, request: libc::c_ulong, argument: libc::c_ulong) -> io::Re
 pub fn attach(path: &Path, block: u32) -> io::Result<(String, u64)> {
     let _ = std::process::Command::new("modprobe").args(["-q", "loop"]).status();
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path)?;
+    // Older kernels (6.12) take the size that they know of the file, and know none before somebody has asked.
+    file.metadata()?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let fd = u32::try_from(file.as_raw_fd()).map_err(io::Error::other)?;
     loop {
