@@ -230,6 +230,10 @@ struct task_struct {
 };
 
 /* Requests of block devices. */
+struct kmem_cache {
+	const char *name;
+};
+
 struct gendisk {
 	s32 major, first_minor;
 };

@@ -183,7 +183,7 @@ RS_FN void rs_heap_rekey_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA
 	}
 	e[n].key = key;
 	e[n].seq = seq;
-	i = rs_heap_sink(t, h, i - 1, 2);
+	i = rs_heap_sink(t, h, i - 1, t->mode & RS_MODE_LENGTH ? 0 : 2); /* packets mostly go far */
 	rs_heap_up(t, h, i, obj);
 }
 

@@ -118,7 +118,7 @@ struct rt_seen {
 
 enum rt_what {
 	RT_CALL_CONFIGURE = 1, /* node: device number of the mount of /reserv */
-	RT_CALL_STATE = 2, /* answers node: mount, a: lost, b: ABI version */
+	RT_CALL_STATE = 2, /* answers node: mount, a: lost, b: ABI version, pid: whether the end of files is seen (stock) */
 	RT_CALL_OBJECT = 3, /* object of resource */
 	RT_CALL_OBJECT_GET = 4,
 	RT_CALL_NODE = 5, /* node of resource exists; a: kind, b: flags */
@@ -129,6 +129,7 @@ enum rt_what {
 	RT_CALL_SWEEP = 10, /* every tag and list entry of node becomes q0's; answers a: how many */
 	RT_CALL_SWEEP_STORED = 11, /* rt_stored takes tags of node off its sockets on the way; 0: no longer */
 	RT_CALL_LINK = 13, /* resource is scheduled; a: HTB's handle >> 16, 0: by our own qdisc */
+	RT_CALL_WISH = 17, /* what rt_stock_tag tags the caller's own descriptor a with: node, 0: nothing; answers a: how it went, a negative errno or 0 */
 	RT_CALL_TAG_FD = 14, /* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
 	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
 	RT_CALL_DISK = 16, /* the block device with number a is resource, and is scheduled; 0: no longer */

@@ -141,7 +141,6 @@ static __always_inline int rt_call_untag(struct rt_call *c)
 	struct rt_file *f;
 	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
 
-	anchor_at = (u64)&anchor;
 	f = rt_place_at(key - *(volatile u64 *)&anchor_at);
 	if (!f || rt_holder(f) != key)
 		f = bpf_map_lookup_elem(&files, &key);
@@ -173,6 +172,8 @@ int rt_call(struct rt_call *c)
 		c->node = mount_dev;
 		c->a = lost;
 		c->b = RT_ABI_VERSION;
+		c->pid = file_cache != 0;
+		anchor_at = (u64)&anchor;
 		break;
 	case RT_CALL_OBJECT:
 		answer = rt_call_object(c);
@@ -225,6 +226,13 @@ int rt_call(struct rt_call *c)
 		break;
 	case RT_CALL_DISK:
 		answer = rt_call_disk(c);
+		break;
+	case RT_CALL_WISH:
+		wish.node = c->node;
+		wish.resource = c->resource;
+		wish_fd = c->a;
+		c->a = (u32)-wish_answer;
+		wish_answer = -E_BADF;
 		break;
 	case RT_CALL_TAG_FD:
 		answer = rt_call_tag_fd(c);

@@ -45,7 +45,7 @@ static __always_inline bool rt_take_word(u64 *slot, u64 word)
 
 /*
  * A file's place in `hot`. The verifier allows no arithmetic on a pointer but its distance from another one; where the file is known by number,
- * `anchor_at` is that pointer's (rt_call).
+ * `anchor_at` is that pointer's (rt_call: the daemon's first call).
  */
 u64 anchor, anchor_at;
 
@@ -155,23 +155,26 @@ int BPF_PROG(rt_opened, struct file *file)
 	return 0;
 }
 
-SEC("fentry/security_file_free")
-int BPF_PROG(rt_freed, struct file *file)
+/* A file is no more; its place. */
+static __always_inline void rt_file_end(u64 key, struct rt_file *f)
 {
-	u64 key = (u64)file;
-	struct rt_file *f = rt_place(key);
-
 	if (f && rt_holder(f) == key) {
 		rt_put_word(&f->tag, 0);
 		__sync_lock_test_and_set(&f->file, 0);
 	}
 	if (!file_entries)
-		return 0;
+		return;
 	f = bpf_map_lookup_elem(&files, &key);
 	if (!f)
-		return 0;
+		return;
 	rt_put_word(&f->tag, 0);
 	if (!bpf_map_delete_elem(&files, &key))
 		__sync_fetch_and_add(&file_entries, -1);
+}
+
+SEC("fentry/security_file_free")
+int BPF_PROG(rt_freed, struct file *file)
+{
+	rt_file_end((u64)file, rt_place((u64)file));
 	return 0;
 }

@@ -161,6 +161,17 @@ def with_link(sink):
         refused(live, ("set", DEV, "policy=wf2q+"), "policy", "a policy")
         refused(live, ("set", f"{DEV}/q0", "class=edf"), "class", "a class for threads")
         live.mk(f"{DEV}/a", 100)
+        # Another's socket, by reservd; it is told by process, and taken back.
+        other, me = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), os.getpid()
+        for queue in "a", "q0":
+            live.reserv("tag", f"{DEV}/{queue}", f"{me}/{other.fileno()}")
+            with open(f"{MOUNT}/proc/{me}/fds", encoding="ascii") as file:
+                told = [line.split() for line in file]
+            wanted = [[str(other.fileno()), DEV, f"{MOUNT}/{DEV}/{queue}"]] if queue != "q0" else []
+            check(told == wanted, f"a running program's socket is tagged with {queue}", told)
+        refused(live, ("tag", f"{DEV}/a", f"{me}/999"), "no descriptor", "a descriptor that is not there")
+        refused(live, ("tag", f"{DEV}/a", f"{me}/{sys.stdin.fileno()}"), "not scheduled by", "no socket")
+        other.close()
         live.mk(f"{DEV}/b", 100)
         refused(live, ("set", f"{DEV}/b", "share=100 4mbit"), "would not be kept", "a minimum that the weights would not keep")
         refused(live, ("set", f"{DEV}/b", "share=100 100ms/s"), "amount of CPU", "a minimum in CPU time")

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 
 use reserv_model::{Caller as Rightful, ErrorKind, NodeId, Right, ThreadParams};
 use reserv_namespace::{Resource, Who, render_descriptors};
-use reserv_plane::{List, Target};
+use reserv_plane::{List, PlaneError, Target};
 
 use super::{Refusal, error};
 use crate::core::Core;
@@ -127,12 +127,18 @@ pub(super) fn tag_descriptor(
     })?;
     engine.plane_mut().tag_descriptor(copy.as_fd(), queue).map_err(|e| {
         let name = engine.tree().root().name.clone();
+        // What the plane cannot do at all it says in words of its own.
+        let in_words = matches!(e, PlaneError::Unsupported(_));
         let mut refusal = Refusal::from(e);
-        if refusal.errno == libc::EXDEV {
-            refusal.text =
-                format!("what descriptor {fd} of process {pid} stands for does not live on {name}");
-        } else if refusal.errno == libc::EOPNOTSUPP {
-            refusal.text = format!("descriptor {fd} of process {pid} is not scheduled by {name}");
+        match refusal.errno {
+            libc::EXDEV => {
+                refusal.text =
+                    format!("what descriptor {fd} of process {pid} stands for does not live on {name}");
+            }
+            libc::EOPNOTSUPP if !in_words => {
+                refusal.text = format!("descriptor {fd} of process {pid} is not scheduled by {name}");
+            }
+            _ => {}
         }
         refusal
     })

@@ -176,6 +176,7 @@ impl Meter for Tagged {
     fn mechanism(&self) -> &'static str {
         match self.tags().map(Tags::mechanism) {
             Some(Mechanism::Full) => "tags by fcntl",
+            Some(Mechanism::Stock) if self.dev != 0 => "tags by reservd",
             Some(Mechanism::Stock) => "tags by setsockopt",
             None => "no tags",
         }
@@ -283,10 +284,7 @@ impl Meter for Tagged {
 
     fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
         match &self.tags {
-            Ok(tags) if tags.mechanism() == Mechanism::Full => tags.tag_descriptor(fd, self.number, queue),
-            Ok(_) => Err(PlaneError::Unsupported(
-                "others' sockets cannot be tagged here: this kernel refuses trampolines".into(),
-            )),
+            Ok(tags) => tags.tag_descriptor(fd, self.number, queue),
             Err(why) => Err(PlaneError::Unsupported(format!("nothing can be tagged here: {why}"))),
         }
     }

@@ -38,6 +38,7 @@ pub(super) mod what {
     pub(in super::super) const SWEEP_STORED: u32 = 11;
     pub(in super::super) const RULED: u32 = 12;
     pub(in super::super) const DISK: u32 = 16;
+    pub(in super::super) const WISH: u32 = 17;
     pub(in super::super) const LINK: u32 = 13;
     pub(in super::super) const TAG_FD: u32 = 14;
     pub(in super::super) const UNTAG: u32 = 15;

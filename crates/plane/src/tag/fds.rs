@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::{fs, io};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::Path;
 
@@ -10,9 +11,12 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use reserv_model::NodeId;
 
 use super::abi::{RtCall, RtFile, RtSeen, RtSock, what};
-use super::load::os;
+use super::load::{self, os};
 use super::{Mechanism, TaggedFd, Tags, read_seen};
 use crate::{Holders, PlaneError, sys};
+
+/// Files that are opened and closed to see whether the end of one is seen.
+const ENDS_TRIES: u32 = 100;
 
 impl Tags {
     /// Of one process, or of all (0).
@@ -45,7 +49,44 @@ impl Tags {
     pub fn tag_descriptor(&self, fd: BorrowedFd<'_>, resource: u8, queue: NodeId) -> Result<(), PlaneError> {
         let a = u64::try_from(fd.as_raw_fd()).unwrap_or(u64::MAX);
         let call = RtCall { resource: resource.into(), node: queue.pack(), a, ..RtCall::new(what::TAG_FD) };
+        if self.mechanism == Mechanism::Full {
+            return self.call(call).map(drop);
+        }
+        let mode = nix::sys::stat::fstat(fd).map_err(|errno| os("look at the descriptor")(errno.into()))?.st_mode;
+        if mode & libc::S_IFMT == libc::S_IFSOCK {
+            return self.tag_stored(RtCall { what: what::WISH, ..call });
+        }
+        self.see_ends()?;
         self.call(call).map(drop)
+    }
+
+    /// A socket of ours (stock): its storage is made on the way of an iterator over our descriptors.
+    fn tag_stored(&self, wish: RtCall) -> Result<(), PlaneError> {
+        self.call(wish)?;
+        let program = sys::open(&self.folder.join("rt_stock_tag")).map_err(os("open the pinned iterator"))?;
+        let walked = sys::iterate_task(&program, std::process::id()).and_then(read_seen).map(drop);
+        let done = self.call(RtCall { a: u64::from(u32::MAX), node: 0, ..wish })?;
+        walked.map_err(os("look at our descriptors"))?;
+        let errno = i32::try_from(done.a).unwrap_or(libc::EIO);
+        if errno == 0 { Ok(()) } else { Err(os("tag a socket")(io::Error::from_raw_os_error(errno))) }
+    }
+
+    /// A file may be tagged only where its end is seen (stock): else the next file at its address would have its tag. Whether it is, an end of a file of ours shows.
+    fn see_ends(&self) -> Result<(), PlaneError> {
+        let seen = || Ok::<_, PlaneError>(self.call(RtCall::new(what::STATE))?.pid != 0);
+        let attached = load::ends_attached(&self.folder);
+        for _ in 0..ENDS_TRIES {
+            if !attached || seen()? {
+                break;
+            }
+            drop(fs::File::open("/proc/self/stat"));
+        }
+        if attached && seen()? {
+            return Ok(());
+        }
+        Err(PlaneError::Unsupported(
+            "files are tagged on disks that are scheduled, and this kernel does not tell when one ends".into(),
+        ))
     }
 
     /// Keys of the elements of a map that `is` accepts.
@@ -78,7 +119,7 @@ impl Tags {
         if self.refs(resource, queue)?.descriptors == 0 {
             return Ok(Vec::new());
         }
-        if self.mechanism == Mechanism::Stock {
+        if self.mechanism == Mechanism::Stock && self.stored(resource, queue)? > 0 {
             return Err(PlaneError::Unsupported(
                 "who has a tagged socket is not known here: this kernel refuses trampolines".into(),
             ));

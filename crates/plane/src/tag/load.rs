@@ -42,14 +42,16 @@ const FULL: &[&str] = &[
     "rt_link",
 ];
 const STOCK: &[&str] =
-    &[STOCK_HOOK, "rt_getsockopt", "rt_sock_create", "rt_stored", "rt_stock_egress", "rt_stock_link"];
+    &[STOCK_HOOK, "rt_getsockopt", "rt_sock_create", "rt_stored", "rt_stock_tag", ENDS, "rt_stock_egress", "rt_stock_link"];
+/// What sees the end of files where the kernel refuses trampolines; attached while there is a disk.
+pub(super) const ENDS: &str = "rt_stock_freed";
 
 /// How tags are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// By fcntl, on files and sockets; all hooks are the kernel's own functions (trampolines).
     Full,
-    /// By setsockopt, on sockets; cgroup hooks.
+    /// By setsockopt, on sockets; cgroup hooks. By the daemon, on files of disks that are scheduled.
     Stock,
 }
 
@@ -118,7 +120,7 @@ pub(super) fn loaded(folder: &Path) -> Option<Mechanism> {
 }
 
 /// The programs of a mechanism in the kernel, and nothing of them pinned or attached yet.
-fn load_object(mechanism: Mechanism, disks: bool) -> Result<Object, PlaneError> {
+fn load_object(mechanism: Mechanism, without: &[&str]) -> Result<Object, PlaneError> {
     let mut open = ObjectBuilder::default()
         .name("reserv_tag")
         .and_then(|builder| builder.open_memory(OBJECT))
@@ -130,7 +132,7 @@ fn load_object(mechanism: Mechanism, disks: bool) -> Result<Object, PlaneError> 
         let name = program.name().to_string_lossy().into_owned();
         let unfit = missing.contains(name.as_str())
             || others.contains(&name.as_str())
-            || !disks && DISK.iter().any(|(program, _)| *program == name)
+            || without.contains(&name.as_str())
             || blind && name == count_packets(mechanism);
         program.set_autoload(!unfit);
     }
@@ -151,12 +153,19 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
         said.clear();
     }
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
-    let mut object = load_object(mechanism, true).or_else(|error| {
-        // What looks into the requests of disks depends on more of the kernel than all else.
-        let without = load_object(mechanism, false)?;
-        tracing::warn!(%error, "the kernel refuses the programs that say who owns a disk's requests");
-        Ok(without)
-    })?;
+    // What looks into the requests of disks, and at the end of files, depends on more of the kernel than all else.
+    let disks: Vec<&str> = DISK.iter().map(|(program, _)| *program).chain([ENDS]).collect();
+    let mut object = load_object(mechanism, &[])
+        .or_else(|error| {
+            let without = load_object(mechanism, &[ENDS])?;
+            tracing::warn!(%error, "the kernel refuses the program that sees the end of files");
+            Ok(without)
+        })
+        .or_else(|error: PlaneError| {
+            let without = load_object(mechanism, &disks)?;
+            tracing::warn!(%error, "the kernel refuses the programs that say who owns a disk's requests");
+            Ok(without)
+        })?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if !name.contains('.') {
@@ -175,6 +184,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
         let name = program.name().to_string_lossy().into_owned();
         let pinned_only = COUNT_FILES.contains(&name.as_str())
             || DISK.iter().any(|(program, _)| *program == name)
+            || name == ENDS
             || name == count_packets(mechanism)
             || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls)
             || matches!(program.attach_type(), ProgramAttachType::TraceIter);
@@ -223,6 +233,16 @@ pub(super) fn attach_disk(folder: &Path) -> Result<(), PlaneError> {
         attach_once(folder, name, sys::attach_trace)?;
     }
     Ok(())
+}
+
+/// Attach what sees the end of files, unless it is; where this kernel's programs have none, files have no tags.
+pub(super) fn attach_ends(folder: &Path) -> Result<(), PlaneError> {
+    if folder.join(ENDS).exists() { attach_once(folder, ENDS, sys::attach_trace) } else { Ok(()) }
+}
+
+/// Whether it is attached.
+pub(super) fn ends_attached(folder: &Path) -> bool {
+    folder.join(format!("link-{ENDS}")).exists()
 }
 
 /// Attach what counts packets to the root of the cgroups, unless it is.
@@ -310,7 +330,7 @@ pub(super) fn detach_unused(
     disks: bool,
 ) -> Result<(), PlaneError> {
     let traces = COUNT_FILES.iter().filter(|_| !files).copied();
-    let disks = DISK.iter().filter(|_| !disks).map(|(name, _)| *name);
+    let disks = DISK.iter().map(|(name, _)| *name).chain([ENDS]).filter(|_| !disks);
     for name in traces.chain(disks).chain((!packets).then_some(count_packets(mechanism))) {
         let pin = folder.join(format!("link-{name}"));
         match fs::remove_file(&pin) {

@@ -145,8 +145,8 @@ const OPTIONS_LOST: &str = "setsockopt does not tag sockets (cgroup v2 is not mo
 
 /// What the stock mechanism cannot do.
 const STOCK_LIMITS: &[&str] = &[
-    "fcntl commands are unknown: this kernel refuses trampolines; sockets are tagged by setsockopt",
-    "files cannot be tagged",
+    "fcntl commands are unknown: this kernel refuses trampolines; sockets are tagged by setsockopt, files of a disk by 'reserv tag QUEUE PID/FD'",
+    "what is done to files cannot be counted",
     "a socket takes its maker's default when it is made, not when it connects; a connection that comes in takes its listener's",
 ];
 
@@ -278,6 +278,9 @@ impl Tags {
     /// and the resource's first place there.
     pub fn attach_disk(&self, resource: u8, dev: u64) -> Result<(PathBuf, u64), PlaneError> {
         load::attach_disk(&self.folder)?;
+        if self.mechanism == Mechanism::Stock {
+            load::attach_ends(&self.folder)?;
+        }
         self.call(RtCall { resource: resource.into(), a: kernel_dev(dev), ..RtCall::new(what::DISK) })?;
         Ok((self.folder.join("slots"), u64::from(resource) * abi::SLOTS))
     }
