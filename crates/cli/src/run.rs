@@ -50,11 +50,13 @@ fn queues(files: &dyn Files, args: &Run) -> Result<Vec<NodePath>, Error> {
         let queue = queue(files, &path)?;
         let (cpu, resource) = (queue.resource() == "cpu", queue.resource());
         if option != "--on" && cpu != (option == "--cpu") {
-            return Err(Error::usage(format!("{option} {path}: that is a queue of {resource}")).hint(if cpu {
-                "write the resource's name before it: eth0/web; 'reserv tree' shows what there is"
-            } else {
-                "--net and --disk take it"
-            }));
+            return Err(Error::usage(format!("{option} {path}: that is a queue of {resource}")).hint(
+                if cpu {
+                    "write the resource's name before it: eth0/web; 'reserv tree' shows what there is"
+                } else {
+                    "--net and --disk take it"
+                },
+            ));
         }
         if let Some(other) = found.iter().find(|other| other.resource() == queue.resource()) {
             return Err(Error::usage(format!("'{other}' and '{queue}' are of one resource")));

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
-use std::{fs, io};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::Path;
+use std::{fs, io};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use reserv_model::NodeId;
 
-use super::abi::{RtCall, RtFile, RtSeen, RtSock, what};
+use super::abi::{RtCall, RtFile, RtSeen, RtSock, object_kind, what};
 use super::load::{self, os};
 use super::{Mechanism, TaggedFd, Tags, read_seen};
 use crate::{Holders, PlaneError, sys};
@@ -52,11 +52,14 @@ impl Tags {
         if self.mechanism == Mechanism::Full {
             return self.call(call).map(drop);
         }
-        let mode = nix::sys::stat::fstat(fd).map_err(|errno| os("look at the descriptor")(errno.into()))?.st_mode;
+        let mode =
+            nix::sys::stat::fstat(fd).map_err(|errno| os("look at the descriptor")(errno.into()))?.st_mode;
         if mode & libc::S_IFMT == libc::S_IFSOCK {
             return self.tag_stored(RtCall { what: what::WISH, ..call });
         }
-        self.see_ends()?;
+        if self.object(resource)?.kind == object_kind::FILES {
+            self.see_ends()?;
+        }
         self.call(call).map(drop)
     }
 
@@ -85,7 +88,8 @@ impl Tags {
             return Ok(());
         }
         Err(PlaneError::Unsupported(
-            "files are tagged on disks that are scheduled, and this kernel does not tell when one ends".into(),
+            "files are tagged on disks that are scheduled, and this kernel does not tell when one ends"
+                .into(),
         ))
     }
 

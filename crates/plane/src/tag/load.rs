@@ -41,8 +41,16 @@ const FULL: &[&str] = &[
     "rt_egress",
     "rt_link",
 ];
-const STOCK: &[&str] =
-    &[STOCK_HOOK, "rt_getsockopt", "rt_sock_create", "rt_stored", "rt_stock_tag", ENDS, "rt_stock_egress", "rt_stock_link"];
+const STOCK: &[&str] = &[
+    STOCK_HOOK,
+    "rt_getsockopt",
+    "rt_sock_create",
+    "rt_stored",
+    "rt_stock_tag",
+    ENDS,
+    "rt_stock_egress",
+    "rt_stock_link",
+];
 /// What sees the end of files where the kernel refuses trampolines; attached while there is a disk.
 pub(super) const ENDS: &str = "rt_stock_freed";
 
