@@ -3,7 +3,7 @@
 //! packet its source.
 
 use std::fmt;
-use std::net::IpAddr;
+use core::net::IpAddr;
 use std::str::FromStr;
 
 use serde::de::{self, Visitor};
