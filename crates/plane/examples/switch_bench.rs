@@ -4,7 +4,7 @@
 //! waits. For the guest: with `vm/run --smp 1 --icount` a nanosecond is an instruction.
 //! `--ours DEPTH` prints the ns of a round trip under ours at that depth alone, with a decimal.
 //! `--check` fails where ours costs more than the kernel's, or 5 % more beside the most queues than beside the fewest. `--depths` and `--beside` do
-//! one of the two. Each figure is printed when it is known.
+//! one of the two, `--few` the latter with 10 and 1000 queues alone. Each figure is printed when it is known.
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 
@@ -173,7 +173,8 @@ fn main() -> Answer<()> {
     let queue = ours.make(NodeId::ROOT, Kind::Queue(Class::Ts), Weight::DEFAULT)?;
     let (mut queues, mut busy) = (0, 0);
     let mut took = Vec::new();
-    for (want, want_busy) in BESIDE.into_iter().filter(|_| !asked("--depths")) {
+    let wanted = |want| !asked("--depths") && (!asked("--few") || want == 10 || want == 1000);
+    for (want, want_busy) in BESIDE.into_iter().filter(|(want, _)| wanted(*want)) {
         let start = Instant::now();
         let first = queues;
         let mut made = Vec::new();
