@@ -2,8 +2,8 @@
 //! What rules say about packets that leave by a link: ports, the other side's addresses, the protocol. Local is this end's as the packet has it: of a forwarded
 //! packet its source.
 
-use std::fmt;
 use core::net::IpAddr;
+use std::fmt;
 use std::str::FromStr;
 
 use serde::de::{self, Visitor};
