@@ -168,7 +168,7 @@ pub struct Up {
     #[arg(long, value_enum, default_value_t = Driver::Auto)]
     pub driver: Driver,
     /// What new nodes are, and the root's policy: default, qlinux (hierarchical SFQ), eclipse (MTR-LS) or rtss98 (EEVDF)
-    #[arg(long, short, value_name = "NAME", value_parser = personality)]
+    #[arg(long, short, value_name = "NAME", value_parser = word::<reserv_model::Personality>)]
     pub personality: Option<reserv_model::Personality>,
     /// Bring up /reserv/NAME, which counts what is done through tagged descriptors and schedules nothing: of the file system that a path
     /// lies on (file:PATH), or over an interface (net:IFACE)
@@ -197,7 +197,7 @@ pub struct Up {
     #[arg(long, value_enum, requires = "disk", default_value_t = Front::Auto)]
     pub front: Front,
     /// Make those disks as slow as this one: spinning (an arm) or flash
-    #[arg(long, value_name = "DISK", requires = "disk", value_parser = model)]
+    #[arg(long, value_name = "DISK", requires = "disk", value_parser = word::<reserv_model::DiskModel>)]
     pub model: Option<reserv_model::DiskModel>,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
@@ -309,10 +309,10 @@ pub enum Disk {
         #[arg(long, value_enum, default_value_t = Front::Auto)]
         front: Front,
         /// Make it as slow as this disk: spinning (an arm) or flash
-        #[arg(long, value_name = "DISK", value_parser = model)]
+        #[arg(long, value_name = "DISK", value_parser = word::<reserv_model::DiskModel>)]
         model: Option<reserv_model::DiskModel>,
         /// How it orders its queues: sfq, wf2q+ or yfq; the personality's if absent
-        #[arg(long, value_name = "POLICY", value_parser = policy)]
+        #[arg(long, value_name = "POLICY", value_parser = word::<reserv_model::Policy>)]
         policy: Option<reserv_model::Policy>,
     },
     /// Give a disk back, with nothing lost; refused while somebody uses it
@@ -484,15 +484,8 @@ fn rate(word: &str) -> Result<reserv_model::Rate, String> {
     word.parse().map_err(|e: reserv_model::Error| format!("{e} ({})", e.hint))
 }
 
-fn model(word: &str) -> Result<reserv_model::DiskModel, String> {
-    word.parse().map_err(|e: reserv_model::Error| e.hint)
-}
-
-fn policy(word: &str) -> Result<reserv_model::Policy, String> {
-    word.parse().map_err(|e: reserv_model::Error| e.hint)
-}
-
-fn personality(word: &str) -> Result<reserv_model::Personality, String> {
+/// One of a list of words; else which there are.
+fn word<T: std::str::FromStr<Err = reserv_model::Error>>(word: &str) -> Result<T, String> {
     word.parse().map_err(|e: reserv_model::Error| e.hint)
 }
 

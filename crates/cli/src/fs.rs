@@ -50,6 +50,11 @@ pub(crate) fn writing(node: &NodePath, file: &str) -> String {
     format!("write {node} {file}", node = node.as_str()).to_lowercase()
 }
 
+/// What was there between the listing and now is not any more.
+pub(crate) fn gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESTALE))
+}
+
 /// What stands in a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {

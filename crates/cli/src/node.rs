@@ -6,7 +6,7 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::fs::Files;
+use crate::fs::{Files, gone};
 use crate::path::NodePath;
 
 /// A node and what is below it.
@@ -111,7 +111,7 @@ impl Node {
                 match Self::read(files, &path.join(&name)) {
                     Ok(child) => children.push(child),
                     // It went between the listing and the reading.
-                    Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => {}
+                    Err(e) if gone(&e) => {}
                     Err(e) => return Err(e),
                 }
             }

@@ -43,11 +43,10 @@ pub(crate) fn run(args: &Run) -> Error {
 /// The queues that are named, one per resource. All are looked at before the first is used.
 fn queues(files: &dyn Files, args: &Run) -> Result<Vec<NodePath>, Error> {
     let mut found: Vec<NodePath> = Vec::new();
-    let said = |option, paths: &[String]| paths.iter().map(|path| (option, path.clone())).collect::<Vec<_>>();
-    let cpu = args.cpu.iter().map(|path| ("--cpu", path.clone()));
-    let others = [said("--net", &args.net), said("--disk", &args.disk), said("--on", &args.on)];
-    for (option, path) in cpu.chain(others.into_iter().flatten()) {
-        let queue = queue(files, &path)?;
+    let others = [("--net", &args.net), ("--disk", &args.disk), ("--on", &args.on)];
+    let others = others.into_iter().flat_map(|(option, paths)| paths.iter().map(move |path| (option, path)));
+    for (option, path) in args.cpu.iter().map(|path| ("--cpu", path)).chain(others) {
+        let queue = queue(files, path)?;
         let (cpu, resource) = (queue.resource() == "cpu", queue.resource());
         if option != "--on" && cpu != (option == "--cpu") {
             return Err(Error::usage(format!("{option} {path}: that is a queue of {resource}")).hint(

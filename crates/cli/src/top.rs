@@ -20,11 +20,11 @@ use serde::Serialize;
 
 use crate::args::Top;
 use crate::error::Error;
-use crate::fs::{Files, explain};
+use crate::fs::Files;
 use crate::node::Node;
 use crate::paint::{bar, percent, rate_in, table, wanted};
 use crate::path::NodePath;
-use crate::tree::load_all;
+use crate::tree::{load_all, read};
 
 /// One node in one measurement.
 #[derive(Clone, Debug, Serialize)]
@@ -77,8 +77,7 @@ impl Meter {
 
     fn roots(&self, files: &dyn Files) -> Result<Vec<Node>, Error> {
         let Some(path) = &self.path else { return load_all(files) };
-        let root = Node::read(files, path).map_err(|e| explain(files, path, "cannot be read", "", &e))?;
-        Ok(vec![root])
+        Ok(vec![read(files, path)?])
     }
 
     /// Read again. The first time rates are 0.

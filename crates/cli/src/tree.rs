@@ -2,7 +2,7 @@
 //! `tree` and `stat`: what there is, on paper.
 
 use crate::error::Error;
-use crate::fs::{Files, explain};
+use crate::fs::{Files, explain, gone};
 use crate::node::{Node, Stat};
 use crate::paint::{Paint, amount, bar, percent, table};
 use crate::path::NodePath;
@@ -11,8 +11,12 @@ const BAR: usize = 12;
 
 /// Read a node for showing.
 pub(crate) fn load(files: &dyn Files, path: &str) -> Result<Node, Error> {
-    let path = NodePath::parse(path, files.mount())?;
-    Node::read(files, &path).map_err(|e| explain(files, &path, "cannot be read", "", &e))
+    read(files, &NodePath::parse(path, files.mount())?)
+}
+
+/// The same of a path that is understood already.
+pub(crate) fn read(files: &dyn Files, path: &NodePath) -> Result<Node, Error> {
+    Node::read(files, path).map_err(|e| explain(files, path, "cannot be read", "", &e))
 }
 
 /// Read every resource's tree, the CPU's first.
@@ -27,11 +31,6 @@ pub(crate) fn load_all(files: &dyn Files) -> Result<Vec<Node>, Error> {
         }
     }
     Ok(found)
-}
-
-/// What was there is not.
-pub(crate) fn gone(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESTALE))
 }
 
 /// The tree with weights and entitlements, one line per node.
