@@ -45,36 +45,10 @@ RS_FN void rs_heap_up(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u3
 	rs_heap_put(e, i, key, seq, obj);
 }
 
-/* Move the hole at i towards the leaves as far as the spare entry's keys ask for; answers where it is. */
-RS_FN u32 rs_heap_down(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i)
-{
-	struct rs_entry RS_ARENA *e = h->e;
-	u32 n = h->n, done = 0;
-	u64 key = e[n].key, seq = e[n].seq;
-
-	RS_LOOP(k, RS_HEAP_LEVELS) {
-		u32 c = 2 * i + 1;
-		if (c >= n) {
-			done = 1;
-			break;
-		}
-		if (c + 1 < n && rs_entry_before(e[c + 1].key, e[c + 1].seq, e[c].key, e[c].seq))
-			c++;
-		if (!rs_entry_before(e[c].key, e[c].seq, key, seq)) {
-			done = 1;
-			break;
-		}
-		rs_heap_put(e, i, e[c].key, e[c].seq, e[c].obj);
-		i = c;
-	}
-	if (!done)
-		rs_poison(t, RS_POISON_HEAP_LOOP);
-	return i;
-}
-
 /*
- * The same all the way to a leaf, for a caller that moves it up again by the spare entry's keys: of what was served, a leaf is mostly near its new place, and the
- * keys need not be looked at on the way. But who wants little and often stays at the top among many that wait; so the keys are looked at on the first `look` levels.
+ * Move the hole at i towards the leaves; answers where it is. On the first `look` levels only as far as the spare entry's keys ask for; below, all the way to a leaf, for a
+ * caller that moves it up again by these keys: of what was served, a leaf is mostly near its new place, and the keys need not be looked at on the way. But
+ * who wants little and often stays at the top among many that wait, so a few levels are looked at.
  */
 RS_FN u32 rs_heap_sink(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i, u32 look)
 {
@@ -210,7 +184,7 @@ RS_FN void rs_heap_rebuild(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *
 
 		e[n].key = e[i].key;
 		e[n].seq = e[i].seq;
-		i = rs_heap_down(t, h, i);
+		i = rs_heap_sink(t, h, i, RS_HEAP_LEVELS);
 		rs_heap_put(e, i, e[n].key, e[n].seq, obj);
 		done++;
 	}
