@@ -2,6 +2,8 @@
 //! Edits as the scheduling core in the kernel reads them (`sched/batch.h`), for every driver that runs it there; and what its answers mean.
 
 use std::io;
+use std::mem::offset_of;
+use std::sync::LazyLock;
 
 use reserv_model::{Batch, DeleteMode, Kind, NodeId, Op, Outcome, show_cap};
 
@@ -78,6 +80,32 @@ impl RsBatch {
         Ok(Self { seq: batch.seq, now: 0, count, error: 0, failed: 0, grants: 0, op })
     }
 
+    /// How many bytes of it mean something: the rest of its places is not copied to the kernel and back.
+    fn used(&self) -> usize {
+        offset_of!(Self, op) + (self.count as usize).min(BATCH_MAX) * size_of::<RsOp>()
+    }
+
+    /// Writes it to where the core reads it.
+    ///
+    /// # Safety
+    /// `at` is valid for a batch, and nobody else uses it during the call.
+    pub(crate) unsafe fn put(&self, at: *mut Self) {
+        // SAFETY: as the caller says; numbers without padding.
+        unsafe {
+            std::ptr::copy_nonoverlapping(std::ptr::from_ref(self).cast::<u8>(), at.cast(), self.used())
+        };
+    }
+
+    /// Reads back what the core answered to it.
+    ///
+    /// # Safety
+    /// As `put`.
+    pub(crate) unsafe fn take(&mut self, at: *const Self) {
+        let used = self.used();
+        // SAFETY: as the caller says; every pattern of bits is a number.
+        unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), std::ptr::from_mut(self).cast(), used) };
+    }
+
     /// As it goes to a server, and comes back.
     pub(crate) const fn bytes(&self) -> &[u8] {
         // SAFETY: numbers without padding, as long as the structure is.
@@ -136,9 +164,25 @@ const REGISTRY: &str = include_str!("../../../sched/registry.h");
 
 /// Whether a list of the registry has a number, without those that go by lengths, which no plane that asks has.
 pub(crate) fn registered(list: &str, number: u8) -> bool {
-    let text = REGISTRY.replace("\\\n", " ");
-    let head = format!("#define {list}_ANY(X)");
-    text.lines().any(|line| line.starts_with(&head) && line.contains(&format!("X({number},")))
+    // Read once: every edit asks, and reading it was a fifth of what an edit takes.
+    static LISTS: LazyLock<Vec<(&str, u8)>> = LazyLock::new(|| {
+        let mut numbers = Vec::new();
+        let mut list = None;
+        for line in REGISTRY.lines() {
+            if let Some(rest) = line.strip_prefix("#define ") {
+                list = rest.split_once("_ANY(X)").map(|(name, _)| name);
+            }
+            for entry in line.split("X(").skip(1) {
+                let number = entry.split(',').next().and_then(|word| word.parse().ok());
+                numbers.extend(list.zip(number));
+            }
+            if !line.ends_with('\\') {
+                list = None;
+            }
+        }
+        numbers
+    });
+    LISTS.contains(&(list, number))
 }
 
 /// An error of the kernel, by its negative number.

@@ -16,7 +16,6 @@ mod uses;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::{fs, ptr};
 
@@ -355,12 +354,14 @@ impl Plane for Full {
     }
 
     fn apply_if(&mut self, batch: &Batch, grants: u32) -> Result<Vec<Outcome>, PlaneError> {
-        let encoded = RsBatch { grants, ..RsBatch::new(batch)? };
+        let mut done = RsBatch::new(batch)?;
+        done.grants = grants;
+        let at = self.io.at().cast::<RsBatch>();
         // SAFETY: `io` is ours between two calls, and as large as the batch.
-        unsafe { ptr::write_volatile(&raw mut (*self.io.at()).batch, ManuallyDrop::new(encoded)) };
+        unsafe { done.put(at) };
         let answer = self.call("rc_edit", &mut RcCall::default())?;
         // SAFETY: the program is done with it.
-        let done = unsafe { ptr::read_volatile(&raw const (*self.io.at()).batch) };
+        unsafe { done.take(at) };
         if answer == -libc::EAGAIN && grants != 0 {
             return Err(PlaneError::Overtaken);
         }

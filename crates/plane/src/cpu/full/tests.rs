@@ -47,8 +47,9 @@ fn tunables_are_encoded_by_their_numbers() {
 
 #[test]
 fn the_registry_is_read() {
-    assert!(registered("RS_POLICIES", 0) && !registered("RS_POLICIES", 99));
-    assert!((0..4).all(|class| registered("RS_CLASSES", class)) && !registered("RS_CLASSES", 99));
+    assert!((0..5).all(|policy| registered("RS_POLICIES", policy)) && !registered("RS_POLICIES", 5));
+    assert!((0..5).all(|class| registered("RS_CLASSES", class)) && !registered("RS_CLASSES", 5));
+    assert!(!registered("RS_POLICIES", 99) && !registered("RS_NOTHING", 0));
 }
 
 #[test]

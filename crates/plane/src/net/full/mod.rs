@@ -7,7 +7,6 @@ mod load;
 #[cfg(test)]
 mod tests;
 
-use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, ptr};
@@ -284,13 +283,14 @@ impl Plane for Link {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
-        let encoded = self.encode(batch)?;
+        let mut done = self.encode(batch)?;
         self.meter.announce(batch)?;
+        let at = self.io.at().cast::<RsBatch>();
         // SAFETY: `io` is ours between two calls, and as large as the batch.
-        unsafe { ptr::write_volatile(&raw mut (*self.io.at()).batch, ManuallyDrop::new(encoded)) };
+        unsafe { done.put(at) };
         let answer = self.call("rn_edit", &mut RnCall::default())?;
         // SAFETY: the program is done with it.
-        let done = unsafe { ptr::read_volatile(&raw const (*self.io.at()).batch) };
+        unsafe { done.take(at) };
         if answer < 0 {
             for op in &batch.ops {
                 if let Op::Create { id, .. } = *op
