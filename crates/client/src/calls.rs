@@ -69,15 +69,26 @@ pub(crate) fn param(fd: RawFd, command: i32, param: &mut ThreadParam) -> io::Res
     answer(unsafe { libc::fcntl(fd, command, std::ptr::from_mut(param)) })
 }
 
-/// Device and inode number of a descriptor.
-#[expect(clippy::unnecessary_cast, reason = "the width of the fields depends on the architecture")]
-pub(crate) fn identity(fd: RawFd) -> io::Result<(u64, u64)> {
+fn status(fd: RawFd) -> io::Result<libc::stat> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: fstat writes one structure.
     answer(unsafe { libc::fstat(fd, stat.as_mut_ptr()) })?;
     // SAFETY: It succeeded, so the structure is filled.
-    let stat = unsafe { stat.assume_init() };
-    Ok((stat.st_dev as u64, stat.st_ino as u64))
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Device and inode number of a descriptor.
+#[expect(clippy::unnecessary_cast, reason = "the width of the fields depends on the architecture")]
+pub(crate) fn identity(fd: RawFd) -> io::Result<(u64, u64)> {
+    status(fd).map(|stat| (stat.st_dev as u64, stat.st_ino as u64))
+}
+
+/// Whether a descriptor is of a block device, or of a file in a file system on it.
+#[expect(clippy::unnecessary_cast, reason = "the width of the fields depends on the architecture")]
+pub(crate) fn lives_on(fd: RawFd, device: u64) -> io::Result<bool> {
+    let stat = status(fd)?;
+    let block = stat.st_mode & libc::S_IFMT == libc::S_IFBLK;
+    Ok(stat.st_dev as u64 == device || (block && stat.st_rdev as u64 == device))
 }
 
 /// Whether the descriptor is open.

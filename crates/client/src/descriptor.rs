@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use crate::calls::{self, GET_QUEUE, SET_QUEUE};
 use crate::error::{Error, Result};
@@ -51,10 +51,53 @@ pub fn set_queue(fd: RawFd, queue: RawFd) -> Result<()> {
         match calls::set_option(fd, queue) {
             Ok(()) => return Ok(()),
             Err(other) if !unheard_of(&other) => e = other,
-            Err(_) => {}
+            // And files the daemon, which tags what a process has open.
+            Err(_) => match through_the_daemon(fd, queue) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(other)) => e = other,
+                None => {}
+            },
         }
     }
     Err(why_not(fd, queue, &e).unwrap_or_else(|error| error))
+}
+
+/// Where the calling process's descriptors and their tags are written.
+const OWN: &str = "proc/self/fds";
+
+/// Tags by writing to /reserv. The daemon looks at the caller's own right to the queue, not at the one that came with the descriptor.
+/// `None`: nothing to ask for, the queue or the file is no such thing.
+fn through_the_daemon(fd: RawFd, queue: RawFd) -> Option<io::Result<()>> {
+    let place = Place::find().ok()?;
+    let handle = place.handle(queue).ok()?;
+    let path = place.path_of(handle.resource, |h| h.id == handle.id)?;
+    if !calls::is_open(fd) || !place.has(&path, "class") {
+        return None;
+    }
+    Some(place.write(OWN, &format!("{fd} {}", place.shown(&path))))
+}
+
+/// The queue of an open file as the daemon tells it. `None`: it tells of no such file.
+fn told_by_the_daemon(place: &Place, fd: RawFd, resource: &str) -> Option<Result<String>> {
+    let tags = place.read(OWN).ok()?;
+    let tagged = tags.lines().find_map(|line| {
+        let mut words = line.splitn(3, ' ');
+        let of_it = words.next()?.parse() == Ok(fd) && words.next() == Some(resource);
+        of_it.then(|| words.next().map(ToOwned::to_owned)).flatten()
+    });
+    let untagged = || {
+        // Only tags are listed: whether a file without one lives there, the device says.
+        let disk = std::fs::metadata(format!("/dev/reserv/{resource}")).ok()?.rdev();
+        Some(match calls::lives_on(fd, disk) {
+            Ok(true) => Ok(place.shown(&format!("{resource}/q0"))),
+            _ => Err(elsewhere(fd, resource)),
+        })
+    };
+    tagged.map(Ok).or_else(untagged)
+}
+
+fn elsewhere(fd: RawFd, resource: &str) -> Error {
+    Error::new(libc::ENOENT, format!("descriptor {fd} does not live on {resource}"))
 }
 
 /// What every descriptor answers to an option that nobody knows.
@@ -109,13 +152,13 @@ pub fn get_queue(fd: RawFd, resource: Option<&str>) -> Result<String> {
         let other = calls::get_option(fd, argument);
         if !other.as_ref().is_err_and(unheard_of) {
             got = other;
+        } else if let Some(told) = told_by_the_daemon(&place, fd, resource) {
+            return told;
         }
     }
     let index = got.map_err(|e| match e.raw_os_error() {
         Some(libc::EINVAL) => unknown("the tag of a descriptor"),
-        Some(libc::ENOENT) => {
-            Error::new(libc::ENOENT, format!("descriptor {fd} does not live on {resource}"))
-        }
+        Some(libc::ENOENT) => elsewhere(fd, resource),
         _ => Error::of(format!("the tag of descriptor {fd} for {resource}"), &e),
     })?;
     by_index(&place, number, i64::from(index) - 1)

@@ -8,7 +8,7 @@
 //! * An [`Error`] has an errno and a text that names the word that was wrong and, where that is known, what would be right. Nothing has
 //!   changed then.
 //! * Where the kernel's hooks are missing (the stock drivers), calls about threads go through the files instead, which needs the right to
-//!   write them; tags of descriptors are `EOPNOTSUPP`.
+//!   write them. Tags of sockets are options then (`setsockopt`), those of open files of disks are written to `/reserv/proc/self/fds`.
 //! * There is no state: each call finds the mount anew ([`mount`]). All calls may be used by several threads at once.
 //!
 //! The C ABI (`include/reserv.h`) is these functions under the names `reserv_…`.
