@@ -19,9 +19,9 @@ HELLO, EDIT, SAMPLE, STOP = 1, 2, 3, 8
 class Server:
     """One over the file or device DATA; its files are PREFIX.*"""
 
-    def __init__(self, front, data, prefix, log):
+    def __init__(self, front, data, prefix, log, *options):
         self.front, self.data, self.prefix, self.log, self.talk = front, data, prefix, log, None
-        self.start("--front", front)
+        self.start("--front", front, *options)
 
     def start(self, *options):
         with open(self.log, "a", encoding="utf-8") as log:

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  programs ─► block device ─► front end ─► scheduler (sched/) ─► backend ─► the file or device below
-//!              (ublk, loop)    ublk/, fuse.rs  scheduler.rs        backend.rs
+//!              (ublk, loop)    ublk/, fuse.rs  scheduler.rs        backend/
 //! ```
 //!
 //! One process per disk, in two halves: a keeper that holds what must not be lost (a FUSE session, the socket) and starts the worker anew,
@@ -17,6 +17,7 @@ pub mod front;
 pub mod keeper;
 pub mod log;
 pub mod owners;
+pub mod ring;
 pub mod scheduler;
 pub mod serve;
 pub mod shape;

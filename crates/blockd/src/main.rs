@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--recover] FILE|DEVICE RUN-PREFIX`: the block server of one disk; reservd starts it.
+//! `reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--recover] FILE|DEVICE RUN-PREFIX`: the block server of one disk; reservd starts it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use reserv_blockd::{keeper, log};
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut rest = arguments.as_slice();
-    let (mut front, mut model, mut recover) = (Some(Choice::Auto), Ok(None), false);
+    let (mut front, mut model, mut copy, mut recover) = (Some(Choice::Auto), Ok(None), false, false);
     loop {
         rest = match rest {
             [option, value, after @ ..] if option == "--front" => {
@@ -21,6 +21,10 @@ fn main() -> ExitCode {
             }
             [option, value, after @ ..] if option == "--model" => {
                 model = value.to_string_lossy().parse::<Model>().map(Some);
+                after
+            }
+            [option, after @ ..] if option == "--copy" => {
+                copy = true;
                 after
             }
             [option, after @ ..] if option == "--recover" => {
@@ -32,11 +36,12 @@ fn main() -> ExitCode {
     }
     let ([target, prefix], Some(front), Ok(model)) = (rest, front, model) else {
         log::say(format_args!(
-            "reservd starts this: reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--recover] FILE|DEVICE RUN-PREFIX"
+            "reservd starts this: reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--recover] FILE|DEVICE RUN-PREFIX"
         ));
         return ExitCode::from(2);
     };
     let mut places = Places::new(target.as_ref(), prefix.as_ref());
     places.model = model;
+    places.copy = copy;
     keeper::work(&places).unwrap_or_else(|| keeper::keep(&places, &arguments, front, recover))
 }

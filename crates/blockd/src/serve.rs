@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The worker: one thread that waits for requests, completions and reservd, and moves them on.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use crate::backend::{self, Backend, FileBackend, Io};
-use crate::book::put_text;
+use crate::backend::{self, Backend, Data, FileBackend, Io};
 use crate::buffer::Pool;
 use crate::front::fuse::PART;
-use crate::front::offer::{self, Device, Ended};
+use crate::front::offer::{self, Device};
 use crate::front::ublk::control;
 use crate::front::{Arrived, Front, Held, Op};
 use crate::log::say;
 use crate::owners::Owners;
+use crate::ring::{Of, Ring};
 use crate::scheduler::{Scheduler, Ticket};
 use crate::shape::shape;
-use crate::wire::{self, Answer, Ask, Hello, RsBatch, what};
-use crate::{sysfs, wire::Node};
+use crate::sysfs;
+
+mod ask;
 
 /// Most that can be asked for.
 pub const DEPTH_MAX: u32 = 256;
@@ -36,6 +36,8 @@ pub struct Places {
     pub target: PathBuf,
     /// The disk that it is to be as slow as, if any.
     pub model: Option<backend::Model>,
+    /// Data are copied though they need not be.
+    pub copy: bool,
     /// The FUSE file.
     pub image: PathBuf,
     /// The book.
@@ -56,6 +58,7 @@ impl Places {
         Self {
             target: target.to_owned(),
             model: None,
+            copy: false,
             image: place(".img"),
             book: place(".book"),
             socket: place(".socket"),
@@ -76,6 +79,26 @@ struct Running {
     ticket: Option<Ticket>,
     /// Bytes of it that are done.
     done: u32,
+    /// Where its data are, where they are registered.
+    registered: Option<u16>,
+}
+
+/// Names of who is waited for in the ring.
+mod name {
+    pub(super) const LISTENER: u64 = 0;
+    pub(super) const FRONT: u64 = 1;
+    /// And from here on each client has its own.
+    pub(super) const CLIENT: u64 = 2;
+}
+
+/// What a turn has brought; kept for the next one's.
+#[derive(Default)]
+struct Turn {
+    done: Vec<(Of, u64, i32)>,
+    fetched: Vec<(u64, i32)>,
+    finished: Vec<(u64, i32)>,
+    completed: Vec<(u64, i32)>,
+    arrived: Vec<Arrived>,
 }
 
 /// See the head of this file.
@@ -83,14 +106,22 @@ pub struct Worker {
     front: Box<dyn Front>,
     backend: Box<dyn Backend>,
     scheduler: Scheduler,
-    running: BTreeMap<u64, Running>,
+    ring: Ring,
+    turn: Turn,
+    /// By their numbers at the backend, which are used again.
+    running: Vec<Option<Running>>,
+    /// Of which these are free.
+    free: Vec<usize>,
     /// Of the running ones, those that count against the depth.
     scheduled: u32,
     depth: u32,
     pool: Pool,
     listener: OwnedFd,
     client: Option<OwnedFd>,
-    next_id: u64,
+    /// The client's name in the ring.
+    client_name: u64,
+    /// The client says something.
+    said: bool,
     below: (u32, u32),
     /// From the thread that sets the device up.
     device: Option<Receiver<io::Result<Device>>>,
@@ -110,15 +141,6 @@ pub fn now() -> u64 {
     u64::try_from(at.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(at.tv_nsec).unwrap_or(0)
 }
 
-/// What has happened, of poll().
-#[expect(clippy::struct_excessive_bools, reason = "one for each descriptor")]
-struct Ready {
-    front: bool,
-    backend: bool,
-    listener: bool,
-    client: bool,
-}
-
 impl Worker {
     /// With what the keeper holds. `again`: there was a worker before.
     pub fn new(places: &Places, held: Held, listener: OwnedFd, again: bool) -> Result<Self, String> {
@@ -128,6 +150,7 @@ impl Worker {
         if again {
             settle(below);
         }
+        let mut ring = Ring::new().map_err(|e| wrong("io_uring", &e))?;
         let backend = backend::open(&places.target, places.model).map_err(|e| wrong(&target, &e))?;
         let book = if again {
             crate::book::Book::open(&places.book)
@@ -140,9 +163,9 @@ impl Worker {
             take_elevator(&mut book, below);
         }
         let depth = if book.depth() == 0 { backend.depth() } else { book.depth() };
-        let shape = shape(&places.target, is_disk, below, backend.as_ref());
+        let shape = shape(&places.target, is_disk, below, backend.as_ref(), places.copy);
         let (mut front, device) =
-            offer::offer(held, &shape, &places.image, places.mark(), (&book.device().0, again))
+            offer::offer(held, &mut ring, &shape, &places.image, places.mark(), (&book.device().0, again))
                 .map_err(|e| wrong("front end", &e))?;
         let (owners_path, first) = book.owners();
         if !owners_path.is_empty() {
@@ -153,17 +176,28 @@ impl Worker {
         }
         let mut scheduler = Scheduler::new(book)?;
         scheduler.set_device(depth, backend.arm());
+        // What is to be done at a time is done then, not up to 50 us later. SAFETY: numbers only.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+        let watched = ring.watch(listener.as_raw_fd(), name::LISTENER).and_then(|()| match front.fd() {
+            Some(fd) => ring.watch(fd, name::FRONT),
+            None => Ok(()),
+        });
+        watched.map_err(|e| wrong("io_uring", &e))?;
         Ok(Self {
             front,
             backend,
             scheduler,
-            running: BTreeMap::new(),
+            ring,
+            turn: Turn::default(),
+            running: Vec::new(),
+            free: Vec::new(),
             scheduled: 0,
             depth,
             pool: Pool::new(PART, 64),
             listener,
             client: None,
-            next_id: 1,
+            client_name: name::CLIENT,
+            said: false,
             below,
             device,
             over: false,
@@ -186,53 +220,64 @@ impl Worker {
         }
     }
 
-    fn wait(&mut self) -> io::Result<Ready> {
-        let client = self.client.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let front = if self.over { -1 } else { self.front.fd() };
-        let fds: [RawFd; 4] = [front, self.backend.fd(), self.listener.as_raw_fd(), client];
-        let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        let soon = self.device.is_some() || self.hurry;
-        let left = if soon { 5_000_000 } else { self.wake_at.saturating_sub(now()).min(1_000_000_000) };
-        let timeout =
-            libc::timespec { tv_sec: 0, tv_nsec: i64::try_from(left).unwrap_or(0).min(999_999_999) };
-        let for_ever = !soon && self.wake_at == 0;
-        let timeout = if for_ever { std::ptr::null() } else { &raw const timeout };
-        // SAFETY: four structures, and a time that outlives the call, or none.
-        if unsafe { libc::ppoll(polled.as_mut_ptr(), 4, timeout, std::ptr::null()) } < 0 {
-            let error = io::Error::last_os_error();
-            if error.raw_os_error() != Some(libc::EINTR) {
-                return Err(error);
-            }
-        }
-        let [front, backend, listener, client] = polled.map(|p| p.revents != 0);
-        Ok(Ready { front, backend, listener, client })
+    /// Until something happens, or it is time to look.
+    fn wait(&mut self) -> io::Result<()> {
+        let timeout = if self.device.is_some() || self.hurry {
+            Some(Duration::from_millis(5))
+        } else {
+            let times = [self.wake_at, self.backend.due()];
+            let next = times.into_iter().filter(|&at| at > 0).min();
+            next.map(|at| Duration::from_nanos(at.saturating_sub(now()).min(1_000_000_000)))
+        };
+        self.ring.wait(timeout)
     }
 
     /// What has happened is done, except what reservd says.
-    fn turn(&mut self) -> Result<Ready, String> {
-        let ready = self.wait().map_err(|e| format!("poll: {e}"))?;
+    fn turn(&mut self) -> Result<(), String> {
+        let mut turn = std::mem::take(&mut self.turn);
+        let turned = self.turn_with(&mut turn);
+        self.turn = turn;
+        turned
+    }
+
+    fn turn_with(&mut self, turn: &mut Turn) -> Result<(), String> {
+        // One call for all that the last turn has brought.
+        self.wait().map_err(|e| format!("io_uring: {e}"))?;
         self.end_of_device()?;
-        if ready.backend {
-            let mut completed = Vec::new();
-            self.backend.completed(&mut completed);
-            for (id, result) in completed {
-                self.completed(id, result).map_err(|e| format!("answer: {e}"))?;
+        let (mut called, mut readable) = (false, false);
+        self.ring.take(&mut turn.done);
+        for (of, name, result) in turn.done.drain(..) {
+            match of {
+                Of::Backend => turn.finished.push((name, result)),
+                Of::Front => turn.fetched.push((name, result)),
+                Of::Readable => {
+                    self.said |= name == self.client_name;
+                    called |= name == name::LISTENER;
+                    readable |= name == name::FRONT;
+                }
+                Of::Nobody => {}
             }
         }
-        if ready.front {
-            let mut arrived = Vec::new();
-            match self.front.receive(&mut self.pool, &mut arrived) {
+        self.backend.completed(&turn.finished, &mut turn.completed);
+        turn.finished.clear();
+        for (id, result) in turn.completed.drain(..) {
+            self.completed(id, result).map_err(|e| format!("answer: {e}"))?;
+        }
+        if !self.over && (readable || !turn.fetched.is_empty()) {
+            let got = self.front.receive(&mut self.ring, &turn.fetched, &mut self.pool, &mut turn.arrived);
+            match got {
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => self.over = true,
                 other => other.map_err(|e| format!("receive: {e}"))?,
             }
-            for request in arrived {
+            for request in turn.arrived.drain(..) {
                 self.arrived(request).map_err(|e| format!("a request: {e}"))?;
             }
+            if let Some(fd) = self.front.fd().filter(|_| readable && !self.over) {
+                self.ring.watch(fd, name::FRONT).map_err(|e| format!("io_uring: {e}"))?;
+            }
         }
+        turn.fetched.clear();
         self.dispatch().map_err(|e| format!("dispatch: {e}"))?;
-        // One call for all that this turn has brought.
-        self.backend.enter().map_err(|e| format!("backend: {e}"))?;
-        self.front.submit().map_err(|e| format!("answers: {e}"))?;
         if let poison @ 1.. = self.scheduler.poison() {
             // The next worker plants the tree anew, and all requests come again.
             return Err(format!(
@@ -241,32 +286,47 @@ impl Worker {
                 poison & 0xffff_ffff
             ));
         }
-        Ok(ready)
+        if called {
+            self.accept().map_err(|e| format!("io_uring: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// The last who comes is talked to: the one before is a reservd that died.
+    fn accept(&mut self) -> io::Result<()> {
+        let (none, listener) = (std::ptr::null_mut(), self.listener.as_raw_fd());
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no address is asked for.
+        let fd = unsafe { libc::accept4(listener, none, none.cast(), flags) };
+        if fd >= 0 {
+            self.hang_up()?;
+            // SAFETY: a new descriptor.
+            self.client = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+            self.client_name += 1;
+            self.ring.watch(fd, self.client_name)?;
+        }
+        self.ring.watch(listener, name::LISTENER)
+    }
+
+    fn hang_up(&mut self) -> io::Result<()> {
+        if self.client.take().is_some() { self.ring.unwatch(self.client_name) } else { Ok(()) }
     }
 
     /// Until the disk was given back.
     pub fn run(&mut self) -> Result<(), String> {
         loop {
-            let ready = self.turn()?;
+            self.turn()?;
             if self.over {
                 return Err("the device was ended by somebody".into());
             }
-            if ready.client && self.talk() {
-                return Ok(());
-            }
-            if ready.listener {
-                // SAFETY: no address is asked for.
-                let fd = unsafe {
-                    libc::accept4(
-                        self.listener.as_raw_fd(),
-                        std::ptr::null_mut(),
-                        std::ptr::null_mut(),
-                        libc::SOCK_CLOEXEC,
-                    )
-                };
-                if fd >= 0 {
-                    // The last who comes is talked to: the one before is a reservd that died. SAFETY: a new descriptor.
-                    self.client = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+            if std::mem::take(&mut self.said) {
+                if self.talk() {
+                    return Ok(());
+                }
+                if let Some(client) = &self.client {
+                    self.ring
+                        .watch(client.as_raw_fd(), self.client_name)
+                        .map_err(|e| format!("io_uring: {e}"))?;
                 }
             }
         }
@@ -275,7 +335,7 @@ impl Worker {
     fn arrived(&mut self, request: Arrived) -> io::Result<()> {
         let end = request.offset.checked_add(request.len.into());
         if end.is_none_or(|end| end > self.backend.size()) {
-            return self.front.answer(&request, Err(libc::EIO));
+            return self.front.answer(&mut self.ring, &request, Err(libc::EIO));
         }
         if request.op == Op::Flush {
             // Waits for nobody: what it is about was acknowledged, so it is at the backend already.
@@ -303,22 +363,36 @@ impl Worker {
     }
 
     fn begin(&mut self, mut request: Arrived, ticket: Option<Ticket>) -> io::Result<()> {
-        if request.op == Op::Read {
-            request.buffer = Some(self.pool.take());
-        } else if request.op == Op::Write && request.buffer.is_none() {
-            let mut buffer = self.pool.take();
-            if let Err(error) = self.front.load(&request, &mut buffer) {
-                say(format_args!("the data of a write at {}: {error}", request.offset));
-                self.pool.give(buffer);
-                self.release(ticket);
-                return self.front.answer(&request, Err(libc::EIO));
-            }
-            request.buffer = Some(buffer);
+        let moves = matches!(request.op, Op::Read | Op::Write);
+        let registered =
+            if moves && request.buffer.is_none() { self.front.registered(&request) } else { None };
+        if moves && registered.is_none() && request.buffer.is_none() && !self.fill(&mut request) {
+            self.release(ticket);
+            return self.front.answer(&mut self.ring, &request, Err(libc::EIO));
         }
-        let id = self.next_id;
-        self.next_id += 1;
-        self.running.insert(id, Running { request, ticket, done: 0 });
+        let running = Some(Running { request, ticket, done: 0, registered });
+        let id = if let Some(id) = self.free.pop() {
+            self.running[id] = running;
+            id
+        } else {
+            self.running.push(running);
+            self.running.len() - 1
+        };
         self.submit(id)
+    }
+
+    /// A buffer of ours for the data, with them in it if they are to be written.
+    fn fill(&mut self, request: &mut Arrived) -> bool {
+        let mut buffer = self.pool.take();
+        if request.op == Op::Write
+            && let Err(error) = self.front.load(request, &mut buffer)
+        {
+            say(format_args!("the data of a write at {}: {error}", request.offset));
+            self.pool.give(buffer);
+            return false;
+        }
+        request.buffer = Some(buffer);
+        true
     }
 
     /// A dispatched request is not under way any more.
@@ -329,26 +403,31 @@ impl Worker {
         }
     }
 
-    fn submit(&mut self, id: u64) -> io::Result<()> {
-        let Some(Running { request, done, .. }) = self.running.get(&id) else { return Ok(()) };
-        let data = request.buffer.as_ref().map_or(std::ptr::null_mut(), |b| {
+    fn submit(&mut self, id: usize) -> io::Result<()> {
+        let Some(Some(Running { request, done, registered, .. })) = self.running.get(id) else {
+            return Ok(());
+        };
+        let data = match (registered, &request.buffer) {
+            (Some(buffer), _) => Data::Registered(*buffer, *done),
             // SAFETY: a request is no longer than a buffer (`Front::receive`), and `done` no more than its length.
-            unsafe { b.at().add(*done as usize) }
-        });
+            (None, Some(buffer)) => Data::At(unsafe { buffer.at().add(*done as usize) }),
+            (None, None) => Data::None,
+        };
         let io = Io {
-            id,
+            id: id as u64,
             op: request.op,
             fua: request.fua,
             offset: request.offset + u64::from(*done),
             len: request.len - done,
             data,
         };
-        // SAFETY: the buffer stays in `running` until the completion.
-        unsafe { self.backend.submit(&io) }
+        // SAFETY: the buffer stays in `running` until the completion; a registered one is the kernel's.
+        unsafe { self.backend.submit(&mut self.ring, &io) }
     }
 
     fn completed(&mut self, id: u64, result: i32) -> io::Result<()> {
-        let Some(running) = self.running.get_mut(&id) else { return Ok(()) };
+        let Ok(id) = usize::try_from(id) else { return Ok(()) };
+        let Some(Some(running)) = self.running.get_mut(id) else { return Ok(()) };
         let moves = matches!(running.request.op, Op::Read | Op::Write);
         if moves && let Ok(part @ 1..) = u32::try_from(result) {
             running.done += part;
@@ -361,7 +440,18 @@ impl Worker {
             0 if moves => Err(libc::EIO),
             _ => Ok(()),
         };
-        let Some(Running { mut request, ticket, .. }) = self.running.remove(&id) else { return Ok(()) };
+        let refused = answer == Err(libc::EINVAL) && running.registered.is_some();
+        let Some(mut running) = self.running[id].take() else { return Ok(()) };
+        if refused {
+            // Memory that the disk below does not take as it lies: ours it takes.
+            (running.registered, running.done) = (None, 0);
+            if self.fill(&mut running.request) {
+                self.running[id] = Some(running);
+                return self.submit(id);
+            }
+        }
+        self.free.push(id);
+        let Running { mut request, ticket, .. } = running;
         self.release(ticket);
         if let Err(errno) = answer
             && errno != libc::EOPNOTSUPP
@@ -374,175 +464,11 @@ impl Worker {
                 io::Error::from_raw_os_error(errno)
             ));
         }
-        let sent = self.front.answer(&request, answer);
+        let sent = self.front.answer(&mut self.ring, &request, answer);
         if let Some(buffer) = request.buffer.take() {
             self.pool.give(buffer);
         }
         sent
-    }
-
-    /// One question. Answers whether that was the end.
-    fn talk(&mut self) -> bool {
-        let Some(client) = &self.client else { return false };
-        let fd = client.as_raw_fd();
-        let mut packet = vec![0_u8; 64 * 1024];
-        // SAFETY: writable memory, as long as it says.
-        let got = unsafe { libc::recv(fd, packet.as_mut_ptr().cast(), packet.len(), libc::MSG_DONTWAIT) };
-        let Some(got) = usize::try_from(got).ok().filter(|&got| got > 0) else {
-            self.client = None;
-            return false;
-        };
-        let (head, body) = packet[..got].split_at(got.min(size_of::<Ask>()));
-        // SAFETY: plain numbers.
-        let Some(ask) = (unsafe { wire::of_bytes::<Ask>(head) }) else {
-            self.client = None;
-            return false;
-        };
-        let (answer, body) = self.answer(ask, body);
-        // SAFETY: the structure has no padding.
-        let mut out = unsafe { wire::bytes_of(&answer) }.to_vec();
-        out.extend(body);
-        // SAFETY: readable memory, as long as it says.
-        let sent = unsafe { libc::send(fd, out.as_ptr().cast(), out.len(), libc::MSG_NOSIGNAL) };
-        if sent < 0 {
-            self.client = None;
-        }
-        ask.what == what::STOP && ask.a == 0 && answer.answer == 0
-    }
-
-    fn answer(&mut self, ask: Ask, body: &[u8]) -> (Answer, Vec<u8>) {
-        let only = |answer| (Answer { answer, ..Answer::default() }, Vec::new());
-        let nodes = |nodes: Vec<Node>, next: usize| {
-            let mut bytes = Vec::new();
-            for node in &nodes {
-                // SAFETY: the structure has no padding.
-                bytes.extend(unsafe { wire::bytes_of(node) });
-            }
-            let count = u32::try_from(nodes.len()).unwrap_or(0);
-            (Answer { answer: 0, count, a: next as u64 }, bytes)
-        };
-        match ask.what {
-            what::HELLO => {
-                let hello = self.hello();
-                // SAFETY: the structure has no padding.
-                (Answer { count: 1, ..Answer::default() }, unsafe { wire::bytes_of(&hello) }.to_vec())
-            }
-            what::EDIT => {
-                // SAFETY: plain numbers, which the core checks.
-                let Some(mut batch) = (unsafe { wire::of_bytes::<RsBatch>(body) }) else {
-                    return only(-libc::EINVAL);
-                };
-                let answer = self.scheduler.edit(&mut batch, now());
-                // SAFETY: the structure has no padding.
-                (Answer { answer, count: 1, a: 0 }, unsafe { wire::bytes_of(&batch) }.to_vec())
-            }
-            what::SAMPLE => {
-                let (found, next) = self.scheduler.sample(usize::try_from(ask.a).unwrap_or(usize::MAX));
-                nodes(found, next)
-            }
-            what::SAMPLE_ONE => match self.scheduler.sample_one(ask.a) {
-                Some(node) => nodes(vec![node], 0),
-                None => only(-libc::ESTALE),
-            },
-            what::COLLECT => only(self.scheduler.collect(ask.a, now())),
-            what::OWNERS => {
-                let path = String::from_utf8_lossy(body).into_owned();
-                match Owners::open(&path, ask.a) {
-                    Ok(owners) => {
-                        self.front.set_owners(owners);
-                        self.scheduler.book.set_owners(&path, ask.a);
-                        only(0)
-                    }
-                    Err(error) => only(-error.raw_os_error().unwrap_or(libc::EIO)),
-                }
-            }
-            what::DEPTH => match u32::try_from(ask.a) {
-                Ok(depth @ 1..=DEPTH_MAX) => {
-                    self.depth = depth;
-                    self.scheduler.set_device(depth, self.backend.arm());
-                    self.scheduler.book.set_depth(depth);
-                    only(0)
-                }
-                _ => only(-libc::EINVAL),
-            },
-            what::STOP => self.stop(ask.a == 1),
-            _ => only(-libc::EINVAL),
-        }
-    }
-
-    fn hello(&self) -> Hello {
-        let (device, dev) = self.scheduler.book.device();
-        let mut hello = Hello {
-            version: wire::VERSION,
-            pid: std::process::id(),
-            dev,
-            seq: self.scheduler.book.seq(),
-            size: self.backend.size(),
-            poison: self.scheduler.poison(),
-            restarts: self.scheduler.book.restarts(),
-            depth: self.depth,
-            strays: self.scheduler.strays,
-            name: [0; 32],
-            front: [0; 16],
-        };
-        put_text(&mut hello.name, &device);
-        put_text(&mut hello.front, self.front.kind());
-        hello
-    }
-
-    /// The device goes.
-    fn give_back(&mut self, device: &str) -> io::Result<()> {
-        let receive = match offer::end(device)? {
-            Ended::Now => return Ok(()),
-            Ended::Soon(receive) => receive,
-        };
-        // The kernel may write what its page cache still has, and waits for that.
-        let stopped = loop {
-            match receive.recv_timeout(Duration::from_millis(1)) {
-                Ok(stopped) => break stopped,
-                Err(_) => self.turn_soon()?,
-            }
-        };
-        self.over = stopped.is_ok();
-        stopped
-    }
-
-    /// A turn that does not wait for long.
-    fn turn_soon(&mut self) -> io::Result<()> {
-        self.hurry = true;
-        let turned = self.turn().map(drop).map_err(io::Error::other);
-        self.hurry = false;
-        turned
-    }
-
-    /// The device goes, if nobody uses it; else who does is told.
-    fn stop(&mut self, only_ask: bool) -> (Answer, Vec<u8>) {
-        let (device, dev) = self.scheduler.book.device();
-        let refused =
-            |errno: i32, text: String| (Answer { answer: -errno, ..Answer::default() }, text.into_bytes());
-        if !device.is_empty() {
-            let keeper = std::os::unix::process::parent_id();
-            let users = sysfs::users(&device, dev, &[keeper]);
-            if !users.is_empty() {
-                return refused(libc::EBUSY, format!("/dev/{device} is {}", users.join(", ")));
-            }
-            if !self.scheduler.is_idle() || !self.running.is_empty() {
-                return refused(libc::EBUSY, format!("/dev/{device} has requests under way"));
-            }
-            if only_ask {
-                return (Answer::default(), Vec::new());
-            }
-            if let Err(error) = self.give_back(&device) {
-                return refused(error.raw_os_error().unwrap_or(libc::EIO), format!("/dev/{device}: {error}"));
-            }
-        }
-        let elevator = if only_ask { String::new() } else { self.scheduler.book.elevator() };
-        if !elevator.is_empty()
-            && let Err(error) = sysfs::set_elevator(self.below.0, self.below.1, &elevator)
-        {
-            say(format_args!("the elevator {elevator} was not put back: {error}"));
-        }
-        (Answer::default(), Vec::new())
     }
 }
 

@@ -9,8 +9,8 @@ use crate::backend::Backend;
 use crate::front::Shape;
 use crate::sysfs;
 
-/// Of a target with this backend, which is, or lies on, the device `below`.
-pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Backend) -> Shape {
+/// Of a target with this backend, which is, or lies on, the device `below`. `copy`: data are to be copied in any case.
+pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Backend, copy: bool) -> Shape {
     let file = if is_disk { None } else { OpenOptions::new().read(true).write(true).open(target).ok() };
     let file = file.as_ref();
     Shape {
@@ -22,7 +22,19 @@ pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Back
             .map_or(is_disk && sysfs::can_discard(below), |file| takes(file, libc::FALLOC_FL_PUNCH_HOLE)),
         // A disk without a command for it is written with zeros by the kernel.
         zero: file.map_or(is_disk, |file| takes(file, libc::FALLOC_FL_ZERO_RANGE)),
+        memory: backend.memory_block(),
+        boundary: sysfs::virt_boundary(below),
+        zero_copy: !copy && if is_disk { !sysfs::wants_stable(below) } else { file.is_some_and(may_change) },
     }
+}
+
+/// Data may change while they are written to a file there. Elsewhere there may be sums over them.
+fn may_change(file: &File) -> bool {
+    // SAFETY: the structure is plain numbers.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: one structure is written.
+    let done = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut found) };
+    done == 0 && [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::TMPFS_MAGIC].contains(&found.f_type)
 }
 
 /// Whether the file system has this: asked behind the end of the file, where it changes nothing that anybody reads.
@@ -51,7 +63,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         std::fs::write(file.path(), [7; 5120]).unwrap();
         let backend = FileBackend::open(file.path()).unwrap();
-        let shape = shape(file.path(), false, (0, 0), &backend);
+        let shape = shape(file.path(), false, (0, 0), &backend, false);
         assert_eq!(shape.size, 5120 / u64::from(shape.block) * u64::from(shape.block));
         assert!(shape.physical >= shape.block && shape.block >= 512);
         assert_eq!(std::fs::read(file.path()).unwrap(), [7; 5120]);

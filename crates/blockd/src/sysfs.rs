@@ -47,6 +47,16 @@ pub fn can_discard(device: (u32, u32)) -> bool {
     number(device, "discard_max_bytes") > 0
 }
 
+/// What is written must not change meanwhile: sums are made over it.
+pub fn wants_stable(device: (u32, u32)) -> bool {
+    number(device, "stable_writes") == 1
+}
+
+/// Data in memory may have gaps only at multiples of this and one; 0: anywhere.
+pub fn virt_boundary(device: (u32, u32)) -> u64 {
+    number(device, "virt_boundary_mask").into()
+}
+
 /// Requests under way at a device, by the kernel's count.
 pub fn inflight(major: u32, minor: u32) -> u64 {
     let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/inflight")).unwrap_or_default();

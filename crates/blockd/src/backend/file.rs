@@ -3,27 +3,26 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{opcode, types};
 
-use super::{Backend, Io};
+use super::{Backend, Data, Io};
 use crate::front::Op;
+use crate::ring::{Of, Ring};
 use crate::sysfs;
 
-/// Entries of the ring.
-const RING: u32 = 1024;
 /// Steps of a size.
 const SECTOR: u64 = 512;
 
 /// See the head of this file.
 pub struct FileBackend {
     file: File,
-    ring: IoUring,
     size: u64,
     block: u32,
+    memory: u32,
     arm: bool,
 }
 
@@ -51,6 +50,7 @@ impl FileBackend {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0)?,
             other => other?,
         };
+        let (memory, offset) = Self::direct_blocks(&file);
         let (size, block) = if is_device {
             ioctl_size(&file)?
         } else {
@@ -65,18 +65,18 @@ impl FileBackend {
                     "its {length} bytes are not whole sectors of {SECTOR}"
                 )));
             }
-            (length, Self::direct_block(&file))
+            (length, offset)
         };
         if size == 0 {
             return Err(io::Error::other("it has no bytes"));
         }
         let size = size / u64::from(block) * u64::from(block);
         let below = Self::device(path)?;
-        Ok(Self { file, ring: IoUring::new(RING)?, size, block, arm: sysfs::is_rotational(below) })
+        Ok(Self { file, size, block, memory, arm: sysfs::is_rotational(below) })
     }
 
-    /// What direct I/O of a file wants: the file system says, or its device's usual 512.
-    fn direct_block(file: &File) -> u32 {
+    /// What direct I/O wants memory and offsets to be aligned to: the file system says, or the device; or their usual 512.
+    fn direct_blocks(file: &File) -> (u32, u32) {
         // SAFETY: the structure is plain numbers.
         let mut stat: libc::statx = unsafe { std::mem::zeroed() };
         // SAFETY: an empty path that outlives the call, and one structure to write.
@@ -89,12 +89,11 @@ impl FileBackend {
                 &raw mut stat,
             )
         };
-        let asked = if done == 0 && stat.stx_mask & libc::STATX_DIOALIGN != 0 {
-            stat.stx_dio_offset_align
-        } else {
-            0
+        let said = done == 0 && stat.stx_mask & libc::STATX_DIOALIGN != 0;
+        let or_usual = |asked: u32, least| {
+            if said && asked.is_power_of_two() { asked.clamp(least, 4096) } else { 512 }
         };
-        if asked.is_power_of_two() { asked.clamp(512, 4096) } else { 512 }
+        (or_usual(stat.stx_dio_mem_align, 4), or_usual(stat.stx_dio_offset_align, 512))
     }
 
     /// The device that it is, or lies on: major and minor.
@@ -106,42 +105,43 @@ impl FileBackend {
 }
 
 impl Backend for FileBackend {
-    fn fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
-    }
-
-    unsafe fn submit(&mut self, io: &Io) -> io::Result<()> {
-        let fd = types::Fd(self.file.as_raw_fd());
-        let entry = match io.op {
-            Op::Read => opcode::Read::new(fd, io.data, io.len).offset(io.offset).build(),
-            Op::Write => opcode::Write::new(fd, io.data, io.len)
-                .offset(io.offset)
-                .rw_flags(if io.fua { libc::RWF_DSYNC } else { 0 })
-                .build(),
-            Op::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
-            Op::Discard => opcode::Fallocate::new(fd, io.len.into())
-                .offset(io.offset)
+    unsafe fn submit(&mut self, ring: &mut Ring, io: &Io) -> io::Result<()> {
+        let (file, at) = (types::Fd(self.file.as_raw_fd()), io.offset);
+        let through = if io.fua { libc::RWF_DSYNC } else { 0 };
+        // The address of a byte of a registered buffer that is the kernel's is its place in it.
+        let entry = match (io.op, io.data) {
+            (Op::Read, Data::At(data)) => opcode::Read::new(file, data, io.len).offset(at).build(),
+            (Op::Read, Data::Registered(buffer, from)) => {
+                opcode::ReadFixed::new(file, from as *mut u8, io.len, buffer).offset(at).build()
+            }
+            (Op::Write, Data::At(data)) => {
+                opcode::Write::new(file, data, io.len).offset(at).rw_flags(through).build()
+            }
+            (Op::Write, Data::Registered(buffer, from)) => {
+                let write = opcode::WriteFixed::new(file, from as *const u8, io.len, buffer);
+                write.offset(at).rw_flags(through).build()
+            }
+            (Op::Read | Op::Write, Data::None) => return Err(io::ErrorKind::InvalidInput.into()),
+            (Op::Flush, _) => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
+            (Op::Discard, _) => opcode::Fallocate::new(file, io.len.into())
+                .offset(at)
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),
-            Op::Zero => opcode::Fallocate::new(fd, io.len.into())
-                .offset(io.offset)
+            (Op::Zero, _) => opcode::Fallocate::new(file, io.len.into())
+                .offset(at)
                 .mode(libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),
         };
-        let entry = entry.user_data(io.id);
-        // SAFETY: the caller's promise about the data; the file lives as long as the ring.
-        while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            self.ring.submit()?;
-        }
-        Ok(())
+        // SAFETY: the caller's promise about the data.
+        unsafe { ring.push(entry, Of::Backend, io.id) }
     }
 
-    fn enter(&mut self) -> io::Result<()> {
-        if self.ring.submission().is_empty() { Ok(()) } else { self.ring.submit().map(drop) }
+    fn completed(&mut self, done: &[(u64, i32)], into: &mut Vec<(u64, i32)>) {
+        into.extend_from_slice(done);
     }
 
-    fn completed(&mut self, into: &mut Vec<(u64, i32)>) {
-        into.extend(self.ring.completion().map(|done| (done.user_data(), done.result())));
+    fn memory_block(&self) -> u32 {
+        self.memory
     }
 
     fn size(&self) -> u64 {

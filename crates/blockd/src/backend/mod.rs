@@ -8,12 +8,12 @@ mod file;
 mod model;
 
 use std::io;
-use std::os::fd::RawFd;
 use std::path::Path;
 
 pub use self::file::FileBackend;
 pub use self::model::{Model, ModelBackend};
 use crate::front::Op;
+use crate::ring::Ring;
 
 /// Requests at once, where the backend knows nothing better.
 const DEPTH: u32 = 8;
@@ -31,23 +31,36 @@ pub struct Io {
     pub offset: u64,
     /// How many bytes.
     pub len: u32,
-    /// Of the data: a read's and a write's.
-    pub data: *mut u8,
+    /// A read's and a write's.
+    pub data: Data,
 }
 
-/// A backend. The server polls its descriptor.
+/// Where data are.
+#[derive(Clone, Copy, Debug)]
+pub enum Data {
+    /// Nowhere: the request has none.
+    None,
+    /// In memory of ours.
+    At(*mut u8),
+    /// In a registered buffer of the ring, so many bytes from its beginning: the memory of who asked.
+    Registered(u16, u32),
+}
+
+/// A backend. What it does is done in the worker's ring.
 pub trait Backend {
-    /// Readable when something is done.
-    fn fd(&self) -> RawFd;
-    /// Begin one, at the latest with the next [`Backend::enter`].
+    /// Begin one, at the latest when the ring is waited for.
     ///
     /// # Safety
     /// The data stay where they are until it is done.
-    unsafe fn submit(&mut self, io: &Io) -> io::Result<()>;
-    /// What was to begin has begun.
-    fn enter(&mut self) -> io::Result<()>;
-    /// What is done: the name, and bytes or a negative errno.
-    fn completed(&mut self, into: &mut Vec<(u64, i32)>);
+    unsafe fn submit(&mut self, ring: &mut Ring, io: &Io) -> io::Result<()>;
+    /// These are done in the ring (the name, and bytes or a negative errno); and those are for the caller.
+    fn completed(&mut self, done: &[(u64, i32)], into: &mut Vec<(u64, i32)>);
+    /// When to ask again though nothing is done; 0: never.
+    fn due(&self) -> u64 {
+        0
+    }
+    /// What data in memory must be aligned to.
+    fn memory_block(&self) -> u32;
     /// In bytes.
     fn size(&self) -> u64;
     /// Least unit of an I/O, in bytes.
@@ -63,6 +76,6 @@ pub fn open(path: &Path, model: Option<Model>) -> io::Result<Box<dyn Backend>> {
     let file = FileBackend::open(path)?;
     Ok(match model {
         None => Box::new(file),
-        Some(model) => Box::new(ModelBackend::new(file, model)?),
+        Some(model) => Box::new(ModelBackend::new(file, model)),
     })
 }

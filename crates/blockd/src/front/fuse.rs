@@ -14,6 +14,7 @@ use std::path::Path;
 use super::{Arrived, Front, Op};
 use crate::buffer::{Buffer, Pool};
 use crate::owners::Owners;
+use crate::ring::Ring;
 
 /// Most data of one request.
 pub const PART: usize = 256 * 1024;
@@ -219,11 +220,17 @@ impl Front for Fuse {
         "loop"
     }
 
-    fn fd(&self) -> RawFd {
-        self.device.as_raw_fd()
+    fn fd(&self) -> Option<RawFd> {
+        Some(self.device.as_raw_fd())
     }
 
-    fn receive(&mut self, pool: &mut Pool, into: &mut Vec<Arrived>) -> io::Result<()> {
+    fn receive(
+        &mut self,
+        _ring: &mut Ring,
+        _done: &[(u64, i32)],
+        pool: &mut Pool,
+        into: &mut Vec<Arrived>,
+    ) -> io::Result<()> {
         loop {
             let buffer = pool.take();
             let mut head = [0_u8; HEAD + 40];
@@ -266,11 +273,15 @@ impl Front for Fuse {
         }
     }
 
+    fn registered(&self, _request: &Arrived) -> Option<u16> {
+        None
+    }
+
     fn load(&mut self, _request: &Arrived, _buffer: &mut Buffer) -> io::Result<()> {
         Err(io::Error::other("a write without data"))
     }
 
-    fn answer(&mut self, request: &Arrived, result: Result<(), i32>) -> io::Result<()> {
+    fn answer(&mut self, _ring: &mut Ring, request: &Arrived, result: Result<(), i32>) -> io::Result<()> {
         // One that was sent again is known by its number with the bit that says so.
         let unique = request.handle;
         if let Err(errno) = result {
@@ -281,10 +292,6 @@ impl Front for Fuse {
             (Op::Write, _) => self.reply(unique, 0, &[&Words::default().u32(request.len).u32(0).0]),
             _ => self.reply(unique, 0, &[]),
         }
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        Ok(())
     }
 
     fn set_owners(&mut self, owners: Owners) {

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::buffer::{Buffer, Pool};
+use crate::ring::Ring;
 
 /// Which front end is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,7 @@ pub struct Arrived {
 
 /// What a device is like that a front end offers.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is said by the disk for itself")]
 pub struct Shape {
     /// In bytes.
     pub size: u64,
@@ -92,22 +94,34 @@ pub struct Shape {
     pub discard: bool,
     /// Parts of it are made zero without sending zeros.
     pub zero: bool,
+    /// What data in memory must be aligned to, where they are not copied.
+    pub memory: u32,
+    /// Where data in memory may have gaps: at multiples of this and one (0: anywhere), where they are not copied.
+    pub boundary: u64,
+    /// Data need not be copied by us: they may change while they are written.
+    pub zero_copy: bool,
 }
 
-/// A front end. The server polls its descriptor, and asks it when that is readable.
+/// A front end.
 pub trait Front {
     /// Its name: `loop`, `ublk`.
     fn kind(&self) -> &'static str;
-    /// Readable when requests have come.
-    fn fd(&self) -> RawFd;
-    /// Requests that have come.
-    fn receive(&mut self, pool: &mut Pool, into: &mut Vec<Arrived>) -> io::Result<()>;
+    /// Readable when requests have come; `None`: they come as completions of the ring.
+    fn fd(&self) -> Option<RawFd>;
+    /// Requests that have come: the descriptor is readable, or these are done in the ring.
+    fn receive(
+        &mut self,
+        ring: &mut Ring,
+        done: &[(u64, i32)],
+        pool: &mut Pool,
+        into: &mut Vec<Arrived>,
+    ) -> io::Result<()>;
+    /// The registered buffer of the ring that a request's data are in, if they are in one.
+    fn registered(&self, request: &Arrived) -> Option<u16>;
     /// The data of a write that came without them.
     fn load(&mut self, request: &Arrived, buffer: &mut Buffer) -> io::Result<()>;
-    /// The request was done, or failed with this positive errno. A read's data are in its buffer.
-    fn answer(&mut self, request: &Arrived, result: Result<(), i32>) -> io::Result<()>;
-    /// Answers that were held back until now are sent.
-    fn submit(&mut self) -> io::Result<()>;
+    /// The request was done, or failed with this positive errno. A read's data are in its buffer, if it has one. It is told at the latest when the ring is waited for.
+    fn answer(&mut self, ring: &mut Ring, request: &Arrived, result: Result<(), i32>) -> io::Result<()>;
     /// The owners are in this table from now on.
     fn set_owners(&mut self, owners: crate::owners::Owners);
 }

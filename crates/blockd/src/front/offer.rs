@@ -12,6 +12,7 @@ use super::ublk::control::{self, Control};
 use super::ublk::{self, Ublk};
 use super::{Front, Held, Shape, loopdev};
 use crate::log::say;
+use crate::ring::Ring;
 use crate::sysfs;
 
 /// Name and number of a device.
@@ -34,6 +35,7 @@ fn without_elevator((name, dev): Device) -> Device {
 /// to be answered meanwhile, so another thread does that.
 pub fn offer(
     held: Held,
+    ring: &mut Ring,
     shape: &Shape,
     image: &Path,
     mark: u64,
@@ -62,7 +64,7 @@ pub fn offer(
                 control::remove_marked(mark)?;
                 ublk::create(shape, mark)?
             };
-            let front = Ublk::open(id, there.is_some())?;
+            let front = Ublk::open(id, there.is_some(), ring)?;
             std::thread::spawn(move || send.send(ublk::begin(id, there.is_some()).map(without_elevator)));
             Ok((Box::new(front), Some(receive)))
         }

@@ -19,6 +19,8 @@ const CONTROL: &str = "/dev/ublk-control";
 
 /// `UBLK_F_*`
 pub mod flag {
+    /// A request's data may be a registered buffer of a ring (Linux 6.15) …
+    pub const SUPPORT_ZERO_COPY: u64 = 1 << 0;
     /// Requests of a dead server wait for the next one …
     pub const USER_RECOVERY: u64 = 1 << 3;
     /// … and are sent to it again.
@@ -27,11 +29,16 @@ pub mod flag {
     pub const CMD_IOCTL_ENCODE: u64 = 1 << 6;
     /// Data are read and written at the character device.
     pub const USER_COPY: u64 = 1 << 7;
+    /// … and they are when it comes, without being asked for (Linux 6.16).
+    pub const AUTO_BUF_REG: u64 = 1 << 11;
 }
 
 /// Without one of these there is no front end of ublk.
-const NEEDED: u64 =
+pub const NEEDED: u64 =
     flag::USER_RECOVERY | flag::USER_RECOVERY_REISSUE | flag::CMD_IOCTL_ENCODE | flag::USER_COPY;
+
+/// With these data are not copied.
+pub const ZERO_COPY: u64 = flag::SUPPORT_ZERO_COPY | flag::AUTO_BUF_REG;
 
 /// `UBLK_S_DEV_*`
 pub mod state {
@@ -104,7 +111,7 @@ pub struct Info {
     pub reserved: [u64; 2],
 }
 
-/// `struct ublk_params` with what is set here: basic and discard.
+/// `struct ublk_params` with what is set here: basic, discard and what memory must be aligned to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "named as in ublk_cmd.h")]
@@ -125,7 +132,11 @@ pub struct Params {
     pub max_discard_sectors: u32,
     pub max_write_zeroes_sectors: u32,
     pub max_discard_segments: u16,
-    pub reserved: [u16; 3],
+    pub reserved: u16,
+    pub devt: [u32; 4],
+    pub zoned: [u32; 8],
+    pub dma_alignment: u32,
+    pub pad: [u32; 2],
 }
 
 /// Says whose a device is: of a server's prefix.
@@ -193,7 +204,8 @@ impl Control {
         }
     }
 
-    fn features(&mut self) -> io::Result<u64> {
+    /// What this kernel's ublk can do: `UBLK_F_*`.
+    pub fn features(&mut self) -> io::Result<u64> {
         let mut features = [0; 8];
         self.command(code::GET_FEATURES, u32::MAX, 0, &mut features)?;
         Ok(u64::from_ne_bytes(features))
@@ -298,7 +310,8 @@ mod tests {
 
     #[test]
     fn structures_and_numbers_are_the_kernels() {
-        assert_eq!((size_of::<Command>(), size_of::<Info>(), size_of::<Params>()), (32, 64, 64));
+        assert_eq!((size_of::<Command>(), size_of::<Info>(), size_of::<Params>()), (32, 64, 120));
+        assert_eq!(std::mem::offset_of!(Params, dma_alignment), 108);
         // UBLK_U_CMD_ADD_DEV, UBLK_U_CMD_GET_FEATURES, UBLK_U_IO_FETCH_REQ
         assert_eq!(
             (code::ADD_DEV, code::GET_FEATURES, io_command(0x20)),

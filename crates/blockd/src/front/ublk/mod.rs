@@ -2,9 +2,12 @@
 //! Front end on ublk: a block device of the kernel whose requests are handed to this process, one slot per tag, over a ring.
 //!
 //! A slot is with the kernel (a fetch command waits in the ring) or with us (its command was completed, and the description of the request stands in the
-//! mapped array) until the answer goes back together with the next fetch. Data are copied at dispatch, not at arrival
-//! (`UBLK_F_USER_COPY`), so a request that waits has no memory of ours. When this process dies, the kernel keeps what was not answered and sends it to the
+//! mapped array) until the answer goes back together with the next fetch. When this process dies, the kernel keeps what was not answered and sends it to the
 //! next one again (`UBLK_F_USER_RECOVERY_REISSUE`).
+//!
+//! Data are not copied where the kernel has it: it puts the memory of who asked into the ring as a registered buffer, whose number is the slot's, before
+//! the request comes here, and takes it out with the answer (`UBLK_F_AUTO_BUF_REG`). Where that is not, or fails for a request, data are copied at dispatch, not at arrival
+//! (`UBLK_F_USER_COPY`), so a request that waits has no memory of ours.
 
 pub mod control;
 
@@ -16,15 +19,23 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{opcode, types};
 
-use self::control::{Control, Info, Params, flag, io_command};
+use self::control::{Control, Info, NEEDED, Params, ZERO_COPY, flag, io_command};
 use super::{Arrived, Front, Op, Shape};
 use crate::buffer::{Buffer, Pool};
-use crate::owners::Owners;
+use crate::log::say;
+use crate::owners::{Owners, QUEUES, SLOTS_QUEUE};
+use crate::ring::{Of, Ring};
 
-/// Requests that the kernel gives us at once. Few would be one queue's, and the others starve before the scheduler sees them.
+/// Requests that the kernel gives us at once, of each hardware queue. Few would be one queue's, and the others starve before the scheduler sees them.
 pub const DEPTH: u16 = 256;
+const _: () = assert!(DEPTH as usize <= SLOTS_QUEUE);
+/// Most hardware queues. They are for the CPUs that ask; all are served by one thread.
+const HARDWARE_QUEUES_MAX: u16 = 4;
+const _: () = assert!(HARDWARE_QUEUES_MAX as usize <= QUEUES);
+/// Where a hardware queue's descriptions are mapped from: as if it had the most requests that there can be.
+const DESCRIPTIONS_STEP: usize = (4096 * size_of::<Description>()).next_multiple_of(4096);
 /// Most data of one request.
 const PART: u32 = 256 * 1024;
 /// Most bytes of a request without data: their lengths are 32 bits here.
@@ -33,11 +44,17 @@ const DATALESS_MAX: u32 = 1 << 30;
 const IO_COMMAND: usize = 16;
 const FETCH_REQ: u32 = io_command(0x20);
 const COMMIT_AND_FETCH_REQ: u32 = io_command(0x21);
-/// Where a request's data are in the character device: its tag is in the bits from this one on.
+/// Where a request's data are in the character device: its tag is in the bits from this one on, and its hardware queue above.
 const DATA_AT: u64 = 0x8000_0000;
 const DATA_TAG: u32 = 25;
-/// Of a handle: the tag. Above it arrivals are counted, so that handles are in their order.
-const TAG_BITS: u32 = 16;
+const DATA_QUEUE: u32 = DATA_TAG + 16;
+/// Of a slot's number: the tag.
+const SLOT_TAG_BITS: u32 = SLOTS_QUEUE.trailing_zeros();
+const SLOT_TAG: u16 = (1 << SLOT_TAG_BITS) - 1;
+/// Of a handle: the slot. Above it arrivals are counted, so that handles are in their order.
+const SLOT_BITS: u32 = 16;
+/// Of a fetch: a request whose data could not be registered comes, too (`UBLK_AUTO_BUF_REG_FALLBACK`).
+const REGISTER_OR_NOT: u64 = 1 << 16;
 /// Until the character device is there.
 const NODE_MAX: Duration = Duration::from_secs(10);
 
@@ -49,6 +66,7 @@ mod op {
     pub(super) const WRITE_ZEROES: u32 = 5;
     pub(super) const MASK: u32 = 0xff;
     pub(super) const FUA: u32 = 1 << 13;
+    pub(super) const NOT_REGISTERED: u32 = 1 << 17;
 }
 
 mod attribute {
@@ -57,6 +75,7 @@ mod attribute {
     pub(super) const FUA: u32 = 1 << 3;
     pub(super) const BASIC: u32 = 1 << 0;
     pub(super) const DISCARD: u32 = 1 << 1;
+    pub(super) const DMA_ALIGN: u32 = 1 << 4;
 }
 
 /// `struct ublksrv_io_desc`
@@ -69,14 +88,56 @@ struct Description {
     address: u64,
 }
 
-/// See the head of this file.
+/// Where the kernel describes the requests of a hardware queue.
+struct Descriptions(NonNull<Description>);
+
+impl Descriptions {
+    const BYTES: usize = (DEPTH as usize * size_of::<Description>()).next_multiple_of(4096);
+
+    fn map(device: &File, queue: u16) -> io::Result<Self> {
+        let from = libc::off_t::try_from(usize::from(queue) * DESCRIPTIONS_STEP).map_err(io::Error::other)?;
+        // SAFETY: a new mapping of the device's own memory.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Self::BYTES,
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                device.as_raw_fd(),
+                from,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(at.cast()).map(Self).ok_or_else(|| io::Error::other("mapped at 0"))
+    }
+
+    fn of(&self, tag: u16) -> Description {
+        assert!(tag < DEPTH, "a tag");
+        // SAFETY: inside of the mapping. The kernel does not write the slot of a request that is with us.
+        unsafe { std::ptr::read_volatile(self.0.as_ptr().add(tag.into())) }
+    }
+}
+
+impl Drop for Descriptions {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this size, and nobody keeps a pointer into it.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), Self::BYTES) };
+    }
+}
+
+/// See the head of this file. A slot's number is its tag, and from bit 8 on its hardware queue.
 pub struct Ublk {
     id: u32,
-    ring: IoUring,
     device: File,
-    descriptions: NonNull<Description>,
+    descriptions: Vec<Descriptions>,
     owners: Option<Owners>,
     arrivals: u64,
+    /// The kernel registers data.
+    zero_copy: bool,
+    /// Of each slot: the data of its request are registered.
+    registered: Vec<bool>,
     /// The device was ended: no more requests come.
     stopped: bool,
 }
@@ -88,12 +149,15 @@ fn shift(bytes: u32) -> u8 {
 /// A new device of this shape, which bears a mark. Its number.
 pub fn create(shape: &Shape, mark: u64) -> io::Result<u32> {
     let mut control = Control::open()?;
+    let there = control.features()?;
+    let zero_copy = if shape.zero_copy && there & ZERO_COPY == ZERO_COPY { ZERO_COPY } else { 0 };
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let asked = Info {
-        queues: 1,
+        queues: u16::try_from(cpus).unwrap_or(u16::MAX).min(HARDWARE_QUEUES_MAX),
         depth: DEPTH,
         max_io_buf_bytes: PART,
         id: u32::MAX,
-        flags: flag::USER_RECOVERY | flag::USER_RECOVERY_REISSUE | flag::CMD_IOCTL_ENCODE | flag::USER_COPY,
+        flags: NEEDED | zero_copy,
         server_flags: mark,
         ..Info::default()
     };
@@ -118,6 +182,11 @@ pub fn create(shape: &Shape, mark: u64) -> io::Result<u32> {
         params.max_write_zeroes_sectors = most(shape.zero);
         params.max_discard_segments = 1;
     }
+    if zero_copy != 0 {
+        params.types |= attribute::DMA_ALIGN;
+        params.dma_alignment = shape.memory.clamp(4, 4096) - 1;
+        params.virt_boundary_mask = shape.boundary;
+    }
     match control.set_params(id, &params) {
         Ok(()) => Ok(id),
         Err(error) => {
@@ -129,10 +198,12 @@ pub fn create(shape: &Shape, mark: u64) -> io::Result<u32> {
 
 impl Ublk {
     /// Serve a device: one that was created just now, or one whose server died (`again`). [`begin`] follows, in another thread.
-    pub fn open(id: u32, again: bool) -> io::Result<Self> {
+    pub fn open(id: u32, again: bool, ring: &mut Ring) -> io::Result<Self> {
+        let mut control = Control::open()?;
         if again {
-            Control::open()?.start_recovery(id)?;
+            control.start_recovery(id)?;
         }
+        let info = control.info(id)?;
         let path = format!("/dev/ublkc{id}");
         let end = Instant::now() + NODE_MAX;
         let device = loop {
@@ -146,67 +217,66 @@ impl Ublk {
                 other => break other?,
             }
         };
-        let bytes = Self::mapped();
-        // SAFETY: a new mapping of the device's own memory.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                device.as_raw_fd(),
-                0,
-            )
+        let zero_copy = info.flags & flag::AUTO_BUF_REG != 0;
+        let slots = usize::from(info.queues) * SLOTS_QUEUE;
+        // Without them every request comes unregistered.
+        let room = if zero_copy { ring.reserve_buffers(u32::try_from(slots).unwrap_or(0)) } else { Ok(()) };
+        if let Err(error) = &room {
+            say(format_args!("no registered buffers: {error}"));
+        }
+        if !zero_copy || room.is_err() {
+            say(format_args!("data are copied"));
+        }
+        let descriptions = (0..info.queues).map(|queue| Descriptions::map(&device, queue));
+        let mut this = Self {
+            id,
+            descriptions: descriptions.collect::<io::Result<_>>()?,
+            device,
+            owners: None,
+            arrivals: 0,
+            zero_copy,
+            registered: vec![false; slots],
+            stopped: false,
         };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+        for queue in 0..info.queues {
+            for tag in 0..DEPTH {
+                this.push(ring, FETCH_REQ, queue << SLOT_TAG_BITS | tag, 0)?;
+            }
         }
-        let descriptions = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
-        let ring = IoUring::builder().setup_cqsize(2 * u32::from(DEPTH)).build(DEPTH.into())?;
-        let mut this = Self { id, ring, device, descriptions, owners: None, arrivals: 0, stopped: false };
-        for tag in 0..DEPTH {
-            this.push(FETCH_REQ, tag, 0)?;
-        }
-        this.submit()?;
+        ring.begin()?;
         Ok(this)
     }
 
-    const fn mapped() -> usize {
-        (DEPTH as usize * size_of::<Description>()).next_multiple_of(4096)
-    }
-
-    fn push(&mut self, code: u32, tag: u16, result: i32) -> io::Result<()> {
+    fn push(&mut self, ring: &mut Ring, code: u32, slot: u16, result: i32) -> io::Result<()> {
         // struct ublksrv_io_cmd: queue, tag, result, address
         let mut command = [0; IO_COMMAND];
-        command[2..4].copy_from_slice(&tag.to_ne_bytes());
+        command[..2].copy_from_slice(&(slot >> SLOT_TAG_BITS).to_ne_bytes());
+        command[2..4].copy_from_slice(&(slot & SLOT_TAG).to_ne_bytes());
         command[4..8].copy_from_slice(&result.to_ne_bytes());
         let fd = types::Fd(self.device.as_raw_fd());
-        let entry = opcode::UringCmd16::new(fd, code).cmd(command).build().user_data(tag.into());
-        // SAFETY: the command names no memory.
-        while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            self.ring.submit()?;
+        let mut entry = opcode::UringCmd16::new(fd, code).cmd(command);
+        if self.zero_copy {
+            entry = entry.addr(Some(REGISTER_OR_NOT | u64::from(slot)));
         }
-        Ok(())
+        // SAFETY: the command names no memory.
+        unsafe { ring.push(entry.build(), Of::Front, slot.into()) }
     }
 
-    fn description(&self, tag: u16) -> Description {
-        assert!(tag < DEPTH, "a tag");
-        // SAFETY: inside of the mapping. The kernel does not write the slot of a request that is with us.
-        unsafe { std::ptr::read_volatile(self.descriptions.as_ptr().add(tag.into())) }
-    }
-
-    const fn tag(handle: u64) -> u16 {
-        #[expect(clippy::cast_possible_truncation, reason = "the tag is the low bits")]
-        let tag = handle as u16;
-        tag
+    const fn slot(handle: u64) -> u16 {
+        #[expect(clippy::cast_possible_truncation, reason = "the slot is the low bits")]
+        let slot = handle as u16;
+        slot
     }
 
     const fn data_at(handle: u64) -> u64 {
-        DATA_AT + ((Self::tag(handle) as u64) << DATA_TAG)
+        let slot = Self::slot(handle);
+        let (queue, tag) = ((slot >> SLOT_TAG_BITS) as u64, (slot & SLOT_TAG) as u64);
+        DATA_AT + (queue << DATA_QUEUE) + (tag << DATA_TAG)
     }
 
-    fn take(&mut self, tag: u16) -> Result<Arrived, i32> {
-        let Description { op_flags, sectors, start, .. } = self.description(tag);
+    fn take(&mut self, slot: u16) -> Result<Arrived, i32> {
+        let queue = self.descriptions.get(usize::from(slot >> SLOT_TAG_BITS)).ok_or(libc::EINVAL)?;
+        let Description { op_flags, sectors, start, .. } = queue.of(slot & SLOT_TAG);
         let op = match op_flags & op::MASK {
             op::READ => Op::Read,
             op::WRITE => Op::Write,
@@ -223,26 +293,20 @@ impl Ublk {
             _ => return Err(libc::EINVAL),
         };
         self.arrivals += 1;
+        self.registered[usize::from(slot)] = self.zero_copy && moves && op_flags & op::NOT_REGISTERED == 0;
         Ok(Arrived {
-            handle: self.arrivals << TAG_BITS | u64::from(tag),
+            handle: self.arrivals << SLOT_BITS | u64::from(slot),
             op,
             fua: op == Op::Write && op_flags & op::FUA != 0,
             offset: if op == Op::Flush { 0 } else { start * 512 },
             len,
             // A flush has the tag of a request that is another's, perhaps.
             owner: match &self.owners {
-                Some(owners) if op != Op::Flush => owners.of_slot(tag.into()),
+                Some(owners) if op != Op::Flush => owners.of_slot(slot.into()),
                 _ => None,
             },
             buffer: None,
         })
-    }
-}
-
-impl Drop for Ublk {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `open` with this size, and nobody keeps a pointer into it.
-        unsafe { libc::munmap(self.descriptions.as_ptr().cast(), Self::mapped()) };
     }
 }
 
@@ -269,16 +333,19 @@ impl Front for Ublk {
         "ublk"
     }
 
-    fn fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
+    fn fd(&self) -> Option<RawFd> {
+        None
     }
 
-    fn receive(&mut self, _pool: &mut Pool, into: &mut Vec<Arrived>) -> io::Result<()> {
-        while let Some(done) = {
-            let mut completions = self.ring.completion();
-            completions.next().map(|done| (done.user_data(), done.result()))
-        } {
-            let (tag, result) = (u16::try_from(done.0).unwrap_or(u16::MAX), done.1);
+    fn receive(
+        &mut self,
+        ring: &mut Ring,
+        done: &[(u64, i32)],
+        _pool: &mut Pool,
+        into: &mut Vec<Arrived>,
+    ) -> io::Result<()> {
+        for &(slot, result) in done {
+            let slot = u16::try_from(slot).unwrap_or(u16::MAX);
             match result {
                 0 => {}
                 error if error == -libc::ENODEV => {
@@ -290,19 +357,24 @@ impl Front for Ublk {
                     return Err(io::Error::other(format!("a fetch of ublkc{}: {error}", self.id)));
                 }
             }
-            match self.take(tag) {
+            match self.take(slot) {
                 Ok(request) => into.push(request),
-                Err(errno) => self.push(COMMIT_AND_FETCH_REQ, tag, -errno)?,
+                Err(errno) => self.push(ring, COMMIT_AND_FETCH_REQ, slot, -errno)?,
             }
         }
         if self.stopped { Err(io::Error::from_raw_os_error(libc::ENODEV)) } else { Ok(()) }
+    }
+
+    fn registered(&self, request: &Arrived) -> Option<u16> {
+        let slot = Self::slot(request.handle);
+        self.registered[usize::from(slot)].then_some(slot)
     }
 
     fn load(&mut self, request: &Arrived, buffer: &mut Buffer) -> io::Result<()> {
         self.device.read_exact_at(buffer.bytes_mut(request.len as usize), Self::data_at(request.handle))
     }
 
-    fn answer(&mut self, request: &Arrived, result: Result<(), i32>) -> io::Result<()> {
+    fn answer(&mut self, ring: &mut Ring, request: &Arrived, result: Result<(), i32>) -> io::Result<()> {
         let mut result = result;
         if let (Ok(()), Op::Read, Some(buffer)) = (result, request.op, &request.buffer) {
             let data = buffer.bytes(request.len as usize);
@@ -315,11 +387,7 @@ impl Front for Ublk {
             Ok(()) => i32::try_from(moved).unwrap_or(0),
             Err(errno) => -errno,
         };
-        self.push(COMMIT_AND_FETCH_REQ, Self::tag(request.handle), result)
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        if self.ring.submission().is_empty() { Ok(()) } else { self.ring.submit().map(drop) }
+        self.push(ring, COMMIT_AND_FETCH_REQ, Self::slot(request.handle), result)
     }
 
     fn set_owners(&mut self, owners: Owners) {
