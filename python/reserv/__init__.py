@@ -20,7 +20,7 @@ import os
 
 __all__ = [
     "Error", "NotRunning", "NotFound", "Denied", "Exists", "NoProcess", "Stale", "Stat", "Params", "REFUSE", "DRAIN", "FLUSH", "version", "mount",
-    "open", "path", "chcpures", "cpures", "tag", "tag_thread", "set_params", "get_params", "set_queue", "get_queue", "get_default", "get_cdefault",
+    "open", "path", "chcpures", "cpures", "tag", "tag_thread", "set_params", "get_params", "set_queue", "get_queue", "pread", "pwrite", "get_default", "get_cdefault",
     "set_default", "set_cdefault", "newqueue", "newsched", "mkqueue", "mksched", "delete", "move", "set", "get", "reweight", "set_collect", "get_collect",
     "stat",
 ]
@@ -173,6 +173,8 @@ _set_params = _call("reserv_set_params", _int, ctypes.POINTER(Params))
 _get_params = _call("reserv_get_params", _int, ctypes.POINTER(Params))
 _set_queue = _call("reserv_set_queue", _int, _fd, _fd)
 _set_queue_path = _call("reserv_set_queue_path", _int, _fd, _text)
+_pread = _call("reserv_pread", _length, _fd, ctypes.c_void_p, _size, ctypes.c_int64, ctypes.c_uint64)
+_pwrite = _call("reserv_pwrite", _length, _fd, ctypes.c_char_p, _size, ctypes.c_int64, ctypes.c_uint64)
 _get_queue = _reader("reserv_get_queue", _fd, _text)
 _get_default = _reader("reserv_get_default", _pid, _text)
 _get_cdefault = _reader("reserv_get_cdefault", _pid, _text)
@@ -251,6 +253,26 @@ def get_params():
     params = Params()
     _get_params(ctypes.byref(params))
     return params
+
+
+def pread(fd, size, offset, deadline_ns=0):
+    """As os.pread; its requests are due so long after they come to the disk (8 ms to 1023 ms; 0: as the queue's are). For O_DIRECT pass
+    aligned memory (an mmap) in place of the size: it is filled, and the answer is how many bytes."""
+    if isinstance(size, int):
+        buffer = ctypes.create_string_buffer(size)
+        return buffer.raw[:_pread(_number(fd), buffer, size, offset, deadline_ns)]
+    with memoryview(size) as view:
+        into = (ctypes.c_char * view.nbytes).from_buffer(view)
+        try:
+            return _pread(_number(fd), into, view.nbytes, offset, deadline_ns)
+        finally:
+            del into
+
+
+def pwrite(fd, data, offset, deadline_ns=0):
+    """As os.pwrite, with a deadline as for pread(). What stays in the page cache is written later, without one."""
+    data = bytes(data)
+    return _pwrite(_number(fd), data, len(data), offset, deadline_ns)
 
 
 def set_queue(fd, queue):

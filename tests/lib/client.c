@@ -122,6 +122,7 @@ static void nodes(const char *mount)
 	char buf[512], want[512];
 	struct reserv_stat stat;
 	int fd, share;
+	FILE *file;
 
 	GOOD(reserv_mksched("cpu/web", NULL));
 	GOOD(reserv_mkqueue("/reserv/cpu/web/a", "10"));
@@ -193,6 +194,15 @@ static void nodes(const char *mount)
 	close(fd);
 	REFUSED(reserv_path(fd, buf, sizeof(buf)), EBADF, "descriptor");
 	REFUSED(reserv_path(0, buf, sizeof(buf)), EINVAL, "no node of");
+
+	file = tmpfile();
+	say(reserv_pwrite(fileno(file), "hello", 5, 0, 20000000) == 5 && reserv_pread(fileno(file), buf, 9, 1, 250000000) == 4 && !memcmp(buf, "ello", 4),
+	    "a read and a write with deadlines");
+	say(reserv_pread(fileno(file), buf, 9, 9, 0) == 0, "at the end, without one");
+	REFUSED(reserv_pread(fileno(file), buf, 9, 0, 7999999), EINVAL, "7999999");
+	REFUSED(reserv_pread(fileno(file), NULL, 9, 0, 20000000), EFAULT, "pread");
+	REFUSED(reserv_pwrite(-1, buf, 1, 0, 20000000), EBADF, "pwrite");
+	fclose(file);
 
 	REFUSED(reserv_newqueue("cpu/web", buf, 8), ERANGE, "too small");
 	share = reserv_newqueue("cpu/web", buf, sizeof(buf));

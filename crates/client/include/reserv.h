@@ -89,6 +89,12 @@ int reserv_set_queue_path(int fd, const char *queue);
 /* The queue of `fd` for a resource ("cpu", "vda"), or with NULL, of a descriptor of /reserv: its own node. */
 ssize_t reserv_get_queue(int fd, const char *resource, char *buf, size_t size);
 
+/* --- reserv_pread(3) --- */
+
+/* As pread(2) and pwrite(2); their requests are due so long after they come to a disk that is scheduled by deadlines. 8 ms to 1023 ms; 0: as the queue's are. */
+ssize_t reserv_pread(int fd, void *buf, size_t count, off_t offset, uint64_t deadline_ns);
+ssize_t reserv_pwrite(int fd, const void *buf, size_t count, off_t offset, uint64_t deadline_ns);
+
 /* --- reserv_set_default(3) --- */
 
 /* The queue of a process (0: the caller) for a resource in its default list, or child default list; with NULL all of them, blanks between. */

@@ -188,6 +188,13 @@ c_abi! {
         text(optional(resource, "the resource").and_then(|r| crate::get_queue(fd, r)), buf, size)
     }
 
+    reserv_pread(fd: c_int, buf: *mut std::ffi::c_void, count: usize, offset: libc::off_t, deadline_ns: u64) -> isize {
+        answer(crate::request::pread_raw(fd, buf, count, offset, deadline_ns), |n| isize::try_from(n).unwrap_or(isize::MAX))
+    }
+    reserv_pwrite(fd: c_int, buf: *const std::ffi::c_void, count: usize, offset: libc::off_t, deadline_ns: u64) -> isize {
+        answer(crate::request::pwrite_raw(fd, buf, count, offset, deadline_ns), |n| isize::try_from(n).unwrap_or(isize::MAX))
+    }
+
     reserv_get_default(pid: libc::pid_t, resource: *const c_char, buf: *mut c_char, size: usize) -> isize {
         text(list(List::Default, pid, optional(resource, "the resource")), buf, size)
     }

@@ -21,6 +21,7 @@ mod files;
 mod lists;
 mod node;
 mod place;
+mod request;
 mod stat;
 mod thread;
 
@@ -32,6 +33,7 @@ pub use node::{
     set_collect,
 };
 pub use place::mount;
+pub use request::{pread, pwrite};
 pub use stat::{Stat, stat};
 pub use thread::{Params, chcpures, chcpures_path, cpures, get_params, set_params, tag, tag_thread};
 
