@@ -267,6 +267,7 @@ struct bio {
 	void *bi_end_io;
 	void *bi_private;
 	struct bio_vec *bi_io_vec;
+	u16 bi_ioprio;
 };
 
 struct request {

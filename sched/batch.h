@@ -26,6 +26,7 @@ enum rs_tune {
 	RS_TUNE_ANTICIPATE = 7, /* root, ns; 0: none, ~0: the server's choice */
 	RS_TUNE_COST = 8, /* root; 0: bytes, 1: requests, 2: time */
 	RS_TUNE_DEADLINE = 9, /* queue, ns after the arrival; 0: none */
+	RS_TUNE_ROUND = 10, /* root, ns; cello; 0: its own */
 };
 #define RS_QUANTUM_MAX 1000000000ULL
 #define RS_TUNE_NS_MAX 1000000000000ULL

@@ -50,6 +50,14 @@
 #define RS_CLASSES_DISK(X)
 #endif
 
+/* Those of a server that has no tree for them (crates/blockd; disk/cello.c). The numbers are of one list with the others'; a tree refuses them. */
+#define RS_POLICIES_BESIDE(X) \
+	X(8, cello)
+#define RS_CLASSES_BESIDE(X) \
+	X(8, interactive) \
+	X(9, throughput) \
+	X(10, real_time)
+
 /* Policies that want to know when a child begins to wait that has something in service; only devices look at it. */
 #define RS_POLICIES_READY(X) \
 	X(0, sfq) \

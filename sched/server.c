@@ -11,6 +11,7 @@
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "disk/window.c"
 #include "disk/anticipate.c"
+#include "disk/cello.c"
 
 #define RV_NONE 0xffffffffu
 
@@ -225,4 +226,59 @@ struct ra_queue *rv_thinker(struct ra_queue *all, uint32_t queue);
 struct ra_queue *rv_thinker(struct ra_queue *all, uint32_t queue)
 {
 	return all + queue;
+}
+
+/* Cello, with room for `max` requests: beside the tree, which has none of them then (disk/cello.c). */
+struct rc_cello *rv_cello(uint32_t max);
+struct rc_cello *rv_cello(uint32_t max)
+{
+	struct rc_cello *c = calloc(1, sizeof(*c) + max * sizeof(struct rc_request));
+
+	if (c)
+		rc_init(c, (struct rc_request *)(c + 1), max, 0);
+	return c;
+}
+
+/* It has no requests any more, and a round begins. */
+void rv_cello_begin(struct rc_cello *c, uint64_t now);
+void rv_cello_begin(struct rc_cello *c, uint64_t now)
+{
+	rc_init(c, c->request, c->requests_max, now);
+}
+
+int rv_cello_weight(struct rc_cello *c, uint32_t class, uint32_t weight);
+int rv_cello_weight(struct rc_cello *c, uint32_t class, uint32_t weight)
+{
+	return rc_weight(c, class, weight);
+}
+
+/* `round` 0: as long as rounds usually are. */
+int rv_cello_tune(struct rc_cello *c, uint64_t round, uint32_t slots);
+int rv_cello_tune(struct rc_cello *c, uint64_t round, uint32_t slots)
+{
+	return rc_tune(c, round ? round : RC_ROUND_NS, c->depth, slots);
+}
+
+uint64_t rv_cello_round(struct rc_cello *c);
+uint64_t rv_cello_round(struct rc_cello *c)
+{
+	return c->round_ns;
+}
+
+uint32_t rv_cello_arrive(struct rc_cello *c, uint32_t class, uint64_t sector, uint64_t bytes, uint64_t due);
+uint32_t rv_cello_arrive(struct rc_cello *c, uint32_t class, uint64_t sector, uint64_t bytes, uint64_t due)
+{
+	return rc_arrive(c, class, sector, bytes, due, 0);
+}
+
+uint32_t rv_cello_next(struct rc_cello *c, uint64_t now);
+uint32_t rv_cello_next(struct rc_cello *c, uint64_t now)
+{
+	return rc_next(c, now);
+}
+
+int rv_cello_done(struct rc_cello *c, uint32_t request, uint64_t took, uint64_t now);
+int rv_cello_done(struct rc_cello *c, uint32_t request, uint64_t took, uint64_t now)
+{
+	return rc_done(c, request, took, now);
 }

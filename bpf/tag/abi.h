@@ -71,7 +71,8 @@ struct rt_slot {
 	u64 node; /* packed handle, 0: q0 */
 	u64 seq; /* counts the requests of all disks; 0: there was none */
 	u64 offset;
-	u32 bytes, write;
+	u32 bytes;
+	u16 write, priority; /* write 0: a read */
 };
 
 /* Of rules: a queue. */

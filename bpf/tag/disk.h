@@ -237,6 +237,7 @@ int BPF_PROG(rt_io_issue, struct request *rq)
 	slot->offset = rq->__sector << 9;
 	slot->bytes = rq->__data_len;
 	slot->write = op != RT_OP_READ;
+	slot->priority = rq->bio ? rq->bio->bi_ioprio : 0;
 	slot->seq = __sync_fetch_and_add(&slot_seq, 1) + 1;
 	return 0;
 }

@@ -44,11 +44,12 @@ pub struct Disk {
     pub batch: u64,
     pub anticipate: u64,
     pub cost: u64,
+    pub round: u64,
 }
 
 impl Default for Disk {
     fn default() -> Self {
-        Self { batch: 0, anticipate: tune::AUTO, cost: cost::BYTES }
+        Self { batch: 0, anticipate: tune::AUTO, cost: cost::BYTES, round: 0 }
     }
 }
 
@@ -222,6 +223,7 @@ impl Book {
                 tune::BATCH => disk.batch = edit.b,
                 tune::ANTICIPATE => disk.anticipate = edit.b,
                 tune::COST => disk.cost = edit.b,
+                tune::ROUND => disk.round = edit.b,
                 _ => {}
             }
             return;
@@ -296,6 +298,11 @@ impl Book {
     pub fn disk(&self) -> Disk {
         let root = self.get(wire::ROOT);
         if root.is_some_and(|root| root.alg == wire::YFQ) { self.pages().disk } else { Disk::default() }
+    }
+
+    /// How long a round of Cello is (0: as usual), where that is the policy.
+    pub fn cello(&self) -> Option<u64> {
+        self.get(wire::ROOT).filter(|root| root.alg == wire::CELLO).map(|_| self.pages().disk.round)
     }
 
     /// Whether a node or one above it is served only when no sibling wants.

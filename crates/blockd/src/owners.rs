@@ -28,7 +28,42 @@ struct Slot {
     offset: u64,
     bytes: u32,
     /// 0: a read
-    write: u32,
+    write: u16,
+    /// `bi_ioprio`
+    priority: u16,
+}
+
+/// Whose a request is, and what I/O priority it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The queue; 0: q0.
+    pub queue: u64,
+    /// As of ioprio_set(2); 0: none.
+    pub priority: u16,
+}
+
+impl From<u64> for Owner {
+    fn from(queue: u64) -> Self {
+        Self { queue, priority: 0 }
+    }
+}
+
+impl Owner {
+    /// Whether the priority is of class RT.
+    pub const fn is_real_time(self) -> bool {
+        self.priority >> 13 == 1
+    }
+
+    /// Or of class idle.
+    pub const fn is_idle(self) -> bool {
+        self.priority >> 13 == 3
+    }
+
+    /// A deadline, ns after it came, where the priority's hint says one: 8 to 1023 are milliseconds; less are the kernel's own hints, which are none.
+    pub fn deadline(self) -> Option<u64> {
+        let hint = u64::from(self.priority >> 3 & 0x3ff);
+        (hint >= 8).then_some(hint * 1_000_000)
+    }
 }
 
 /// What of a slot's request has come already.
@@ -105,14 +140,15 @@ impl Owners {
     }
 
     /// The owner of the request in this slot.
-    pub fn of_slot(&self, index: usize) -> Option<u64> {
-        Some(self.slot(index)).filter(|slot| slot.seq != 0).map(|slot| slot.node)
+    pub fn of_slot(&self, index: usize) -> Option<Owner> {
+        let slot = Some(self.slot(index)).filter(|slot| slot.seq != 0)?;
+        Some(Owner { queue: slot.node, priority: slot.priority })
     }
 
     /// The owner of a part of a loop device's request, which does not say its slot: of the requests that hold these bytes, the oldest of which not everything
     /// has come; else (it came before, and was sent once more) the newest. Only requests for the same bytes at the same time can be taken for each other.
-    pub fn of_part(&mut self, op: Op, offset: u64, len: u32) -> Option<u64> {
-        let mut best: Option<(bool, u64, usize, u64)> = None;
+    pub fn of_part(&mut self, op: Op, offset: u64, len: u32) -> Option<Owner> {
+        let mut best: Option<(bool, u64, usize, Owner)> = None;
         for index in 0..LOOP_SLOTS {
             let slot = self.slot(index);
             let holds = slot.seq != 0
@@ -131,15 +167,16 @@ impl Owners {
                 (true, true) => slot.seq > seq,
             });
             if better {
-                best = Some((whole, slot.seq, index, slot.node));
+                let owner = Owner { queue: slot.node, priority: slot.priority };
+                best = Some((whole, slot.seq, index, owner));
             }
         }
-        let (_, seq, index, node) = best?;
+        let (_, seq, index, owner) = best?;
         let claim = &mut self.claims[index];
         if claim.seq != seq {
             *claim = Claim { seq, bytes: 0 };
         }
         claim.bytes += u64::from(len);
-        Some(node)
+        Some(owner)
     }
 }

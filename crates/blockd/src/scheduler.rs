@@ -4,16 +4,21 @@
 //! A request waits in its owner's queue, or in q0's where it has none or that queue is gone or going. It is charged on the path to the root when it is
 //! dispatched ([`cost`]). At most `batch` are dispatched and not completed; of those the disk has `depth`, in the order of their sectors
 //! (`sched/disk/window.c`). While a queue is waited for (`sched/disk/anticipate.c`) and it is its turn, nothing is dispatched.
+//! Under policy cello requests wait outside of the tree ([`cello`]).
 
+mod cello;
 mod cost;
+mod edit;
 
 use std::collections::VecDeque;
 
+use self::cello::{Cello, Handed, class_of};
 use self::cost::Costs;
 use crate::book::{Book, Entry};
 use crate::front::Arrived;
+use crate::owners::Owner;
 use crate::tree::{Thinkers, Tree, Window};
-use crate::wire::{self, Node, Q0, RsBatch, RsOp, TREE_MAX, WINDOW_MAX, delete, op, tune};
+use crate::wire::{self, Node, Q0, RsBatch, RsOp, TREE_MAX, WINDOW_MAX, op, tune};
 
 /// Requests that wait in the tree; more stand in line before it.
 const ITEMS: u32 = 4096;
@@ -23,6 +28,7 @@ const PHANTOMS: u32 = 16384;
 const WAIT: u64 = 2_000_000;
 const SECTOR: u64 = 512;
 
+#[derive(Debug)]
 struct Waiting {
     request: Arrived,
     queue: u64,
@@ -36,6 +42,8 @@ pub struct Ticket {
     pub queue: u64,
     begun: u64,
     estimate: u32,
+    /// Whether Cello handed it out.
+    cello: Option<Handed>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +67,7 @@ pub struct Scheduler {
     staged: Vec<Option<Waiting>>,
     free: Vec<u32>,
     thinkers: Thinkers,
+    cello: Cello,
     /// Of an item that is a phantom: its queue.
     phantom_of: Vec<u64>,
     /// Whose phantom was picked.
@@ -92,6 +101,7 @@ impl Scheduler {
             staged: (0..WINDOW_MAX).map(|_| None).collect(),
             free: (0..WINDOW_MAX).collect(),
             thinkers: Thinkers::new(PHANTOMS),
+            cello: Cello::new(ITEMS),
             phantom_of: vec![0; (ITEMS + PHANTOMS) as usize],
             held: None,
             wait: 0,
@@ -99,6 +109,9 @@ impl Scheduler {
             strays: 0,
         };
         this.plant()?;
+        if this.book.cello().is_some() {
+            this.cello.switch(true, 0);
+        }
         this.retune();
         Ok(this)
     }
@@ -120,7 +133,7 @@ impl Scheduler {
                         node: entry.id,
                         parent: entry.parent,
                         a: entry.kind.into(),
-                        b: entry.alg.into(),
+                        b: Self::alg_in_tree(entry.kind.into(), entry.alg.into()),
                         ..RsOp::default()
                     });
                 }
@@ -141,7 +154,8 @@ impl Scheduler {
             }
             if entry.alg != 0 && (entry.id == wire::ROOT || entry.id == Q0) {
                 let code = if entry.kind == wire::SCHED { op::POLICY } else { op::CLASS };
-                ops.push(RsOp { code, node: entry.id, a: entry.alg.into(), ..RsOp::default() });
+                let a = Self::alg_in_tree(entry.kind.into(), entry.alg.into());
+                ops.push(RsOp { code, node: entry.id, a, ..RsOp::default() });
             }
         }
         self.plant_ops(&ops)?;
@@ -187,7 +201,15 @@ impl Scheduler {
         self.costs.set_kind(disk.cost);
         // With several at once a queue that has one is behind whatever is done; and without an arm others cost little.
         let usual = if arm && size == 1 { WAIT } else { 0 };
-        let wait = if disk.anticipate == tune::AUTO { usual } else { disk.anticipate };
+        let cello = self.cello.is_on();
+        self.cello.tune(&self.book, depth);
+        let wait = if cello {
+            0
+        } else if disk.anticipate == tune::AUTO {
+            usual
+        } else {
+            disk.anticipate
+        };
         if wait != self.wait {
             self.wait = wait;
             self.thinkers.set_wait(wait);
@@ -223,15 +245,22 @@ impl Scheduler {
 
     /// A request has come.
     pub fn arrive(&mut self, request: Arrived, now: u64) {
-        let owner = request.owner.unwrap_or_else(|| {
-            self.strays += 1;
-            Q0
-        });
+        let owner = request.owner.map_or_else(
+            || {
+                self.strays += 1;
+                Q0
+            },
+            |owner| owner.queue,
+        );
         let owner = if owner == 0 { Q0 } else { owner };
         self.enter(Waiting { request, queue: owner, estimate: 0 }, now);
     }
 
     fn enter(&mut self, mut waiting: Waiting, now: u64) {
+        if self.cello.is_on() {
+            self.enter_cello(waiting, now);
+            return;
+        }
         let mut item = self.tree.join(waiting.queue);
         if item.is_none() && waiting.queue != Q0 {
             waiting.queue = Q0;
@@ -243,8 +272,7 @@ impl Scheduler {
         };
         let at = index(waiting.queue);
         waiting.estimate = self.costs.estimate(at, &waiting.request);
-        let deadline = self.book.get(waiting.queue).map_or(0, |entry| entry.deadline);
-        let due = if deadline == 0 { 0 } else { now.saturating_add(deadline) };
+        let due = self.deadline(&waiting).map_or(0, |deadline| now.saturating_add(deadline));
         self.tree.wake(item, waiting.estimate, waiting.request.offset / SECTOR, due, now);
         let lane = &mut self.lanes[at];
         lane.queued += 1;
@@ -255,21 +283,97 @@ impl Scheduler {
         }
     }
 
+    /// How long after it came a request is due: as it says itself, else as its queue does.
+    fn deadline(&self, waiting: &Waiting) -> Option<u64> {
+        let of_queue = || self.book.get(waiting.queue).map(|entry| entry.deadline).filter(|&ns| ns > 0);
+        waiting.request.owner.and_then(Owner::deadline).or_else(of_queue)
+    }
+
+    fn enter_cello(&mut self, mut waiting: Waiting, now: u64) {
+        let takes = |entry: &Entry| entry.kind == wire::QUEUE && entry.dying == 0;
+        if !self.book.get(waiting.queue).is_some_and(takes) {
+            waiting.queue = Q0;
+        }
+        let (queue, bytes) = (waiting.queue, u64::from(waiting.request.len));
+        let alg = self.book.get(queue).map_or(0, |entry| entry.alg);
+        let class = class_of(queue, alg, waiting.request.owner);
+        let deadline = self.deadline(&waiting);
+        if let Err(waiting) = self.cello.arrive(waiting, class, deadline, now) {
+            self.line.push_back(waiting);
+            return;
+        }
+        let lane = &mut self.lanes[index(queue)];
+        lane.queued += 1;
+        lane.bytes += bytes;
+    }
+
+    /// A request leaves its queue for the disk or the window before it.
+    fn count_out(&mut self, waiting: &Waiting) {
+        self.book.count(waiting.queue, cost::bytes(&waiting.request).into());
+        let lane = &mut self.lanes[index(waiting.queue)];
+        lane.queued -= 1;
+        lane.bytes -= u64::from(waiting.request.len);
+        lane.running += 1;
+    }
+
+    /// Cello takes the tree's place, or the reverse: what waits goes over, and what is under way stays whose it is.
+    fn switch(&mut self, now: u64) {
+        let on = !self.cello.is_on();
+        let moved = if on { self.leave_tree(now) } else { self.cello.leave() };
+        for waiting in &moved {
+            let lane = &mut self.lanes[index(waiting.queue)];
+            lane.queued -= 1;
+            lane.bytes -= u64::from(waiting.request.len);
+        }
+        self.cello.switch(on, now);
+        self.retune();
+        let line = std::mem::take(&mut self.line);
+        for waiting in moved.into_iter().chain(line) {
+            self.enter(waiting, now);
+        }
+    }
+
+    /// All that wait in the tree, in its order; nobody is charged, and no phantom stays.
+    fn leave_tree(&mut self, now: u64) -> Vec<Waiting> {
+        let mut all = Vec::new();
+        if let Some(queue) = self.held {
+            self.let_go(queue, now);
+            self.held = None;
+        }
+        while let Ok(item) = self.tree.pick(now) {
+            match (self.waiting[item as usize].take(), self.phantom_of[item as usize]) {
+                (Some(waiting), _) => {
+                    self.tree.charge(item, 0, now);
+                    all.push(waiting);
+                }
+                (None, 0) => break,
+                (None, queue) => self.let_go(queue, now),
+            }
+        }
+        all
+    }
+
     /// The request that the backend should have next; or when to ask again (0: at the next arrival or completion).
     pub fn dispatch(&mut self, now: u64) -> Result<(Arrived, Ticket), u64> {
         let mut again = 0;
-        while self.window.room() > 0 {
+        while !self.cello.is_on() && self.window.room() > 0 {
             if let Err(at) = self.stage(now) {
                 again = at;
                 break;
             }
         }
-        let name = self.window.take().ok_or(again)?;
+        let Some(name) = self.window.take() else {
+            let (waiting, handed) =
+                if self.cello.is_on() { self.cello.next(now) } else { None }.ok_or(again)?;
+            self.count_out(&waiting);
+            let Waiting { request, queue, estimate } = waiting;
+            return Ok((request, Ticket { queue, begun: now, estimate, cello: Some(handed) }));
+        };
         let Some(Waiting { request, queue, estimate }) = self.staged[name as usize].take() else {
             return Err(again);
         };
         self.free.push(name);
-        Ok((request, Ticket { queue, begun: now, estimate }))
+        Ok((request, Ticket { queue, begun: now, estimate, cello: None }))
     }
 
     /// One request goes from the tree to the window; or when to ask again.
@@ -298,11 +402,7 @@ impl Scheduler {
             self.thinkers.hold(&mut self.tree, at, waiting.estimate, sector + 1, now);
         }
         self.tree.charge(item, charged.into(), now);
-        self.book.count(queue, cost::bytes(&waiting.request).into());
-        let lane = &mut self.lanes[at];
-        lane.queued -= 1;
-        lane.bytes -= u64::from(waiting.request.len);
-        lane.running += 1;
+        self.count_out(&waiting);
         let name = self.free.pop().ok_or(0_u64)?;
         self.staged[name as usize] = Some(waiting);
         let put = self.window.put(name, sector);
@@ -316,147 +416,28 @@ impl Scheduler {
     /// A dispatched request is done.
     pub fn done(&mut self, ticket: Ticket, now: u64) {
         let at = index(ticket.queue);
-        self.window.done();
+        let took = self.costs.took(ticket.begun, now);
         let lane = &mut self.lanes[at];
         lane.running = lane.running.saturating_sub(1);
+        if let Some(handed) = ticket.cello {
+            self.cello.done(handed, took, now);
+            if let Some(next) = self.line.pop_front() {
+                self.enter(next, now);
+            }
+            return;
+        }
+        self.window.done();
+        let lane = self.lanes[at];
         if lane.running == 0 && lane.queued == 0 {
             self.thinkers.ended(at, now);
         }
-        self.costs.done(at, ticket.begun, ticket.estimate, now);
+        self.costs.done(at, ticket.estimate, took);
     }
 
     /// Whether nothing waits.
     pub fn is_idle(&self) -> bool {
         let none = |of: &[Option<Waiting>]| of.iter().all(Option::is_none);
-        self.line.is_empty() && none(&self.waiting) && none(&self.staged)
-    }
-
-    /// A tunable of ours, of which the tree knows nothing: 0, or a negative errno.
-    fn check_tune(&self, batch: &RsBatch, i: usize) -> i32 {
-        let RsOp { node, a, b, .. } = batch.op[i];
-        let is_queue = |id: u64| {
-            let made = |op: &RsOp| (op.code, op.node, op.a) == (op::CREATE, id, wire::QUEUE.into());
-            batch.op[..i].iter().any(made) || self.book.get(id).is_some_and(|entry| entry.kind == wire::QUEUE)
-        };
-        let fine = match a {
-            tune::BATCH => node == wire::ROOT && b <= WINDOW_MAX.into(),
-            tune::ANTICIPATE => node == wire::ROOT && (b <= tune::NS_MAX || b == tune::AUTO),
-            tune::COST => node == wire::ROOT && b <= wire::cost::TIME,
-            tune::DEADLINE => is_queue(node) && b <= tune::NS_MAX,
-            _ => false,
-        };
-        if fine { 0 } else { -libc::EINVAL }
-    }
-
-    /// A batch: 0, or the core's negative errno with nothing changed.
-    pub fn edit(&mut self, batch: &mut RsBatch, now: u64) -> i32 {
-        batch.now = now;
-        let count = (batch.count as usize).min(wire::BATCH_MAX);
-        // What the tree is told, and where in the batch that stands.
-        let mut told = RsBatch { count: 0, ..*batch };
-        let mut places = Vec::with_capacity(count);
-        for i in 0..count {
-            let RsOp { code, node, a, .. } = batch.op[i];
-            if code == op::TUNE && (tune::BATCH..=tune::DEADLINE).contains(&a) {
-                let answer = self.check_tune(batch, i);
-                if answer < 0 {
-                    (batch.error, batch.failed) = (answer, u32::try_from(i).unwrap_or(0));
-                    return answer;
-                }
-                batch.op[i].answer = 0;
-            } else {
-                told.op[places.len()] = batch.op[i];
-                places.push(i);
-            }
-            if code == op::DELETE && a == delete::DRAIN {
-                self.let_go(node, now);
-            }
-        }
-        told.count = u32::try_from(places.len()).unwrap_or(0);
-        let answer = self.edit_tree(&mut told, now);
-        for (k, &i) in places.iter().enumerate() {
-            batch.op[i] = told.op[k];
-        }
-        let failed = places.get(told.failed as usize).copied().unwrap_or(0);
-        (batch.error, batch.failed) = (told.error, u32::try_from(failed).unwrap_or(0));
-        if answer == 0 {
-            self.book.write(batch);
-            self.retune();
-        }
-        answer
-    }
-
-    fn edit_tree(&mut self, batch: &mut RsBatch, now: u64) -> i32 {
-        let count = batch.count as usize;
-        let flushed: Vec<usize> = (0..count)
-            .filter(|&i| batch.op[i].code == op::DELETE && batch.op[i].a == delete::NOW)
-            .filter(|&i| self.tree.kind(batch.op[i].node) == u32::from(wire::QUEUE))
-            .collect();
-        for &i in &flushed {
-            // What waits leaves after the batch: until then the queue drains.
-            self.take_back(batch.op[i].node, now);
-            batch.op[i].a = 1;
-        }
-        let answer = self.tree.edit(batch);
-        if answer < 0 {
-            for &i in &flushed {
-                self.lend(batch.op[i].node);
-                batch.op[i].a = delete::NOW;
-            }
-            return answer;
-        }
-        for &i in &flushed {
-            self.hand_over(batch.op[i].node, now);
-            batch.op[i].answer = 0;
-            batch.op[i].a = delete::NOW;
-        }
-        for i in 0..count {
-            let RsOp { code, node, a, answer, .. } = batch.op[i];
-            if code == op::CREATE && a == u64::from(wire::QUEUE) && self.tree.kind(node) != 0 {
-                self.lanes[index(node)] = Lane::default();
-                self.costs.begin(index(node));
-                self.lend(node);
-            }
-            debug_assert!(answer >= 0, "a batch in effect");
-        }
-        0
-    }
-
-    /// What waits in a queue that goes stands at the end of q0, in its order.
-    fn hand_over(&mut self, from: u64, now: u64) {
-        let mut items: Vec<u32> = (0..u32::try_from(self.waiting.len()).unwrap_or(0))
-            .filter(|&i| self.waiting[i as usize].as_ref().is_some_and(|w| w.queue == from))
-            .collect();
-        items.sort_by_key(|&i| self.waiting[i as usize].as_ref().map(|w| w.request.handle));
-        self.let_go(Q0, now);
-        for item in items {
-            if self.tree.change_queue(item, Q0, now)
-                && let Some(waiting) = &mut self.waiting[item as usize]
-            {
-                waiting.queue = Q0;
-                let bytes = u64::from(waiting.request.len);
-                let lane = &mut self.lanes[index(from)];
-                lane.queued -= 1;
-                lane.bytes -= bytes;
-                let lane = &mut self.lanes[index(Q0)];
-                lane.queued += 1;
-                lane.bytes += bytes;
-            }
-        }
-    }
-
-    /// A draining queue goes, if nothing waits in it: 0, or a negative errno.
-    pub fn collect(&mut self, id: u64, now: u64) -> i32 {
-        let draining = self.book.get(id).is_some_and(|entry| entry.dying != 0);
-        if !draining {
-            return -libc::ESTALE;
-        }
-        if self.lanes[index(id)].queued > 0 {
-            return -libc::EBUSY;
-        }
-        self.take_back(id, now);
-        self.book.forget(id);
-        0
+        self.line.is_empty() && none(&self.waiting) && none(&self.staged) && self.cello.is_empty()
     }
 
     /// 0, or why and where the tree is inconsistent.

@@ -3,7 +3,7 @@
 //! both ends are of one build, and HELLO compares the version.
 
 /// Of this protocol and of the book.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// `RS_BATCH_MAX`
 pub const BATCH_MAX: usize = 128;
 /// Nodes in one answer.
@@ -110,6 +110,10 @@ pub mod tune {
     pub const COST: u64 = 8;
     /// Of a queue, ns after the arrival; 0: none.
     pub const DEADLINE: u64 = 9;
+    /// Of the root with [`super::CELLO`], ns; 0: as long as rounds usually are.
+    pub const ROUND: u64 = 10;
+    /// Shortest and longest round.
+    pub const ROUNDS: std::ops::RangeInclusive<u64> = 10_000_000..=60_000_000_000;
     /// Not said.
     pub const AUTO: u64 = u64::MAX;
     /// Longest time.
@@ -126,6 +130,19 @@ pub mod cost {
 }
 /// `yfq_policy`
 pub const YFQ: u8 = 6;
+/// `cello`, of `RS_POLICIES_BESIDE`: of the root only.
+pub const CELLO: u8 = 8;
+/// Classes of queues, as in the registry.
+#[expect(missing_docs, reason = "named as there")]
+pub mod class {
+    pub const TS: u8 = 0;
+    pub const FIFO: u8 = 3;
+    pub const SCAN: u8 = 6;
+    pub const SCAN_EDF: u8 = 7;
+    pub const INTERACTIVE: u8 = 8;
+    pub const THROUGHPUT: u8 = 9;
+    pub const REAL_TIME: u8 = 10;
+}
 /// Most requests that can be dispatched and not done (`RW_MAX`).
 pub const WINDOW_MAX: u32 = 256;
 /// `RS_DRAINING`

@@ -81,7 +81,7 @@ pub enum Command {
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
         /// Nodes, then changes: share=, shares= (of a scheduler node's children, at once: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc=, limit= (of members; resets the queue's backlog counters), tunables
-        /// (quantum=, lag=, turn=, decay=, priority=, request=); with --thread: weight=, priority=, period=, budget=, deadline=
+        /// (quantum=, lag=, turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=); with --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
         /// Change this thread instead, in the queue where it is; what is not named gets its default
@@ -167,7 +167,7 @@ pub struct Up {
     /// Which driver of the CPU; auto takes the full one where this kernel can run it
     #[arg(long, value_enum, default_value_t = Driver::Auto)]
     pub driver: Driver,
-    /// What new nodes are, and the root's policy: default, qlinux (hierarchical SFQ), eclipse (MTR-LS) or rtss98 (EEVDF)
+    /// What new nodes are, and the root's policy: default, qlinux (hierarchical SFQ, on disks Cello), eclipse (MTR-LS) or rtss98 (EEVDF)
     #[arg(long, short, value_name = "NAME", value_parser = word::<reserv_model::Personality>)]
     pub personality: Option<reserv_model::Personality>,
     /// Bring up /reserv/NAME, which counts what is done through tagged descriptors and schedules nothing: of the file system that a path
@@ -199,6 +199,9 @@ pub struct Up {
     /// Make those disks as slow as this one: spinning (an arm) or flash
     #[arg(long, value_name = "DISK", requires = "disk", value_parser = word::<reserv_model::DiskModel>)]
     pub model: Option<reserv_model::DiskModel>,
+    /// How those disks order their queues: sfq, wf2q+, yfq or cello; the personality's if absent
+    #[arg(long, value_name = "POLICY", requires = "disk", conflicts_with = "dry_run", value_parser = word::<reserv_model::Policy>)]
+    pub policy: Option<reserv_model::Policy>,
     /// Print the difference, change nothing and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
@@ -269,7 +272,7 @@ pub struct Mk {
     /// An upper limit: 1.5cpu, 250ms/s, 25%
     #[arg(long, value_name = "CAP")]
     pub cap: Option<String>,
-    /// How the queue orders its threads: ts, sfq, rr, fifo, edf; of a link also drr, of a disk scan or scan-edf; the personality's if absent
+    /// How the queue orders its threads: ts, sfq, rr, fifo, edf; of a link also drr, of a disk scan, scan-edf, interactive, throughput or real-time; the personality's if absent
     #[arg(long, value_name = "CLASS", conflicts_with = "sched")]
     pub class: Option<String>,
     /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr, for links also wf2q+ or wf2q, for disks wf2q+ or yfq; the personality's if absent
@@ -311,7 +314,7 @@ pub enum Disk {
         /// Make it as slow as this disk: spinning (an arm) or flash
         #[arg(long, value_name = "DISK", value_parser = word::<reserv_model::DiskModel>)]
         model: Option<reserv_model::DiskModel>,
-        /// How it orders its queues: sfq, wf2q+ or yfq; the personality's if absent
+        /// How it orders its queues: sfq, wf2q+, yfq or cello; the personality's if absent
         #[arg(long, value_name = "POLICY", value_parser = word::<reserv_model::Policy>)]
         policy: Option<reserv_model::Policy>,
     },

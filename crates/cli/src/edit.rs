@@ -8,7 +8,7 @@ use crate::path::NodePath;
 use crate::signals::Held;
 
 /// The keys of `set`, each with its file.
-const KEYS: [(&str, &str); 17] = [
+const KEYS: [(&str, &str); 18] = [
     ("share", "share"),
     (SHARES, SHARES),
     ("cap", "cap"),
@@ -26,6 +26,7 @@ const KEYS: [(&str, &str); 17] = [
     ("anticipate", TUNE),
     ("cost", TUNE),
     ("deadline", TUNE),
+    ("round", TUNE),
 ];
 
 /// The file that holds several keys.

@@ -153,6 +153,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         (Some(config), _) => Some(apply(&mut control, config, args)),
         (None, personality) => Some(set(&mut control, personality, &count)),
     };
+    let applied = applied.map(|applied| applied.and_then(|lines| policies(args).map(|()| lines)));
     let difference = match applied {
         None => None,
         Some(applied) => match applied {
@@ -213,15 +214,24 @@ pub(crate) fn disk(
     Ok((name.clone(), on))
 }
 
+/// `up --policy`: of the disks that it names.
+fn policies(args: &Up) -> Result<(), Error> {
+    let Some(policy) = args.policy else { return Ok(()) };
+    args.disk.iter().try_for_each(|(name, _)| set_policy(name.as_str(), policy))
+}
+
+fn set_policy(name: &str, policy: reserv_model::Policy) -> Result<(), Error> {
+    let words = [name.to_owned(), format!("policy={policy}")];
+    crate::fs::Mounted::open().and_then(|files| crate::edit::set(&files, &words)).map(drop)
+}
+
 /// `reserv disk attach`: as `up --disk`, where Reserv runs; and with this policy, or not at all.
 pub(crate) fn attach(on: (Name, Source), policy: Option<reserv_model::Policy>) -> Result<(), Error> {
     let mut control = Control::need()?;
     let name = on.0.as_str().to_owned();
     set(&mut control, None, &[on].into())?;
     let Some(policy) = policy else { return Ok(()) };
-    let words = [name.clone(), format!("policy={policy}")];
-    let tried = crate::fs::Mounted::open().and_then(|files| crate::edit::set(&files, &words));
-    tried.map(drop).map_err(|mut error| {
+    set_policy(&name, policy).map_err(|mut error| {
         if let Err(also) = down_some(&[name]) {
             error.add(&format!("and it could not be detached again: {}", also.message));
         }
@@ -251,7 +261,7 @@ fn with(now: &Config, personality: Option<Personality>, count: &BTreeMap<Name, S
     if let Some(personality) = personality {
         for tree in then.cpu.iter_mut().chain(then.count.values_mut()) {
             (tree.personality, tree.policy, tree.tune) =
-                (personality, Some(personality.policy(tree.resource())), None);
+                (personality, Some(personality.root_policy(tree.resource())), None);
         }
     }
     then
@@ -303,6 +313,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         depth: None,
         floor: None,
         model: None,
+        policy: None,
         dry_run: false,
         drain: false,
         flush: false,

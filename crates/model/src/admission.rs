@@ -76,7 +76,7 @@ impl Sums {
         let (sure, of) = self.sure(child);
         if minimum == 0 {
             None
-        } else if parent.kind == Kind::Scheduler(Policy::Prio) {
+        } else if matches!(parent.kind, Kind::Scheduler(Policy::Prio | Policy::Cello)) {
             Some(Broken::Priority)
         } else if child.cap.is_some_and(|cap| cap.per_second() < minimum) {
             Some(Broken::Cap)
@@ -185,10 +185,14 @@ impl Tree {
         let (at, above) = (self.shown(child.id), self.shown(parent.id));
         let (wants, whole) = (child.minimum, parent.minimum);
         let (why, hint) = match broken {
-            Broken::Priority => (
-                format!("{at}: no minimum can be promised below {above}, whose policy is prio"),
-                "a policy that divides by weight: sfq, eevdf or mtrls".to_owned(),
-            ),
+            Broken::Priority => {
+                let policy = if let Kind::Scheduler(policy) = parent.kind { policy } else { Policy::Prio };
+                (
+                    format!("{at}: no minimum can be promised below {above}, whose policy is {policy}"),
+                    "a policy that divides all by weight: sfq, eevdf or mtrls, of a disk sfq, wf2q+ or yfq"
+                        .to_owned(),
+                )
+            }
             Broken::Cap => {
                 let cap = child.cap.map_or(0, |cap| cap.rate_ns_per_s);
                 (

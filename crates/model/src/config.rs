@@ -369,7 +369,7 @@ impl ResourceConfig {
 
     /// Of the root.
     pub fn root_policy(&self) -> Policy {
-        self.policy.unwrap_or(self.personality.policy(self.resource()))
+        self.policy.unwrap_or(self.personality.root_policy(self.resource()))
     }
 
     /// Of the root.
@@ -575,8 +575,10 @@ fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
     let personality = wanted.personality;
     if current.personality() != personality {
         requests.push(Request::SetPersonality { personality });
-        (kind, tune) =
-            (Kind::Scheduler(personality.policy(current.resource())), personality.tune(current.resource()));
+        (kind, tune) = (
+            Kind::Scheduler(personality.root_policy(current.resource())),
+            personality.tune(current.resource()),
+        );
     }
     let policy = wanted.root_policy();
     if kind != Kind::Scheduler(policy) {

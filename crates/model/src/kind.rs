@@ -68,6 +68,7 @@ words! {
     Wf2qPlus = 5 "wf2q+" "Worst-case fair weighted fair queueing plus, composed hierarchically; for links.",
     Yfq = 6 "yfq" "Yet another fair queueing: the smallest finish tag first, in batches that are put in the disk's order (Eclipse); for disks.",
     Wf2q = 7 "wf2q" "Worst-case fair weighted fair queueing with the fluid system followed exactly (Eclipse); for links.",
+    Cello = 8 "cello" "Cello: rounds of the disk's time for the classes interactive, throughput and real-time, and one queue in the order of their needs (QLinux); for a disk's root.",
 }
 
 words! {
@@ -81,6 +82,9 @@ words! {
     Drr = 5 "drr" "Deficit round robin over flows: many connections in one queue share it fairly; for links.",
     Scan = 6 "scan" "The next sector upwards, then back to the lowest (C-LOOK); for disks.",
     ScanEdf = 7 "scan-edf" "The earliest deadline, within 10 ms of deadlines the lowest sector; for disks.",
+    Interactive = 8 "interactive" "Cello's interactive class: as soon as the others' deadlines leave slack; under other policies as fifo; for disks.",
+    Throughput = 9 "throughput" "Cello's throughput-intensive class: in the order of the disk; under other policies as scan; for disks.",
+    RealTime = 10 "real-time" "Cello's soft real-time class: the earliest deadline; under other policies as scan-edf; for disks.",
 }
 
 words! {
@@ -96,7 +100,15 @@ impl Personality {
     /// All words, for people to choose from.
     pub const WORDS: &str = "one word: default, qlinux, eclipse or rtss98";
 
-    /// Of the root and of new scheduler nodes. Turns and requests are a CPU's, a link or disk has work that comes in pieces.
+    /// Of the root. Cello has one queue for the whole disk.
+    pub const fn root_policy(self, of: ResourceKind) -> Policy {
+        match (self, of) {
+            (Self::Qlinux, ResourceKind::Disk) => Policy::Cello,
+            _ => self.policy(of),
+        }
+    }
+
+    /// Of new scheduler nodes. Turns and requests are a CPU's, a link or disk has work that comes in pieces.
     pub const fn policy(self, of: ResourceKind) -> Policy {
         match (self, of) {
             (Self::Eclipse, ResourceKind::Cpu) => Policy::Mtrls,
@@ -168,24 +180,22 @@ pub enum Kind {
 
 impl Policy {
     /// All words, for people to choose from.
-    pub const WORDS: &str =
-        "one word: sfq, eevdf, mtrls or prio; for a link also wf2q+ or wf2q, for a disk wf2q+ or yfq";
+    pub const WORDS: &str = "one word: sfq, eevdf, mtrls or prio; for a link also wf2q+ or wf2q, for a disk wf2q+ or yfq, for its root cello";
 
     /// Whether it orders by the length of what is served next, which is not known of a thread: the CPU's program does not have it.
     pub const fn by_length(self) -> bool {
-        matches!(self, Self::Wf2qPlus | Self::Yfq | Self::Wf2q)
+        matches!(self, Self::Wf2qPlus | Self::Yfq | Self::Wf2q | Self::Cello)
     }
 
     /// Whether it goes by places on a disk.
     pub const fn of_disks(self) -> bool {
-        matches!(self, Self::Yfq)
+        matches!(self, Self::Yfq | Self::Cello)
     }
 }
 
 impl Class {
     /// All words, for people to choose from.
-    pub const WORDS: &str =
-        "one word: ts, sfq, rr, fifo or edf; for a link also drr, for a disk scan or scan-edf";
+    pub const WORDS: &str = "one word: ts, sfq, rr, fifo or edf; for a link also drr, for a disk scan, scan-edf, interactive, throughput or real-time";
 
     /// As of a policy.
     pub const fn by_length(self) -> bool {
@@ -194,7 +204,7 @@ impl Class {
 
     /// As of a policy.
     pub const fn of_disks(self) -> bool {
-        matches!(self, Self::Scan | Self::ScanEdf)
+        matches!(self, Self::Scan | Self::ScanEdf | Self::Interactive | Self::Throughput | Self::RealTime)
     }
 }
 

@@ -456,6 +456,7 @@ impl Tree {
             Request::SetPolicy { ref node, policy } => {
                 let node = self.find_scheduler(node, "it has a class, no policy")?;
                 self.check_known(Kind::Scheduler(policy))?;
+                Self::check_place(policy, node.id)?;
                 one(node.kind != Kind::Scheduler(policy), Edit::Policy { id: node.id, policy })
             }
             Request::SetPersonality { personality } => self.edits_for_personality(personality),
@@ -562,6 +563,16 @@ impl Tree {
         Ok(())
     }
 
+    /// One queue for the whole disk has no place below others.
+    fn check_place(policy: Policy, id: NodeId) -> Result<(), Error> {
+        if policy != Policy::Cello || id == NodeId::ROOT {
+            return Ok(());
+        }
+        let why = "policy cello puts all of a disk's requests into one queue: it is the disk's own, not one of a node in it";
+        Err(Error::new(ErrorKind::Unsupported, why)
+            .hint("set it on the disk itself; below it sfq, wf2q+ or yfq"))
+    }
+
     fn edits_for_create(
         &self,
         parent: &NodeRef,
@@ -579,6 +590,9 @@ impl Tree {
             return Err(self.too_deep(parent.id));
         }
         let id = self.next_id()?;
+        if let Kind::Scheduler(policy) = kind {
+            Self::check_place(policy, id)?;
+        }
         let mut edits = vec![Edit::Create { id, parent: parent.id, name, kind }];
         if let Some(share) = share {
             self.check_share(id, share)?;
@@ -599,7 +613,7 @@ impl Tree {
         if self.personality != personality {
             edits.push(Edit::Personality { personality });
         }
-        let policy = personality.policy(self.resource);
+        let policy = personality.root_policy(self.resource);
         if root.kind != Kind::Scheduler(policy) {
             edits.push(Edit::Policy { id, policy });
         }

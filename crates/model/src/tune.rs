@@ -17,7 +17,8 @@
 //! | `batch` | a disk with `yfq` | most requests that are dispatched and not done: of these the disk has its depth, in the order of sectors; by default the depth |
 //! | `anticipate` | a disk with `yfq` | how long a queue keeps its turn that asks for one request at a time; by default 2 ms on a disk with an arm that gets one at a time, else 0 |
 //! | `cost` | a disk with `yfq` | what shares are shares of: bytes (the default), requests or time of the disk |
-//! | `deadline` | a queue with `scan-edf` | its requests are due so long after they came; by default never |
+//! | `deadline` | a queue with `scan-edf` or `real-time` | its requests are due so long after they came; by default never, under `cello` after a round |
+//! | `round` | a disk with `cello` | the time over which its classes have their shares; by default 1 s |
 //!
 //! What is set for a policy that the node does not have now is kept, not shown, and counts again with that policy.
 
@@ -44,6 +45,7 @@ pub enum TuneKey {
     Anticipate,
     Cost,
     Deadline,
+    Round,
 }
 
 /// Words of [`TuneKey::Cost`], by value.
@@ -60,7 +62,7 @@ const S: u64 = 1_000 * MS;
 
 impl TuneKey {
     /// All of them, in the order in which they are printed.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Quantum,
         Self::Lag,
         Self::Turn,
@@ -71,6 +73,7 @@ impl TuneKey {
         Self::Anticipate,
         Self::Cost,
         Self::Deadline,
+        Self::Round,
     ];
 
     /// As it stands in files.
@@ -86,6 +89,7 @@ impl TuneKey {
             Self::Anticipate => "anticipate",
             Self::Cost => "cost",
             Self::Deadline => "deadline",
+            Self::Round => "round",
         }
     }
 
@@ -102,7 +106,8 @@ impl TuneKey {
             Self::Batch | Self::Anticipate | Self::Cost => {
                 parent.is_none() && matches!(kind, Kind::Scheduler(Policy::Yfq))
             }
-            Self::Deadline => matches!(kind, Kind::Queue(Class::ScanEdf)),
+            Self::Deadline => matches!(kind, Kind::Queue(Class::ScanEdf | Class::RealTime)),
+            Self::Round => parent.is_none() && matches!(kind, Kind::Scheduler(Policy::Cello)),
         }
     }
 
@@ -116,7 +121,8 @@ impl TuneKey {
             Self::Priority => "a child of a node with policy prio has it",
             Self::Request => "a child of a node with policy eevdf has it",
             Self::Batch | Self::Anticipate | Self::Cost => "a disk with policy yfq has it",
-            Self::Deadline => "a disk's queue with class scan-edf has it",
+            Self::Deadline => "a disk's queue with class scan-edf or real-time has it",
+            Self::Round => "a disk with policy cello has it",
         }
     }
 
@@ -136,6 +142,7 @@ impl TuneKey {
             Self::Anticipate => 7,
             Self::Cost => 8,
             Self::Deadline => 9,
+            Self::Round => 10,
         }
     }
 
@@ -161,6 +168,7 @@ impl TuneKey {
             Self::Anticipate => (0, 100 * MS),
             Self::Cost => (0, COSTS.len() as u64 - 1),
             Self::Deadline => (MS, 1000 * S),
+            Self::Round => (10 * MS, 60 * S),
         }
     }
 

@@ -192,7 +192,7 @@ fn a_personality_is_another_policy_on_another_resource() {
         tree.set_resource(resource);
         doit(&mut tree, &[Request::SetPersonality { personality }]);
         let id = doit(&mut tree, &[mk("", "s", SCHED, "1")]).created()[0];
-        assert_eq!(tree.get(id).unwrap().kind, tree.root().kind);
+        assert_eq!(tree.get(id).unwrap().kind, Kind::Scheduler(personality.policy(resource)));
         let config = to_config(&tree, Driver::Auto);
         assert!(tree.root().tune.is_empty(), "{config:?}");
         tree.root().kind
@@ -200,7 +200,8 @@ fn a_personality_is_another_policy_on_another_resource() {
     for (personality, link, disk) in [
         (Personality::Eclipse, Policy::Wf2q, Policy::Yfq),
         (Personality::Rtss98, Policy::Sfq, Policy::Sfq),
-        (Personality::Qlinux, Policy::Sfq, Policy::Sfq),
+        // Cello has one queue for the whole disk.
+        (Personality::Qlinux, Policy::Sfq, Policy::Cello),
     ] {
         assert_eq!(on(ResourceKind::Link, personality), Kind::Scheduler(link));
         assert_eq!(on(ResourceKind::Disk, personality), Kind::Scheduler(disk));
@@ -307,6 +308,39 @@ fn guarantees() {
     );
 }
 
+/// One queue for the whole disk has no place below others, and promises no minimums: what has no class goes before all.
+fn cello_is_a_disks_own() {
+    let mut disk = Tree::new(Name::new("vda").unwrap());
+    disk.set_resource(ResourceKind::Disk);
+    disk.set_capacity(8_000_000);
+    doit(&mut disk, &[mk("", "s", SCHED, "1"), mk("", "film", NewKind::Queue(Some(Class::RealTime)), "300")]);
+    let of = |node: &str| Request::SetPolicy { node: path(node), policy: Policy::Cello };
+    refused(&disk, &[of("s")], ErrorKind::Unsupported, "disk's own");
+    refused(
+        &disk,
+        &[mk("", "c", NewKind::Scheduler(Some(Policy::Cello)), "1")],
+        ErrorKind::Unsupported,
+        "disk's own",
+    );
+    refused(&disk, &[tune("", "round 1s")], ErrorKind::Invalid, "round");
+    let root = Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Cello };
+    doit(&mut disk, &[root.clone(), tune("", "round 500ms"), tune("film", "deadline 1s")]);
+    refused(&disk, &[tune("film", "round 1s")], ErrorKind::Invalid, "round");
+    refused(&disk, &[share("film", "300 8kbit")], ErrorKind::Overcommitted, "cello");
+    assert_eq!(shown(&disk, ""), "quantum default round 500ms");
+    assert_eq!(shown(&disk, "film"), "quantum default deadline 1s");
+    for (text, word) in [("round 9ms", "9ms"), ("round 61s", "61s"), ("round often", "often")] {
+        let error = parse_tune(text).unwrap_err();
+        assert!(error.to_string().contains(word) && !error.hint.is_empty(), "{error}");
+    }
+    // Who has a minimum cannot come under it.
+    doit(
+        &mut disk,
+        &[Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Sfq }, share("film", "300 8kbit")],
+    );
+    refused(&disk, &[root], ErrorKind::Overcommitted, "film");
+}
+
 /// What goes by lengths is for links; the CPU says so, and nothing changes.
 #[test]
 fn a_policy_by_length_is_not_for_the_cpu() {
@@ -333,6 +367,13 @@ fn a_policy_by_length_is_not_for_the_cpu() {
         refused(tree, std::slice::from_ref(&yfq), ErrorKind::Unsupported, "yfq");
         refused(tree, &[scan(Class::Scan)], ErrorKind::Unsupported, "scan");
         refused(tree, &[scan(Class::ScanEdf)], ErrorKind::Unsupported, "scan-edf");
+    }
+    for tree in [&cpu, &eth] {
+        let cello = Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Cello };
+        refused(tree, &[cello], ErrorKind::Unsupported, "cello");
+        for class in [Class::Interactive, Class::Throughput, Class::RealTime] {
+            refused(tree, &[scan(class)], ErrorKind::Unsupported, class.word());
+        }
     }
     let mut disk = Tree::new(Name::new("vda").unwrap());
     disk.set_resource(ResourceKind::Disk);
@@ -362,6 +403,7 @@ fn a_policy_by_length_is_not_for_the_cpu() {
         let error = parse_tune(text).unwrap_err();
         assert!(error.to_string().contains(word) && !error.hint.is_empty(), "{error}");
     }
+    cello_is_a_disks_own();
     doit(&mut cpu, &[Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Eevdf }]);
     let mut link = Tree::new(Name::new("eth0").unwrap());
     let plan = doit(&mut link, &[set, make, flows]);

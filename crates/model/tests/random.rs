@@ -136,7 +136,8 @@ impl Naive {
             "priority" => above == Some(Kind::Scheduler(Policy::Prio)),
             "request" => above == Some(Kind::Scheduler(Policy::Eevdf)),
             "batch" | "anticipate" | "cost" => above.is_none() && own == Kind::Scheduler(Policy::Yfq),
-            "deadline" => own == Kind::Queue(Class::ScanEdf),
+            "deadline" => matches!(own, Kind::Queue(Class::ScanEdf | Class::RealTime)),
+            "round" => above.is_none() && own == Kind::Scheduler(Policy::Cello),
             other => panic!("{other}"),
         }
     }

@@ -29,13 +29,22 @@ fn constant(name: &str) -> u64 {
 fn policies_and_classes_have_the_numbers_of_the_registry() {
     // What is no letter in C has a letter there.
     let policies: Vec<_> = Policy::ALL.iter().map(|p| (*p as u8, p.word().replace('+', "p"))).collect();
-    let length = [list("RS_POLICIES_LENGTH"), list("RS_POLICIES_DISK"), list("RS_POLICIES_ARRIVE")].concat();
+    let length = [
+        list("RS_POLICIES_LENGTH"),
+        list("RS_POLICIES_DISK"),
+        list("RS_POLICIES_ARRIVE"),
+        list("RS_POLICIES_BESIDE"),
+    ]
+    .concat();
     assert_eq!(policies, [list("RS_POLICIES_ANY"), length.clone()].concat());
     for policy in Policy::ALL {
         assert_eq!(policy.by_length(), length.iter().any(|l| l.0 == *policy as u8), "{policy}");
         assert_eq!(
             policy.of_disks(),
-            list("RS_POLICIES_DISK").iter().any(|l| l.0 == *policy as u8),
+            [list("RS_POLICIES_DISK"), list("RS_POLICIES_BESIDE")]
+                .concat()
+                .iter()
+                .any(|l| l.0 == *policy as u8),
             "{policy}"
         );
     }
@@ -44,11 +53,12 @@ fn policies_and_classes_have_the_numbers_of_the_registry() {
     let name =
         |class: &Class| if own(class) { class.to_string().replace('-', "_") } else { format!("{class}c") };
     let classes: Vec<_> = Class::ALL.iter().map(|c| (*c as u8, name(c))).collect();
-    let length = [list("RS_CLASSES_LENGTH"), list("RS_CLASSES_DISK")].concat();
+    let disk = [list("RS_CLASSES_DISK"), list("RS_CLASSES_BESIDE")].concat();
+    let length = [list("RS_CLASSES_LENGTH"), disk.clone()].concat();
     assert_eq!(classes, [list("RS_CLASSES_ANY"), length.clone()].concat());
     for class in Class::ALL {
         assert_eq!(class.by_length(), length.iter().any(|l| l.0 == *class as u8), "{class}");
-        assert_eq!(class.of_disks(), list("RS_CLASSES_DISK").iter().any(|l| l.0 == *class as u8), "{class}");
+        assert_eq!(class.of_disks(), disk.iter().any(|l| l.0 == *class as u8), "{class}");
     }
 }
 

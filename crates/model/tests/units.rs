@@ -257,5 +257,5 @@ fn words_and_numbers_of_kinds() {
         assert_eq!(policy.word().parse(), Ok(*policy));
         numbers.push(*policy as u8);
     }
-    assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
 }

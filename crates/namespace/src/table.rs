@@ -8,8 +8,8 @@
 //! shares     = name share {"\n" name share}  a 24 0    of children, all of them or none; those that are not named keep theirs
 //! fixed      = "=" percent "%"               =25%      a fixed share of the parent, whatever the siblings' weights are
 //! cap        = "none" | amount ["burst" duration]      1.5cpu, 250ms/s, 25% (of one CPU); of a link 10mbit
-//! policy     = "sfq" | "eevdf" | "mtrls" | "prio" | "wrr" | "wf2q+" | "wf2q" | "yfq"
-//! class      = "ts" | "sfq" | "rr" | "fifo" | "edf" | "drr" | "scan" | "scan-edf"
+//! policy     = "sfq" | "eevdf" | "mtrls" | "prio" | "wrr" | "wf2q+" | "wf2q" | "yfq" | "cello"
+//! class      = "ts" | "sfq" | "rr" | "fifo" | "edf" | "drr" | "scan" | "scan-edf" | "interactive" | "throughput" | "real-time"
 //! tune       = key value {key value}         quantum 4ms lag default       keys of this node, others keep their values
 //! gc         = "0" | "1"
 //! backlog    = ["limit"] members [service]   16 0      0 is no limit (a limit of service: not yet); resets the counters

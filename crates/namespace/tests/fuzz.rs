@@ -34,7 +34,7 @@ impl Random {
 }
 
 /// Texts that are right or nearly so; what is tried is grown from them.
-const SEEDS: [&str; 80] = [
+const SEEDS: [&str; 83] = [
     "24 0",
     "0.24",
     "1000000 0",
@@ -74,6 +74,9 @@ const SEEDS: [&str; 80] = [
     "edf",
     "drr",
     "yfq",
+    "cello",
+    "real-time",
+    "round 500ms",
     "scan-edf",
     "batch 16 cost time",
     "anticipate 0ms deadline 20ms",

@@ -72,8 +72,8 @@ pub struct Arrived {
     pub offset: u64,
     /// How much, in bytes; 0 for a flush.
     pub len: u32,
-    /// The queue of who made it; `None`: nobody wrote one down.
-    pub owner: Option<u64>,
+    /// Who made it; `None`: nobody wrote one down.
+    pub owner: Option<crate::owners::Owner>,
     /// A write's data, where they came with it; a read's place for them, once it is dispatched.
     pub buffer: Option<Buffer>,
 }

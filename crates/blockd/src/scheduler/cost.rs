@@ -83,14 +83,19 @@ impl Costs {
         u32::try_from(charged).unwrap_or(MOST)
     }
 
-    /// It was begun then, and is done.
-    pub(super) fn done(&mut self, lane: usize, begun: u64, estimate: u32, now: u64) {
-        let took = now.saturating_sub(begun.max(self.last_done)) / UNIT_NS;
+    /// A request was begun then, and is done: how long it had the disk, ns.
+    pub(super) fn took(&mut self, begun: u64, now: u64) -> u64 {
+        let took = now.saturating_sub(begun.max(self.last_done));
         self.last_done = now;
+        took
+    }
+
+    /// One of the tree's is done, after so long.
+    pub(super) fn done(&mut self, lane: usize, estimate: u32, took: u64) {
         if self.kind != cost::TIME {
             return;
         }
-        let took = u32::try_from(took).unwrap_or(MOST).min(MOST);
+        let took = u32::try_from(took / UNIT_NS).unwrap_or(MOST).min(MOST);
         let lane = &mut self.lanes[lane];
         lane.owed += i64::from(took) - i64::from(estimate);
         lane.mean = (lane.mean - lane.mean / 8 + took / 8).max(MIN);

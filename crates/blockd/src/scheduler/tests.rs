@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::front::Op;
+use crate::wire::delete;
 
 const A: u64 = 1 << 32 | 2;
 const B: u64 = 1 << 32 | 3;
@@ -33,7 +34,15 @@ fn new(path: &Path) -> Scheduler {
 }
 
 fn request(handle: u64, queue: u64, len: u32) -> Arrived {
-    Arrived { handle, op: Op::Read, fua: false, offset: handle * 4096, len, owner: Some(queue), buffer: None }
+    Arrived {
+        handle,
+        op: Op::Read,
+        fua: false,
+        offset: handle * 4096,
+        len,
+        owner: Some(queue.into()),
+        buffer: None,
+    }
 }
 
 /// The next request, begun and done, and its queue.

@@ -2,6 +2,8 @@
 //! The scheduler before a modelled disk, in virtual time: shares, the throughput of batches, queues that think, and costs. No clock is read, so the numbers are the
 //! same on any machine.
 
+mod cello;
+
 use std::collections::VecDeque;
 
 use reserv_disk_model::{Disk, Kind, Request, Spinning};
@@ -9,6 +11,7 @@ use reserv_disk_model::{Disk, Kind, Request, Spinning};
 use super::*;
 use crate::backend::Model;
 use crate::front::Op;
+use crate::wire::delete;
 
 const SECOND: u64 = 1_000_000_000;
 const SECTORS: u64 = 200_000_000;
@@ -157,7 +160,7 @@ impl Bench {
                     self.below((SECTORS - sectors) / 8) * 8
                 };
                 self.handle += 1;
-                let (handle, owner) = (self.handle, Some(queue(k)));
+                let (handle, owner) = (self.handle, Some(queue(k).into()));
                 let request = Arrived {
                     handle,
                     op: Op::Read,
@@ -391,7 +394,9 @@ fn wrong_tunables_change_nothing() {
         (queue(0), tune::BATCH, 4),
         (queue(0), tune::DEADLINE, tune::NS_MAX + 1),
         (queue(7), tune::DEADLINE, 5),
-        (wire::ROOT, 10, 1),
+        (wire::ROOT, tune::ROUND, 1),
+        (queue(0), tune::ROUND, 1_000_000_000),
+        (wire::ROOT, 11, 1),
     ] {
         let ops = [(op::REWEIGHT, queue(0), 0, 7000, 0), (op::TUNE, node, 0, key, value)];
         let mut wrong = super::tests::batch(100, &ops);
@@ -411,7 +416,7 @@ fn deadlines_are_kept_before_places() {
     let mut bench = Bench::new(YFQ, server(), 1, &[Load { class: 7, ..load(1, 0, &[4096]) }]);
     bench.edit(&[(op::TUNE, queue(0), 0, tune::DEADLINE, 20_000_000)]);
     for (handle, ms, sector) in [(1, 1, 90), (2, 2, 40), (3, 15, 5), (4, 3, 70)] {
-        let (owner, offset) = (Some(queue(0)), sector * SECTOR);
+        let (owner, offset) = (Some(queue(0).into()), sector * SECTOR);
         let request = Arrived { handle, op: Op::Read, fua: false, offset, len: 512, owner, buffer: None };
         bench.scheduler.arrive(request, ms * 1_000_000);
     }

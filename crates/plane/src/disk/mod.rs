@@ -223,7 +223,8 @@ impl Disk {
                     return Err(PlaneError::Unsupported("a disk's nodes have no caps yet".into()));
                 }
                 Op::Tune {
-                    key: TuneKey::Batch | TuneKey::Anticipate | TuneKey::Cost | TuneKey::Deadline,
+                    key:
+                        TuneKey::Batch | TuneKey::Anticipate | TuneKey::Cost | TuneKey::Deadline | TuneKey::Round,
                     ..
                 } => {}
                 Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
@@ -478,11 +479,11 @@ impl Plane for Disk {
 
     fn supports_class(&self, class: Class) -> bool {
         // First come, first served, whatever threads would do there; or by place.
-        matches!(class, Class::Fifo | Class::Ts | Class::Scan | Class::ScanEdf)
+        class.of_disks() || matches!(class, Class::Fifo | Class::Ts)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
         // The others' tunables are times, and work here is bytes.
-        matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Yfq)
+        matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Yfq | Policy::Cello)
     }
 }

@@ -3,7 +3,7 @@
 
 use reserv_blockd::backend::Model;
 use reserv_blockd::wire;
-use reserv_model::{DiskModel, Policy, TuneKey};
+use reserv_model::{Class, DiskModel, Policy, TuneKey};
 
 use crate::ops;
 
@@ -34,6 +34,7 @@ fn words_and_numbers_are_the_same_on_both_sides() {
         (TuneKey::Anticipate, wire::tune::ANTICIPATE),
         (TuneKey::Cost, wire::tune::COST),
         (TuneKey::Deadline, wire::tune::DEADLINE),
+        (TuneKey::Round, wire::tune::ROUND),
     ] {
         assert_eq!(key.code(), number);
     }
@@ -45,7 +46,18 @@ fn words_and_numbers_are_the_same_on_both_sides() {
             .each_ref()
             .map(String::as_str)
     );
-    assert_eq!(Policy::Yfq as u8, wire::YFQ);
+    assert_eq!((Policy::Yfq as u8, Policy::Cello as u8), (wire::YFQ, wire::CELLO));
+    for (class, number) in [
+        (Class::Ts, wire::class::TS),
+        (Class::Fifo, wire::class::FIFO),
+        (Class::Scan, wire::class::SCAN),
+        (Class::ScanEdf, wire::class::SCAN_EDF),
+        (Class::Interactive, wire::class::INTERACTIVE),
+        (Class::Throughput, wire::class::THROUGHPUT),
+        (Class::RealTime, wire::class::REAL_TIME),
+    ] {
+        assert_eq!(class as u8, number);
+    }
     for model in DiskModel::ALL {
         assert!(model.word().parse::<Model>().is_ok(), "{model}");
     }

@@ -80,7 +80,8 @@ pub(super) struct RtSlot {
     pub(super) seq: u64,
     pub(super) offset: u64,
     pub(super) bytes: u32,
-    pub(super) write: u32,
+    pub(super) write: u16,
+    pub(super) priority: u16,
 }
 
 /// `struct rt_use_key`
