@@ -260,7 +260,8 @@ def pread(fd, size, offset, deadline_ns=0):
     aligned memory (an mmap) in place of the size: it is filled, and the answer is how many bytes."""
     if isinstance(size, int):
         buffer = ctypes.create_string_buffer(size)
-        return buffer.raw[:_pread(_number(fd), buffer, size, offset, deadline_ns)]
+        length = _pread(_number(fd), buffer, size, offset, deadline_ns)
+        return buffer.raw[:length]
     with memoryview(size) as view:
         into = (ctypes.c_char * view.nbytes).from_buffer(view)
         try:
