@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from . import link_judge, plan
+from . import disk_judge, link_judge, plan
 from .stats import Estimate, mean_ci, ratio_ci, share_ci
 
 SHARE_BAR = plan.SITE_WEIGHT / (plan.SITES * plan.SITE_WEIGHT + plan.Q0_WEIGHT) - 0.03
@@ -200,6 +200,10 @@ def judge(data: dict[str, Any]) -> Judgement:
         checks += link_judge.checks(data["link"])
     else:
         remarks.append("The link-bound form was not measured in this run.")
+    if "disk" in data:
+        checks += disk_judge.checks(data["disk"])
+    else:
+        remarks.append("The disk-bound form was not measured in this run.")
     outcomes = {c.outcome for c in checks}
     verdict = FAIL if FAILS in outcomes else UNCLEAR.upper() if UNCLEAR in outcomes else PASS
     if quick:
@@ -228,4 +232,5 @@ def _sentence(data: dict[str, Any], rows: dict[str, list[Row]], checks: list[Che
     return (f"{verdict}: {where}: without reservations site 1 fell from {rows['without'][0].shares[0].mean:.0%} to "
             f"{last.shares[0].mean:.1%} of the service as its neighbours grew to {last.n} clients each; with them every "
             f"site kept at least {least:.1%} of it, and site 1 at n={RATIO_POINTS[0]} ran at {ratio:.2f} of its rate at "
-            f"n={RATIO_POINTS[1]}." + (f" {link_judge.sentence(data['link'])}" if "link" in data else ""))
+            f"n={RATIO_POINTS[1]}." + (f" {link_judge.sentence(data['link'])}" if "link" in data else "")
+            + (f" {disk_judge.sentence(data['disk'])}" if "disk" in data else ""))

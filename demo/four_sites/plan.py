@@ -30,6 +30,10 @@ class Plan:
     link_points: tuple[int, ...] = (0, 8, 32)
     link_settle_s: float = 3.0
     link_window_s: float = 5.0
+    #: The disk-bound form: likewise, of readers.
+    disk_points: tuple[int, ...] = (4, 16)
+    disk_settle_s: float = 3.0
+    disk_window_s: float = 8.0
 
     @property
     def window_s(self) -> float:
@@ -39,21 +43,21 @@ class Plan:
         """The same windows at other points, which must grow."""
         if list(points) != sorted(set(points)) or not points or points[0] < 0:
             raise ValueError(f"points must grow: {points}")
-        return replace(self, points=points, link_points=points)
+        return replace(self, points=points, link_points=points, disk_points=points)
 
 
 #: On a machine: real time, so real disturbances; longer windows.
 MACHINE = {
     False: Plan(quick=False, points=(0, 2, 4, 8, 16, 24, 32), batches=6, batch_s=3.0, settle_s_min=2.0, settle_s_max=12.0),
     True: Plan(quick=True, points=(0, 4, 8, 32), batches=5, batch_s=0.8, settle_s_min=1.0, settle_s_max=6.0,
-               link_points=(8, 32), link_settle_s=2.0, link_window_s=2.5),
+               link_points=(8, 32), link_settle_s=2.0, link_window_s=2.5, disk_window_s=5.0),
 }
 #: In the emulated guest time is a function of executed instructions (vm/run --icount): nothing disturbs, and every second
 #: takes two or more of the user's.
 GUEST = {
     False: Plan(quick=False, points=(0, 2, 4, 8, 16, 24, 32), batches=6, batch_s=1.5, settle_s_min=0.6, settle_s_max=12.0),
     True: Plan(quick=True, points=(0, 8, 32), batches=4, batch_s=0.5, settle_s_min=0.5, settle_s_max=6.0,
-               link_points=(8, 32), link_settle_s=1.5, link_window_s=2.0),
+               link_points=(8, 32), link_settle_s=1.5, link_window_s=2.0, disk_window_s=4.0),
 }
 
 

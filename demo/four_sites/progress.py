@@ -4,7 +4,7 @@ emulated guest's seconds are not the user's."""
 
 import sys
 import time
-from typing import IO
+from typing import IO, Callable
 
 #: Begins a line of the guest's part that is meant for the outer part, not for the user.
 MARK = "\x01"
@@ -47,7 +47,33 @@ class Passed:
         print(f"{MARK}point {fraction:.4f} {text}", flush=True)
 
 
-Progress = Shown | Passed
+class Part:
+    """A part of a whole: its own end is `begin + size` of it."""
+
+    def __init__(self, of: "Shown | Passed", begin: float, size: float):
+        self.of, self.begin, self.size = of, begin, size
+
+    def line(self, text: str) -> None:
+        self.of.line(text)
+
+    def moving(self, text: str) -> None:
+        self.of.moving(text)
+
+    def point(self, text: str, fraction: float) -> None:
+        self.of.point(text, self.begin + self.size * fraction)
+
+    def counted(self, points: int) -> Callable[[str], None]:
+        """For who does so many points of equal length and says each when it is done."""
+        done = 0
+
+        def said(text: str) -> None:
+            nonlocal done
+            done += 1
+            self.point(text, done / points)
+        return said
+
+
+Progress = Shown | Passed | Part
 
 
 def relay(lines: IO[str], shown: Shown) -> None:

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from . import link_judge, link_plot, plan
+from . import disk_judge, link_judge, link_plot, plan
 from .judge import HOLDS, Judgement
 from .plot import draw
 from .stats import Estimate
@@ -37,7 +37,7 @@ def table(data: dict[str, Any], judgement: Judgement) -> list[str]:
             work = f"{row.work_us / 1000:6.2f}" if row.work_us else "   -"
             lines.append(f"  {row.n:2}  {' '.join(map(_rate, row.rates))} | {' '.join(map(_share, row.shares))} | {theory} | "
                          f"{work}")
-    return lines + (link_judge.table(data["link"]) if "link" in data else [])
+    return lines + (link_judge.table(data["link"]) if "link" in data else []) + (disk_judge.table(data["disk"]) if "disk" in data else [])
 
 
 def checks(judgement: Judgement) -> list[str]:
@@ -61,6 +61,8 @@ def save_plots(data: dict[str, Any], judgement: Judgement, out: Path) -> list[Pa
     svg.write_text(draw(data, judgement))
     if "link" in data:
         (out / "link.svg").write_text(link_plot.draw(data["link"], f"{data['date']}, kernel {data['environment']['kernel']}, {data['where']}; documents of 1.5 MB, one Apache for each site"))
+    if "disk" in data:
+        (out / "disk.svg").write_text(disk_judge.draw(data["disk"], f"{data['date']}, kernel {data['environment']['kernel']}, {data['where']}; 16 KiB at random places of a modelled disk"))
     if shutil.which("rsvg-convert") is None:
         print("  no PNG: rsvg-convert (Debian: librsvg2-bin) is missing")
         return [svg]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""From the raw data of the disk-bound form to its checks, table and plot. Pure: no file, no clock.
+
+What is promised: with reservations every site has at least its 0.24 of what the disk serves, less 0.03, however many readers the others have, and site 1 at the last point 0.90
+of what it had at the first (an arm's times are random); without, in one queue, a site's part follows its readers, give or take 0.04."""
+
+from typing import Any
+
+from . import judge, plan
+from .disk import BASELINE, RESERVED, SITE1_READERS, rate, shares, theory_site1
+from .plot import COLOURS, GREY, GRID, INK, text
+
+THEORY_BAND = 0.04
+RATIO_BAR = 0.90
+
+
+def checks(data: dict[str, Any]) -> list["judge.Check"]:
+    def check(what: str, good: bool, found: str) -> judge.Check:
+        return judge.Check(what, judge.HOLDS if good else judge.FAILS, found)
+
+    with_, without = (data[half]["points"] for half in (RESERVED, BASELINE))
+    many = [p for p in with_ if p["n"] >= SITE1_READERS]
+    if not many or [p["n"] for p in with_] != [p["n"] for p in without]:
+        return [check("disk, with: every site has its part", False, "no such points were measured")]
+    part, n, site = min((share, p["n"], site) for p in many for site, share in enumerate(shares(p)))
+    out = [check(f"disk, with: every site at least {judge.SHARE_BAR:.2f} of the bytes for n >= {SITE1_READERS}", part >= judge.SHARE_BAR,
+                 f"the least: site {site + 1} at n={n}, {part:.3f}")]
+    if len(many) > 1:
+        ratio = rate(many[-1], 0) / max(rate(many[0], 0), 1e-9)
+        out.append(check(f"disk, with: site 1 at n={many[-1]['n']} at least {RATIO_BAR} of its rate at n={many[0]['n']}", ratio >= RATIO_BAR, f"{ratio:.3f}"))
+    off, n = max((abs(shares(p)[0] - theory_site1(p["n"])), p["n"]) for p in without)
+    out.append(check(f"disk, without: site 1 gets 4/(4+3n) of the bytes, ± {THEORY_BAND:.2f}", off <= THEORY_BAND, f"the farthest: n={n}, off by {off:.3f}"))
+    return out
+
+
+def table(data: dict[str, Any]) -> list[str]:
+    lines = ["", "Reads of 16 KiB at random places of a modelled disk with an arm: requests per second of each site",
+             "   n  " + " ".join(f"{f'site {s + 1}':^9}" for s in range(plan.SITES)) + " | without: theory, site 1, %"]
+    for half in BASELINE, RESERVED:
+        lines.append(f" {half} reservations")
+        for p in data[half]["points"]:
+            theory = f"{100 * theory_site1(p['n']):5.1f}, {100 * shares(p)[0]:5.1f} measured" if half == BASELINE else ""
+            lines.append(f"  {p['n']:2}  " + " ".join(f"{rate(p, s):9.2f}" for s in range(plan.SITES)) + f" | {theory}")
+    return lines
+
+
+def sentence(data: dict[str, Any]) -> str:
+    last = {half: data[half]["points"][-1] for half in (BASELINE, RESERVED)}
+    return (f"Where the disk is short, site 1 had {shares(last[BASELINE])[0]:.1%} of it without and {shares(last[RESERVED])[0]:.1%} with reservations at "
+            f"n={last[RESERVED]['n']}.")
+
+
+WIDTH, HEIGHT, LEFT, TOP, BAR, GAP = 860, 360, 80, 84, 46, 34
+
+
+def draw(data: dict[str, Any], under: str) -> str:
+    """What each site has of the disk, a bar for each point, one site on top of the other."""
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+           'font-family="DejaVu Sans, Helvetica, Arial, sans-serif">', f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+           text(LEFT, 32, "Whose the reads of a disk with an arm are", 18, extra='font-weight="700"'), text(LEFT, 54, under, 12, colour=GREY)]
+    height = HEIGHT - TOP - 80
+    for tick in range(0, 101, 25):
+        y = TOP + height * (1 - tick / 100)
+        out += [f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - 30}" y2="{y:.1f}" stroke="{GRID}"/>', text(LEFT - 46, y + 4, f"{tick} %", 12, colour=GREY)]
+    x = float(LEFT + GAP)
+    for half in BASELINE, RESERVED:
+        begin = x
+        for point in data[half]["points"]:
+            y = float(TOP + height)
+            for site, share in enumerate(shares(point)):
+                y -= height * share
+                colour = COLOURS[0] if site == 0 else (GREY, GRID, GREY)[site - 1]
+                out.append(f'<rect class="part" x="{x:.1f}" y="{y:.1f}" width="{BAR}" height="{height * share:.1f}" fill="{colour}" stroke="white"/>')
+            out.append(text(x, TOP + height + 18, f"n={point['n']}", 12, colour=GREY))
+            x += BAR + GAP
+        out.append(text(begin, TOP + height + 38, f"{half} reservations", 13, colour=INK))
+        x += 3 * GAP
+    out += [f'<rect x="{LEFT}" y="{HEIGHT - 28}" width="12" height="12" fill="{COLOURS[0]}"/>', text(LEFT + 18, HEIGHT - 18, f"site 1, {SITE1_READERS} readers; grey: sites 2-4, n readers each", 13, colour=INK)]
+    return "\n".join([*out, "</svg>"]) + "\n"
