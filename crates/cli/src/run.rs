@@ -57,12 +57,28 @@ fn queues(files: &dyn Files, args: &Run) -> Result<Vec<NodePath>, Error> {
                 },
             ));
         }
+        let wanted = match option {
+            "--net" => "link",
+            "--disk" => "disk",
+            _ => "",
+        };
+        if let Some(kind) = kind(files, resource).filter(|kind| !wanted.is_empty() && kind != wanted) {
+            return Err(Error::usage(format!("{option} {path}: {resource} is a {kind}, no {wanted}"))
+                .hint(if kind == "disk" { "--disk takes it" } else { "--net takes it" }));
+        }
         if let Some(other) = found.iter().find(|other| other.resource() == queue.resource()) {
             return Err(Error::usage(format!("'{other}' and '{queue}' are of one resource")));
         }
         found.push(queue);
     }
     Ok(found)
+}
+
+/// What a resource is, where the daemon says so.
+fn kind(files: &dyn Files, resource: &str) -> Option<String> {
+    let status = files.read("status").ok()?;
+    let key = format!("{resource}.kind ");
+    status.lines().find_map(|line| line.strip_prefix(&key)).map(str::to_owned)
 }
 
 /// A queue that exists.
@@ -186,6 +202,23 @@ mod tests {
         assert_eq!(fake.read("proc/42/default").unwrap(), "cpu/q0\n");
         assert_eq!(fake.read("proc/42/cdefault").unwrap(), "cpu/q0\n");
         assert_eq!(fake.read("cpu/q0/members").unwrap(), "42\n");
+    }
+
+    #[test]
+    fn a_disk_is_no_link() {
+        let fake = Fake::new();
+        fake.node("vda/a", false);
+        fake.node("eth0/b", false);
+        fake.put("status", "cpu.kind cpu\nvda.kind disk\neth0.kind link");
+        let run = |net: &[&str], disk: &[&str]| {
+            let own = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
+            let args =
+                Run { cpu: None, net: own(net), disk: own(disk), on: vec![], command: vec!["true".into()] };
+            queues(&fake, &args).map(|found| found.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(run(&["eth0/b"], &["vda/a"]), Ok(2));
+        assert!(run(&["vda/a"], &[]).unwrap_err().contains("vda is a disk, no link"));
+        assert!(run(&[], &["eth0/b"]).unwrap_err().contains("eth0 is a link, no disk"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use reserv_model::{Driver, Name, Personality, ResourceConfig, Source, to_config};
+use reserv_model::{Driver, Name, Personality, ResourceConfig, ResourceKind, Source, to_config};
 use reserv_namespace::ResourceStatus;
 use reserv_plane::Health;
 use serde::Serialize;
@@ -50,6 +50,8 @@ pub struct ResourceState {
     pub cgroups: Option<reserv_plane::Cgroups>,
     /// How the worker came to its tree: `empty`, `adopted` or `rebuilt`.
     pub beginning: &'static str,
+    /// Whose queues take what: `cpu`, `disk` or `link`.
+    pub kind: ResourceKind,
     /// What new nodes are.
     pub personality: Personality,
     /// Nodes of the tree.
@@ -109,7 +111,12 @@ impl ResourceState {
 
     /// What else the file tells.
     pub fn more(&self, name: &str) -> String {
-        let mut out = format!("{name}.state {}\n{name}.beginning {}\n", self.state, self.beginning);
+        let mut out = format!(
+            "{name}.kind {}\n{name}.state {}\n{name}.beginning {}\n",
+            self.kind.word(),
+            self.state,
+            self.beginning
+        );
         if !self.overcommitted.is_empty() {
             let _ = writeln!(out, "{name}.overcommitted {}", self.overcommitted.join(" "));
         }
@@ -251,6 +258,7 @@ impl Held {
                 Beginning::Adopted => "adopted",
                 Beginning::Rebuilt => "rebuilt",
             },
+            kind: self.on.as_ref().map_or(ResourceKind::Cpu, Source::kind),
             personality: engine.tree().personality(),
             nodes: engine.tree().len(),
             edits: engine.tree().seq(),

@@ -28,6 +28,15 @@ impl ResourceKind {
         matches!(self, Self::Cpu)
     }
 
+    /// As `status` says it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Disk => "disk",
+            Self::Link => "link",
+        }
+    }
+
     /// The unit of service, as it ends the keys of `stat` and `backlog`.
     pub const fn unit(self) -> &'static str {
         match self {
