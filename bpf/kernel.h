@@ -466,6 +466,8 @@ enum {
 
 	PF_EXITING = 0x4,
 	PF_IO_WORKER = 0x10,
+	/* Of who called prctl(PR_SET_IO_FLUSHER), which asks for CAP_SYS_RESOURCE, and its children: the kernel waits for them to write pages (5.6). */
+	PF_LOCAL_THROTTLE = 0x00100000,
 	PF_KTHREAD = 0x00200000,
 
 	SCHED_BATCH = 3,

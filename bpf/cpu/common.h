@@ -333,13 +333,13 @@ static __always_inline u64 rc_open_id(struct rs_node RS_ARENA *q)
 	return q->index >= RS_NODES_OPEN ? RC_Q0 : rc_id(q);
 }
 
-/* Where an item waits while nobody tagged it: its cgroup's queue. */
+/* Where an item waits while nobody tagged it: its cgroup's queue; q0 itself where it has the floor. */
 static __always_inline struct rs_node RS_ARENA *rc_home(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
 	u64 home = it->home;
 	struct rs_node RS_ARENA *q = home ? rs_node_at(t, home) : 0;
 
-	return q && q->kind == RS_QUEUE && !q->dying ? q : &t->nodes[1];
+	return q && q->kind == RS_QUEUE && !q->dying && !(it->flags & RS_ITEM_APART) ? q : &t->nodes[1];
 }
 
 #include "trace.h"

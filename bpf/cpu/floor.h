@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The floor of kernel threads. Those in q0 run outside of the tree while their CPU's bucket holds something: at once when they
+ * The floor of kernel threads, and of programs that the kernel waits for to write pages (PF_LOCAL_THROTTLE: Reserv's block servers). Those in q0 run outside of the tree while their CPU's bucket holds something: at once when they
  * wake, and out of q0, a step at a time, when the bucket has filled again. Beyond that they compete in q0. Hence on each CPU, over any time T, kernel
  * threads that have work get at least 5 % of T, less a step, and the floor takes at most 5 % of T, 20 ms and a step from the tree.
  */

@@ -70,7 +70,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	if (it) {
 		it->owner = owner;
 		it->owner2 = owner2;
-		it->flags = p->flags & PF_KTHREAD ? RS_ITEM_APART : 0;
+		it->flags = p->flags & (PF_KTHREAD | PF_LOCAL_THROTTLE) ? RS_ITEM_APART : 0;
 		it->started = RC_OFF;
 		it->want = 0;
 		it->part_node[0] = it->part_node[1] = 0;

@@ -210,7 +210,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	cpu = cpus == 1 ? 0 : scx_bpf_task_cpu(p);
-	if ((p->flags & PF_KTHREAD) && it->state == RS_IDLE && it->queue == &t->nodes[1]) {
+	if ((it->flags & RS_ITEM_APART) && it->state == RS_IDLE && it->queue == &t->nodes[1]) {
 		if ((it->flags & RC_ITEM_FLOOR) && rc_owed(it, p)) {
 			rc_lock();
 			rc_floor_charge(t, it, cpu, rc_owed(it, p));
