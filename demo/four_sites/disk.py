@@ -3,7 +3,6 @@
 an empty file): it takes as long as such a disk, and holds nothing. What a company had is what its process has read. Measures; judges nothing."""
 
 import mmap
-import os
 import subprocess
 import sys
 import tempfile

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The block server by itself, as reservd uses it; and a load of files on a device of it that knows afterwards what was acknowledged."""
+import glob
 import hashlib
 import os
 import random
@@ -74,13 +75,26 @@ class Server:
         return self.ask(EDIT, 0, body.ljust(32 + 128 * 56, b"\0"))[0]
 
 
-class Files(threading.Thread):
-    """Writes files of a folder, each with fsync, and goes on until it is told. `digests`: what must be there; `error`: what went wrong."""
+def slow_disk(ms):
+    """A disk of the kernel's (scsi_debug, 64 MB) that serves one request at a time, in so many ms; its name."""
+    for line in "modprobe sd_mod", f"modprobe scsi_debug dev_size_mb=64 max_queue=1 ndelay={ms}000000 per_host_store=0":
+        subprocess.run(line.split(), check=True)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        found = glob.glob("/sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block/*")
+        if found and os.path.exists("/dev/" + os.path.basename(found[0])):
+            return os.path.basename(found[0])
+        time.sleep(0.05)
+    raise RuntimeError("scsi_debug made no disk")
 
-    def __init__(self, folder, seed):
-        super().__init__()
+
+class Files(threading.Thread):
+    """Writes files of a folder, each with fsync and a pause, and goes on until it is told. `digests`: what must be there; `error`: what went wrong."""
+
+    def __init__(self, folder, seed, pause=0):
+        super().__init__(daemon=True)
         self.folder, self.dice = folder, random.Random(seed)
-        self.seed, self.digests, self.error, self.over, self.done = seed, {}, None, threading.Event(), 0
+        self.pause, self.seed, self.digests, self.error, self.over, self.done = pause, seed, {}, None, threading.Event(), 0
 
     def run(self):
         try:
@@ -94,6 +108,7 @@ class Files(threading.Thread):
                     os.fsync(file.fileno())
                 self.digests[name] = hashlib.sha256(data).digest()
                 self.done += 1
+                self.over.wait(self.pause)
         except OSError as error:
             self.error = error
 

@@ -29,6 +29,9 @@ pub struct Entry {
     pub served: u64,
     /// Of requests, ns after they came; 0: none.
     pub deadline: u64,
+    /// Work of the core's per 10^6 ns, 0: no cap; and what may come at once.
+    pub cap: u64,
+    pub burst: u64,
     pub weight: u32,
     pub kind: u8,
     pub alg: u8,
@@ -245,6 +248,7 @@ impl Book {
             op::REWEIGHT => entry.weight = u32::try_from(edit.a).unwrap_or(u32::MAX),
             op::CLASS | op::POLICY => entry.alg = u8::try_from(edit.a).unwrap_or(0),
             op::MOVE => entry.parent = edit.parent,
+            op::CAP => (entry.cap, entry.burst) = (edit.a, edit.b),
             op::TUNE if edit.a == tune::DEADLINE => entry.deadline = edit.b,
             op::RESET => {
                 entry.service_base = entry.service;

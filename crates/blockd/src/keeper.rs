@@ -38,6 +38,30 @@ fn listen(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// The mark of what is to live as long as the machine: systemd's last step kills all other processes before it unmounts what is still mounted.
+const STAYS: &str = "@reserv-blockd";
+
+/// Who serves a disk ends when it is given back: a service manager that ends everything, and a terminal that goes, are not obeyed.
+fn stay() {
+    // SAFETY: signals are ignored, and a name is copied.
+    unsafe {
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        // Of who was started through /proc/self/exe.
+        libc::prctl(libc::PR_SET_NAME, c"reserv-blockd".as_ptr());
+    }
+}
+
+/// Another program begins as this one, under the name that stays.
+pub fn rename_self() {
+    if std::env::args_os().next().is_some_and(|name| name == STAYS) {
+        return;
+    }
+    let error = Command::new("/proc/self/exe").arg0(STAYS).args(std::env::args_os().skip(1)).exec();
+    say(format_args!("/proc/self/exe: {error}"));
+}
+
 /// No page of ours may have to wait for a page that we write.
 fn for_memory_pressure() {
     const PR_SET_IO_FLUSHER: i32 = 57;
@@ -134,6 +158,7 @@ pub fn clean(prefix: &Path) -> io::Result<()> {
 
 /// The whole life of the server of one disk. `recover`: of a server that was killed with its keeper.
 pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: bool) -> ExitCode {
+    stay();
     for_memory_pressure();
     let chosen = if recover { Ok(Choice::Ublk) } else { choose(front) };
     let (held, listener) = match chosen.and_then(|front| prepare(places, front)) {
@@ -146,7 +171,6 @@ pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: boo
             return ExitCode::FAILURE;
         }
     };
-    let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
     let mut ready = recover;
     let mut pause = Duration::ZERO;
     loop {
@@ -156,7 +180,8 @@ pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: boo
             Held::Ublk => -1,
         };
         let held = format!("{fuse} {} {} {}", listener.as_raw_fd(), u8::from(ready), std::process::id());
-        let child = Command::new(&program).arg0("reserv-blockd").args(arguments).env(HELD, held).spawn();
+        // This same program, whatever lies at its path by now: the next worker understands the last one's book.
+        let child = Command::new("/proc/self/exe").arg0(STAYS).args(arguments).env(HELD, held).spawn();
         let ended = child.and_then(|mut child| child.wait());
         let code = ended.as_ref().ok().and_then(std::process::ExitStatus::code);
         if code == Some(EXIT_STOPPED) || (!ready && !places.book.exists()) {
@@ -187,6 +212,7 @@ pub fn work(places: &Places) -> Option<ExitCode> {
         say(format_args!("{HELD}: {told}"));
         return Some(ExitCode::FAILURE);
     };
+    stay();
     for_memory_pressure();
     // SAFETY: the keeper left it open for us, and for nobody else here.
     let take = |fd| unsafe { OwnedFd::from_raw_fd(fd) };

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         ));
         return ExitCode::from(2);
     };
+    keeper::rename_self();
     let mut places = Places::new(target.as_ref(), prefix.as_ref());
     places.model = model;
     places.copy = copy;

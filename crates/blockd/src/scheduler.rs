@@ -152,6 +152,10 @@ impl Scheduler {
                     ..RsOp::default()
                 });
             }
+            if entry.cap != 0 {
+                let (a, b) = (entry.cap, entry.burst);
+                ops.push(RsOp { code: op::CAP, node: entry.id, a, b, ..RsOp::default() });
+            }
             if entry.alg != 0 && (entry.id == wire::ROOT || entry.id == Q0) {
                 let code = if entry.kind == wire::SCHED { op::POLICY } else { op::CLASS };
                 let a = Self::alg_in_tree(entry.kind.into(), entry.alg.into());

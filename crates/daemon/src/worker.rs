@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use reserv_model::{Config, DeleteMode, Driver, Name};
+use reserv_model::{Config, DeleteMode, Driver, Name, Source};
 
 use crate::control;
 use crate::core::{Core, lock};
@@ -123,7 +123,7 @@ fn begin(settings: &Settings) -> Result<Core, Refusal> {
     if let (true, Some(config)) = (fresh, config)
         && let Err(refusal) = core.apply(&config, false, DeleteMode::Flush)
     {
-        core.stop()?;
+        core.stop(true)?;
         return Err(refusal);
     }
     Ok(core)
@@ -133,15 +133,27 @@ fn cpu_name() -> Result<Name, Refusal> {
     Ok(Name::new("cpu")?)
 }
 
-/// Ends the other resources that a dead daemon left.
+/// Ends the other resources that a dead daemon left, but for disks that do not go: they are in use, or their server is another version's.
 fn end_others(settings: &Settings) -> Result<(), Refusal> {
-    let registry = Registry::open(&settings.run)?;
-    for known in registry.known() {
+    let mut registry = Registry::open(&settings.run)?;
+    for known in registry.known().to_vec() {
         let Some(resource) = known.resource() else { continue };
         let wanted = Wanted::Count { name: known.name.clone(), resource, on: known.on.clone() };
-        Held::end_what_is_left(settings, &wanted)?;
+        match Held::end_what_is_left(settings, &wanted) {
+            Err(refusal) if matches!(known.on, Source::Disk { .. }) => {
+                tracing::warn!(name = %known.name, %refusal, "left as it is: the next start finds it");
+                registry.going(resource, false)?;
+            }
+            done => {
+                done?;
+                registry.remove(resource)?;
+            }
+        }
     }
-    Ok(registry.end()?)
+    if registry.known().is_empty() {
+        registry.end()?;
+    }
+    Ok(())
 }
 
 fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitCode, Refusal> {
@@ -168,7 +180,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let (dev, takeover) = match ready {
         Ok(ready) => ready,
         Err(refusal) if fresh_start => {
-            core.stop()?;
+            core.stop(true)?;
             return Err(refusal);
         }
         // Reservations hold; the keeper brings another descriptor.
@@ -314,7 +326,8 @@ fn wait(
             }
             Wake::Stop(answer) => {
                 Word::Stopping.send(&link);
-                let stopped = stop(settings, core);
+                // Asked for by its name, a stop of everything is refused while a disk is in use. The service manager's is not to be: what is in use stays.
+                let stopped = stop(settings, core, answer.is_none());
                 match (&stopped, answer) {
                     (Ok(()), answer) => {
                         Word::Done.send(&link);
@@ -338,8 +351,8 @@ fn wait(
     Ok(ExitCode::FAILURE)
 }
 
-fn stop(settings: &Settings, core: &Mutex<Core>) -> Result<(), Refusal> {
-    lock(core).stop()?;
+fn stop(settings: &Settings, core: &Mutex<Core>, leave: bool) -> Result<(), Refusal> {
+    lock(core).stop(leave)?;
     let _ = std::fs::remove_file(settings.socket());
     session::unmount(&settings.mount).map_err(context("unmount"))
 }

@@ -92,7 +92,7 @@ impl RsBatch {
     pub(crate) unsafe fn put(&self, at: *mut Self) {
         // SAFETY: as the caller says; numbers without padding.
         unsafe {
-            std::ptr::copy_nonoverlapping(std::ptr::from_ref(self).cast::<u8>(), at.cast(), self.used())
+            std::ptr::copy_nonoverlapping(std::ptr::from_ref(self).cast::<u8>(), at.cast(), self.used());
         };
     }
 

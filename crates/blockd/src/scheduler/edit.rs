@@ -49,10 +49,36 @@ impl Scheduler {
         Some(op)
     }
 
+    /// Caps are the tree's, and Cello's requests wait outside of it: which of the edits would make both, if any.
+    fn cap_under_cello(&self, ops: &[RsOp]) -> Option<usize> {
+        let mut cello = self.book.cello().is_some();
+        let capped = self.book.entries().filter(|(_, entry)| entry.cap != 0);
+        let mut capped: Vec<u64> = capped.map(|(_, entry)| entry.id).collect();
+        let mut last = 0;
+        for (i, edit) in ops.iter().enumerate() {
+            match edit.code {
+                op::POLICY if edit.node == wire::ROOT => (cello, last) = (edit.a == wire::CELLO.into(), i),
+                op::CAP | op::DELETE => {
+                    capped.retain(|id| *id != edit.node);
+                    if edit.code == op::CAP && edit.a != 0 {
+                        capped.push(edit.node);
+                        last = i;
+                    }
+                }
+                _ => {}
+            }
+        }
+        (cello && !capped.is_empty()).then_some(last)
+    }
+
     /// A batch: 0, or the core's negative errno with nothing changed.
     pub fn edit(&mut self, batch: &mut RsBatch, now: u64) -> i32 {
         batch.now = now;
         let count = (batch.count as usize).min(wire::BATCH_MAX);
+        if let Some(failed) = self.cap_under_cello(&batch.op[..count]) {
+            (batch.error, batch.failed) = (-libc::EOPNOTSUPP, u32::try_from(failed).unwrap_or(0));
+            return -libc::EOPNOTSUPP;
+        }
         // What the tree is told, and where in the batch that stands.
         let mut told = RsBatch { count: 0, ..*batch };
         let mut places = Vec::with_capacity(count);

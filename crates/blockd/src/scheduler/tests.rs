@@ -151,3 +151,66 @@ fn the_next_worker_knows_tree_counters_and_numbers() {
     assert_eq!(next.edit(&mut batch(8, &[(op::CREATE, 2 << 32 | 3, wire::ROOT, 2, 0)]), 0), 0);
     assert_eq!(next.poison(), 0);
 }
+
+/// Bytes that a queue gets which always wants more, by a clock of 50 µs; the scheduler says when it is to be asked again.
+fn capped(scheduler: &mut Scheduler, from: u64, ns: u64) -> u64 {
+    let (mut got, mut handle, mut again) = (0, 1000, from);
+    for now in (from..from + ns).step_by(50_000) {
+        loop {
+            while scheduler.sample_one(A).unwrap().queued < 4 {
+                handle += 1;
+                scheduler.arrive(request(handle, A, 4096), now);
+            }
+            match scheduler.dispatch(now) {
+                Ok((request, ticket)) => {
+                    assert!(now >= again, "nothing before {again}, at {now}");
+                    got += u64::from(request.len);
+                    scheduler.done(ticket, now);
+                }
+                Err(at) => {
+                    assert!(at > now, "a time to come: {at} at {now}");
+                    again = at;
+                    break;
+                }
+            }
+        }
+    }
+    got
+}
+
+#[test]
+fn a_cap_is_the_most_that_a_queue_gets_and_outlives_the_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("book");
+    let mut scheduler = new(&path);
+    // 1000 bytes in 10^6 ns are 1 MB/s.
+    let (rate, burst) = (1000, 20_000);
+    assert_eq!(scheduler.edit(&mut batch(2, &[(op::CAP, A, 0, rate, burst)]), 0), 0);
+    let fair = |got: u64| {
+        assert!(got <= 1_000_000 + burst + 4096, "in a second the rate, the burst and a request: {got}");
+        assert!(got >= 1_000_000 - 4096, "and the rate: {got}");
+    };
+    fair(capped(&mut scheduler, 1_000_000, 1_000_000_000));
+    // Under Cello nobody would see to it.
+    let cello = (op::POLICY, wire::ROOT, 0, wire::CELLO.into(), 0);
+    assert_eq!(scheduler.edit(&mut batch(3, &[cello]), 1_002_000_000), -libc::EOPNOTSUPP);
+    assert_eq!(scheduler.edit(&mut batch(3, &[cello, (op::CAP, A, 0, 0, 0)]), 1_002_000_000), 0);
+    let cap = (op::CAP, A, 0, rate, burst);
+    assert_eq!(scheduler.edit(&mut batch(4, &[cap]), 1_002_000_000), -libc::EOPNOTSUPP);
+    let sfq = (op::POLICY, wire::ROOT, 0, 0, 0);
+    assert_eq!(scheduler.edit(&mut batch(4, &[cap, sfq]), 1_002_000_000), 0);
+    drop(scheduler);
+    let mut next = Scheduler::new(Book::open(&path).unwrap()).unwrap();
+    fair(capped(&mut next, 5_000_000_000, 1_000_000_000));
+    assert_eq!(next.edit(&mut batch(5, &[(op::CAP, A, 0, 0, 0)]), 7_000_000_000), 0);
+    next.arrive(request(1, A, 1 << 20), 7_000_000_000);
+    next.arrive(request(2, A, 1 << 20), 7_000_000_000);
+    let served: Vec<u32> =
+        std::iter::from_fn(|| serve(&mut next, 7_000_000_000)).map(|(r, _)| r.len).collect();
+    assert_eq!(
+        served.iter().filter(|&&len| len == 1 << 20).count(),
+        2,
+        "without it all go at once: {served:?}"
+    );
+    assert_eq!(next.poison(), 0);
+}

@@ -128,8 +128,16 @@ impl Core {
                 Ok(false) => self.registry.remove(resource)?,
                 Err(refusal) => {
                     tracing::error!(%refusal, %name, "a resource did not come up again; its tree is lost");
-                    Held::end_what_is_left(&self.settings, &wanted)?;
-                    self.registry.remove(resource)?;
+                    match Held::end_what_is_left(&self.settings, &wanted) {
+                        // It is mounted, or its server is another version's: it goes on without us.
+                        Err(again) if matches!(known.on, Source::Disk { .. }) => {
+                            tracing::error!(refusal = %again, %name, "left as it is");
+                        }
+                        done => {
+                            done?;
+                            self.registry.remove(resource)?;
+                        }
+                    }
                 }
             }
         }

@@ -313,13 +313,18 @@ impl Core {
         removed
     }
 
-    /// Gives the resources back to the kernel.
-    pub fn stop(&mut self) -> Result<(), Refusal> {
-        // A disk that is in use stays, and so does everything else.
-        for (_, engine) in self.engines() {
-            engine.plane().may_stop()?;
+    /// Gives the resources back to the kernel. A disk that is in use stays: either that is an error, and so does everything else, or (`leave`) it is left with its
+    /// server, which goes on, and its journal: the next start adopts it.
+    pub fn stop(&mut self, leave: bool) -> Result<(), Refusal> {
+        let mut others = Vec::new();
+        for (&resource, held) in &self.resources {
+            match held.engine.plane().may_stop() {
+                Ok(()) if resource == Resource::CPU => {}
+                Ok(()) => others.push(resource),
+                Err(why) if leave && resource != Resource::CPU => self.leaves(resource, &why.to_string()),
+                Err(why) => return Err(why.into()),
+            }
         }
-        let others: Vec<Resource> = self.resources.keys().copied().filter(|r| *r != Resource::CPU).collect();
         for &other in &others {
             self.registry.going(other, true)?;
         }
@@ -331,9 +336,25 @@ impl Core {
             return Err(refusal);
         }
         for other in others {
-            self.stop_one(other)?;
+            match self.stop_one(other) {
+                // Somebody began to use it just now.
+                Err(refusal) if leave && refusal.errno == libc::EBUSY => {
+                    self.registry.going(other, false)?;
+                    self.leaves(other, &refusal.text);
+                }
+                done => done?,
+            }
         }
-        self.registry.end()?;
+        // What is left goes on without us.
+        self.resources.clear();
+        if self.registry.known().is_empty() {
+            self.registry.end()?;
+        }
         Ok(())
+    }
+
+    fn leaves(&self, resource: Resource, why: &str) {
+        let name = self.resources.get(&resource).map(|held| held.engine.tree().root().name.as_str());
+        tracing::warn!(name, why, "left as it is: its server goes on, and the next start finds it");
     }
 }

@@ -8,6 +8,7 @@
 mod server;
 #[cfg(test)]
 mod tests;
+mod unit;
 
 use std::fs;
 use std::io;
@@ -30,6 +31,10 @@ use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneErr
 
 /// Where disks have their names: links to the devices that the servers offer.
 const NAMES: &str = "/dev/reserv";
+
+/// Of a cap, where nothing is said: what may come at once.
+const CAP_BURST_NS: u64 = 20_000_000;
+const CAP_BURST_MIN: u64 = 4096;
 
 /// The driver. Dropping it leaves the server running.
 #[derive(Debug)]
@@ -219,8 +224,11 @@ impl Disk {
         let mut encoded = RsBatch::new(batch)?;
         for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
             match *edit {
-                Op::SetCap { cap: Some(_), .. } => {
-                    return Err(PlaneError::Unsupported("a disk's nodes have no caps yet".into()));
+                // In time at its rate, as everywhere; the core counts in bytes. A request is let go whole.
+                Op::SetCap { cap: Some(cap), .. } => {
+                    let ns = if cap.burst_ns > 0 { cap.burst_ns } else { CAP_BURST_NS };
+                    let burst = u128::from(cap.per_second()) * u128::from(ns) / 1_000_000_000;
+                    slot.b = u64::try_from(burst).unwrap_or(u64::MAX).max(CAP_BURST_MIN);
                 }
                 Op::Tune {
                     key:

@@ -16,6 +16,7 @@ use nix::sys::socket::{
 use reserv_blockd::wire::{self, Answer, Ask, Hello, what};
 use reserv_model::{DiskModel, Front};
 
+use super::unit;
 use crate::PlaneError;
 use crate::libbpf::os;
 
@@ -108,10 +109,9 @@ fn exchange(fd: &OwnedFd, ask: Ask, body: &[u8]) -> io::Result<Said> {
 }
 
 /// A keeper, which outlives us, and whoever stops us by a key of the terminal.
-fn launch(files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneError> {
+fn spawn(mut command: Command, files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneError> {
     let log = OpenOptions::new().create(true).append(true).open(files.log());
     let log = log.map_err(os(format!("write {}", files.log().display())))?;
-    let mut command = Command::new(program()?);
     command.args(options).arg(target).arg(&files.prefix).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     // SAFETY: one system call between fork and exec.
@@ -119,6 +119,24 @@ fn launch(files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneE
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
     }
     command.spawn().map_err(os("start reserv-blockd"))
+}
+
+/// Where systemd is the service manager, the keeper gets a unit of its own, so that the end of reservd's does not end it; elsewhere, or where that is refused, it stays with us.
+fn launch(files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneError> {
+    let program = program()?;
+    if let Some(command) = unit::command(&program, target) {
+        let begun = fs::metadata(files.log()).map_or(0, |log| log.len());
+        let mut child = spawn(command, files, target, options)?;
+        match unit::entered(&mut child, &program) {
+            Ok(()) => return Ok(child),
+            Err(error) => {
+                let said = fs::read_to_string(files.log()).unwrap_or_default();
+                let said = said.get(usize::try_from(begun).unwrap_or(0)..).unwrap_or_default().trim();
+                tracing::warn!(%error, said, "the block server has no unit of its own: it ends with reservd's");
+            }
+        }
+    }
+    spawn(Command::new(program), files, target, options)
 }
 
 /// How the server is told of it.
