@@ -4,12 +4,16 @@
 Everything drawn as a point, a line or a bar is measured. The one thing that is not, what theory expects of site 1,
 is dashed and labelled as theory."""
 
+from __future__ import annotations
+
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from . import plan
-from .judge import Judgement, Row
+
+if TYPE_CHECKING:  # judge imports disk_judge, which imports this
+    from .judge import Judgement, Row
 
 WIDTH, HEIGHT = 1120, 600
 TOP, BOTTOM, LEFT, RIGHT, GAP = 118, 92, 76, 34, 56
