@@ -205,20 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_no_link() {
+    fn what_a_resource_is_stands_in_the_status() {
         let fake = Fake::new();
-        fake.node("vda/a", false);
-        fake.node("eth0/b", false);
-        fake.put("status", "cpu.kind cpu\nvda.kind disk\neth0.kind link");
-        let run = |net: &[&str], disk: &[&str]| {
-            let own = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
-            let args =
-                Run { cpu: None, net: own(net), disk: own(disk), on: vec![], command: vec!["true".into()] };
-            queues(&fake, &args).map(|found| found.len()).map_err(|error| error.to_string())
-        };
-        assert_eq!(run(&["eth0/b"], &["vda/a"]), Ok(2));
-        assert!(run(&["vda/a"], &[]).unwrap_err().contains("vda is a disk, no link"));
-        assert!(run(&[], &["eth0/b"]).unwrap_err().contains("eth0 is a link, no disk"));
+        assert_eq!(kind(&fake, "vda"), None);
+        fake.put("status", "cpu.kind cpu\nvda.kind disk\nvda0.kind link");
+        assert_eq!(kind(&fake, "vda").as_deref(), Some("disk"));
+        assert_eq!(kind(&fake, "vda0").as_deref(), Some("link"));
+        assert_eq!(kind(&fake, "vd"), None);
     }
 
     #[test]
