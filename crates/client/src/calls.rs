@@ -78,13 +78,12 @@ fn status(fd: RawFd) -> io::Result<libc::stat> {
 }
 
 /// Device and inode number of a descriptor.
-#[expect(clippy::unnecessary_cast, reason = "the width of the fields depends on the architecture")]
 pub(crate) fn identity(fd: RawFd) -> io::Result<(u64, u64)> {
-    status(fd).map(|stat| (stat.st_dev as u64, stat.st_ino as u64))
+    let stat = status(fd)?;
+    Ok((stat.st_dev as u64, stat.st_ino as u64))
 }
 
 /// Whether a descriptor is of a block device, or of a file in a file system on it.
-#[expect(clippy::unnecessary_cast, reason = "the width of the fields depends on the architecture")]
 pub(crate) fn lives_on(fd: RawFd, device: u64) -> io::Result<bool> {
     let stat = status(fd)?;
     let block = stat.st_mode & libc::S_IFMT == libc::S_IFBLK;
