@@ -77,8 +77,14 @@ class Server:
 
 def slow_disk(ms):
     """A disk of the kernel's (scsi_debug, 64 MB) that serves one request at a time, in so many ms; its name."""
+    # Another test of the same boot may have left one that takes another time.
+    subprocess.run(["modprobe", "-r", "scsi_debug"], check=False)
     for line in "modprobe sd_mod", f"modprobe scsi_debug dev_size_mb=64 max_queue=1 ndelay={ms}000000 per_host_store=0":
         subprocess.run(line.split(), check=True)
+    with open("/sys/module/scsi_debug/parameters/ndelay", encoding="ascii") as file:
+        told = int(file.read())
+    if told != ms * 1_000_000:
+        raise RuntimeError(f"scsi_debug is there already, with {told} ns a request")
     end = time.monotonic() + 30
     while time.monotonic() < end:
         found = glob.glob("/sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block/*")
