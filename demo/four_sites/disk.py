@@ -119,11 +119,6 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
         return {"half": half, "points": measured}
 
 
-def shares(point: dict[str, Any]) -> list[float]:
-    total = sum(point["bytes"]) or 1
-    return [b / total for b in point["bytes"]]
-
-
 def rate(point: dict[str, Any], site: int) -> float:
     """Requests a second."""
     return float(point["bytes"][site] / BLOCK / point["seconds"])

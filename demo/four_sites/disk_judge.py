@@ -6,48 +6,32 @@ of what it had at the first (an arm's times are random); without, in one queue, 
 
 from typing import Any
 
-from . import judge, plan
-from .disk import BASELINE, RESERVED, SITE1_READERS, rate, shares, theory_site1
+from . import judge
+from .disk import SITE1_READERS, rate, theory_site1
+from .parts import BASELINE, RESERVED, Short, check, shares
 from .plot import COLOURS, GREY, GRID, INK, text
 
 THEORY_BAND = 0.04
 RATIO_BAR = 0.90
 
 
-def checks(data: dict[str, Any]) -> list["judge.Check"]:
-    def check(what: str, good: bool, found: str) -> judge.Check:
-        return judge.Check(what, judge.HOLDS if good else judge.FAILS, found)
+SHORT = Short("disk", SITE1_READERS, RATIO_BAR, theory_site1, "4/(4+3n)", THEORY_BAND, rate)
 
-    with_, without = (data[half]["points"] for half in (RESERVED, BASELINE))
-    many = [p for p in with_ if p["n"] >= SITE1_READERS]
-    if not many or [p["n"] for p in with_] != [p["n"] for p in without]:
-        return [check("disk, with: every site has its part", False, "no such points were measured")]
-    part, n, site = min((share, p["n"], site) for p in many for site, share in enumerate(shares(p)))
-    out = [check(f"disk, with: every site at least {judge.SHARE_BAR:.2f} of the bytes for n >= {SITE1_READERS}", part >= judge.SHARE_BAR,
-                 f"the least: site {site + 1} at n={n}, {part:.3f}")]
-    if len(many) > 1:
-        ratio = rate(many[-1], 0) / max(rate(many[0], 0), 1e-9)
-        out.append(check(f"disk, with: site 1 at n={many[-1]['n']} at least {RATIO_BAR} of its rate at n={many[0]['n']}", ratio >= RATIO_BAR, f"{ratio:.3f}"))
-    off, n = max((abs(shares(p)[0] - theory_site1(p["n"])), p["n"]) for p in without)
-    out.append(check(f"disk, without: site 1 gets 4/(4+3n) of the bytes, ± {THEORY_BAND:.2f}", off <= THEORY_BAND, f"the farthest: n={n}, off by {off:.3f}"))
-    return out
+
+def checks(data: dict[str, Any]) -> list["judge.Check"]:
+    unmeasured = "no such points were measured"
+    with_, without = ([p["n"] for p in data[half]["points"]] for half in (RESERVED, BASELINE))
+    if with_ != without:
+        return [check("disk, with: every site has its part", False, unmeasured)]
+    return SHORT.part_checks(data, unmeasured)
 
 
 def table(data: dict[str, Any]) -> list[str]:
-    lines = ["", "Reads of 16 KiB at random places of a modelled disk with an arm: requests per second of each site",
-             "   n  " + " ".join(f"{f'site {s + 1}':^9}" for s in range(plan.SITES)) + " | without: theory, site 1, %"]
-    for half in BASELINE, RESERVED:
-        lines.append(f" {half} reservations")
-        for p in data[half]["points"]:
-            theory = f"{100 * theory_site1(p['n']):5.1f}, {100 * shares(p)[0]:5.1f} measured" if half == BASELINE else ""
-            lines.append(f"  {p['n']:2}  " + " ".join(f"{rate(p, s):9.2f}" for s in range(plan.SITES)) + f" | {theory}")
-    return lines
+    return SHORT.table(data, "Reads of 16 KiB at random places of a modelled disk with an arm: requests per second of each site")
 
 
 def sentence(data: dict[str, Any]) -> str:
-    last = {half: data[half]["points"][-1] for half in (BASELINE, RESERVED)}
-    return (f"Where the disk is short, site 1 had {shares(last[BASELINE])[0]:.1%} of it without and {shares(last[RESERVED])[0]:.1%} with reservations at "
-            f"n={last[RESERVED]['n']}.")
+    return SHORT.sentence(data)
 
 
 WIDTH, HEIGHT, LEFT, TOP, BAR, GAP = 860, 360, 80, 84, 46, 34
