@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 from . import plan
+from .plan import RESERVED
 
 DISK = "demodisk"
 SIZE, BLOCK = 4 << 30, 16384
 #: Readers that site 1 keeps all the time, each with one request at a time.
 SITE1_READERS = 4
-#: The same disk with everybody in its one queue, first come, first served; and a queue for each company.
-BASELINE, RESERVED = "without", "with"
 
 # Counts what it has read in a place of its own for each reader; more readers come by a line with their number.
 READER = """

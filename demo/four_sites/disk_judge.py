@@ -8,7 +8,8 @@ from typing import Any
 
 from . import judge
 from .disk import SITE1_READERS, rate, theory_site1
-from .parts import BASELINE, RESERVED, Short, check, shares
+from .parts import Short, check
+from .plan import BASELINE, RESERVED, shares
 from .plot import COLOURS, GREY, GRID, INK, text
 
 THEORY_BAND = 0.04

@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 from . import plan
 from .clients import Clients
+from .plan import BASELINE, RESERVED
 from .servers import Server
 
 DEV, ADDRESS, PORT = "rsvl0", "10.82.0.1", 8081
@@ -22,7 +23,7 @@ DOCUMENT = "/document", 1_500_000
 PACKET_MAX = 9000
 MOUNT = Path(os.environ.get("RESERV_MOUNT", "/reserv"))
 #: Reserves nothing; a queue for each company; our qdisc and everything in q0.
-BASELINE, RESERVED, UNTAGGED = "without", "with", "untagged"
+UNTAGGED = "untagged"
 
 
 class LinkError(Exception):
@@ -141,11 +142,6 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
             found = c.result()
             errors.append({"site": c.site + 1, **found})
         return {"half": half, "points": measured, "wrk": errors}
-
-
-def shares(point: dict[str, Any]) -> list[float]:
-    total = sum(point["bytes"]) or 1
-    return [b / total for b in point["bytes"]]
 
 
 def used(point: dict[str, Any]) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 
 from . import judge
 from .link import DEV, RATE_MBIT, used
-from .parts import BASELINE, RESERVED, Short, check
+from .parts import Short, check
+from .plan import BASELINE, RESERVED
 
 THEORY_BAND = 0.06
 #: Of the link's rate, in bytes that arrived with their headers.

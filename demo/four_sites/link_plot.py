@@ -4,7 +4,8 @@
 from typing import Any
 
 from . import judge
-from .link import BASELINE, RATE_MBIT, RESERVED, shares
+from .link import RATE_MBIT
+from .plan import BASELINE, RESERVED, shares
 from .plot import COLOURS, GREY, GRID, INK, MARKS, mark, text
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 460, 80, 30, 84, 92

@@ -6,14 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import judge, plan
-
-#: The halves of these forms.
-BASELINE, RESERVED = "without", "with"
-
-
-def shares(point: dict[str, Any]) -> list[float]:
-    total = sum(point["bytes"]) or 1
-    return [b / total for b in point["bytes"]]
+from .plan import BASELINE, RESERVED, shares
 
 
 def check(what: str, good: bool, found: str) -> "judge.Check":

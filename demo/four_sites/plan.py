@@ -2,8 +2,11 @@
 """What is run: the sites, their weights, the clients, the windows. Bars of the verdict stand in `judge`."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 SITES = 4
+#: The halves of a form.
+BASELINE, RESERVED = "without", "with"
 #: Weight of each site's queue q1..q4, and of q0, which serves everything else (Eclipse/BSD §4: 0.24 and 0.04).
 SITE_WEIGHT = 24
 Q0_WEIGHT = 4
@@ -64,6 +67,12 @@ GUEST = {
 def clients_at(n: int) -> tuple[int, ...]:
     """Clients of each site at point n."""
     return (SITE1_CLIENTS,) + (n,) * (SITES - 1)
+
+
+def shares(point: dict[str, Any]) -> list[float]:
+    """Each site's part of the bytes, where a link or a disk is short."""
+    total = sum(point["bytes"]) or 1
+    return [b / total for b in point["bytes"]]
 
 
 def round_s(site: int, n: int, work_s: float, reserved: bool) -> float:

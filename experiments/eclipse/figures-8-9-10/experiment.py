@@ -2,11 +2,11 @@
 """The demonstration's link-bound form (demo/four_sites/link.py), with a third half: our qdisc and nobody tagged."""
 from harness.plot import Line, Plot
 from harness.verdict import at_least, at_most
-from four_sites import link
+from four_sites import link, plan
 from four_sites.judge import theory_site1
 from four_sites.reservations import find_reserv
 
-HALVES = {"E-F8": link.BASELINE, "E-F9": link.RESERVED, "E-F10": link.UNTAGGED}
+HALVES = {"E-F8": plan.BASELINE, "E-F9": plan.RESERVED, "E-F10": link.UNTAGGED}
 
 
 def measure(machine, form):
@@ -15,10 +15,10 @@ def measure(machine, form):
 
 def judge(data, band):
     points = {name: half["points"] for name, half in data.items()}
-    least = min((p for p in points["E-F9"] if p["n"] >= 4), key=lambda p: link.shares(p)[0])
-    checks = [at_least(f"E-F9: site 1's part, at the least (n = {least['n']})", link.shares(least)[0], band["site1"])]
+    least = min((p for p in points["E-F9"] if p["n"] >= 4), key=lambda p: plan.shares(p)[0])
+    checks = [at_least(f"E-F9: site 1's part, at the least (n = {least['n']})", plan.shares(least)[0], band["site1"])]
     for name in "E-F8", "E-F10":
-        off = {p["n"]: link.shares(p)[0] - theory_site1(p["n"]) for p in points[name]}
+        off = {p["n"]: plan.shares(p)[0] - theory_site1(p["n"]) for p in points[name]}
         worst = max(off, key=lambda n: abs(off[n]))
         checks.append(at_most(f"{name}: site 1's part off 8/(8+3n), at the most (n = {worst})", abs(off[worst]), band["follows"]))
     for name, half in points.items():
@@ -36,7 +36,7 @@ def rows(data):
 
 
 def plot(data):
-    part = lambda name: [(p["n"], link.shares(p)[0]) for p in data[name]["points"]]  # noqa: E731
+    part = lambda name: [(p["n"], plan.shares(p)[0]) for p in data[name]["points"]]  # noqa: E731
     return Plot("Site 1's part of a link of 100 Mbit/s, its 8 clients beside n of each of three others", "clients of each other site", "of all sites' bytes",
                 [Line("with reservations (E-F9)", part("E-F9")), Line("without (E-F8)", part("E-F8")), Line("ours, nobody tagged (E-F10)", part("E-F10")),
                  Line("8 / (8 + 3 n)", [(n, theory_site1(n)) for n, _ in part("E-F8")], theory=True)])
