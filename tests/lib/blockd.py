@@ -94,6 +94,22 @@ def slow_disk(ms):
     raise RuntimeError("scsi_debug made no disk")
 
 
+def null_disk(folder, **attributes):
+    """A disk of null_blk like that, with no others; its path. Its attributes are in /sys/kernel/config/nullb/FOLDER."""
+    at = f"/sys/kernel/config/nullb/{folder}"
+    subprocess.run(["modprobe", "null_blk", "nr_devices=0"], check=True)
+    if not os.path.isdir(os.path.dirname(at)):
+        subprocess.run("mount -t configfs none /sys/kernel/config".split(), check=True)
+    os.makedirs(at)
+    for name, value in *attributes.items(), ("power", 1):
+        with open(f"{at}/{name}", "w", encoding="ascii") as file:
+            file.write(str(value))
+    # Newer kernels name it as the folder.
+    with open(f"{at}/index", encoding="ascii") as file:
+        names = f"/dev/{folder}", f"/dev/nullb{file.read().strip()}"
+    return next(name for name in names if os.path.exists(name))
+
+
 class Files(threading.Thread):
     """Writes files of a folder, each with fsync and a pause, and goes on until it is told. `digests`: what must be there; `error`: what went wrong."""
 

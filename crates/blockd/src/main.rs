@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--recover] FILE|DEVICE RUN-PREFIX`: the block server of one disk; reservd starts it.
+//! `reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--buffers N] [--recover] FILE|DEVICE RUN-PREFIX`: the block server of one disk; reservd starts it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut rest = arguments.as_slice();
     let (mut front, mut model, mut copy, mut recover) = (Some(Choice::Auto), Ok(None), false, false);
+    let mut buffers = Some(u32::MAX);
     loop {
         rest = match rest {
             [option, value, after @ ..] if option == "--front" => {
@@ -21,6 +22,10 @@ fn main() -> ExitCode {
             }
             [option, value, after @ ..] if option == "--model" => {
                 model = value.to_string_lossy().parse::<Model>().map(Some);
+                after
+            }
+            [option, value, after @ ..] if option == "--buffers" => {
+                buffers = value.to_str().and_then(|word| word.parse().ok());
                 after
             }
             [option, after @ ..] if option == "--copy" => {
@@ -34,9 +39,9 @@ fn main() -> ExitCode {
             _ => break,
         }
     }
-    let ([target, prefix], Some(front), Ok(model)) = (rest, front, model) else {
+    let ([target, prefix], Some(front), Ok(model), Some(buffers)) = (rest, front, model, buffers) else {
         log::say(format_args!(
-            "reservd starts this: reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--recover] FILE|DEVICE RUN-PREFIX"
+            "reservd starts this: reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--buffers N] [--recover] FILE|DEVICE RUN-PREFIX"
         ));
         return ExitCode::from(2);
     };
@@ -44,5 +49,6 @@ fn main() -> ExitCode {
     let mut places = Places::new(target.as_ref(), prefix.as_ref());
     places.model = model;
     places.copy = copy;
+    places.buffers = buffers;
     keeper::work(&places).unwrap_or_else(|| keeper::keep(&places, &arguments, front, recover))
 }

@@ -19,6 +19,7 @@ use crate::ring::{Of, Ring};
 use crate::scheduler::{Scheduler, Ticket};
 use crate::shape::shape;
 use crate::sysfs;
+use crate::wire::Copies;
 
 mod ask;
 
@@ -38,6 +39,8 @@ pub struct Places {
     pub model: Option<backend::Model>,
     /// Data are copied though they need not be.
     pub copy: bool,
+    /// Registered buffers that there may be; requests without one are copied.
+    pub buffers: u32,
     /// The FUSE file.
     pub image: PathBuf,
     /// The book.
@@ -59,6 +62,7 @@ impl Places {
             target: target.to_owned(),
             model: None,
             copy: false,
+            buffers: u32::MAX,
             image: place(".img"),
             book: place(".book"),
             socket: place(".socket"),
@@ -81,6 +85,8 @@ struct Running {
     done: u32,
     /// Where its data are, where they are registered.
     registered: Option<u16>,
+    /// It failed with registered data, and is tried again with a copy.
+    again: bool,
 }
 
 /// Names of who is waited for in the ring.
@@ -115,6 +121,7 @@ pub struct Worker {
     /// Of the running ones, those that count against the depth.
     scheduled: u32,
     depth: u32,
+    copies: Copies,
     pool: Pool,
     listener: OwnedFd,
     client: Option<OwnedFd>,
@@ -163,7 +170,8 @@ impl Worker {
             take_elevator(&mut book, below);
         }
         let depth = if book.depth() == 0 { backend.depth() } else { book.depth() };
-        let shape = shape(&places.target, is_disk, below, backend.as_ref(), places.copy);
+        let mut shape = shape(&places.target, is_disk, below, backend.as_ref(), places.copy);
+        shape.buffers = places.buffers;
         let (mut front, device) =
             offer::offer(held, &mut ring, &shape, &places.image, places.mark(), (&book.device().0, again))
                 .map_err(|e| wrong("front end", &e))?;
@@ -193,6 +201,7 @@ impl Worker {
             free: Vec::new(),
             scheduled: 0,
             depth,
+            copies: Copies::default(),
             pool: Pool::new(PART, 64),
             listener,
             client: None,
@@ -370,7 +379,12 @@ impl Worker {
             self.release(ticket);
             return self.front.answer(&mut self.ring, &request, Err(libc::EIO));
         }
-        let running = Some(Running { request, ticket, done: 0, registered });
+        if moves {
+            self.copies.moved += 1;
+            self.copies.copied += u64::from(registered.is_none());
+            self.copies.unregistered += u64::from(registered.is_none() && self.front.copies().is_none());
+        }
+        let running = Some(Running { request, ticket, done: 0, registered, again: false });
         let id = if let Some(id) = self.free.pop() {
             self.running[id] = running;
             id
@@ -440,11 +454,16 @@ impl Worker {
             0 if moves => Err(libc::EIO),
             _ => Ok(()),
         };
-        let refused = answer == Err(libc::EINVAL) && running.registered.is_some();
+        // It may be the memory, as it lies there: ours it takes. Registered memory is not looked at before it is at the driver,
+        // whose word for it may be EIO.
+        let refused = matches!(answer, Err(libc::EINVAL | libc::EIO)) && running.registered.is_some();
         let Some(mut running) = self.running[id].take() else { return Ok(()) };
+        if running.again && answer.is_ok() {
+            self.copies.copied += 1;
+            self.copies.refused += 1;
+        }
         if refused {
-            // Memory that the disk below does not take as it lies: ours it takes.
-            (running.registered, running.done) = (None, 0);
+            (running.registered, running.done, running.again) = (None, 0, true);
             if self.fill(&mut running.request) {
                 self.running[id] = Some(running);
                 return self.submit(id);

@@ -9,8 +9,8 @@ use crate::backend::Backend;
 use crate::front::Shape;
 use crate::sysfs;
 
-/// Of a target with this backend, which is, or lies on, the device `below`. `copy`: data are to be copied in any case.
-pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Backend, copy: bool) -> Shape {
+/// Of a target with this backend, which is, or lies on, the device `below`. `asked`: data are to be copied in any case.
+pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Backend, asked: bool) -> Shape {
     let file = if is_disk { None } else { OpenOptions::new().read(true).write(true).open(target).ok() };
     let file = file.as_ref();
     Shape {
@@ -24,7 +24,16 @@ pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Back
         zero: file.map_or(is_disk, |file| takes(file, libc::FALLOC_FL_ZERO_RANGE)),
         memory: backend.memory_block(),
         boundary: sysfs::virt_boundary(below),
-        zero_copy: !copy && if is_disk { !sysfs::wants_stable(below) } else { file.is_some_and(may_change) },
+        copied: if asked {
+            Some("that was asked for")
+        } else if is_disk {
+            sysfs::wants_stable(below)
+                .then_some("the disk below wants them not to change while they are written")
+        } else {
+            let free = file.is_some_and(may_change);
+            (!free).then_some("the file's file system may want them not to change while they are written")
+        },
+        buffers: u32::MAX,
     }
 }
 

@@ -37,6 +37,8 @@ pub mod what {
     pub const DEPTH: u32 = 7;
     /// Give the disk back and end. EBUSY while somebody uses it; who does follows in words. With `a` 1: only say so.
     pub const STOP: u32 = 8;
+    /// How data move. Answers [`super::Copies`], and why all data are copied, in words, where they are.
+    pub const COPIES: u32 = 9;
 }
 
 /// Of a deletion: `RsOp::a`.
@@ -194,6 +196,20 @@ pub struct Hello {
     pub name: [u8; 32],
     /// What holds it: `loop`, `ublk`.
     pub front: [u8; 16],
+}
+
+/// How the data of requests moved, since the worker began.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copies {
+    /// Reads and writes that were begun.
+    pub moved: u64,
+    /// Those whose data we copied.
+    pub copied: u64,
+    /// Of these, those whose data the kernel could not register though it should.
+    pub unregistered: u64,
+    /// And those whose memory the disk below refused.
+    pub refused: u64,
 }
 
 /// One node.

@@ -93,7 +93,10 @@ fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
             if json {
                 return say_json(&disks);
             }
-            let line = |disk: &up::DiskLine| format!("{}: {}, {}\n", disk.name, disk.state, disk.mechanism);
+            let line = |disk: &up::DiskLine| {
+                let first = format!("{}: {}, {}", disk.name, disk.state, disk.mechanism);
+                [&[first], &disk.limits[..]].concat().join("\n    ") + "\n"
+            };
             say(&disks.iter().map(line).collect::<String>())
         }
     }

@@ -628,6 +628,8 @@ pub(crate) struct DiskLine {
     pub(crate) name: String,
     pub(crate) state: String,
     pub(crate) mechanism: String,
+    /// What it cannot do, and what has happened to it.
+    pub(crate) limits: Vec<String>,
 }
 
 /// All of them.
@@ -640,6 +642,12 @@ pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
             name: name.clone(),
             state: word(value, "state"),
             mechanism: word(value, "mechanism"),
+            limits: value["limits"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|limit| limit.as_str().map(str::to_owned))
+                .collect(),
         })
         .filter(|disk| disk.mechanism.starts_with("block server"))
         .collect())

@@ -273,6 +273,10 @@ impl Front for Fuse {
         }
     }
 
+    fn copies(&self) -> Option<&'static str> {
+        Some("FUSE has no other way")
+    }
+
     fn registered(&self, _request: &Arrived) -> Option<u16> {
         None
     }

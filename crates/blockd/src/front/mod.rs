@@ -80,7 +80,6 @@ pub struct Arrived {
 
 /// What a device is like that a front end offers.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is said by the disk for itself")]
 pub struct Shape {
     /// In bytes.
     pub size: u64,
@@ -98,8 +97,10 @@ pub struct Shape {
     pub memory: u32,
     /// Where data in memory may have gaps: at multiples of this and one (0: anywhere), where they are not copied.
     pub boundary: u64,
-    /// Data need not be copied by us: they may change while they are written.
-    pub zero_copy: bool,
+    /// Why data are to be copied by us, in words.
+    pub copied: Option<&'static str>,
+    /// Registered buffers that there may be.
+    pub buffers: u32,
 }
 
 /// A front end.
@@ -116,6 +117,8 @@ pub trait Front {
         pool: &mut Pool,
         into: &mut Vec<Arrived>,
     ) -> io::Result<()>;
+    /// Why all data are copied, in words; `None`: they are not.
+    fn copies(&self) -> Option<&'static str>;
     /// The registered buffer of the ring that a request's data are in, if they are in one.
     fn registered(&self, request: &Arrived) -> Option<u16>;
     /// The data of a write that came without them.

@@ -64,7 +64,7 @@ pub fn offer(
                 control::remove_marked(mark)?;
                 ublk::create(shape, mark)?
             };
-            let front = Ublk::open(id, there.is_some(), ring)?;
+            let front = Ublk::open(id, there.is_some(), shape, ring)?;
             std::thread::spawn(move || send.send(ublk::begin(id, there.is_some()).map(without_elevator)));
             Ok((Box::new(front), Some(receive)))
         }

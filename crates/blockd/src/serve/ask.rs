@@ -99,6 +99,12 @@ impl Worker {
                 _ => only(-libc::EINVAL),
             },
             what::STOP => self.stop(ask.a == 1),
+            what::COPIES => {
+                // SAFETY: the structure has no padding.
+                let mut body = unsafe { wire::bytes_of(&self.copies) }.to_vec();
+                body.extend(self.front.copies().unwrap_or_default().bytes());
+                (Answer { count: 1, ..Answer::default() }, body)
+            }
             _ => only(-libc::EINVAL),
         }
     }

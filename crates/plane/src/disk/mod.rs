@@ -282,6 +282,19 @@ impl Disk {
     }
 }
 
+/// What is to be said of data that are copied, if there are any.
+fn copied(copies: &wire::Copies, why: &str) -> Option<String> {
+    if !why.is_empty() {
+        return Some(format!("data are copied: {why}"));
+    }
+    (copies.copied > 0).then(|| {
+        format!(
+            "data of {} of {} requests were copied: {} could not be registered, of {} the disk below refused the memory",
+            copies.copied, copies.moved, copies.unregistered, copies.refused
+        )
+    })
+}
+
 impl Plane for Disk {
     fn capacity(&self) -> u64 {
         self.floor.map_or(0, Rate::bytes)
@@ -306,6 +319,7 @@ impl Plane for Disk {
                 if hello.strays > 0 {
                     limits.push(format!("{} requests came without an owner and were q0's", hello.strays));
                 }
+                limits.extend(self.server.copies().and_then(|(copies, why)| copied(&copies, &why)));
                 let (device, front) = (text(&hello.name), text(&hello.front));
                 format!(
                     "{} is /dev/{device} ({front}){}, {} requests at once",

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
 };
-use reserv_blockd::wire::{self, Answer, Ask, Hello, what};
+use reserv_blockd::wire::{self, Answer, Ask, Copies, Hello, what};
 use reserv_model::{DiskModel, Front};
 
 use super::unit;
@@ -278,6 +278,14 @@ impl Server {
         let (_, body) = self.try_ask(Ask { what: what::HELLO, ..Ask::default() }, &[])?;
         // SAFETY: numbers and bytes.
         unsafe { wire::of_bytes(&body) }.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// How data move, and why all are copied (empty: they are not). `None`: a server that does not say.
+    pub(super) fn copies(&self) -> Option<(Copies, String)> {
+        let (answer, body) = self.try_ask(Ask { what: what::COPIES, ..Ask::default() }, &[]).ok()?;
+        // SAFETY: plain numbers.
+        let copies = unsafe { wire::of_bytes::<Copies>(&body) }.filter(|_| answer.answer == 0)?;
+        Some((copies, String::from_utf8_lossy(&body[size_of::<Copies>()..]).into_owned()))
     }
 
     /// Who is there.

@@ -136,6 +136,8 @@ pub struct Ublk {
     arrivals: u64,
     /// The kernel registers data.
     zero_copy: bool,
+    /// Why data are copied, where all are.
+    copies: Option<&'static str>,
     /// Of each slot: the data of its request are registered.
     registered: Vec<bool>,
     /// The device was ended: no more requests come.
@@ -150,7 +152,7 @@ fn shift(bytes: u32) -> u8 {
 pub fn create(shape: &Shape, mark: u64) -> io::Result<u32> {
     let mut control = Control::open()?;
     let there = control.features()?;
-    let zero_copy = if shape.zero_copy && there & ZERO_COPY == ZERO_COPY { ZERO_COPY } else { 0 };
+    let zero_copy = if shape.copied.is_none() && there & ZERO_COPY == ZERO_COPY { ZERO_COPY } else { 0 };
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let asked = Info {
         queues: u16::try_from(cpus).unwrap_or(u16::MAX).min(HARDWARE_QUEUES_MAX),
@@ -198,7 +200,7 @@ pub fn create(shape: &Shape, mark: u64) -> io::Result<u32> {
 
 impl Ublk {
     /// Serve a device: one that was created just now, or one whose server died (`again`). [`begin`] follows, in another thread.
-    pub fn open(id: u32, again: bool, ring: &mut Ring) -> io::Result<Self> {
+    pub fn open(id: u32, again: bool, shape: &Shape, ring: &mut Ring) -> io::Result<Self> {
         let mut control = Control::open()?;
         if again {
             control.start_recovery(id)?;
@@ -219,13 +221,15 @@ impl Ublk {
         };
         let zero_copy = info.flags & flag::AUTO_BUF_REG != 0;
         let slots = usize::from(info.queues) * SLOTS_QUEUE;
+        let buffers = u32::try_from(slots).unwrap_or(0).min(shape.buffers);
+        let mut copies = (!zero_copy).then(|| shape.copied.unwrap_or("this kernel's ublk has no other way"));
         // Without them every request comes unregistered.
-        let room = if zero_copy { ring.reserve_buffers(u32::try_from(slots).unwrap_or(0)) } else { Ok(()) };
-        if let Err(error) = &room {
+        if zero_copy && let Err(error) = ring.reserve_buffers(buffers) {
             say(format_args!("no registered buffers: {error}"));
+            copies = Some("the kernel has no room for registered buffers");
         }
-        if !zero_copy || room.is_err() {
-            say(format_args!("data are copied"));
+        if let Some(why) = copies {
+            say(format_args!("data are copied: {why}"));
         }
         let descriptions = (0..info.queues).map(|queue| Descriptions::map(&device, queue));
         let mut this = Self {
@@ -235,6 +239,7 @@ impl Ublk {
             owners: None,
             arrivals: 0,
             zero_copy,
+            copies,
             registered: vec![false; slots],
             stopped: false,
         };
@@ -363,6 +368,10 @@ impl Front for Ublk {
             }
         }
         if self.stopped { Err(io::Error::from_raw_os_error(libc::ENODEV)) } else { Ok(()) }
+    }
+
+    fn copies(&self) -> Option<&'static str> {
+        self.copies
     }
 
     fn registered(&self, request: &Arrived) -> Option<u16> {
