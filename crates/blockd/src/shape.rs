@@ -18,10 +18,7 @@ pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Back
         block: backend.block(),
         physical: sysfs::physical_block(below).max(backend.block()),
         rotational: backend.arm(),
-        discard: file
-            .map_or(is_disk && sysfs::can_discard(below), |file| takes(file, libc::FALLOC_FL_PUNCH_HOLE)),
-        // A disk without a command for it is written with zeros by the kernel.
-        zero: file.map_or(is_disk, |file| takes(file, libc::FALLOC_FL_ZERO_RANGE)),
+        dataless: backend.dataless(),
         memory: backend.memory_block(),
         boundary: sysfs::virt_boundary(below),
         copied: if asked {
@@ -44,22 +41,6 @@ fn may_change(file: &File) -> bool {
     // SAFETY: one structure is written.
     let done = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut found) };
     done == 0 && [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::TMPFS_MAGIC].contains(&found.f_type)
-}
-
-/// Whether the file system has this: asked behind the end of the file, where it changes nothing that anybody reads.
-fn takes(file: &File, mode: i32) -> bool {
-    const LEN: libc::off_t = 4096;
-    let Ok(len) = file.metadata().map(|found| found.len()) else { return false };
-    let Ok(end) = libc::off_t::try_from(len.next_multiple_of(4096)) else { return false };
-    let ask = |mode| {
-        // SAFETY: numbers only.
-        unsafe { libc::fallocate(file.as_raw_fd(), mode | libc::FALLOC_FL_KEEP_SIZE, end, LEN) == 0 }
-    };
-    let there = ask(mode);
-    if there {
-        ask(libc::FALLOC_FL_PUNCH_HOLE);
-    }
-    there
 }
 
 #[cfg(test)]

@@ -47,6 +47,11 @@ pub fn can_discard(device: (u32, u32)) -> bool {
     number(device, "discard_max_bytes") > 0
 }
 
+/// It makes zeros without being sent any.
+pub fn can_zero(device: (u32, u32)) -> bool {
+    number(device, "write_zeroes_max_bytes") > 0
+}
+
 /// What is written must not change meanwhile: sums are made over it.
 pub fn wants_stable(device: (u32, u32)) -> bool {
     number(device, "stable_writes") == 1

@@ -7,10 +7,10 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use io_uring::{opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 
 use super::{Backend, Data, Io};
-use crate::front::Op;
+use crate::front::{Dataless, Op};
 use crate::ring::{Of, Ring};
 use crate::sysfs;
 
@@ -24,6 +24,43 @@ pub struct FileBackend {
     block: u32,
     memory: u32,
     arm: bool,
+    dataless: Dataless,
+    /// A device that takes discards from the ring (Linux 6.12).
+    discards: bool,
+}
+
+/// `BLOCK_URING_CMD_DISCARD` of a device.
+fn discard(file: types::Fd, at: u64, len: u64) -> squeue::Entry {
+    const DISCARD: u32 = 0x1200;
+    let mut command = [0; 16];
+    command[..8].copy_from_slice(&len.to_ne_bytes());
+    opcode::UringCmd16::new(file, DISCARD).cmd(command).addr(Some(at)).build()
+}
+
+/// Whether this device and kernel have that: of no bytes it is EINVAL then, and EOPNOTSUPP else.
+fn takes_discards(file: &File) -> io::Result<bool> {
+    let mut ring = IoUring::new(1)?;
+    // SAFETY: it names no memory.
+    let pushed = unsafe { ring.submission().push(&discard(types::Fd(file.as_raw_fd()), 0, 0)) };
+    pushed.map_err(io::Error::other)?;
+    ring.submit_and_wait(1)?;
+    Ok(ring.completion().next().is_some_and(|done| done.result() == -libc::EINVAL))
+}
+
+/// Whether the file's file system has this: asked behind the end of the file, where it changes nothing that anybody reads.
+fn takes(file: &File, mode: i32) -> bool {
+    const LEN: libc::off_t = 4096;
+    let Ok(len) = file.metadata().map(|found| found.len()) else { return false };
+    let Ok(end) = libc::off_t::try_from(len.next_multiple_of(4096)) else { return false };
+    let ask = |mode| {
+        // SAFETY: numbers only.
+        unsafe { libc::fallocate(file.as_raw_fd(), mode | libc::FALLOC_FL_KEEP_SIZE, end, LEN) == 0 }
+    };
+    let there = ask(mode);
+    if there {
+        ask(libc::FALLOC_FL_PUNCH_HOLE);
+    }
+    there
 }
 
 fn ioctl_size(file: &File) -> io::Result<(u64, u32)> {
@@ -72,7 +109,15 @@ impl FileBackend {
         }
         let size = size / u64::from(block) * u64::from(block);
         let below = Self::device(path)?;
-        Ok(Self { file, size, block, memory, arm: sysfs::is_rotational(below) })
+        let discards = is_device && takes_discards(&file)?;
+        let dataless = if is_device {
+            let zero = sysfs::can_zero(below);
+            Dataless { discard: discards || (zero && sysfs::can_discard(below)), unmap: zero, zero }
+        } else {
+            let hole = takes(&file, libc::FALLOC_FL_PUNCH_HOLE);
+            Dataless { discard: hole, unmap: hole, zero: takes(&file, libc::FALLOC_FL_ZERO_RANGE) }
+        };
+        Ok(Self { file, size, block, memory, arm: sysfs::is_rotational(below), dataless, discards })
     }
 
     /// What direct I/O wants memory and offsets to be aligned to: the file system says, or the device; or their usual 512.
@@ -123,11 +168,15 @@ impl Backend for FileBackend {
             }
             (Op::Read | Op::Write, Data::None) => return Err(io::ErrorKind::InvalidInput.into()),
             (Op::Flush, _) => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
-            (Op::Discard, _) => opcode::Fallocate::new(file, io.len.into())
-                .offset(at)
-                .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
-                .build(),
-            (Op::Zero, _) => opcode::Fallocate::new(file, io.len.into())
+            (Op::Discard, _) if self.discards => discard(file, at, io.len.into()),
+            // Of a device a hole is zeros that it may give up the place for. Where it knows none, zeros are written.
+            (Op::Discard | Op::Unmap, _) if self.dataless.unmap => {
+                opcode::Fallocate::new(file, io.len.into())
+                    .offset(at)
+                    .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+                    .build()
+            }
+            (Op::Discard | Op::Unmap | Op::Zero, _) => opcode::Fallocate::new(file, io.len.into())
                 .offset(at)
                 .mode(libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),
@@ -150,6 +199,10 @@ impl Backend for FileBackend {
 
     fn block(&self) -> u32 {
         self.block
+    }
+
+    fn dataless(&self) -> Dataless {
+        self.dataless
     }
 
     fn depth(&self) -> u32 {

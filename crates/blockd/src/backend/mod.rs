@@ -12,7 +12,7 @@ use std::path::Path;
 
 pub use self::file::FileBackend;
 pub use self::model::{Model, ModelBackend};
-use crate::front::Op;
+use crate::front::{Dataless, Op};
 use crate::ring::Ring;
 
 /// Requests at once, where the backend knows nothing better.
@@ -65,6 +65,8 @@ pub trait Backend {
     fn size(&self) -> u64;
     /// Least unit of an I/O, in bytes.
     fn block(&self) -> u32;
+    /// What it does without data. Nothing that the kernel would write zeros for: that costs what zeros cost.
+    fn dataless(&self) -> Dataless;
     /// How many it should have at once, where nothing else is said.
     fn depth(&self) -> u32;
     /// Whether an arm goes to and fro.

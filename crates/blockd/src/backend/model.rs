@@ -12,7 +12,7 @@ use std::str::FromStr;
 use reserv_disk_model::{Disk, Flash, Kind, Request, Spinning};
 
 use super::{Backend, DEPTH, FileBackend, Io};
-use crate::front::Op;
+use crate::front::{Dataless, Op};
 use crate::ring::Ring;
 use crate::serve::now;
 
@@ -71,7 +71,7 @@ impl Backend for ModelBackend {
     unsafe fn submit(&mut self, ring: &mut Ring, io: &Io) -> io::Result<()> {
         let sectors = match io.op {
             Op::Read | Op::Write => io.len.div_ceil(512),
-            Op::Flush | Op::Discard | Op::Zero => 0,
+            Op::Flush | Op::Discard | Op::Unmap | Op::Zero => 0,
         };
         let request = Request { sector: io.offset / SECTOR, sectors, write: io.op != Op::Read };
         let served = self.disk.submit(now(), request).map_err(io::Error::other)?;
@@ -105,6 +105,10 @@ impl Backend for ModelBackend {
 
     fn block(&self) -> u32 {
         self.below.block()
+    }
+
+    fn dataless(&self) -> Dataless {
+        self.below.dataless()
     }
 
     fn depth(&self) -> u32 {

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use super::{Arrived, Front, Op};
+use super::{Arrived, Dataless, Front, Op, Shape};
 use crate::buffer::{Buffer, Pool};
 use crate::owners::Owners;
 use crate::ring::Ring;
@@ -60,6 +60,7 @@ const HEAD_MAX: usize = 128;
 pub struct Fuse {
     device: File,
     size: u64,
+    dataless: Dataless,
     /// Not told yet: every request is without an owner.
     owners: Option<Owners>,
 }
@@ -117,8 +118,9 @@ impl Words {
 
 impl Fuse {
     /// Around the device of a session, whose file is `size` bytes long.
-    pub fn new(device: OwnedFd, size: u64) -> Self {
-        Self { device: File::from(device), size, owners: None }
+    pub fn new(device: OwnedFd, shape: &Shape) -> Self {
+        let Shape { size, dataless, .. } = *shape;
+        Self { device: File::from(device), size, dataless, owners: None }
     }
 
     /// A worker before us may have left requests unanswered: they come again.
@@ -184,8 +186,9 @@ impl Fuse {
                 let (offset, length, mode) = (word64(body, 8), word64(body, 16), word32(body, 24));
                 let mode = mode.cast_signed() & !libc::FALLOC_FL_KEEP_SIZE;
                 let op = match mode {
-                    libc::FALLOC_FL_PUNCH_HOLE => Op::Discard,
-                    libc::FALLOC_FL_ZERO_RANGE => Op::Zero,
+                    // The loop device makes this of discards, and of zeros too: zeros it must be. What is refused the kernel does otherwise.
+                    libc::FALLOC_FL_PUNCH_HOLE if self.dataless.unmap => Op::Unmap,
+                    libc::FALLOC_FL_ZERO_RANGE if self.dataless.zero => Op::Zero,
                     _ => return self.reply(unique, libc::EOPNOTSUPP, &[]).map(|()| None),
                 };
                 match u32::try_from(length) {

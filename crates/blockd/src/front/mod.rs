@@ -55,8 +55,21 @@ pub enum Op {
     Flush,
     /// These bytes are not needed any more.
     Discard,
-    /// They read as zeros from now on.
+    /// They read as zeros from now on, and are not needed any more.
+    Unmap,
+    /// They read as zeros from now on, and keep their place.
     Zero,
+}
+
+/// Which of the requests without data a disk has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dataless {
+    /// [`Op::Discard`]
+    pub discard: bool,
+    /// [`Op::Unmap`]
+    pub unmap: bool,
+    /// [`Op::Zero`]
+    pub zero: bool,
 }
 
 /// A request, as it came.
@@ -89,10 +102,8 @@ pub struct Shape {
     pub physical: u32,
     /// It has a head that moves.
     pub rotational: bool,
-    /// Parts of it can be given up.
-    pub discard: bool,
-    /// Parts of it are made zero without sending zeros.
-    pub zero: bool,
+    /// What it does without data.
+    pub dataless: Dataless,
     /// What data in memory must be aligned to, where they are not copied.
     pub memory: u32,
     /// Where data in memory may have gaps: at multiples of this and one (0: anywhere), where they are not copied.

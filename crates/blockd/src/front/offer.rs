@@ -44,7 +44,7 @@ pub fn offer(
     let (send, receive) = channel();
     match held {
         Held::Fuse(session) => {
-            let front = Fuse::new(session, shape.size);
+            let front = Fuse::new(session, shape);
             if again {
                 front.resend()?;
             }

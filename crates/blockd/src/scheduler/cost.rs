@@ -34,7 +34,7 @@ const NEW: Lane = Lane { mean: FIRST, owed: 0 };
 pub(super) const fn bytes(request: &Arrived) -> u32 {
     match request.op {
         Op::Read | Op::Write => request.len,
-        Op::Flush | Op::Discard | Op::Zero => MIN,
+        Op::Flush | Op::Discard | Op::Unmap | Op::Zero => MIN,
     }
 }
 

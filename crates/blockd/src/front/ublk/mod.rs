@@ -66,6 +66,7 @@ mod op {
     pub(super) const WRITE_ZEROES: u32 = 5;
     pub(super) const MASK: u32 = 0xff;
     pub(super) const FUA: u32 = 1 << 13;
+    pub(super) const NOUNMAP: u32 = 1 << 15;
     pub(super) const NOT_REGISTERED: u32 = 1 << 17;
 }
 
@@ -176,12 +177,12 @@ pub fn create(shape: &Shape, mark: u64) -> io::Result<u32> {
         dev_sectors: shape.size / 512,
         ..Params::default()
     };
-    if shape.discard || shape.zero {
+    if shape.dataless.discard || shape.dataless.zero {
         let most = |there| if there { DATALESS_MAX / 512 } else { 0 };
         params.types |= attribute::DISCARD;
         params.discard_granularity = shape.physical.max(shape.block);
-        params.max_discard_sectors = most(shape.discard);
-        params.max_write_zeroes_sectors = most(shape.zero);
+        params.max_discard_sectors = most(shape.dataless.discard);
+        params.max_write_zeroes_sectors = most(shape.dataless.zero);
         params.max_discard_segments = 1;
     }
     if zero_copy != 0 {
@@ -287,6 +288,7 @@ impl Ublk {
             op::WRITE => Op::Write,
             op::FLUSH => Op::Flush,
             op::DISCARD => Op::Discard,
+            op::WRITE_ZEROES if op_flags & op::NOUNMAP == 0 => Op::Unmap,
             op::WRITE_ZEROES => Op::Zero,
             _ => return Err(libc::EOPNOTSUPP),
         };
