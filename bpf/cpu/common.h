@@ -26,6 +26,7 @@ const volatile u32 cpus SEC(".rodata.cpus") = 1;
 #define RS_SEVERAL(t) (cpus > 1 && (t)->units > 1)
 #include "../../sched/core.c"
 #include "../abi.h"
+#include "../hook.h"
 #include "../use.h"
 
 #define RC_OFF (1ULL << 63)

@@ -63,8 +63,11 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!th)
 		return -E_NOMEM;
-	if (fork)
+	if (fork) {
 		rc_inherit(p, bpf_get_current_task_btf(), th);
+		if (p->tgid == p->pid)
+			rc_lists_inherit(p, bpf_get_current_task_btf());
+	}
 	RC_LOCK(irq);
 	it = rs_item_alloc(t);
 	if (it) {
@@ -145,6 +148,8 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 	struct rs_item RS_ARENA *it;
 	u64 raw = scx_bpf_now();
 
+	if (p->signal->live.counter == 0 || (args->cancelled && p->tgid == p->pid))
+		rc_lists_end(p);
 	if (!th || !th->item)
 		return;
 	it = (struct rs_item RS_ARENA *)th->item;

@@ -4,7 +4,8 @@
  *
  * A new thread of a process inherits its creator's tag. A new process starts with both lists equal to its parent's child
  * list, and its first thread is tagged with it. The rule is applied in two places, because while the scheduler is attached the kernel asks for a
- * new thread's queue (init_task) before the tracepoint of the fork: both find the same answer.
+ * new thread's queue (init_task) before the tracepoint of the fork: both find the same answer. So with the end of a process: exit_task and the tracepoint. The
+ * scheduler's calls are never left out, tracepoints can be (hook.h).
  */
 
 /* A thread's tag by handle; 0 is q0. While it has an item, that is the truth, and its storage otherwise. */
@@ -31,45 +32,57 @@ static __always_inline void rc_inherit(struct task_struct *child, struct task_st
 	th->tag.node = l ? l->child : 0;
 }
 
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(rc_fork, struct task_struct *parent, struct task_struct *child)
+/* A new process' lists. Whether it has any. */
+static __always_inline bool rc_lists_inherit(struct task_struct *child, struct task_struct *parent)
+{
+	u64 key = (u64)parent->signal;
+	struct rc_lists *l = bpf_map_lookup_elem(&lists, &key), both;
+
+	both.def = l ? l->child : 0;
+	both.child = both.def;
+	key = (u64)child->signal;
+	if (both.def)
+		bpf_map_update_elem(&lists, &key, &both, BPF_ANY);
+	else
+		bpf_map_delete_elem(&lists, &key); /* a dead process' at the same address, whose end was not seen */
+	return both.def;
+}
+
+static __always_inline void rc_lists_end(struct task_struct *p)
+{
+	u64 key = (u64)p->signal;
+
+	bpf_map_delete_elem(&lists, &key);
+}
+
+HOOK(rc_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct rc_thread *th;
-	struct rc_lists *l, both;
-	u64 key = (u64)parent->signal;
 
 	if (child->tgid == parent->tgid) {
 		th = bpf_task_storage_get(&tags, parent, 0, 0);
 		if (!rc_tag_now(th))
 			return 0;
-	} else {
-		l = bpf_map_lookup_elem(&lists, &key);
-		if (!l || !l->child)
-			return 0;
-		both.def = l->child;
-		both.child = l->child;
-		key = (u64)child->signal;
-		bpf_map_update_elem(&lists, &key, &both, BPF_ANY);
+	} else if (!rc_lists_inherit(child, parent)) {
+		return 0;
 	}
 	th = bpf_task_storage_get(&tags, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (th && !th->item)
 		rc_inherit(child, parent, th);
 	return 0;
 }
+HOOKED("tp_btf/sched_process_fork", rc_fork)
 
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(rc_exited, struct task_struct *p)
+HOOK(rc_exited, struct task_struct *p)
 {
-	u64 key = (u64)p->signal;
-
 	if (p->signal->live.counter == 0)
-		bpf_map_delete_elem(&lists, &key);
+		rc_lists_end(p);
 	return 0;
 }
+HOOKED("tp_btf/sched_process_exit", rc_exited)
 
 /* A thread that execs takes its process' number over; its item carries the numbers that `members` shows. */
-SEC("tp_btf/sched_process_exec")
-int BPF_PROG(rc_execed, struct task_struct *p, s32 old_pid)
+HOOK(rc_execed, struct task_struct *p, s32 old_pid)
 {
 	struct rc_thread *th;
 
@@ -82,6 +95,7 @@ int BPF_PROG(rc_execed, struct task_struct *p, s32 old_pid)
 	}
 	return 0;
 }
+HOOKED("tp_btf/sched_process_exec", rc_execed)
 
 /* Tag a thread and move it. */
 static __always_inline int rc_retag(struct task_struct *p, u64 node)

@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 5
+#define RT_ABI_VERSION 6
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -19,6 +19,8 @@
  *
  * fcntl(fd, F_RESERV_GET_QUEUE, resource): the number of fd's queue of that resource, plus one; with a descriptor of /reserv the number of its
  * own node, plus one. ENOENT: `fd` does not live on that resource. EINVAL: no such resource.
+ *
+ * EINVAL is also what the kernel itself says: where no hook is loaded, and, seldom, where a thread of this CPU has been preempted in the hook (hook.h). Then call again.
  */
 #define F_RESERV_SET_QUEUE 0x52530005
 #define F_RESERV_GET_QUEUE 0x52530006
@@ -74,6 +76,7 @@ struct rt_slot {
 	u32 bytes;
 	u16 write, priority; /* write 0: a read */
 };
+#define RT_SLOT_FRESH 2 /* in `write`: the request has its owner, and has not been issued yet */
 
 /* Of rules: a queue. */
 struct rt_use_key {
@@ -106,6 +109,7 @@ struct rt_packet_table {
 enum rt_list { RT_DEFAULT = 0, RT_CHILD = 1 };
 struct rt_lists {
 	u64 list[2][RT_RESOURCES];
+	u64 born; /* when its process was (start_boottime): an address is used again */
 };
 
 /* One tagged descriptor, as the iterator tells it. */

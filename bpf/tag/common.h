@@ -9,6 +9,7 @@
 #ifndef RESERV_TAG_COMMON_H
 #define RESERV_TAG_COMMON_H
 
+#include "../hook.h"
 #include "abi.h"
 
 #define RT_Q0 (1ULL << 32 | 1)

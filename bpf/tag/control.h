@@ -106,6 +106,7 @@ static __always_inline int rt_call_lists(struct rt_call *c, struct task_struct *
 		l = bpf_map_lookup_elem(&lists, &key);
 		if (!l)
 			return -E_NOSPC;
+		l->born = p->group_leader->start_boottime;
 	}
 	if (c->a == RT_CHILD)
 		rt_put(&l->list[RT_CHILD][r], r, node, RT_CHILD_DEFAULTS);

@@ -211,39 +211,48 @@ static __always_inline struct rt_slot *rt_slot_of(struct request *rq, u32 *resou
 	return bpf_map_lookup_elem(&slots, &key);
 }
 
-SEC("tp_btf/block_io_start")
-int BPF_PROG(rt_io_start, struct request *rq)
+HOOK(rt_io_start, struct request *rq)
 {
 	u32 resource = 0;
 	struct rt_slot *slot = rt_slot_of(rq, &resource);
 
-	if (slot)
+	if (slot) { /* fresh or not: a request that was merged into another one was never issued */
 		slot->node = rt_io_owner(rq, resource);
+		slot->write = RT_SLOT_FRESH;
+	}
 	return 0;
 }
+HOOK_COPY("tp_btf/block_io_start", rt_io_start, rt_io_start_body)
+HOOK_COPY("tp_btf/block_io_start", rt_io_start_2, rt_io_start_body) /* no third: the next one makes up for it */
 
-/* By now the request has what was merged into it. A flush borrows the tag of a request, and means nothing here. */
-SEC("tp_btf/block_rq_issue")
-int BPF_PROG(rt_io_issue, struct request *rq)
+/*
+ * By now the request has what was merged into it. A flush borrows the tag of a request, and means nothing here. A slot that is not fresh is that of a request that is
+ * issued again, whole or its rest, or (other bytes) its start's program was left out: then most often the caller still is who made the request.
+ */
+HOOK(rt_io_issue, struct request *rq)
 {
 	u32 resource = 0, op = rq->cmd_flags & RT_OP_MASK;
+	u64 offset = rq->__sector << 9, end = offset + rq->__data_len;
 	struct rt_slot *slot;
+	u16 write = op != RT_OP_READ;
 
 	if (op == RT_OP_FLUSH)
 		return 0;
 	slot = rt_slot_of(rq, &resource);
 	if (!slot)
 		return 0;
-	slot->offset = rq->__sector << 9;
-	slot->bytes = rq->__data_len;
-	slot->write = op != RT_OP_READ;
+	if (!(slot->write & RT_SLOT_FRESH) && (slot->write != write || offset < slot->offset || end != slot->offset + slot->bytes))
+		slot->node = rt_io_owner(rq, resource);
+	slot->offset = offset;
+	slot->bytes = end - offset;
+	slot->write = write;
 	slot->priority = rq->bio ? rq->bio->bi_ioprio : 0;
 	slot->seq = __sync_fetch_and_add(&slot_seq, 1) + 1;
 	return 0;
 }
+HOOKED("tp_btf/block_rq_issue", rt_io_issue)
 
-SEC("tp_btf/writeback_dirty_folio")
-int BPF_PROG(rt_dirtied, struct folio *folio, struct address_space *mapping)
+HOOK(rt_dirtied, struct folio *folio, struct address_space *mapping)
 {
 	struct inode *inode;
 	u64 key, node;
@@ -265,6 +274,8 @@ int BPF_PROG(rt_dirtied, struct folio *folio, struct address_space *mapping)
 	bpf_map_update_elem(&writers, &key, &node, BPF_ANY);
 	return 0;
 }
+HOOK_COPY("tp_btf/writeback_dirty_folio", rt_dirtied, rt_dirtied_body)
+HOOK_COPY("tp_btf/writeback_dirty_folio", rt_dirtied_2, rt_dirtied_body)
 
 /* The count is changed last when a disk is added and first when one is taken away. */
 static __always_inline int rt_call_disk(struct rt_call *c)

@@ -134,6 +134,7 @@ static __always_inline u64 rt_file_node(u64 file, u32 resource)
 	return word && rt_word_resource(word) == resource ? rt_word_node(word) : 0;
 }
 
+/* Once only, for it is on the way of every open(): a file that is missed has no tag, and its requests are those of whoever makes them. */
 SEC("fentry/security_file_open")
 int BPF_PROG(rt_opened, struct file *file)
 {
@@ -147,14 +148,13 @@ int BPF_PROG(rt_opened, struct file *file)
 	if (!resource)
 		return 0;
 	l = rt_my_lists();
-	if (!l)
-		return 0;
-	node = l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)];
-	if (node && !rt_usable(resource, node))
+	node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+	if (node && rt_usable(resource, node))
+		node = 0;
+	if (node || rt_file_find((u64)file)) /* a tag of a former file at this address, whose end was not seen, is none of it */
 		rt_file_tag((u64)file, rt_word(resource, node));
 	return 0;
 }
-
 /* A file is no more; its place. */
 static __always_inline void rt_file_end(u64 key, struct rt_file *f)
 {
@@ -172,9 +172,10 @@ static __always_inline void rt_file_end(u64 key, struct rt_file *f)
 		__sync_fetch_and_add(&file_entries, -1);
 }
 
-SEC("fentry/security_file_free")
-int BPF_PROG(rt_freed, struct file *file)
+HOOK(rt_freed, struct file *file)
 {
 	rt_file_end((u64)file, rt_place((u64)file));
 	return 0;
 }
+HOOK_COPY("fentry/security_file_free", rt_freed, rt_freed_body)
+HOOK_COPY("fentry/security_file_free", rt_freed_2, rt_freed_body)

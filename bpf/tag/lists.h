@@ -20,16 +20,21 @@ static __noinline int rt_lists_drop(u64 key)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(rt_fork, struct task_struct *parent, struct task_struct *child)
+HOOK(rt_fork, struct task_struct *parent, struct task_struct *child)
 {
 	static const struct rt_lists none;
-	u64 key = (u64)parent->signal, node;
+	u64 key = (u64)child->signal, node;
 	struct rt_lists *from, *to;
 	u32 r, some = 0;
 
 	if (child->tgid == parent->tgid)
 		return 0;
+	to = bpf_map_lookup_elem(&lists, &key);
+	if (to && to->born == child->start_boottime)
+		return 0;
+	if (to) /* of a dead process whose end was not seen */
+		rt_lists_drop(key);
+	key = (u64)parent->signal;
 	from = bpf_map_lookup_elem(&lists, &key);
 	if (!from)
 		return 0;
@@ -45,6 +50,7 @@ int BPF_PROG(rt_fork, struct task_struct *parent, struct task_struct *child)
 	to = bpf_map_lookup_elem(&lists, &key);
 	if (!to)
 		return 0;
+	to->born = child->start_boottime;
 	bpf_for(r, 0, RT_RESOURCES) {
 		node = from->list[RT_CHILD][r & (RT_RESOURCES - 1)];
 		if (!node)
@@ -54,11 +60,12 @@ int BPF_PROG(rt_fork, struct task_struct *parent, struct task_struct *child)
 	}
 	return 0;
 }
+HOOKED("tp_btf/sched_process_fork", rt_fork)
 
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(rt_exited, struct task_struct *p)
+HOOK(rt_exited, struct task_struct *p)
 {
 	if (p->signal->live.counter == 0)
 		rt_lists_drop((u64)p->signal);
 	return 0;
 }
+HOOKED("tp_btf/sched_process_exit", rt_exited)

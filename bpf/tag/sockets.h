@@ -106,8 +106,7 @@ static __noinline int rt_sock_defaults(u64 key)
 	return 0;
 }
 
-SEC("fentry/security_socket_connect")
-int BPF_PROG(rt_connect, struct socket *sock)
+HOOK(rt_connect, struct socket *sock)
 {
 	struct sock *sk = sock->sk;
 
@@ -115,18 +114,18 @@ int BPF_PROG(rt_connect, struct socket *sock)
 		rt_sock_defaults((u64)sk);
 	return 0;
 }
+HOOKED("fentry/security_socket_connect", rt_connect)
 
-SEC("fexit/inet_accept")
-int BPF_PROG(rt_accept, struct socket *sock, struct socket *newsock, void *arg, int ret)
+HOOK(rt_accept, struct socket *sock, struct socket *newsock, void *arg, int ret)
 {
 	if (iface_count && !ret)
 		rt_sock_defaults((u64)newsock->sk);
 	return 0;
 }
+HOOKED("fexit/inet_accept", rt_accept)
 
 /* A connection that comes in has what was asked for its listener from its first packet on. */
-SEC("fexit/inet_csk_clone_lock")
-int BPF_PROG(rt_clone, struct sock *sk, void *req, u32 priority, struct sock *newsk)
+HOOK(rt_clone, struct sock *sk, void *req, u32 priority, struct sock *newsk)
 {
 	struct rt_sock *from, *to;
 	u64 key = (u64)sk;
@@ -148,9 +147,9 @@ int BPF_PROG(rt_clone, struct sock *sk, void *req, u32 priority, struct sock *ne
 	to->said = said;
 	return 0;
 }
+HOOKED("fexit/inet_csk_clone_lock", rt_clone)
 
-SEC("fentry/inet_sock_destruct")
-int BPF_PROG(rt_destruct, struct sock *sk)
+HOOK(rt_destruct, struct sock *sk)
 {
 	struct rt_sock *s;
 	u64 key = (u64)sk;
@@ -167,3 +166,4 @@ int BPF_PROG(rt_destruct, struct sock *sk)
 		__sync_fetch_and_add(&sock_entries, -1);
 	return 0;
 }
+HOOKED("fentry/inet_sock_destruct", rt_destruct)

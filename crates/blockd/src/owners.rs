@@ -27,7 +27,7 @@ struct Slot {
     seq: u64,
     offset: u64,
     bytes: u32,
-    /// 0: a read
+    /// Bit 0: not a read.
     write: u16,
     /// `bi_ioprio`
     priority: u16,
@@ -152,7 +152,7 @@ impl Owners {
         for index in 0..LOOP_SLOTS {
             let slot = self.slot(index);
             let holds = slot.seq != 0
-                && (slot.write != 0) == (op != Op::Read)
+                && (slot.write & 1 != 0) == (op != Op::Read)
                 && slot.offset <= offset
                 && offset + u64::from(len) <= slot.offset + u64::from(slot.bytes);
             if !holds {

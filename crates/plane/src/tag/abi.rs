@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 5;
+pub(super) const ABI_VERSION: u32 = 6;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -124,7 +124,12 @@ pub(super) struct RtPacketTable {
 }
 
 /// `enum rt_list`, `struct rt_lists`
-pub(super) type RtLists = [[u64; RESOURCES]; 2];
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtLists {
+    pub(super) list: [[u64; RESOURCES]; 2],
+    pub(super) born: u64,
+}
 
 /// `struct rt_seen`
 #[repr(C)]

@@ -63,6 +63,11 @@ pub enum Mechanism {
     Stock,
 }
 
+/// A program and the names that copies of it may have.
+fn copies(name: &str) -> [String; 3] {
+    [name.to_owned(), format!("{name}_2"), format!("{name}_3")]
+}
+
 /// Functions of the kernel to which a program is tied, and what is lost where one is missing.
 pub(super) const TIES: &[(&str, &str, &str)] = &[
     ("rt_opened", "security_file_open", "open() does not tag from default lists"),
@@ -138,9 +143,10 @@ fn load_object(mechanism: Mechanism, without: &[&str]) -> Result<Object, PlaneEr
     let blind = !sys::packets_tell_netns();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        let unfit = missing.contains(name.as_str())
-            || others.contains(&name.as_str())
-            || without.contains(&name.as_str())
+        let of = libbpf::original(&name);
+        let unfit = missing.contains(of)
+            || others.contains(&of)
+            || without.contains(&of)
             || blind && name == count_packets(mechanism);
         program.set_autoload(!unfit);
     }
@@ -191,7 +197,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
     for program in &mut programs {
         let name = program.name().to_string_lossy().into_owned();
         let pinned_only = COUNT_FILES.contains(&name.as_str())
-            || DISK.iter().any(|(program, _)| *program == name)
+            || DISK.iter().any(|(program, _)| *program == libbpf::original(&name))
             || name == ENDS
             || name == count_packets(mechanism)
             || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls)
@@ -238,7 +244,9 @@ pub(super) fn attach_disk(folder: &Path) -> Result<(), PlaneError> {
                 "this kernel has no tracepoint {point} (Linux 6.5), or refuses our program there"
             )));
         }
-        attach_once(folder, name, sys::attach_trace)?;
+        for copy in copies(name).iter().filter(|copy| folder.join(copy).exists()) {
+            attach_once(folder, copy, sys::attach_trace)?;
+        }
     }
     Ok(())
 }
@@ -338,8 +346,9 @@ pub(super) fn detach_unused(
     disks: bool,
 ) -> Result<(), PlaneError> {
     let traces = COUNT_FILES.iter().filter(|_| !files).copied();
-    let disks = DISK.iter().map(|(name, _)| *name).chain([ENDS]).filter(|_| !disks);
-    for name in traces.chain(disks).chain((!packets).then_some(count_packets(mechanism))) {
+    let disk = DISK.iter().flat_map(|(name, _)| copies(name)).chain([ENDS.to_owned()]).filter(|_| !disks);
+    let packets = (!packets).then(|| count_packets(mechanism).to_owned());
+    for name in traces.map(str::to_owned).chain(disk).chain(packets) {
         let pin = folder.join(format!("link-{name}"));
         match fs::remove_file(&pin) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

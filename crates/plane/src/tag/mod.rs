@@ -394,7 +394,7 @@ impl Tags {
         let of = |list: &[u64; abi::RESOURCES]| {
             (0..RESOURCES).zip(list).filter(|(_, n)| **n != 0).map(|(r, n)| (r, NodeId::unpack(*n))).collect()
         };
-        Ok(Lists { default: of(&lists[0]), child: of(&lists[1]) })
+        Ok(Lists { default: of(&lists.list[0]), child: of(&lists.list[1]) })
     }
 
     /// Change one entry of one of them. The caller has checked that the process may use the queue.
