@@ -75,11 +75,12 @@ class Server:
         return self.ask(EDIT, 0, body.ljust(32 + 128 * 56, b"\0"))[0]
 
 
-def slow_disk(ms):
-    """A disk of the kernel's (scsi_debug, 64 MB) that serves one request at a time, in so many ms; its name."""
+def slow_disk(ms, mb=64, depth=1):
+    """A disk of the kernel's (scsi_debug) of so many MB that serves one request at a time (or more), in so many ms; its name."""
     # Another test of the same boot may have left one that takes another time.
     subprocess.run(["modprobe", "-r", "scsi_debug"], check=False)
-    for line in "modprobe sd_mod", f"modprobe scsi_debug dev_size_mb=64 max_queue=1 ndelay={ms}000000 per_host_store=0":
+    time_of = f"ndelay={ms}000000" if ms else "delay=0"
+    for line in "modprobe sd_mod", f"modprobe scsi_debug dev_size_mb={mb} max_queue={depth} {time_of} per_host_store=0":
         subprocess.run(line.split(), check=True)
     with open("/sys/module/scsi_debug/parameters/ndelay", encoding="ascii") as file:
         told = int(file.read())
