@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use reserv_model::{Cap, Class, DeleteMode, Kind, NODES_MAX, NodeId, Op, Outcome, Policy, Weight};
 use serde::{Deserialize, Serialize};
 
-use super::weights::{self, Range, Share};
 use crate::PlaneError;
+use crate::cgroup::weights::{self, Range, Share};
 
 /// Service that a node received in cgroups that are gone (a move makes a new one).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,20 +10,14 @@
 //! What it cannot do stands in [`DriverInfo::limits`]; the design note is `docs/stock-driver.md`.
 
 mod cg;
-mod kernel;
 mod mirror;
-mod mounts;
-mod origin;
 mod plane;
 mod state;
 mod sync;
 mod tags;
 mod v1;
 mod v2;
-mod weights;
 
-#[cfg(test)]
-mod fake;
 #[cfg(test)]
 mod tests;
 
@@ -33,12 +27,13 @@ use std::collections::BTreeMap;
 use reserv_model::{Batch, NodeId, Outcome, Weight};
 
 use self::cg::{Cg, os};
-use self::kernel::{Kernel, Real};
 use self::mirror::{Attr, Carried, Facts, Mirror, Scope, Shape};
-use self::origin::Origins;
 use self::state::{Leaving, State, Step};
 use self::sync::{Actual, Log};
-use self::weights::Share;
+use crate::cgroup::kernel::{Kernel, Real};
+use crate::cgroup::mounts;
+use crate::cgroup::origin::Origins;
+use crate::cgroup::weights::Share;
 use crate::{PlaneError, Target};
 
 /// The state file is written anew after so many steps.

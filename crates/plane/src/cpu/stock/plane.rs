@@ -5,8 +5,9 @@ use reserv_model::{Batch, Class, NodeId, Outcome, Policy};
 
 use super::cg::os;
 use super::mirror::{self, Carried};
-use super::weights::Share;
 use super::{Stock, outcome, sync};
+use crate::cgroup::mounts::Version;
+use crate::cgroup::weights::Share;
 use crate::{Defaults, DriverInfo, Health, List, Plane, PlaneError, Sample, Target};
 
 /// Of our directories and files; there is one so far.
@@ -81,7 +82,7 @@ impl Stock {
         ]
         .map(str::to_owned)
         .into();
-        if self.cg.layout.version == super::mounts::Version::V2 {
+        if self.cg.layout.version == Version::V2 {
             limits.push(
                 "a tagged process leaves its own cgroup for the other controllers too: memory, io and pids are \
                  charged to the top cgroup meanwhile; tagging one thread of it takes the others to q0"

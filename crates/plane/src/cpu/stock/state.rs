@@ -11,9 +11,9 @@ use reserv_model::{Batch, NodeId};
 use serde::{Deserialize, Serialize};
 
 use super::cg::os;
-use super::kernel::Kernel;
 use super::mirror::{Carried, Change, Mirror};
 use crate::PlaneError;
+use crate::cgroup::kernel::Kernel;
 
 /// Version of the format.
 const VERSION: u32 = 1;

@@ -14,10 +14,10 @@ use reserv_model::NodeId;
 
 use super::cg::{Cg, gone, os};
 use super::mirror::{Attr, Carried, Mirror, parse_component};
-use super::origin::Origins;
 use super::state::Leaving;
-use super::weights::Share;
 use crate::PlaneError;
+use crate::cgroup::origin::Origins;
+use crate::cgroup::weights::Share;
 
 /// A directory of ours as it is.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use reserv_model::{Batch, Cap, Class, DeleteMode, Kind as NodeKind, NodeId, Op, Outcome, Policy, Weight};
 
-use super::fake::{Fake, Group, KINDS, Kind};
 use super::{Config, Stock, probe_with};
+use crate::cgroup::fake::{Fake, Group, KINDS, Kind};
 use crate::{Health, List, Plane, PlaneError, Target};
 
 fn id(index: u32, generation: u32) -> NodeId {

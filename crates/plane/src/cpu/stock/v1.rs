@@ -4,10 +4,10 @@
 use std::io;
 
 use super::cg::{Flavour, keyed, malformed, put};
-use super::kernel::Kernel;
 use super::mirror::Quota;
-use super::weights::{self, Range};
 use crate::PlaneError;
+use crate::cgroup::kernel::Kernel;
+use crate::cgroup::weights::{self, Range};
 
 pub(super) struct V1;
 
@@ -18,10 +18,6 @@ impl Flavour for V1 {
 
     fn range(&self) -> Range {
         weights::V1
-    }
-
-    fn threads(&self) -> &'static str {
-        "tasks"
     }
 
     fn weight(&self) -> &'static str {

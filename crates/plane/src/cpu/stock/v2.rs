@@ -12,10 +12,10 @@
 use std::io;
 
 use super::cg::{Flavour, keyed, malformed, put};
-use super::kernel::Kernel;
 use super::mirror::Quota;
-use super::weights::{self, Range};
 use crate::PlaneError;
+use crate::cgroup::kernel::Kernel;
+use crate::cgroup::weights::{self, Range};
 
 pub(super) struct V2;
 
@@ -30,10 +30,6 @@ impl Flavour for V2 {
 
     fn range(&self) -> Range {
         weights::V2
-    }
-
-    fn threads(&self) -> &'static str {
-        "cgroup.threads"
     }
 
     fn weight(&self) -> &'static str {

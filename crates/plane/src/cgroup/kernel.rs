@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Files and directories of cgroupfs and /proc, and the driver's own few files.
-pub(super) trait Kernel: Send {
+pub(crate) trait Kernel: Send {
     /// The whole text of a file.
     fn read(&self, path: &str) -> io::Result<String>;
     /// One write(2) to a file that exists; never creates or truncates.
@@ -30,7 +30,7 @@ pub(super) trait Kernel: Send {
 }
 
 /// The running kernel.
-pub(super) struct Real;
+pub(crate) struct Real;
 
 impl Kernel for Real {
     fn read(&self, path: &str) -> io::Result<String> {

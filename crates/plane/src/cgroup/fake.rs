@@ -10,56 +10,56 @@ use super::kernel::Kernel;
 
 /// Which hierarchies there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Split,
     Combined,
     V2,
 }
 
-pub(super) const KINDS: [Kind; 3] = [Kind::Split, Kind::Combined, Kind::V2];
+pub(crate) const KINDS: [Kind; 3] = [Kind::Split, Kind::Combined, Kind::V2];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) weight: u32,
-    pub(super) idle: bool,
-    pub(super) quota: i64,
-    pub(super) period: i64,
-    pub(super) burst: i64,
-    pub(super) threaded: bool,
-    pub(super) control: bool,
-    pub(super) usage_ns: u64,
-    pub(super) throttled_ns: u64,
+pub(crate) struct Group {
+    pub(crate) weight: u32,
+    pub(crate) idle: bool,
+    pub(crate) quota: i64,
+    pub(crate) period: i64,
+    pub(crate) burst: i64,
+    pub(crate) threaded: bool,
+    pub(crate) control: bool,
+    pub(crate) usage_ns: u64,
+    pub(crate) throttled_ns: u64,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Thread {
-    pub(super) tgid: i32,
-    pub(super) parent: i32,
-    pub(super) started: u64,
+pub(crate) struct Thread {
+    pub(crate) tgid: i32,
+    pub(crate) parent: i32,
+    pub(crate) started: u64,
     /// One path per hierarchy, `""` the root.
-    pub(super) at: Vec<String>,
+    pub(crate) at: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct World {
-    pub(super) kind: Kind,
+pub(crate) struct World {
+    pub(crate) kind: Kind,
     /// By hierarchy, then by path.
-    pub(super) groups: Vec<BTreeMap<String, Group>>,
-    pub(super) threads: BTreeMap<i32, Thread>,
-    pub(super) files: BTreeMap<String, String>,
+    pub(crate) groups: Vec<BTreeMap<String, Group>>,
+    pub(crate) threads: BTreeMap<i32, Thread>,
+    pub(crate) files: BTreeMap<String, String>,
     /// Calls that change something.
-    pub(super) changes: usize,
+    pub(crate) changes: usize,
     /// All calls.
-    pub(super) calls: usize,
+    pub(crate) calls: usize,
     /// The change of this number fails with EIO.
-    pub(super) fail_at: Option<usize>,
+    pub(crate) fail_at: Option<usize>,
     /// From this call on nothing reaches the kernel: the daemon is dead.
-    pub(super) dead_from: Option<usize>,
+    pub(crate) dead_from: Option<usize>,
     clock: u64,
 }
 
 #[derive(Clone)]
-pub(super) struct Fake(pub(super) Arc<Mutex<World>>);
+pub(crate) struct Fake(pub(crate) Arc<Mutex<World>>);
 
 fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
@@ -70,7 +70,7 @@ fn parent(path: &str) -> &str {
 }
 
 impl World {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         let root = Group {
             weight: if kind == Kind::V2 { 100 } else { 1024 },
             idle: false,
@@ -105,14 +105,14 @@ impl World {
     }
 
     /// Makes a cgroup as somebody else would.
-    pub(super) fn group(&mut self, path: &str) {
+    pub(crate) fn group(&mut self, path: &str) {
         for h in 0..self.groups.len() {
             self.mkdir(h, path).expect("a new cgroup");
         }
     }
 
     /// A thread that is born where its creator is, or at `path`.
-    pub(super) fn spawn(&mut self, tid: i32, process: i32, parent: i32, path: &str) {
+    pub(crate) fn spawn(&mut self, tid: i32, process: i32, parent: i32, path: &str) {
         let at = match self.threads.get(&if tid == process { parent } else { process }) {
             Some(creator) => creator.at.clone(),
             None => vec![path.to_owned(); self.groups.len()],
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// A thread runs: its cgroup and all above count it.
-    pub(super) fn run(&mut self, tid: i32, ns: u64) {
+    pub(crate) fn run(&mut self, tid: i32, ns: u64) {
         let h = self.groups.len() - 1;
         let mut path = self.threads[&tid].at[h].clone();
         loop {
@@ -384,11 +384,11 @@ impl World {
 }
 
 impl Fake {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         Self(Arc::new(Mutex::new(World::new(kind))))
     }
 
-    pub(super) fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         self.0.lock().expect("no test panics while it holds this")
     }
 

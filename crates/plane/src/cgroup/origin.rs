@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::cg::{Cg, Place, gone, os};
 use super::kernel::Kernel;
 use super::mounts::Version;
+use super::places::{Place, Places, gone, os};
 use crate::PlaneError;
 
 #[derive(Serialize, Deserialize)]
@@ -21,7 +21,7 @@ struct Record {
     place: Place,
 }
 
-pub(super) struct Origins {
+pub(crate) struct Origins {
     records: BTreeMap<i32, (u64, Place)>,
     file: String,
     /// Records that are kept without looking whether they are still of use.
@@ -31,13 +31,13 @@ pub(super) struct Origins {
 const SPARE: usize = 1024;
 
 impl Origins {
-    pub(super) fn empty(file: String) -> Self {
+    pub(crate) fn empty(file: String) -> Self {
         Self { records: BTreeMap::new(), file, watermark: SPARE }
     }
 
     /// Reads what a previous daemon left, keeping the records of threads that are still ours. A torn last line is the
     /// record of a thread that was not moved yet.
-    pub(super) fn load(cg: &Cg, file: String) -> Result<Self, PlaneError> {
+    pub(crate) fn load(cg: &Places, file: String) -> Result<Self, PlaneError> {
         let mut origins = Self::empty(file);
         let text = match cg.kernel().read(&origins.file) {
             Ok(text) => text,
@@ -52,7 +52,7 @@ impl Origins {
     }
 
     /// Forgets the records of threads that have gone or left, and writes the file anew.
-    fn prune(&mut self, cg: &Cg) -> Result<(), PlaneError> {
+    fn prune(&mut self, cg: &Places) -> Result<(), PlaneError> {
         self.records.retain(|tid, (started, _)| {
             cg.stat(*tid).is_ok_and(|s| s.started == *started)
                 && cg.locate(*tid).is_ok_and(|place| cg.ours(&place))
@@ -64,7 +64,7 @@ impl Origins {
     }
 
     /// Records threads that are about to enter the tree.
-    pub(super) fn add(&mut self, cg: &Cg, entering: &[(i32, Place)]) -> Result<(), PlaneError> {
+    pub(crate) fn add(&mut self, cg: &Places, entering: &[(i32, Place)]) -> Result<(), PlaneError> {
         let mut lines = String::new();
         for (tid, place) in entering {
             let Ok(stat) = cg.stat(*tid) else { continue };
@@ -78,13 +78,13 @@ impl Origins {
         Ok(())
     }
 
-    fn own(&self, cg: &Cg, tid: i32) -> Option<Place> {
+    fn own(&self, cg: &Places, tid: i32) -> Option<Place> {
         let (started, place) = self.records.get(&tid)?;
         cg.stat(tid).is_ok_and(|s| s.started == *started).then(|| place.clone())
     }
 
     /// Where a thread of ours came from.
-    fn of(&self, cg: &Cg, tid: i32) -> Option<Place> {
+    fn of(&self, cg: &Places, tid: i32) -> Option<Place> {
         let mut at = tid;
         // Bounded by the depth of the tree of processes; a loop is impossible but for races with exits.
         for _ in 0..256 {
@@ -110,7 +110,7 @@ impl Origins {
 
     /// Gives one thread back to where it came from, or to `q0` (directories) when that is gone or takes no single
     /// thread. Answers whether it moved; a thread that is not ours, or gone, does not.
-    pub(super) fn release_thread(&mut self, cg: &Cg, tid: i32, q0: &[String]) -> Result<bool, PlaneError> {
+    pub(crate) fn release_thread(&mut self, cg: &Places, tid: i32, q0: &[String]) -> Result<bool, PlaneError> {
         let before = match cg.locate(tid) {
             Ok(place) if cg.ours(&place) => place,
             Ok(_) | Err(PlaneError::NoProcess(_)) => return Ok(false),
@@ -140,7 +140,7 @@ impl Origins {
     }
 
     /// Once no thread of a process is tagged elsewhere, the whole of it can go home.
-    fn release_if_all(&mut self, cg: &Cg, tid: i32, q0: &[String]) -> Result<(), PlaneError> {
+    fn release_if_all(&mut self, cg: &Places, tid: i32, q0: &[String]) -> Result<(), PlaneError> {
         let Ok(pid) = cg.tgid(tid) else { return Ok(()) };
         let idle = |t: &i32| match cg.locate(*t).map(|place| cg.dirs_of(&place)) {
             Ok(Some(dirs)) => dirs == q0,
@@ -154,7 +154,7 @@ impl Origins {
 
     /// Gives a whole process back, each thread to its own origin where the kernel lets it. Answers how many
     /// threads moved.
-    pub(super) fn release_process(&mut self, cg: &Cg, pid: i32, q0: &[String]) -> Result<usize, PlaneError> {
+    pub(crate) fn release_process(&mut self, cg: &Places, pid: i32, q0: &[String]) -> Result<usize, PlaneError> {
         let mut homes = Vec::new();
         let mut before = Vec::new();
         for tid in cg.threads(pid)? {
@@ -196,7 +196,7 @@ impl Origins {
     }
 
     /// The file, when everybody has gone home.
-    pub(super) fn delete(&mut self, kernel: &dyn Kernel) {
+    pub(crate) fn delete(&mut self, kernel: &dyn Kernel) {
         self.records.clear();
         kernel.remove(&self.file);
     }

@@ -16,26 +16,26 @@ use reserv_model::Weight;
 
 /// The kernel's numbers for weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) min: u32,
-    pub(super) max: u32,
+pub(crate) struct Range {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
     /// What a cgroup has that nobody set.
-    pub(super) default: u32,
+    pub(crate) default: u32,
     /// Numbers that the kernel represents without rounding are multiples of this one.
-    pub(super) grain: u32,
+    pub(crate) grain: u32,
     /// About how large the largest sibling is made when there is a choice. The kernel keeps inverse weights
     /// in 32 bits, so the largest numbers are not its most exact ones.
-    pub(super) target: u32,
+    pub(crate) target: u32,
 }
 
 /// `cpu.shares`
-pub(super) const V1: Range = Range { min: 2, max: 262_144, default: 1024, grain: 1, target: 16_384 };
+pub(crate) const V1: Range = Range { min: 2, max: 262_144, default: 1024, grain: 1, target: 16_384 };
 /// `cpu.weight`
-pub(super) const V2: Range = Range { min: 1, max: 10_000, default: 100, grain: 25, target: 2_500 };
+pub(crate) const V2: Range = Range { min: 1, max: 10_000, default: 100, grain: 25, target: 2_500 };
 
 /// How a cgroup competes with its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
+pub(crate) enum Share {
     /// `cpu.idle`: runs when no sibling wants to (the kernel keeps a floor of weight 3 against 1024).
     Idle,
     Weight(u32),
@@ -43,10 +43,10 @@ pub(super) enum Share {
 
 /// A sibling set in the kernel's numbers, in the order of the weights given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Scaled {
-    pub(super) shares: Vec<Share>,
+pub(crate) struct Scaled {
+    pub(crate) shares: Vec<Share>,
     /// Whether the ratios of the positive weights are kept exactly.
-    pub(super) exact: bool,
+    pub(crate) exact: bool,
 }
 
 fn gcd(a: u32, b: u32) -> u32 {
@@ -54,7 +54,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 /// Scales one sibling set. `idle`: whether the kernel has `cpu.idle`; without it background is the minimum weight.
-pub(super) fn scale(weights: &[Weight], range: Range, idle: bool) -> Scaled {
+pub(crate) fn scale(weights: &[Weight], range: Range, idle: bool) -> Scaled {
     let background = weights.contains(&Weight::BACKGROUND);
     let positive = weights.iter().map(|w| w.milli()).filter(|w| *w > 0);
     let divisor = positive.clone().fold(0, gcd);
@@ -92,7 +92,7 @@ pub(super) fn scale(weights: &[Weight], range: Range, idle: bool) -> Scaled {
 
 /// The weight of our whole tree among what lies outside it, so that one saturating competitor of the outside's
 /// whole weight gets what q0 would: outside · (siblings of q0) / q0, within the range.
-pub(super) fn against_outside(outside: u32, q0: Weight, others_milli: u64, range: Range) -> u32 {
+pub(crate) fn against_outside(outside: u32, q0: Weight, others_milli: u64, range: Range) -> u32 {
     if q0.milli() == 0 {
         return range.max;
     }

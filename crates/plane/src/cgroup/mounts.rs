@@ -5,18 +5,18 @@ use super::kernel::Kernel;
 
 /// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hierarchy {
+pub(crate) struct Hierarchy {
     /// Its name in the second field of /proc/TID/cgroup: empty for v2, else one of the controllers.
-    pub(super) controller: &'static str,
+    pub(crate) controller: &'static str,
     /// Where it is mounted.
-    pub(super) mount: String,
+    pub(crate) mount: String,
     /// Which of its directories is mounted there, as /proc/TID/cgroup would print it (`/` but in containers).
-    pub(super) root: String,
+    pub(crate) root: String,
 }
 
 impl Hierarchy {
     /// Directory of a cgroup named as /proc/TID/cgroup names it; `None` when it lies outside the mount.
-    pub(super) fn dir(&self, path: &str) -> Option<String> {
+    pub(crate) fn dir(&self, path: &str) -> Option<String> {
         let root = self.root.trim_end_matches('/');
         let rest = path.strip_prefix(root)?;
         if !(rest.is_empty() || rest.starts_with('/')) {
@@ -28,7 +28,7 @@ impl Hierarchy {
 
 /// Version of the CPU controller's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(crate) enum Version {
     /// `cpu.shares`, `cpuacct.usage`, `tasks`.
     V1,
     /// `cpu.weight`, `cpu.stat`, `cgroup.threads`.
@@ -37,9 +37,9 @@ pub(super) enum Version {
 
 /// The hierarchies the driver works on: the first schedules, the last counts (they may be the same one).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) version: Version,
-    pub(super) hierarchies: Vec<Hierarchy>,
+pub(crate) struct Layout {
+    pub(crate) version: Version,
+    pub(crate) hierarchies: Vec<Hierarchy>,
 }
 
 struct Mount {
@@ -89,7 +89,7 @@ fn parse(mountinfo: &str) -> Vec<Mount> {
 }
 
 /// Finds the hierarchies that have the CPU controllers, or says what is missing.
-pub(super) fn find(kernel: &dyn Kernel) -> Result<Layout, String> {
+pub(crate) fn find(kernel: &dyn Kernel) -> Result<Layout, String> {
     let text = kernel.read("/proc/self/mountinfo").map_err(|e| format!("/proc/self/mountinfo: {e}"))?;
     let mounts = parse(&text);
     let hierarchy = |m: &Mount, controller| Hierarchy {
