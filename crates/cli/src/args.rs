@@ -184,7 +184,7 @@ pub struct Up {
     #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]
     pub net_driver: Driver,
     /// Bring up /reserv/NAME, which schedules the requests of this file or block device; NAME is its last part if it is not given. What
-    /// programs use from then on is /dev/reserv/NAME
+    /// programs use from then on is /dev/reserv/NAME; under the stock driver it is the device itself
     #[arg(long, value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
     pub disk: Vec<(reserv_model::Name, String)>,
     /// Give those disks so many requests at once (1 to 256): few for exact shares, more for throughput
@@ -199,6 +199,10 @@ pub struct Up {
     /// Make those disks as slow as this one: spinning (an arm) or flash
     #[arg(long, value_name = "DISK", requires = "disk", value_parser = word::<reserv_model::DiskModel>)]
     pub model: Option<reserv_model::DiskModel>,
+    /// Which driver of those disks: stock puts nothing before them, and shares them by the kernel's BFQ or iocost and cgroups, inexactly; auto takes the
+    /// full one
+    #[arg(long, value_enum, requires = "disk", default_value_t = Driver::Auto)]
+    pub disk_driver: Driver,
     /// How those disks order their queues: sfq, wf2q+, yfq or cello; the personality's if absent
     #[arg(long, value_name = "POLICY", requires = "disk", conflicts_with = "dry_run", value_parser = word::<reserv_model::Policy>)]
     pub policy: Option<reserv_model::Policy>,
@@ -314,6 +318,9 @@ pub enum Disk {
         /// Make it as slow as this disk: spinning (an arm) or flash
         #[arg(long, value_name = "DISK", value_parser = word::<reserv_model::DiskModel>)]
         model: Option<reserv_model::DiskModel>,
+        /// By which driver: stock shares the device itself by the kernel's BFQ or iocost and cgroups, inexactly; auto takes the full one
+        #[arg(long, value_enum, default_value_t = Driver::Auto)]
+        driver: Driver,
         /// How it orders its queues: sfq, wf2q+, yfq or cello; the personality's if absent
         #[arg(long, value_name = "POLICY", value_parser = word::<reserv_model::Policy>)]
         policy: Option<reserv_model::Policy>,

@@ -294,14 +294,18 @@ pub(crate) fn links(survey: Result<(reserv_model::Driver, String), String>) -> C
     }
 }
 
-/// What makes the devices of scheduled disks here.
-pub(crate) fn disks(survey: Result<(), String>) -> Check {
+/// What makes the devices of scheduled disks here, and what the stock driver would share them by.
+pub(crate) fn disks(survey: Result<(), String>, stock: Result<String, String>) -> Check {
+    let stock = match stock {
+        Ok(means) => format!("stock, inexact: {means} (--driver stock)"),
+        Err(why) => format!("not stock: {why}"),
+    };
     match survey {
-        Ok(()) => check("disks", Verdict::Ok, "by ublk (reserv disk attach)", None),
+        Ok(()) => check("disks", Verdict::Ok, format!("full: by ublk (reserv disk attach); {stock}"), None),
         Err(why) => check(
             "disks",
             Verdict::Note,
-            format!("by FUSE and loop devices; not by ublk: {why}"),
+            format!("full: by FUSE and loop devices (reserv disk attach); {stock}; not by ublk: {why}"),
             Some(
                 "slower; and if a block server and its keeper are both killed, its device answers with errors",
             ),

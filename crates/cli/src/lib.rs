@@ -76,12 +76,16 @@ fn say_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
 /// The command `disk`.
 fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
     match args {
-        Disk::Attach { disk: (name, path), depth, floor, front, model, policy } => {
-            up::attach(up::disk(name, path, *depth, *floor, *front, *model)?, *policy)?;
+        Disk::Attach { disk: (name, path), depth, floor, front, model, driver, policy } => {
+            up::attach(up::disk(name, path, *depth, *floor, *front, *model, *driver)?, *policy)?;
             if json {
                 say_json(&json!({ "attached": name.as_str() }))
             } else {
-                say(&format!("{path} is /dev/reserv/{name} now, and /reserv/{name} its tree\n"))
+                say(&if *driver == args::Driver::Stock {
+                    format!("{path} is shared as it is, inexactly, and /reserv/{name} is its tree\n")
+                } else {
+                    format!("{path} is /dev/reserv/{name} now, and /reserv/{name} its tree\n")
+                })
             }
         }
         Disk::Detach { name } => {
@@ -110,7 +114,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             let mut report = doctor::Machine::here().examine(&probes());
             report.checks.push(doctor::tags(reserv_plane::tag::survey()));
             report.checks.push(doctor::links(reserv_plane::net::survey()));
-            report.checks.push(doctor::disks(reserv_plane::disk::survey()));
+            report
+                .checks
+                .push(doctor::disks(reserv_plane::disk::survey(), reserv_plane::disk::stock::survey()));
             if json {
                 say_json(&report)?
             } else {

@@ -81,11 +81,9 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         .cloned()
         .map(Ok)
         .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver)))
-        .chain(
-            args.disk
-                .iter()
-                .map(|(name, path)| disk(name, path, args.depth, args.floor, args.front, args.model)),
-        )
+        .chain(args.disk.iter().map(|(name, path)| {
+            disk(name, path, args.depth, args.floor, args.front, args.model, args.disk_driver)
+        }))
         .collect::<Result<_, _>>()?;
     if count.len() < args.count.len() + args.net.len() + args.disk.len() {
         return Err(Error::usage("one name for two resources"));
@@ -177,17 +175,21 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     Ok(Brought { difference, started, child: child.filter(|_| args.foreground) })
 }
 
+/// How a source ends that names its driver.
+const fn suffix(driver: Driver) -> &'static str {
+    match driver {
+        Driver::Auto => "",
+        Driver::Full => "/full",
+        Driver::Stock => "/stock",
+    }
+}
+
 /// An interface to be scheduled: a resource of its name.
 fn link(interface: &str, rate: Option<reserv_model::Rate>, driver: Driver) -> Result<(Name, Source), Error> {
     let name =
         Name::new(interface).map_err(|e| Error::usage(format!("--net {interface}: {e}")).hint(e.hint))?;
     let rate = rate.map_or_else(String::new, |rate| format!("@{rate}"));
-    let driver = match driver {
-        Driver::Auto => "",
-        Driver::Full => "/full",
-        Driver::Stock => "/stock",
-    };
-    let text = format!("link:{interface}{rate}{driver}");
+    let text = format!("link:{interface}{rate}{}", suffix(driver));
     let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name, on))
 }
@@ -200,6 +202,7 @@ pub(crate) fn disk(
     floor: Option<reserv_model::Rate>,
     front: Front,
     model: Option<reserv_model::DiskModel>,
+    driver: Driver,
 ) -> Result<(Name, Source), Error> {
     let depth = depth.map_or_else(String::new, |depth| format!("+{depth}"));
     let floor = floor.map_or_else(String::new, |floor| format!("@{floor}"));
@@ -209,7 +212,7 @@ pub(crate) fn disk(
         Front::Fuse => "/fuse",
     };
     let model = model.map_or_else(String::new, |model| format!("/{model}"));
-    let text = format!("disk{depth}{floor}{model}{front}:{path}");
+    let text = format!("disk{depth}{floor}{model}{front}{}:{path}", suffix(driver));
     let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name.clone(), on))
 }
@@ -313,6 +316,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         depth: None,
         floor: None,
         model: None,
+        disk_driver: Driver::Auto,
         policy: None,
         dry_run: false,
         drain: false,
@@ -638,6 +642,7 @@ pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
     let all = status["resources"].as_object().into_iter().flatten();
     let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     Ok(all
+        .filter(|(_, value)| value["kind"] == "disk" && value["driver"] != "count")
         .map(|(name, value)| DiskLine {
             name: name.clone(),
             state: word(value, "state"),
@@ -649,7 +654,6 @@ pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
                 .filter_map(|limit| limit.as_str().map(str::to_owned))
                 .collect(),
         })
-        .filter(|disk| disk.mechanism.starts_with("block server"))
         .collect())
 }
 

@@ -139,7 +139,7 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
             net::start(&settings.run, resource.number(), on)?
         }
         Wanted::Count { resource, on: on @ Source::Disk { .. }, name } if !is_fake(settings) => {
-            boxed(disk::start(&settings.run, resource.number(), name, on)?)
+            disk::start(&settings.run, resource.number(), name, on)?
         }
         Wanted::Count { resource, on, .. } => {
             boxed(count::start(&settings.run, resource.number(), on, meter(settings, *resource))?)
@@ -158,7 +158,7 @@ pub fn adopt(settings: &Settings, wanted: &Wanted) -> Result<Option<Opened>, Ref
             net::adopt(&settings.run, resource.number(), on)?.map(adopted)
         }
         Wanted::Count { resource, on: on @ Source::Disk { .. }, name } if !is_fake(settings) => {
-            disk::adopt(&settings.run, resource.number(), name, on)?.map(boxed).map(adopted)
+            disk::adopt(&settings.run, resource.number(), name, on)?.map(adopted)
         }
         Wanted::Count { resource, on, .. } => {
             let meter = meter(settings, *resource);

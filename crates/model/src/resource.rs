@@ -59,7 +59,7 @@ impl ResourceKind {
 /// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end by that driver. A disk that is scheduled:
 /// `disk:PATH`, a file or a block device, or `disk+DEPTH:PATH`, with so many requests at once; `disk@RATE:PATH` or
 /// `disk+DEPTH@RATE:PATH` where it serves so much whatever is asked of it; with `/ublk` or `/fuse` before the colon by that front end, and with `/spinning` or `/flash` before that it
-/// takes as long as such a disk would.
+/// takes as long as such a disk would. `disk/stock:PATH` by the stock driver, `disk+1/stock:PATH` with one request at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -88,6 +88,8 @@ pub enum Source {
         model: Option<DiskModel>,
         /// What makes the device that programs use.
         front: Front,
+        /// By which driver; the stock one has none of the above but a depth of 1.
+        driver: Driver,
     },
 }
 
@@ -167,7 +169,7 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse), disk/spinning:/srv/x.img (a file as slow as such a disk)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse), disk/spinning:/srv/x.img (a file as slow as such a disk), disk/stock:/dev/vdb (by the stock driver)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
@@ -181,6 +183,11 @@ impl FromStr for Source {
                 if !path.starts_with('/') {
                     return bad("the path does not start with /");
                 }
+                let (kind, driver) = match (kind.strip_suffix("/stock"), kind.strip_suffix("/full")) {
+                    (Some(kind), _) => (kind, Driver::Stock),
+                    (_, Some(kind)) => (kind, Driver::Full),
+                    _ => (kind, Driver::Auto),
+                };
                 let (kind, front) = match (kind.strip_suffix("/ublk"), kind.strip_suffix("/fuse")) {
                     (Some(kind), _) => (kind, Front::Ublk),
                     (_, Some(kind)) => (kind, Front::Fuse),
@@ -202,7 +209,27 @@ impl FromStr for Source {
                         _ => return bad("a depth is a number from 1 to 256"),
                     },
                 };
-                Ok(Self::Disk { path: path.to_owned(), depth, floor, front, model })
+                if driver == Driver::Stock {
+                    if front != Front::Auto {
+                        return bad(
+                            "the stock driver has no front end: programs go on using the device itself",
+                        );
+                    }
+                    if model.is_some() {
+                        return bad("the stock driver has no model of a disk: the full driver has");
+                    }
+                    if floor.is_some() {
+                        return bad(
+                            "the stock driver promises no minimums, so it takes no floor: the full driver does",
+                        );
+                    }
+                    if depth > 1 {
+                        return bad(
+                            "the stock driver gives the disk one request at a time (a depth of 1) or leaves it to the kernel (no depth)",
+                        );
+                    }
+                }
+                Ok(Self::Disk { path: path.to_owned(), depth, floor, front, model, driver })
             }
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
@@ -248,7 +275,7 @@ impl fmt::Display for Source {
                     Driver::Stock => f.write_str("/stock"),
                 }
             }
-            Self::Disk { path, depth, floor, front, model } => {
+            Self::Disk { path, depth, floor, front, model, driver } => {
                 f.write_str("disk")?;
                 if *depth > 0 {
                     write!(f, "+{depth}")?;
@@ -261,6 +288,11 @@ impl fmt::Display for Source {
                 }
                 if *front != Front::Auto {
                     write!(f, "/{}", front.name())?;
+                }
+                match driver {
+                    Driver::Auto => {}
+                    Driver::Full => f.write_str("/full")?,
+                    Driver::Stock => f.write_str("/stock")?,
                 }
                 write!(f, ":{path}")
             }
@@ -296,6 +328,9 @@ mod tests {
             "disk+4@24mbit:/srv/a@b:c",
             "disk/ublk:/dev/vdb",
             "disk+4@24mbit/fuse:/dev/vdb",
+            "disk/stock:/dev/vdb",
+            "disk+1/stock:/dev/vdb",
+            "disk+4/ublk/full:/dev/vdb",
             "net:eth0",
             "link:eth0",
             "link:eth0.7@100mbit",
@@ -326,6 +361,11 @@ mod tests {
             "disk/:/dev/vdb",
             "disk+4/nbd:/dev/vdb",
             "disk@4@5mbit:/dev/vdb",
+            "disk+2/stock:/dev/vdb",
+            "disk@24mbit/stock:/dev/vdb",
+            "disk/fuse/stock:/dev/vdb",
+            "disk/flash/stock:/dev/vdb",
+            "disk/stock/full:/dev/vdb",
             "link:eth0@1mbit\n",
         ] {
             assert!(bad.parse::<Source>().is_err(), "{bad}");

@@ -97,6 +97,11 @@ pub struct Refs {
 }
 
 impl Refs {
+    /// What is tagged itself, whatever processes' lists say.
+    pub const fn tags(&self) -> u64 {
+        self.descriptors + self.threads
+    }
+
     /// How many together.
     pub const fn sum(&self) -> u64 {
         self.descriptors + self.defaults + self.child_defaults + self.threads

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A simulated machine: cgroup hierarchies with the kernel's own rules about who may be where, and the parts of
-//! /proc that the driver reads. Calls can be made to fail, or to be the last ones of a daemon's life.
+//! A simulated machine: cgroup hierarchies with the kernel's own rules about who may be where, the parts of
+//! /proc that the drivers read, and a disk with an elevator. Calls can be made to fail, or to be the last ones of a daemon's life.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,9 +14,19 @@ pub(crate) enum Kind {
     Split,
     Combined,
     V2,
+    /// v1 with nothing but block I/O.
+    Blkio,
 }
 
+/// Those with a CPU controller.
 pub(crate) const KINDS: [Kind; 3] = [Kind::Split, Kind::Combined, Kind::V2];
+/// Those with a controller of block I/O.
+pub(crate) const IO_KINDS: [Kind; 2] = [Kind::Blkio, Kind::V2];
+
+/// The disk's elevators, of which one is chosen.
+pub(crate) const ELEVATOR: &str = "/sys/block/vdb/queue/scheduler";
+/// iocost's switches, where there is one.
+pub(crate) const QOS: &str = "/cg/io.cost.qos";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
@@ -26,7 +36,10 @@ pub(crate) struct Group {
     pub(crate) period: i64,
     pub(crate) burst: i64,
     pub(crate) threaded: bool,
-    pub(crate) control: bool,
+    /// Controllers that its children have.
+    pub(crate) control: BTreeSet<String>,
+    pub(crate) io_weight: u32,
+    pub(crate) io_bytes: u64,
     pub(crate) usage_ns: u64,
     pub(crate) throttled_ns: u64,
 }
@@ -78,7 +91,9 @@ impl World {
             period: 100_000,
             burst: 0,
             threaded: false,
-            control: false,
+            control: BTreeSet::new(),
+            io_weight: 100,
+            io_bytes: 0,
             usage_ns: 0,
             throttled_ns: 0,
         };
@@ -101,6 +116,7 @@ impl World {
             Kind::Split => &["/cg/cpu", "/cg/cpuacct"],
             Kind::Combined => &["/cg/cpu,cpuacct"],
             Kind::V2 => &["/cg"],
+            Kind::Blkio => &["/cg/blkio"],
         }
     }
 
@@ -142,7 +158,8 @@ impl World {
             return Err(errno(libc::ENOENT));
         }
         let mut group = self.groups[h][""].clone();
-        (group.usage_ns, group.control) = (0, false);
+        (group.usage_ns, group.io_bytes, group.io_weight) = (0, 0, 100);
+        group.control.clear();
         self.groups[h].insert(path.to_owned(), group);
         Ok(())
     }
@@ -178,7 +195,8 @@ impl World {
             if !whole && self.domain(&thread.at[0]).as_ref() != Some(&to) {
                 return Err(errno(libc::EOPNOTSUPP));
             }
-            if !path.is_empty() && !self.groups[0][path].threaded && self.groups[0][path].control {
+            if !path.is_empty() && !self.groups[0][path].threaded && !self.groups[0][path].control.is_empty()
+            {
                 return Err(errno(libc::EBUSY));
             }
         }
@@ -205,7 +223,63 @@ impl World {
     }
 
     fn has_cpu(&self, path: &str) -> bool {
-        self.kind != Kind::V2 || (!path.is_empty() && self.groups[0][parent(path)].control)
+        self.has(path, "cpu")
+    }
+
+    fn has(&self, path: &str, controller: &str) -> bool {
+        self.kind != Kind::V2
+            || (!path.is_empty() && self.groups[0][parent(path)].control.contains(controller))
+    }
+
+    /// A process reads from the disk: in all of v2's cgroups above it, in one of v1's, which counts for BFQ alone.
+    pub(crate) fn io(&mut self, pid: i32, bytes: u64) {
+        let mut path = self.threads[&pid].at[0].clone();
+        loop {
+            self.groups[0].get_mut(&path).expect("a thread's cgroup exists").io_bytes += bytes;
+            if path.is_empty() || self.kind != Kind::V2 {
+                break;
+            }
+            path = parent(&path).to_owned();
+        }
+        let file = "/sys/block/vdb/stat".to_owned();
+        let text = self.files.get(&file).cloned().unwrap_or_default();
+        let mut words: Vec<u64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        words[0] += 1;
+        words[2] += bytes / 512;
+        self.files.insert(file, words.iter().map(|n| format!("{n} ")).collect());
+    }
+
+    /// A disk /dev/vdb, 8:16, with these elevators, one of them in brackets.
+    pub(crate) fn disk(&mut self, elevators: &str) {
+        for (path, text) in [
+            (ELEVATOR, elevators),
+            ("/sys/block/vdb/dev", "8:16\n"),
+            ("/sys/block/vdb/stat", "5 0 80 0 0 0 0 0 0 0 0"),
+            ("/sys/block/vdb/queue/iosched/low_latency", "1\n"),
+            ("/sys/block/vdb/queue/iosched/strict_guarantees", "0\n"),
+        ] {
+            self.files.insert(path.to_owned(), text.to_owned());
+        }
+    }
+
+    /// A write to a file that is no cgroup's.
+    fn write_file(&mut self, path: &str, text: &str) -> io::Result<()> {
+        let file = self.files.get_mut(path).ok_or(errno(libc::ENOENT))?;
+        match path {
+            ELEVATOR => {
+                let names: Vec<String> =
+                    file.split_whitespace().map(|name| name.trim_matches(['[', ']']).to_owned()).collect();
+                if !names.iter().any(|name| name == text) {
+                    return Err(errno(libc::EINVAL));
+                }
+                let shown =
+                    |name: &String| if name == text { format!("[{name}] ") } else { format!("{name} ") };
+                *file = names.iter().map(shown).collect();
+            }
+            QOS => *file = format!("{text} ctrl=auto\n"),
+            _ => text.clone_into(file),
+        }
+        Ok(())
     }
 
     fn write(&mut self, h: usize, path: &str, file: &str, text: &str) -> io::Result<()> {
@@ -232,20 +306,35 @@ impl World {
                 return Ok(());
             }
             "cgroup.subtree_control" if v2 => {
-                if !path.is_empty() && !self.has_cpu(path) {
+                let (sign, controller) = text.split_at(1);
+                if !path.is_empty() && !self.has(path, controller) {
                     return Err(errno(libc::ENOENT));
                 }
                 let below = format!("{path}/");
-                let used = self.groups[0].iter().any(|(k, g)| k.starts_with(&below) && g.control);
-                match text {
-                    "+cpu" => self.groups[0].get_mut(path).expect("checked").control = true,
-                    "-cpu" if used => return Err(errno(libc::EBUSY)),
-                    "-cpu" => self.groups[0].get_mut(path).expect("checked").control = false,
-                    _ => return Err(errno(libc::EINVAL)),
-                }
+                let holds = |g: &Group| g.control.contains(controller);
+                let used = self.groups[0].iter().any(|(k, g)| k.starts_with(&below) && holds(g));
+                let inhabited = !path.is_empty() && self.threads.values().any(|t| t.at[0] == path);
+                let group = self.groups[0].get_mut(path).expect("checked");
+                let domain = controller != "cpu";
+                match sign {
+                    _ if !["cpu", "io", "memory"].contains(&controller) => return Err(errno(libc::EINVAL)),
+                    "+" if domain && (group.threaded || inhabited) => return Err(errno(libc::EBUSY)),
+                    "+" => group.control.insert(controller.to_owned()),
+                    "-" if used => return Err(errno(libc::EBUSY)),
+                    _ => group.control.remove(controller),
+                };
                 return Ok(());
             }
             _ => {}
+        }
+        let weight = if v2 { "io.bfq.weight" } else { "blkio.bfq.weight" };
+        if (file == weight || (v2 && file == "io.weight")) && !path.is_empty() && self.has(path, "io") {
+            let max = if file == weight { 1000 } else { 10_000 };
+            if !(1..=max).contains(&number()?) {
+                return Err(errno(libc::ERANGE));
+            }
+            self.groups[h].get_mut(path).expect("checked").io_weight = u32::try_from(number()?).unwrap_or(0);
+            return Ok(());
         }
         if h != 0 || path.is_empty() || !self.has_cpu(path) {
             return Err(errno(libc::ENOENT));
@@ -300,8 +389,30 @@ impl World {
         let last = h + 1 == self.groups.len();
         let cpu = h == 0 && !path.is_empty() && self.has_cpu(path);
         Ok(match file {
-            "cgroup.controllers" if v2 => "cpuset cpu memory".into(),
-            "cgroup.subtree_control" if v2 => if group.control { "cpu" } else { "" }.into(),
+            "cgroup.controllers" if v2 => "cpuset cpu io memory".into(),
+            "cgroup.subtree_control" if v2 => group.control.iter().map(|c| format!("{c} ")).collect(),
+            "cgroup.procs" => {
+                let inside = self.threads.values().filter(|t| t.at[h] == path).map(|t| t.tgid);
+                inside.collect::<BTreeSet<_>>().iter().map(|pid| format!("{pid}\n")).collect()
+            }
+            "io.bfq.weight" | "io.weight" if v2 && !path.is_empty() && self.has(path, "io") => {
+                format!("default {}\n", group.io_weight)
+            }
+            "io.stat" if v2 && !path.is_empty() && self.has(path, "io") => {
+                format!(
+                    "8:0 rbytes=1 wbytes=1 rios=1 wios=1\n8:16 rbytes={} wbytes=0 rios=1 wios=0\n",
+                    group.io_bytes
+                )
+            }
+            "blkio.bfq.weight" if self.kind == Kind::Blkio && !path.is_empty() => {
+                format!("{}\n", group.io_weight)
+            }
+            "blkio.bfq.io_service_bytes" if self.kind == Kind::Blkio => {
+                format!(
+                    "8:16 Read {}\n8:16 Write 0\n8:16 Total {}\nTotal 7\n",
+                    group.io_bytes, group.io_bytes
+                )
+            }
             "cgroup.type" if v2 && !path.is_empty() => {
                 if group.threaded { "threaded" } else { "domain" }.into()
             }
@@ -347,6 +458,7 @@ impl World {
                     }
                     Kind::Combined => line("/cg/cpu,cpuacct", "cgroup", "cpu,cpuacct"),
                     Kind::V2 => line("/cg", "cgroup2", ""),
+                    Kind::Blkio => line("/none", "cgroup2", "") + &line("/cg/blkio", "cgroup", "blkio"),
                 });
             }
             "sys/kernel/random/boot_id" => return Ok("boot\n".into()),
@@ -360,6 +472,7 @@ impl World {
             ("cgroup", Kind::V2) => format!("0::{}\n", place(0)),
             ("cgroup", Kind::Combined) => format!("3:cpu,cpuacct:{}\n0::/\n", place(0)),
             ("cgroup", Kind::Split) => format!("4:cpuacct:{}\n3:cpu:{}\n0::/\n", place(1), place(0)),
+            ("cgroup", Kind::Blkio) => format!("7:blkio:{}\n0::/\n", place(0)),
             ("stat", _) => {
                 let zeros = "0 ".repeat(17);
                 format!("{tid} (a) b) R {} {zeros}{} 0\n", t.parent, t.started)
@@ -423,6 +536,9 @@ impl Kernel for Fake {
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
         let mut world = self.call(true)?;
+        if path.starts_with("/sys/") || path == QOS {
+            return world.write_file(path, text);
+        }
         let (h, dir, file) = world.file(path)?;
         world.write(h, &dir, file, text)
     }
@@ -466,7 +582,8 @@ impl Kernel for Fake {
         {
             return true;
         }
-        world.file(path).is_ok_and(|(h, dir, file)| world.read(h, &dir, file).is_ok())
+        world.files.contains_key(path)
+            || world.file(path).is_ok_and(|(h, dir, file)| world.read(h, &dir, file).is_ok())
     }
 
     fn store(&self, path: &str, text: &[u8]) -> io::Result<()> {

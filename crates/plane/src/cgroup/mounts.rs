@@ -88,25 +88,46 @@ fn parse(mountinfo: &str) -> Vec<Mount> {
         .collect()
 }
 
+fn mounts(kernel: &dyn Kernel) -> Result<Vec<Mount>, String> {
+    let text = kernel.read("/proc/self/mountinfo").map_err(|e| format!("/proc/self/mountinfo: {e}"))?;
+    Ok(parse(&text))
+}
+
+fn hierarchy(m: &Mount, controller: &'static str) -> Hierarchy {
+    Hierarchy { controller, mount: m.point.trim_end_matches('/').to_owned(), root: m.root.clone() }
+}
+
+/// v2, where it has this controller.
+fn v2(kernel: &dyn Kernel, mounts: &[Mount], controller: &str) -> Option<Layout> {
+    let has = |m: &&Mount| {
+        let controllers = kernel.read(&format!("{}/cgroup.controllers", m.point)).unwrap_or_default();
+        m.fstype == "cgroup2" && controllers.split_whitespace().any(|c| c == controller)
+    };
+    let found = mounts.iter().find(has)?;
+    Some(Layout { version: Version::V2, hierarchies: vec![hierarchy(found, "")] })
+}
+
+fn v1<'a>(mounts: &'a [Mount], name: &str) -> Option<&'a Mount> {
+    mounts.iter().find(|m| m.fstype == "cgroup" && m.options.iter().any(|option| option == name))
+}
+
+/// Finds the hierarchy that has the block I/O controller, or says what is missing.
+pub(crate) fn find_io(kernel: &dyn Kernel) -> Result<Layout, String> {
+    let mounts = mounts(kernel)?;
+    if let Some(layout) = v2(kernel, &mounts, "io") {
+        return Ok(layout);
+    }
+    let found = v1(&mounts, "blkio").ok_or("no mounted cgroup hierarchy has the controller io or blkio")?;
+    Ok(Layout { version: Version::V1, hierarchies: vec![hierarchy(found, "blkio")] })
+}
+
 /// Finds the hierarchies that have the CPU controllers, or says what is missing.
 pub(crate) fn find(kernel: &dyn Kernel) -> Result<Layout, String> {
-    let text = kernel.read("/proc/self/mountinfo").map_err(|e| format!("/proc/self/mountinfo: {e}"))?;
-    let mounts = parse(&text);
-    let hierarchy = |m: &Mount, controller| Hierarchy {
-        controller,
-        mount: m.point.trim_end_matches('/').to_owned(),
-        root: m.root.clone(),
-    };
-    for m in mounts.iter().filter(|m| m.fstype == "cgroup2") {
-        let controllers = kernel.read(&format!("{}/cgroup.controllers", m.point)).unwrap_or_default();
-        if controllers.split_whitespace().any(|c| c == "cpu") {
-            return Ok(Layout { version: Version::V2, hierarchies: vec![hierarchy(m, "")] });
-        }
+    let mounts = mounts(kernel)?;
+    if let Some(layout) = v2(kernel, &mounts, "cpu") {
+        return Ok(layout);
     }
-    let v1 = |name: &str| {
-        mounts.iter().find(|m| m.fstype == "cgroup" && m.options.iter().any(|option| option == name))
-    };
-    match (v1("cpu"), v1("cpuacct")) {
+    match (v1(&mounts, "cpu"), v1(&mounts, "cpuacct")) {
         (Some(cpu), Some(acct)) => {
             let mut hierarchies = vec![hierarchy(cpu, "cpu")];
             if cpu.point != acct.point {

@@ -110,7 +110,12 @@ impl Origins {
 
     /// Gives one thread back to where it came from, or to `q0` (directories) when that is gone or takes no single
     /// thread. Answers whether it moved; a thread that is not ours, or gone, does not.
-    pub(crate) fn release_thread(&mut self, cg: &Places, tid: i32, q0: &[String]) -> Result<bool, PlaneError> {
+    pub(crate) fn release_thread(
+        &mut self,
+        cg: &Places,
+        tid: i32,
+        q0: &[String],
+    ) -> Result<bool, PlaneError> {
         let before = match cg.locate(tid) {
             Ok(place) if cg.ours(&place) => place,
             Ok(_) | Err(PlaneError::NoProcess(_)) => return Ok(false),
@@ -154,7 +159,12 @@ impl Origins {
 
     /// Gives a whole process back, each thread to its own origin where the kernel lets it. Answers how many
     /// threads moved.
-    pub(crate) fn release_process(&mut self, cg: &Places, pid: i32, q0: &[String]) -> Result<usize, PlaneError> {
+    pub(crate) fn release_process(
+        &mut self,
+        cg: &Places,
+        pid: i32,
+        q0: &[String],
+    ) -> Result<usize, PlaneError> {
         let mut homes = Vec::new();
         let mut before = Vec::new();
         for tid in cg.threads(pid)? {

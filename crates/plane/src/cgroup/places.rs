@@ -114,9 +114,13 @@ impl Places {
 
     /// Threads in a directory of ours, in any hierarchy; none when it does not exist.
     pub(crate) fn tids(&self, path: &str) -> Result<Vec<i32>, PlaneError> {
+        self.ids(path, self.threads_file())
+    }
+
+    fn ids(&self, path: &str, file: &str) -> Result<Vec<i32>, PlaneError> {
         let mut out = Vec::new();
         for dir in self.dirs(path) {
-            let file = format!("{dir}/{}", self.threads_file());
+            let file = format!("{dir}/{file}");
             match self.kernel.read(&file) {
                 Ok(text) => out.extend(text.lines().filter_map(|l| l.trim().parse::<i32>().ok())),
                 Err(e) if gone(&e) => {}
@@ -126,6 +130,11 @@ impl Places {
         out.sort_unstable();
         out.dedup();
         Ok(out)
+    }
+
+    /// Processes in a directory of ours, in any hierarchy; none when it does not exist.
+    pub(crate) fn pids(&self, path: &str) -> Result<Vec<i32>, PlaneError> {
+        self.ids(path, "cgroup.procs")
     }
 
     /// Where a thread is; `NoProcess` when it is gone.
@@ -156,8 +165,13 @@ impl Places {
     /// Whether any of a thread's cgroups is ours. Differs from [`Cg::inside`] where somebody died between the
     /// hierarchies of v1.
     pub(crate) fn ours(&self, place: &Place) -> bool {
+        self.lies(place, &self.name)
+    }
+
+    /// Whether any of a thread's cgroups is in the tree of this name, at the top.
+    pub(crate) fn lies(&self, place: &Place, name: &str) -> bool {
         self.layout.hierarchies.iter().zip(place).any(|(h, path)| {
-            let ours = format!("{}/{}", h.root.trim_end_matches('/'), self.name);
+            let ours = format!("{}/{name}", h.root.trim_end_matches('/'));
             path.strip_prefix(ours.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }

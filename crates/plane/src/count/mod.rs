@@ -193,7 +193,7 @@ impl Count {
     /// The tree as it will be after a batch.
     pub(crate) fn after(&self, batch: &Batch) -> Result<Books, PlaneError> {
         let mut books = self.books.clone();
-        let mut see = |id| Ok(Seen { busy: self.meter.refs(id)?.descriptors > 0, usage: Usage::default() });
+        let mut see = |id| Ok(Seen { busy: self.meter.refs(id)?.tags() > 0, usage: Usage::default() });
         books.apply(batch, &mut see)?;
         Ok(books)
     }
@@ -203,7 +203,7 @@ impl Count {
         let mut seen = Vec::new();
         let meter = &*self.meter;
         let mut see = |id| {
-            let now = Seen { busy: meter.refs(id)?.descriptors > 0, usage: meter.usage(id)? };
+            let now = Seen { busy: meter.refs(id)?.tags() > 0, usage: meter.usage(id)? };
             seen.push((id, now));
             Ok(now)
         };
@@ -242,7 +242,7 @@ impl Count {
             sample.service_ns = usage.bytes;
             sample.served = since.operations;
             sample.service_since_reset_ns = since.bytes;
-            sample.members = u32::try_from(self.meter.refs(id)?.descriptors).unwrap_or(u32::MAX);
+            sample.members = u32::try_from(self.meter.refs(id)?.tags()).unwrap_or(u32::MAX);
         } else {
             sample.service_ns = node.usage.bytes;
         }
@@ -292,7 +292,7 @@ impl Plane for Count {
     fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError> {
         let mut ids = Vec::new();
         for id in self.books.draining() {
-            if self.meter.refs(id)?.descriptors == 0 {
+            if self.meter.refs(id)?.tags() == 0 {
                 ids.push((id, self.meter.usage(id)?));
             }
         }

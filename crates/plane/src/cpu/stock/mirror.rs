@@ -9,6 +9,7 @@ use reserv_model::{Cap, Class, DeleteMode, Kind, NODES_MAX, NodeId, Op, Outcome,
 use serde::{Deserialize, Serialize};
 
 use crate::PlaneError;
+use crate::cgroup::component;
 use crate::cgroup::weights::{self, Range, Share};
 
 /// Service that a node received in cgroups that are gone (a move makes a new one).
@@ -528,37 +529,9 @@ impl Mirror {
     }
 }
 
-/// Name of a node's directory: kind and handle, so that the tree can be read back from cgroupfs.
-fn component(id: NodeId, scheduler: bool) -> String {
-    format!("{}{}.{}", if scheduler { 's' } else { 'q' }, id.index, id.generation)
-}
-
-/// The reverse: handle, and whether it is a scheduler node.
-pub(super) fn parse_component(name: &str) -> Option<(NodeId, bool)> {
-    let scheduler = match name.as_bytes().first()? {
-        b's' => true,
-        b'q' => false,
-        _ => return None,
-    };
-    let (index, generation) = name[1..].split_once('.')?;
-    let id = NodeId { index: index.parse().ok()?, generation: generation.parse().ok()? };
-    (component(id, scheduler) == name && id.index < NODES_MAX && id.generation > 0).then_some((id, scheduler))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn components_are_read_back_and_nothing_else_is() {
-        for scheduler in [true, false] {
-            let id = NodeId { index: 41, generation: 3 };
-            assert_eq!(parse_component(&component(id, scheduler)), Some((id, scheduler)));
-        }
-        for name in ["", "q", "q1", "q1.", "q01.1", "q+1.1", "x1.1", "q1.1.1", "q14336.1", "q5.0", "é1.1"] {
-            assert_eq!(parse_component(name), None, "{name}");
-        }
-    }
 
     #[test]
     fn quotas() {

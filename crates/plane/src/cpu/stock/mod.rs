@@ -7,6 +7,7 @@
 //! sibling weights scaled as a set (`weights`); a thread is tagged by being moved; a thread that nobody tagged stays
 //! where it is, and the weight of our tree is set so that it is served about as q0 would be.
 //!
+//! Where members came from, and weights in the kernel's numbers, are common to drivers by cgroups ([`crate::cgroup`]).
 //! What it cannot do stands in [`DriverInfo::limits`]; the design note is `docs/stock-driver.md`.
 
 mod cg;
@@ -51,11 +52,7 @@ impl Config {
         let var = |name: &str, default: &str| {
             std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or_else(|| default.to_owned())
         };
-        let cgroup = var("RESERV_CGROUP", "reserv");
-        if cgroup.contains('/') || cgroup.starts_with('.') || cgroup.chars().any(char::is_whitespace) {
-            return Err(PlaneError::Invalid(format!("RESERV_CGROUP={cgroup:?} is not one directory's name")));
-        }
-        Ok(Self { cgroup, run: var("RESERV_RUN", "/run/reserv") })
+        Ok(Self { cgroup: crate::cgroup::name_from_env()?, run: var("RESERV_RUN", "/run/reserv") })
     }
 
     fn state(&self) -> String {

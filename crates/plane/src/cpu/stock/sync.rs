@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 use reserv_model::NodeId;
 
 use super::cg::{Cg, gone, os};
-use super::mirror::{Attr, Carried, Mirror, parse_component};
+use super::mirror::{Attr, Carried, Mirror};
 use super::state::Leaving;
 use crate::PlaneError;
 use crate::cgroup::origin::Origins;
+use crate::cgroup::parse_component;
 use crate::cgroup::weights::Share;
 
 /// A directory of ours as it is.

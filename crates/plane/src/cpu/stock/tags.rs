@@ -5,7 +5,7 @@ use reserv_model::NodeId;
 
 use super::Stock;
 use super::cg::{Place, os};
-use super::mirror::parse_component;
+use crate::cgroup::{disk_tree, parse_component};
 use crate::{Member, PlaneError, Target};
 
 impl Stock {
@@ -54,6 +54,14 @@ impl Stock {
                 Target::Thread(tid) => Ok(usize::from(self.origins.release_thread(&self.cg, tid, &dirs)?)),
                 Target::Process(pid) => self.origins.release_process(&self.cg, pid, &dirs),
             };
+        }
+        // Where the disk's stock driver has the same hierarchy a process cannot be in both trees.
+        let disk = disk_tree(&self.cg.name);
+        if let Some((tid, _)) = moving.iter().find(|(_, place)| self.cg.lies(place, &disk)) {
+            return Err(PlaneError::Unsupported(format!(
+                "thread {tid} is in a cgroup of a disk's stock driver, and has one cgroup for both: take it from the \
+                 disk's queue first"
+            )));
         }
         if limit > 0 && self.cg.tids(&path)?.len() + moving.len() > limit {
             return Err(PlaneError::Full(format!("the queue takes at most {limit} members")));

@@ -110,7 +110,7 @@ fn a_tree_becomes_cgroups() {
         plane.stop().expect("stop");
         let world = fake.world();
         assert!(world.groups.iter().all(|g| g.keys().all(|k| !k.contains("reserv"))));
-        assert!(world.files.is_empty() && !world.groups[0][""].control);
+        assert!(world.files.is_empty() && world.groups[0][""].control.is_empty());
     }
 }
 
@@ -210,6 +210,26 @@ fn single_threads_of_the_top_are_free() {
         plane.stop().expect("stop");
         assert!(place(&fake, 20).iter().all(String::is_empty));
     }
+}
+
+#[test]
+fn who_is_in_the_disks_tree_stays_there() {
+    let fake = machine(Kind::V2);
+    let mut plane = start(&fake);
+    apply(&mut plane, &queue(2, NodeId::ROOT, 1)).expect("valid");
+    fake.world().group("/reserv-disk");
+    fake.world().group("/reserv-disk/q7.1");
+    fake.world().spawn(40, 40, 1, "");
+    fake.world().threads.get_mut(&40).expect("there").at = vec!["/reserv-disk/q7.1".into()];
+    let refused = plane.tag(Target::Process(40), id(2, 1));
+    assert!(
+        matches!(&refused, Err(PlaneError::Unsupported(why)) if why.contains("the disk's queue")),
+        "{refused:?}"
+    );
+    assert_eq!(plane.tag(Target::Process(40), NodeId::Q0).expect("it is in no queue of ours"), 0);
+    assert_eq!(place(&fake, 40), ["/reserv-disk/q7.1"]);
+    plane.stop().expect("stop");
+    assert_eq!(place(&fake, 40), ["/reserv-disk/q7.1"]);
 }
 
 #[test]

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The full driver: a block server of our own (`crates/blockd`), one process per disk, with the core of `sched/` in it. It offers a block device over the file or device that it
+//! was given, and goes on without us: the tree and its counters are the server's. Whose a request is, the tags' programs write down before the server has it
+//! (`bpf/tag/disk.h`).
+
+use std::fs;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use reserv_blockd::book::text;
+use reserv_blockd::wire::{self, Hello, delete, what};
+use reserv_model::{
+    Batch, Class, DeleteMode, DiskModel, DiskSample, Driver, Front, Name, NodeId, Op, Outcome, Policy, Rate,
+    Source, TuneKey, UseRule,
+};
+
+use super::server::{Files, Server};
+use crate::count::{Meter, Tagged, Told};
+use crate::libbpf::os;
+use crate::ops::{RsBatch, io_error, refusal};
+use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
+
+/// Where disks have their names: links to the devices that the servers offer.
+const NAMES: &str = "/dev/reserv";
+
+/// Of a cap, where nothing is said: what may come at once.
+const CAP_BURST_NS: u64 = 20_000_000;
+const CAP_BURST_MIN: u64 = 4096;
+
+/// The driver. Dropping it leaves the server running.
+#[derive(Debug)]
+pub struct Disk {
+    path: String,
+    depth: u32,
+    floor: Option<Rate>,
+    front: Front,
+    model: Option<DiskModel>,
+    server: Server,
+    link: PathBuf,
+    meter: Tagged,
+    /// Why requests have no owners; empty: they have.
+    ownerless: String,
+}
+
+/// What a source says of a disk.
+struct Parts<'a> {
+    path: &'a str,
+    depth: u32,
+    floor: Option<Rate>,
+    front: Front,
+    model: Option<DiskModel>,
+}
+
+fn parts(source: &Source) -> Result<Parts<'_>, PlaneError> {
+    match source {
+        Source::Disk { path, depth, floor, front, model, .. } => {
+            Ok(Parts { path, depth: *depth, floor: *floor, front: *front, model: *model })
+        }
+        other => Err(PlaneError::Invalid(format!("{other} is not a disk that is scheduled"))),
+    }
+}
+
+/// Take a disk, with a tree of root and q0.
+pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Disk, PlaneError> {
+    let Parts { path, depth, floor, front, model } = parts(source)?;
+    fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
+    let link = Path::new(NAMES).join(name.as_str());
+    if let Ok(to) = fs::read_link(&link) {
+        // Who died with its server leaves a link that leads to a device which is nobody's, or another's.
+        tracing::warn!(link = %link.display(), to = %to.display(), "replacing a link that somebody left");
+    }
+    let (server, hello) = Server::start(Files::new(run, number), path, front, model)?;
+    let mut plane = Disk {
+        path: path.to_owned(),
+        depth,
+        floor,
+        front,
+        model,
+        server,
+        link,
+        meter: Tagged::new(number).with_disk(hello.dev),
+        ownerless: String::new(),
+    };
+    let begun = plane.begin(source, &hello);
+    if begun.is_err()
+        && let Err(error) = plane.stop()
+    {
+        tracing::error!(%error, path, "the disk was not given back");
+    }
+    begun.map(|()| plane)
+}
+
+/// Find what an earlier daemon left; `None` when there is nothing.
+pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Option<Disk>, PlaneError> {
+    let Parts { path, depth, floor, front, model } = parts(source)?;
+    let Some(server) = Server::find(Files::new(run, number), path, model)? else { return Ok(None) };
+    let hello = server.hello()?;
+    let mut plane = Disk {
+        path: path.to_owned(),
+        depth,
+        floor,
+        front,
+        model,
+        server,
+        link: Path::new(NAMES).join(name.as_str()),
+        meter: Tagged::new(number).with_disk(hello.dev),
+        ownerless: String::new(),
+    };
+    let told = plane.nodes()?.iter().map(told).collect::<Vec<_>>();
+    plane.meter.begin(source, &told, false)?;
+    plane.ownerless = plane.meter.owners().err().map_or_else(String::new, |error| error.to_string());
+    Ok(Some(plane))
+}
+
+fn told(node: &wire::Node) -> Told {
+    Told { id: NodeId::unpack(node.id), queue: node.kind == wire::QUEUE, dying: node.dying != 0 }
+}
+
+/// The nodes in an answer.
+fn nodes_of(body: &[u8]) -> Vec<wire::Node> {
+    // SAFETY: plain numbers.
+    body.chunks_exact(size_of::<wire::Node>()).filter_map(|part| unsafe { wire::of_bytes(part) }).collect()
+}
+
+impl Disk {
+    fn begin(&mut self, source: &Source, hello: &Hello) -> Result<(), PlaneError> {
+        if self.depth != 0 {
+            self.simple(what::DEPTH, self.depth.into(), &[], "the depth")?;
+        }
+        let told = self.nodes()?.iter().map(told).collect::<Vec<_>>();
+        self.meter.begin(source, &told, true)?;
+        match self.meter.owners() {
+            Ok((path, first)) => {
+                self.simple(what::OWNERS, first, path.as_os_str().as_bytes(), "the owners")?;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "every request is q0's");
+                self.ownerless = error.to_string();
+            }
+        }
+        fs::create_dir_all(NAMES).map_err(os(format!("make {NAMES}")))?;
+        let _ = fs::remove_file(&self.link);
+        let to = format!("../{}", text(&hello.name));
+        std::os::unix::fs::symlink(to, &self.link).map_err(os(format!("make {}", self.link.display())))
+    }
+
+    /// A question without structures in its answer.
+    fn simple(&self, what: u32, a: u64, body: &[u8], words: &str) -> Result<(), PlaneError> {
+        let (answer, said) = self.server.ask(what, a, body)?;
+        match -answer.answer {
+            0 => Ok(()),
+            libc::EBUSY => Err(PlaneError::Busy(String::from_utf8_lossy(&said).into_owned())),
+            errno => Err(refusal(errno, words.to_owned())),
+        }
+    }
+
+    fn nodes(&self) -> Result<Vec<wire::Node>, PlaneError> {
+        let mut nodes = Vec::new();
+        let mut first = 0;
+        loop {
+            let (answer, body) = self.server.ask(what::SAMPLE, first, &[])?;
+            if answer.answer != 0 {
+                return Err(os("sample the tree")(io_error(answer.answer)));
+            }
+            nodes.extend(nodes_of(&body));
+            if answer.a <= first {
+                return Ok(nodes);
+            }
+            first = answer.a;
+        }
+    }
+
+    fn one(&self, id: NodeId) -> Result<wire::Node, PlaneError> {
+        let (answer, body) = self.server.ask(what::SAMPLE_ONE, id.pack(), &[])?;
+        match (answer.answer, nodes_of(&body).first()) {
+            (0, Some(node)) => Ok(*node),
+            (0, None) => Err(PlaneError::Invalid("the block server gave no sensible answer".into())),
+            (errno, _) => Err(refusal(-errno, format!("{id:?}"))),
+        }
+    }
+
+    fn queue(&self, id: NodeId) -> Result<wire::Node, PlaneError> {
+        let node = self.one(id)?;
+        if node.kind == wire::QUEUE {
+            Ok(node)
+        } else {
+            Err(PlaneError::Invalid("a scheduler node is no queue".into()))
+        }
+    }
+
+    fn sample_of(&self, node: &wire::Node) -> Sample {
+        let id = NodeId::unpack(node.id);
+        let queue = node.kind == wire::QUEUE;
+        let members = if queue { self.meter.refs(id).map_or(0, |refs| refs.descriptors) } else { 0 };
+        Sample {
+            service_ns: node.service,
+            service_since_reset_ns: node.service.wrapping_sub(node.service_base),
+            served: node.served,
+            queued: node.queued,
+            running: node.running,
+            members: u32::try_from(members).unwrap_or(u32::MAX),
+            draining: node.dying != 0,
+            disk: queue.then_some(DiskSample { queued_bytes: node.bytes }),
+            ..Sample::new(id)
+        }
+    }
+
+    /// The batch as the core reads it. What a disk cannot do is refused before anything happens.
+    fn encode(&self, batch: &Batch) -> Result<RsBatch, PlaneError> {
+        let mut encoded = RsBatch::new(batch)?;
+        for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
+            match *edit {
+                // In time at its rate, as everywhere; the core counts in bytes. A request is let go whole.
+                Op::SetCap { cap: Some(cap), .. } => {
+                    let ns = if cap.burst_ns > 0 { cap.burst_ns } else { CAP_BURST_NS };
+                    let burst = u128::from(cap.per_second()) * u128::from(ns) / 1_000_000_000;
+                    slot.b = u64::try_from(burst).unwrap_or(u64::MAX).max(CAP_BURST_MIN);
+                }
+                Op::Tune {
+                    key:
+                        TuneKey::Batch | TuneKey::Anticipate | TuneKey::Cost | TuneKey::Deadline | TuneKey::Round,
+                    ..
+                } => {}
+                Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
+                    let why = format!("a disk's nodes have no {}: what is served is not cut up", key.word());
+                    return Err(PlaneError::Unsupported(why));
+                }
+                Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
+                    return Err(PlaneError::Unsupported("a disk's queue has no limit: requests wait".into()));
+                }
+                // A queue with descriptors is kept (drain), or refused; requests go to q0 with the node.
+                Op::Delete { id, mode } => {
+                    let tagged = self.meter.refs(id).map_or(0, |refs| refs.descriptors);
+                    if mode == DeleteMode::Refuse && tagged > 0 {
+                        return Err(PlaneError::Busy(format!("{tagged} open files are tagged with it")));
+                    }
+                    let drains = mode == DeleteMode::Drain && tagged > 0;
+                    slot.a = if drains { delete::DRAIN } else { delete::NOW };
+                }
+                _ => {}
+            }
+        }
+        Ok(encoded)
+    }
+
+    /// The batch is told once: if the worker dies over it, its successor says whether it is in effect.
+    fn tell(&self, batch: &Batch, encoded: &RsBatch) -> Result<(i32, RsBatch), PlaneError> {
+        for _ in 0..3 {
+            if let Ok((answer, body)) = self.server.ask_once(what::EDIT, 0, encoded.bytes()) {
+                let done = RsBatch::from_bytes(&body);
+                return done
+                    .map(|done| (answer.answer, done))
+                    .ok_or_else(|| PlaneError::Invalid("the block server gave no sensible answer".into()));
+            }
+            if batch.seq != 0 && self.server.hello()?.seq == batch.seq {
+                let mut done = RsBatch::new(batch)?;
+                for (slot, edit) in done.op.iter_mut().zip(&batch.ops) {
+                    if let Op::Delete { id, .. } = *edit
+                        && self.one(id).is_ok()
+                    {
+                        slot.answer = wire::DRAINING;
+                    }
+                }
+                return Ok((0, done));
+            }
+        }
+        Err(os("tell the block server")(io::ErrorKind::NotConnected.into()))
+    }
+}
+
+/// What is to be said of data that are copied, if there are any.
+fn copied(copies: &wire::Copies, why: &str) -> Option<String> {
+    if !why.is_empty() {
+        return Some(format!("data are copied: {why}"));
+    }
+    (copies.copied > 0).then(|| {
+        format!(
+            "data of {} of {} requests were copied: {} could not be registered, of {} the disk below refused the memory",
+            copies.copied, copies.moved, copies.unregistered, copies.refused
+        )
+    })
+}
+
+impl Plane for Disk {
+    fn capacity(&self) -> u64 {
+        self.floor.map_or(0, Rate::bytes)
+    }
+
+    fn info(&self) -> DriverInfo {
+        let mut limits = self.meter.limits(&Source::Disk {
+            path: self.path.clone(),
+            depth: self.depth,
+            floor: self.floor,
+            front: self.front,
+            model: self.model,
+            driver: Driver::Full,
+        });
+        if !self.ownerless.is_empty() {
+            limits.push(format!("requests have no owners, all are q0's: {}", self.ownerless));
+        }
+        let server = match self.server.is_there() {
+            Ok(hello) => {
+                if hello.restarts > 0 {
+                    limits.push(format!("the server was started again {} times", hello.restarts));
+                }
+                if hello.strays > 0 {
+                    limits.push(format!("{} requests came without an owner and were q0's", hello.strays));
+                }
+                limits.extend(self.server.copies().and_then(|(copies, why)| copied(&copies, &why)));
+                let (device, front) = (text(&hello.name), text(&hello.front));
+                format!(
+                    "{} is /dev/{device} ({front}){}, {} requests at once",
+                    self.link.display(),
+                    self.model.map_or_else(String::new, |model| format!(", as slow as a {model} disk")),
+                    hello.depth
+                )
+            }
+            Err(_) => "which does not answer".to_owned(),
+        };
+        DriverInfo {
+            name: "full",
+            mechanism: format!("block server on {}, {server}, {}", self.path, self.meter.mechanism()),
+            version: wire::VERSION,
+            limits,
+            outside: None,
+            chcpures: false,
+            cgroups: None,
+        }
+    }
+
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        self.meter.set_mount(dev)
+    }
+
+    fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        let encoded = self.encode(batch)?;
+        self.meter.announce(batch)?;
+        let (answer, done) = self.tell(batch, &encoded)?;
+        if answer < 0 {
+            for op in &batch.ops {
+                if let Op::Create { id, .. } = *op
+                    && self.one(id).is_err()
+                {
+                    self.meter.removed(id)?;
+                }
+            }
+            return Err(done.refused(batch, answer, || self.applied_seq()));
+        }
+        self.meter.applied(batch, &done)
+    }
+
+    fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
+        Ok(Some(self.server.hello()?.seq))
+    }
+
+    fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError> {
+        let mut gone = Vec::new();
+        // The supervisor asks often: without a server there is nothing to collect.
+        if self.server.is_there().is_err() {
+            return Ok(gone);
+        }
+        for node in self.nodes()?.iter().filter(|node| node.dying != 0 && node.queued == 0) {
+            let id = NodeId::unpack(node.id);
+            if self.meter.refs(id)?.descriptors > 0 {
+                continue;
+            }
+            let (answer, _) = self.server.ask(what::COLLECT, id.pack(), &[])?;
+            match -answer.answer {
+                0 => {
+                    self.meter.removed(id)?;
+                    gone.push(id);
+                }
+                libc::EBUSY => {}
+                errno => return Err(refusal(errno, format!("{id:?}"))),
+            }
+        }
+        Ok(gone)
+    }
+
+    fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
+        Ok(self.nodes()?.iter().map(|node| self.sample_of(node)).collect())
+    }
+
+    fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
+        Ok(self.sample_of(&self.one(id)?))
+    }
+
+    fn tag(&mut self, _target: Target, _queue: NodeId) -> Result<usize, PlaneError> {
+        Err(PlaneError::Unsupported(
+            "threads have no place here: open files are tagged, and processes by their lists".into(),
+        ))
+    }
+
+    fn tag_of(&self, _tid: i32) -> Result<NodeId, PlaneError> {
+        Ok(NodeId::Q0)
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.queue(queue).map(|_| Vec::new())
+    }
+
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
+        let there = |id: NodeId| if self.queue(id).is_ok() { id } else { NodeId::Q0 };
+        let Defaults { default, child } = self.meter.defaults(pid)?;
+        Ok(Defaults { default: there(default), child: there(child) })
+    }
+
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
+        self.queue(queue)?;
+        self.meter.set_default(pid, list, queue)
+    }
+
+    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
+        self.meter.descriptors(pid)
+    }
+
+    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
+        self.queue(queue)?;
+        self.meter.tag_descriptor(fd, queue)
+    }
+
+    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
+        self.meter.holders(queue)
+    }
+
+    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
+        self.meter.untag(queue, keys)
+    }
+
+    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
+        self.queue(queue)?;
+        self.meter.set_use(queue, rules)
+    }
+
+    fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
+        let of = |id: &NodeId| match self.queue(*id) {
+            Ok(_) => self.meter.refs(*id),
+            Err(_) => Ok(Refs::default()),
+        };
+        ids.iter().map(of).collect()
+    }
+
+    fn health(&mut self) -> Result<Health, PlaneError> {
+        let ended = self.server.has_ended();
+        Ok(match self.server.is_there() {
+            Ok(hello) if hello.poison == 0 => Health::Running,
+            Ok(hello) => Health::Detached(format!(
+                "the tree is inconsistent: reason {} at line {}",
+                hello.poison >> 32,
+                hello.poison & 0xffff_ffff
+            )),
+            Err(_) if !ended && self.server.is_kept() => Health::Running,
+            Err(_) if self.server.may_recover() => {
+                Health::Detached("the block server and its keeper were killed; requests wait".into())
+            }
+            Err(error) => Health::Waiting(format!(
+                "the block server is gone ({error}): take the disk down and bring it up again"
+            )),
+        })
+    }
+
+    fn revive(&mut self) -> Result<(), PlaneError> {
+        if self.server.may_recover() {
+            return self.server.recover(&self.path, self.model);
+        }
+        // A worker whose tree is inconsistent ends by itself, and its successor plants the tree anew.
+        self.server.hello().map(drop)
+    }
+
+    fn may_stop(&self) -> Result<(), PlaneError> {
+        if self.server.is_there().is_err() && !self.server.is_kept() {
+            return Ok(());
+        }
+        self.simple(what::STOP, 1, &[], &self.path)
+    }
+
+    fn stop(&mut self) -> Result<(), PlaneError> {
+        if self.server.is_there().is_ok() || self.server.is_kept() {
+            self.simple(what::STOP, 0, &[], &self.path)?;
+            self.server.wait();
+        } else {
+            self.server.clean();
+        }
+        let _ = fs::remove_file(&self.link);
+        let _ = fs::remove_dir(NAMES);
+        self.meter.stop()
+    }
+
+    fn supports_class(&self, class: Class) -> bool {
+        // First come, first served, whatever threads would do there; or by place.
+        class.of_disks() || matches!(class, Class::Fifo | Class::Ts)
+    }
+
+    fn supports_policy(&self, policy: Policy) -> bool {
+        // The others' tunables are times, and work here is bytes.
+        matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Yfq | Policy::Cello)
+    }
+}
