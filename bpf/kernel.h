@@ -261,9 +261,22 @@ struct page___info {
 
 struct bio_vec {
 	struct page *bv_page;
+	u32 bv_len, bv_offset;
+};
+
+struct bvec_iter {
+	u32 bi_idx, bi_bvec_done;
+};
+
+struct block_device {
+	u32 bd_dev;
 };
 
 struct bio {
+	struct block_device *bi_bdev;
+	u32 bi_opf;
+	u16 bi_flags;
+	struct bvec_iter bi_iter;
 	void *bi_end_io;
 	void *bi_private;
 	struct bio_vec *bi_io_vec;
@@ -282,6 +295,7 @@ struct request {
 
 struct kiocb {
 	struct file *ki_filp;
+	void *ki_complete;
 };
 
 /* Of fs/iomap/direct-io.c and block/fops.c. */
@@ -290,7 +304,9 @@ struct iomap_dio {
 };
 
 struct blkdev_dio {
-	struct kiocb *iocb;
+	struct kiocb *iocb; /* or who waits: RT_DIO_IS_SYNC */
+	u32 flags;
+	struct bio bio;
 };
 
 struct folio;
@@ -506,6 +522,9 @@ void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;
 /* Addresses of functions that requests remember. */
 extern const void iomap_dio_bio_end_io __ksym __weak;
 extern const void blkdev_bio_end_io_async __ksym __weak;
+extern const void blkdev_bio_end_io __ksym __weak;
+extern const void io_complete_rw __ksym __weak;
+extern const void io_complete_rw_iopoll __ksym __weak;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 void bpf_kfree_skb(struct sk_buff *p) __ksym __weak; /* 6.16 */
 void bpf_qdisc_skb_drop(struct sk_buff *p, struct bpf_sk_buff_ptr *to_free) __ksym __weak; /* 6.16 */

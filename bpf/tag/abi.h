@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 6
+#define RT_ABI_VERSION 7
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -78,6 +78,18 @@ struct rt_slot {
 };
 #define RT_SLOT_FRESH 2 /* in `write`: the request has its owner, and has not been issued yet */
 
+/* How a block device is stacked above a disk that is scheduled. */
+enum rt_above_how {
+	RT_NOT_ABOVE = 0,
+	RT_LIVES = 1, /* its requests are the disk's own: a partition */
+	RT_PASSES = 2, /* a driver makes requests of the disk out of its requests */
+};
+
+/* The same, of one device, for all resources: a bit for each. In the map `above`, by the device's number. */
+struct rt_above {
+	u32 lives, passes;
+};
+
 /* Of rules: a queue. */
 struct rt_use_key {
 	u64 node;
@@ -138,6 +150,7 @@ enum rt_what {
 	RT_CALL_TAG_FD = 14, /* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
 	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
 	RT_CALL_DISK = 16, /* the block device with number a is resource, and is scheduled; 0: no longer */
+	RT_CALL_ABOVE = 18, /* the block device with number a is stacked above resource, a disk that is scheduled; b: enum rt_above_how */
 	RT_CALL_RULED = 12, /* `uses` has, or will have, rules about queues of resource */
 };
 

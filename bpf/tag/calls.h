@@ -75,7 +75,7 @@ static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 	struct inode *inode = file->f_inode;
 	u64 key = (u64)file, word;
 	struct rt_file *f;
-	u32 resource;
+	u32 resources;
 	struct sock *sk;
 	int answer;
 
@@ -99,14 +99,14 @@ static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 			answer = rt_sock_tag((u64)sk, name.resource, rt_pack(name.node));
 		return answer ? answer : 1;
 	}
-	resource = rt_file_resource(inode);
-	if (!resource)
+	resources = rt_file_resources(inode);
+	if (!resources)
 		return -E_OPNOTSUPP;
-	if (resource != name.resource)
+	if (!(resources >> (name.resource & 31) & 1))
 		return -E_XDEV;
-	answer = rt_usable(resource, name.node);
+	answer = rt_usable(name.resource, name.node);
 	if (!answer)
-		answer = rt_file_tag(key, rt_word(resource, rt_pack(name.node)));
+		answer = rt_file_tag(rt_tag_at(rt_number(key), name.resource, resources), rt_word(name.resource, rt_pack(name.node)));
 	return answer ? answer : 1;
 }
 
@@ -135,9 +135,9 @@ static __noinline int rt_get_queue(struct file *file, unsigned long resource)
 	if (resource >= RT_RESOURCES)
 		return -E_INVAL;
 	if (!rt_is_socket(inode)) {
-		if (!resource || rt_file_resource(inode) != resource)
+		if (!resource || !rt_file_lives(inode, resource))
 			return -E_NOENT;
-		return 1 + (u32)RT_Q0;
+		return 1 + rt_index(resource, rt_file_node(key, resource));
 	}
 	sk = RT_CAST(socket, file->private_data)->sk;
 	if (!sk || rt_sock_lives(sk, resource))

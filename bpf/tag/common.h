@@ -52,9 +52,9 @@ struct {
 	__type(value, struct rt_use);
 } uses SEC(".maps");
 
-/* The tag of a file, which lives on one resource: see files.h. */
+/* The tag of a file for one resource: see files.h. */
 struct rt_file {
-	u64 file; /* struct file; 0: nobody's */
+	u64 file; /* struct file, or that plus a resource; 0: nobody's */
 	u64 tag; /* its handle and its resource, so that both change at once; 0: q0 */
 };
 
@@ -107,6 +107,16 @@ struct rt_object object[RT_RESOURCES];
 u32 file_count, iface_count;
 struct rt_object file_object[RT_RESOURCES], iface_object[RT_RESOURCES];
 u8 file_resource[RT_RESOURCES], iface_resource[RT_RESOURCES];
+
+/* Block devices stacked above disks that are scheduled: partitions, volumes, arrays, loop devices. The daemon keeps it (RT_CALL_ABOVE). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct rt_above);
+} above SEC(".maps");
+u32 above_count, passing_count; /* entries, and those of them that pass requests on for some resource */
+
 u64 file_entries, sock_entries; /* of `files` and `socks`: a hook that has nothing to do is cheap */
 u32 ruled; /* resources for whose queues rules were ever told */
 u32 rt_none; /* 0, which the verifier must not know: it would follow each count by itself */
@@ -196,18 +206,40 @@ static __always_inline int rt_usable(u32 resource, u64 node)
 	return rt_may_use(resource, node) ? 0 : -E_ACCES;
 }
 
-/* The resource of the files of a device; 0: none. */
-static __always_inline u32 rt_resource_of_dev(u32 dev)
+/* The resources of the files of a device, a bit for each: its own, and of what it is stacked above. */
+static __always_inline u32 rt_resources_of_dev(u32 dev)
 {
-	u32 i;
+	struct rt_above *a;
+	u32 i, found = 0;
 
 	for (i = 0; i < RT_RESOURCES; i++) {
 		if (i >= file_count)
 			break;
-		if (file_object[i].number == dev)
-			return file_resource[i];
+		if (file_object[i].number == dev) {
+			found = 1U << (file_resource[i] & 31);
+			break;
+		}
 	}
+	if (!above_count)
+		return found;
+	a = bpf_map_lookup_elem(&above, &dev);
+	return a ? found | a->lives : found;
+}
+
+/* The first of some resources; 0: there is none. */
+static __always_inline u32 rt_first(u32 resources)
+{
+	u32 i;
+
+	for (i = 1; i < RT_RESOURCES; i++)
+		if (resources >> i & 1)
+			return i;
 	return 0;
+}
+
+static __always_inline bool rt_several(u32 resources)
+{
+	return resources & (resources - 1);
 }
 
 /* The resource of an interface; 0: none. */

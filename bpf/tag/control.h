@@ -153,6 +153,35 @@ static __always_inline int rt_call_untag(struct rt_call *c)
 	return 0;
 }
 
+/* The counts are changed first when a device is added and last when one is taken away. */
+static __always_inline int rt_call_above(struct rt_call *c)
+{
+	u32 dev = c->a, bit = 1U << (c->resource & 31);
+	struct rt_above was = {}, now, *a = bpf_map_lookup_elem(&above, &dev);
+
+	if (!c->resource || c->b > RT_PASSES)
+		return -E_INVAL;
+	if (a)
+		was = *a;
+	now.lives = c->b == RT_NOT_ABOVE ? was.lives & ~bit : was.lives | bit;
+	now.passes = c->b == RT_PASSES ? was.passes | bit : was.passes & ~bit;
+	if (!now.lives) {
+		if (a && !bpf_map_delete_elem(&above, &dev)) {
+			above_count -= 1;
+			passing_count -= was.passes != 0;
+		}
+		return 0;
+	}
+	above_count += !a;
+	passing_count += (now.passes != 0) - (was.passes != 0);
+	if (bpf_map_update_elem(&above, &dev, &now, BPF_ANY)) {
+		above_count -= !a;
+		passing_count -= (now.passes != 0) - (was.passes != 0);
+		return -E_NOSPC;
+	}
+	return 0;
+}
+
 SEC("syscall")
 int rt_call(struct rt_call *c)
 {
@@ -228,6 +257,9 @@ int rt_call(struct rt_call *c)
 	case RT_CALL_DISK:
 		answer = rt_call_disk(c);
 		break;
+	case RT_CALL_ABOVE:
+		answer = rt_call_above(c);
+		break;
 	case RT_CALL_WISH:
 		wish.node = c->node;
 		wish.resource = c->resource;
@@ -289,14 +321,18 @@ int rt_fds(struct bpf_iter__task_file *ctx)
 		}
 		return 0;
 	}
-	key = (u64)file;
-	f = rt_file_find(key);
-	if (!f)
-		return 0;
-	seen.node = rt_word_node(f->tag);
-	seen.key = key;
-	seen.resource = rt_word_resource(f->tag);
-	if (seen.node && rt_node(seen.resource, seen.node))
-		bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
+	key = rt_number((u64)file);
+	bpf_for(i, 0, RT_RESOURCES) {
+		if (i && !(several >> (i & 31) & 1))
+			continue;
+		f = rt_file_find_at(key + i);
+		if (!f)
+			continue;
+		seen.node = rt_word_node(f->tag);
+		seen.key = key + i;
+		seen.resource = rt_word_resource(f->tag);
+		if (seen.node && rt_node(seen.resource, seen.node))
+			bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
+	}
 	return 0;
 }

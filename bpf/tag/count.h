@@ -15,13 +15,20 @@ static __always_inline void rt_count(u32 resource, u64 node, u64 bytes)
 
 static __always_inline int rt_count_file(struct file *file, s64 done)
 {
-	u32 resource;
+	u32 resources, r;
 
 	if (done < 0)
 		return 0;
-	resource = rt_file_resource(file->f_inode);
-	if (resource)
-		rt_count(resource, rt_file_node((u64)file, resource), done);
+	resources = rt_file_resources(file->f_inode);
+	if (!rt_several(resources)) {
+		r = rt_first(resources);
+		if (r)
+			rt_count(r, rt_file_node((u64)file, r), done);
+		return 0;
+	}
+	bpf_for(r, 1, RT_RESOURCES)
+		if (resources >> (r & 31) & 1)
+			rt_count(r, rt_file_node((u64)file, r), done);
 	return 0;
 }
 

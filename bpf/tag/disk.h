@@ -8,6 +8,7 @@
  *      a descriptor of it) are q0's;
  *   3. the tag of the open file of the caller's read or write;
  *   4. the caller's default list.
+ * What a driver stacked above the disk passes on is whose the original is: stacked.h. Files and inodes live on a disk also where their device is stacked above it.
  */
 
 struct {
@@ -18,7 +19,7 @@ struct {
 	__type(value, struct rt_slot);
 } slots SEC(".maps");
 
-/* Who dirtied an inode last, by its address. An address that is used again is overwritten before its first writeback. */
+/* Who dirtied an inode last, by its address and the resource, whose number is less than an inode's size. An address that is used again is overwritten before its first writeback. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 14);
@@ -26,13 +27,13 @@ struct {
 	__type(value, u64);
 } writers SEC(".maps");
 
+u32 disk_resources; /* a bit for each */
 u32 disk_count; /* entries of the two below */
 u32 disk_dev[RT_RESOURCES];
 u8 disk_resource[RT_RESOURCES];
 u64 slot_seq;
 
-#define RT_OP_MASK 0xff
-enum { RT_OP_READ = 0, RT_OP_WRITE = 1, RT_OP_FLUSH = 2 };
+#define RT_DIO_IS_SYNC 2
 #define RT_S_IFMT 0170000
 #define RT_S_IFBLK 0060000
 #define RT_S_IFREG 0100000
@@ -48,11 +49,6 @@ static __always_inline u32 rt_disk_of(u32 dev)
 			return disk_resource[i] & (RT_RESOURCES - 1);
 	}
 	return 0;
-}
-
-static __always_inline u32 rt_disk_of_inode(struct inode *inode)
-{
-	return rt_disk_of((inode->i_mode & RT_S_IFMT) == RT_S_IFBLK ? inode->i_rdev : inode->i_sb->s_dev);
 }
 
 static __always_inline u64 rt_my_default(u32 resource)
@@ -112,7 +108,7 @@ static __always_inline u64 rt_caller(u32 resource, bool *device)
 		inode = RT_CAST(file, file)->f_inode;
 		format = inode->i_mode & RT_S_IFMT;
 		*device = format == RT_S_IFBLK;
-		if ((format == RT_S_IFBLK || format == RT_S_IFREG) && rt_disk_of_inode(inode) == resource) {
+		if ((format == RT_S_IFBLK || format == RT_S_IFREG) && rt_file_lives(inode, resource)) {
 			node = rt_file_node((u64)file, resource);
 			if (node && rt_node(resource, node))
 				return node;
@@ -121,19 +117,33 @@ static __always_inline u64 rt_caller(u32 resource, bool *device)
 	return rt_my_default(resource);
 }
 
-/* Of direct I/O the open file; else 0. */
-static __always_inline struct file *rt_file_of_bio(struct bio *bio)
+/* Of direct I/O what was asked for; else 0. */
+static __always_inline struct kiocb *rt_iocb_of_bio(struct bio *bio, u64 at)
 {
 	u64 done = (u64)bio->bi_end_io;
 	struct kiocb *iocb = 0;
+	struct blkdev_dio *dio;
 
 	if (!done)
 		return 0;
 	if (bpf_core_type_exists(struct iomap_dio) && done == (u64)&iomap_dio_bio_end_io)
 		iocb = RT_CAST(iomap_dio, bio->bi_private)->iocb;
 	else if (bpf_core_type_exists(struct blkdev_dio) && done == (u64)&blkdev_bio_end_io_async)
-		iocb = RT_CAST(blkdev_dio, bio->bi_private)->iocb;
-	return iocb ? iocb->ki_filp : 0;
+		iocb = RT_CAST(blkdev_dio, (void *)(at - bpf_core_field_offset(struct blkdev_dio, bio)))->iocb;
+	else if (bpf_core_type_exists(struct blkdev_dio) && done == (u64)&blkdev_bio_end_io) {
+		dio = RT_CAST(blkdev_dio, bio->bi_private);
+		if (!(dio->flags & RT_DIO_IS_SYNC))
+			iocb = dio->iocb;
+	}
+	return iocb;
+}
+
+/* A program's own, with memory that it registered: that is another's vector too. */
+static __always_inline bool rt_is_registered(struct kiocb *iocb)
+{
+	u64 complete = (u64)iocb->ki_complete;
+
+	return complete && (complete == (u64)&io_complete_rw || complete == (u64)&io_complete_rw_iopoll);
 }
 
 /* Of a page of the page cache the inode; else 0. */
@@ -165,34 +175,82 @@ static __always_inline struct inode *rt_inode_of_bio(struct bio *bio)
 	return RT_CAST(address_space, (void *)mapping)->host;
 }
 
-static __always_inline u64 rt_io_owner(struct request *rq, u32 resource)
+/* `at`: by number, so that this is verified once and not wherever it is called. */
+__noinline u64 rt_bio_owner(u64 at, u32 resource)
 {
-	struct bio *bio = rq->bio;
+	struct bio *bio = RT_CAST(bio, (void *)at);
+	struct kiocb *iocb = rt_iocb_of_bio(bio, at);
+	struct file *file = iocb ? iocb->ki_filp : 0;
+	struct rt_handed *original;
 	struct inode *inode;
-	struct file *file;
 	u64 node, key, *writer;
 	bool device;
 
-	if (bio) {
-		file = rt_file_of_bio(bio);
-		if (file) {
-			node = rt_file_node((u64)file, resource);
-			return node && rt_node(resource, node) ? node : rt_my_default(resource);
+	if (passing_count && !(iocb && rt_is_registered(iocb))) {
+		original = rt_original_of(bio, iocb);
+		if (original && original->resources >> (resource & 31) & 1) {
+			node = original->node[resource & (RT_RESOURCES - 1)];
+			if (node && rt_node(resource, node))
+				return node;
+			if (!file) /* a loop device has a file, which may be tagged */
+				return 0;
 		}
-		inode = rt_inode_of_bio(bio);
-		if (inode && rt_disk_of_inode(inode) == resource) {
-			key = (u64)inode;
-			if ((rq->cmd_flags & RT_OP_MASK) == RT_OP_WRITE) {
-				writer = bpf_map_lookup_elem(&writers, &key);
-				if (writer)
-					return rt_node(resource, *writer) ? *writer : 0;
-			}
-			node = rt_caller(resource, &device);
-			return (inode->i_mode & RT_S_IFMT) == RT_S_IFBLK && !device ? 0 : node;
+	}
+	if (file) {
+		node = rt_file_node((u64)file, resource);
+		return node && rt_node(resource, node) ? node : rt_my_default(resource);
+	}
+	inode = rt_inode_of_bio(bio);
+	if (inode && rt_file_lives(inode, resource)) {
+		key = rt_number((u64)inode) + resource;
+		if ((bio->bi_opf & RT_OP_MASK) == RT_OP_WRITE) {
+			writer = bpf_map_lookup_elem(&writers, &key);
+			if (writer)
+				return rt_node(resource, *writer) ? *writer : 0;
 		}
+		node = rt_caller(resource, &device);
+		return (inode->i_mode & RT_S_IFMT) == RT_S_IFBLK && !device ? 0 : node;
 	}
 	return rt_caller(resource, &device);
 }
+
+static __always_inline u64 rt_io_owner(struct request *rq, u32 resource)
+{
+	struct bio *bio = rq->bio;
+	bool device;
+
+	return bio ? rt_bio_owner(rt_number((u64)bio), resource) : rt_caller(resource, &device);
+}
+
+/* An original is handed to a device that is stacked above disks. Attached while there is such a device. */
+HOOK(rt_bio_queued, struct bio *bio)
+{
+	struct rt_handed original = {};
+	u64 data, vec = (u64)bio->bi_io_vec, at = rt_number((u64)bio);
+	struct rt_above *a;
+	u32 dev, r;
+
+	if (!passing_count || !vec)
+		return 0;
+	dev = bio->bi_bdev->bd_dev;
+	a = bpf_map_lookup_elem(&above, &dev);
+	if (!a || !a->passes)
+		return 0;
+	data = rt_data_of(bio);
+	original.resources = a->passes;
+	bpf_for(r, 1, RT_RESOURCES) {
+		if (!(original.resources >> (r & 31) & 1))
+			continue;
+		asm volatile("" : "+r"(r)); /* else the mask is left out, without which 6.12's verifier knows no bound */
+		original.node[r & (RT_RESOURCES - 1)] = rt_bio_owner(at, r);
+	}
+	if (data)
+		bpf_map_update_elem(&handed, &data, &original, BPF_ANY);
+	bpf_map_update_elem(&handed, &vec, &original, BPF_ANY);
+	return 0;
+}
+HOOK_COPY("tp_btf/block_bio_queue", rt_bio_queued, rt_bio_queued_body)
+HOOK_COPY("tp_btf/block_bio_queue", rt_bio_queued_2, rt_bio_queued_body)
 
 static __always_inline struct rt_slot *rt_slot_of(struct request *rq, u32 *resource)
 {
@@ -252,26 +310,39 @@ HOOK(rt_io_issue, struct request *rq)
 }
 HOOKED("tp_btf/block_rq_issue", rt_io_issue)
 
+__noinline int rt_dirtied_by(u64 at, u32 resource)
+{
+	struct inode *inode = RT_CAST(inode, (void *)at);
+	u64 key = at + resource, node;
+	bool device;
+
+	node = rt_caller(resource, &device);
+	if ((inode->i_mode & RT_S_IFMT) == RT_S_IFBLK && !device)
+		node = 0;
+	bpf_map_update_elem(&writers, &key, &node, BPF_ANY);
+	return 0;
+}
+
 HOOK(rt_dirtied, struct folio *folio, struct address_space *mapping)
 {
 	struct inode *inode;
-	u64 key, node;
-	bool device;
-	u32 resource;
+	u32 resources, r;
+	u64 at;
 
 	if (!disk_count || !mapping)
 		return 0;
 	inode = mapping->host;
 	if (!inode)
 		return 0;
-	resource = rt_disk_of_inode(inode);
-	if (!resource)
+	resources = rt_file_resources(inode) & disk_resources;
+	if (!resources)
 		return 0;
-	key = (u64)inode;
-	node = rt_caller(resource, &device);
-	if ((inode->i_mode & RT_S_IFMT) == RT_S_IFBLK && !device)
-		node = 0;
-	bpf_map_update_elem(&writers, &key, &node, BPF_ANY);
+	at = rt_number((u64)inode);
+	if (!rt_several(resources))
+		return rt_dirtied_by(at, rt_first(resources));
+	bpf_for(r, 1, RT_RESOURCES)
+		if (resources >> (r & 31) & 1)
+			rt_dirtied_by(at, r);
 	return 0;
 }
 HOOK_COPY("tp_btf/writeback_dirty_folio", rt_dirtied, rt_dirtied_body)
@@ -285,6 +356,7 @@ static __always_inline int rt_call_disk(struct rt_call *c)
 	if (!c->resource)
 		return -E_INVAL;
 	disk_count = 0;
+	disk_resources = c->a ? disk_resources | 1U << (c->resource & 31) : disk_resources & ~(1U << (c->resource & 31));
 	bpf_for(i, 0, RT_RESOURCES) {
 		u32 dev = disk_dev[i & (RT_RESOURCES - 1)], resource = disk_resource[i & (RT_RESOURCES - 1)];
 

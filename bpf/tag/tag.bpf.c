@@ -14,6 +14,7 @@
 #include "count.h"
 #include "packets.h"
 #include "link.h"
+#include "stacked.h"
 #include "disk.h"
 #include "control.h"
 
@@ -37,6 +38,7 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rt_lists),
 	sizeof(struct rt_seen),
 	__builtin_offsetof(struct rt_seen, resource),
+	sizeof(struct rt_above),
 	sizeof(struct rt_file),
 	sizeof(struct rt_sock),
 	sizeof(struct rt_call),

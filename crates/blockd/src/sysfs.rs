@@ -93,7 +93,20 @@ pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
         }
     }
     for entry in fs::read_dir(format!("/sys/dev/block/{number}/holders")).into_iter().flatten().flatten() {
-        found.push(format!("below {}", entry.file_name().to_string_lossy()));
+        let holder = entry.file_name().to_string_lossy().into_owned();
+        // Device mapper's have a name that means more.
+        let volume = fs::read_to_string(entry.path().join("dm/name"));
+        found.push(volume.map_or_else(
+            |_| format!("below {holder}"),
+            |volume| format!("below {holder} ({})", volume.trim_end()),
+        ));
+    }
+    for entry in fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
+        // Only its name: it may be a file of our own, and we would be asked for it.
+        let file = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if file.trim_end() == format!("/dev/{name}") {
+            found.push(format!("below {}", entry.file_name().to_string_lossy()));
+        }
     }
     for line in fs::read_to_string("/proc/swaps").unwrap_or_default().lines().skip(1) {
         let name = line.split_whitespace().next().unwrap_or_default();

@@ -2,6 +2,7 @@
 //! The meter of real resources: tags and counters are the kernel's ([`crate::tag`]). Where the kernel cannot tag what the resource
 //! consists of, nothing is tagged, all counters stay 0, and the limits say why.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::mem;
 use std::os::fd::BorrowedFd;
@@ -115,6 +116,11 @@ impl Tagged {
             Ok(tags) => tags.attach_disk(self.number, self.dev),
             Err(why) => Err(PlaneError::Unsupported(why.clone())),
         }
+    }
+
+    /// What is stacked above the disk: [`Tags::set_above`].
+    pub fn set_above(&self, devices: &BTreeMap<u64, bool>) -> Result<(), PlaneError> {
+        self.tags().map_or(Ok(()), |tags| tags.set_above(self.number, devices))
     }
 
     /// The resource in the kernel, as these nodes say.

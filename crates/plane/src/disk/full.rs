@@ -16,7 +16,9 @@ use reserv_model::{
     Source, TuneKey, UseRule,
 };
 
+use super::above::{self, Above};
 use super::server::{Files, Server};
+use super::uevents::Uevents;
 use crate::count::{Meter, Tagged, Told};
 use crate::libbpf::os;
 use crate::ops::{RsBatch, io_error, refusal};
@@ -40,6 +42,9 @@ pub struct Disk {
     server: Server,
     link: PathBuf,
     meter: Tagged,
+    /// What is stacked above our device, as the tags were told; and what says that it has changed.
+    above: Option<Above>,
+    changes: Option<Uevents>,
     /// Why requests have no owners; empty: they have.
     ownerless: String,
 }
@@ -81,6 +86,8 @@ pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Dis
         server,
         link,
         meter: Tagged::new(number).with_disk(hello.dev),
+        above: None,
+        changes: Uevents::listen(),
         ownerless: String::new(),
     };
     let begun = plane.begin(source, &hello);
@@ -106,11 +113,14 @@ pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Opt
         server,
         link: Path::new(NAMES).join(name.as_str()),
         meter: Tagged::new(number).with_disk(hello.dev),
+        above: None,
+        changes: Uevents::listen(),
         ownerless: String::new(),
     };
     let told = plane.nodes()?.iter().map(told).collect::<Vec<_>>();
     plane.meter.begin(source, &told, false)?;
     plane.ownerless = plane.meter.owners().err().map_or_else(String::new, |error| error.to_string());
+    plane.look_above();
     Ok(Some(plane))
 }
 
@@ -140,10 +150,34 @@ impl Disk {
                 self.ownerless = error.to_string();
             }
         }
+        self.look_above();
         fs::create_dir_all(NAMES).map_err(os(format!("make {NAMES}")))?;
         let _ = fs::remove_file(&self.link);
         let to = format!("../{}", text(&hello.name));
         std::os::unix::fs::symlink(to, &self.link).map_err(os(format!("make {}", self.link.display())))
+    }
+
+    /// Tells the tags what is stacked above our device by now. What they cannot be told is said once, in the log: those files have no tags.
+    fn look_above(&mut self) {
+        if !self.ownerless.is_empty() {
+            return;
+        }
+        let Ok(hello) = self.server.is_there() else { return };
+        let found = above::find(Path::new("/sys"), text(&hello.name).as_str(), &above::backing);
+        if self.above.as_ref() == Some(&found) {
+            return;
+        }
+        if let Err(error) = self.meter.set_above(&found) {
+            tracing::warn!(%error, disk = %self.link.display(), "what is stacked above is not known to the tags");
+        }
+        self.above = Some(found);
+    }
+
+    /// The same, where the kernel has said that block devices have come, gone or changed.
+    fn follow_above(&mut self) {
+        if self.changes.as_ref().is_some_and(Uevents::any) {
+            self.look_above();
+        }
     }
 
     /// A question without structures in its answer.
@@ -409,6 +443,7 @@ impl Plane for Disk {
 
     fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
         self.queue(queue)?;
+        self.follow_above();
         self.meter.set_default(pid, list, queue)
     }
 
@@ -418,6 +453,7 @@ impl Plane for Disk {
 
     fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
         self.queue(queue)?;
+        self.follow_above();
         self.meter.tag_descriptor(fd, queue)
     }
 
@@ -443,6 +479,7 @@ impl Plane for Disk {
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
+        self.follow_above();
         let ended = self.server.has_ended();
         Ok(match self.server.is_there() {
             Ok(hello) if hello.poison == 0 => Health::Running,

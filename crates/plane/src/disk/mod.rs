@@ -2,11 +2,13 @@
 //! The drivers of a disk. Full: its requests wait in the tree's queues, in a block server of our own, and are dispatched by the tree's shares. Stock: the kernel's own means, told the
 //! tree's weights through cgroups; shares are inexact. The design note is `docs/notes/disk.md`.
 
+mod above;
 pub mod full;
 mod server;
 pub mod stock;
 #[cfg(test)]
 mod tests;
+mod uevents;
 mod unit;
 
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 6;
+pub(super) const ABI_VERSION: u32 = 7;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -39,6 +39,7 @@ pub(super) mod what {
     pub(in super::super) const RULED: u32 = 12;
     pub(in super::super) const DISK: u32 = 16;
     pub(in super::super) const WISH: u32 = 17;
+    pub(in super::super) const ABOVE: u32 = 18;
     pub(in super::super) const LINK: u32 = 13;
     pub(in super::super) const TAG_FD: u32 = 14;
     pub(in super::super) const UNTAG: u32 = 15;
@@ -82,6 +83,21 @@ pub(super) struct RtSlot {
     pub(super) bytes: u32,
     pub(super) write: u16,
     pub(super) priority: u16,
+}
+
+/// `enum rt_above_how`
+pub(super) mod above_how {
+    pub(in super::super) const NOT: u64 = 0;
+    pub(in super::super) const LIVES: u64 = 1;
+    pub(in super::super) const PASSES: u64 = 2;
+}
+
+/// `struct rt_above`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtAbove {
+    pub(super) lives: u32,
+    pub(super) passes: u32,
 }
 
 /// `struct rt_use_key`
@@ -213,6 +229,7 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RtLists>()),
         w(size_of::<RtSeen>()),
         w(offset_of!(RtSeen, resource)),
+        w(size_of::<RtAbove>()),
         w(size_of::<RtFile>()),
         w(size_of::<RtSock>()),
         w(size_of::<RtCall>()),

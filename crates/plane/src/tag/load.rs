@@ -85,7 +85,10 @@ const DISK: &[(&str, &str)] = &[
     ("rt_io_start", "block_io_start"),
     ("rt_io_issue", "block_rq_issue"),
     ("rt_dirtied", "writeback_dirty_folio"),
+    (STACKED, "block_bio_queue"),
 ];
+/// And that one only while a driver stacked above a disk makes requests of it.
+const STACKED: &str = "rt_bio_queued";
 const fn count_packets(mechanism: Mechanism) -> &'static str {
     match mechanism {
         Mechanism::Full => "rt_egress",
@@ -244,11 +247,35 @@ pub(super) fn attach_disk(folder: &Path) -> Result<(), PlaneError> {
                 "this kernel has no tracepoint {point} (Linux 6.5), or refuses our program there"
             )));
         }
-        for copy in copies(name).iter().filter(|copy| folder.join(copy).exists()) {
-            attach_once(folder, copy, sys::attach_trace)?;
+        if *name != STACKED {
+            attach_copies(folder, name)?;
         }
     }
     Ok(())
+}
+
+/// Attach what hands owners down through the drivers above disks, unless it is; or detach it.
+pub(super) fn attach_stacked(folder: &Path, wanted: bool) -> Result<(), PlaneError> {
+    if wanted {
+        return attach_copies(folder, STACKED);
+    }
+    copies(STACKED).iter().try_for_each(|copy| detach(folder, copy))
+}
+
+fn attach_copies(folder: &Path, name: &str) -> Result<(), PlaneError> {
+    let there = copies(name);
+    let mut there = there.iter().filter(|copy| folder.join(copy).exists());
+    there.try_for_each(|copy| attach_once(folder, copy, sys::attach_trace))
+}
+
+fn detach(folder: &Path, name: &str) -> Result<(), PlaneError> {
+    let pin = folder.join(format!("link-{name}"));
+    match fs::remove_file(&pin) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(os(format!("remove {}", pin.display()))(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Attach what sees the end of files, unless it is; where this kernel's programs have none, files have no tags.
@@ -349,13 +376,7 @@ pub(super) fn detach_unused(
     let disk = DISK.iter().flat_map(|(name, _)| copies(name)).chain([ENDS.to_owned()]).filter(|_| !disks);
     let packets = (!packets).then(|| count_packets(mechanism).to_owned());
     for name in traces.map(str::to_owned).chain(disk).chain(packets) {
-        let pin = folder.join(format!("link-{name}"));
-        match fs::remove_file(&pin) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(os(format!("remove {}", pin.display()))(error));
-            }
-            _ => {}
-        }
+        detach(folder, &name)?;
     }
     Ok(())
 }

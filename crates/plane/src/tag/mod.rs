@@ -9,14 +9,16 @@ mod packets;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::{fs, mem};
 
+use libbpf_rs::{MapCore as _, MapHandle};
 use reserv_model::{NodeId, UseRule};
 
-use self::abi::{RtCall, RtLists, RtNode, RtSeen, RtUseKey, what};
+use self::abi::{RtAbove, RtCall, RtLists, RtNode, RtSeen, RtUseKey, above_how, what};
 pub use self::load::Mechanism;
 use self::load::os;
 use crate::{List, PlaneError, sys, uses};
@@ -285,10 +287,50 @@ impl Tags {
         Ok((self.folder.join("slots"), u64::from(resource) * abi::SLOTS))
     }
 
+    /// What is stacked above the resource, a disk that is scheduled, whatever was before: numbers of devices (as the C library packs them), and whether a driver makes
+    /// requests of its own out of theirs.
+    pub fn set_above(&self, resource: u8, wanted: &BTreeMap<u64, bool>) -> Result<(), PlaneError> {
+        let bit = 1u32.checked_shl(resource.into()).unwrap_or(0);
+        let tell = |dev: u64, b: u64| {
+            self.call(RtCall { resource: resource.into(), a: dev, b, ..RtCall::new(what::ABOVE) }).map(drop)
+        };
+        let known = self.above()?;
+        let wanted: BTreeMap<u64, bool> =
+            wanted.iter().map(|(dev, passes)| (kernel_dev(*dev), *passes)).collect();
+        for (dev, there) in &known {
+            if there.lives & bit != 0 && !wanted.contains_key(&u64::from(*dev)) {
+                tell((*dev).into(), above_how::NOT)?;
+            }
+        }
+        for (dev, passes) in wanted {
+            let there = u32::try_from(dev).ok().and_then(|dev| known.get(&dev)).copied().unwrap_or_default();
+            if (there.lives & bit != 0, there.passes & bit != 0) != (true, passes) {
+                tell(dev, if passes { above_how::PASSES } else { above_how::LIVES })?;
+            }
+        }
+        load::attach_stacked(&self.folder, self.above()?.values().any(|there| there.passes != 0))
+    }
+
+    fn above(&self) -> Result<BTreeMap<u32, RtAbove>, PlaneError> {
+        let all = MapHandle::from_pinned_path(self.folder.join("above"))
+            .map_err(|error| PlaneError::Invalid(format!("the pinned map 'above': {error}")))?;
+        let map = self.map("above")?;
+        let mut found = BTreeMap::new();
+        for key in all.keys() {
+            let Ok(dev) = key.try_into().map(u32::from_ne_bytes) else { continue };
+            // One that has gone meanwhile is not there.
+            if let Some(there) = sys::get::<u32, RtAbove>(&map, &dev).map_err(os("look a device up"))? {
+                found.insert(dev, there);
+            }
+        }
+        Ok(found)
+    }
+
     /// The resource is nothing any more: no tag of it counts.
     pub fn detach_resource(&self, resource: u8) -> Result<(), PlaneError> {
         load::detach_link(&self.folder, resource)?;
         self.set_packet_rules(resource, &[])?;
+        self.set_above(resource, &BTreeMap::new())?;
         self.call(RtCall { resource: resource.into(), ..RtCall::new(what::DISK) })?;
         self.call(RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT) })?;
         let kinds: Vec<u32> =

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Owners of requests through what is stacked above scheduled disks: a partition, device mapper (linear, striped, crypt), md (RAID 1, 0) and a loop device. Two null_blk disks
+with memory; what each queue was served is counted exactly, in bytes where a file system may join or split requests, and q0 is the control: it has what nobody tagged.
+Without mdadm and LVM: dmsetup, and the kernel's own files."""
+import ctypes
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+from live import MOUNT, RESERV, Live, check
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+os.environ.setdefault("RESERV_LIBRARY", os.path.join(os.path.dirname(os.path.abspath(RESERV)), "libreserv.so"))
+sys.path.insert(0, os.path.join(TOP, "python"))
+import reserv  # noqa: E402
+
+libc = ctypes.CDLL(None, use_errno=True)
+BLOCK = 4096
+DISKS = "nullb0", "nullb1"
+QUEUES = "a", "b", "q0"
+
+
+def sh(line):
+    done = subprocess.run(line, shell=True, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{line}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def backlog(word):
+    """What each queue was served, by disk."""
+    got = {}
+    for disk in DISKS:
+        for queue in QUEUES:
+            with open(f"{MOUNT}/{disk}/{queue}/backlog", encoding="ascii") as file:
+                got[f"{disk}/{queue}"] = int(next(line.split()[1] for line in file if line.startswith(word)))
+    return got
+
+
+def by(what, word="served"):
+    """What was served for it, where that is something."""
+    before = backlog(word)
+    what()
+    after = backlog(word)
+    return {queue: after[queue] - before[queue] for queue in after if after[queue] != before[queue]}
+
+
+memory = mmap.mmap(-1, 256 * BLOCK)
+
+
+def reads(fd, count, size=BLOCK, first=0):
+    with memoryview(memory)[:size] as view:
+        for n in range(first, first + count):
+            if os.preadv(fd, [view], n * size) != size:
+                raise RuntimeError(f"a short read at {n * size}")
+
+
+def writes(fd, count, size=BLOCK):
+    with memoryview(memory)[:size] as view:
+        for n in range(count):
+            if os.pwritev(fd, [view], n * size) != size:
+                raise RuntimeError(f"a short write at {n * size}")
+
+
+def asynchronous(fd, count, apart=2):
+    """libaio: all at once; `apart` blocks apart, so that with 1 they may be joined."""
+    context = ctypes.c_ulong(0)
+    where = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    if libc.syscall(206, count, ctypes.byref(context)):
+        raise OSError(ctypes.get_errno(), "io_setup")
+    blocks = [ctypes.create_string_buffer(struct.pack("QIIHhIQQqQII", n, 0, 0, 0, 0, fd, where + n * BLOCK, BLOCK, n * apart * BLOCK, 0, 0, 0), 64) for n in range(count)]
+    pointers = (ctypes.c_void_p * count)(*map(ctypes.addressof, blocks))
+    events = ctypes.create_string_buffer(32 * count)
+    if libc.syscall(209, context, count, pointers) != count or libc.syscall(208, context, count, count, events, None) != count:
+        raise OSError(ctypes.get_errno(), "io_submit")
+    done = [struct.unpack_from("QQqq", events, 32 * n)[2] for n in range(count)]
+    libc.syscall(207, context)
+    if done != [BLOCK] * count:
+        raise RuntimeError(done)
+
+
+def direct(path, how=os.O_RDONLY):
+    return os.open(path, how | os.O_DIRECT)
+
+
+def opened(path, tags, how=os.O_RDONLY):
+    """An open file, tagged by F_SET_QUEUE."""
+    fd = direct(path, how)
+    for queue in tags:
+        reserv.set_queue(fd, queue)
+    return fd
+
+
+def as_process(queues, what):
+    """In a process with these default queues."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            reserv.set_default(*queues)
+            what()
+            status = 0
+        except BaseException as error:  # noqa: B036 - it must not return into the parent's code
+            print(f"# {error!r}", flush=True)
+        os._exit(status)
+    if os.waitpid(child, 0)[1]:
+        check(False, "a process of a queue did its work")
+
+
+def known(path, queue, text):
+    """Devices that have come are known to the tags soon after the kernel has said so."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            fd = opened(path, [queue])
+            os.close(fd)
+            return True
+        except OSError:
+            time.sleep(0.02)
+    return check(False, f"{text} is known to live on the disk")
+
+
+def named(disks, queue):
+    return [f"{disk}/{queue}" for disk in disks]
+
+
+def each(disks, queue, n):
+    return {f"{disk}/{queue}": n for disk in disks}
+
+
+def direct_reads(text, path, disks=DISKS[:1], each_of=12):
+    """Direct reads of a device: by the tag of the descriptor, by libaio, by the default list, and untagged."""
+    known(path, f"{disks[0]}/a", text)
+    count = each_of * len(disks)
+    one, two, plain = opened(path, named(disks, "a")), opened(path, named(disks, "b")), direct(path)
+    check([reserv.get_queue(one, disk) for disk in disks] == [f"{MOUNT}/{disk}/a" for disk in disks], f"{text}: the descriptor's queue of each disk is told")
+    got = by(lambda: (reads(one, count), reads(two, 2 * count)))
+    check(got == {**each(disks, "a", each_of), **each(disks, "b", 2 * each_of)}, f"{text}: a direct read is its descriptor's", got)
+    got = by(lambda: (asynchronous(two, count, 1 if len(disks) > 1 else 2), asynchronous(one, count, 1 if len(disks) > 1 else 2)), "service_bytes")
+    check(got == {**each(disks, "a", each_of * BLOCK), **each(disks, "b", each_of * BLOCK)}, f"{text}: libaio too", got)
+    got = by(lambda: as_process(named(disks, "b"), lambda: reads(direct(path), count)))
+    check(got == each(disks, "b", each_of), f"{text}: what a process of a queue opens has its queue", got)
+    got = by(lambda: reads(plain, count))
+    check(got == each(disks, "q0", each_of), f"{text}: untagged is q0's", got)
+    for fd in one, two, plain:
+        os.close(fd)
+
+
+def files(text, path, disks, where):
+    """Buffered writes and their writeback by two processes of two queues, buffered and mapped reads. Bytes: the file system's own are q0's."""
+    sh(f"mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard {path} && mkdir -p {where} && mount {path} {where}")
+    size = 1 << 20
+
+    def write(name):
+        with open(f"{where}/{name}", "wb", buffering=0) as file:
+            file.write(os.urandom(size))
+            os.fsync(file.fileno())
+
+    def both():
+        as_process(named(disks, "a"), lambda: write("one"))
+        as_process(named(disks, "b"), lambda: (write("two"), write("three")))
+    sh("sync")
+    got = by(both, "service_bytes")
+    total = {queue: sum(got.get(f"{disk}/{queue}", 0) for disk in disks) for queue in QUEUES}
+    check(total["a"] == size and total["b"] == 2 * size and 0 < total["q0"] < size, f"{text}: what is written back is the last writer's, the file system's blocks are q0's", got)
+
+    def lazy():
+        with open(f"{where}/lazy", "wb", buffering=0) as file:
+            file.write(bytes(size))
+    got = by(lambda: (as_process(named(disks, "a"), lazy), sh("sync")), "service_bytes")
+    check(sum(got.get(f"{disk}/a", 0) for disk in disks) == size, f"{text}: also when somebody else has it written, later", got)
+
+    def drop():
+        sh("sync")
+        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+            file.write("3")
+    drop()
+    fd = os.open(f"{where}/one", os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    for disk in disks:
+        reserv.set_queue(fd, f"{disk}/b")
+    got = by(lambda: [os.pread(fd, BLOCK, n * 8 * BLOCK) for n in range(10)], "service_bytes")
+    total = sum(got.get(f"{disk}/b", 0) for disk in disks)
+    check(total >= 10 * BLOCK and not any(got.get(f"{disk}/a") for disk in disks), f"{text}: a buffered read is its descriptor's", got)
+    os.close(fd)
+    drop()
+
+    def mapped():
+        with open(f"{where}/two", "rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as view:
+            sum(view[n] for n in range(0, size, BLOCK))
+    got = by(lambda: as_process(named(disks, "a"), mapped), "service_bytes")
+    check(sum(got.get(f"{disk}/a", 0) for disk in disks) >= size and not any(got.get(f"{disk}/b") for disk in disks), f"{text}: mapped memory is read for who touches it", got)
+
+
+def dm(name, table):
+    subprocess.run(["dmsetup", "create", name], input=table, text=True, check=True, capture_output=True)
+    sh("dmsetup mknodes")
+    return f"/dev/mapper/{name}"
+
+
+def md(name, level, disks, sectors, chunk=0):
+    """An array without data of its own on the disks, by the kernel's files."""
+    sh(f"modprobe {level}")
+    with open("/sys/module/md_mod/parameters/new_array", "w", encoding="ascii") as file:
+        file.write(name)
+    top = f"/sys/block/{name}/md"
+
+    def put(file, value):
+        with open(f"{top}/{file}", "w", encoding="ascii") as out:
+            out.write(str(value))
+    put("metadata_version", "none")
+    put("level", level)
+    put("raid_disks", len(disks))
+    if chunk:
+        put("chunk_size", chunk)
+        put("layout", 0)
+    put("component_size", sectors // 2)
+    for slot, disk in enumerate(disks):
+        number = os.stat(f"/dev/reserv/{disk}").st_rdev
+        put("new_dev", f"{os.major(number)}:{os.minor(number)}")
+        member = f"dev-{os.path.basename(os.path.realpath(f'/dev/reserv/{disk}'))}"
+        put(f"{member}/offset", 0)
+        put(f"{member}/size", sectors // 2)
+        put(f"{member}/slot", slot)
+        if level != "raid0":
+            put(f"{member}/state", "insync")
+    if level != "raid0":
+        put("resync_start", "none")
+    put("array_state", "active")
+    return f"/dev/{name}"
+
+
+def stop(path):
+    with open(f"/sys/block/{os.path.basename(path)}/md/array_state", "w", encoding="ascii") as file:
+        file.write("clear")
+
+
+def run():
+    sh("modprobe -r null_blk; modprobe null_blk nr_devices=2 gb=1 memory_backed=1; modprobe dm_crypt; modprobe loop; modprobe raid1; modprobe raid0")
+    where = "/run/stacked"
+    with Live("stock", "--disk", f"/dev/{DISKS[0]}", "--disk", f"/dev/{DISKS[1]}") as live:
+        for disk in DISKS:
+            for queue in "a", "b":
+                live.mk(f"{disk}/{queue}", 100)
+        below = [f"/dev/reserv/{disk}" for disk in DISKS]
+        real = os.path.realpath(below[0])
+
+        sh(f"addpart {real} 1 2048 204800")
+        direct_reads("a partition", f"{real}p1")
+        files("a partition", f"{real}p1", DISKS[:1], where)
+        sh(f"umount {where}; delpart {real} 1")
+
+        linear = dm("linear", f"0 204800 linear {below[0]} 2048\n")
+        direct_reads("a linear volume", linear)
+        refused = live.reserv("disk", "detach", DISKS[0], ok=False)
+        check(refused.returncode and "linear" in refused.stderr, "a disk below a volume is not taken away, and the volume is named", refused.stderr.strip())
+        live.reserv("tag", f"{DISKS[0]}/a", f"{os.getpid()}/{(fd := direct(linear))}")
+        got = by(lambda: reads(fd, 5))
+        check(got == {f"{DISKS[0]}/a": 5}, "a linear volume: reservd tags an open file of it", got)
+        refused = live.reserv("tag", f"{DISKS[1]}/a", f"{os.getpid()}/{fd}", ok=False)
+        check(refused.returncode and "does not live" in refused.stderr, "but not for a disk that it does not live on", refused.stderr.strip())
+        os.close(fd)
+        files("a linear volume", linear, DISKS[:1], where)
+
+        with open(f"{where}/image", "wb") as file:
+            file.write(bytes(8 << 20))
+            os.fsync(file.fileno())
+        loop = sh(f"losetup --show --find --direct-io=on {where}/image").strip()
+        direct_reads("a loop device on a volume", loop)
+        files("a loop device on a volume", loop, DISKS[:1], f"{where}-loop")
+        sh(f"umount {where}-loop; losetup --detach {loop}")
+        # The kernel lets go of a loop device's file a moment after the device is gone.
+        live.wait("the loop device's file is free", lambda: subprocess.run(["umount", where], check=False, capture_output=True).returncode == 0)
+        sh("dmsetup remove linear")
+
+        crypt = dm("crypt", f"0 102400 crypt aes-xts-plain64 {'5a' * 64} 0 {below[0]} 0\n")
+        direct_reads("an encrypted volume", crypt)
+        fd = opened(crypt, named(DISKS[:1], "a"), os.O_RDWR)
+        got = by(lambda: writes(fd, 9))
+        check(got == {f"{DISKS[0]}/a": 9}, "an encrypted volume: a direct write is its descriptor's", got)
+        os.close(fd)
+        files("an encrypted volume", crypt, DISKS[:1], where)
+        sh(f"umount {where}; dmsetup remove crypt")
+
+        striped = dm("striped", f"0 204800 striped 2 8 {below[0]} 0 {below[1]} 0\n")
+        direct_reads("a volume in stripes over two disks", striped, DISKS)
+        fd = opened(striped, named(DISKS, "a"))
+        got = by(lambda: reads(fd, 4, 16 * BLOCK), "service_bytes")
+        check(got == each(DISKS, "a", 4 * 8 * BLOCK), "a read over many stripes is its descriptor's in all its parts", got)
+        reserv.set_queue(fd, f"{DISKS[1]}/b")
+        got = by(lambda: reads(fd, 4))
+        check(got == {f"{DISKS[0]}/a": 2, f"{DISKS[1]}/b": 2}, "it has a queue of each of them, which change one by one", got)
+        reserv.set_queue(fd, f"{DISKS[0]}/q0")
+        got = by(lambda: reads(fd, 4))
+        check(got == {f"{DISKS[0]}/q0": 2, f"{DISKS[1]}/b": 2}, "and are taken back one by one", got)
+        os.close(fd)
+        files("a volume in stripes over two disks", striped, DISKS, where)
+        sh(f"umount {where}; dmsetup remove striped")
+
+        mirror = md("md101", "raid1", DISKS, 204800)
+        known(mirror, f"{DISKS[1]}/a", "a mirror")
+        one, two, plain = (opened(mirror, tags, os.O_RDWR) for tags in (named(DISKS, "a"), named(DISKS, "b"), []))
+        got = by(lambda: (writes(one, 7), writes(two, 9)))
+        check(got == {**each(DISKS, "a", 7), **each(DISKS, "b", 9)}, "a mirror: a direct write is its descriptor's on both disks", got)
+        got = by(lambda: (reads(one, 6), reads(two, 11), reads(plain, 3)))
+        total = [sum(got.get(f"{disk}/{queue}", 0) for disk in DISKS) for queue in QUEUES]
+        check(total == [6, 11, 3], "a mirror: a direct read too, from whichever it is; untagged is q0's", got)
+        for fd in one, two, plain:
+            os.close(fd)
+        volume = dm("onmirror", f"0 102400 linear {mirror} 0\n")
+        known(volume, f"{DISKS[1]}/a", "a volume on a mirror")
+        fd = opened(volume, named(DISKS, "b"), os.O_RDWR)
+        got = by(lambda: writes(fd, 5))
+        check(got == each(DISKS, "b", 5), "a volume on a mirror: through both", got)
+        os.close(fd)
+        sh("dmsetup remove onmirror")
+        stop(mirror)
+
+        stripes = md("md102", "raid0", DISKS, 204800, BLOCK)
+        direct_reads("RAID 0", stripes, DISKS)
+        stop(stripes)
+        shutil.rmtree(where)
+        gone = [live.reserv("disk", "detach", disk, ok=False).returncode for disk in DISKS]
+        check(gone == [0, 0], "with nothing above them the disks are given back", gone)
