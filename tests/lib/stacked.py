@@ -135,6 +135,7 @@ def each(disks, queue, n):
 def direct_reads(text, path, disks=DISKS[:1], each_of=12):
     """Direct reads of a device: by the tag of the descriptor, by libaio, by the default list, and untagged."""
     known(path, f"{disks[0]}/a", text)
+    sh("sync")  # what a file system below has to write is q0's
     count = each_of * len(disks)
     one, two, plain = opened(path, named(disks, "a")), opened(path, named(disks, "b")), direct(path)
     check([reserv.get_queue(one, disk) for disk in disks] == [f"{MOUNT}/{disk}/a" for disk in disks], f"{text}: the descriptor's queue of each disk is told")
@@ -152,7 +153,7 @@ def direct_reads(text, path, disks=DISKS[:1], each_of=12):
 
 def files(text, path, disks, where):
     """Buffered writes and their writeback by two processes of two queues, buffered and mapped reads. Bytes: the file system's own are q0's."""
-    sh(f"mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard {path} && mkdir -p {where} && mount {path} {where}")
+    sh(f"mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard {path} && mkdir -p {where} && mount -o noatime,commit=600 {path} {where}")
     size = 1 << 20
 
     def write(name):
@@ -226,8 +227,6 @@ def md(name, level, disks, sectors, chunk=0):
         put(f"{member}/offset", 0)
         put(f"{member}/size", sectors // 2)
         put(f"{member}/slot", slot)
-        if level != "raid0":
-            put(f"{member}/state", "insync")
     if level != "raid0":
         put("resync_start", "none")
     put("array_state", "active")
