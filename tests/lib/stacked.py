@@ -90,8 +90,12 @@ def direct(path, how=os.O_RDONLY):
 def opened(path, tags, how=os.O_RDONLY):
     """An open file, tagged by F_SET_QUEUE."""
     fd = direct(path, how)
-    for queue in tags:
-        reserv.set_queue(fd, queue)
+    try:
+        for queue in tags:
+            reserv.set_queue(fd, queue)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 
