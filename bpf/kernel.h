@@ -295,6 +295,7 @@ struct request {
 
 struct kiocb {
 	struct file *ki_filp;
+	s64 ki_pos;
 	void *ki_complete;
 };
 

@@ -4,7 +4,8 @@
  * device (block_bio_queue), in the context of who asks; the driver may pass it on later, from a thread of its own, and with an end of its own. So the owner is written down there,
  * for each disk below, and found again by the original's memory, which nobody copies on the way:
  *   - by the address of the first byte of its data: what passes on the request, or its beginning, has that (also a loop device, which may join several originals to one request);
- *   - by the vector of its pages: a part of it (a stripe) is at another address, but in the same vector.
+ *   - by the vector of its pages: a part of it (a stripe) is at another address, but in the same vector;
+ *   - by what a loop device asks of its file, and where: it joins originals to a request, with a vector of its own, and of a large one only the first part begins where an original does.
  * Every original overwrites what its memory meant before. What was handed to a disk itself is never looked up, so what an older original left means nothing for it.
  *
  * dm-crypt's writes, which are in memory of its own, lead to the original's vector. Not found: what else is copied. RAID 5 writes from its stripe cache, a loop device without direct I/O from and to the page cache of its file.
@@ -50,7 +51,7 @@ static __always_inline u64 rt_data_of(struct bio *bio)
 }
 
 /* What was written down for the original of a request that is passed on; 0: nothing. */
-static __always_inline struct rt_handed *rt_original_of(struct bio *bio, bool direct)
+static __always_inline struct rt_handed *rt_original_of(struct bio *bio, struct kiocb *iocb)
 {
 	u64 data, vec = 0, from;
 	struct rt_handed *h;
@@ -60,7 +61,7 @@ static __always_inline struct rt_handed *rt_original_of(struct bio *bio, bool di
 		 * dm-crypt writes from memory of its own, and has the request that it was made for in the second word of its structure (drivers/md/dm-crypt.c, struct
 		 * dm_crypt_io). What is not its leads to no vector that stands here.
 		 */
-		if (direct || (bio->bi_opf & RT_OP_MASK) != RT_OP_WRITE)
+		if (iocb || (bio->bi_opf & RT_OP_MASK) != RT_OP_WRITE)
 			return 0;
 		from = (u64)bio->bi_private;
 		if (!from || bpf_probe_read_kernel(&from, sizeof(from), (void *)(from + 8)) || !from)
@@ -71,8 +72,15 @@ static __always_inline struct rt_handed *rt_original_of(struct bio *bio, bool di
 	}
 	data = rt_data_of(bio);
 	h = data ? bpf_map_lookup_elem(&handed, &data) : 0;
-	if (h)
+	if (!h) {
+		bpf_core_read(&vec, sizeof(vec), &bio->bi_io_vec);
+		h = bpf_map_lookup_elem(&handed, &vec);
+	}
+	if (!iocb)
 		return h;
-	bpf_core_read(&vec, sizeof(vec), &bio->bi_io_vec);
-	return bpf_map_lookup_elem(&handed, &vec);
+	vec = rt_number((u64)iocb) * 0x9e3779b97f4a7c15ULL + (u64)iocb->ki_pos;
+	if (!h)
+		return bpf_map_lookup_elem(&handed, &vec);
+	bpf_map_update_elem(&handed, &vec, h, BPF_ANY);
+	return h;
 }
