@@ -252,6 +252,30 @@ HOOK(rt_bio_queued, struct bio *bio)
 HOOK_COPY("tp_btf/block_bio_queue", rt_bio_queued, rt_bio_queued_body)
 HOOK_COPY("tp_btf/block_bio_queue", rt_bio_queued_2, rt_bio_queued_body)
 
+/* An original is too large for the device: `bio` is its beginning, which leads to the rest, and the rest goes the same way without being queued again. */
+HOOK(rt_bio_split, struct bio *bio)
+{
+	struct rt_handed *original;
+	u64 data, vec = 0;
+	struct bio *rest;
+	u32 dev;
+
+	if (!passing_count)
+		return 0;
+	dev = bio->bi_bdev->bd_dev;
+	if (!bpf_map_lookup_elem(&above, &dev))
+		return 0;
+	rest = RT_CAST(bio, bio->bi_private);
+	bpf_core_read(&vec, sizeof(vec), &rest->bi_io_vec);
+	original = bpf_map_lookup_elem(&handed, &vec);
+	data = rt_data_of(rest);
+	if (original && data)
+		bpf_map_update_elem(&handed, &data, original, BPF_ANY);
+	return 0;
+}
+HOOK_COPY("tp_btf/block_split", rt_bio_split, rt_bio_split_body)
+HOOK_COPY("tp_btf/block_split", rt_bio_split_2, rt_bio_split_body)
+
 static __always_inline struct rt_slot *rt_slot_of(struct request *rq, u32 *resource)
 {
 	struct gendisk *disk = rq->q->disk;

@@ -85,10 +85,11 @@ const DISK: &[(&str, &str)] = &[
     ("rt_io_start", "block_io_start"),
     ("rt_io_issue", "block_rq_issue"),
     ("rt_dirtied", "writeback_dirty_folio"),
-    (STACKED, "block_bio_queue"),
+    (STACKED[0], "block_bio_queue"),
+    (STACKED[1], "block_split"),
 ];
-/// And that one only while a driver stacked above a disk makes requests of it.
-const STACKED: &str = "rt_bio_queued";
+/// And these only while a driver stacked above a disk makes requests of it.
+const STACKED: [&str; 2] = ["rt_bio_queued", "rt_bio_split"];
 const fn count_packets(mechanism: Mechanism) -> &'static str {
     match mechanism {
         Mechanism::Full => "rt_egress",
@@ -247,7 +248,7 @@ pub(super) fn attach_disk(folder: &Path) -> Result<(), PlaneError> {
                 "this kernel has no tracepoint {point} (Linux 6.5), or refuses our program there"
             )));
         }
-        if *name != STACKED {
+        if !STACKED.contains(name) {
             attach_copies(folder, name)?;
         }
     }
@@ -257,9 +258,9 @@ pub(super) fn attach_disk(folder: &Path) -> Result<(), PlaneError> {
 /// Attach what hands owners down through the drivers above disks, unless it is; or detach it.
 pub(super) fn attach_stacked(folder: &Path, wanted: bool) -> Result<(), PlaneError> {
     if wanted {
-        return attach_copies(folder, STACKED);
+        return STACKED.iter().try_for_each(|name| attach_copies(folder, name));
     }
-    copies(STACKED).iter().try_for_each(|copy| detach(folder, copy))
+    STACKED.iter().flat_map(|name| copies(name)).try_for_each(|copy| detach(folder, &copy))
 }
 
 fn attach_copies(folder: &Path, name: &str) -> Result<(), PlaneError> {
