@@ -58,7 +58,8 @@ pub(super) fn find(sys: &Path, disk: &str, backing: &dyn Fn(&str) -> Option<Back
         let parts = names(&device).into_iter().filter(|part| device.join(part).join("partition").exists());
         let holders = names(&device.join("holders"));
         let files = loops.iter().filter(|(_, on)| on.contains(&dev)).map(|(name, _)| name.clone());
-        let above = parts.map(|part| (part, passes)).chain(holders.into_iter().chain(files).map(|n| (n, true)));
+        let above =
+            parts.map(|part| (part, passes)).chain(holders.into_iter().chain(files).map(|n| (n, true)));
         for (name, passes) in above {
             let Some(dev) = number(&class.join(&name)) else { continue };
             // Whoever is known already is not looked at again, unless for more than before: it ends, whatever the kernel says.
@@ -105,7 +106,8 @@ mod tests {
         }
 
         fn holder(self, below: &str, name: &str) -> Self {
-            fs::create_dir_all(self.0.path().join("class/block").join(below).join("holders").join(name)).unwrap();
+            fs::create_dir_all(self.0.path().join("class/block").join(below).join("holders").join(name))
+                .unwrap();
             self
         }
 
