@@ -110,8 +110,8 @@ fn a_tree_becomes_cgroups_and_all_of_it_goes() {
     for kind in IO_KINDS {
         let fake = machine(kind);
         let before = view(&fake);
-        let place = Place::new("disk/stock");
-        let mut plane = place.start(&fake).expect("start");
+        let folder = Place::new("disk/stock");
+        let mut plane = folder.start(&fake).expect("start");
         assert_eq!(view(&fake).2, "none mq-deadline [bfq]");
         assert_eq!(fake.world().files["/sys/block/vdb/queue/iosched/low_latency"], "0");
         let ops = [
@@ -172,8 +172,8 @@ fn a_tree_becomes_cgroups_and_all_of_it_goes() {
 fn what_is_refused_changes_nothing() {
     for kind in IO_KINDS {
         let fake = machine(kind);
-        let place = Place::new("disk/stock");
-        let mut plane = place.start(&fake).expect("start");
+        let folder = Place::new("disk/stock");
+        let mut plane = folder.start(&fake).expect("start");
         apply(&mut plane, &queue(2, NodeId::ROOT, 1_000)).expect("valid");
         plane.tag(Target::Process(12), id(2)).expect("tag");
         let before = view(&fake);
@@ -199,7 +199,7 @@ fn what_is_refused_changes_nothing() {
             assert!(error.contains(word), "{error}");
             assert_eq!(view(&fake), before, "{word}");
         }
-        assert!(place.start(&fake).is_err_and(|e| e.to_string().contains("only one disk")));
+        assert!(folder.start(&fake).is_err_and(|e| e.to_string().contains("only one disk")));
         // The CPU's stock driver in the same hierarchy: a process is in one of both trees.
         fake.world().group("/reserv");
         fake.world().group("/reserv/q7.1");
@@ -218,8 +218,8 @@ fn the_means_and_how_they_are_put_back() {
         // BFQ is there already: its switches are put back.
         let fake = machine(kind);
         fake.world().disk("none [bfq]");
-        let place = Place::new("disk+1/stock");
-        let mut plane = place.start(&fake).expect("start");
+        let folder = Place::new("disk+1/stock");
+        let mut plane = folder.start(&fake).expect("start");
         let switch = |key: &str| fake.world().files[&format!("/sys/block/vdb/queue/iosched/{key}")].clone();
         assert_eq!((switch("low_latency").as_str(), switch("strict_guarantees").as_str()), ("0", "1"));
         assert!(plane.info().mechanism.contains("one request at a time"));
@@ -247,8 +247,8 @@ fn the_means_and_how_they_are_put_back() {
     fake.world().files.insert(QOS.into(), String::new());
     let one = Place::new("disk+1/stock").start(&fake).err().expect("no such depth");
     assert!(one.to_string().contains("depth of 1"), "{one}");
-    let place = Place::new("disk/stock");
-    let mut plane = place.start(&fake).expect("start");
+    let folder = Place::new("disk/stock");
+    let mut plane = folder.start(&fake).expect("start");
     assert!(fake.world().files[QOS].contains("8:16 enable=1"));
     apply(&mut plane, &[queue(2, NodeId::ROOT, 1_000), queue(3, NodeId::ROOT, 5_000_000)].concat())
         .expect("fits iocost");
@@ -259,7 +259,7 @@ fn the_means_and_how_they_are_put_back() {
     // Somebody's iocost goes before BFQ, and stays.
     let fake = machine(Machine::V2);
     fake.world().files.insert(QOS.into(), "8:16 enable=1 ctrl=user\n".into());
-    let mut plane = place.start(&fake).expect("start");
+    let mut plane = folder.start(&fake).expect("start");
     assert_eq!(view(&fake).2, "none [mq-deadline] bfq");
     fake.world().files.insert(QOS.into(), "8:16 enable=0\n".into());
     assert!(matches!(plane.health(), Ok(Health::Waiting(_))));
@@ -272,8 +272,8 @@ fn the_means_and_how_they_are_put_back() {
 fn a_foreign_hand_is_mended() {
     for kind in IO_KINDS {
         let fake = machine(kind);
-        let place = Place::new("disk/stock");
-        let mut plane = place.start(&fake).expect("start");
+        let folder = Place::new("disk/stock");
+        let mut plane = folder.start(&fake).expect("start");
         apply(&mut plane, &queue(2, NodeId::ROOT, 1_000)).expect("valid");
         fake.world().groups[0].remove("/reserv-disk/q2.1");
         assert!(matches!(plane.health(), Ok(Health::Detached(_))));
@@ -285,9 +285,9 @@ fn a_foreign_hand_is_mended() {
 }
 
 /// Two queues with a member each, and one that moves, one that goes and one that comes.
-fn prepared(kind: Machine, place: &Place) -> (Fake, Stock) {
+fn prepared(kind: Machine, folder: &Place) -> (Fake, Stock) {
     let fake = machine(kind);
-    let mut plane = place.start(&fake).expect("start");
+    let mut plane = folder.start(&fake).expect("start");
     let ops =
         [&scheduler(2, NodeId::ROOT, 3_000)[..], &queue(3, id(2), 1_000), &queue(4, NodeId::ROOT, 1_000)];
     apply(&mut plane, &ops.concat()).expect("valid");
@@ -306,8 +306,8 @@ fn edits() -> Vec<Op> {
 }
 
 /// The next daemon: the tree is the old one or the new one, nobody is lost, counters are kept, and all of it goes.
-fn recovered(fake: &Fake, place: &Place, before: &str) -> bool {
-    let mut plane = place.adopt(fake).expect("adopt").expect("a tree");
+fn recovered(fake: &Fake, folder: &Place, before: &str) -> bool {
+    let mut plane = folder.adopt(fake).expect("adopt").expect("a tree");
     let new = plane.count.books().queue(id(5)).is_ok();
     let wanted =
         if new { ("/reserv-disk/q3.1", "") } else { ("/reserv-disk/s2.1/q3.1", "/reserv-disk/q4.1") };
@@ -326,22 +326,22 @@ fn death_at_any_call_leaves_one_tree_or_the_other() {
     for kind in IO_KINDS {
         let before = format!("{:?}", view(&machine(kind)));
         let calls = {
-            let place = Place::new("disk/stock");
-            let (fake, mut plane) = prepared(kind, &place);
+            let folder = Place::new("disk/stock");
+            let (fake, mut plane) = prepared(kind, &folder);
             let begun = fake.world().calls;
             apply(&mut plane, &edits()).expect("valid");
             fake.world().calls - begun
         };
         let mut trees = [0, 0];
         for n in 0..=calls {
-            let place = Place::new("disk/stock");
-            let (fake, mut plane) = prepared(kind, &place);
+            let folder = Place::new("disk/stock");
+            let (fake, mut plane) = prepared(kind, &folder);
             let from = fake.world().calls + n;
             fake.world().dead_from = Some(from);
             let _ = apply(&mut plane, &edits());
             drop(plane);
             fake.world().dead_from = None;
-            trees[usize::from(recovered(&fake, &place, &before))] += 1;
+            trees[usize::from(recovered(&fake, &folder, &before))] += 1;
         }
         assert!(trees.iter().all(|n| *n > 0), "{trees:?}: both ends are seen");
     }
@@ -352,12 +352,12 @@ fn death_at_any_call_of_a_start_or_an_end_is_cleared_up() {
     for kind in IO_KINDS {
         let before = format!("{:?}", view(&machine(kind)));
         for n in 0..400 {
-            let place = Place::new("disk/stock");
+            let folder = Place::new("disk/stock");
             let fake = machine(kind);
             fake.world().dead_from = Some(n);
-            let started = place.start(&fake).map(|mut plane| plane.stop().is_ok());
+            let started = folder.start(&fake).map(|mut plane| plane.stop().is_ok());
             fake.world().dead_from = None;
-            if let Some(mut plane) = place.adopt(&fake).expect("adopt") {
+            if let Some(mut plane) = folder.adopt(&fake).expect("adopt") {
                 plane.stop().expect("stop");
             }
             assert_eq!(format!("{:?}", view(&fake)), before, "{kind:?} {n}");
@@ -375,8 +375,8 @@ proptest! {
     fn everybody_goes_home(moves in prop::collection::vec((0_usize..3, 0_usize..3), 0..12), v2: bool) {
         let fake = machine(if v2 { Machine::V2 } else { Machine::Blkio });
         let before = view(&fake);
-        let place = Place::new("disk/stock");
-        let mut plane = place.start(&fake).expect("start");
+        let folder = Place::new("disk/stock");
+        let mut plane = folder.start(&fake).expect("start");
         apply(&mut plane, &[queue(2, NodeId::ROOT, 1_000), queue(3, NodeId::ROOT, 2_000)].concat()).expect("valid");
         for (who, to) in moves {
             let (pid, queue) = ([10, 12, 20][who], [NodeId::Q0, id(2), id(3)][to]);
@@ -384,7 +384,7 @@ proptest! {
             prop_assert_eq!(plane.tag_of(pid).expect("there"), queue);
         }
         drop(plane);
-        let mut plane = place.adopt(&fake).expect("adopt").expect("a tree");
+        let mut plane = folder.adopt(&fake).expect("adopt").expect("a tree");
         plane.stop().expect("stop");
         prop_assert_eq!(view(&fake), before);
     }
@@ -392,7 +392,7 @@ proptest! {
 
 #[test]
 fn partitions_and_files_are_refused() {
-    let place = Place::new("disk/stock");
-    let error = start(Path::new("/nonexistent"), 1, &place.source).err().expect("a file");
+    let folder = Place::new("disk/stock");
+    let error = start(Path::new("/nonexistent"), 1, &folder.source).err().expect("a file");
     assert!(error.to_string().contains("no block device"), "{error}");
 }
