@@ -43,11 +43,6 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join(name)
 }
 
-/// The program of which this is a copy (`HOOKED` of bpf/hook.h), or itself.
-pub(crate) fn original(name: &str) -> &str {
-    name.strip_suffix("_2").or_else(|| name.strip_suffix("_3")).unwrap_or(name)
-}
-
 /// Removes all pins with their folder, if it is there.
 pub(crate) fn remove_pins(folder: &Path) -> Result<(), PlaneError> {
     let entries = match fs::read_dir(folder) {

@@ -67,44 +67,10 @@ fn parts(source: &Source) -> Result<Parts<'_>, PlaneError> {
     }
 }
 
-/// Take a disk, with a tree of root and q0.
-pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Disk, PlaneError> {
+/// The driver of a disk whose server is there; nothing is told to it yet.
+fn new(number: u8, name: &Name, source: &Source, server: Server, hello: &Hello) -> Result<Disk, PlaneError> {
     let Parts { path, depth, floor, front, model } = parts(source)?;
-    fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
-    let link = Path::new(NAMES).join(name.as_str());
-    if let Ok(to) = fs::read_link(&link) {
-        // Who died with its server leaves a link that leads to a device which is nobody's, or another's.
-        tracing::warn!(link = %link.display(), to = %to.display(), "replacing a link that somebody left");
-    }
-    let (server, hello) = Server::start(Files::new(run, number), path, front, model)?;
-    let mut plane = Disk {
-        path: path.to_owned(),
-        depth,
-        floor,
-        front,
-        model,
-        server,
-        link,
-        meter: Tagged::new(number).with_disk(hello.dev),
-        above: None,
-        changes: Uevents::listen(),
-        ownerless: String::new(),
-    };
-    let begun = plane.begin(source, &hello);
-    if begun.is_err()
-        && let Err(error) = plane.stop()
-    {
-        tracing::error!(%error, path, "the disk was not given back");
-    }
-    begun.map(|()| plane)
-}
-
-/// Find what an earlier daemon left; `None` when there is nothing.
-pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Option<Disk>, PlaneError> {
-    let Parts { path, depth, floor, front, model } = parts(source)?;
-    let Some(server) = Server::find(Files::new(run, number), path, model)? else { return Ok(None) };
-    let hello = server.hello()?;
-    let mut plane = Disk {
+    Ok(Disk {
         path: path.to_owned(),
         depth,
         floor,
@@ -116,7 +82,35 @@ pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Opt
         above: None,
         changes: Uevents::listen(),
         ownerless: String::new(),
-    };
+    })
+}
+
+/// Take a disk, with a tree of root and q0.
+pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Disk, PlaneError> {
+    let Parts { path, front, model, .. } = parts(source)?;
+    fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
+    let link = Path::new(NAMES).join(name.as_str());
+    if let Ok(to) = fs::read_link(&link) {
+        // Who died with its server leaves a link that leads to a device which is nobody's, or another's.
+        tracing::warn!(link = %link.display(), to = %to.display(), "replacing a link that somebody left");
+    }
+    let (server, hello) = Server::start(Files::new(run, number), path, front, model)?;
+    let mut plane = new(number, name, source, server, &hello)?;
+    let begun = plane.begin(source, &hello);
+    if begun.is_err()
+        && let Err(error) = plane.stop()
+    {
+        tracing::error!(%error, path, "the disk was not given back");
+    }
+    begun.map(|()| plane)
+}
+
+/// Find what an earlier daemon left; `None` when there is nothing.
+pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Option<Disk>, PlaneError> {
+    let Parts { path, model, .. } = parts(source)?;
+    let Some(server) = Server::find(Files::new(run, number), path, model)? else { return Ok(None) };
+    let hello = server.hello()?;
+    let mut plane = new(number, name, source, server, &hello)?;
     let told = plane.nodes()?.iter().map(told).collect::<Vec<_>>();
     plane.meter.begin(source, &told, false)?;
     plane.ownerless = plane.meter.owners().err().map_or_else(String::new, |error| error.to_string());

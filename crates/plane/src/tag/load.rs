@@ -63,6 +63,11 @@ pub enum Mechanism {
     Stock,
 }
 
+/// The program of which this is a copy (`HOOKED` of bpf/hook.h), or itself.
+fn original(name: &str) -> &str {
+    name.strip_suffix("_2").or_else(|| name.strip_suffix("_3")).unwrap_or(name)
+}
+
 /// A program and the names that copies of it may have.
 fn copies(name: &str) -> [String; 3] {
     [name.to_owned(), format!("{name}_2"), format!("{name}_3")]
@@ -147,7 +152,7 @@ fn load_object(mechanism: Mechanism, without: &[&str]) -> Result<Object, PlaneEr
     let blind = !sys::packets_tell_netns();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        let of = libbpf::original(&name);
+        let of = original(&name);
         let unfit = missing.contains(of)
             || others.contains(&of)
             || without.contains(&of)
@@ -201,7 +206,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
     for program in &mut programs {
         let name = program.name().to_string_lossy().into_owned();
         let pinned_only = COUNT_FILES.contains(&name.as_str())
-            || DISK.iter().any(|(program, _)| *program == libbpf::original(&name))
+            || DISK.iter().any(|(program, _)| *program == original(&name))
             || name == ENDS
             || name == count_packets(mechanism)
             || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls)
@@ -320,13 +325,7 @@ pub(super) fn attach_link(
 
 /// And detach it, if it is attached.
 pub(super) fn detach_link(folder: &Path, resource: u8) -> Result<(), PlaneError> {
-    let pin = link_pin(folder, resource);
-    match fs::remove_file(&pin) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(os(format!("remove {}", pin.display()))(error))
-        }
-        _ => Ok(()),
-    }
+    detach(folder, &format!("tcx-{resource}"))
 }
 
 /// Whether setsockopt tags sockets beside fcntl, where there is fcntl: it needs the cgroups.
