@@ -12,6 +12,7 @@ import sys
 import time
 
 from live import MOUNT, RESERV, Live, check
+from tagfs import set_queue
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 os.environ.setdefault("RESERV_LIBRARY", os.path.join(os.path.dirname(os.path.abspath(RESERV)), "libreserv.so"))
@@ -115,17 +116,26 @@ def as_process(queues, what):
         check(False, "a process of a queue did its work")
 
 
-def known(path, queue, text):
-    """Devices that have come are known to the tags soon after the kernel has said so."""
+def known(path, disks, text):
+    """What has come a moment ago is tagged at once where reservd may be asked (libreserv does), and known to the hooks themselves, and so to default lists, soon after."""
+    fd = direct(path)
+    try:
+        for queue in named(disks, "a"):
+            reserv.set_queue(fd, queue)
+        check(True, f"{text} is tagged as soon as it is there")
+    except OSError as error:
+        check(False, f"{text} is tagged as soon as it is there", error)
+    os.close(fd)
     end = time.monotonic() + 10
-    while time.monotonic() < end:
-        try:
-            fd = opened(path, [queue])
-            os.close(fd)
-            return True
-        except OSError:
+    for queue in named(disks, "a"):
+        qfd = os.open(f"{MOUNT}/{queue}", os.O_RDONLY)
+        fd = direct(path)
+        while (got := set_queue(fd, qfd)) != 1 and time.monotonic() < end:
             time.sleep(0.02)
-    return check(False, f"{text} is known to live on the disk")
+        if got != 1:
+            check(False, f"{text} is known to live on the disk of {queue}", got)
+        os.close(fd)
+        os.close(qfd)
 
 
 def named(disks, queue):
@@ -138,7 +148,7 @@ def each(disks, queue, n):
 
 def direct_reads(text, path, disks=DISKS[:1], each_of=12):
     """Direct reads of a device: by the tag of the descriptor, by libaio, by the default list, and untagged."""
-    known(path, f"{disks[0]}/a", text)
+    known(path, disks, text)
     sh("sync")  # what a file system below has to write is q0's
     count = each_of * len(disks)
     one, two, plain = opened(path, named(disks, "a")), opened(path, named(disks, "b")), direct(path)
@@ -302,7 +312,7 @@ def run():
         sh(f"umount {where}; dmsetup remove striped")
 
         mirror = md("md101", "raid1", DISKS, 204800)
-        known(mirror, f"{DISKS[1]}/a", "a mirror")
+        known(mirror, DISKS, "a mirror")
         one, two, plain = (opened(mirror, tags, os.O_RDWR) for tags in (named(DISKS, "a"), named(DISKS, "b"), []))
         got = by(lambda: (writes(one, 7), writes(two, 9)))
         check(got == {**each(DISKS, "a", 7), **each(DISKS, "b", 9)}, "a mirror: a direct write is its descriptor's on both disks", got)
@@ -312,7 +322,7 @@ def run():
         for fd in one, two, plain:
             os.close(fd)
         volume = dm("onmirror", f"0 102400 linear {mirror} 0\n")
-        known(volume, f"{DISKS[1]}/a", "a volume on a mirror")
+        known(volume, DISKS, "a volume on a mirror")
         fd = opened(volume, named(DISKS, "b"), os.O_RDWR)
         got = by(lambda: writes(fd, 5))
         check(got == each(DISKS, "b", 5), "a volume on a mirror: through both", got)

@@ -58,8 +58,15 @@ pub fn set_queue(fd: RawFd, queue: RawFd) -> Result<()> {
                 None => {}
             },
         }
+    } else if new_perhaps(&e) && matches!(through_the_daemon(fd, queue), Some(Ok(()))) {
+        return Ok(());
     }
     Err(why_not(fd, queue, &e).unwrap_or_else(|error| error))
+}
+
+/// Whether the device may have come a moment ago: what is stacked above a disk is known to the hooks only when reservd has heard of it. It looks before it tags.
+fn new_perhaps(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EXDEV | libc::EOPNOTSUPP))
 }
 
 /// Where the calling process's descriptors and their tags are written.
