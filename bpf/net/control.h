@@ -17,40 +17,31 @@ static __always_inline struct rn_io *rn_io(void)
 	return bpf_map_lookup_elem(&io, &zero);
 }
 
-/* Make the arena and an empty tree in it. Once. */
+/* Make an empty tree in the arena. Once. */
 RN_CALL(rn_setup)
 {
-	u64 head = (sizeof(struct rs_tree) + sizeof(struct rs_batch) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
-	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RN_ITEMS) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
-	u64 tail = (RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) + RN_ITEMS * sizeof(struct rn_flow) +
-		    RN_FLOWS * sizeof(u32) + RN_PAGE - 1) / RN_PAGE * RN_PAGE;
-	struct rs_tree RS_ARENA *t;
+	struct rs_tree RS_ARENA *t = (struct rs_tree RS_ARENA *)RN_ARENA_AT;
 	struct rn_state *s = rn_state();
 
 	if (tree_at || !s)
 		return 0;
-	_Static_assert(RN_ITEMS <= RS_ITEMS_MAX, "the core has so many items");
-	_Static_assert(RS_TREE_BYTES(RS_NODES_MAX, RN_ITEMS) + sizeof(struct rs_tree) + sizeof(struct rs_batch) +
-				       RS_NODES_MAX * sizeof(struct rn_queue) + RN_PACKETS * sizeof(struct rn_place) +
-				       RN_ITEMS * sizeof(struct rn_flow) + RN_FLOWS * sizeof(u32) + 4 * RN_PAGE <
-			       (u64)RN_ARENA_PAGES * RN_PAGE,
-		       "the arena holds the tree");
-	t = bpf_arena_alloc_pages(&arena, 0, (head + body + tail) / RN_PAGE, -1, 0);
-	if (!t) {
+	rn_parts();
+	if (!rn_commit(RN_TREE, __builtin_offsetof(struct rs_tree, segment)) || !rn_commit(RN_BATCH, sizeof(struct rs_batch)) ||
+	    !rn_commit(RN_PLACES, RN_PACKETS * sizeof(struct rn_place)) || !rn_commit(RN_POOL, RN_POOL_STEP) || !rn_commit_nodes(1, 0)) {
 		c->answer = -E_NOMEM;
 		return 0;
 	}
-	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RN_ITEMS);
+	rs_tree_init(t, parts[RN_NODES].at, RS_TREE_BYTES(RS_NODES_MAX, RN_ITEMS), RS_NODES_MAX, RN_ITEMS);
 	t->quantum = RN_QUANTUM; /* in bytes, as all work here */
 	rs_quantum_all(t);
-	t->nodes_open = RS_NODES_OPEN;
+	rn_room_told(t);
 	/* A packet of a small share waits long by right; shares hold for it, and the weightless have what is left over. */
 	t->starve_ns = 0;
-	batch_at = (u64)t + sizeof(struct rs_tree);
-	queues_at = (u64)t + head + body;
-	places_at = queues_at + RS_NODES_MAX * sizeof(struct rn_queue);
-	flows_at = places_at + RN_PACKETS * sizeof(struct rn_place);
-	buckets_at = flows_at + RN_ITEMS * sizeof(struct rn_flow);
+	batch_at = parts[RN_BATCH].at;
+	queues_at = parts[RN_QUEUES].at;
+	places_at = parts[RN_PLACES].at;
+	flows_at = parts[RN_TREE_FLOWS].at;
+	buckets_at = parts[RN_BUCKETS].at;
 	tree_at = (u64)t;
 	s->magic = t->magic;
 	s->abi = RN_ABI_VERSION;
@@ -99,7 +90,7 @@ RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 		struct rn_queue RS_ARENA *q;
 		struct rs_node RS_ARENA *n;
 
-		if ((u32)op->node >= RS_NODES_OPEN)
+		if ((u32)op->node >= t->nodes_open)
 			continue;
 		n = &t->nodes[(u32)op->node & (RS_NODES_MAX - 1)];
 		q = rn_queue(n);
@@ -135,7 +126,7 @@ RN_CALL(rn_edit)
 	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
 	struct rn_io *in = rn_io();
 	u64 raw = bpf_ktime_get_ns();
-	u32 count;
+	u32 count, tries;
 
 	if (!tree_at || !in || in->batch.count > RS_BATCH_MAX) {
 		c->answer = -E_INVAL;
@@ -157,12 +148,21 @@ RN_CALL(rn_edit)
 	}
 	b->seq = in->batch.seq;
 	b->count = count;
-	RN_LOCK(irq);
-	b->now = rn_clock(raw);
-	rn_before(t, b);
-	rs_edit(t, b);
-	rn_after(t, b);
-	RN_UNLOCK(irq);
+	b->failed = 0;
+	b->error = rn_room(b);
+	bpf_for(tries, 0, RN_POOL_TRIES) {
+		if (b->error && (!tries || b->error != RS_ENOSPC || !rn_pool_more()))
+			break;
+		RN_LOCK(irq);
+		rn_room_told(t);
+		b->now = rn_clock(raw);
+		rn_before(t, b);
+		rs_edit(t, b);
+		rn_after(t, b);
+		RN_UNLOCK(irq);
+		if (!b->error)
+			break;
+	}
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= count)
 			break;

@@ -6,6 +6,7 @@
 #include "../kernel.h"
 #include "common.h"
 #include "queues.h"
+#include "room.h"
 #include "ops.h"
 #include "control.h"
 

@@ -173,9 +173,9 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	struct rn_list RS_ARENA *l;
 	u32 slot = 0, by_flow;
 
-	/* Mostly it is a queue that has had packets before. */
+	/* Mostly it is a queue that has had packets before. Nodes that were never made have no memory (room.h). */
 	n = &t->nodes[(u32)id & (RS_NODES_MAX - 1)];
-	if (n->gen != id >> 32 || n->index != (u32)id || n->kind != RS_QUEUE)
+	if ((u32)id >= t->nodes_used || n->gen != id >> 32 || n->kind != RS_QUEUE)
 		n = rn_node_of(t, id);
 	q = rn_queue(n);
 	it = q->item;

@@ -9,7 +9,8 @@ mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::{fs, ptr};
+use std::time::Duration;
+use std::{fs, ptr, thread};
 
 use reserv_model::{
     Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source,
@@ -40,6 +41,10 @@ const PACKET_LONGEST: u64 = 512 * 1024;
 /// What a cap lets be saved up where it does not say: this long at its rate, at least a packet.
 const CAP_BURST_NS: u64 = 20_000_000;
 const CAP_BURST_MIN: u64 = 2000;
+
+/// The kernel gives an arena pages without waiting for any (7.2), so that now and then it has none; a batch that was refused for that is whole.
+const MEMORY_TRIES: u32 = 20;
+const MEMORY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The driver. Dropping it leaves the qdisc running.
 pub struct Link {
@@ -73,7 +78,7 @@ pub fn start(run: &Path, number: u8, source: &Source) -> Result<Link, PlaneError
             return Err(error);
         }
         tries += 1;
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
     let mut plane = open(folder, former, number, source)?;
     let begun = plane.begin(index, rate);
@@ -286,11 +291,19 @@ impl Plane for Link {
         let mut done = self.encode(batch)?;
         self.meter.announce(batch)?;
         let at = self.io.at().cast::<RsBatch>();
-        // SAFETY: `io` is ours between two calls, and as large as the batch.
-        unsafe { done.put(at) };
-        let answer = self.call("rn_edit", &mut RnCall::default())?;
-        // SAFETY: the program is done with it.
-        unsafe { done.take(at) };
+        let mut tries = 0;
+        let answer = loop {
+            // SAFETY: `io` is ours between two calls, and as large as the batch.
+            unsafe { done.put(at) };
+            let answer = self.call("rn_edit", &mut RnCall::default())?;
+            // SAFETY: the program is done with it.
+            unsafe { done.take(at) };
+            if answer != -libc::ENOMEM || tries == MEMORY_TRIES {
+                break answer;
+            }
+            tries += 1;
+            thread::sleep(MEMORY_PAUSE);
+        };
         if answer < 0 {
             for op in &batch.ops {
                 if let Op::Create { id, .. } = *op
