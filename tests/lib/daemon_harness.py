@@ -152,7 +152,7 @@ class Daemon:
             return "".join(f.readlines()[-lines:])
 
     def processes(self):
-        """Keeper and worker, found by their environment (never by name alone)."""
+        """Keeper, worker and forgetter, found by their environment (never by name alone)."""
         found = {}
         want = ("RESERV_RUN=" + self.run).encode()
         for path in glob.glob("/proc/[0-9]*/environ"):
@@ -167,8 +167,11 @@ class Daemon:
                 continue
             if os.path.basename(words[0]) != b"reservd" or not alive(pid):
                 continue
-            found["worker" if b"--worker" in words else "keeper"] = pid
-        return found
+            role = next((role for role in ("worker", "forgetter") if f"--{role}".encode() in words), "keeper")
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
+                found[pid] = role, int(f.read().rsplit(")", 1)[1].split()[1])
+        # Until it has become another, who was just started looks like who started him.
+        return {role: pid for pid, (role, parent) in found.items() if found.get(parent, ("",))[0] != role}
 
     def note(self):
         found = self.processes()

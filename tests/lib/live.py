@@ -6,6 +6,7 @@
         ...
     Checks print `ok - …` / `not ok - …`; finish() gives the exit status.
 """
+import contextlib
 import fcntl
 import json
 import os
@@ -157,4 +158,6 @@ def pids_of(name):
 
 
 def kill(pid):
-    os.kill(pid, signal.SIGKILL)
+    """One that has ended meanwhile is dead too."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -23,7 +23,6 @@
 //! out, `refuse` if left out.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -41,7 +40,7 @@ use serde_json::{Value, json};
 
 use crate::core::{Core, lock};
 use crate::engine::Refusal;
-use crate::fuse::session;
+use crate::forgetter::Forgetter;
 
 /// Longest line.
 const LINE_MAX: u64 = 1 << 20;
@@ -107,7 +106,7 @@ pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
 }
 
 /// Serves connections, for ever.
-pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker, device: &Arc<File>) {
+pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker, forgetter: &Arc<Forgetter>) {
     let connections = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -119,9 +118,9 @@ pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker,
             continue;
         }
         let (core, stop, connections) = (core.clone(), stop.clone(), connections.clone());
-        let device = device.clone();
+        let forgetter = forgetter.clone();
         std::thread::spawn(move || {
-            if let Err(error) = talk(stream, &core, &stop, &device) {
+            if let Err(error) = talk(stream, &core, &stop, &forgetter) {
                 tracing::debug!(%error, "a control connection ended");
             }
             connections.fetch_sub(1, Ordering::AcqRel);
@@ -133,7 +132,7 @@ fn refusal(refusal: &Refusal) -> Value {
     json!({"error": {"errno": refusal.errno, "text": refusal.text, "hint": refusal.hint}})
 }
 
-fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker, device: &File) -> std::io::Result<()> {
+fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker, forgetter: &Forgetter) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     let peer = getsockopt(&stream, PeerCredentials)?;
@@ -153,7 +152,7 @@ fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker, device: &File)
         };
         // Whoever is told that a node is gone finds it gone.
         let removed = lock(core).take_removed();
-        session::forget_names(device, &removed);
+        forgetter.forget(&removed);
         let mut text = answer.to_string();
         text.push('\n');
         writer.write_all(text.as_bytes())?;

@@ -128,7 +128,7 @@ fn prepare(settings: &Settings) -> io::Result<Held> {
     // Reached without a look-up of the mount point itself, which may be a dead mount.
     if session::mounted(&settings.mount)?.is_some() {
         tracing::info!(mount = %settings.mount.display(), "removing the mount that a dead reservd left");
-        session::unmount(&settings.mount)?;
+        session::unmount_dead(&settings.mount)?;
     }
     std::fs::create_dir_all(&settings.mount)?;
     let fuse = session::open_device().map_err(|e| io::Error::new(e.kind(), format!("/dev/fuse: {e}")))?;
@@ -199,7 +199,7 @@ impl Keeper {
     fn start(&self) -> io::Result<Worker> {
         let (ours, theirs) = UnixSeq::pair()?;
         let flags: &[&str] = if self.stopping.is_some() { &["--finish-stop"] } else { &[] };
-        let child = link::spawn("worker", &self.held, &theirs, &[], flags)?;
+        let child = link::spawn("worker", &self.held.fds(&theirs), flags)?;
         tracing::info!(pid = child.id(), "worker started");
         Ok(Worker { pidfd: pidfd_open(child.id())?, link: ours, since: Instant::now() })
     }

@@ -11,6 +11,7 @@ pub mod drivers;
 pub mod engine;
 pub mod events;
 pub mod fake;
+pub mod forgetter;
 pub mod fs;
 pub mod fuse;
 pub mod held;

@@ -81,26 +81,25 @@ impl UnixSeq {
     }
 }
 
-/// Starts this program again as `role`, with the held descriptors, the link and what else is named.
-pub fn spawn(
-    role: &str,
-    held: &Held,
-    link: &UnixSeq,
-    more: &[(&str, RawFd)],
-    flags: &[&str],
-) -> io::Result<Child> {
+impl Held {
+    /// For [`spawn`], with a link.
+    pub fn fds(&self, link: &UnixSeq) -> [(&'static str, RawFd); 3] {
+        [
+            ("fuse-fd", self.fuse.as_raw_fd()),
+            ("lock-fd", self.lock.as_raw_fd()),
+            ("link-fd", link.0.as_raw_fd()),
+        ]
+    }
+}
+
+/// Starts this program again as `role`, with these descriptors.
+pub fn spawn(role: &str, fds: &[(&str, RawFd)], flags: &[&str]) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("reservd").arg(format!("--{role}")).args(flags).stdin(Stdio::null());
-    let mut fds = vec![
-        ("fuse-fd", held.fuse.as_raw_fd()),
-        ("lock-fd", held.lock.as_raw_fd()),
-        ("link-fd", link.0.as_raw_fd()),
-    ];
-    fds.extend_from_slice(more);
-    for (name, fd) in &fds {
+    for (name, fd) in fds {
         command.arg(format!("--{name}={fd}"));
     }
-    let fds: Vec<RawFd> = fds.into_iter().map(|(_, fd)| fd).collect();
+    let fds: Vec<RawFd> = fds.iter().map(|(_, fd)| *fd).collect();
     // SAFETY: between fork and exec the closure makes only fcntl calls, which are async-signal-safe, and allocates nothing.
     unsafe {
         command.pre_exec(move || {

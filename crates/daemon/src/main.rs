@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use reserv_daemon::link::{Held, UnixSeq, inherit};
 use reserv_daemon::settings::Settings;
-use reserv_daemon::{keeper, priority, worker};
+use reserv_daemon::{forgetter, keeper, priority, worker};
 
 /// Serves /reserv: keeps the tree of reservations and the kernel's scheduler in agreement.
 ///
@@ -33,6 +33,8 @@ struct Role {
     worker: bool,
     #[arg(long, hide = true, requires_all = ["fuse_fd", "lock_fd", "link_fd", "worker_fd"])]
     keeper: bool,
+    #[arg(long, hide = true, requires_all = ["fuse_fd", "link_fd"])]
+    forgetter: bool,
     #[arg(long, hide = true, requires = "worker")]
     finish_stop: bool,
     #[arg(long, hide = true)]
@@ -78,6 +80,9 @@ fn main() -> ExitCode {
 }
 
 fn start(role: &Role) -> std::io::Result<ExitCode> {
+    if let (true, Some(fuse), Some(link)) = (role.forgetter, role.fuse_fd, role.link_fd) {
+        return Ok(forgetter::run(&inherit(fuse)?.into(), &UnixSeq(inherit(link)?)));
+    }
     // Where the mount is found in the mount table.
     let mut settings = Settings::from_env();
     settings.mount = reserv_daemon::fuse::session::canonical(&settings.mount)?;

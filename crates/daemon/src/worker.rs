@@ -26,6 +26,7 @@ use crate::core::{Core, lock};
 use crate::drivers::{Choice, Wanted};
 use crate::engine::Refusal;
 use crate::events::{Events, News};
+use crate::forgetter::Forgetter;
 use crate::fs::Fs;
 use crate::fuse::session;
 use crate::held::Held;
@@ -202,15 +203,15 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     start_fuse(settings, &held, core.clone(), collector.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let (core_, news_) = (core.clone(), news.clone());
-    let device = Arc::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?);
-    spawn("control", move || control::serve(&listener, &core_, &asker, &device))?;
+    let forgetter = Arc::new(Forgetter::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?));
+    let forgetter_ = forgetter.clone();
+    spawn("control", move || control::serve(&listener, &core_, &asker, &forgetter_))?;
     spawn("stop", move || {
         for answer in wishes {
             let _ = news_.send(Wake::Stop(Some(answer)));
         }
     })?;
     let core_ = core.clone();
-    let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     spawn("poll", move || {
         // Kept here too, so that the wait below ends by time when nobody serves.
         let _collector = collector;
@@ -236,7 +237,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
                 }
                 core.take_removed()
             };
-            session::forget_names(&device, &removed);
+            forgetter.forget(&removed);
         }
     })?;
     let core_ = core.clone();
@@ -360,7 +361,8 @@ fn stop(settings: &Settings, core: &Mutex<Core>, leave: bool) -> Result<(), Refu
 fn new_keeper(held: &Descriptors) -> io::Result<UnixSeq> {
     let (ours, theirs) = UnixSeq::pair()?;
     let own = keeper::own_pidfd()?;
-    let mut child = link::spawn("keeper", held, &theirs, &[("worker-fd", own.as_raw_fd())], &[])?;
+    let [fuse, lock, link] = held.fds(&theirs);
+    let mut child = link::spawn("keeper", &[fuse, lock, link, ("worker-fd", own.as_raw_fd())], &[])?;
     std::thread::spawn(move || {
         let _ = child.wait();
     });

@@ -55,6 +55,11 @@ pub fn unmount(path: &Path) -> io::Result<()> {
     Ok(nix::mount::umount2(path, MntFlags::MNT_DETACH)?)
 }
 
+/// The same of a dead daemon's, whose unanswered requests fail first: a process of it ([`crate::forgetter`]) may hold the session open until they do.
+pub fn unmount_dead(path: &Path) -> io::Result<()> {
+    Ok(nix::mount::umount2(path, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH)?)
+}
+
 /// The device number of our file system mounted at `path`, when there is one. Asks `/proc`, never the file system.
 pub fn mounted(path: &Path) -> io::Result<Option<u64>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
@@ -106,19 +111,12 @@ pub fn canonical(path: &Path) -> io::Result<PathBuf> {
 /// Asks the kernel for all unanswered requests again. EINVAL from kernels before 6.9: their callers wait until they
 /// are interrupted; everything else works.
 pub fn resend(device: &File) -> io::Result<()> {
-    let mut device = device;
-    device.write_all(&proto::resend())
+    tell(device, &proto::resend())
 }
 
-/// Makes the kernel forget names that were removed without its knowledge. Not for the thread that serves.
-pub fn forget_names(device: &File, names: &[(u64, Vec<u8>)]) {
-    let mut device = device;
-    for (parent, name) in names {
-        // ENOENT: it had not cached it.
-        if let Err(error) = device.write_all(&proto::forget_name(*parent, name)) {
-            tracing::trace!(%error, parent, "a name was not cached");
-        }
-    }
+/// Says something that is no answer.
+pub fn tell(mut device: &File, message: &[u8]) -> io::Result<()> {
+    device.write_all(message)
 }
 
 /// Whether a request waits, as far as can be told.

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Makes the kernel forget names that went without its knowledge, from a process of its own.
+//!
+//! The kernel takes the directory's lock for it and cannot be interrupted meanwhile, while somebody who reads that directory holds the lock until he is answered. Were it the worker
+//! that waits there as it is killed, it would not end before the answer, and so nobody would be started to give it. This process holds nothing but `/dev/fuse`, nobody waits for its
+//! end, and it ends when the worker does.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::sys::socket::{MsgFlags, recv, send};
+
+use crate::fuse::{proto, session};
+use crate::link::{self, UnixSeq};
+use crate::priority;
+
+/// Behind the names of a batch; the answer to it, when they are forgotten. A name's message is longer.
+const END: [u8; 1] = [b'E'];
+/// A name's message is less.
+const MESSAGE_MAX: usize = 1024;
+
+/// The worker's side. The process is started when it is needed first, and again where somebody ended it.
+pub struct Forgetter {
+    fuse: File,
+    process: Mutex<Option<UnixSeq>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Forgetter {
+    /// Of this session.
+    pub fn new(fuse: File) -> Self {
+        Self { fuse, process: Mutex::new(None) }
+    }
+
+    /// Returns when they are forgotten. Not for the thread that serves, which may have to answer first. `names`: of which directory, and the name.
+    pub fn forget(&self, names: &[(u64, Vec<u8>)]) {
+        if names.is_empty() {
+            return;
+        }
+        let mut process = lock(&self.process);
+        let known = process.is_some();
+        let mut done = self.try_forget(&mut process, names);
+        if done.is_err() && known {
+            done = self.try_forget(&mut process, names);
+        }
+        if let Err(error) = done {
+            tracing::error!(%error, "names that went are known to the kernel until their time is up");
+        }
+    }
+
+    fn try_forget(&self, process: &mut Option<UnixSeq>, names: &[(u64, Vec<u8>)]) -> io::Result<()> {
+        let link = match process.take() {
+            Some(link) => link,
+            None => self.start()?,
+        };
+        for (parent, name) in names {
+            send(link.0.as_raw_fd(), &proto::forget_name(*parent, name), MsgFlags::MSG_NOSIGNAL)?;
+        }
+        send(link.0.as_raw_fd(), &END, MsgFlags::MSG_NOSIGNAL)?;
+        if receive(&link, &mut [0])?.is_none() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        *process = Some(link);
+        Ok(())
+    }
+
+    fn start(&self) -> io::Result<UnixSeq> {
+        let (ours, theirs) = UnixSeq::pair()?;
+        let fds = [("fuse-fd", self.fuse.as_raw_fd()), ("link-fd", theirs.0.as_raw_fd())];
+        let mut child = link::spawn("forgetter", &fds, &[])?;
+        std::thread::spawn(move || child.wait());
+        Ok(ours)
+    }
+}
+
+/// The length of a message; `None`: the other is gone.
+fn receive(link: &UnixSeq, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match recv(link.0.as_raw_fd(), buffer, MsgFlags::empty()) {
+            Ok(0) => return Ok(None),
+            Ok(len) => return Ok(Some(len)),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// The process.
+pub fn run(fuse: &File, link: &UnixSeq) -> ExitCode {
+    priority::reserve();
+    let mut buffer = [0; MESSAGE_MAX];
+    while let Ok(Some(len)) = receive(link, &mut buffer) {
+        let message = buffer.get(..len).unwrap_or_default();
+        if message == END {
+            let _ = send(link.0.as_raw_fd(), &END, MsgFlags::MSG_NOSIGNAL);
+        } else if let Err(error) = session::tell(fuse, message) {
+            // ENOENT: it had not cached it.
+            tracing::trace!(%error, "a name was not cached");
+        }
+    }
+    ExitCode::SUCCESS
+}
