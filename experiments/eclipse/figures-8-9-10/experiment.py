@@ -23,6 +23,9 @@ def judge(data, band):
         checks.append(at_most(f"{name}: site 1's part off 8/(8+3n), at the most (n = {worst})", abs(off[worst]), band["follows"]))
     for name, half in points.items():
         checks.append(at_least(f"{name}: the link is used, at the least", min(map(link.used, half)), band["used"]))
+    # The link's own count, whose first queue is q0: a connection that lost its tag would have q0's share beside its site's.
+    strays = [p["link_bytes"][0] / sum(p["link_bytes"]) for p in points["E-F9"]]
+    checks.append(at_most("E-F9: of the link through q0, at the most", max(strays), band["strays"]))
     errors = sum(row["not_2xx"] + row["socket_errors"] + row["timeouts"] for half in data.values() for row in half["wrk"])
     return [*checks, at_most("answers that were none", errors, 0, "d")]
 
