@@ -176,7 +176,7 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 /* policy_eevdf.c: W and K are what the clients say, and who is aside is there for a reason. */
 static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 {
-	u64 w = 0, k = 0;
+	u64 w = 0, k = 0, reserved = 0;
 	u32 aside = 0, eligible = 0, waits = 0;
 
 	for (u32 i = 0; i < t->nodes_used; i++) {
@@ -185,6 +185,13 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 
 		if (c->kind == RS_FREE || c->parent != p || !c->weight)
 			continue;
+		if (ee_saturated(p, c)) {
+			if (!c->runnable || ee_client(p, c) || c->alink.pos)
+				RS_FAIL("node", i, "saturated, and something else", c->runnable, c->as.ee.epoch);
+			RS_SAME("node", i, "reserved in a saturated child", c->as.ee.reserved, c->res);
+			reserved += c->res;
+			continue;
+		}
 		if (!ee_client(p, c)) {
 			if (c->runnable)
 				RS_FAIL("node", i, "runnable, but no client", c->as.ee.epoch, p->of.ee.epoch);
@@ -210,6 +217,7 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 		eligible += (check_waits(t, c) || !c->runnable) && ahead <= 0;
 	}
 	RS_SAME("node", p->index, "W", p->of.ee.w, w);
+	RS_SAME("node", p->index, "reserved in saturated children", p->of.ee.reserved, reserved);
 	RS_SAME("node", p->index, "K", p->of.ee.k, k);
 	RS_SAME("node", p->index, "aside", p->aside.n, aside);
 	if (w && k >= w)

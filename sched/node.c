@@ -463,6 +463,8 @@ RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 			break;
 		p->nsvc += sign * (s32)n->nsvc;
 		p->res += sign * (s64)n->res;
+		if (p->parent)
+			policy_reserve(t, p->parent, p);
 		if (p->link.pos && n->res) {
 #if RS_DISK
 			policy_ready(t, p->parent, p);

@@ -24,6 +24,9 @@
  *      d = v + r / w. With lag >= 0 it leaves A, and that lag is forgotten; else it stays in A as a ghost, not to be picked, its
  *      weight counted. If only ghosts are left, all are dropped                                           eevdf_idle
  *   5. weight changes: at constant lag, v = V - lag / w, and d - v scales with 1 / w; V stays             eevdf_reweight
+ *   6. several units: a client whose credit exceeds four of its own steps (and those it has in service) cannot use its share: it leaves A and is
+ *      *saturated*; a saturated child that waits goes before all clients, and those go by v among themselves. Its v goes on, held behind V by no
+ *      more than EE_JUMPS of the longest steps by which others move V; when it has passed V, it is a client again    eevdf_charge
  *
  * r is the node's `request`, at most its parent's `lag` if that is set; if it has none, the estimate, between an eighth of a quantum
  * and `lag`, or a quantum where that is not set.
@@ -44,11 +47,16 @@
  * of W gets no less than f t - 2q while others sleep and wake (EV-4), because whatever rule 4 forgets is credit of somebody who sleeps.
  *
  * Several units: as with sfq, steps in service count as if they had taken what is reserved, for eligibility and for V. Where
- * nobody is eligible, the earliest deadline goes first (a child that cannot use its share has the lag of the others). Lag is held
- * between four steps of credit and 5 (units + 1) steps of debt, a child's own. What those that cannot use their shares have of credit, the others
- * have of debt: so a step of credit must not be that of the slowest sibling, and the debt must have room for it, or the others' order is lost
- * (first version: up to 86 % off). Shares are then those of GMS while the weights that cannot be used are less than about ten times the sum of the
- * others (docs/notes/sched.md); of the bounds none is claimed.
+ * nobody is eligible, the earliest deadline goes first. Debt is held to 5 (units + 1) of a child's own steps.
+ *
+ * Weights that threads cannot use. As a client such a child would have ever more credit, and V, the mean by weight, would go as slowly as it does: all
+ * others would be ahead of V, and lose their order. GMS gives it all it can use, and divides the rest among the others by weight; that is what rule 6
+ * does, V being that of the others only, without the need to know how many units the node has (below others that changes all the time). Why it
+ * neither misses nor flaps: its v moves more slowly than V if and only if it cannot use its share. As a client it is then behind by more and more, and
+ * beside them it is held at the limit for ever; if it can, it stays within the limit as a client, and passes V when it stands beside them. The limit
+ * behind V has to be more than V moves at once, which is one step of a client over W. What a change of membership is worth, to
+ * whoever changes and to all others together, is at most that many steps of work. Shares of flat trees are those of GMS (docs/notes/sched.md); of
+ * the bounds none is claimed.
  *
  * Deviations: eligibility is looked at before each step, not each request (PSS, §3.2), so a long request does not make debt
  * beyond a step. Rule 4 is Linux' delayed dequeue with a zero clamp. Lag is held within 2^36 (69 s of
@@ -59,6 +67,7 @@
 #define EE_LAG_MAX (1ULL << 36)
 #define EE_LATER (1ULL << 61)
 #define EE_REQUEST_MIN 8 /* shortest estimate: a quantum over this */
+#define EE_JUMPS 4 /* steps of others by which a saturated child's v is held behind V */
 
 RS_INLINE struct rs_node RS_ARENA *rs_of_alink(struct rs_link RS_ARENA *l)
 {
@@ -74,6 +83,22 @@ RS_INLINE int ee_client(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 RS_INLINE int ee_later(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	return c->alink.pos && ee_client(p, c);
+}
+
+/*
+ * Several units: whether c is runnable and stands beside the clients, because it cannot use its share (rule 6). Where all units but one have gone since, it
+ * still does, until it has passed V.
+ */
+RS_INLINE int ee_saturated(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	return RS_EVER_SEVERAL && c->as.ee.saturated && c->as.ee.saturated == p->of.ee.epoch + 1;
+}
+
+/* `res` is what is reserved below the saturated child c: V does not count it. */
+RS_INLINE void ee_reserved(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 res)
+{
+	p->of.ee.reserved += res - c->as.ee.reserved;
+	c->as.ee.reserved = res;
 }
 
 /* K into 0 … W - 1, and with it z to the whole part of V. */
@@ -101,7 +126,7 @@ RS_INLINE void ee_norm(struct rs_node RS_ARENA *p)
 /* The whole part of V when the steps in service will have taken what is reserved for them. */
 RS_INLINE u64 ee_v_after(struct rs_node RS_ARENA *p)
 {
-	u64 w = p->of.ee.w, res = p->res;
+	u64 w = p->of.ee.w, res = p->res - p->of.ee.reserved;
 
 	if (!w || !res)
 		return p->clock.v;
@@ -201,6 +226,20 @@ RS_INLINE void ee_drop(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, s
 	ee_norm(p);
 }
 
+/* Rule 6: the client c cannot use its share. */
+RS_INLINE void ee_saturate(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	ee_drop(t, p, c);
+	c->as.ee.saturated = p->of.ee.epoch + 1;
+	ee_reserved(p, c, c->res);
+}
+
+RS_INLINE void ee_unsaturate(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	ee_reserved(p, c, 0);
+	c->as.ee.saturated = 0;
+}
+
 /* V may have moved up: those that it has passed are eligible, or, ghosts, leave, which moves V again. */
 RS_FN void ee_advance(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
@@ -233,6 +272,8 @@ RS_INLINE u64 eevdf_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 
 	if (!c->weight)
 		return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, RS_WEIGHT_ONE) : c->tag.base;
+	if (ee_saturated(c->parent, c))
+		return ee_v(t, c) - EE_LATER;
 	return ee_later(c->parent, c) ? d + EE_LATER : d;
 }
 
@@ -257,24 +298,36 @@ RS_FN void eevdf_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 RS_FN void eevdf_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	u64 used = c->as.ee.used;
+	u32 saturated = ee_saturated(p, c);
 
-	if (!c->weight || !ee_client(p, c))
+	if (!c->weight || !(saturated || ee_client(p, c)))
 		return;
 	c->as.ee.used = 0;
 	if (used)
 		c->as.ee.request = (3 * c->as.ee.request + used) / 4;
 	ee_begin(p, c, c->weight);
+	if (saturated)
+		ee_unsaturate(p, c);
 	if (!p->nrun) {
 		p->of.ee.epoch++;
 		p->of.ee.w = 0;
 		p->of.ee.k = 0;
 		p->aside.n = 0;
 		c->alink.pos = 0;
+	} else if (saturated) {
+		return;
 	} else if (!rs_before(ee_now(t, p), c->tag.base)) {
 		ee_drop(t, p, c);
 	} else {
 		ee_sort(t, p, c);
 	}
+}
+
+RS_INLINE void eevdf_reserve(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	(void)t;
+	if (ee_saturated(p, c))
+		ee_reserved(p, c, c->res);
 }
 
 RS_INLINE void eevdf_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
@@ -288,20 +341,58 @@ RS_INLINE void eevdf_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_AREN
 		p->vb = key;
 }
 
+/* A step of the saturated child c ended: its v goes on, held behind V, until it has passed V. */
+RS_FN void ee_charge_saturated(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
+{
+	u64 v = p->clock.v, base, rem, low, step, used = c->as.ee.used + work;
+	u32 w = c->weight;
+
+	ee_reserved(p, c, c->res);
+	c->as.ee.used = used;
+	rem = (work << RS_TAG_SHIFT) + c->tag.rem;
+	base = c->tag.base + rem / w;
+	rem %= w;
+	if (forced && c->link.pos) {
+		base = c->tag.base;
+		rem = 0;
+	}
+	low = (EE_LAG_MAX << RS_TAG_SHIFT) / w;
+	step = rs_vwork(work > t->quantum ? work : t->quantum, w);
+	if (low / (1 + c->nsvc) > step)
+		low = step * (1 + c->nsvc);
+	if (p->of.ee.w)
+		low += (EE_JUMPS * p->of.ee.longest << RS_TAG_SHIFT) / p->of.ee.w;
+	if (rs_before(base, v - low)) {
+		base = v - low;
+		rem = 0;
+	}
+	c->tag.base = base;
+	c->tag.rem = rem;
+	if (rs_before(base, v))
+		return;
+	ee_unsaturate(p, c);
+	ee_join(t, p, c, w, base);
+	c->as.ee.used = used;
+}
+
 /* As sfq_charge: a step that was forced makes no debt, and uses up credit if nothing of c waits there. */
 RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
 {
 	u64 z = p->clock.v, base, rem, low, high, step;
-	u32 w = c->weight;
+	u32 w = c->weight, saturated = 0;
 
 	if (!w) {
 		c->tag.base += rs_vwork(work, RS_WEIGHT_ONE);
 		return;
 	}
-	if (!ee_client(p, c))
-		return;
 	if (work > EE_LAG_MAX)
 		work = EE_LAG_MAX;
+	if (ee_saturated(p, c)) {
+		ee_charge_saturated(t, p, c, work, forced);
+		return;
+	}
+	if (!ee_client(p, c))
+		return;
 	rem = (work << RS_TAG_SHIFT) + c->tag.rem;
 	base = c->tag.base + rem / w;
 	rem %= w;
@@ -311,7 +402,11 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	}
 	high = low = (EE_LAG_MAX << RS_TAG_SHIFT) / w;
 	if (RS_SEVERAL(t)) {
-		step = rs_vwork(work > t->quantum ? work : t->quantum, w);
+		step = work > t->quantum ? work : t->quantum;
+		p->of.ee.longest -= p->of.ee.longest >> 6;
+		if (p->of.ee.longest < step)
+			p->of.ee.longest = step;
+		step = rs_vwork(step, w);
 		if (low / (4 + c->nsvc) > step)
 			low = step * (4 + c->nsvc);
 		if (high / (5 * (t->units + 1)) > step)
@@ -320,6 +415,7 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	if (rs_before(base, z - low)) {
 		base = z - low;
 		rem = 0;
+		saturated = RS_SEVERAL(t) && p->of.ee.w > w;
 	}
 	if (rs_before(z + high, base)) {
 		base = z + high;
@@ -332,6 +428,10 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 		c->as.ee.request *= 2; /* at most what ee_request allows */
 		ee_begin(p, c, w);
 	}
+	if (saturated) {
+		ee_saturate(t, p, c);
+		return;
+	}
 	ee_sort(t, p, c);
 	if (!RS_SEVERAL(t))
 		ee_advance(t, p);
@@ -341,11 +441,17 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 RS_FN void eevdf_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	u64 low;
+	u32 saturated = ee_saturated(p, c);
 
-	if (!c->weight || !c->runnable || !ee_client(p, c))
+	if (!c->weight || !c->runnable || !(saturated || ee_client(p, c)))
 		return;
 	low = p->clock.v - rs_vwork(t->quantum, c->weight) * (c->nsvc + 1);
-	if (rs_before(c->tag.base, low)) {
+	if (!rs_before(c->tag.base, low))
+		return;
+	if (saturated) {
+		c->tag.base = low;
+		c->tag.rem = 0;
+	} else {
 		ee_set(p, c, low, 0);
 		ee_norm(p);
 		if (!rs_before(low, c->as.ee.deadline))
@@ -354,21 +460,32 @@ RS_FN void eevdf_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 	}
 }
 
+RS_FN void eevdf_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	if (ee_saturated(p, c))
+		ee_unsaturate(p, c);
+	if (ee_client(p, c))
+		ee_drop(t, p, c);
+	c->alink.pos = 0;
+	c->as.ee.epoch = 0;
+}
+
 RS_FN void eevdf_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
 {
 	u64 old = c->weight, own, n;
 
 	if (!old || !w) {
-		if (ee_client(p, c))
-			ee_drop(t, p, c);
+		eevdf_leave(t, p, c);
 		c->tag.base = p->vb;
 		c->tag.rem = 0;
 		if (w && c->runnable)
 			ee_join(t, p, c, w, ee_v_after(p));
 		return;
 	}
-	if (!ee_client(p, c))
+	if (!ee_client(p, c)) {
+		c->tag.rem = 0; /* saturated: a place behind V is the same at any weight */
 		return;
+	}
 	/* K, and with it every lag but for less than W / 2^20 of work, stays. */
 	own = old * (c->tag.base - p->clock.v) + c->tag.rem;
 	c->as.ee.deadline -= c->tag.base;
@@ -388,14 +505,6 @@ RS_FN void eevdf_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 	ee_norm(p);
 	if (c->alink.pos)
 		rs_heap_rekey(t, &p->aside, c->tag.base, ++t->stamp, &c->alink);
-}
-
-RS_FN void eevdf_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	if (ee_client(p, c))
-		ee_drop(t, p, c);
-	c->alink.pos = 0;
-	c->as.ee.epoch = 0;
 }
 
 RS_INLINE s64 eevdf_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
@@ -439,7 +548,7 @@ RS_FN int ee_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 	RS_LOOP(i, RS_NODES_MAX) {
 		struct rs_node RS_ARENA *c = (struct rs_node RS_ARENA *)e[0].obj;
 
-		if (!c->weight || ee_later(p, c) || !rs_before(ee_now(t, p), ee_v(t, c)))
+		if (!c->weight || ee_saturated(p, c) || ee_later(p, c) || !rs_before(ee_now(t, p), ee_v(t, c)))
 			return 1;
 		ee_sort(t, p, c);
 		rs_heap_rekey(t, &p->ready, eevdf_key(t, c), e[0].seq, &c->link);

@@ -34,13 +34,15 @@
  * References: Goyal, Vin, Cheng, SIGCOMM'96; Goyal, Guo, Vin, OSDI'96; QLinux §2.2; Jin, Chase, Kaur 2004.
  */
 
+#define SFQ_AHEAD 3
+
 /*
  * A child's place among its siblings: its start tag, as if the steps in service had taken what is reserved. (A single unit picks
  * when nothing is in service.)
  *
  * Several units: a scheduler whose first ready child is behind virtual time there (a child that can never use its
  * share, tags.c) must not make that one wait until the steps it gave to other children meanwhile are paid:
- * its place is then two quanta before its tag. Its share is as before, since its tag is.
+ * its place is then SFQ_AHEAD quanta before its tag. Its share is as before, since its tag is.
  */
 RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
@@ -48,7 +50,7 @@ RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 
 	if (RS_SEVERAL(t) && c->kind == RS_SCHED && !rs_device(t) && c->alg == sfq_policy && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
 	    rs_before(c->ready.e[0].key, c->clock.v))
-		return c->tag.base - rs_vwork(2 * t->quantum, w);
+		return c->tag.base - rs_vwork(SFQ_AHEAD * t->quantum, w);
 	return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
 }
 

@@ -57,6 +57,14 @@ RS_INLINE void policy_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARE
 #undef RS_CALL
 }
 
+/* Several units: what is reserved below child c of p has changed, other than by the end of a step. */
+RS_INLINE void policy_reserve(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+#define RS_CALL(name) name##_reserve(t, p, c)
+	switch (p->alg) { RS_POLICIES_RESERVE(RS_POLICY_CASE) }
+#undef RS_CALL
+}
+
 RS_INLINE void policy_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 			     struct rs_node RS_ARENA *c, u64 work, u32 forced)
 {

@@ -63,6 +63,10 @@
 /* Whether the tree has more than one unit to serve with. A plane that knows, before its programs are loaded, that it has one says so here. */
 #define RS_SEVERAL(t) ((t)->units > 1)
 #endif
+#ifndef RS_EVER_SEVERAL
+/* Whether it may have had more before, or get them: CPUs come and go. */
+#define RS_EVER_SEVERAL 1
+#endif
 
 #ifdef __bpf__
 /* The second attribute says so where it stands on a parameter of a function that is verified by itself. */
@@ -231,12 +235,16 @@ struct rs_eevdf_child {
 	u64 deadline; /* virtual */
 	u64 request; /* the estimate */
 	u64 used; /* since it was idle last */
+	u64 saturated; /* several units: as epoch, while it is runnable and no client because it cannot use its share */
+	u64 reserved; /* of its res, what the node's `reserved` has */
 };
 struct rs_eevdf {
 	u64 k; /* sum of w (v - z), signed between two events */
 	u64 w; /* sum of w */
 	u64 epoch; /* ends when no child is runnable */
 	u64 origin; /* z when the policy was changed to this */
+	u64 reserved; /* for steps of saturated children */
+	u64 longest; /* several units: the longest step of a client of late */
 };
 
 /* policy_wf2qp.c */

@@ -237,6 +237,8 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 			RS_ASSUME(t->units <= 1);
 		policy_dispatch(t, p, n);
 		n->res += slice;
+		if (several)
+			policy_reserve(t, p, n);
 		if (several && n->link.pos)
 			rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		n = p;

@@ -24,6 +24,7 @@ const volatile u32 cpus SEC(".rodata.cpus") = 1;
 #define RS_BATCH_MEM RS_ARENA
 #define RS_LENGTHS 0 /* how long a thread will run is not known before */
 #define RS_SEVERAL(t) (cpus > 1 && (t)->units > 1)
+#define RS_EVER_SEVERAL (cpus > 1)
 #include "../../sched/core.c"
 #include "../abi.h"
 #include "../hook.h"

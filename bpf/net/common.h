@@ -14,6 +14,7 @@
 
 #define RS_BATCH_MEM RS_ARENA
 #define RS_SEVERAL(t) 0 /* a link sends one packet at a time */
+#define RS_EVER_SEVERAL 0
 #include "../../sched/core.c"
 #include "abi.h"
 

@@ -13,6 +13,7 @@ use crate::core::{
 use crate::rng::Rng;
 use crate::smp::{Cost, Habit, Machine};
 
+pub use crate::lag::eevdf_shares;
 pub use several::{shares_of, sleepers};
 use several::{smp_affinity, smp_more, smp_shares};
 use sfq::{sfq1, sfq4, sfq6, sfq7, sfq35};

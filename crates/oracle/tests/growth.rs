@@ -87,8 +87,10 @@ fn lag_and_lock_by_units() {
 /// Policy eevdf on several units: queues whose threads can use their weights have their shares, and the readjusted ones where some cannot.
 #[test]
 fn eevdf_on_several_units() {
+    // More threads than units, one in each queue.
+    let many: Vec<(u32, u32)> = (1..=18).rev().map(|w| (w, 1)).collect();
     // (units, (weight, threads) of each queue)
-    let cases: [(u32, &[(u32, u32)]); 8] = [
+    let cases: [(u32, &[(u32, u32)]); 15] = [
         (2, &[(8, 2), (2, 2), (1, 2), (1, 2)]),
         (4, &[(8, 4), (2, 4), (1, 4), (1, 4)]),
         (8, &[(8, 8), (2, 8), (1, 8), (1, 8)]),
@@ -97,6 +99,13 @@ fn eevdf_on_several_units() {
         (8, &[(8, 1), (2, 8), (1, 8), (1, 8)]),
         (4, &[(10, 1), (1, 4), (1, 4)]),
         (4, &[(7, 1), (6, 1), (5, 1), (4, 4), (3, 4), (2, 4), (1, 4)]),
+        (4, &[(1000, 1), (1000, 1), (3, 4), (1, 4)]),
+        (4, &[(30, 1), (1, 4), (1, 4)]),
+        (16, &many),
+        (4, &[(5, 1), (4, 1), (3, 1), (2, 1), (1, 1)]),
+        (2, &[(5, 1), (4, 1), (3, 1), (2, 1), (1, 1)]),
+        (4, &[(10, 1), (1, 1), (1, 4)]),
+        (2, &[(1_000_000, 1), (1, 2), (1, 2)]),
     ];
     for (units, queues) in cases {
         for quantum in [Q, Q / 4] {

@@ -64,7 +64,8 @@ pub(crate) fn run_shares(seconds: u64, hogs: u32, tolerance: f64) -> Answer {
 }
 
 /// Weights that threads cannot use, on four CPUs: one thread with a weight of ten beside two queues of weight 1 with four threads each. One thread
-/// can use one CPU, which is its readjusted share (ALGORITHMS §9); the others divide the rest.
+/// can use one CPU, which is its readjusted share (ALGORITHMS §9); the others divide the rest. Then the same under eevdf, and there two such
+/// threads with weights of 1000 beside 3 : 1.
 pub(crate) fn run_infeasible(seconds: u64) -> Answer {
     let mut s = Setup::new()?;
     let mut load = Load::default();
@@ -87,6 +88,25 @@ pub(crate) fn run_infeasible(seconds: u64) -> Answer {
     let steps = (after.steps - before.steps) as f64;
     let sections = (after.sections - before.sections) as f64;
     check(sections <= 1.15 * steps, &format!("{:.3} sections of the lock a switch", sections / steps));
+    s.apply(vec![Op::SetPolicy { id: NodeId::ROOT, policy: Policy::Eevdf }])?;
+    settle();
+    near(
+        &shares(&s.plane.0, &[a, b, c], Duration::from_secs(seconds))?,
+        &[0.25, 0.375, 0.375],
+        0.01,
+        "the same under eevdf",
+    );
+    let d = s.queue(NodeId::ROOT, 100_000)?;
+    load.hog(&mut s.plane.0, d)?;
+    let new = [(a, 100_000), (b, 300), (c, 100)];
+    s.apply(new.map(|(id, w)| Op::Reweight { id, weight: weight(w) }).to_vec())?;
+    settle();
+    near(
+        &shares(&s.plane.0, &[a, d, b, c], Duration::from_secs(seconds))?,
+        &[0.25, 0.25, 0.375, 0.125],
+        0.01,
+        "1000:1000:3:1 with 1, 1, 4 and 4 threads under eevdf",
+    );
     s.health("still ours")
 }
 
