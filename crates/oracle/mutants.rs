@@ -671,6 +671,13 @@ pub const MUTANTS: &[Mutant] = &[
         to: "\t\t(void)rc_steal(c, r->estimate, now);",
     },
     Mutant {
+        name: "cello_passes_the_late",
+        mistake: "cello: who is late is passed by all interactive requests",
+        file: "disk/cello.c",
+        from: "\t\tif (slack < (s64)estimate)",
+        to: "\t\tif (slack >= 0 && slack < (s64)estimate)",
+    },
+    Mutant {
         name: "cello_no_correction",
         mistake: "cello: estimates are never corrected",
         file: "disk/cello.c",

@@ -28,7 +28,7 @@
  * Bounds, e the longest request, estimates exact, all classes with weight always pending, k of them:
  *   CEL-1  over any K rounds from the start |sum of service_c - K A_c| <= (k + depth) e
  *   CEL-2  the disk is never idle while something is pending
- *   CEL-3  no real-time request loses a slack >= 0 by an interactive or throughput request that is scheduled later
+ *   CEL-3  no real-time request becomes late, or later than it is, by an interactive or throughput request that is scheduled later
  *
  * Deviations from the paper, which gives the structure only: debt and credit; a request moves while anything is left of the budget (else large requests would never fit, and
  * small remainders would be lost in each round); rule 4's requests, once scheduled, are ordinary ones.
@@ -156,7 +156,8 @@ static u32 rc_behind_real_time(struct rc_cello *c)
 	return at;
 }
 
-/* The place nearest to the front at which a request of `estimate` leaves all behind it the slack that they need; those that have none any more need none. */
+/* The place nearest to the front at which a request of `estimate` leaves all behind it the slack that they need. Who is late already is passed by nobody: each that passed would make
+ * room for the next, until the budget of the class is used up. */
 static u32 rc_steal(struct rc_cello *c, u64 estimate, u64 now)
 {
 	s64 end = c->serving && c->busy_until > now ? c->busy_until : now;
@@ -168,7 +169,7 @@ static u32 rc_steal(struct rc_cello *c, u64 estimate, u64 now)
 
 		end += r->estimate;
 		slack = (s64)rc_deadline(c, r) - end;
-		if (slack >= 0 && slack < (s64)estimate)
+		if (slack < (s64)estimate)
 			at = k + 1;
 	}
 	return at;

@@ -120,13 +120,12 @@ impl Model {
         match r.class {
             0 => last(&|x| x.class == 0 && due(x) <= due(r)),
             1 => {
-                // The first place at which nobody behind loses a slack that he has.
-                let before = self.slacks(q, now);
+                // The first place at which nobody behind is late.
                 let keeps = |p: &usize| {
                     let mut with = q.clone();
                     with.insert(*p, r.clone());
                     let after = self.slacks(&with, now);
-                    (*p..q.len()).all(|k| before[k] < 0 || after[k + 1] >= 0)
+                    after[*p + 1..].iter().all(|s| *s >= 0)
                 };
                 let p = (0..=q.len()).find(keeps).expect("the end");
                 let p = p.min(last(&|x| x.class == 0));
@@ -270,12 +269,12 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// CEL-3: where no more real-time requests came, none has lost the slack that it had.
+/// CEL-3: where no more real-time requests came, none has become late, or later.
 fn keeps(before: &BTreeMap<u32, i128>, after: &BTreeMap<u32, i128>) -> Result<(), String> {
     if after.keys().any(|i| !before.contains_key(i)) {
         return Ok(());
     }
-    match after.iter().find(|(i, s)| before[*i] >= 0 && **s < 0) {
+    match after.iter().find(|(i, s)| **s < 0 && **s < before[*i]) {
         Some((i, s)) => Err(format!("CEL-3: real-time request {i} had {} of slack, has {s}", before[i])),
         None => Ok(()),
     }
