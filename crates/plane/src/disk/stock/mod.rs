@@ -290,7 +290,7 @@ impl Plane for Stock {
         let one = if self.one { ", one request at a time" } else { "" };
         let version = if tree.v2() { "v2" } else { "v1" };
         let (total, who) = tree.outside();
-        let ours = tree.now.groups.first().map_or(0, |root| root.weight);
+        let ours = tree.now.all.first().map_or(0, |root| root.weight);
         let mechanism =
             format!("{means} on {}{one}, by {} of cgroup {version}, inexact", self.path, tree.weight_file());
         let outside = format!(

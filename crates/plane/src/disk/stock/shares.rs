@@ -28,7 +28,7 @@ pub(super) struct Group {
 /// All of them, parents first. q0 has none: who is in no queue stays where it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Groups {
-    pub(super) groups: Vec<Group>,
+    pub(super) all: Vec<Group>,
     /// Scheduler nodes whose children's weights are rounded, with the largest error of a ratio in thousandths.
     pub(super) rounded: Vec<(NodeId, u64)>,
     /// A queue of weight 0 has the smallest weight there is.
@@ -37,7 +37,7 @@ pub(super) struct Groups {
 
 impl Groups {
     pub(super) fn path(&self, id: NodeId) -> Option<&str> {
-        self.groups.iter().find(|group| group.id == id).map(|group| group.path.as_str())
+        self.all.iter().find(|group| group.id == id).map(|group| group.path.as_str())
     }
 }
 
@@ -104,9 +104,9 @@ pub(super) fn groups(books: &Books, range: Range, file: &str, outside: u32) -> R
         0 => range.default,
         outside => against_outside(outside, q0, others, range),
     };
-    made.groups.push(Group { id: NodeId::ROOT, path: String::new(), scheduler: true, weight: root });
+    made.all.push(Group { id: NodeId::ROOT, path: String::new(), scheduler: true, weight: root });
     let mut at = 0;
-    while let Some(Group { id, path, scheduler, .. }) = made.groups.get(at).cloned() {
+    while let Some(Group { id, path, scheduler, .. }) = made.all.get(at).cloned() {
         at += 1;
         if !scheduler || !seen.insert(id) {
             continue;
@@ -128,7 +128,7 @@ pub(super) fn groups(books: &Books, range: Range, file: &str, outside: u32) -> R
         for (child, weight) in children.iter().zip(numbers) {
             let scheduler = !books.get(*child)?.kind.is_queue();
             let path = format!("{path}/{}", component(*child, scheduler));
-            made.groups.push(Group { id: *child, path, scheduler, weight });
+            made.all.push(Group { id: *child, path, scheduler, weight });
         }
     }
     Ok(made)
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn numbers(made: &Groups) -> Vec<u32> {
-        made.groups.iter().map(|group| group.weight).collect()
+        made.all.iter().map(|group| group.weight).collect()
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         ];
         books.apply(&Batch { seq: 2, ops }, &mut |_| Ok(crate::count::Seen::default())).expect("valid");
         let made = groups(&books, BFQ, "io.bfq.weight", 0).expect("fits");
-        let paths: Vec<_> = made.groups.iter().map(|g| (g.path.as_str(), g.weight)).collect();
+        let paths: Vec<_> = made.all.iter().map(|g| (g.path.as_str(), g.weight)).collect();
         assert_eq!(paths, [("", 100), ("/q2.1", 166), ("/s9.1", 498), ("/s9.1/q4.1", 500)]);
     }
 }

@@ -280,7 +280,7 @@ impl Tree {
 
     /// Makes what is wanted: directories, weights, and processes of nodes that hang elsewhere now.
     pub(super) fn put(&mut self, wanted: &Groups) -> Result<(), PlaneError> {
-        for group in &wanted.groups {
+        for group in &wanted.all {
             let there = self.places.kernel().exists(&self.dir(&group.path));
             if !there || !self.written.contains_key(&group.path) {
                 self.make(&group.path, group.scheduler)?;
@@ -376,7 +376,7 @@ impl Tree {
                 self.carry(leaving.id, leaving.usage);
             }
         }
-        let there = |index: &u32| wanted.groups.iter().any(|group| group.id.index == *index);
+        let there = |index: &u32| wanted.all.iter().any(|group| group.id.index == *index);
         // A slot is used again only after its node has gone.
         let dead: Vec<u32> = self.kept.carried.keys().filter(|index| !there(index)).copied().collect();
         for index in &dead {
@@ -429,7 +429,7 @@ impl Tree {
             return self.now.path(id).map_or_else(|| Ok(Usage::default()), |path| of(id, path));
         }
         let mut others = self.kept.gone;
-        for group in self.now.groups.iter().filter(|group| !group.scheduler) {
+        for group in self.now.all.iter().filter(|group| !group.scheduler) {
             others = others.plus(of(group.id, &group.path)?);
         }
         let all = self.kept.device.total(self.places.kernel()).since(self.kept.base);
@@ -501,7 +501,7 @@ impl Tree {
 
     /// Whether our cgroups are there, by the first and the last of them: it is asked often.
     pub(super) fn present(&self) -> bool {
-        let mut ends = self.now.groups.first().into_iter().chain(self.now.groups.last());
+        let mut ends = self.now.all.first().into_iter().chain(self.now.all.last());
         ends.all(|group| self.places.kernel().exists(&self.dir(&group.path)))
     }
 
