@@ -4,6 +4,12 @@
  * of the CPU's threads have a hook of their own (bpf/cpu/tags.h).
  */
 
+/* A word of a table of descriptors, read as any structure of the kernel that begins with a pointer: a call to read memory costs more than the rest. */
+static __always_inline struct file *rt_fd_in(struct fdtable *fdt, u32 fd)
+{
+	return (struct file *)RT_CAST(list_head, fdt->fd + fd)->next;
+}
+
 /*
  * The caller's descriptor. Another thread may close it meanwhile, so what is read off it is good only if the table says the same afterwards.
  */
@@ -12,10 +18,7 @@ static __always_inline struct file *rt_fd(u32 fd)
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct fdtable *fdt = me->files->fdt;
 
-	if (fd >= fdt->max_fds)
-		return 0;
-	/* A word of the table, read as any structure of the kernel that begins with a pointer: a call to read memory costs more than the rest. */
-	return (struct file *)RT_CAST(list_head, fdt->fd + fd)->next;
+	return fd < fdt->max_fds ? rt_fd_in(fdt, fd) : 0;
 }
 
 /* What a descriptor of /reserv stands for. */
@@ -24,71 +27,107 @@ struct rt_name {
 	u32 resource, kind; /* of the file */
 };
 
-/* 0, or a negative errno. `readable`: whether it must have been opened for reading. */
-static __always_inline int rt_resolve(struct inode *inode, struct rt_name *name)
+/* By its inode's number and device: 0, or a negative errno. */
+static __always_inline int rt_resolve(u64 ino, u64 dev, struct rt_name *name)
 {
-	u64 ino = inode->i_ino, area = ino >> 56;
+	u64 area = ino >> 56;
 
-	if (!mount_dev || inode->i_sb->s_dev != mount_dev || area < 1 || area > RT_RESOURCES)
+	if (!mount_dev || dev != mount_dev || area < 1 || area > RT_RESOURCES)
 		return -E_INVAL;
 	name->resource = area - 1;
 	name->kind = ino >> 48 & 0xff;
 	name->node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
-	if (name->kind != RT_INO_SCHEDULER_DIR && name->kind != RT_INO_QUEUE_DIR &&
-	    (name->kind < RT_INO_OF_NODES || name->kind >= RT_INO_OF_PROCESSES))
-		return -E_INVAL;
 	return 0;
 }
 
-static __always_inline bool rt_is_socket(struct inode *inode)
+/* The number of the node whose directory or file that is, plus one, or a negative errno. */
+static __always_inline int rt_get_own(struct inode *inode, u32 dev)
 {
-	return (inode->i_mode & 0170000) == 0140000 && inode->i_sb->s_magic == RT_SOCKFS;
+	struct rt_name name = {};
+	int answer = rt_resolve(inode->i_ino, dev, &name);
+
+	if (answer)
+		return answer;
+	if (name.kind != RT_INO_SCHEDULER_DIR && name.kind != RT_INO_QUEUE_DIR &&
+	    (name.kind < RT_INO_OF_NODES || name.kind >= RT_INO_OF_PROCESSES))
+		return -E_INVAL;
+	return 1 + (int)(u32)name.node;
+}
+
+static __always_inline bool rt_is_socket(struct inode *inode, u32 format)
+{
+	return format == 0140000 && inode->i_sb->s_magic == RT_SOCKFS;
 }
 
 /* The queue that the caller's descriptor `arg` stands for: 0, or a negative errno. */
 static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 {
+	struct files_struct *table = bpf_get_current_task_btf()->files;
+	struct fdtable *fdt = table->fdt;
 	struct file *queue, *again;
+	struct inode *inode;
+	u64 ino, dev;
 	u32 mode;
 	int answer;
 
-	if (arg > 0x7fffffff)
+	if (arg > 0x7fffffff || arg >= fdt->max_fds)
 		return -E_BADF;
-	queue = rt_fd(arg);
+	queue = rt_fd_in(fdt, arg);
 	if (!queue)
 		return -E_BADF;
 	mode = RT_CAST(file, queue)->f_mode;
-	answer = rt_resolve(RT_CAST(file, queue)->f_inode, name);
-	again = rt_fd(arg);
+	inode = RT_CAST(file, queue)->f_inode;
+	ino = inode->i_ino;
+	dev = inode->i_sb->s_dev;
+	asm volatile("" : : : "memory");
+	again = table->fdt == fdt ? rt_fd_in(fdt, arg) : rt_fd(arg);
 	if (again != queue || !(mode & RT_FMODE_READ) || (mode & RT_FMODE_PATH))
 		return -E_BADF;
-	if (answer)
+	answer = rt_resolve(ino, dev, name);
+	if (answer || name->kind == RT_INO_QUEUE_DIR || name->kind == RT_INO_SHARE)
 		return answer;
-	if (name->kind == RT_INO_SCHEDULER_DIR)
-		return -E_ISDIR;
-	return name->kind == RT_INO_QUEUE_DIR || name->kind == RT_INO_SHARE ? 0 : -E_INVAL;
+	return name->kind == RT_INO_SCHEDULER_DIR ? -E_ISDIR : -E_INVAL;
+}
+
+/* A file of RT_SEVERAL, by number: 1, or a negative errno. */
+static __noinline int rt_tag_several(u64 file, u32 dev, u32 resource, u64 node)
+{
+	u32 resources = rt_resources_of_dev(dev);
+	int answer;
+
+	if (!resources)
+		return -E_OPNOTSUPP;
+	if (!(resources >> (resource & 31) & 1))
+		return -E_XDEV;
+	answer = rt_usable(resource, node);
+	if (!answer)
+		answer = rt_file_tag_at(rt_tag_at(file, resource, resources), rt_word(resource, rt_pack(node)));
+	return answer ? answer : 1;
 }
 
 /* Tag an open file or socket: 1, or a negative errno. */
 static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 {
-	struct inode *inode = file->f_inode;
 	u64 key = (u64)file, word;
+	struct inode *inode;
+	u32 format, dev, resource;
 	struct rt_file *f;
-	u32 resources;
+	struct rt_node *n;
 	struct sock *sk;
 	int answer;
 
 	f = rt_place(key);
 	word = f && rt_holder(f) == key ? f->tag : 0;
 	if (f && word && rt_word_resource(word) == name.resource) { /* whatever else the file is, it lives there */
-		answer = rt_usable(name.resource, name.node);
+		answer = rt_usable_node(name.resource, name.node, &n);
 		if (answer)
 			return answer;
-		rt_put_word(&f->tag, rt_word(name.resource, rt_pack(name.node)));
+		rt_put_known(&f->tag, rt_word(name.resource, rt_pack(name.node)), n);
 		return 1;
 	}
-	if (rt_is_socket(inode)) {
+	inode = file->f_inode;
+	format = rt_format(inode);
+	if (rt_is_socket(inode, format)) {
 		sk = RT_CAST(socket, file->private_data)->sk;
 		if (!sk)
 			return -E_OPNOTSUPP;
@@ -99,14 +138,17 @@ static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 			answer = rt_sock_tag((u64)sk, name.resource, rt_pack(name.node));
 		return answer ? answer : 1;
 	}
-	resources = rt_file_resources(inode);
-	if (!resources)
+	dev = rt_dev_of(inode, format);
+	resource = rt_one_resource(dev);
+	if (resource == RT_SEVERAL)
+		return rt_tag_several(rt_number(key), dev, name.resource, name.node);
+	if (!resource)
 		return -E_OPNOTSUPP;
-	if (!(resources >> (name.resource & 31) & 1))
+	if (resource != name.resource)
 		return -E_XDEV;
-	answer = rt_usable(name.resource, name.node);
+	answer = rt_usable_node(resource, name.node, &n);
 	if (!answer)
-		answer = rt_file_tag(rt_tag_at(rt_number(key), name.resource, resources), rt_word(name.resource, rt_pack(name.node)));
+		answer = rt_file_tag_first(key, f, rt_word(resource, rt_pack(name.node)), n);
 	return answer ? answer : 1;
 }
 
@@ -119,30 +161,63 @@ static __noinline int rt_set_queue(struct file *file, unsigned long arg)
 	return answer ? answer : rt_tag_with(file, name);
 }
 
-static __noinline int rt_get_queue(struct file *file, unsigned long resource)
+/* Of a file of RT_SEVERAL, by number, whose own place has no tag of the resource. */
+static __noinline int rt_get_several(u64 file, u32 dev, u32 resource)
 {
-	struct inode *inode = file->f_inode;
-	struct rt_name name = {};
-	struct sock *sk;
-	u64 key = (u64)file;
-	struct rt_file *f = rt_file_find(key);
-	u64 word = f ? f->tag : 0;
+	struct rt_file *f;
+	u64 word;
 
-	if (word && rt_word_resource(word) == resource) /* whatever else the file is, it lives there */
-		return 1 + rt_index(rt_word_resource(word), rt_word_node(word));
-	if (mount_dev && inode->i_sb->s_dev == mount_dev)
-		return rt_resolve(inode, &name) ? -E_INVAL : 1 + (int)(u32)name.node;
+	if (!(rt_resources_of_dev(dev) >> (resource & 31) & 1))
+		return -E_NOENT;
+	f = several >> (resource & 31) & 1 ? rt_file_find_at(file + resource) : 0;
+	word = f ? f->tag : 0;
+	return 1 + (word && rt_word_resource(word) == resource ? rt_index(resource, rt_word_node(word)) : (u32)RT_Q0);
+}
+
+/* F_GET_QUEUE of what has no tag of the resource at a file's own place. */
+static __always_inline int rt_get_other(struct file *file, unsigned long resource)
+{
+	u64 key = (u64)file;
+	struct rt_file *f = file_entries ? bpf_map_lookup_elem(&files, &key) : 0;
+	u64 word = f ? f->tag : 0;
+	struct inode *inode;
+	struct sock *sk;
+	u32 dev, format, one;
+
+	if (word && rt_word_resource(word) == resource)
+		return 1 + rt_index(resource, rt_word_node(word));
+	inode = file->f_inode;
+	dev = inode->i_sb->s_dev;
+	if (mount_dev && dev == mount_dev)
+		return rt_get_own(inode, dev);
 	if (resource >= RT_RESOURCES)
 		return -E_INVAL;
-	if (!rt_is_socket(inode)) {
-		if (!resource || !rt_file_lives(inode, resource))
+	format = rt_format(inode);
+	if (!rt_is_socket(inode, format)) {
+		if (format == 0060000)
+			dev = inode->i_rdev;
+		one = rt_one_resource(dev);
+		if (!resource || (one != RT_SEVERAL && one != resource))
 			return -E_NOENT;
-		return 1 + rt_index(resource, rt_file_node(key, resource));
+		return one == resource ? 1 + (int)(u32)RT_Q0 : rt_get_several(rt_number(key), dev, resource);
 	}
 	sk = RT_CAST(socket, file->private_data)->sk;
 	if (!sk || rt_sock_lives(sk, resource))
 		return -E_NOENT;
 	return rt_sock_queue(sk, resource);
+}
+
+static __noinline int rt_get_queue(struct file *file, unsigned long resource)
+{
+	struct rt_file *f = rt_place((u64)file);
+	u64 word;
+
+	if (f && rt_holder(f) == (u64)file) {
+		word = f->tag;
+		if (word && rt_word_resource(word) == resource) /* whatever else the file is, it lives there */
+			return 1 + rt_word_index(word);
+	}
+	return rt_get_other(file, resource);
 }
 
 SEC("fmod_ret/security_file_fcntl")

@@ -116,6 +116,7 @@ struct {
 	__type(value, struct rt_above);
 } above SEC(".maps");
 u32 above_count, passing_count; /* entries, and those of them that pass requests on for some resource */
+u64 above_bits; /* a bit for each entry, by its device (rt_above_bit): most files' devices have none, and are not looked up */
 
 u64 file_entries, sock_entries; /* of `files` and `socks`: a hook that has nothing to do is cheap */
 u32 ruled; /* resources for whose queues rules were ever told */
@@ -192,11 +193,12 @@ static __always_inline bool rt_may_use(u32 resource, u64 node)
 	return !(ruled & 1U << (resource & 31)) || rt_by_rules(resource, node);
 }
 
-/* Whether the caller may tag with a queue that exists and stays: 0, or a negative errno. */
-static __always_inline int rt_usable(u32 resource, u64 node)
+/* Whether the caller may tag with a queue that exists and stays: 0 and the node, or a negative errno. */
+static __always_inline int rt_usable_node(u32 resource, u64 node, struct rt_node **found)
 {
 	struct rt_node *n = rt_node(resource, node);
 
+	*found = n;
 	if (!n)
 		return -E_STALE;
 	if (n->kind != RT_QUEUE)
@@ -206,21 +208,39 @@ static __always_inline int rt_usable(u32 resource, u64 node)
 	return rt_may_use(resource, node) ? 0 : -E_ACCES;
 }
 
-/* The resources of the files of a device, a bit for each: its own, and of what it is stacked above. */
-static __always_inline u32 rt_resources_of_dev(u32 dev)
+static __always_inline int rt_usable(u32 resource, u64 node)
 {
-	struct rt_above *a;
-	u32 i, found = 0;
+	struct rt_node *n;
+
+	return rt_usable_node(resource, node, &n);
+}
+
+/* The resource whose device this is; 0: none. */
+static __always_inline u32 rt_resource_of_dev(u32 dev)
+{
+	u32 i;
 
 	for (i = 0; i < RT_RESOURCES; i++) {
 		if (i >= file_count)
 			break;
-		if (file_object[i].number == dev) {
-			found = 1U << (file_resource[i] & 31);
-			break;
-		}
+		if (file_object[i].number == dev)
+			return file_resource[i];
 	}
-	if (!above_count)
+	return 0;
+}
+
+static __always_inline u64 rt_above_bit(u32 dev)
+{
+	return 1ULL << (dev * 0x9e3779b1U >> 26);
+}
+
+/* The resources of the files of a device, a bit for each: its own, and of what it is stacked above. */
+static __always_inline u32 rt_resources_of_dev(u32 dev)
+{
+	u32 own = rt_resource_of_dev(dev), found = own ? 1U << (own & 31) : 0;
+	struct rt_above *a;
+
+	if (!(above_bits & rt_above_bit(dev)))
 		return found;
 	a = bpf_map_lookup_elem(&above, &dev);
 	return a ? found | a->lives : found;

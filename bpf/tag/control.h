@@ -169,14 +169,19 @@ static __always_inline int rt_call_above(struct rt_call *c)
 		if (a && !bpf_map_delete_elem(&above, &dev)) {
 			above_count -= 1;
 			passing_count -= was.passes != 0;
+			if (!above_count)
+				above_bits = 0;
 		}
 		return 0;
 	}
 	above_count += !a;
+	above_bits |= rt_above_bit(dev);
 	passing_count += (now.passes != 0) - (was.passes != 0);
 	if (bpf_map_update_elem(&above, &dev, &now, BPF_ANY)) {
 		above_count -= !a;
 		passing_count -= (now.passes != 0) - (was.passes != 0);
+		if (!above_count)
+			above_bits = 0;
 		return -E_NOSPC;
 	}
 	return 0;

@@ -28,6 +28,15 @@ static __always_inline u64 rt_word_node(u64 word)
 	return word & ~0xffff0000ULL;
 }
 
+/* rt_index of a tag that is not q0's. */
+static __always_inline u32 rt_word_index(u64 word)
+{
+	u32 index = word & (RT_NODES_MAX - 1), key = rt_word_resource(word) * RT_NODES_MAX | index;
+	struct rt_node *n = bpf_map_lookup_elem(&nodes, &key);
+
+	return n && n->generation == word >> 32 ? index : (u32)RT_Q0;
+}
+
 /* rt_put and rt_take, of a file's slot. */
 static __always_inline void rt_put_word(u64 *slot, u64 word)
 {
@@ -36,6 +45,18 @@ static __always_inline void rt_put_word(u64 *slot, u64 word)
 	rt_ref(rt_word_resource(word), rt_word_node(word), RT_DESCRIPTORS, 1);
 	old = __sync_lock_test_and_set(slot, word);
 	rt_ref(rt_word_resource(old), rt_word_node(old), RT_DESCRIPTORS, -1);
+}
+
+/* rt_put_word, where the node of the new word is at hand. */
+static __always_inline void rt_put_known(u64 *slot, u64 word, struct rt_node *n)
+{
+	u64 old;
+
+	if (word)
+		__sync_fetch_and_add(&n->descriptors, 1);
+	old = __sync_lock_test_and_set(slot, word);
+	if (old)
+		rt_ref(rt_word_resource(old), rt_word_node(old), RT_DESCRIPTORS, -1);
 }
 
 static __always_inline bool rt_take_word(u64 *slot, u64 word)
@@ -73,7 +94,21 @@ static __always_inline u64 rt_number(u64 pointer)
 	return distance + *(volatile u64 *)&anchor_at;
 }
 
-u32 several; /* resources for which a tag ever stood at file + resource */
+u32 several; /* resources for which a tag ever stood at file + resource; with the first one `file_entries` is never 0 again */
+#define RT_SEVERAL RT_RESOURCES
+
+/* The resource of the files of a device; 0: none; RT_SEVERAL: there are several, or were of some file. */
+static __always_inline u32 rt_one_resource(u32 dev)
+{
+	u32 resources;
+
+	if (!several && !(above_bits & rt_above_bit(dev)))
+		return rt_resource_of_dev(dev);
+	resources = rt_resources_of_dev(dev);
+	if (!resources)
+		return 0;
+	return several || rt_several(resources) ? RT_SEVERAL : rt_first(resources);
+}
 
 static __always_inline u64 rt_holder(struct rt_file *place)
 {
@@ -100,12 +135,27 @@ static __always_inline struct rt_file *rt_file_find_at(u64 at)
 	return file_entries ? bpf_map_lookup_elem(&files, &at) : 0;
 }
 
-/* The resources that a file lives on, a bit for each. Of a block device's file they are the device's own. */
+/* The kind of a file, of its mode. Who needs more than one of these asks once: a read of the kernel's memory is several instructions. */
+static __always_inline u32 rt_format(struct inode *inode)
+{
+	return inode->i_mode & 0170000;
+}
+
+/* The device that a file lives on. A block device's file lives on the device itself. */
+static __always_inline u32 rt_dev_of(struct inode *inode, u32 format)
+{
+	return format == 0060000 ? inode->i_rdev : inode->i_sb->s_dev;
+}
+
+static __always_inline u32 rt_file_dev(struct inode *inode)
+{
+	return rt_dev_of(inode, rt_format(inode));
+}
+
+/* The resources that a file lives on, a bit for each. */
 static __always_inline u32 rt_file_resources(struct inode *inode)
 {
-	u32 format = inode->i_mode & 0170000;
-
-	return rt_resources_of_dev(format == 0060000 ? inode->i_rdev : inode->i_sb->s_dev);
+	return rt_resources_of_dev(rt_file_dev(inode));
 }
 
 static __always_inline bool rt_file_lives(struct inode *inode, u32 resource)
@@ -127,16 +177,29 @@ static __always_inline u64 rt_tag_at(u64 at, u32 resource, u32 resources)
 	if (word && rt_word_resource(word) == resource)
 		return at;
 	if (rt_several(resources)) {
-		__sync_fetch_and_or(&several, bit);
+		if (!(several & bit)) {
+			__sync_fetch_and_add(&file_entries, 1);
+			__sync_fetch_and_or(&several, bit);
+		}
 		return at + resource;
 	}
 	return rt_file_find_at(at + resource) ? at + resource : at;
 }
 
-/* `file`: by number. */
-static __noinline int rt_file_tag(u64 file, u64 word)
+/* The file's tag in the hash is none. */
+static __noinline int rt_entry_empty(u64 file)
 {
-	struct rt_file new = { .file = file }, *place = rt_place_at(file - *(volatile u64 *)&anchor_at), *f = 0, *other;
+	struct rt_file *f = bpf_map_lookup_elem(&files, &file);
+
+	if (f)
+		rt_put_word(&f->tag, 0);
+	return 0;
+}
+
+/* `file`: a pointer or a number. `place`: its own. */
+static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word)
+{
+	struct rt_file new = { .file = file }, *f = 0;
 	u64 holder;
 
 	if (!place)
@@ -147,11 +210,8 @@ static __noinline int rt_file_tag(u64 file, u64 word)
 		if (!f && !word)
 			return 0;
 		holder = f ? file : __sync_val_compare_and_swap(&place->file, 0, file);
-		if (!f && !holder && file_entries) {
-			other = bpf_map_lookup_elem(&files, &file);
-			if (other)
-				rt_put_word(&other->tag, 0);
-		}
+		if (!f && !holder && file_entries)
+			rt_entry_empty(file);
 		if (!f && holder && holder != file) {
 			__sync_fetch_and_add(&file_entries, 1); /* before, so that nobody misses it */
 			if (bpf_map_update_elem(&files, &file, &new, BPF_NOEXIST))
@@ -175,6 +235,22 @@ static __noinline int rt_file_tag(u64 file, u64 word)
 	return 0;
 }
 
+/* The same for a file that most often has no tag yet, and whose place is free. `n`: the word's node. */
+static __always_inline int rt_file_tag_first(u64 file, struct rt_file *place, u64 word, struct rt_node *n)
+{
+	if (!word || !place || file_entries || __sync_val_compare_and_swap(&place->file, 0, file))
+		return rt_file_tag(file, place, word);
+	if (file_entries)
+		rt_entry_empty(file);
+	rt_put_known(&place->tag, word, n);
+	return 0;
+}
+
+static __always_inline int rt_file_tag_at(u64 file, u64 word)
+{
+	return rt_file_tag(file, rt_place_at(file - *(volatile u64 *)&anchor_at), word);
+}
+
 /* The file's queue of a resource, by handle; 0: q0. */
 static __always_inline u64 rt_file_node(u64 file, u32 resource)
 {
@@ -190,17 +266,29 @@ static __always_inline u64 rt_file_node(u64 file, u32 resource)
 	return word && rt_word_resource(word) == resource ? rt_word_node(word) : 0;
 }
 
-/* From the default list of who opens it. `file`: by number. */
-static __noinline int rt_file_default(u64 file, u32 resource, u32 resources)
+/* rt_opened, of RT_SEVERAL. `file`: by number. */
+static __noinline int rt_opened_several(u64 file, u32 dev)
 {
-	struct rt_lists *l = rt_my_lists();
-	u64 node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+	u32 r, resources = rt_resources_of_dev(dev);
+	struct rt_lists *l;
+	u64 node, at;
 
-	if (node && rt_usable(resource, node))
-		node = 0;
-	file = rt_tag_at(file, resource, resources);
-	if (node || rt_file_find_at(file)) /* a tag of a former file at this address, whose end was not seen, is none of it */
-		rt_file_tag(file, rt_word(resource, node));
+	if (!resources)
+		return 0;
+	l = rt_my_lists();
+	if (rt_file_find_at(file)) /* as in rt_opened */
+		rt_file_tag_at(file, 0);
+	bpf_for(r, 1, RT_RESOURCES) {
+		if (!(resources >> (r & 31) & 1))
+			continue;
+		asm volatile("" : "+r"(r)); /* as in rt_bio_queued */
+		node = l ? l->list[RT_DEFAULT][r & (RT_RESOURCES - 1)] : 0;
+		if (node && rt_usable(r, node))
+			node = 0;
+		at = rt_tag_at(file, r, resources);
+		if (node || rt_file_find_at(at))
+			rt_file_tag_at(at, rt_word(r, node));
+	}
 	return 0;
 }
 
@@ -208,36 +296,42 @@ static __noinline int rt_file_default(u64 file, u32 resource, u32 resources)
 SEC("fentry/security_file_open")
 int BPF_PROG(rt_opened, struct file *file)
 {
-	u32 resources, r;
-	u64 at;
+	struct rt_lists *l;
+	struct rt_node *n;
+	u32 dev, resource;
+	u64 node;
 
 	if (!file_count)
 		return 0;
-	resources = rt_file_resources(file->f_inode);
-	if (!resources)
+	dev = rt_file_dev(file->f_inode);
+	resource = rt_one_resource(dev);
+	if (!resource)
 		return 0;
-	at = rt_number((u64)file);
-	if (!rt_several(resources))
-		return rt_file_default(at, rt_first(resources), resources);
-	if (rt_file_find_at(at))
-		rt_file_tag(at, 0); /* likewise */
-	bpf_for(r, 1, RT_RESOURCES)
-		if (resources >> (r & 31) & 1)
-			rt_file_default(at, r, resources);
+	if (resource == RT_SEVERAL)
+		return rt_opened_several(rt_number((u64)file), dev);
+	l = rt_my_lists();
+	node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+	if (node && !rt_usable_node(resource, node, &n))
+		rt_file_tag_first((u64)file, rt_place((u64)file), rt_word(resource, node), n);
+	else if (rt_file_find((u64)file)) /* a tag of a former file at this address, whose end was not seen, is none of it */
+		rt_file_tag((u64)file, rt_place((u64)file), 0);
 	return 0;
 }
 
-static __always_inline void rt_place_end(u64 key)
+/* A file is no more; its place. Answers whether it may have had a tag elsewhere. */
+static __always_inline bool rt_place_end(u64 key, struct rt_file *f)
 {
-	struct rt_file *f = rt_place_at(key - *(volatile u64 *)&anchor_at);
-
 	if (f && rt_holder(f) == key) {
 		rt_put_word(&f->tag, 0);
 		__sync_lock_test_and_set(&f->file, 0);
 	}
-	if (!file_entries)
-		return;
-	f = bpf_map_lookup_elem(&files, &key);
+	return file_entries;
+}
+
+static __always_inline void rt_entry_end(u64 key)
+{
+	struct rt_file *f = bpf_map_lookup_elem(&files, &key);
+
 	if (!f)
 		return;
 	rt_put_word(&f->tag, 0);
@@ -245,22 +339,27 @@ static __always_inline void rt_place_end(u64 key)
 		__sync_fetch_and_add(&file_entries, -1);
 }
 
-/* A file, by number, is no more. */
-static __noinline int rt_file_end(u64 file)
+/* The same, where tags do not stand at the file's place. By number. */
+static __noinline int rt_file_end_elsewhere(u64 file)
 {
 	u32 r;
 
-	rt_place_end(file);
-	if (several)
-		bpf_for(r, 1, RT_RESOURCES)
-			if (several >> (r & 31) & 1)
-				rt_place_end(file + r);
+	rt_entry_end(file);
+	if (!several)
+		return 0;
+	bpf_for(r, 1, RT_RESOURCES)
+		if (several >> (r & 31) & 1) {
+			rt_place_end(file + r, rt_place_at(file + r - *(volatile u64 *)&anchor_at));
+			rt_entry_end(file + r);
+		}
 	return 0;
 }
 
 HOOK(rt_freed, struct file *file)
 {
-	return rt_file_end(rt_number((u64)file));
+	if (rt_place_end((u64)file, rt_place((u64)file)))
+		rt_file_end_elsewhere(rt_number((u64)file));
+	return 0;
 }
 HOOK_COPY("fentry/security_file_free", rt_freed, rt_freed_body)
 HOOK_COPY("fentry/security_file_free", rt_freed_2, rt_freed_body)

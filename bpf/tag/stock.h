@@ -120,7 +120,9 @@ int BPF_PROG(rt_stock_freed, unsigned long site, const void *memory, const struc
 			return 0;
 		file_cache = key;
 	}
-	return rt_file_end(file);
+	if (rt_place_end(file, rt_place_at(file - *(volatile u64 *)&anchor_at)))
+		rt_file_end_elsewhere(file);
+	return 0;
 }
 
 /* What the daemon wants tagged: one of its own descriptors, for it is in an iterator over them that a socket's storage may be made. */

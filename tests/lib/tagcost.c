@@ -2,13 +2,14 @@
 /*
  * tagcost CALL FILE [QFD QFD RESOURCE]: the time of one call in ns, the least mean of three rounds. For instruction time (--icount).
  * CALL: null (getppid), fcntl (F_GETFD), open (open and close FILE), set (F_RESERV_SET_QUEUE, to both queues in turn), fresh (set on a
- * file that is not tagged yet, without the open and close around it), get (F_RESERV_GET_QUEUE)
+ * file that is not tagged yet, without the open and close around it), get (F_RESERV_GET_QUEUE), got (the same of a tagged file), setopt and getopt (SO_KEEPALIVE of a socket)
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,8 +17,8 @@
 enum { ROUNDS = 3, CALLS = 1000 };
 
 /* Known before the loop, so that all are measured alike. */
-enum call { NO_CALL, NULL_CALL, FCNTL, OPEN, FRESH, SET, GET };
-static const char *const names[] = { "", "null", "fcntl", "open", "fresh", "set", "get" };
+enum call { NO_CALL, NULL_CALL, FCNTL, OPEN, FRESH, SET, GET, GOT, SETOPT, GETOPT };
+static const char *const names[] = { "", "null", "fcntl", "open", "fresh", "set", "get", "got", "setopt", "getopt" };
 
 static double now(void)
 {
@@ -30,8 +31,9 @@ static double now(void)
 /* How many of the calls went wrong. */
 static long calls(enum call call, int fd, const char *path, const int queue[2], int resource)
 {
+	socklen_t size = sizeof(int);
 	long wrong = 0;
-	int one;
+	int one, value = 1;
 
 	for (int i = 0; i < CALLS; i++) {
 		switch (call) {
@@ -53,7 +55,14 @@ static long calls(enum call call, int fd, const char *path, const int queue[2], 
 			wrong += syscall(SYS_fcntl, fd, 0x52530005, queue[i & 1]) != 1;
 			break;
 		case GET:
+		case GOT:
 			wrong += syscall(SYS_fcntl, fd, 0x52530006, resource) <= 0;
+			break;
+		case SETOPT:
+			wrong += syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_KEEPALIVE, &value, size) != 0;
+			break;
+		case GETOPT:
+			wrong += syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_KEEPALIVE, &value, &size) != 0;
 			break;
 		default:
 			wrong++;
@@ -66,7 +75,7 @@ int main(int argc, char **argv)
 {
 	const char *path = argc > 2 ? argv[2] : "";
 	int fd = open(path, O_RDWR), queue[2] = { 0 }, resource = 0;
-	enum call call = GET;
+	enum call call = GETOPT;
 	double best = 0;
 
 	if (fd < 0)
@@ -75,11 +84,15 @@ int main(int argc, char **argv)
 		call--;
 	if (!call)
 		return 2;
+	if (call >= SETOPT)
+		fd = socket(AF_INET, SOCK_DGRAM, 0);
 	if (argc == 6) {
 		queue[0] = atoi(argv[3]);
 		queue[1] = atoi(argv[4]);
 		resource = atoi(argv[5]);
 	}
+	if (call == GOT && syscall(SYS_fcntl, fd, 0x52530005, queue[0]) != 1)
+		return 4;
 	for (int round = 0; round < ROUNDS; round++) {
 		double from = now(), took;
 

@@ -5,6 +5,7 @@
 //! ```text
 //! open [stock] | adopt | close | lost | mechanism   mount DEV
 //! files R DEV [count]   iface R INDEX [count] detach R
+//! disk R DEV                                  above R [DEV…]
 //! node R INDEX GEN queue|scheduler [dying]    drop R INDEX GEN
 //! use R INDEX GEN open | [RULE…]              RULE: allow|deny[,uid=N][,gid=N][,pid=N:START]
 //! refs R INDEX GEN   counted R INDEX GEN      reset R INDEX GEN     sweep R INDEX GEN
@@ -12,6 +13,7 @@
 //! fds PID
 //! ```
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, BufRead as _, Write as _};
 
@@ -88,6 +90,12 @@ fn answer(held: &mut Option<Tags>, words: &[&str]) -> Answer {
         "iface" => {
             let object = Object::Interface { index: u32::try_from(number(2)?)?, netns: tag::netns_cookie()? };
             tags.attach_resource(resource(1)?, object, counts)?;
+        }
+        "disk" => drop(tags.attach_disk(resource(1)?, number(2)?)?),
+        "above" => {
+            let devices: Result<BTreeMap<u64, bool>, Box<dyn Error>> =
+                (2..words.len()).map(|at| Ok((number(at)?, false))).collect();
+            tags.set_above(resource(1)?, &devices?)?;
         }
         "detach" => tags.detach_resource(resource(1)?)?,
         "node" => {
