@@ -177,13 +177,16 @@ static __noinline int rt_get_several(u64 file, u32 dev, u32 resource)
 /* F_GET_QUEUE of what has no tag of the resource at a file's own place. */
 static __always_inline int rt_get_other(struct file *file, unsigned long resource)
 {
-	u64 key = (u64)file;
-	struct rt_file *f = file_entries ? bpf_map_lookup_elem(&files, &key) : 0;
-	u64 word = f ? f->tag : 0;
+	u64 key = (u64)file, number = key, word;
+	struct rt_file *f;
 	struct inode *inode;
 	struct sock *sk;
 	u32 dev, format, one;
 
+	/* Kept apart from `key`, which stands on the stack for the look-up: read back from there, 6.12's verifier does not know it as a pointer any more, and rt_number subtracts. */
+	asm volatile("" : "+r"(number));
+	f = file_entries ? bpf_map_lookup_elem(&files, &key) : 0;
+	word = f ? f->tag : 0;
 	if (word && rt_word_resource(word) == resource)
 		return 1 + rt_index(resource, rt_word_node(word));
 	inode = file->f_inode;
@@ -199,7 +202,7 @@ static __always_inline int rt_get_other(struct file *file, unsigned long resourc
 		one = rt_one_resource(dev);
 		if (!resource || (one != RT_SEVERAL && one != resource))
 			return -E_NOENT;
-		return one == resource ? 1 + (int)(u32)RT_Q0 : rt_get_several(rt_number(key), dev, resource);
+		return one == resource ? 1 + (int)(u32)RT_Q0 : rt_get_several(rt_number(number), dev, resource);
 	}
 	sk = RT_CAST(socket, file->private_data)->sk;
 	if (!sk || rt_sock_lives(sk, resource))
