@@ -50,13 +50,13 @@ SIZE, AT_ONCE = 4096, 6
 
 
 @contextlib.contextmanager
-def disk(machine, policy):
-    """/dev/reserv/arm, 1 TB with an arm, one request at a time."""
+def disk(machine, policy, *up):
+    """/dev/reserv/arm, 1 TB with an arm, one request at a time; `up`: what else there is."""
     file = f"/dev/shm/{DISK}.img"
     with open(file, "wb") as made:
         made.truncate(1 << 40)
     try:
-        machine.reserv("up", "--driver", "stock")
+        machine.reserv("up", "--driver", "stock", *up)
         machine.is_up = True
         try:
             machine.reserv("disk", "attach", f"{DISK}={file}", "--model", "spinning", "--policy", policy, "--depth", "1")
