@@ -9,6 +9,8 @@ use std::sync::Mutex;
 
 use reserv_model::Memory;
 
+use crate::core::lock;
+
 /// One for all resources, as the machine's memory is; every tree is told of it by [`crate::engine::Engine::measure_capacity`].
 static SAID: Mutex<Option<Memory>> = Mutex::new(None);
 
@@ -22,12 +24,12 @@ pub fn remember(run: &Path) {
     let memory = text.and_then(|text| {
         text.trim_ascii().parse().map_err(|error| tracing::error!(%error, "the file backlog")).ok()
     });
-    *SAID.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = memory;
+    *lock(&SAID) = memory;
 }
 
 /// What the configuration said; `None`: nothing.
 pub fn said() -> Option<Memory> {
-    *SAID.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    *lock(&SAID)
 }
 
 /// From now on, for the next worker too.
@@ -43,7 +45,7 @@ pub fn set(run: &Path, memory: Option<Memory>) -> io::Result<()> {
             _ => {}
         },
     }
-    *SAID.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = memory;
+    *lock(&SAID) = memory;
     Ok(())
 }
 

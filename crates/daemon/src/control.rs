@@ -132,7 +132,12 @@ fn refusal(refusal: &Refusal) -> Value {
     json!({"error": {"errno": refusal.errno, "text": refusal.text, "hint": refusal.hint}})
 }
 
-fn talk(stream: UnixStream, core: &Mutex<Core>, stop: &StopAsker, forgetter: &Forgetter) -> std::io::Result<()> {
+fn talk(
+    stream: UnixStream,
+    core: &Mutex<Core>,
+    stop: &StopAsker,
+    forgetter: &Forgetter,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     let peer = getsockopt(&stream, PeerCredentials)?;

@@ -9,10 +9,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use nix::sys::socket::{MsgFlags, recv, send};
 
+use crate::core::lock;
 use crate::fuse::{proto, session};
 use crate::link::{self, UnixSeq};
 use crate::priority;
@@ -26,10 +27,6 @@ const MESSAGE_MAX: usize = 1024;
 pub struct Forgetter {
     fuse: File,
     process: Mutex<Option<UnixSeq>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Forgetter {

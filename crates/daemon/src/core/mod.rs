@@ -46,9 +46,9 @@ pub struct Core {
     start: Instant,
 }
 
-/// The lock. A thread that panicked has ended the process (see `worker`), so poison is never seen.
-pub fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
-    core.lock().unwrap_or_else(PoisonError::into_inner)
+/// What a lock guards. A thread that panicked has ended the process (see `worker`), so poison is never seen.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stopped() -> Refusal {
