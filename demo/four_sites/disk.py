@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The disk-bound form: the four companies read at random places of one disk with an arm, which is a modelled one (`reserv disk attach --model spinning` over
-an empty file): it takes as long as such a disk, and holds nothing. What a company had is what its process has read. Measures; judges nothing."""
+an empty file): it takes as long as such a disk, and holds nothing. What a company had is what its process has read. While the disk's server waits for a CPU the disk
+is idle, so that time is measured too. Measures; judges nothing."""
 
 import mmap
 import subprocess
@@ -39,6 +40,19 @@ for line in sys.stdin:
 
 class DiskError(Exception):
     """A reader ended."""
+
+
+def waited_s(file: Path) -> float:
+    """How long the processes of the server of this file have waited for a CPU."""
+    ns = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"reserv-blockd" in words[0] and str(file).encode() in words:
+                ns += int((process / "schedstat").read_text().split()[1])
+        except OSError:
+            pass  # It has ended, or this kernel does not count.
+    return ns / 1e9
 
 
 class Reader:
@@ -109,11 +123,11 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
                 time.sleep(0.05)
             time.sleep(settle_s)
             begin = time.monotonic()
-            before = [reader.read() for reader in readers]
+            before, waited = [reader.read() for reader in readers], waited_s(scratch / "disk")
             time.sleep(window_s)
             took = time.monotonic() - begin
             got = [reader.read() - was for reader, was in zip(readers, before)]
-            measured.append({"n": n, "readers": list(readers_at(n)), "seconds": took, "bytes": got})
+            measured.append({"n": n, "readers": list(readers_at(n)), "seconds": took, "bytes": got, "server_waited_s": waited_s(scratch / "disk") - waited})
             said(f"{half}, {n} readers each of sites 2-4: " + ", ".join(f"{b / BLOCK / took:.1f}" for b in got) + " requests/s")
         return {"half": half, "points": measured}
 
@@ -121,3 +135,13 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
 def rate(point: dict[str, Any], site: int) -> float:
     """Requests a second."""
     return float(point["bytes"][site] / BLOCK / point["seconds"])
+
+
+def waited(point: dict[str, Any]) -> float:
+    """The part of the time in which the server waited for a CPU."""
+    return min(float(point["server_waited_s"] / point["seconds"]), 0.99)
+
+
+def steady_rate(point: dict[str, Any], site: int) -> float:
+    """Requests a second, of the time in which the server did not wait for a CPU."""
+    return rate(point, site) / (1 - waited(point))

@@ -27,6 +27,8 @@ class Short:
     theory: str
     theory_band: float
     rate: Callable[[dict[str, Any], int], float]
+    #: The rate that is compared between points, if that is another.
+    steady_rate: Callable[[dict[str, Any], int], float] | None = None
 
     def part_checks(self, data: dict[str, Any], unmeasured: str) -> list["judge.Check"]:
         with_, without = (data[half]["points"] for half in (RESERVED, BASELINE))
@@ -37,7 +39,8 @@ class Short:
         out = [check(f"{self.name}, with: every site at least {judge.SHARE_BAR:.2f} of the bytes for n >= {self.few}", part >= judge.SHARE_BAR,
                      f"the least: site {site + 1} at n={n}, {part:.3f}")]
         if len(many) > 1:
-            ratio = self.rate(many[-1], 0) / max(self.rate(many[0], 0), 1e-9)
+            compared = self.steady_rate or self.rate
+            ratio = compared(many[-1], 0) / max(compared(many[0], 0), 1e-9)
             out.append(check(f"{self.name}, with: site 1 at n={many[-1]['n']} at least {self.ratio_bar} of its rate at n={many[0]['n']}", ratio >= self.ratio_bar,
                              f"{ratio:.3f}"))
         off, n = max((abs(shares(p)[0] - self.theory_site1(p["n"])), p["n"]) for p in without)
