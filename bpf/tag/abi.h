@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 7
+#define RT_ABI_VERSION 8
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the

@@ -161,16 +161,15 @@ pub(crate) fn attach_trace(program: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A link of a program to what leaves the sockets of a cgroup.
-pub(crate) fn attach_egress(program: &OwnedFd, cgroup: &OwnedFd) -> io::Result<OwnedFd> {
+/// A link of a program to the sockets of a cgroup: to what leaves them, their options, their making.
+pub(crate) fn attach_cgroup(
+    program: &OwnedFd,
+    cgroup: &OwnedFd,
+    at: libbpf_sys::bpf_attach_type,
+) -> io::Result<OwnedFd> {
     // SAFETY: no options.
     let fd = check(unsafe {
-        libbpf_sys::bpf_link_create(
-            program.as_raw_fd(),
-            cgroup.as_raw_fd(),
-            libbpf_sys::BPF_CGROUP_INET_EGRESS,
-            std::ptr::null(),
-        )
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), cgroup.as_raw_fd(), at, std::ptr::null())
     })?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

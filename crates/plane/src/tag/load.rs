@@ -2,7 +2,7 @@
 //! Loading the programs, pinning everything, finding it again, and the place of other planes' fcntl commands in the hook.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
@@ -19,8 +19,8 @@ use crate::{PlaneError, libbpf, sys};
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tag.bpf.o"));
 
-/// What tags are set through, and what shows that a mechanism is loaded to the last pin: the hook of fcntl, or that of setsockopt where the kernel
-/// refuses trampolines.
+/// What tags are set through, and what shows that a mechanism is loaded to the last pin: the link of fcntl's hook, or, where the kernel refuses trampolines, the program of
+/// setsockopt, which is attached only while there is an interface.
 const HOOK: &str = "rt_fcntl";
 const STOCK_HOOK: &str = "rt_setsockopt";
 
@@ -102,6 +102,21 @@ const fn count_packets(mechanism: Mechanism) -> &'static str {
     }
 }
 
+/// What only sockets need, attached to the cgroups while a resource is an interface: every setsockopt, getsockopt and socket() of the machine pays for it.
+const fn options(mechanism: Mechanism) -> &'static [(&'static str, libbpf_sys::bpf_attach_type)] {
+    match mechanism {
+        Mechanism::Full => &[
+            ("rt_option", libbpf_sys::BPF_CGROUP_SETSOCKOPT),
+            ("rt_option_of", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
+        ],
+        Mechanism::Stock => &[
+            (STOCK_HOOK, libbpf_sys::BPF_CGROUP_SETSOCKOPT),
+            ("rt_getsockopt", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
+            ("rt_sock_create", libbpf_sys::BPF_CGROUP_INET_SOCK_CREATE),
+        ],
+    }
+}
+
 /// The folder of pins.
 pub(super) fn folder() -> PathBuf {
     libbpf::folder("tag")
@@ -133,8 +148,7 @@ pub(super) fn trampolines() -> bool {
 
 /// The mechanism that is loaded.
 pub(super) fn loaded(folder: &Path) -> Option<Mechanism> {
-    let hook = |name| folder.join(format!("link-{name}")).exists();
-    match (hook(HOOK), hook(STOCK_HOOK)) {
+    match (folder.join(format!("link-{HOOK}")).exists(), folder.join(STOCK_HOOK).exists()) {
         (true, _) => Some(Mechanism::Full),
         (_, true) => Some(Mechanism::Stock),
         _ => None,
@@ -199,31 +213,20 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
     let hook = if mechanism == Mechanism::Full { HOOK } else { STOCK_HOOK };
     let mut programs: Vec<_> = object.progs_mut().filter(|p| p.autoload()).collect();
     programs.sort_by_key(|p| p.name() == hook);
-    let root = match open_root() {
-        Err(error) if mechanism == Mechanism::Stock => return Err(error),
-        root => root,
-    };
     for program in &mut programs {
         let name = program.name().to_string_lossy().into_owned();
         let pinned_only = COUNT_FILES.contains(&name.as_str())
             || DISK.iter().any(|(program, _)| *program == original(&name))
             || name == ENDS
             || name == count_packets(mechanism)
+            || options(mechanism).iter().any(|(program, _)| *program == name)
             || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls)
             || matches!(program.attach_type(), ProgramAttachType::TraceIter);
         if pinned_only {
             program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
             continue;
         }
-        let attached = match (program.prog_type(), &root) {
-            (ProgramType::Tracing, _) => program.attach(),
-            (_, Ok(root)) => program.attach_cgroup(root.as_raw_fd()),
-            (_, Err(error)) => {
-                tracing::warn!(%error, "fcntl alone tags sockets, not {name}");
-                continue;
-            }
-        };
-        let mut link = attached.map_err(|error| refused(&format!("attach {name}"), &error))?;
+        let mut link = program.attach().map_err(|error| refused(&format!("attach {name}"), &error))?;
         link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, &error))?;
     }
     Ok(())
@@ -231,8 +234,8 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
 
 /// Remove all pins, the hook's first.
 pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
-    for hook in [HOOK, STOCK_HOOK] {
-        let _ = fs::remove_file(folder.join(format!("link-{hook}")));
+    for mark in [&format!("link-{HOOK}"), STOCK_HOOK] {
+        let _ = fs::remove_file(folder.join(mark));
     }
     remove_pins(folder)
 }
@@ -302,7 +305,24 @@ pub(super) fn attach_packets(folder: &Path, mechanism: Mechanism) -> Result<(), 
         ));
     }
     let root: OwnedFd = open_root()?.into();
-    attach_once(folder, count_packets(mechanism), |program| sys::attach_egress(program, &root))
+    attach_once(folder, count_packets(mechanism), |program| {
+        sys::attach_cgroup(program, &root, libbpf_sys::BPF_CGROUP_INET_EGRESS)
+    })
+}
+
+/// Attach what tags sockets by an option, unless it is. Where there are no cgroups, fcntl alone tags them, or nothing.
+pub(super) fn attach_options(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
+    let root: OwnedFd = match open_root() {
+        Ok(root) => root.into(),
+        Err(error) if mechanism == Mechanism::Full => {
+            tracing::warn!(%error, "fcntl alone tags sockets, not setsockopt");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    options(mechanism).iter().try_for_each(|(name, at)| {
+        attach_once(folder, name, |program| sys::attach_cgroup(program, &root, *at))
+    })
 }
 
 fn link_pin(folder: &Path, resource: u8) -> PathBuf {
@@ -369,13 +389,14 @@ pub(super) fn detach_unused(
     folder: &Path,
     mechanism: Mechanism,
     files: bool,
-    packets: bool,
+    interfaces: bool,
     disks: bool,
 ) -> Result<(), PlaneError> {
     let traces = COUNT_FILES.iter().filter(|_| !files).copied();
     let disk = DISK.iter().flat_map(|(name, _)| copies(name)).chain([ENDS.to_owned()]).filter(|_| !disks);
-    let packets = (!packets).then(|| count_packets(mechanism).to_owned());
-    for name in traces.map(str::to_owned).chain(disk).chain(packets) {
+    let of_sockets = options(mechanism).iter().map(|(name, _)| *name).chain([count_packets(mechanism)]);
+    let of_sockets = of_sockets.filter(|_| !interfaces).map(str::to_owned);
+    for name in traces.map(str::to_owned).chain(disk).chain(of_sockets) {
         detach(folder, &name)?;
     }
     Ok(())

@@ -128,7 +128,10 @@ pub fn survey() -> Result<(Mechanism, Vec<String>), String> {
 /// What a mechanism cannot do on this kernel, one sentence each.
 pub fn limits(mechanism: Mechanism) -> Vec<String> {
     match mechanism {
-        Mechanism::Stock => STOCK_LIMITS.iter().map(|text| (*text).into()).collect(),
+        Mechanism::Stock => {
+            let lost = (!load::options_possible()).then_some(SOCKETS_LOST);
+            STOCK_LIMITS.iter().copied().chain(lost).map(Into::into).collect()
+        }
         Mechanism::Full => {
             let missing = load::missing();
             let options = (!load::options_possible()).then(|| OPTIONS_LOST.into());
@@ -144,6 +147,9 @@ pub fn limits(mechanism: Mechanism) -> Vec<String> {
 
 /// What the full mechanism cannot do without cgroup v2.
 const OPTIONS_LOST: &str = "setsockopt does not tag sockets (cgroup v2 is not mounted); fcntl does";
+
+/// And the stock one.
+const SOCKETS_LOST: &str = "sockets cannot be tagged: cgroup v2 is not mounted";
 
 /// What the stock mechanism cannot do.
 const STOCK_LIMITS: &[&str] = &[
@@ -259,6 +265,9 @@ impl Tags {
         }
         if count && self.mechanism == Mechanism::Stock && matches!(object, Object::Files { .. }) {
             return Err(PlaneError::Unsupported(STOCK_LIMITS[1].into()));
+        }
+        if matches!(object, Object::Interface { .. }) {
+            load::attach_options(&self.folder, self.mechanism)?;
         }
         if count {
             match object {
