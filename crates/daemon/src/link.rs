@@ -95,7 +95,7 @@ impl Held {
 /// Starts this program again as `role`, with these descriptors.
 pub fn spawn(role: &str, fds: &[(&str, RawFd)], flags: &[&str]) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("reservd").arg(format!("--{role}")).args(flags).stdin(Stdio::null());
+    command.arg0("reservd").arg(format!("--role={role}")).args(flags).stdin(Stdio::null());
     for (name, fd) in fds {
         command.arg(format!("--{name}={fd}"));
     }

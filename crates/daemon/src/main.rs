@@ -23,19 +23,23 @@ struct Arguments {
     #[arg(long)]
     foreground: bool,
     #[command(flatten)]
-    role: Role,
+    inherited: Descriptors,
+}
+
+/// What a process of reservd is for; without one it is the keeper that somebody starts.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Role {
+    Worker,
+    Keeper,
+    Forgetter,
 }
 
 /// How keeper and worker start each other.
 #[derive(clap::Args)]
-struct Role {
-    #[arg(long, hide = true, requires_all = ["fuse_fd", "lock_fd", "link_fd"])]
-    worker: bool,
-    #[arg(long, hide = true, requires_all = ["fuse_fd", "lock_fd", "link_fd", "worker_fd"])]
-    keeper: bool,
+struct Descriptors {
     #[arg(long, hide = true, requires_all = ["fuse_fd", "link_fd"])]
-    forgetter: bool,
-    #[arg(long, hide = true, requires = "worker")]
+    role: Option<Role>,
+    #[arg(long, hide = true, requires = "role")]
     finish_stop: bool,
     #[arg(long, hide = true)]
     fuse_fd: Option<RawFd>,
@@ -47,8 +51,8 @@ struct Role {
     worker_fd: Option<RawFd>,
 }
 
-impl Role {
-    fn inherited(&self) -> std::io::Result<Option<(Held, UnixSeq)>> {
+impl Descriptors {
+    fn held(&self) -> std::io::Result<Option<(Held, UnixSeq)>> {
         let (Some(fuse), Some(lock), Some(link)) = (self.fuse_fd, self.lock_fd, self.link_fd) else {
             return Ok(None);
         };
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
     priority::prefer();
     // Started through /proc/self/exe, keeper and worker would be called "exe".
     let _ = nix::sys::prctl::set_name(c"reservd");
-    match start(&arguments.role) {
+    match start(&arguments.inherited) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("reservd: {error}");
@@ -79,22 +83,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(role: &Role) -> std::io::Result<ExitCode> {
-    if let (true, Some(fuse), Some(link)) = (role.forgetter, role.fuse_fd, role.link_fd) {
+fn start(inherited: &Descriptors) -> std::io::Result<ExitCode> {
+    if let (Some(Role::Forgetter), Some(fuse), Some(link)) =
+        (inherited.role, inherited.fuse_fd, inherited.link_fd)
+    {
         return Ok(forgetter::run(&inherit(fuse)?.into(), &UnixSeq(inherit(link)?)));
     }
     // Where the mount is found in the mount table.
     let mut settings = Settings::from_env();
     settings.mount = reserv_daemon::fuse::session::canonical(&settings.mount)?;
-    match role.inherited()? {
-        Some((held, link)) if role.worker => {
-            let inherited = worker::Inherited { held, link, finish_stop: role.finish_stop };
+    match (inherited.role, inherited.held()?) {
+        (Some(Role::Worker), Some((held, link))) => {
+            let inherited = worker::Inherited { held, link, finish_stop: inherited.finish_stop };
             Ok(worker::run(&settings, inherited))
         }
-        Some((held, link)) if role.keeper => {
-            let worker = inherit(role.worker_fd.unwrap_or(-1))?;
+        (Some(Role::Keeper), Some((held, link))) => {
+            let worker = inherit(inherited.worker_fd.unwrap_or(-1))?;
             Ok(keeper::run(&settings, Some(keeper::Inherited { held, link, worker })))
         }
-        _ => Ok(keeper::run(&settings, None)),
+        (None, None) => Ok(keeper::run(&settings, None)),
+        _ => Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "--role and descriptors belong together; reservd passes them itself",
+        )),
     }
 }

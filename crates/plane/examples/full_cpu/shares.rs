@@ -96,13 +96,13 @@ pub(crate) fn run_infeasible(seconds: u64) -> Answer {
         0.01,
         "the same under eevdf",
     );
-    let d = s.queue(NodeId::ROOT, 100_000)?;
-    load.hog(&mut s.plane.0, d)?;
+    let second = s.queue(NodeId::ROOT, 100_000)?;
+    load.hog(&mut s.plane.0, second)?;
     let new = [(a, 100_000), (b, 300), (c, 100)];
     s.apply(new.map(|(id, w)| Op::Reweight { id, weight: weight(w) }).to_vec())?;
     settle();
     near(
-        &shares(&s.plane.0, &[a, d, b, c], Duration::from_secs(seconds))?,
+        &shares(&s.plane.0, &[a, second, b, c], Duration::from_secs(seconds))?,
         &[0.25, 0.25, 0.375, 0.125],
         0.01,
         "1000:1000:3:1 with 1, 1, 4 and 4 threads under eevdf",
