@@ -167,7 +167,7 @@ class Daemon:
                 continue
             if os.path.basename(words[0]) != b"reservd" or not alive(pid):
                 continue
-            role = next((role for role in ("worker", "forgetter") if f"--{role}".encode() in words), "keeper")
+            role = next((role for role in ("worker", "forgetter") if f"--role={role}".encode() in words), "keeper")
             with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
                 found[pid] = role, int(f.read().rsplit(")", 1)[1].split()[1])
         # Until it has become another, who was just started looks like who started him.
