@@ -11,6 +11,7 @@ import os
 import struct
 import subprocess
 import threading
+import time
 
 from live import ROOT
 
@@ -55,6 +56,16 @@ def option_get(s, resource):
         return s.getsockopt(SOL, SO_OF + resource)
     except OSError as error:
         return error_name(error.errno)
+
+
+def options_go(s, qfd, resource, unknown=("ENOPROTOOPT", "EOPNOTSUPP", "EINVAL")):
+    """Whether neither option is known any more, soon: the kernel lets go of a program that is detached when it comes to it."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        if option_set(s, qfd) in unknown and option_get(s, resource) in unknown:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 class Plane:
