@@ -138,8 +138,8 @@ def rate(point: dict[str, Any], site: int) -> float:
 
 
 def waited(point: dict[str, Any]) -> float:
-    """The part of the time in which the server waited for a CPU."""
-    return min(float(point["server_waited_s"] / point["seconds"]), 0.99)
+    """The part of the time in which the server waited for a CPU; none where that was not measured, as in runs of before."""
+    return min(float(point.get("server_waited_s", 0.0) / point["seconds"]), 0.99)
 
 
 def steady_rate(point: dict[str, Any], site: int) -> float:
