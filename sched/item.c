@@ -94,6 +94,7 @@ RS_FN void rs_queue_left(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
 		q->parent->wsum -= q->weight;
 		q->parent->nchildren--;
 		q->kind = RS_FREE;
+		rs_refresh(t, q->parent); /* a ghost's leaving moves V */
 	}
 }
 

@@ -150,6 +150,7 @@ RS_FN int rs_node_delete(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	n->parent->wsum -= n->weight;
 	n->parent->nchildren--;
 	n->kind = RS_FREE;
+	rs_refresh(t, n->parent); /* a ghost's leaving moves V */
 	return RS_DONE;
 }
 
@@ -556,6 +557,9 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	n->throttled = 1;
 	n->nsvc = 0;
 	rs_refresh_one(t, n);
+	/* A ghost's leaving moves V, and what is above looks at that. */
+	policy_leave(t, from, n);
+	rs_child_reset(n);
 	x = from;
 	RS_LOOP(d, RS_DEPTH_MAX) {
 		if (!x || x == top)
@@ -563,8 +567,6 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 		rs_refresh_one(t, x);
 		x = x->parent;
 	}
-	policy_leave(t, from, n);
-	rs_child_reset(n);
 	from->nchildren--;
 	from->wsum -= n->weight;
 	to->nchildren++;

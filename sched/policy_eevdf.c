@@ -55,8 +55,8 @@
  * neither misses nor flaps: its v moves more slowly than V if and only if it cannot use its share. As a client it is then behind by more and more, and
  * beside them it is held at the limit for ever; if it can, it stays within the limit as a client, and passes V when it stands beside them. The limit
  * behind V has to be more than V moves at once, which is one step of a client over W. What a change of membership is worth, to
- * whoever changes and to all others together, is at most that many steps of work. Shares of flat trees are those of GMS (docs/notes/sched.md); of
- * the bounds none is claimed.
+ * whoever changes and to all others together, is at most that many steps of work. Above a scheduler with a child that is behind, its place is SFQ_AHEAD quanta before
+ * its deadline, eligible or not (rs_hurried). Shares are those of GMS (docs/notes/sched.md); of the bounds none is claimed.
  *
  * Deviations: eligibility is looked at before each step, not each request (PSS, §3.2), so a long request does not make debt
  * beyond a step. Rule 4 is Linux' delayed dequeue with a zero clamp. Lag is held within 2^36 (69 s of
@@ -92,6 +92,18 @@ RS_INLINE int ee_later(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 RS_INLINE int ee_saturated(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	return RS_EVER_SEVERAL && c->as.ee.saturated && c->as.ee.saturated == p->of.ee.epoch + 1;
+}
+
+/*
+ * Several units: whether the first ready child of scheduler c is saturated, or more than a quantum behind V, or a scheduler of which this is so: its
+ * deadline is then later than its place.
+ */
+RS_INLINE int ee_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+{
+	struct rs_node RS_ARENA *first = (struct rs_node RS_ARENA *)c->ready.e[0].obj;
+
+	return ee_saturated(c, first) || rs_before(c->ready.e[0].key, first->as.ee.deadline) ||
+	       rs_before(first->tag.base + rs_vwork(t->quantum, first->weight), c->clock.v);
 }
 
 /* `res` is what is reserved below the saturated child c: V does not count it. */
@@ -240,6 +252,19 @@ RS_INLINE void ee_unsaturate(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA
 	c->as.ee.saturated = 0;
 }
 
+RS_INLINE u64 eevdf_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+{
+	u64 d = c->as.ee.deadline;
+
+	if (!c->weight)
+		return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, RS_WEIGHT_ONE) : c->tag.base;
+	if (ee_saturated(c->parent, c))
+		return ee_v(t, c) - EE_LATER;
+	if (rs_hurried(t, c))
+		return d - rs_vwork(SFQ_AHEAD * t->quantum, c->weight);
+	return ee_later(c->parent, c) ? d + EE_LATER : d;
+}
+
 /* V may have moved up: those that it has passed are eligible, or, ghosts, leave, which moves V again. */
 RS_FN void ee_advance(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
@@ -261,20 +286,9 @@ RS_FN void ee_advance(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 		}
 		rs_heap_erase(t, &p->aside, &c->alink);
 		if (c->link.pos)
-			rs_heap_rekey(t, &p->ready, c->as.ee.deadline, p->ready.e[c->link.pos - 1].seq, &c->link);
+			rs_heap_rekey(t, &p->ready, eevdf_key(t, c), p->ready.e[c->link.pos - 1].seq, &c->link);
 	}
 	rs_poison(t, RS_POISON_SCAN);
-}
-
-RS_INLINE u64 eevdf_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
-{
-	u64 d = c->as.ee.deadline;
-
-	if (!c->weight)
-		return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, RS_WEIGHT_ONE) : c->tag.base;
-	if (ee_saturated(c->parent, c))
-		return ee_v(t, c) - EE_LATER;
-	return ee_later(c->parent, c) ? d + EE_LATER : d;
 }
 
 RS_INLINE void eevdf_sync(struct rs_node RS_ARENA *p)

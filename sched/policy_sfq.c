@@ -36,20 +36,31 @@
 
 #define SFQ_AHEAD 3
 
+RS_INLINE int ee_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c);
+
+/*
+ * Several units: whether scheduler c has first a ready child that is behind there, as one that can never use its share always is (tags.c; rule 6 of
+ * policy_eevdf.c). It must not wait until the steps that c gave to other children meanwhile are paid, so c's place among its siblings, if they are
+ * scheduled by sfq or eevdf, is SFQ_AHEAD quanta before what its tag says. Its share is as before, since its tag is.
+ */
+RS_INLINE int rs_hurried(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+{
+	if (!RS_SEVERAL(t) || c->kind != RS_SCHED || rs_device(t) || !c->ready.n || (c->ready.e[0].seq & RS_SEQ_BACKGROUND))
+		return 0;
+	if (c->alg == sfq_policy)
+		return rs_before(c->ready.e[0].key, c->clock.v);
+	return c->alg == eevdf_policy && ee_behind(t, c);
+}
+
 /*
  * A child's place among its siblings: its start tag, as if the steps in service had taken what is reserved. (A single unit picks
  * when nothing is in service.)
- *
- * Several units: a scheduler whose first ready child is behind virtual time there (a child that can never use its
- * share, tags.c) must not make that one wait until the steps it gave to other children meanwhile are paid:
- * its place is then SFQ_AHEAD quanta before its tag. Its share is as before, since its tag is.
  */
 RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
 	u32 w = c->weight ? c->weight : RS_WEIGHT_ONE;
 
-	if (RS_SEVERAL(t) && c->kind == RS_SCHED && !rs_device(t) && c->alg == sfq_policy && c->ready.n && !(c->ready.e[0].seq & RS_SEQ_BACKGROUND) &&
-	    rs_before(c->ready.e[0].key, c->clock.v))
+	if (rs_hurried(t, c))
 		return c->tag.base - rs_vwork(SFQ_AHEAD * t->quantum, w);
 	return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
 }

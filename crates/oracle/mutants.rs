@@ -163,8 +163,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "late_urgent",
         mistake: "several units: a scheduler's place does not see that its first child is behind",
         file: "policy_sfq.c",
-        from: "\tif (RS_SEVERAL(t) && c->kind == RS_SCHED",
-        to: "\tif (0 && c->kind == RS_SCHED",
+        from: "\tif (rs_hurried(t, c))",
+        to: "\tif (0)",
     },
     Mutant {
         name: "forced_charged",
@@ -396,6 +396,20 @@ pub const MUTANTS: &[Mutant] = &[
         file: "policy_eevdf.c",
         from: "\t\tlow += (EE_JUMPS * p->of.ee.longest << RS_TAG_SHIFT) / p->of.ee.w;",
         to: "\t\tlow += 0;",
+    },
+    Mutant {
+        name: "ev_late_urgent",
+        mistake: "eevdf, several units: a scheduler's place does not see that its first child is behind",
+        file: "policy_eevdf.c",
+        from: "\tif (rs_hurried(t, c))",
+        to: "\tif (0)",
+    },
+    Mutant {
+        name: "ev_urgent_saturated_only",
+        mistake: "eevdf, several units: a scheduler's place sees only a child that is saturated, not one that is behind",
+        file: "policy_eevdf.c",
+        from: "rs_before(first->tag.base + rs_vwork(t->quantum, first->weight), c->clock.v);",
+        to: "0;",
     },
     Mutant {
         name: "ev_saturated_waits",

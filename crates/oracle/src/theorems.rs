@@ -14,8 +14,8 @@ use crate::rng::Rng;
 use crate::smp::{Cost, Habit, Machine};
 
 pub use crate::lag::eevdf_shares;
-pub use several::{shares_of, sleepers};
-use several::{smp_affinity, smp_more, smp_shares};
+pub use several::{BELOW, Policies, RARELY_MISSED, shares_of, sleepers};
+use several::{ev_nested_shares, smp_affinity, smp_more, smp_shares};
 use sfq::{sfq1, sfq4, sfq6, sfq7, sfq35};
 
 /// A theorem: its name in ALGORITHMS §12, and how to try it.
@@ -34,6 +34,7 @@ pub const THEOREMS: &[Theorem] = &[
     ("ALL", all),
     ("background", background),
     ("SMP-4", smp_shares),
+    ("EV SMP nested", ev_nested_shares),
     ("SMP affinity", smp_affinity),
     ("SMP more", smp_more),
     ("own weight model", crate::own::lockstep),
