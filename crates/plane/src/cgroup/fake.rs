@@ -246,7 +246,7 @@ impl World {
         let mut words: Vec<u64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
         words[0] += 1;
         words[2] += bytes / 512;
-        self.files.insert(file, words.iter().map(|n| format!("{n} ")).collect());
+        self.files.insert(file, words.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
     }
 
     /// A disk /dev/vdb, 8:16, with these elevators, one of them in brackets.
@@ -390,10 +390,15 @@ impl World {
         let cpu = h == 0 && !path.is_empty() && self.has_cpu(path);
         Ok(match file {
             "cgroup.controllers" if v2 => "cpuset cpu io memory".into(),
-            "cgroup.subtree_control" if v2 => group.control.iter().map(|c| format!("{c} ")).collect(),
+            "cgroup.subtree_control" if v2 => {
+                group.control.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            }
             "cgroup.procs" => {
                 let inside = self.threads.values().filter(|t| t.at[h] == path).map(|t| t.tgid);
-                inside.collect::<BTreeSet<_>>().iter().map(|pid| format!("{pid}\n")).collect()
+                inside
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .fold(String::new(), |all, pid| all + &pid.to_string() + "\n")
             }
             "io.bfq.weight" | "io.weight" if v2 && !path.is_empty() && self.has(path, "io") => {
                 format!("default {}\n", group.io_weight)
