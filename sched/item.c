@@ -86,16 +86,8 @@ RS_FN void rs_queue_left(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
 	/* A large array is not kept for an empty queue: threads that go round all queues would fill the pool. */
 	if (!q->members && q->ready.order)
 		rs_heap_release(t, &q->ready);
-	if (q->dying && !q->members && q->kind == RS_QUEUE) {
-		if (q->throttled)
-			rs_heap_erase(t, &t->throttle, &q->tlink);
-		q->throttled = 0;
-		policy_leave(t, q->parent, q);
-		q->parent->wsum -= q->weight;
-		q->parent->nchildren--;
-		q->kind = RS_FREE;
-		rs_refresh(t, q->parent); /* a ghost's leaving moves V */
-	}
+	if (q->dying && !q->members && q->kind == RS_QUEUE)
+		rs_node_gone(t, q);
 }
 
 /* Parts per million of a unit that an item's budgets come to; at most 10^6. */

@@ -143,14 +143,7 @@ RS_FN int rs_node_delete(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 		n->dying = 1;
 		return RS_DRAINING;
 	}
-	if (n->throttled)
-		rs_heap_erase(t, &t->throttle, &n->tlink);
-	n->throttled = 0;
-	policy_leave(t, n->parent, n);
-	n->parent->wsum -= n->weight;
-	n->parent->nchildren--;
-	n->kind = RS_FREE;
-	rs_refresh(t, n->parent); /* a ghost's leaving moves V */
+	rs_node_gone(t, n);
 	return RS_DONE;
 }
 

@@ -501,3 +501,18 @@ RS_FN void rs_refresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 	if (!done)
 		rs_poison(t, RS_POISON_PATH);
 }
+
+/* n, which has no child and no member, goes: its slot is free. A ghost that leaves moves V, and what is above looks at that. */
+RS_INLINE void rs_node_gone(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	struct rs_node RS_ARENA *p = n->parent;
+
+	if (n->throttled)
+		rs_heap_erase(t, &t->throttle, &n->tlink);
+	n->throttled = 0;
+	policy_leave(t, p, n);
+	p->wsum -= n->weight;
+	p->nchildren--;
+	n->kind = RS_FREE;
+	rs_refresh(t, p);
+}
