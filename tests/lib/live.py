@@ -145,6 +145,24 @@ class Live:
         return [g / sum(got) if sum(got) else 0.0 for g in got]
 
 
+def write(path, text):
+    """A file of /reserv in one write."""
+    fd = os.open(f"{MOUNT}/{path}", os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def refusal(path, text):
+    """The errno of such a write; 0 where it is taken."""
+    try:
+        write(path, text)
+        return 0
+    except OSError as error:
+        return error.errno
+
+
 def pids_of(name):
     """Processes by the name of their executable, and their command lines."""
     found = {}

@@ -58,8 +58,8 @@ def option_get(s, resource):
         return error_name(error.errno)
 
 
-def options_go(s, qfd, resource, unknown=("ENOPROTOOPT", "EOPNOTSUPP", "EINVAL")):
-    """Whether neither option is known any more, soon: the kernel lets go of a program that is detached when it comes to it."""
+def options_go(s, qfd, resource, unknown):
+    """Whether neither option is known any more, which these errors say, soon: the kernel lets go of a program that is detached when it comes to it."""
     end = time.monotonic() + 5
     while time.monotonic() < end:
         if option_set(s, qfd) in unknown and option_get(s, resource) in unknown:

@@ -3,11 +3,16 @@
 
 use reserv_oracle::core::{Build, MUTANTS};
 use reserv_oracle::seeds;
-use reserv_oracle::theorems::{BELOW, Policies, RARELY_MISSED, THEOREMS, eevdf_shares, shares_of, sleepers};
+use reserv_oracle::theorems::{
+    BELOW, Policies, RARELY_MISSED, THEOREMS, Theorem, eevdf_shares, shares_of, sleepers,
+};
+
+fn called(name: &str) -> &'static Theorem {
+    THEOREMS.iter().find(|t| t.0 == name).expect("a theorem")
+}
 
 fn holds(name: &str, count: u64) {
-    let (_, theorem) = THEOREMS.iter().find(|t| t.0 == name).expect("a theorem");
-    reserv_oracle::holds(name, count, *theorem);
+    reserv_oracle::holds(name, count, called(name).1);
 }
 
 macro_rules! theorem {
@@ -41,7 +46,7 @@ theorem!(ev_shares_of_several_units, "EV SMP", 40);
 
 /// What holds for the first `count` seeds; of what a soak adds, one in `RARELY_MISSED` may miss its share below schedulers.
 fn holds_mostly(name: &str, count: u64) {
-    let (_, theorem) = THEOREMS.iter().find(|t| t.0 == name).expect("a theorem");
+    let (_, theorem) = called(name);
     let (mut seen, mut missed) = (0, 0);
     for seed in seeds(name, count) {
         seen += 1;

@@ -14,8 +14,11 @@ use super::{Build, Cost, Habit, Id, Machine, ONE, Q, ROOT, Rng, real, weight_of}
 ///
 /// Below schedulers that is no theorem: see [`RARELY_MISSED`].
 pub(super) fn smp_shares(build: Build, seed: u64) -> Result<(), String> {
-    let units = [2, 3, 4, 8][usize::try_from(seed % 4).expect("small")];
-    shares_of(build, seed, units, 1000, Policies::Sfq)
+    shares_of(build, seed, few_units(seed), 1000, Policies::Sfq)
+}
+
+fn few_units(seed: u64) -> u32 {
+    [2, 3, 4, 8][usize::try_from(seed % 4).expect("small")]
 }
 
 /// Of so many random trees one may miss the 2 % below schedulers (7 of 12 000 do): docs/notes/sched.md, "Several units".
@@ -26,8 +29,8 @@ pub const BELOW: &str = "below schedulers, ";
 
 /// The same of trees whose schedulers are all eevdf, and of those where each is one or the other.
 pub(super) fn ev_nested_shares(build: Build, seed: u64) -> Result<(), String> {
-    let units = [2, 3, 4, 8][usize::try_from(seed % 4).expect("small")];
-    shares_of(build, seed, units, 1000, if seed % 8 < 4 { Policies::Eevdf } else { Policies::Either })
+    let policies = if seed % 8 < 4 { Policies::Eevdf } else { Policies::Either };
+    shares_of(build, seed, few_units(seed), 1000, policies)
 }
 
 /// The policies of a random tree's schedulers.
