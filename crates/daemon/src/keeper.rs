@@ -9,6 +9,7 @@
 //!  start: lock → remove a dead mount → open /dev/fuse → worker
 //!  worker dies:  before it was ever ready, by its own decision → give up (it has rolled back and said why)
 //!                by a signal, or later                         → start it again, at once, then less and less often
+//!                because its session ended                     → remove what is left of the mount, open /dev/fuse, start it again
 //!  SIGTERM, SIGINT: tell the worker to stop; it says Done and ends; end
 //!  worker says Stopping and dies before Done: start a worker that only finishes the stop
 //! ```
@@ -123,13 +124,19 @@ fn take_lock(settings: &Settings) -> io::Result<File> {
     }
 }
 
-fn prepare(settings: &Settings) -> io::Result<Held> {
-    let lock = take_lock(settings)?;
+/// A mount whose session has ended: a dead reservd's, or one that somebody aborted (`umount -f`) and could not take away. A worker would take it for a living one.
+fn remove_dead(settings: &Settings) -> io::Result<()> {
     // Reached without a look-up of the mount point itself, which may be a dead mount.
     if session::mounted(&settings.mount)?.is_some() {
-        tracing::info!(mount = %settings.mount.display(), "removing the mount that a dead reservd left");
+        tracing::info!(mount = %settings.mount.display(), "removing a dead mount");
         session::unmount_dead(&settings.mount)?;
     }
+    Ok(())
+}
+
+fn prepare(settings: &Settings) -> io::Result<Held> {
+    let lock = take_lock(settings)?;
+    remove_dead(settings)?;
     std::fs::create_dir_all(&settings.mount)?;
     let fuse = session::open_device().map_err(|e| io::Error::new(e.kind(), format!("/dev/fuse: {e}")))?;
     Ok(Held { fuse, lock })
@@ -175,6 +182,7 @@ fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool
         }
         if code == Some(link::EXIT_REOPEN) {
             tracing::warn!("the mount was taken away; making another");
+            remove_dead(settings)?;
             keeper.held.fuse = session::open_device()?;
         }
         if let (false, Some(code)) = (keeper.ready, code) {
