@@ -101,8 +101,8 @@ static __noinline int rt_tag_several(u64 file, u32 dev, u32 resource, u64 node)
 		return -E_XDEV;
 	answer = rt_usable(resource, node);
 	if (!answer)
-		answer = rt_file_tag_at(rt_tag_at(file, resource, resources), rt_word(resource, rt_pack(node)));
-	return answer ? answer : 1;
+		answer = rt_file_tag_one(file, resource, resources, rt_pack(node));
+	return answer < 0 ? answer : 1;
 }
 
 /* Tag an open file or socket: 1, or a negative errno. */
@@ -149,7 +149,7 @@ static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 	answer = rt_usable_node(resource, name.node, &n);
 	if (!answer)
 		answer = rt_file_tag_first(key, f, rt_word(resource, rt_pack(name.node)), n);
-	return answer ? answer : 1;
+	return answer < 0 ? answer : 1;
 }
 
 /* These two are functions, so that the hook itself saves no registers for them: everybody's fcntl passes it. */

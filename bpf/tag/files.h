@@ -94,10 +94,15 @@ static __always_inline u64 rt_number(u64 pointer)
 	return distance + *(volatile u64 *)&anchor_at;
 }
 
-u32 several; /* resources for which a tag ever stood at file + resource; with the first one `file_entries` is never 0 again */
+/*
+ * Places and entries at `file + resource`: how many (RT_ELSEWHERE each), and for which resources, a bit for each. 0 where there is none, and then nobody looks there. In one word, which becomes
+ * 0 by an exchange: it is counted before a place is taken and after it was given back, so that whoever holds a file that has one sees it. Each stands in `file_entries` too.
+ */
+u64 several;
+#define RT_ELSEWHERE (1ULL << RT_RESOURCES)
 #define RT_SEVERAL RT_RESOURCES
 
-/* The resource of the files of a device; 0: none; RT_SEVERAL: there are several, or were of some file. */
+/* The resource of the files of a device; 0: none; RT_SEVERAL: there are several, or were of some file that is open. */
 static __always_inline u32 rt_one_resource(u32 dev)
 {
 	u32 resources;
@@ -176,14 +181,7 @@ static __always_inline u64 rt_tag_at(u64 at, u32 resource, u32 resources)
 	word = f ? f->tag : 0;
 	if (word && rt_word_resource(word) == resource)
 		return at;
-	if (rt_several(resources)) {
-		if (!(several & bit)) {
-			__sync_fetch_and_add(&file_entries, 1);
-			__sync_fetch_and_or(&several, bit);
-		}
-		return at + resource;
-	}
-	return rt_file_find_at(at + resource) ? at + resource : at;
+	return rt_several(resources) || rt_file_find_at(at + resource) ? at + resource : at;
 }
 
 /* The file's tag in the hash is none. */
@@ -196,10 +194,12 @@ static __noinline int rt_entry_empty(u64 file)
 	return 0;
 }
 
-/* `file`: a pointer or a number. `place`: its own. */
+/* `file`: a pointer or a number. `place`: its own. 0, or RT_TAKEN where it had neither place nor entry before, or a negative errno. */
+#define RT_TAKEN 1
 static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word)
 {
 	struct rt_file new = { .file = file }, *f = 0;
+	int taken = 0;
 	u64 holder;
 
 	if (!place)
@@ -210,12 +210,16 @@ static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word)
 		if (!f && !word)
 			return 0;
 		holder = f ? file : __sync_val_compare_and_swap(&place->file, 0, file);
+		taken = holder ? 0 : RT_TAKEN;
 		if (!f && !holder && file_entries)
 			rt_entry_empty(file);
 		if (!f && holder && holder != file) {
 			__sync_fetch_and_add(&file_entries, 1); /* before, so that nobody misses it */
-			if (bpf_map_update_elem(&files, &file, &new, BPF_NOEXIST))
+			taken = RT_TAKEN;
+			if (bpf_map_update_elem(&files, &file, &new, BPF_NOEXIST)) {
 				__sync_fetch_and_add(&file_entries, -1);
+				taken = 0; /* another thread has made it */
+			}
 			f = bpf_map_lookup_elem(&files, &file);
 			if (!f) {
 				__sync_fetch_and_add(&lost, 1);
@@ -225,14 +229,14 @@ static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word)
 	}
 	if (!f) {
 		rt_put_word(&place->tag, word);
-		return 0;
+		return taken;
 	}
 	rt_put_word(&f->tag, word);
 	if (rt_holder(place) == file) {
 		rt_take_word(&f->tag, word);
 		rt_put_word(&place->tag, word);
 	}
-	return 0;
+	return taken;
 }
 
 /* The same for a file that most often has no tag yet, and whose place is free. `n`: the word's node. */
@@ -249,6 +253,33 @@ static __always_inline int rt_file_tag_first(u64 file, struct rt_file *place, u6
 static __always_inline int rt_file_tag_at(u64 file, u64 word)
 {
 	return rt_file_tag(file, rt_place_at(file - *(volatile u64 *)&anchor_at), word);
+}
+
+/* A place or entry elsewhere was given back, or not taken. The last one ends the search for them. */
+static __always_inline void rt_elsewhere_less(void)
+{
+	u64 left = __sync_fetch_and_add(&several, -RT_ELSEWHERE) - RT_ELSEWHERE;
+
+	__sync_fetch_and_add(&file_entries, -1);
+	if (left < RT_ELSEWHERE)
+		__sync_val_compare_and_swap(&several, left, 0);
+}
+
+/* The tag of one of the resources of a file of RT_SEVERAL, by number. */
+static __noinline int rt_file_tag_one(u64 file, u32 resource, u32 resources, u64 node)
+{
+	u64 at = rt_tag_at(file, resource, resources);
+	int answer;
+
+	if (at == file)
+		return rt_file_tag_at(at, rt_word(resource, node));
+	__sync_fetch_and_add(&file_entries, 1);
+	__sync_fetch_and_add(&several, RT_ELSEWHERE);
+	__sync_fetch_and_or(&several, 1ULL << (resource & (RT_RESOURCES - 1)));
+	answer = rt_file_tag_at(at, rt_word(resource, node));
+	if (answer != RT_TAKEN)
+		rt_elsewhere_less();
+	return answer;
 }
 
 /* The file's queue of a resource, by handle; 0: q0. */
@@ -271,7 +302,7 @@ static __noinline int rt_opened_several(u64 file, u32 dev)
 {
 	u32 r, resources = rt_resources_of_dev(dev);
 	struct rt_lists *l;
-	u64 node, at;
+	u64 node;
 
 	if (!resources)
 		return 0;
@@ -285,9 +316,8 @@ static __noinline int rt_opened_several(u64 file, u32 dev)
 		node = l ? l->list[RT_DEFAULT][r & (RT_RESOURCES - 1)] : 0;
 		if (node && rt_usable(r, node))
 			node = 0;
-		at = rt_tag_at(file, r, resources);
-		if (node || rt_file_find_at(at))
-			rt_file_tag_at(at, rt_word(r, node));
+		if (node || (several && rt_file_find_at(file + r)))
+			rt_file_tag_one(file, r, resources, node);
 	}
 	return 0;
 }
@@ -328,30 +358,47 @@ static __always_inline bool rt_place_end(u64 key, struct rt_file *f)
 	return file_entries;
 }
 
-static __always_inline void rt_entry_end(u64 key)
+/* Answers whether there was one. */
+static __always_inline bool rt_entry_end(u64 key)
 {
 	struct rt_file *f = bpf_map_lookup_elem(&files, &key);
 
 	if (!f)
-		return;
+		return false;
 	rt_put_word(&f->tag, 0);
-	if (!bpf_map_delete_elem(&files, &key))
-		__sync_fetch_and_add(&file_entries, -1);
+	if (bpf_map_delete_elem(&files, &key))
+		return false;
+	__sync_fetch_and_add(&file_entries, -1);
+	return true;
+}
+
+/* Of a tag that stands elsewhere. */
+static __noinline int rt_end_at(u64 key)
+{
+	struct rt_file *f = rt_place_at(key - *(volatile u64 *)&anchor_at);
+
+	if (f && rt_holder(f) == key) {
+		rt_put_word(&f->tag, 0);
+		__sync_lock_test_and_set(&f->file, 0);
+		rt_elsewhere_less();
+	}
+	if (rt_entry_end(key))
+		rt_elsewhere_less();
+	return 0;
 }
 
 /* The same, where tags do not stand at the file's place. By number. */
 static __noinline int rt_file_end_elsewhere(u64 file)
 {
+	u64 resources = several; /* all of them that the file can have one of: it is nobody's any more */
 	u32 r;
 
 	rt_entry_end(file);
-	if (!several)
+	if (!resources)
 		return 0;
 	bpf_for(r, 1, RT_RESOURCES)
-		if (several >> (r & 31) & 1) {
-			rt_place_end(file + r, rt_place_at(file + r - *(volatile u64 *)&anchor_at));
-			rt_entry_end(file + r);
-		}
+		if (resources >> (r & (RT_RESOURCES - 1)) & 1)
+			rt_end_at(file + r);
 	return 0;
 }
 
