@@ -16,7 +16,7 @@ pub const SLOTS_QUEUE: usize = 256;
 /// Hardware queues that have slots.
 pub const QUEUES: usize = SLOTS / SLOTS_QUEUE;
 /// A loop device has this many requests at once.
-const LOOP_SLOTS: usize = 128;
+pub const LOOP_SLOTS: usize = 128;
 
 /// `struct rt_slot`
 #[repr(C)]

@@ -191,6 +191,7 @@ impl Worker {
             None => Ok(()),
         });
         watched.map_err(|e| wrong("io_uring", &e))?;
+        let pool = Pool::new(PART, front.buffers());
         Ok(Self {
             front,
             backend,
@@ -202,7 +203,7 @@ impl Worker {
             scheduled: 0,
             depth,
             copies: Copies::default(),
-            pool: Pool::new(PART, 64),
+            pool,
             listener,
             client: None,
             client_name: name::CLIENT,

@@ -24,6 +24,15 @@ pub fn set_elevator(major: u32, minor: u32, name: &str) -> std::io::Result<()> {
     fs::write(folder.join("scheduler"), name)
 }
 
+/// Have at most so many requests of each hardware queue at once, or so much in one, where that is not so already. Changing it waits until the device's requests are answered.
+pub fn set_limit(major: u32, minor: u32, file: &str, most: u32) -> std::io::Result<()> {
+    if number((major, minor), file) == most {
+        return Ok(());
+    }
+    let folder = queue(major, minor).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT))?;
+    fs::write(folder.join(file), most.to_string())
+}
+
 /// A number of a queue's, or of the queue that a file system's device has; 0: none is known.
 fn number((major, minor): (u32, u32), file: &str) -> u32 {
     let text = queue(major, minor).and_then(|folder| fs::read_to_string(folder.join(file)).ok());

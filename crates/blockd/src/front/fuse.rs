@@ -13,13 +13,17 @@ use std::path::Path;
 
 use super::{Arrived, Dataless, Front, Op, Shape};
 use crate::buffer::{Buffer, Pool};
-use crate::owners::Owners;
+use crate::owners::{LOOP_SLOTS, Owners};
 use crate::ring::Ring;
 
 /// Most data of one request.
 pub const PART: usize = 256 * 1024;
-/// Requests that the kernel gives us at once.
-const BACKGROUND: u16 = 512;
+/// Which is what the loop device has at most in one request.
+pub const PART_KIB: u32 = 256;
+const _: () = assert!(PART_KIB as usize * 1024 == PART);
+/// Requests that the kernel gives us at once: as many as the loop device has. A write comes with its data, so this bounds our memory.
+const BACKGROUND: u16 = 128;
+const _: () = assert!(BACKGROUND as usize == LOOP_SLOTS);
 
 mod code {
     pub(super) const FORGET: u32 = 2;
@@ -274,6 +278,11 @@ impl Front for Fuse {
             }
             into.push(request);
         }
+    }
+
+    fn buffers(&self) -> usize {
+        // A request has one at most; and one is there for the next that comes.
+        usize::from(BACKGROUND) + 1
     }
 
     fn copies(&self) -> Option<&'static str> {

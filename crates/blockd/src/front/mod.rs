@@ -128,6 +128,8 @@ pub trait Front {
         pool: &mut Pool,
         into: &mut Vec<Arrived>,
     ) -> io::Result<()>;
+    /// Buffers that are kept, from the beginning.
+    fn buffers(&self) -> usize;
     /// Why all data are copied, in words; `None`: they are not.
     fn copies(&self) -> Option<&'static str>;
     /// The registered buffer of the ring that a request's data are in, if they are in one.

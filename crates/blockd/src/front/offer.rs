@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 
-use super::fuse::Fuse;
+use super::fuse::{self, Fuse};
 use super::ublk::control::{self, Control};
 use super::ublk::{self, Ublk};
 use super::{Front, Held, Shape, loopdev};
@@ -31,6 +31,24 @@ fn without_elevator((name, dev): Device) -> Device {
     (name, dev)
 }
 
+/// A limit of the device's own queue.
+fn limited((name, dev): Device, file: &str, most: u32) -> Device {
+    if let Err(error) = sysfs::set_limit(libc::major(dev), libc::minor(dev), file, most) {
+        say(format_args!("{file} of {name} stays: {error}"));
+    }
+    (name, dev)
+}
+
+/// Without an elevator: else the limit would be the elevator's, not the driver's.
+fn with_a_slot_left(device: Device) -> Device {
+    limited(without_elevator(device), "nr_requests", ublk::DEPTH_USED.into())
+}
+
+/// What is longer would come in parts, each with memory of ours.
+fn in_whole_parts(device: Device) -> Device {
+    limited(without_elevator(device), "max_sectors_kb", fuse::PART_KIB)
+}
+
 /// Offer the disk, or go on with the device that there is, by its name (empty: none), of a worker before us (`again`). Setting a device up asks for requests
 /// to be answered meanwhile, so another thread does that.
 pub fn offer(
@@ -50,7 +68,7 @@ pub fn offer(
             }
             if device.is_empty() {
                 let (image, block) = (image.to_owned(), shape.block);
-                std::thread::spawn(move || send.send(loopdev::attach(&image, block).map(without_elevator)));
+                std::thread::spawn(move || send.send(loopdev::attach(&image, block).map(in_whole_parts)));
                 return Ok((Box::new(front), Some(receive)));
             }
             Ok((Box::new(front), None))
@@ -65,7 +83,7 @@ pub fn offer(
                 ublk::create(shape, mark)?
             };
             let front = Ublk::open(id, there.is_some(), shape, ring)?;
-            std::thread::spawn(move || send.send(ublk::begin(id, there.is_some()).map(without_elevator)));
+            std::thread::spawn(move || send.send(ublk::begin(id, there.is_some()).map(with_a_slot_left)));
             Ok((Box::new(front), Some(receive)))
         }
     }

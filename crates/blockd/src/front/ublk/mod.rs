@@ -31,6 +31,9 @@ use crate::ring::{Of, Ring};
 /// Requests that the kernel gives us at once, of each hardware queue. Few would be one queue's, and the others starve before the scheduler sees them.
 pub const DEPTH: u16 = 256;
 const _: () = assert!(DEPTH as usize <= SLOTS_QUEUE);
+/// Of which the device uses so many. Older kernels (6.12) notice that a server is dead by a slot that waits for a request; with none left they do when the oldest
+/// request's time is up, after 30 s.
+pub const DEPTH_USED: u16 = DEPTH - 1;
 /// Most hardware queues. They are for the CPUs that ask; all are served by one thread.
 const HARDWARE_QUEUES_MAX: u16 = 4;
 const _: () = assert!(HARDWARE_QUEUES_MAX as usize <= QUEUES);
@@ -55,6 +58,8 @@ const SLOT_TAG: u16 = (1 << SLOT_TAG_BITS) - 1;
 const SLOT_BITS: u32 = 16;
 /// Of a fetch: a request whose data could not be registered comes, too (`UBLK_AUTO_BUF_REG_FALLBACK`).
 const REGISTER_OR_NOT: u64 = 1 << 16;
+/// Of copied requests at the disk as many have memory that is there already.
+const BUFFERS: usize = 64;
 /// Until the character device is there.
 const NODE_MAX: Duration = Duration::from_secs(10);
 
@@ -370,6 +375,10 @@ impl Front for Ublk {
             }
         }
         if self.stopped { Err(io::Error::from_raw_os_error(libc::ENODEV)) } else { Ok(()) }
+    }
+
+    fn buffers(&self) -> usize {
+        BUFFERS
     }
 
     fn copies(&self) -> Option<&'static str> {
