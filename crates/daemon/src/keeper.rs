@@ -16,7 +16,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 use crate::fuse::session;
 use crate::link::{self, Held, UnixSeq, Word};
+use crate::process::pidfd_open;
 use crate::settings::Settings;
 
 /// A worker that lived this long is followed by another at once. One that dies sooner, again and again (on a request, say,
@@ -68,15 +69,6 @@ struct Keeper {
     done: bool,
     /// Deaths in a row, for the pause.
     deaths: u32,
-}
-
-fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: pidfd_open takes a pid and flags by value and answers a new descriptor, which is ours alone.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0);
-        let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        Ok(std::os::fd::FromRawFd::from_raw_fd(fd))
-    }
 }
 
 /// A descriptor of this process itself, to be handed to a new keeper.

@@ -2,7 +2,8 @@
 //! What `/proc` says about processes and threads.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -46,6 +47,16 @@ pub fn status(tid: i32) -> Option<Status> {
 /// The process of a living thread.
 pub fn tgid(tid: i32) -> Option<i32> {
     status(tid).map(|s| s.tgid)
+}
+
+/// A descriptor of a living process, by its own number (not a thread's).
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes a pid and flags by value and answers a new descriptor, which is ours alone.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0);
+        let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
 }
 
 /// When a process started, as in field 22 of `/proc/PID/stat`.
@@ -134,19 +145,14 @@ pub fn unit(cgroup: &str) -> Option<&str> {
 }
 
 /// A copy of a process's descriptor.
-pub fn descriptor(pid: i32, fd: u32) -> std::io::Result<OwnedFd> {
-    let call = |number: libc::c_long, a: libc::c_long, b: libc::c_long| {
-        // SAFETY: both calls take numbers and answer a new descriptor, which is ours alone.
-        let got = unsafe { libc::syscall(number, a, b, 0) };
-        let got = i32::try_from(got).map_err(std::io::Error::other)?;
-        if got < 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        // SAFETY: as above.
-        Ok(unsafe { OwnedFd::from_raw_fd(got) })
-    };
-    let process = call(libc::SYS_pidfd_open, pid.into(), 0)?;
-    call(libc::SYS_pidfd_getfd, process.as_raw_fd().into(), fd.into())
+pub fn descriptor(pid: i32, fd: u32) -> io::Result<OwnedFd> {
+    let process = pidfd_open(pid.cast_unsigned())?;
+    // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
+    unsafe {
+        let got = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
+        let got = RawFd::try_from(got).ok().filter(|&got| got >= 0).ok_or_else(io::Error::last_os_error)?;
+        Ok(OwnedFd::from_raw_fd(got))
+    }
 }
 
 #[cfg(test)]
@@ -197,6 +203,13 @@ mod tests {
     fn this_process_is_found() {
         let pid = std::process::id().cast_signed();
         assert_eq!(tgid(pid), Some(pid));
+        assert!(pidfd_open(std::process::id()).is_ok());
+        assert!(pidfd_open(0).is_err() && pidfd_open(u32::MAX).is_err());
+        let thread = std::thread::spawn(|| {
+            let tid = nix::unistd::gettid().as_raw();
+            assert!(tgid(tid) != Some(tid) && pidfd_open(tid.cast_unsigned()).is_err(), "a thread's number");
+        });
+        thread.join().unwrap();
         assert!(all().contains(&pid));
     }
 }
