@@ -225,7 +225,7 @@ static __always_inline u64 rt_io_owner(struct request *rq, u32 resource)
 /* An original is handed to a device that is stacked above disks. Attached while there is such a device. */
 HOOK(rt_bio_queued, struct bio *bio)
 {
-	struct rt_handed original = {};
+	struct rt_handed original = {}, *before;
 	u64 data, vec = (u64)bio->bi_io_vec, at = rt_number((u64)bio);
 	struct rt_above *a;
 	u32 dev, r;
@@ -243,6 +243,18 @@ HOOK(rt_bio_queued, struct bio *bio)
 			continue;
 		asm volatile("" : "+r"(r)); /* else the mask is left out, without which 6.12's verifier knows no bound */
 		original.node[r & (RT_RESOURCES - 1)] = rt_bio_owner(at, r);
+	}
+	before = data ? bpf_map_lookup_elem(&handed, &data) : 0;
+	if (!before)
+		before = bpf_map_lookup_elem(&handed, &vec);
+	if (before && before->resources & ~original.resources) {
+		bpf_for(r, 1, RT_RESOURCES) {
+			if (!(before->resources >> (r & 31) & 1) || a->passes >> (r & 31) & 1)
+				continue;
+			asm volatile("" : "+r"(r)); /* as above */
+			original.resources |= 1U << (r & 31);
+			original.node[r & (RT_RESOURCES - 1)] = before->node[r & (RT_RESOURCES - 1)];
+		}
 	}
 	if (data)
 		bpf_map_update_elem(&handed, &data, &original, BPF_ANY);

@@ -6,7 +6,7 @@
  *   - by the address of the first byte of its data: what passes on the request, or its beginning, has that (also a loop device, which may join several originals to one request);
  *   - by the vector of its pages: a part of it (a stripe) is at another address, but in the same vector;
  *   - by what a loop device asks of its file, and where: it joins originals to a request, with a vector of its own, and of a large one only the first part begins where an original does.
- * Every original overwrites what its memory meant before. What was handed to a disk itself is never looked up, so what an older original left means nothing for it.
+ * Every original overwrites what its memory meant before, for the disks below its device. For others that stays: a mirror hands the same memory to a volume on one disk and then to one on another. What was handed to a disk itself is never looked up, so what an older original left means nothing for it.
  *
  * dm-crypt's writes, which are in memory of its own, lead to the original's vector. Not found: what else is copied. RAID 5 writes from its stripe cache, a loop device without direct I/O from and to the page cache of its file.
  */
