@@ -67,6 +67,9 @@
 /* Whether it may have had more before, or get them: CPUs come and go. */
 #define RS_EVER_SEVERAL 1
 #endif
+#ifndef RS_AGES
+#define RS_AGES 1 /* 0: a plane that serves nobody out of turn: starve_ns stays 0, and it is not kept who has waited for how long */
+#endif
 
 #ifdef __bpf__
 /* The second attribute says so where it stands on a parameter of a function that is verified by itself. */
@@ -99,6 +102,9 @@ typedef int64_t s64;
 		return (type *)name##_at args; \
 	} \
 	RS_FN u64 name##_at params
+
+/* What only some planes look at is handed over by all: callers of a function that does not use a parameter may leave it unset, which the verifier refuses. */
+#define RS_NEEDS(x) asm volatile("" : : "r"(x))
 
 /* Starts loop counters, and whatever else a loop adds to, so that the verifier does not unroll from a known constant. */
 #ifdef __bpf__

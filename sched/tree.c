@@ -11,11 +11,39 @@ RS_INLINE struct rs_ages RS_ARENA *rs_ages_of(struct rs_tree RS_ARENA *t, struct
 	return &t->age[it->flags & RS_ITEM_APART ? 1 : 0];
 }
 
+RS_INLINE void rs_age_in(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	struct rs_ages RS_ARENA *age = rs_ages_of(t, it);
+
+	it->newer = 0;
+	it->older = age->newest;
+	if (age->newest)
+		age->newest->newer = it;
+	else
+		age->oldest = it;
+	age->newest = it;
+}
+
+RS_INLINE void rs_age_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	struct rs_ages RS_ARENA *age = rs_ages_of(t, it);
+
+	if (it->older)
+		it->older->newer = it->newer;
+	else
+		age->oldest = it->newer;
+	if (it->newer)
+		it->newer->older = it->older;
+	else
+		age->newest = it->older;
+	it->older = 0;
+	it->newer = 0;
+}
+
 /* The queue's heap and the list by age. The caller refreshes. */
 RS_INLINE void rs_item_in_here(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 why, u64 now)
 {
 	struct rs_node RS_ARENA *q = it->queue;
-	struct rs_ages RS_ARENA *age = rs_ages_of(t, it);
 	u64 key;
 
 	/* Virtual time of a queue without a step in service: the smallest tag that waits. */
@@ -31,13 +59,8 @@ RS_INLINE void rs_item_in_here(struct rs_tree RS_ARENA *t, struct rs_item RS_ARE
 		RS_LOOP(i, RS_UNIT_WORDS)
 			q->mask[i] |= it->mask[i];
 	}
-	it->newer = 0;
-	it->older = age->newest;
-	if (age->newest)
-		age->newest->newer = it;
-	else
-		age->oldest = it;
-	age->newest = it;
+	if (RS_AGES)
+		rs_age_in(t, it);
 }
 
 RS_FN void rs_item_in(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 why, u64 now)
@@ -49,21 +72,12 @@ RS_FN void rs_item_in(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u
 RS_INLINE void rs_item_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
 	struct rs_node RS_ARENA *q = it->queue;
-	struct rs_ages RS_ARENA *age = rs_ages_of(t, it);
 
 	rs_heap_erase(t, &q->ready, &it->link);
 	if (it->all)
 		q->nall--;
-	if (it->older)
-		it->older->newer = it->newer;
-	else
-		age->oldest = it->newer;
-	if (it->newer)
-		it->newer->older = it->older;
-	else
-		age->newest = it->older;
-	it->older = 0;
-	it->newer = 0;
+	if (RS_AGES)
+		rs_age_out(t, it);
 }
 
 /*
@@ -494,8 +508,9 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 	struct rs_node RS_ARENA *root = t->nodes;
 	u32 stop = 0;
 
+	RS_NEEDS(now);
 	t->next_ns = 0;
-	if (rs_somebody_starves(t, now)) {
+	if (RS_AGES && rs_somebody_starves(t, now)) {
 		it = rs_starving(t, unit, now);
 		if (it) {
 			rs_begin(t, it, unit);

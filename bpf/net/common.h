@@ -15,6 +15,8 @@
 #define RS_BATCH_MEM RS_ARENA
 #define RS_SEVERAL(t) 0 /* a link sends one packet at a time */
 #define RS_EVER_SEVERAL 0
+/* A packet of a small share waits long by right; shares hold for it, and the weightless have what is left over. */
+#define RS_AGES 0
 #include "../../sched/core.c"
 #include "abi.h"
 
@@ -23,6 +25,7 @@
 #define RN_ARENA_AT 0x100010000000ULL /* the low half is not 0: a null pointer is outside of the tree */
 #define RN_BURST_NS 20000000ULL /* of the rate that late timers may not lose */
 #define RN_AHEAD 1024ULL /* bytes that may be sent ahead of the rate, so that small packets share a timer */
+#define RN_TIMER_NEAR 10000ULL
 #define RN_ROOT 0xffffffffU /* TC_H_ROOT */
 #define RN_QUANTUM 1514 /* of class drr: what a flow of weight 1 may send in its turn; one packet of an Ethernet */
 #define RN_FLOWS 4096 /* that may have packets waiting on one interface at once; also the buckets in which they are found */
@@ -84,7 +87,7 @@ struct rn_queue {
 	u64 dropped, dropped_bytes;
 	struct rs_item RS_ARENA *item; /* it is queued in the tree while packets wait in `own`; 0: there were none yet */
 	u32 flows; /* class drr: the first flow that has packets, in no order */
-	u32 pad;
+	u32 room; /* packets that its own limits let wait, for which slots are kept; 0: it has none of its own */
 };
 
 /* A flow of a queue of class drr, by its item's index. Flows are named by that plus one. */
@@ -111,9 +114,12 @@ u32 flows_used; /* under the lock, as all that follow */
 u32 flows_wanted; /* a queue is, or was, of class drr: packets come with their flow's hash */
 u32 free_place;
 u32 places_used; /* slots ever used since the last reset */
+u32 waiting; /* packets, in all queues */
+u32 owed; /* slots kept for queues with limits of their own: what each may still have waiting. (The daemon admits no more than RN_PACKETS of such limits.) */
 u64 clock_max;
 u64 next_ns, next_rem; /* when the rate allows the next packet */
 u64 hold_ns; /* nothing is sent before: next_ns, once that is ahead_ns away */
+u64 timer_ns; /* the hold_ns that the timer was last set for; 0: for something else, or it is not set. Under the root lock, as dequeue is */
 u64 ahead_ns; /* RN_AHEAD at the rate */
 u64 wait_ns; /* rn_choose's answer when there is no packet: when to ask again; 0: at the next packet */
 

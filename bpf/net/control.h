@@ -35,8 +35,7 @@ RN_CALL(rn_setup)
 	t->quantum = RN_QUANTUM; /* in bytes, as all work here */
 	rs_quantum_all(t);
 	rn_room_told(t);
-	/* A packet of a small share waits long by right; shares hold for it, and the weightless have what is left over. */
-	t->starve_ns = 0;
+	t->starve_ns = 0; /* RS_AGES */
 	batch_at = parts[RN_BATCH].at;
 	queues_at = parts[RN_QUEUES].at;
 	places_at = parts[RN_PLACES].at;
@@ -69,6 +68,22 @@ RS_FN void rn_before(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 	}
 }
 
+/*
+ * Packets for which a queue with limits of its own is promised slots: as many as the daemon admits them for (crates/model/src/backlog.rs). Of bytes alone it is what
+ * they hold of the shortest packets, and no more than queues usually have.
+ */
+RS_FN u32 rn_room_of(struct rs_node RS_ARENA *n, struct rn_queue RS_ARENA *q)
+{
+	struct rn_state *s = rn_state();
+	u32 usual = s ? s->limit_packets : 0, shortest = q->limit_bytes / 32 + 1;
+	u32 packets = n->members_max ? n->members_max : usual;
+
+	asm volatile("" : : "r"(&arena));
+	if (!n->members_max && !q->limit_bytes)
+		return 0;
+	return q->limit_bytes && shortest < packets ? shortest : packets;
+}
+
 /* The class of a queue has changed: what waits is in no flow if there are none, and what comes will be in one if there are. */
 RS_FN void rn_classed(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now)
 {
@@ -97,10 +112,12 @@ RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 		if (op->code == RS_OP_DELETE) {
 			if (q->gen != op->node >> 32 || !q->taken)
 				continue;
-			if (b->error)
+			if (b->error) {
 				rn_attach(t, n, b->now);
-			else
+			} else {
+				rn_set_room(q, 0);
 				rn_hand_over(t, q, b->now);
+			}
 			continue;
 		}
 		/* A later operation of the batch may have deleted it. */
@@ -112,6 +129,7 @@ RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 			q->dropped_bytes = 0;
 		} else if (op->code == RS_OP_LIMIT) {
 			q->limit_bytes = op->b;
+			rn_set_room(q, rn_room_of(n, q));
 		} else if (op->code == RS_OP_CLASS || op->code == RS_OP_CREATE) {
 			rn_classed(t, n, b->now);
 		}
@@ -313,6 +331,7 @@ RN_CALL(rn_do)
 			break;
 		}
 		rn_detach(t, n);
+		rn_set_room(rn_queue(n), 0);
 		answer = rs_node_delete(t, n, 0);
 		break;
 	case RN_REVIVE:

@@ -35,7 +35,7 @@ int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 	if (s) {
 		rn_lock();
 		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, hash);
-		if (!slot && places_used >= RN_PACKETS && !free_place)
+		if (!slot && rn_crowded())
 			s->no_room++;
 		rn_unlock();
 	}
@@ -66,7 +66,11 @@ struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 	now = bpf_ktime_get_ns();
 	/* Asked at every packet that comes, and after each that leaves: mostly it is not time yet. Only dequeue, which is called by one at a time, writes it. */
 	if (s->rate && rs_before(now, hold_ns)) {
-		bpf_qdisc_watchdog_schedule(sch, hold_ns, 0);
+		/* Mostly the timer is set for then; but near its end it may have gone off before, as clocks need not agree. */
+		if (timer_ns != hold_ns || !rs_before(now + RN_TIMER_NEAR, hold_ns)) {
+			timer_ns = hold_ns;
+			bpf_qdisc_watchdog_schedule(sch, hold_ns, 0);
+		}
 		return 0;
 	}
 	rn_lock();
@@ -74,8 +78,10 @@ struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 	wait = wait_ns;
 	rn_unlock();
 	if (!slot) {
-		if (wait)
+		if (wait) {
+			timer_ns = 0;
 			bpf_qdisc_watchdog_schedule(sch, wait, 0);
+		}
 		return 0;
 	}
 	p = rn_packet(slot);
@@ -136,6 +142,7 @@ static __always_inline void rn_flush(struct Qdisc *sch)
 void RN_OP(rn_reset, struct Qdisc *sch)
 {
 	rn_flush(sch);
+	timer_ns = 0; /* the kernel takes it back when this returns */
 	sch->q.qlen = 0;
 	sch->qstats.backlog = 0;
 }

@@ -31,6 +31,20 @@ RS_FN void rn_list_append(struct rn_list RS_ARENA *to, struct rn_list RS_ARENA *
 	rn_list_clear(from);
 }
 
+/* Slots that are kept for a queue beyond those that its packets have. */
+RS_INLINE u32 rn_owes(struct rn_queue RS_ARENA *q)
+{
+	return q->packets < q->room ? q->room - q->packets : 0;
+}
+
+/* A queue's own limits are others, or it is gone (0). */
+RS_INLINE void rn_set_room(struct rn_queue RS_ARENA *q, u32 room)
+{
+	owed -= rn_owes(q);
+	q->room = room;
+	owed += rn_owes(q);
+}
+
 /* What lay in the slot of a node that is gone means nothing. */
 RS_FN void rn_fresh(struct rs_node RS_ARENA *n)
 {
@@ -40,6 +54,7 @@ RS_FN void rn_fresh(struct rs_node RS_ARENA *n)
 	if (q->gen == n->gen)
 		return;
 	q->gen = n->gen;
+	rn_set_room(q, 0);
 	rn_list_clear(&q->own);
 	q->packets = 0;
 	q->limit_bytes = 0;
@@ -74,7 +89,7 @@ RS_FN_PTR(struct rs_item RS_ARENA, rn_item, (struct rs_tree RS_ARENA *t, struct 
 }
 
 /* A list of packets has a first one, or another one: how long it is decides under wf2q+ and class drr. */
-RS_FN void rn_head(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rn_list RS_ARENA *l)
+RS_INLINE void rn_head(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rn_list RS_ARENA *l)
 {
 	if (l->head && !t->poison)
 		rs_item_length(t, it, rn_place(l->head)->bytes);
@@ -89,7 +104,7 @@ RS_FN void rn_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, stru
 }
 
 /* The first packet of a list of a queue leaves it. Answers its slot; 0: none. */
-RS_FN u32 rn_take(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l)
+RS_INLINE u32 rn_take(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l)
 {
 	struct rn_place RS_ARENA *p;
 	u32 slot;
@@ -106,6 +121,9 @@ RS_FN u32 rn_take(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l)
 	l->bytes -= p->bytes;
 	q->packets--;
 	q->bytes -= p->bytes;
+	waiting--;
+	if (q->packets < q->room)
+		owed++;
 	p->next = free_place;
 	free_place = slot;
 	return slot;
@@ -136,7 +154,7 @@ static __always_inline u32 rn_limit_bytes(struct rn_queue RS_ARENA *q, u32 other
  * a queue of class drr, which may be as many as there is room left: so n flows that always want have n / (n + 1) of the room, and whoever comes
  * finds some. 0: the flow has none.
  */
-RS_FN u32 rn_full(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l, u32 bytes, u32 packets_max, u32 bytes_max)
+RS_INLINE u32 rn_full(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l, u32 bytes, u32 packets_max, u32 bytes_max)
 {
 	asm volatile("" : : "r"(&arena));
 	if (!q->packets)
@@ -146,12 +164,20 @@ RS_FN u32 rn_full(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l, u32 b
 	return l && l != &q->own && (l->packets >= packets_max - q->packets || l->bytes + bytes > bytes_max - q->bytes);
 }
 
-/* A free slot for a packet; 0: there is none. */
-RS_FN u32 rn_place_new(void)
+/* Whether a queue without limits of its own finds no slot: those that are free are kept for others. */
+RS_INLINE u32 rn_crowded(void)
+{
+	return waiting + owed >= RN_PACKETS;
+}
+
+/* A free slot for a packet; 0: there is none for this queue. */
+RS_INLINE u32 rn_place_new(struct rn_queue RS_ARENA *q)
 {
 	u32 slot = free_place;
 
 	asm volatile("" : : "r"(&arena));
+	if (!q->room && rn_crowded())
+		return 0;
 	if (slot)
 		free_place = rn_place(slot)->next;
 	else if (places_used < RN_PACKETS)
@@ -192,7 +218,7 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 		}
 		if (flow)
 			it = flow;
-		slot = rn_place_new();
+		slot = rn_place_new(q);
 	}
 	if (!slot) {
 		q->dropped++;
@@ -214,6 +240,9 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	l->bytes += bytes;
 	q->packets++;
 	q->bytes += bytes;
+	waiting++;
+	if (q->packets <= q->room)
+		owed--;
 	if ((t->mode & RS_MODE_ARRIVALS) && !t->poison)
 		rs_arrive(t, it, bytes);
 	if (it->state == RS_IDLE)
@@ -346,7 +375,9 @@ RS_FN void rn_hand_over(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *fr
 	if (!from->packets)
 		return;
 	it = rn_item(t, n);
+	owed -= rn_owes(to);
 	to->packets += from->packets;
+	owed += rn_owes(to);
 	to->bytes += from->bytes;
 	from->packets = 0;
 	from->bytes = 0;
@@ -355,7 +386,7 @@ RS_FN void rn_hand_over(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *fr
 		rn_wake(t, it, &to->own, now);
 }
 
-/* Everything that waits is forgotten: the caller has dropped it. */
+/* Everything that waits is forgotten: the caller has dropped it, and each queue counts its own. */
 RS_FN void rn_forget(void)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
@@ -363,6 +394,8 @@ RS_FN void rn_forget(void)
 	rs_tree_reset(t);
 	free_place = 0;
 	places_used = 0;
+	waiting = 0;
+	owed = 0;
 	next_ns = 0;
 	hold_ns = 0;
 	next_rem = 0;
@@ -371,8 +404,11 @@ RS_FN void rn_forget(void)
 
 		rn_flows_end(t, q);
 		rn_list_clear(&q->own);
+		q->dropped += q->packets;
+		q->dropped_bytes += q->bytes;
 		q->packets = 0;
 		q->bytes = 0;
+		owed += rn_owes(q);
 	}
 }
 

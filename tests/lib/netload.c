@@ -145,8 +145,8 @@ static void send_all(int first, int end, const char *how, char **queues, const c
 		}
 	}
 	if (rate) {
-		/* 65 536 packets may wait on one link: of many sockets each has few. */
-		uint64_t begin = now(), sent = 0, fill = (end - first) * (end - first > 1000 ? 5ULL : 20ULL);
+		/* 65 536 packets may wait on one link: of many sockets each has few. A link that was idle may send 20 ms of its rate at once, which must not empty the queues. */
+		uint64_t begin = now(), sent = 0, fill = rate / 40 + (end - first) * (end - first > 1000 ? 5ULL : 20ULL);
 
 		for (int i = first;; i = i + 1 < end ? i + 1 : first) {
 			while (sent >= fill + (now() - begin) * rate / 1000000000)
