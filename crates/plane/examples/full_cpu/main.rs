@@ -61,7 +61,7 @@ fn main() {
         "shares" => shares::run_shares(4, 1, 0.005),
         "smp" => shares::run_shares(4, 2, 0.005),
         "infeasible" => shares::run_infeasible(4),
-        "herd" => shares::run_herd(6),
+        "herd" => shares::run_herd(60),
         "lag" => shares::run_lag(),
         "sections" => sections::run(),
         "owners" => threads::run_owners(),
