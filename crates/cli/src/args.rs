@@ -80,7 +80,7 @@ pub enum Command {
     /// Change nodes while they run
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
-        /// Nodes, then changes: share=, shares= (of a scheduler node's children, at once: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc=, limit= (of members; resets the queue's backlog counters), tunables
+        /// Nodes, then changes: share=, shares= (of a scheduler node's children, at once: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc=, limit= (of members; 'PACKETS BYTES' of a link; resets the queue's backlog counters), tunables
         /// (quantum=, lag=, turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=); with --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
@@ -229,9 +229,9 @@ pub struct Up {
 pub enum Driver {
     /// The full driver where it can run, else the stock driver
     Auto,
-    /// Our scheduler on sched_ext
+    /// Reserv's own scheduler: on sched_ext, as a link's qdisc
     Full,
-    /// The kernel's cgroups
+    /// The kernel's own: cgroups, a link's HTB
     Stock,
 }
 
