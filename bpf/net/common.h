@@ -25,7 +25,7 @@
 #define RN_ARENA_AT 0x100010000000ULL /* the low half is not 0: a null pointer is outside of the tree */
 #define RN_BURST_NS 20000000ULL /* of the rate that late timers may not lose */
 #define RN_AHEAD 1024ULL /* bytes that may be sent ahead of the rate, so that small packets share a timer */
-#define RN_TIMER_NEAR 10000ULL
+#define RN_TIMER_NEAR 10000ULL /* ns before its time from which on the timer may have gone off already */
 #define RN_ROOT 0xffffffffU /* TC_H_ROOT */
 #define RN_QUANTUM 1514 /* of class drr: what a flow of weight 1 may send in its turn; one packet of an Ethernet */
 #define RN_FLOWS 4096 /* that may have packets waiting on one interface at once; also the buckets in which they are found */

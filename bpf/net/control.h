@@ -75,8 +75,7 @@ RS_FN void rn_before(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 RS_FN u32 rn_room_of(struct rs_node RS_ARENA *n, struct rn_queue RS_ARENA *q)
 {
 	struct rn_state *s = rn_state();
-	u32 usual = s ? s->limit_packets : 0, shortest = q->limit_bytes / 32 + 1;
-	u32 packets = n->members_max ? n->members_max : usual;
+	u32 packets = rn_limit_packets(n, s ? s->limit_packets : 0), shortest = q->limit_bytes / 32 + 1;
 
 	asm volatile("" : : "r"(&arena));
 	if (!n->members_max && !q->limit_bytes)

@@ -82,13 +82,24 @@ def backlog(path):
         return {key: int(value.split()[0]) for key, value in (line.split(" ", 1) for line in file)}
 
 
-def run(seconds):
+def make_link():
+    """A link to a name space `sink`."""
     sh("ip netns add sink")
     sh(f"ip link add {DEV} type veth peer name peer0 netns sink")
     sh(f"ip addr add 10.77.0.1/24 dev {DEV}")
     sh(f"ip link set {DEV} up")
     sh(f"ip -n sink addr add {PEER}/24 dev peer0")
     sh("ip -n sink link set peer0 up")
+
+
+def remove_link():
+    """The guest is another test's next."""
+    sh(f"ip link del {DEV}")
+    sh("ip netns del sink")
+
+
+def run(seconds):
+    make_link()
     sink = subprocess.Popen(["ip", "netns", "exec", "sink", sys.executable, "-c", SINK], stdout=subprocess.PIPE, text=True)
     check(sink.stdout.readline() == "ready\n", "somebody listens")
     with Live("stock", "--net", DEV, "--rate", "10mbit") as live:
@@ -146,9 +157,7 @@ def run(seconds):
         check(said[-1] == "1", "none came before one that its flow sent earlier, but the one that was sent late", said[-1])
         check("inconsistent" not in live.reserv("status").stdout, "the tree is sound")
     sink.kill()
-    # The guest is another test's next.
-    sh(f"ip link del {DEV}")
-    sh("ip netns del sink")
+    remove_link()
 
 
 def backlogs():

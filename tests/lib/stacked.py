@@ -50,6 +50,16 @@ def by(what, word="served"):
     return {queue: after[queue] - before[queue] for queue in after if after[queue] != before[queue]}
 
 
+def total(got, disks):
+    """Of what `by` told: each queue's, on all of the disks."""
+    return {queue: sum(got.get(f"{disk}/{queue}", 0) for disk in disks) for queue in QUEUES}
+
+
+def drop():
+    """Nothing is in the page cache."""
+    sh("sync; echo 3 >/proc/sys/vm/drop_caches")
+
+
 memory = mmap.mmap(-1, 256 * BLOCK)
 
 
@@ -181,27 +191,22 @@ def files(text, path, disks, where, copies=1, own=0):
         as_process(named(disks, "b"), lambda: (write("two"), write("three")))
     sh("sync")
     got = by(both, "service_bytes")
-    total = {queue: sum(got.get(f"{disk}/{queue}", 0) for disk in disks) for queue in QUEUES}
-    check(0 <= total["a"] - copies * size <= own and 0 <= total["b"] - 2 * copies * size <= own and 0 < total["q0"] < copies * size, f"{text}: what is written back is the last writer's, the file system's blocks are q0's", got)
+    sums = total(got, disks)
+    check(0 <= sums["a"] - copies * size <= own and 0 <= sums["b"] - 2 * copies * size <= own and 0 < sums["q0"] < copies * size, f"{text}: what is written back is the last writer's, the file system's blocks are q0's", got)
 
     def lazy():
         with open(f"{where}/lazy", "wb", buffering=0) as file:
             file.write(bytes(size))
     got = by(lambda: (as_process(named(disks, "a"), lazy), sh("sync")), "service_bytes")
-    check(0 <= sum(got.get(f"{disk}/a", 0) for disk in disks) - copies * size <= own, f"{text}: also when somebody else has it written, later", got)
-
-    def drop():
-        sh("sync")
-        with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
-            file.write("3")
+    check(0 <= total(got, disks)["a"] - copies * size <= own, f"{text}: also when somebody else has it written, later", got)
     drop()
     fd = os.open(f"{where}/one", os.O_RDONLY)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
     for disk in disks:
         reserv.set_queue(fd, f"{disk}/b")
     got = by(lambda: [os.pread(fd, BLOCK, n * 8 * BLOCK) for n in range(10)], "service_bytes")
-    total = sum(got.get(f"{disk}/b", 0) for disk in disks)
-    check(total >= 10 * BLOCK and not any(got.get(f"{disk}/a") for disk in disks), f"{text}: a buffered read is its descriptor's", got)
+    sums = total(got, disks)
+    check(sums["b"] >= 10 * BLOCK and not sums["a"], f"{text}: a buffered read is its descriptor's", got)
     os.close(fd)
     drop()
 
@@ -209,7 +214,8 @@ def files(text, path, disks, where, copies=1, own=0):
         with open(f"{where}/two", "rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as view:
             sum(view[n] for n in range(0, size, BLOCK))
     got = by(lambda: as_process(named(disks, "a"), mapped), "service_bytes")
-    check(sum(got.get(f"{disk}/a", 0) for disk in disks) >= size and not any(got.get(f"{disk}/b") for disk in disks), f"{text}: mapped memory is read for who touches it", got)
+    sums = total(got, disks)
+    check(sums["a"] >= size and not sums["b"], f"{text}: mapped memory is read for who touches it", got)
 
 
 def dm(name, table):
@@ -318,8 +324,7 @@ def run():
         got = by(lambda: (writes(one, 7), writes(two, 9)))
         check(got == {**each(DISKS, "a", 7), **each(DISKS, "b", 9)}, "a mirror: a direct write is its descriptor's on both disks", got)
         got = by(lambda: (reads(one, 6), reads(two, 11), reads(plain, 3)))
-        total = [sum(got.get(f"{disk}/{queue}", 0) for disk in DISKS) for queue in QUEUES]
-        check(total == [6, 11, 3], "a mirror: a direct read too, from whichever it is; untagged is q0's", got)
+        check(total(got, DISKS) == {"a": 6, "b": 11, "q0": 3}, "a mirror: a direct read too, from whichever it is; untagged is q0's", got)
         for fd in one, two, plain:
             os.close(fd)
         volume = dm("onmirror", f"0 102400 linear {mirror} 0\n")

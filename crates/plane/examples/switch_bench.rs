@@ -23,8 +23,8 @@ use reserv_plane::{Plane as _, Target};
 
 const ROUNDS: u32 = 1000;
 const DEPTHS: [u32; 4] = [1, 3, 5, 8];
-/// Other queues, and how many of them have a thread that waits.
-const BESIDE: [(u32, u32); 4] = [(10, 10), (100, 100), (1000, 1000), (10_000, 10_000)];
+/// Other queues, each with a thread that waits.
+const BESIDE: [u32; 4] = [10, 100, 1000, 10_000];
 
 type Answer<T> = Result<T, Box<dyn Error>>;
 
@@ -174,10 +174,10 @@ fn main() -> Answer<()> {
     let heaviest = Weight::from_milli(1_000_000_000).ok_or("a weight")?;
     let lightest = Weight::from_milli(1).ok_or("a weight")?;
     let queue = ours.make(NodeId::ROOT, Kind::Queue(Class::Ts), heaviest)?;
-    let (mut queues, mut busy) = (0, 0);
+    let mut queues = 0;
     let mut took = Vec::new();
-    let wanted = |want| !asked("--depths") && (!asked("--few") || want == 10 || want == 1000);
-    for (want, want_busy) in BESIDE.into_iter().filter(|(want, _)| wanted(*want)) {
+    let wanted = |want: u32| !asked("--depths") && (!asked("--few") || want == 10 || want == 1000);
+    for want in BESIDE.into_iter().filter(|want| wanted(*want)) {
         let start = Instant::now();
         let first = queues;
         let mut made = Vec::new();
@@ -187,16 +187,15 @@ fn main() -> Answer<()> {
         }
         let create = start.elapsed().as_nanos() / u128::from(queues - first);
         println!("{queues} queues: the last {} created in {create} ns each, one batch each", queues - first);
-        let barrier = Arc::new(Barrier::new((want_busy - busy) as usize + 1));
+        let barrier = Arc::new(Barrier::new(made.len() + 1));
         let (send, tids) = mpsc::channel();
-        for id in made.iter().take((want_busy - busy) as usize) {
+        for id in made {
             waiting(&barrier, &send);
-            ours.plane.tag(Target::Thread(tids.recv()?), *id)?;
+            ours.plane.tag(Target::Thread(tids.recv()?), id)?;
         }
         barrier.wait();
-        busy = want_busy;
         let o = ours.ping(queue)?;
-        println!("beside {queues} queues, {busy} of them with a thread that waits: {o:.0} ns a round trip");
+        println!("beside {queues} queues, each with a thread that waits: {o:.0} ns a round trip");
         took.push(o);
     }
     println!("{:?}", ours.plane.counters());
