@@ -6,7 +6,8 @@
 #ifndef RESERV_NET_ABI_H
 #define RESERV_NET_ABI_H
 
-#define RN_ABI_VERSION 2
+#define RN_ABI_VERSION 3
+#define RN_CARRY_VERSION 1 /* of struct rn_node, struct rn_call and rn_sample: what the next version must understand to take counters over */
 #define RN_SAMPLES_MAX 256
 #define RN_PACKETS 65536 /* that may wait on one interface, in all queues together */
 #define RN_MARK 0x6e767372U /* skb->cb[2]: the words before it are a queue's handle (bpf/tag/link.h) */
@@ -42,6 +43,9 @@ enum rn_what {
 	RN_DEVICE = 3, /* a: index of the interface, b: cookie of its network name space */
 	RN_COLLECT = 4, /* node: a draining queue that nobody refers to any more */
 	RN_REVIVE = 5, /* the volatile half of the tree anew; no packet is lost */
+	RN_FOLLOW = 6, /* this tree follows the one of the programs that run: their counters will be carried over */
+	RN_CARRIED = 7, /* they have been; a: packets and b: bytes that it dropped with the device's queue, node: that found no room in all */
+	RN_ALONE = 8, /* and the programs before are gone */
 };
 
 /* The context of each program. */
@@ -51,6 +55,7 @@ struct rn_call {
 	s32 answer;
 };
 
+/* Grows at its end only, and no member changes its meaning: any version reads the state of any other, before it knows whether it understands the rest. */
 struct rn_state {
 	u64 magic;
 	u32 abi, rs_abi;
@@ -64,6 +69,13 @@ struct rn_state {
 	u64 flushed; /* packets dropped with the device's queue (carrier lost, qdisc replaced) */
 	u64 no_room; /* packets dropped because RN_PACKETS waited */
 	u32 poison, poison_line;
+	u64 flushed_bytes;
+	u32 carry; /* RN_CARRY_VERSION; 0: of ABI version 2, which has number 1's */
+	u32 build; /* checksum of the object file */
+	u32 follows; /* 0: nothing. Else counters of the programs before are carried over: those of nodes below `follows - 1` have been; RN_FOLLOWS_ALL: all */
+	u32 pad;
 };
+
+#define RN_FOLLOWS_ALL 0xffffffffU
 
 #endif

@@ -17,7 +17,7 @@ static __always_inline struct rn_io *rn_io(void)
 	return bpf_map_lookup_elem(&io, &zero);
 }
 
-/* Make an empty tree in the arena. Once. */
+/* Make an empty tree in the arena. Once. a: checksum of the object file. */
 RN_CALL(rn_setup)
 {
 	struct rs_tree RS_ARENA *t = (struct rs_tree RS_ARENA *)RN_ARENA_AT;
@@ -45,6 +45,8 @@ RN_CALL(rn_setup)
 	s->magic = t->magic;
 	s->abi = RN_ABI_VERSION;
 	s->rs_abi = RS_ABI_VERSION;
+	s->carry = RN_CARRY_VERSION;
+	s->build = c->a;
 	c->answer = 0;
 	return 0;
 }
@@ -135,17 +137,27 @@ RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 	}
 }
 
+/* Under the lock: the counters of `state` that live in the tree. */
+static __always_inline void rn_note(struct rs_tree RS_ARENA *t, struct rn_state *s)
+{
+	s->seq = t->seq;
+	s->nodes_used = t->nodes_used;
+	s->poison = t->poison;
+	s->poison_line = t->poison_line;
+}
+
 /* io->batch is applied, whole or not at all. */
 RN_CALL(rn_edit)
 {
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rn_tree();
 	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
+	struct rn_state *s = rn_state();
 	struct rn_io *in = rn_io();
 	u64 raw = bpf_ktime_get_ns();
 	u32 count, tries;
 
-	if (!tree_at || !in || in->batch.count > RS_BATCH_MAX) {
+	if (!tree_at || !s || !in || in->batch.count > RS_BATCH_MAX) {
 		c->answer = -E_INVAL;
 		return 0;
 	}
@@ -176,6 +188,7 @@ RN_CALL(rn_edit)
 		rn_before(t, b);
 		rs_edit(t, b);
 		rn_after(t, b);
+		rn_note(t, s);
 		RN_UNLOCK(irq);
 		if (!b->error)
 			break;
@@ -215,15 +228,6 @@ static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_n
 	out->alg = n->alg;
 	out->throttled = n->throttled;
 	out->dying = n->dying;
-}
-
-/* Under the lock: the counters of `state` that live in the tree. */
-static __always_inline void rn_note(struct rs_tree RS_ARENA *t, struct rn_state *s)
-{
-	s->seq = t->seq;
-	s->nodes_used = t->nodes_used;
-	s->poison = t->poison;
-	s->poison_line = t->poison_line;
 }
 
 /* Slots first … first + RN_SAMPLES_MAX: those in use are written to io->node, their number to count; `first` goes on. */
@@ -289,6 +293,66 @@ RN_CALL(rn_sample_one)
 	return 0;
 }
 
+/* The counters of io->node[i] are added to those of that node here, if it is there. */
+RS_FN void rn_add(u32 i)
+{
+	struct rs_tree RS_ARENA *t = rn_tree();
+	struct rn_io *in = rn_io();
+	struct rn_queue RS_ARENA *q;
+	struct rs_node RS_ARENA *n;
+	struct rn_node *from;
+
+	if (!in)
+		return;
+	from = &in->node[rn_at(i) & (RN_SAMPLES_MAX - 1)];
+	n = rs_node_at(t, from->id);
+	if (!n)
+		return;
+	n->service += from->service;
+	n->service_base += from->service_base;
+	n->served += from->served;
+	n->throttled_ns += from->throttled_ns;
+	if (n->kind != RS_QUEUE)
+		return;
+	rn_fresh(n);
+	q = rn_queue(n);
+	q->dropped += from->dropped;
+	q->dropped_bytes += from->dropped_bytes;
+}
+
+/*
+ * The counters of io->node, `count` of them, are added to those of the same nodes here: the programs before had counted them. They are the nodes from index `first` on, and the
+ * next call has those from `what` on; a call that has been made changes nothing, so that whoever died after it may make it again.
+ */
+RN_CALL(rn_carry)
+{
+	unsigned long irq;
+	struct rn_state *s = rn_state();
+	struct rn_io *in = rn_io();
+	u32 count = c->count, first = c->first, next = c->what;
+	s32 answer = 0;
+
+	if (!tree_at || !in || !s || next <= first || next >= RN_FOLLOWS_ALL - 1) {
+		c->answer = -E_INVAL;
+		return 0;
+	}
+	RN_LOCK(irq);
+	if (s->follows != first + 1) {
+		answer = -E_STALE;
+		count = 0;
+	} else {
+		s->follows = next + 1;
+	}
+	RS_LOOP(i, RN_SAMPLES_MAX) {
+		if (i >= count)
+			break;
+		rn_add(i);
+	}
+	RN_UNLOCK(irq);
+	c->answer = answer;
+	return 0;
+}
+
 /* The small ones: enum rn_what. */
 RN_CALL(rn_do)
 {
@@ -335,6 +399,22 @@ RN_CALL(rn_do)
 		break;
 	case RN_REVIVE:
 		rn_revive(rn_clock(raw));
+		break;
+	case RN_FOLLOW:
+		s->follows = 1;
+		break;
+	case RN_CARRIED:
+		if (!s->follows || s->follows == RN_FOLLOWS_ALL) {
+			answer = -E_STALE;
+			break;
+		}
+		__sync_fetch_and_add(&s->flushed, a);
+		__sync_fetch_and_add(&s->flushed_bytes, b);
+		__sync_fetch_and_add(&s->no_room, id);
+		s->follows = RN_FOLLOWS_ALL;
+		break;
+	case RN_ALONE:
+		s->follows = 0;
 		break;
 	default:
 		answer = -E_INVAL;

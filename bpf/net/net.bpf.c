@@ -22,4 +22,6 @@ const u32 rn_layout[] SEC(".rodata.layout") = {
 	__builtin_offsetof(struct rn_call, answer),
 	sizeof(struct rn_state),
 	__builtin_offsetof(struct rn_state, poison_line),
+	__builtin_offsetof(struct rn_state, follows),
+	RN_CARRY_VERSION,
 };

@@ -115,7 +115,8 @@ int RN_OP(rn_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack
 static __always_inline void rn_flush(struct Qdisc *sch)
 {
 	struct rn_state *s = rn_state();
-	u32 i, count = places_used, gone = 0;
+	u32 i, count = places_used;
+	u64 gone = 0, bytes = 0;
 
 	bpf_for(i, 0, RN_PACKETS) {
 		struct sk_buff *skb;
@@ -128,6 +129,7 @@ static __always_inline void rn_flush(struct Qdisc *sch)
 			break;
 		skb = bpf_kptr_xchg(&p->skb, 0);
 		if (skb) {
+			bytes += rn_bytes(skb);
 			bpf_kfree_skb(skb);
 			gone++;
 		}
@@ -135,8 +137,10 @@ static __always_inline void rn_flush(struct Qdisc *sch)
 	rn_lock();
 	rn_forget();
 	rn_unlock();
-	if (s)
-		s->flushed += gone;
+	if (s) {
+		__sync_fetch_and_add(&s->flushed, gone);
+		__sync_fetch_and_add(&s->flushed_bytes, bytes);
+	}
 }
 
 void RN_OP(rn_reset, struct Qdisc *sch)

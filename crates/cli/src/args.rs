@@ -61,6 +61,12 @@ pub enum Command {
         #[arg(value_name = "RESOURCE")]
         resources: Vec<String>,
     },
+    /// Have links scheduled by this version's programs instead of those that another version loaded: trees, tags and counters stay; what waits in their queues is lost, and it is said how much
+    Upgrade {
+        /// A link, as status shows it
+        #[arg(value_name = "RESOURCE", required = true)]
+        resources: Vec<String>,
+    },
     /// Drivers, versions, and the reasons of the last detachments
     Status,
     /// Draw the trees with their shares

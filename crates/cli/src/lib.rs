@@ -209,6 +209,10 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             up::down()?;
             if json { say_json(&json!({ "running": false })) } else { Ok(ExitCode::SUCCESS) }
         }
+        Command::Upgrade { resources } => {
+            let done = up::upgrade(&resources)?;
+            if json { say_json(&json!({ "upgraded": done })) } else { say(&up::upgraded(&done)) }
+        }
         Command::Status => {
             if json {
                 say_json(&up::status_json()?)

@@ -2,6 +2,7 @@
 //! `up`, `down`, `save`, `status`: the daemon's life, and whole configurations.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -563,6 +564,47 @@ pub(crate) fn down_some(names: &[String]) -> Result<(), Error> {
         control.ask(&json!({ "request": "down", "resource": name }))?;
     }
     Ok(())
+}
+
+/// Put this version's programs in the place of another's; what that lost, by resource (null: they are this version's).
+pub(crate) fn upgrade(names: &[String]) -> Result<BTreeMap<String, Value>, Error> {
+    let _signals = Held::begin();
+    let mut control = Control::need()?;
+    let mut done = BTreeMap::new();
+    for name in names {
+        let answer = control.ask(&json!({ "request": "upgrade", "resource": name }))?;
+        done.insert(name.clone(), answer.get("upgraded").cloned().unwrap_or_default());
+    }
+    Ok(done)
+}
+
+/// The same in words.
+pub(crate) fn upgraded(done: &BTreeMap<String, Value>) -> String {
+    let mut text = String::new();
+    for (name, lost) in done {
+        let number = |key: &str| lost.get(key).and_then(Value::as_u64).unwrap_or_default();
+        if lost.is_null() {
+            let _ = writeln!(text, "{name}: its programs are this version's already");
+            continue;
+        }
+        let bytes = match number("bytes") {
+            0 => String::new(),
+            bytes => format!(" ({bytes} bytes)"),
+        };
+        let _ = writeln!(
+            text,
+            "{name}: upgraded from ABI {} to {}; {} packets{bytes} that waited are lost, and {} that came meanwhile",
+            number("from"),
+            number("to"),
+            number("packets"),
+            number("meanwhile")
+        );
+        if lost.get("counters") != Some(&Value::Bool(true)) {
+            let _ =
+                writeln!(text, "{name}: counters begin anew; this version does not understand the other's");
+        }
+    }
+    text
 }
 
 /// Stop Reserv.

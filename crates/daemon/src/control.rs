@@ -15,6 +15,7 @@
 //! {"request":"rules"}                            → {"rules":[{"match":{…},"cpu":"…"}],"watch":"events"}
 //! {"request":"down"}                             → {"stopped":true}, when everything has been given back
 //! {"request":"down","resource":"NAME"}           → {"stopped":true}, when this counting resource has been
+//! {"request":"upgrade","resource":"NAME"}        → {"upgraded":{"from":2,"to":3,"packets":118,…}}, or null: there is nothing newer   (`reserv_plane::Upgraded`)
 //! anything refused                               → {"error":{"errno":22,"text":"…","hint":"…"}}
 //! ```
 //!
@@ -68,6 +69,9 @@ enum Command {
     Rules {},
     Down {
         resource: Option<Name>,
+    },
+    Upgrade {
+        resource: Name,
     },
 }
 
@@ -248,6 +252,7 @@ fn answer(
             let watch = core.watch;
             json!({"rules": core.cpu()?.rules(), "watch": watch})
         }
+        Command::Upgrade { resource } => json!({"upgraded": lock(core).upgrade(&resource)?}),
         Command::Down { resource: Some(name) } => {
             lock(core).take_down(&name)?;
             json!({"stopped": true})

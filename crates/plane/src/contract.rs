@@ -166,6 +166,23 @@ pub struct Holders {
     pub pids: Vec<i32>,
 }
 
+/// What [`Plane::upgrade`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Upgraded {
+    /// ABI version of the programs that ran.
+    pub from: u32,
+    /// Of those that run now.
+    pub to: u32,
+    /// What waited in the queues and is lost.
+    pub packets: u64,
+    /// Its bytes; 0 where the programs that ran did not count them.
+    pub bytes: u64,
+    /// Packets that came, and were dropped, while neither had the interface.
+    pub meanwhile: u64,
+    /// Whether the nodes' counters go on. Else they begin anew: this version does not understand the other's.
+    pub counters: bool,
+}
+
 /// A driver that holds a resource. Calls come from one thread at a time.
 pub trait Plane: Send {
     /// See [`DriverInfo`]. Cheap; called for `status`.
@@ -318,6 +335,15 @@ pub trait Plane: Send {
 
     /// Take the resource again after a detachment, with the tree and tags as they were.
     fn revive(&mut self) -> Result<(), PlaneError>;
+
+    /// Put the programs of this version in the place of those that an earlier daemon loaded; `None`: they are these already. `tree` is what makes the tree as it is out of root and
+    /// q0, its last batch with the tree's number; tags stay. On error the old ones go on as they were. Whoever is killed in the middle leaves the old ones or the new.
+    fn upgrade(&mut self, tree: &[Batch]) -> Result<Option<Upgraded>, PlaneError> {
+        let _ = tree;
+        Err(PlaneError::Unsupported(
+            "there are no programs here that could be upgraded while they run".into(),
+        ))
+    }
 
     /// Whether [`Plane::stop`] would be refused now because somebody uses what the driver offers. Changes nothing.
     fn may_stop(&self) -> Result<(), PlaneError> {

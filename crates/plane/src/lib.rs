@@ -18,4 +18,5 @@ mod uses;
 
 pub use contract::{
     Cgroups, Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target,
+    Upgraded,
 };

@@ -162,6 +162,15 @@ impl Core {
         self.stop_one(resource)
     }
 
+    /// Puts the programs of this version in the place of those that schedule a resource; what that lost, or nothing if they are this version's already.
+    pub fn upgrade(&mut self, name: &Name) -> Result<Option<reserv_plane::Upgraded>, Refusal> {
+        let found = self.resources.values_mut().find(|held| held.engine.tree().root().name == *name);
+        let held = found.ok_or_else(|| Refusal::new(libc::ENOENT, format!("no resource {name} runs")))?;
+        let done = held.engine.upgrade()?;
+        held.try_again();
+        Ok(done)
+    }
+
     pub(super) fn stop_one(&mut self, resource: Resource) -> Result<(), Refusal> {
         if resource != Resource::CPU {
             if let Some(held) = self.resources.get(&resource) {

@@ -27,11 +27,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Backlog, Batch, Caller, Edit, Error, ErrorKind, Kind, Name, NodeId, Outcome, Plan, Record, Request,
-    ResourceKind, Rule, Tree,
+    Backlog, Batch, Caller, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Plan,
+    Record, Request, ResourceKind, Rule, Tree,
 };
 use reserv_namespace::Survey;
-use reserv_plane::{Plane, PlaneError, Target};
+use reserv_plane::{Plane, PlaneError, Target, Upgraded};
 
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
@@ -558,6 +558,25 @@ impl Engine {
     /// The change that is under way.
     pub(crate) fn unfinished(&self) -> Option<&Undo> {
         self.extras.unfinished.as_ref()
+    }
+
+    /// Puts the plane's programs of this version in the place of another's, with the tree of the journal; `None`: they are this version's already.
+    pub fn upgrade(&mut self) -> Result<Option<Upgraded>, Refusal> {
+        let draining = self.tree.iter().filter(|node| node.draining);
+        let drain: Vec<Op> =
+            draining.map(|node| Op::Delete { id: node.id, mode: DeleteMode::Drain }).collect();
+        // Who drains must be there before the batch.
+        let mut batches: Vec<Batch> = [from_nothing(&self.tree), drain]
+            .iter()
+            .flat_map(|ops| ops.chunks(REBUILD_BATCH))
+            .map(|ops| Batch { seq: 0, ops: ops.to_vec() })
+            .collect();
+        // The number is that of the edit that is in effect, which the next daemon compares with the journal's.
+        batches.push(Batch { seq: self.tree.seq(), ops: Vec::new() });
+        let done = self.plane.upgrade(&batches)?;
+        self.survey = None;
+        self.missed = true;
+        Ok(done)
     }
 
     /// Gives the resource back; it is of no use afterwards. The journal goes last: killed before, the next daemon finds the plane gone

@@ -123,12 +123,19 @@ impl Tagged {
         self.tags().map_or(Ok(()), |tags| tags.set_above(self.number, devices))
     }
 
-    /// The resource in the kernel, as these nodes say.
-    fn attach(&self, tags: &Tags, source: &Source, nodes: &[Told], fresh: bool) -> Result<(), PlaneError> {
+    /// The resource in the kernel, as these nodes say; `None`: with those that it has.
+    fn attach(
+        &self,
+        tags: &Tags,
+        source: &Source,
+        nodes: Option<&[Told]>,
+        fresh: bool,
+    ) -> Result<(), PlaneError> {
         // What was found attached stays: the path may lead elsewhere by now.
         if fresh || !tags.is_attached(self.number)? {
             self.take(tags, source)?;
         }
+        let Some(nodes) = nodes else { return Ok(()) };
         for id in tags.nodes(self.number)? {
             if fresh || nodes.iter().all(|told| told.id != id) {
                 self.forget(tags, id)?;
@@ -173,6 +180,33 @@ impl Tagged {
         tags.release()
     }
 
+    /// Found running, and nobody can say which nodes there are: those that the tags know stay.
+    pub(crate) fn keep(&mut self, source: &Source) -> Result<(), PlaneError> {
+        self.begin_with(source, None, false)
+    }
+
+    fn begin_with(&mut self, source: &Source, nodes: Option<&[Told]>, fresh: bool) -> Result<(), PlaneError> {
+        let begun = tag::open().and_then(|tags| {
+            let attached = self.attach(&tags, source, nodes, fresh);
+            if attached.is_err()
+                && let Err(error) = self.detach(tags)
+            {
+                tracing::error!(%error, "tags were not taken back");
+            }
+            attached.map(|()| tag::adopt())?
+        });
+        self.tags = match begun {
+            Ok(tags) => tags.ok_or_else(|| "the programs were taken away".to_owned()),
+            Err(error @ (PlaneError::Taken(_) | PlaneError::Invalid(_))) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, %source, "cannot be tagged");
+                Err(error.to_string().lines().next().unwrap_or_default().to_owned())
+            }
+        };
+        self.limits = self.tags().map(|tags| tag::limits(tags.mechanism())).unwrap_or_default();
+        Ok(())
+    }
+
     fn tags(&self) -> Option<&Tags> {
         self.tags.as_ref().ok()
     }
@@ -199,25 +233,7 @@ impl Meter for Tagged {
     }
 
     fn begin(&mut self, source: &Source, nodes: &[Told], fresh: bool) -> Result<(), PlaneError> {
-        let begun = tag::open().and_then(|tags| {
-            let attached = self.attach(&tags, source, nodes, fresh);
-            if attached.is_err()
-                && let Err(error) = self.detach(tags)
-            {
-                tracing::error!(%error, "tags were not taken back");
-            }
-            attached.map(|()| tag::adopt())?
-        });
-        self.tags = match begun {
-            Ok(tags) => tags.ok_or_else(|| "the programs were taken away".to_owned()),
-            Err(error @ (PlaneError::Taken(_) | PlaneError::Invalid(_))) => return Err(error),
-            Err(error) => {
-                tracing::warn!(%error, %source, "cannot be tagged");
-                Err(error.to_string().lines().next().unwrap_or_default().to_owned())
-            }
-        };
-        self.limits = self.tags().map(|tags| tag::limits(tags.mechanism())).unwrap_or_default();
-        Ok(())
+        self.begin_with(source, Some(nodes), fresh)
     }
 
     fn again(&mut self, source: &Source) -> Result<(), PlaneError> {

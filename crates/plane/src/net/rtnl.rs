@@ -30,6 +30,9 @@ const HEADER: usize = 16; // struct nlmsghdr
 const TCMSG: usize = 20; // struct tcmsg
 const IFINFOMSG: usize = 16; // struct ifinfomsg
 const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_STATS64: u16 = 23;
+/// Of `tx_dropped` in `struct rtnl_link_stats64`.
+const TX_DROPPED: usize = 7 * 8;
 
 /// The index of an interface in the caller's network name space; `None`: there is none.
 pub(super) fn index_of(name: &str) -> Option<u32> {
@@ -256,12 +259,22 @@ fn class_in(kind: u16, index: u32, body: &[u8]) -> Option<(u32, Counters)> {
 
 /// The largest packet of many segments that sockets make for an interface.
 pub(super) fn gso_max(index: u32) -> io::Result<u32> {
+    of_link(index, IFLA_GSO_MAX_SIZE, &mut |size| word(size, 0).into())
+        .map(|size| u32::try_from(size).unwrap_or(u32::MAX))
+}
+
+/// Packets that an interface dropped on their way out: by its device, or because it had no qdisc.
+pub(super) fn tx_dropped(index: u32) -> io::Result<u64> {
+    of_link(index, IFLA_STATS64, &mut |stats| long(stats, TX_DROPPED))
+}
+
+/// An attribute of an interface; 0: it has none.
+fn of_link(index: u32, wanted: u16, read: &mut dyn FnMut(&[u8]) -> u64) -> io::Result<u64> {
     let ask = message_of(libc::RTM_GETLINK, libc::NLM_F_ACK, &[0, index, 0, 0], &[]);
     let mut found = 0;
     talk(&ask, &mut |_, body| {
         let all = attributes(body.get(IFINFOMSG..).unwrap_or_default());
-        found =
-            all.iter().find(|(kind, _)| *kind == IFLA_GSO_MAX_SIZE).map_or(found, |(_, size)| word(size, 0));
+        found = all.iter().find(|(kind, _)| *kind == wanted).map_or(found, |(_, value)| read(value));
     })?;
     Ok(found)
 }

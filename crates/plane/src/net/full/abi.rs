@@ -4,7 +4,11 @@
 pub(super) use crate::ops::{MAGIC, RsBatch};
 
 /// `RN_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 2;
+pub(super) const ABI_VERSION: u32 = 3;
+/// `RN_CARRY_VERSION`
+pub(super) const CARRY_VERSION: u32 = 1;
+/// `RN_FOLLOWS_ALL`
+pub(super) const FOLLOWS_ALL: u32 = u32::MAX;
 /// `RN_SAMPLES_MAX`
 pub(super) const SAMPLES_MAX: usize = 256;
 
@@ -48,6 +52,9 @@ pub(super) mod what {
     pub(in super::super) const DEVICE: u32 = 3;
     pub(in super::super) const COLLECT: u32 = 4;
     pub(in super::super) const REVIVE: u32 = 5;
+    pub(in super::super) const FOLLOW: u32 = 6;
+    pub(in super::super) const CARRIED: u32 = 7;
+    pub(in super::super) const ALONE: u32 = 8;
 }
 
 /// `struct rn_call`
@@ -63,7 +70,7 @@ pub(super) struct RnCall {
     pub(super) answer: i32,
 }
 
-/// `struct rn_state`
+/// `struct rn_state`: of any version; one before a member reads 0 there.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RnState {
@@ -83,6 +90,11 @@ pub(super) struct RnState {
     pub(super) no_room: u64,
     pub(super) poison: u32,
     pub(super) poison_line: u32,
+    pub(super) flushed_bytes: u64,
+    pub(super) carry: u32,
+    pub(super) build: u32,
+    pub(super) follows: u32,
+    pub(super) pad: u32,
 }
 
 /// What `rn_layout` must say; in the order of the table in `bpf/net/net.bpf.c`.
@@ -100,5 +112,7 @@ pub(super) const LAYOUT: &[u32] = {
         w(offset_of!(RnCall, answer)),
         w(size_of::<RnState>()),
         w(offset_of!(RnState, poison_line)),
+        w(offset_of!(RnState, follows)),
+        CARRY_VERSION,
     ]
 };

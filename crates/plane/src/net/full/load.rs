@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::sync::LazyLock;
+use std::time::Duration;
+use std::{env, fs, io, thread};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Struct};
@@ -48,7 +50,10 @@ pub fn probe() -> Result<(), String> {
 }
 
 /// Making an arena allocates without being allowed to wait (7.2), and now and then there is nothing at hand.
-pub(super) const NO_ARENA: &str = "'arena': failed to create: -ENOMEM";
+const NO_ARENA: &str = "'arena': failed to create: -ENOMEM";
+
+const ARENA_TRIES: u32 = 20;
+const ARENA_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the verifier says, asked by loading the programs and letting go of them: the type information does not tell whether they are understood. Root only.
 pub fn try_load() -> Result<(), String> {
@@ -79,9 +84,15 @@ fn listen_from_now() {
     }
 }
 
-/// The folder of pins of a resource.
-pub(super) fn folder(number: u8) -> PathBuf {
-    crate::libbpf::folder(&format!("net-{number}"))
+/// The folders of pins of a resource: an upgrade goes from one to the other, and then back.
+pub(super) fn folders(number: u8) -> [PathBuf; 2] {
+    [format!("net-{number}"), format!("net-{number}-b")].map(|name| crate::libbpf::folder(&name))
+}
+
+/// Which programs these are.
+pub(super) fn build() -> u32 {
+    static BUILD: LazyLock<u32> = LazyLock::new(|| crc32fast::hash(OBJECT));
+    *BUILD
 }
 
 /// What the kernel knows the qdisc by; one per resource of one `RESERV_BPFFS`, 15 bytes at most.
@@ -89,8 +100,21 @@ pub(super) fn kind(folder: &Path) -> String {
     format!("rsv{:08x}", crc32fast::hash(folder.as_os_str().as_encoded_bytes()))
 }
 
-/// Load the programs, make an empty tree, and register the qdisc: it is on no interface yet.
+/// Load the programs, make an empty tree, and register the qdisc: it is on no interface yet. On error nothing is left.
 pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
+    let mut tries = 0;
+    while let Err(error) = load_once(folder) {
+        let _ = unload(folder);
+        if tries == ARENA_TRIES || !error.to_string().contains(NO_ARENA) {
+            return Err(error);
+        }
+        tries += 1;
+        thread::sleep(ARENA_PAUSE);
+    }
+    Ok(())
+}
+
+fn load_once(folder: &Path) -> Result<(), PlaneError> {
     listen_from_now();
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
     let mut open = ObjectBuilder::default()
@@ -127,7 +151,7 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
         }
     }
     let programs = open_programs(folder)?;
-    match call(&programs, "rn_setup", &mut RnCall::default())? {
+    match call(&programs, "rn_setup", &mut RnCall { a: build().into(), ..RnCall::default() })? {
         0 => {}
         errno => return Err(os("make the tree")(io::Error::from_raw_os_error(-errno))),
     }

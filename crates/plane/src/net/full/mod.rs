@@ -6,6 +6,7 @@ mod abi;
 mod load;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -20,13 +21,16 @@ use reserv_model::{
 use self::abi::{RnCall, RnIo, RnNode, RnState, RsBatch, what};
 use self::load::Programs;
 pub use self::load::{probe, try_load};
+use self::upgrade::Foreign;
 use super::former::{put_back, replaceable, write_former};
 use super::{index_of, link, netns, room, rtnl};
 use crate::count::{Meter, Tagged, Told};
 use crate::libbpf::os;
 use crate::ops::{io_error, refusal};
 use crate::sys::{self, Mapped};
-use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::{
+    Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target, Upgraded,
+};
 
 /// Most packets that wait in a queue, where nothing else is said.
 const LIMIT_PACKETS: u64 = 1000;
@@ -57,6 +61,8 @@ pub struct Link {
     io: Mapped<RnIo>,
     state: Mapped<RnState>,
     meter: Tagged,
+    /// The programs are of another version.
+    foreign: Option<Foreign>,
 }
 
 /// Take an interface, with a tree of root and q0. `run` is where the former qdisc is written down.
@@ -64,21 +70,15 @@ pub fn start(run: &Path, number: u8, source: &Source) -> Result<Link, PlaneError
     probe().map_err(PlaneError::Unsupported)?;
     let (interface, rate) = link(source)?;
     let index = index_of(interface)?;
-    let folder = load::folder(number);
+    let [folder, _] = load::folders(number);
     let former_qdisc = replaceable(interface, index, |q| q.kind == load::kind(&folder))?;
     let former = run.join(format!("qdisc-{number}"));
     fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
     write_former(&former, former_qdisc.as_ref())?;
-    load::unload(&folder)?;
-    let mut tries = 0;
-    while let Err(error) = load::load(&folder) {
-        let _ = load::unload(&folder);
-        if tries == 20 || !error.to_string().contains(load::NO_ARENA) {
-            let _ = fs::remove_file(&former);
-            return Err(error);
-        }
-        tries += 1;
-        thread::sleep(Duration::from_millis(50));
+    load::folders(number).iter().try_for_each(|folder| load::unload(folder))?;
+    if let Err(error) = load::load(&folder) {
+        let _ = fs::remove_file(&former);
+        return Err(error);
     }
     let mut plane = open(folder, former, number, source)?;
     let begun = plane.begin(index, rate);
@@ -92,16 +92,17 @@ pub fn start(run: &Path, number: u8, source: &Source) -> Result<Link, PlaneError
 
 /// Find what an earlier daemon left; `None` when there is nothing.
 pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Link>, PlaneError> {
-    let folder = load::folder(number);
-    if !folder.join(load::LINK).exists() {
-        return Ok(None);
-    }
-    let mut plane = open(folder, run.join(format!("qdisc-{number}")), number, source)?;
+    let former = run.join(format!("qdisc-{number}"));
+    let Some(mut plane) = upgrade::find(&former, number, source)? else { return Ok(None) };
     if plane.state().attached == 0 {
         return Ok(None);
     }
-    let told = plane.nodes()?.iter().map(told).collect::<Vec<_>>();
-    plane.meter.begin(source, &told, false)?;
+    if plane.sampled() {
+        let told = plane.nodes()?.iter().map(told).collect::<Vec<_>>();
+        plane.meter.begin(source, &told, false)?;
+    } else {
+        plane.meter.keep(source)?;
+    }
     Ok(Some(plane))
 }
 
@@ -112,17 +113,28 @@ fn open(folder: PathBuf, former: PathBuf, number: u8, source: &Source) -> Result
     let state = Mapped::new(&map("state")?).map_err(os("map 'state'"))?;
     let interface = link(source)?.0.to_owned();
     let meter = Tagged::new(number);
-    let plane =
-        Link { source: source.clone(), interface, number, folder, former, programs, io, state, meter };
-    let RnState { magic, abi, .. } = plane.state();
-    if magic != abi::MAGIC || abi != abi::ABI_VERSION {
+    let mut plane = Link {
+        source: source.clone(),
+        interface,
+        number,
+        folder,
+        former,
+        programs,
+        io,
+        state,
+        meter,
+        foreign: None,
+    };
+    let state = plane.state();
+    if state.magic != abi::MAGIC {
         return Err(PlaneError::Invalid(format!(
-            "the pinned qdisc has magic {magic:#x} and ABI version {abi}, this daemon understands {:#x} and {}: take it \
-             down with the daemon that made it",
-            abi::MAGIC,
-            abi::ABI_VERSION
+            "what is pinned in {} is no qdisc of Reserv's: magic {:#x} instead of {:#x}",
+            plane.folder.display(),
+            state.magic,
+            abi::MAGIC
         )));
     }
+    plane.foreign = Foreign::of(&state);
     Ok(plane)
 }
 
@@ -137,11 +149,15 @@ fn told(node: &RnNode) -> Told {
 
 impl Link {
     fn begin(&mut self, index: u32, rate: Option<Rate>) -> Result<(), PlaneError> {
-        self.set(what::RATE, rate.map_or(0, Rate::bytes), 0)?;
-        self.set(what::LIMIT, LIMIT_PACKETS, limit_bytes(rate))?;
+        self.set_rate(rate)?;
         let told = self.nodes()?.iter().map(told).collect::<Vec<_>>();
         self.meter.begin(&self.source, &told, true)?;
         self.attach(index)
+    }
+
+    fn set_rate(&self, rate: Option<Rate>) -> Result<(), PlaneError> {
+        self.set(what::RATE, rate.map_or(0, Rate::bytes), 0)?;
+        self.set(what::LIMIT, LIMIT_PACKETS, limit_bytes(rate))
     }
 
     /// The qdisc at the interface's root.
@@ -151,12 +167,25 @@ impl Link {
             .map_err(os(format!("put our qdisc at the root of {}", self.interface)))
     }
 
+    /// The interface is not ours now, and is to be: it may be another one of that name, with another qdisc.
+    fn take_note(&self) -> Result<u32, PlaneError> {
+        let index = index_of(&self.interface)?;
+        write_former(
+            &self.former,
+            replaceable(&self.interface, index, |q| q.kind == load::kind(&self.folder))?.as_ref(),
+        )?;
+        Ok(index)
+    }
+
     fn state(&self) -> RnState {
         // SAFETY: the mapping is as large as the structure, which is plain numbers; a torn read of a counter is harmless.
         unsafe { ptr::read_volatile(self.state.at()) }
     }
 
     fn call(&self, name: &str, call: &mut RnCall) -> Result<i32, PlaneError> {
+        if !(name.starts_with("rn_sample") && self.sampled()) {
+            self.understood()?;
+        }
         load::call(&self.programs, name, call)
     }
 
@@ -167,23 +196,31 @@ impl Link {
         }
     }
 
+    /// Of programs whose counters this version does not understand: none.
     fn nodes(&self) -> Result<Vec<RnNode>, PlaneError> {
         let mut nodes = Vec::new();
-        let mut first = 0;
-        loop {
-            let mut call = RnCall { first, ..RnCall::default() };
-            if let errno @ 1.. = -self.call("rn_sample", &mut call)? {
-                return Err(os("sample the tree")(io_error(errno)));
-            }
-            for i in 0..(call.count as usize).min(abi::SAMPLES_MAX) {
-                // SAFETY: the program has just written `count` nodes there; it is done.
-                nodes.push(unsafe { ptr::read_volatile(&raw const (*self.io.at()).node[i]) });
-            }
-            if call.first >= call.what || call.first <= first {
-                return Ok(nodes);
-            }
-            first = call.first;
+        if !self.sampled() {
+            return Ok(nodes);
         }
+        let mut next = Some(0);
+        while let Some(first) = next {
+            (_, next) = self.some_nodes(first, &mut nodes)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Those from index `first` on, as many as come at once. Answers where they end, and where to go on.
+    fn some_nodes(&self, first: u32, nodes: &mut Vec<RnNode>) -> Result<(u32, Option<u32>), PlaneError> {
+        let mut call = RnCall { first, ..RnCall::default() };
+        if let errno @ 1.. = -self.call("rn_sample", &mut call)? {
+            return Err(os("sample the tree")(io_error(errno)));
+        }
+        for i in 0..(call.count as usize).min(abi::SAMPLES_MAX) {
+            // SAFETY: the program has just written `count` nodes there; it is done.
+            nodes.push(unsafe { ptr::read_volatile(&raw const (*self.io.at()).node[i]) });
+        }
+        let more = call.first < call.what && call.first > first;
+        Ok((call.first, more.then_some(call.first)))
     }
 
     fn one(&self, id: NodeId) -> Result<RnNode, PlaneError> {
@@ -230,6 +267,24 @@ impl Link {
         }
     }
 
+    /// Has the core apply a batch; its answer.
+    fn edit(&self, batch: &mut RsBatch) -> Result<i32, PlaneError> {
+        let at = self.io.at().cast::<RsBatch>();
+        let mut tries = 0;
+        loop {
+            // SAFETY: `io` is ours between two calls, and as large as the batch.
+            unsafe { batch.put(at) };
+            let answer = self.call("rn_edit", &mut RnCall::default())?;
+            // SAFETY: the program is done with it.
+            unsafe { batch.take(at) };
+            if answer != -libc::ENOMEM || tries == MEMORY_TRIES {
+                return Ok(answer);
+            }
+            tries += 1;
+            thread::sleep(MEMORY_PAUSE);
+        }
+    }
+
     /// The batch as the core reads it. What a link cannot do is refused before anything happens.
     fn encode(&self, batch: &Batch) -> Result<RsBatch, PlaneError> {
         let mut encoded = RsBatch::new(batch)?;
@@ -266,6 +321,7 @@ impl Plane for Link {
             _ => "no rate of its own".into(),
         };
         let mut limits = self.meter.limits(&self.source);
+        limits.extend(self.understood().err().map(|why| why.to_string()));
         let RnState { flushed, no_room, .. } = self.state();
         if flushed + no_room > 0 {
             limits.push(format!(
@@ -275,7 +331,7 @@ impl Plane for Link {
         DriverInfo {
             name: "full",
             mechanism: format!("qdisc in BPF on {}, {rate}, {}", self.interface, self.meter.mechanism()),
-            version: abi::ABI_VERSION,
+            version: self.state().abi,
             limits,
             outside: None,
             chcpures: false,
@@ -288,22 +344,10 @@ impl Plane for Link {
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
+        self.understood()?;
         let mut done = self.encode(batch)?;
         self.meter.announce(batch)?;
-        let at = self.io.at().cast::<RsBatch>();
-        let mut tries = 0;
-        let answer = loop {
-            // SAFETY: `io` is ours between two calls, and as large as the batch.
-            unsafe { done.put(at) };
-            let answer = self.call("rn_edit", &mut RnCall::default())?;
-            // SAFETY: the program is done with it.
-            unsafe { done.take(at) };
-            if answer != -libc::ENOMEM || tries == MEMORY_TRIES {
-                break answer;
-            }
-            tries += 1;
-            thread::sleep(MEMORY_PAUSE);
-        };
+        let answer = self.edit(&mut done)?;
         if answer < 0 {
             for op in &batch.ops {
                 if let Op::Create { id, .. } = *op
@@ -318,12 +362,17 @@ impl Plane for Link {
     }
 
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
-        self.one(NodeId::ROOT)?;
+        if self.sampled() {
+            self.one(NodeId::ROOT)?;
+        }
         Ok(Some(self.state().seq))
     }
 
     fn collect_drained(&mut self) -> Result<Vec<NodeId>, PlaneError> {
         let mut gone = Vec::new();
+        if self.foreign.is_some() {
+            return Ok(gone); // they wait for the upgrade
+        }
         for node in self.nodes()?.iter().filter(|node| node.dying != 0 && node.packets == 0) {
             let id = NodeId::unpack(node.id);
             if self.meter.refs(id)?.descriptors > 0 {
@@ -408,7 +457,9 @@ impl Plane for Link {
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
-        self.one(NodeId::ROOT)?; // brings `state` up to date
+        if self.sampled() {
+            self.one(NodeId::ROOT)?; // brings `state` up to date
+        }
         let state = self.state();
         if state.poison != 0 {
             let (why, line) = (state.poison, state.poison_line);
@@ -429,18 +480,14 @@ impl Plane for Link {
     }
 
     fn revive(&mut self) -> Result<(), PlaneError> {
+        self.understood()?;
         if self.state().poison != 0 {
             self.set(what::REVIVE, 0, 0)?;
         }
         if self.state().attached > self.state().detached {
             return Ok(());
         }
-        // It may be another interface of that name, with another qdisc.
-        let index = index_of(&self.interface)?;
-        write_former(
-            &self.former,
-            replaceable(&self.interface, index, |q| q.kind == load::kind(&self.folder))?.as_ref(),
-        )?;
+        let index = self.take_note()?;
         self.meter.again(&self.source)?;
         self.attach(index)
     }
@@ -452,7 +499,11 @@ impl Plane for Link {
         let _ = fs::remove_file(&self.former);
         self.meter.stop()?;
         tracing::debug!(number = self.number, "the link's programs go");
-        load::unload(&self.folder)
+        load::folders(self.number).iter().try_for_each(|folder| load::unload(folder))
+    }
+
+    fn upgrade(&mut self, tree: &[Batch]) -> Result<Option<Upgraded>, PlaneError> {
+        self.upgrade_to(tree)
     }
 
     fn backlog(&self) -> Option<Backlog> {
