@@ -39,15 +39,16 @@ def skip(reason):
     sys.exit(77)
 
 
-def compiled(name, *options):
-    """The program made of tests/lib/NAME.c, compiled unless that is done already."""
+def compiled(name, *options, beside=()):
+    """The program made of tests/lib/NAME.c, compiled unless that is done already. `beside`: folders of what else it is made of."""
     source = os.path.join(ROOT, "tests", "lib", name + ".c")
     program = os.path.join(ROOT, "target", "tests", name)
     os.makedirs(os.path.dirname(program), exist_ok=True)
     with open(program + ".lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         header = os.path.join(ROOT, "crates", "client", "include", "reserv.h")
-        if not os.path.exists(program) or os.path.getmtime(program) < max(map(os.path.getmtime, (source, header))):
+        parts = [source, header, *(entry.path for folder in beside for entry in os.scandir(os.path.join(ROOT, folder)) if entry.is_file())]
+        if not os.path.exists(program) or os.path.getmtime(program) < max(map(os.path.getmtime, parts)):
             command = ["cc", "-O2", "-pthread", "-I", os.path.dirname(header), "-o", program + ".new", source, *options]
             subprocess.run(command, check=True)
             os.rename(program + ".new", program)
