@@ -9,7 +9,7 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
-#define RC_ABI_VERSION 4
+#define RC_ABI_VERSION 5
 
 /*
  * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory in /reserv the descriptor `fd`, opened for

@@ -10,6 +10,9 @@
 
 enum rt_rule_names { RT_UID = 1, RT_GID = 2, RT_PID = 4 };
 
+/* Who may, whatever else is true of them: the user, root. */
+enum rt_may { RT_MAY_USER = 1, RT_MAY_ROOT = 2 };
+
 /* The first rule all of whose named parts fit decides; when none fits the answer is no. */
 struct rt_rule {
 	u32 names; /* which of the following must fit; 0: everybody */
@@ -20,7 +23,9 @@ struct rt_rule {
 };
 
 struct rt_use {
-	u32 count, pad;
+	u32 count;
+	u32 may, user; /* what follows from the rules for these two, as a node has it at hand */
+	u32 pad;
 	struct rt_rule rule[RT_RULES_MAX];
 };
 

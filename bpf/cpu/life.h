@@ -212,6 +212,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 		n = RS_UNITS_MAX;
 	if (!tree_at || !s || n != cpus)
 		return -E_INVAL;
+	rc_graces_ready();
 	bpf_local_irq_save(&irq);
 	rc_lock_bare(); /* what was posted is of a time gone by */
 	rc_mirror_forget(t);

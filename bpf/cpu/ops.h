@@ -121,6 +121,7 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	u32 wakeup = enq_flags & SCX_ENQ_WAKEUP, answer = 0, all;
 	u64 now;
 	struct rs_item RS_ARENA *cur;
+	struct task_struct *me;
 
 	rc_lock();
 	now = rc_clock(raw);
@@ -146,7 +147,8 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	} else if (cur && wakeup && it->state == RS_QUEUED && 
 		   (rs_preempts(t, it, cur, rc_ran(cur, raw)) || (t->front->index != 1 && rc_group_preempts(t, it, cur, rc_ran(cur, raw))))) {
 		answer = 2 + cpu;
-		if (rc_item(bpf_get_current_task_btf()) == cur && rc_displace(t, it, cur, cpu, raw, now))
+		me = bpf_get_current_task_btf();
+		if (rc_item(me) == cur && !rc_inside(me) && rc_displace(t, it, cur, cpu, raw, now))
 			answer = 1;
 	}
 	rc_unlock();
@@ -197,6 +199,24 @@ static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struc
 	return rs_post(t, it, raw) || rs_post(t, it, raw) || rs_post(t, it, raw);
 }
 
+/*
+ * What a dispatch on a CPU knows: of prev, when it begins. In memory whose contents the verifier does not follow: with the same on the
+ * stack it went through eight times as many paths as all other operations together have.
+ */
+struct rc_prev {
+	u64 it; /* 0: not ours */
+	u64 owed;
+	u64 old; /* stands in service here, and is not prev's */
+	u64 old_owed;
+	u32 more; /* prev may go on */
+	u32 touch; /* what was chosen is to run for an instant only */
+	u32 again; /* what was chosen was found unable to run here, and goes on waiting */
+	u32 floor; /* kernel threads may have what is left of it */
+	u32 graces; /* that who runs here has had in this step (timer.h) */
+	u32 pad[3];
+};
+struct rc_prev prevs[RS_UNITS_MAX]; /* each changed on its CPU only, under its run queue's lock */
+
 void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
@@ -210,6 +230,13 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	cpu = cpus == 1 ? 0 : scx_bpf_task_cpu(p);
+	/* Displaced by a kernel thread, without a dispatch: behind that, before all others. Its item stays in service. */
+	if (it->state == RS_SERVICE && !(enq_flags & SCX_ENQ_WAKEUP) && p == bpf_get_current_task_btf() && rc_inside(p) &&
+	    prevs[cpu & (RS_UNITS_MAX - 1)].graces < RC_GRACES) {
+		prevs[cpu & (RS_UNITS_MAX - 1)].graces++;
+		scx_insert(p, SCX_DSQ_LOCAL, RC_GRACE_NS, 0);
+		return;
+	}
 	if ((it->flags & RS_ITEM_APART) && it->state == RS_IDLE && it->queue == &t->nodes[1]) {
 		if ((it->flags & RC_ITEM_FLOOR) && rc_owed(it, p)) {
 			rc_lock();
@@ -252,23 +279,6 @@ static __always_inline void rc_forced(struct rs_item RS_ARENA *it, u32 cpu)
 	if (rc_traced())
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_FORCED, it->owner2, cpu, 0), rc_id(it->queue), 0, 0);
 }
-
-/*
- * What a dispatch on a CPU knows: of prev, when it begins. In memory whose contents the verifier does not follow: with the same on the
- * stack it went through eight times as many paths as all other operations together have.
- */
-struct rc_prev {
-	u64 it; /* 0: not ours */
-	u64 owed;
-	u64 old; /* stands in service here, and is not prev's */
-	u64 old_owed;
-	u32 more; /* prev may go on */
-	u32 touch; /* what was chosen is to run for an instant only */
-	u32 again; /* what was chosen was found unable to run here, and goes on waiting */
-	u32 floor; /* kernel threads may have what is left of it */
-	u64 pad[2];
-};
-struct rc_prev prevs[RS_UNITS_MAX]; /* each changed on its CPU only, under its run queue's lock */
 
 /*
  * There may be so many busy threads that the kernel's watchdog would throw the scheduler out before each has had a step (on one CPU some thousands).
@@ -393,6 +403,12 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	u64 raw = scx_bpf_now(), owner;
 	struct task_struct *p;
 
+	if (prev && rc_inside(prev) && (prev->scx.flags & SCX_TASK_QUEUED) && v->graces < RC_GRACES && rc_grace(cpu)) {
+		v->graces++;
+		scx_bpf_task_set_slice(prev, RC_GRACE_NS);
+		return;
+	}
+	v->graces = 0;
 	v->it = 0;
 	v->old_owed = 0;
 	v->again = 0;

@@ -60,3 +60,54 @@ static __always_inline void rc_timer_on(void)
 	bpf_timer_set_callback(&timer->timer, rc_tick);
 	bpf_timer_start(&timer->timer, 1000000, 0);
 }
+
+/*
+ * A thread whose step ends where it must not migrate stands, nearly always, in a program of a hook: fcntl's, open's, fork's. Until it runs again the kernel leaves that program
+ * out for every other thread of the CPU (bpf/hook.h), and an fcntl command of ours would answer EINVAL. So it goes on, for RC_GRACE_NS at a time and RC_GRACES times at
+ * most, which is charged like all that it runs. Slices end at ticks, milliseconds apart: a timer ends this one.
+ */
+#define RC_GRACE_NS 100000
+#define RC_GRACES 40
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RS_UNITS_MAX);
+	__type(key, u32);
+	__type(value, struct rc_timer);
+} graces SEC(".maps");
+
+static int rc_grace_over(void *map, u32 *cpu, struct rc_timer *timer)
+{
+	scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+/* Before the first dispatch. */
+static __always_inline void rc_graces_ready(void)
+{
+	struct rc_timer *timer;
+	u32 cpu, i;
+
+	bpf_for(i, 0, RS_UNITS_MAX) {
+		if (i >= cpus)
+			break;
+		cpu = i;
+		timer = bpf_map_lookup_elem(&graces, &cpu);
+		if (timer && !bpf_timer_init(&timer->timer, &graces, CLOCK_MONOTONIC)) /* or it has been so since an earlier start */
+			bpf_timer_set_callback(&timer->timer, rc_grace_over);
+	}
+}
+
+/* Whether the thread that is current stands in such a program: ours has disabled migration too. */
+static __always_inline bool rc_inside(struct task_struct *current)
+{
+	return current->migration_disabled > 1;
+}
+
+/* Whether who runs here may go on for a moment. */
+static __always_inline bool rc_grace(u32 cpu)
+{
+	struct rc_timer *timer = bpf_map_lookup_elem(&graces, &cpu);
+
+	return timer && !bpf_timer_start(&timer->timer, RC_GRACE_NS, 0);
+}

@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 8
+#define RT_ABI_VERSION 9
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -20,7 +20,8 @@
  * fcntl(fd, F_RESERV_GET_QUEUE, resource): the number of fd's queue of that resource, plus one; with a descriptor of /reserv the number of its
  * own node, plus one. ENOENT: `fd` does not live on that resource. EINVAL: no such resource.
  *
- * EINVAL is also what the kernel itself says: where no hook is loaded, and, seldom, where a thread of this CPU has been preempted in the hook (hook.h). Then call again.
+ * EINVAL is also what the kernel itself says: where no hook is loaded, and where a thread of this CPU has been preempted in the hook (hook.h) by one of a real-time class, or by the kernel's own
+ * scheduler where the CPU's driver is not the full one. Then call again.
  */
 #define F_RESERV_SET_QUEUE 0x52530005
 #define F_RESERV_GET_QUEUE 0x52530006
@@ -45,12 +46,20 @@
 
 enum rt_kind { RT_SCHEDULER = 1, RT_QUEUE = 2 };
 enum rt_flags { RT_DYING = 1 }; /* takes no new tags */
+#define RT_WHO(n) (*(volatile u64 *)&(n)->user)
+#define RT_WHO_KIND(who) ((u8)((who) >> 32))
+#define RT_WHO_FLAGS(who) ((u8)((who) >> 40))
+#define RT_WHO_MAY(who) ((u8)((who) >> 48))
+#define RT_WHO_OF(user, may) ((u64)(u8)(may) << 48 | (u32)(user)) /* beside kind and flags */
+#define RT_WHO_NODE 0x0000ffff00000000ULL /* kind and flags */
 
 /* A node that the kernel knows, at resource * RT_NODES_MAX + index. */
 struct rt_node {
 	u32 generation; /* 0: there is none */
-	u8 kind, flags, pad[2];
-	u32 descriptors, defaults, child_defaults, pad2; /* that refer to it */
+	u32 descriptors; /* that refer to it */
+	u32 user; /* with the next four read and written as one word (RT_WHO) */
+	u8 kind, flags, may, pad; /* may: enum rt_may; 0 where no rules are told, or nothing can be said without them */
+	u32 defaults, child_defaults; /* that refer to it */
 	u64 operations, bytes; /* counting resources */
 };
 
@@ -90,11 +99,8 @@ struct rt_above {
 	u32 lives, passes;
 };
 
-/* Of rules: a queue. */
-struct rt_use_key {
-	u64 node;
-	u32 resource, pad;
-};
+/* A queue, as rules are found by: one word, for hashing and comparing two costs twice as much. Indices have 14 bits. */
+#define RT_USE_KEY(resource, node) ((u64)(node) | (u64)(resource) << 16)
 
 /*
  * Rules about the packets of a link that nobody tagged (bpf/tag/packets.h), as the daemon writes them. The first all of whose parts fit decides. Addresses as they stand
@@ -151,7 +157,7 @@ enum rt_what {
 	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
 	RT_CALL_DISK = 16, /* the block device with number a is resource, and is scheduled; 0: no longer */
 	RT_CALL_ABOVE = 18, /* the block device with number a is stacked above resource, a disk that is scheduled; b: enum rt_above_how */
-	RT_CALL_RULED = 12, /* `uses` has, or will have, rules about queues of resource */
+	RT_CALL_RULED = 12, /* `uses` will have (a: 0), or has (1), rules about node of resource */
 };
 
 /* The context of rt_call. */

@@ -48,7 +48,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, RT_RESOURCES * RT_NODES_MAX);
-	__type(key, struct rt_use_key);
+	__type(key, u64); /* RT_USE_KEY */
 	__type(value, struct rt_use);
 } uses SEC(".maps");
 
@@ -182,30 +182,41 @@ static __always_inline u32 rt_index(u32 resource, u64 node)
 /* Whether the caller may tag with a queue by the rules; where none were told, whoever could open it may. */
 static __noinline int rt_by_rules(u32 resource, u64 node)
 {
-	struct rt_use_key key = { .node = node, .resource = resource };
+	u64 key = RT_USE_KEY(resource, node);
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &key);
 
 	return !use || rt_use_allows(use);
 }
 
-static __always_inline bool rt_may_use(u32 resource, u64 node)
+/* Whether the caller is one of those of whom the node itself knows that they may: the look-up of the rules costs more than all the rest. */
+static __always_inline bool rt_known(u64 who)
 {
-	return !(ruled & 1U << (resource & 31)) || rt_by_rules(resource, node);
+	u32 uid = bpf_get_current_task_btf()->cred->fsuid.val;
+
+	return ((RT_WHO_MAY(who) & RT_MAY_USER) && (u32)who == uid) || ((RT_WHO_MAY(who) & RT_MAY_ROOT) && !uid);
+}
+
+/* What the rules say at once of the node that they are about goes to it; `use` 0: nothing. */
+static __always_inline void rt_know(struct rt_node *n, struct rt_use *use)
+{
+	RT_WHO(n) = (RT_WHO(n) & RT_WHO_NODE) | (use ? RT_WHO_OF(use->user, use->may) : 0);
 }
 
 /* Whether the caller may tag with a queue that exists and stays: 0 and the node, or a negative errno. */
 static __always_inline int rt_usable_node(u32 resource, u64 node, struct rt_node **found)
 {
 	struct rt_node *n = rt_node(resource, node);
+	u64 who;
 
 	*found = n;
 	if (!n)
 		return -E_STALE;
-	if (n->kind != RT_QUEUE)
+	who = RT_WHO(n);
+	if (RT_WHO_KIND(who) != RT_QUEUE)
 		return -E_ISDIR;
-	if (n->flags & RT_DYING)
+	if (RT_WHO_FLAGS(who) & RT_DYING)
 		return -E_STALE;
-	return rt_may_use(resource, node) ? 0 : -E_ACCES;
+	return !(ruled & 1U << (resource & 31)) || rt_known(who) || rt_by_rules(resource, node) ? 0 : -E_ACCES;
 }
 
 static __always_inline int rt_usable(u32 resource, u64 node)

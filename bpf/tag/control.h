@@ -72,6 +72,7 @@ static __always_inline int rt_call_object(struct rt_call *c)
 static __always_inline int rt_call_node(struct rt_call *c)
 {
 	u32 key = c->resource * RT_NODES_MAX + (u32)c->node;
+	u64 use = RT_USE_KEY(c->resource, c->node);
 	static const struct rt_node none;
 	struct rt_node *n = bpf_map_lookup_elem(&nodes, &key);
 
@@ -81,6 +82,7 @@ static __always_inline int rt_call_node(struct rt_call *c)
 		*n = none;
 	n->kind = c->a;
 	n->flags = c->b;
+	rt_know(n, bpf_map_lookup_elem(&uses, &use)); /* the rules may have been told before the node */
 	n->generation = c->node >> 32;
 	return 0;
 }
@@ -190,7 +192,7 @@ static __always_inline int rt_call_above(struct rt_call *c)
 SEC("syscall")
 int rt_call(struct rt_call *c)
 {
-	struct rt_use_key use = {};
+	u64 use;
 	struct task_struct *p;
 	struct rt_node *n;
 	int answer = 0;
@@ -221,8 +223,7 @@ int rt_call(struct rt_call *c)
 		answer = rt_call_node(c);
 		break;
 	case RT_CALL_DROP:
-		use.node = c->node;
-		use.resource = c->resource;
+		use = RT_USE_KEY(c->resource, c->node);
 		bpf_map_delete_elem(&uses, &use);
 		n = rt_node(c->resource, c->node);
 		if (n)
@@ -280,6 +281,10 @@ int rt_call(struct rt_call *c)
 		break;
 	case RT_CALL_RULED:
 		__sync_fetch_and_or(&ruled, 1U << (c->resource & 31));
+		use = RT_USE_KEY(c->resource, c->node);
+		n = rt_node(c->resource, c->node);
+		if (n)
+			rt_know(n, c->a ? bpf_map_lookup_elem(&uses, &use) : 0);
 		break;
 	default:
 		answer = -E_INVAL;

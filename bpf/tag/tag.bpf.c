@@ -30,7 +30,7 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rt_rule),
 	__builtin_offsetof(struct rt_rule, start),
 	sizeof(struct rt_slot),
-	sizeof(struct rt_use_key),
+	RT_USE_KEY(1, 0),
 	sizeof(struct rt_use),
 	sizeof(struct rt_packet_rule),
 	__builtin_offsetof(struct rt_packet_rule, protocol),

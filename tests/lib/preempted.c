@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * preempted DIR RESOURCE QUEUE SECONDS WORKERS: workers that fork children and grandchildren, each of which opens files of its own in DIR and asks F_GET_QUEUE which queue
- * each has by its process' default list. Prints: processes, those of which no file had queue number QUEUE, files, files with another queue, questions that were refused.
+ * each has by its process' default list. Half of them wait a moment between, and are real-time (SCHED_FIFO), so that they interrupt the others wherever these are. Prints: processes, those of which no file had queue number QUEUE, files, files with another queue, questions that were refused.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -82,6 +83,7 @@ static void child(int resource, int queue, int depth)
 
 int main(int argc, char **argv)
 {
+	struct sched_param first = { .sched_priority = 1 };
 	int resource, queue, workers, status, bad = 0;
 	double end;
 
@@ -94,8 +96,13 @@ int main(int argc, char **argv)
 	end = now() + atof(argv[4]);
 	for (int i = 0; i < workers; i++) {
 		if (!fork()) {
-			while (now() < end)
+			if (i & 1 && sched_setscheduler(0, SCHED_FIFO, &first))
+				_exit(1);
+			while (now() < end) {
 				child(resource, queue, 1);
+				if (i & 1)
+					usleep(3000);
+			}
 			_exit(0);
 		}
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * tagcost CALL FILE [QFD QFD RESOURCE]: the time of one call in ns, the least mean of three rounds. For instruction time (--icount).
- * CALL: null (getppid), fcntl (F_GETFD), open (open and close FILE), set (F_RESERV_SET_QUEUE, to both queues in turn), fresh (set on a
+ * CALL: null (getppid), fcntl (F_GETFD), dup (F_DUPFD and a close), lock (F_SETLK, taken and given back), open (open and close FILE), set (F_RESERV_SET_QUEUE, to both queues in turn), fresh (set on a
  * file that is not tagged yet, without the open and close around it), get (F_RESERV_GET_QUEUE), got (the same of a tagged file), setopt and getopt (SO_KEEPALIVE of a socket)
  */
 #define _GNU_SOURCE
@@ -17,8 +17,8 @@
 enum { ROUNDS = 3, CALLS = 1000 };
 
 /* Known before the loop, so that all are measured alike. */
-enum call { NO_CALL, NULL_CALL, FCNTL, OPEN, FRESH, SET, GET, GOT, SETOPT, GETOPT };
-static const char *const names[] = { "", "null", "fcntl", "open", "fresh", "set", "get", "got", "setopt", "getopt" };
+enum call { NO_CALL, NULL_CALL, FCNTL, DUP, LOCK, OPEN, FRESH, SET, GET, GOT, SETOPT, GETOPT };
+static const char *const names[] = { "", "null", "fcntl", "dup", "lock", "open", "fresh", "set", "get", "got", "setopt", "getopt" };
 
 static double now(void)
 {
@@ -32,6 +32,7 @@ static double now(void)
 static long calls(enum call call, int fd, const char *path, const int queue[2], int resource)
 {
 	socklen_t size = sizeof(int);
+	struct flock lock = { .l_whence = SEEK_SET, .l_len = 1 };
 	long wrong = 0;
 	int one, value = 1;
 
@@ -42,6 +43,16 @@ static long calls(enum call call, int fd, const char *path, const int queue[2], 
 			break;
 		case FCNTL:
 			wrong += syscall(SYS_fcntl, fd, F_GETFD, 0) < 0;
+			break;
+		case DUP:
+			one = syscall(SYS_fcntl, fd, F_DUPFD, 0);
+			wrong += one < 0 || syscall(SYS_close, one) != 0;
+			break;
+		case LOCK:
+			lock.l_type = F_WRLCK;
+			wrong += syscall(SYS_fcntl, fd, F_SETLK, &lock) != 0;
+			lock.l_type = F_UNLCK;
+			wrong += syscall(SYS_fcntl, fd, F_SETLK, &lock) != 0;
 			break;
 		case OPEN:
 		case FRESH:

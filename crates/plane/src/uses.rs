@@ -33,6 +33,8 @@ pub(crate) struct RtRule {
 #[derive(Clone, Copy)]
 pub(crate) struct RtUse {
     count: u32,
+    may: u32,
+    user: u32,
     pad: u32,
     rule: [RtRule; RULES_MAX],
 }
@@ -56,13 +58,40 @@ impl From<&UseRule> for RtRule {
     }
 }
 
+/// `enum rt_may`
+mod may {
+    pub(super) const USER: u32 = 1;
+    pub(super) const ROOT: u32 = 2;
+}
+
+/// Whether whoever has this uid may, whatever else is true of him.
+fn surely(rules: &[UseRule], uid: u32) -> bool {
+    for rule in rules.iter().filter(|rule| rule.uid.is_none_or(|of| of == uid)) {
+        if !rule.allow {
+            return false;
+        }
+        if rule.gid.is_none() && rule.process.is_none() {
+            return true;
+        }
+    }
+    uid == 0
+}
+
+/// Of whom it needs no look at the rules: `enum rt_may`, and the user.
+fn at_once(rules: &[UseRule]) -> (u32, u32) {
+    let user = rules.iter().filter_map(|rule| rule.uid).find(|&uid| uid != 0 && surely(rules, uid));
+    let root = if surely(rules, 0) { may::ROOT } else { 0 };
+    (root | user.map_or(0, |_| may::USER), user.unwrap_or(0))
+}
+
 /// All of them, in order.
 pub(crate) fn pack(rules: &[UseRule]) -> Result<RtUse, PlaneError> {
     if rules.len() > RULES_MAX {
         return Err(PlaneError::Full(format!("{} rules; at most {RULES_MAX}", rules.len())));
     }
     let count = u32::try_from(rules.len()).unwrap_or(u32::MAX);
-    let mut packed = RtUse { count, pad: 0, rule: [RtRule::default(); RULES_MAX] };
+    let (may, user) = at_once(rules);
+    let mut packed = RtUse { count, may, user, pad: 0, rule: [RtRule::default(); RULES_MAX] };
     for (slot, rule) in packed.rule.iter_mut().zip(rules) {
         *slot = rule.into();
     }
@@ -82,6 +111,36 @@ mod tests {
         let packed = RtRule::from(&all);
         assert_eq!((packed.names, packed.allow, packed.uid, packed.gid), (7, 1, 0, 7));
         assert_eq!((packed.tgid, packed.start), (5, 99));
+    }
+
+    #[test]
+    fn who_may_at_once_may_by_the_rules() {
+        let rule =
+            |uid: Option<u32>, gid: Option<u32>, allow: bool| UseRule { uid, gid, process: None, allow };
+        let all = [may::USER | may::ROOT, may::ROOT, may::USER, 0];
+        for (rules, expected) in [
+            (vec![], (all[1], 0)),
+            (vec![rule(Some(5), None, true)], (all[0], 5)),
+            (
+                vec![rule(Some(0), None, true), rule(Some(5), None, false), rule(Some(5), None, true)],
+                (all[1], 0),
+            ),
+            (
+                vec![rule(Some(0), None, true), rule(Some(6), None, false), rule(Some(5), None, true)],
+                (all[0], 5),
+            ),
+            (
+                vec![rule(Some(0), None, true), rule(None, Some(9), false), rule(Some(5), None, true)],
+                (all[1], 0),
+            ),
+            (vec![rule(Some(5), Some(9), true), rule(Some(5), None, false)], (all[1], 0)),
+            (vec![rule(Some(5), Some(9), true), rule(Some(6), None, true)], (all[0], 6)),
+            (vec![rule(None, None, true)], (all[1], 0)),
+            (vec![rule(None, None, false), rule(Some(0), None, true)], (all[3], 0)),
+            (vec![rule(Some(5), None, true), rule(None, None, false)], (all[2], 5)),
+        ] {
+            assert_eq!(at_once(&rules), expected, "{rules:?}");
+        }
     }
 
     #[test]

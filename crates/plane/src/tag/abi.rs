@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 8;
+pub(super) const ABI_VERSION: u32 = 9;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -50,13 +50,14 @@ pub(super) mod what {
 #[derive(Clone, Copy, Default)]
 pub(super) struct RtNode {
     pub(super) generation: u32,
+    pub(super) descriptors: u32,
+    pub(super) user: u32,
     pub(super) kind: u8,
     pub(super) flags: u8,
-    pub(super) pad: [u8; 2],
-    pub(super) descriptors: u32,
+    pub(super) may: u8,
+    pub(super) pad: u8,
     pub(super) defaults: u32,
     pub(super) child_defaults: u32,
-    pub(super) pad2: u32,
     pub(super) operations: u64,
     pub(super) bytes: u64,
 }
@@ -100,13 +101,9 @@ pub(super) struct RtAbove {
     pub(super) passes: u32,
 }
 
-/// `struct rt_use_key`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct RtUseKey {
-    pub(super) node: u64,
-    pub(super) resource: u32,
-    pub(super) pad: u32,
+/// `RT_USE_KEY`
+pub(super) const fn use_key(resource: u8, node: u64) -> u64 {
+    node | (resource as u64) << 16
 }
 
 /// `RT_PACKET_RULES_MAX`
@@ -221,7 +218,7 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RtRule>()),
         w(offset_of!(RtRule, start)),
         w(size_of::<RtSlot>()),
-        w(size_of::<RtUseKey>()),
+        1 << 16, // use_key(1, 0)
         w(size_of::<RtUse>()),
         w(size_of::<RtPacketRule>()),
         w(offset_of!(RtPacketRule, protocol)),

@@ -18,7 +18,7 @@ use std::{fs, mem};
 use libbpf_rs::{MapCore as _, MapHandle};
 use reserv_model::{NodeId, UseRule};
 
-use self::abi::{RtAbove, RtCall, RtLists, RtNode, RtSeen, RtUseKey, above_how, what};
+use self::abi::{RtAbove, RtCall, RtLists, RtNode, RtSeen, above_how, what};
 pub use self::load::Mechanism;
 use self::load::os;
 use crate::{List, PlaneError, sys, uses};
@@ -377,13 +377,21 @@ impl Tags {
     /// Who may tag with a queue, whole and in order; `None`: whoever could open it.
     pub fn set_use(&self, resource: u8, id: NodeId, rules: Option<&[UseRule]>) -> Result<(), PlaneError> {
         let map = self.map("uses")?;
-        let key = RtUseKey { node: id.pack(), resource: resource.into(), pad: 0 };
-        let Some(rules) = rules else {
-            return sys::remove(&map, &key).map(drop).map_err(os("forget who may use a queue"));
+        let node = id.pack();
+        let key = abi::use_key(resource, node);
+        let ruled = |told: u64| {
+            let call = RtCall { resource: resource.into(), node, a: told, ..RtCall::new(what::RULED) };
+            self.call(call).map(drop)
         };
-        let value = uses::pack(rules)?;
-        self.call(RtCall { resource: resource.into(), ..RtCall::new(what::RULED) })?;
-        sys::put(&map, &key, &value).map_err(os("tell who may use a queue"))
+        let value = rules.map(uses::pack).transpose()?;
+        ruled(0)?; // from here on the node itself knows of nobody
+        match &value {
+            None => sys::remove(&map, &key).map(drop).map_err(os("forget who may use a queue")),
+            Some(value) => {
+                sys::put(&map, &key, value).map_err(os("tell who may use a queue"))?;
+                ruled(1)
+            }
+        }
     }
 
     fn node(&self, resource: u8, id: NodeId) -> Result<RtNode, PlaneError> {

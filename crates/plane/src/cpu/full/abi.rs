@@ -5,7 +5,7 @@
 pub(super) use crate::ops::{MAGIC, RsBatch};
 
 /// `RC_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 4;
+pub(super) const ABI_VERSION: u32 = 5;
 /// `RC_SAMPLES_MAX`
 pub(super) const SAMPLES_MAX: usize = 256;
 /// `RS_UNITS_MAX`
