@@ -379,17 +379,17 @@ impl Tags {
         let map = self.map("uses")?;
         let node = id.pack();
         let key = abi::use_key(resource, node);
-        let ruled = |told: u64| {
+        let know = |told: u64| {
             let call = RtCall { resource: resource.into(), node, a: told, ..RtCall::new(what::RULED) };
             self.call(call).map(drop)
         };
         let value = rules.map(uses::pack).transpose()?;
-        ruled(0)?; // from here on the node itself knows of nobody
+        know(0)?; // from here on the node itself knows of nobody
         match &value {
             None => sys::remove(&map, &key).map(drop).map_err(os("forget who may use a queue")),
             Some(value) => {
                 sys::put(&map, &key, value).map_err(os("tell who may use a queue"))?;
-                ruled(1)
+                know(1)
             }
         }
     }
