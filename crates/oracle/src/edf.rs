@@ -5,7 +5,7 @@ mod guarantee;
 mod promises;
 
 pub use guarantee::guaranteed;
-pub use promises::{alone, below_sfq, budgets, no_way_round, victims};
+pub use promises::{alone, below_eevdf, below_sfq, budgets, no_way_round, victims};
 
 use std::collections::BTreeMap;
 

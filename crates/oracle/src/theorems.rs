@@ -51,6 +51,7 @@ pub const THEOREMS: &[Theorem] = &[
     ("EDF model", crate::edf::lockstep),
     ("EDF alone", crate::edf::alone),
     ("EDF below SFQ", crate::edf::below_sfq),
+    ("EDF below EEVDF", crate::edf::below_eevdf),
     ("EDF budgets", crate::edf::budgets),
     ("EDF way round", crate::edf::no_way_round),
     ("EDF victims", crate::edf::victims),

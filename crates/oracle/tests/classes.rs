@@ -20,6 +20,7 @@ theorem!(prio_decay_moves_one_level, 50, prio::band);
 theorem!(edf_is_its_model, 1500, edf::lockstep);
 theorem!(edf_misses_nothing_on_a_unit_of_its_own, 200, edf::alone);
 theorem!(edf_below_a_share_is_late_by_the_supply_bound, 200, edf::below_sfq);
+theorem!(edf_below_eevdf_misses_only_what_two_requests_behind_would, 200, edf::below_eevdf);
 theorem!(edf_hogs_have_their_budgets_and_share_the_rest, 100, edf::budgets);
 theorem!(edf_budget_has_no_way_round, 3, edf::no_way_round);
 theorem!(edf_promises_what_is_guaranteed_and_no_more, 600, edf::guaranteed);
@@ -148,6 +149,7 @@ fn most_mutants_fail_what_is_observed() {
         prio::band,
         edf::alone,
         edf::below_sfq,
+        edf::below_eevdf,
         edf::budgets,
         edf::no_way_round,
         edf::guaranteed,

@@ -6,6 +6,9 @@ use super::{
     TS, id, real,
 };
 
+const EEVDF: u32 = 1;
+const RUN: u64 = 3_000 * MS;
+
 /// A periodic job stream: each period a piece of work, at most the budget for those that keep their word.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
@@ -14,13 +17,13 @@ struct Stream {
     greedy: bool,
 }
 
-/// Random streams whose densities come to at most `ppm` parts per million of a unit.
-fn streams(r: &mut Rng, ppm: u64) -> Vec<Stream> {
+/// Random streams whose densities come to at most `ppm` parts per million of a unit, with periods of up to `longest` ms.
+fn streams(r: &mut Rng, ppm: u64, longest: u64) -> Vec<Stream> {
     let mut left = ppm;
     let mut out = Vec::new();
     for _ in 0..r.range(2, 5) {
         let part = r.range(left / 8, left / 2);
-        let period = r.range(5, 60) * MS;
+        let period = r.range(5, longest) * MS;
         let deadline = if r.chance(30) { r.range(period / MS / 2 + 1, period / MS) * MS } else { 0 };
         let span = if deadline == 0 { period } else { deadline };
         let budget = (span / 1000 * part / 1000).max(SLICE_MIN);
@@ -35,16 +38,53 @@ fn streams(r: &mut Rng, ppm: u64) -> Vec<Stream> {
     out
 }
 
-/// Streams and hogs in one queue; nobody that keeps his word is late by more than `late`. `beside`: the weight of a queue of hogs beside.
-fn on_time(build: Build, seed: u64, beside: u32) -> Result<(), String> {
+/// Work that falls due within `t` of a moment, at most: a job of each stream begins there.
+fn demand(streams: &[Stream], t: u64) -> u64 {
+    let due = |p: &Params| if p.deadline == 0 { p.period } else { p.deadline };
+    let jobs = |p: &Params| if t < due(p) { 0 } else { (t - due(p)) / p.period + 1 };
+    streams.iter().map(|s| jobs(&s.p) * s.p.budget).sum()
+}
+
+/// How late a job is at most where the queue receives at least `share * t - behind` in any time t (EDF is optimal: it is late only
+/// where more falls due than is supplied). 0: no deadline is missed.
+fn late(streams: &[Stream], share: f64, behind: f64) -> f64 {
+    let due = streams.iter().flat_map(|s| {
+        let first = if s.p.deadline == 0 { s.p.period } else { s.p.deadline };
+        (0..RUN / s.p.period).map(move |k| first + k * s.p.period)
+    });
+    due.map(|t| (real(demand(streams, t)) + behind) / share - real(t)).fold(0.0, f64::max)
+}
+
+/// Beside the queue: nothing, or queues of hogs.
+enum Beside {
+    Nobody,
+    /// One, of this weight.
+    Sfq(u32),
+    Eevdf,
+}
+
+/// Streams and hogs in one queue; nobody that keeps his word is later than the supply lets him be.
+fn on_time(build: Build, seed: u64, beside: &Beside) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xedf1);
     let tick = *r.pick(&[0, MS, 4 * MS]);
     let mut one = One::new(build, STEP, tick);
-    let share = 1000.0 / (1000.0 + f64::from(beside));
+    let weights: Vec<u32> = match beside {
+        Beside::Nobody => Vec::new(),
+        Beside::Sfq(weight) => vec![*weight],
+        Beside::Eevdf => {
+            one.core.must(0, Op::Policy { node: ROOT, policy: EEVDF });
+            (0..r.range(1, 10)).map(|_| ONE / 50 * u32::try_from(r.range(1, 10)).expect("small")).collect()
+        }
+    };
+    let share = f64::from(ONE) / (f64::from(ONE) + weights.iter().copied().map(f64::from).sum::<f64>());
     one.queue(E, ROOT, EDF, ONE);
     one.core.must(0, Op::Reweight { node: Q0, weight: 1 });
+    let (part, longest) = match beside {
+        Beside::Eevdf => (r.range(300_000, 990_000), *r.pick(&[60, 400])),
+        _ => (990_000, 60),
+    };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 10^6")]
-    let mut streams = streams(&mut r, (share * 990_000.0) as u64);
+    let mut streams = streams(&mut r, (share * real(part)) as u64, longest);
     // With ticks a budget that ends between two is overrun by one: who asks for less than that would starve the rest.
     streams.retain(|s| tick == 0 || s.p.budget > tick);
     for s in &streams {
@@ -57,18 +97,22 @@ fn on_time(build: Build, seed: u64, beside: u32) -> Result<(), String> {
     for _ in 0..hogs {
         one.thread(E, r.below(MS));
     }
-    if beside > 0 {
-        one.queue(id(3, 1), ROOT, FIFO, beside);
-        one.thread(id(3, 1), 0);
+    for (k, weight) in weights.iter().enumerate() {
+        let node = id(3 + u32::try_from(k).expect("few"), 1);
+        one.queue(node, ROOT, FIFO, *weight);
+        one.thread(node, 0);
     }
     // What a step ends late at most: everything that is in service, once; a greedy one has its overrun carried.
     let step = real(STEP.max(SLICE_MIN) + tick);
     let others = streams.iter().filter(|s| s.greedy).count();
-    let mut late = if tick == 0 { real(SLICE_MIN) } else { real(tick) } * real(1 + others as u64);
-    if beside > 0 {
+    let mut late_by = if tick == 0 { real(SLICE_MIN) } else { real(tick) } * real(1 + others as u64);
+    late_by += match beside {
+        Beside::Nobody => 0.0,
         // SFQ-5 of the queue: l_other + l_own, and one own step at its rate.
-        late += step * 2.0 + step / share;
-    }
+        Beside::Sfq(_) => step * 2.0 + step / share,
+        // EV-4: two requests behind at most, of whatever number of siblings.
+        Beside::Eevdf => late(&streams, share, 2.0 * step),
+    };
     let mut jobs: Vec<(u64, bool)> = streams.iter().map(|s| (s.first, false)).collect();
     let mut rng = Rng::new(seed ^ 0xedf2);
     let mut worst: Vec<Option<String>> = Vec::new();
@@ -83,9 +127,9 @@ fn on_time(build: Build, seed: u64, beside: u32) -> Result<(), String> {
         }
         // A job ended.
         let due = begin + if s.p.deadline == 0 { s.p.period } else { s.p.deadline };
-        if !s.greedy && real(now) > real(due) + late {
+        if !s.greedy && real(now) > real(due) + late_by {
             worst.push(Some(format!(
-                "stream {k} {:?}: a job ends at {now}, due at {due}, at most {late:.0} late",
+                "stream {k} {:?}: a job ends at {now}, due at {due}, at most {late_by:.0} late",
                 s.p
             )));
         }
@@ -97,7 +141,7 @@ fn on_time(build: Build, seed: u64, beside: u32) -> Result<(), String> {
         jobs[k] = (next, true);
         Next::Run(rng.range(s.p.budget / 2, s.p.budget))
     };
-    one.run(3_000 * MS, what, |_| Ok(()))?;
+    one.run(RUN, what, |_| Ok(()))?;
     one.core.check()?;
     if let Some(Some(e)) = worst.first() {
         return Err(format!("tick {tick} {e}; {streams:?}"));
@@ -113,12 +157,17 @@ fn on_time(build: Build, seed: u64, beside: u32) -> Result<(), String> {
 
 /// On a unit of its own.
 pub fn alone(build: Build, seed: u64) -> Result<(), String> {
-    on_time(build, seed, 0)
+    on_time(build, seed, &Beside::Nobody)
 }
 
 /// Below a share of a half or a third.
 pub fn below_sfq(build: Build, seed: u64) -> Result<(), String> {
-    on_time(build, seed, [1000, 2000][usize::from(seed % 2 == 1)])
+    on_time(build, seed, &Beside::Sfq([1000, 2000][usize::from(seed % 2 == 1)]))
+}
+
+/// Below a share of policy eevdf, beside up to ten busy siblings.
+pub fn below_eevdf(build: Build, seed: u64) -> Result<(), String> {
+    on_time(build, seed, &Beside::Eevdf)
 }
 
 /// Hogs, some with a budget, in one queue: each has its budget, and turns of what is left.
