@@ -20,10 +20,15 @@
  *   4. step of length l ends: left -= l; at 0 or below: left += alpha T (an overshoot is carried),
  *      to the rear                                                                                  mtrls_charge
  *   5. block: nothing changes. Wake: ahead of the child in service, and left > 0: it displaces that  mtrls_ahead
+ *      On several units each step in service has its part of left set aside, and what is free of it counts instead
  *   6. alpha changes (a weight, a sibling, T): left is rescaled by alpha' / alpha, the place is kept  mtrls_left
  *
- * The list is a counter, `clock.v`: the rear is the next number, and the ready children's heap is ordered by it: O(log n). Background
- * children (weight 0) stand behind all others and take turns step by step.
+ * The list is a heap, O(log n), by round and then by when a child came to its place; `clock.v` is the latest round of which a child was served. The rear is the
+ * end of the next round. On one unit that is the plain list. On several, a child with fewer threads than units is still at its quota while the
+ * units that it leaves free go on to the next round of others; when it is through, its next place is in the round after its own, ahead of where they are, since
+ * it has not been idle. (In a plain list a child worth .95 of a unit had .68.) A child that blocks forgets the rounds that it missed, and one that cannot
+ * use what it is worth is MTRLS_ROUNDS behind at most, so that nobody pays for them later. Background children (weight 0) stand behind all others and take turns
+ * step by step. Places are counted with 32 bits: once in 4e9 of them one comes to the front of its round.
  *
  * Example (also a test): weights 1, 1 and 2, T = 8: quotas 2, 2, 4. A, B and C wake in this order; steps are of 1. A A B, then B blocks with
  * 1 left; C C; B wakes: it stands ahead of C and displaces it: B, which is its quota; C C; A A …
@@ -37,7 +42,7 @@
  *
  * Deviations: weights are normalised, Eclipse's shares are of 1 (equal where they sum up to 1, and no less otherwise). More than
  * MTRLS_DEBT turns of debt are forgiven, and a pick moves no more than MTRLS_SKIPS children to the rear. Several units: a child may be in
- * service on all of them when its quota ends, so that d is a step on each.
+ * service on all of them when its quota ends, so that d is what all its steps end late together.
  *
  * References: Bruno, Gabber, Özden, Silberschatz: the Eclipse operating system (USENIX'98), Eclipse/BSD §2; Bossa's MTR module, whose
  * lost overshoot rule 4 avoids.
@@ -46,6 +51,7 @@
 #define MTRLS_TURN_MAX 10000000000ULL
 #define MTRLS_DEBT 32
 #define MTRLS_SKIPS 256
+#define MTRLS_ROUNDS 2
 
 RS_INLINE u64 mtrls_quota(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
@@ -77,9 +83,26 @@ RS_FN s64 mtrls_left(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 	return c->as.mtrls.left = c->as.mtrls.left < 0 ? -(s64)part : (s64)part;
 }
 
-RS_INLINE void mtrls_rear(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+/* What of it no step in service on another unit has been given. */
+RS_INLINE s64 mtrls_free(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
-	c->tag.base = ++p->clock.v;
+	return mtrls_left(p, c) - (s64)c->res;
+}
+
+/* The end of the round. */
+RS_INLINE void mtrls_place(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 round)
+{
+	c->as.mtrls.round = round;
+	c->tag.base = (round << 32) + (u32)++p->of.mtrls.places;
+}
+
+/* c has used its quota, which is up to date: another, at the rear. Rounds that it only sits out are not forgiven, for it owes them. */
+RS_FN void mtrls_rear(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 round = c->as.mtrls.round + 1, least = p->clock.v - MTRLS_ROUNDS;
+
+	c->as.mtrls.left += c->as.mtrls.quota;
+	mtrls_place(p, c, c->as.mtrls.left > (s64)c->res && rs_before(round, least) ? least : round);
 }
 
 RS_INLINE void mtrls_sync(struct rs_node RS_ARENA *p)
@@ -96,10 +119,13 @@ RS_INLINE void mtrls_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 RS_INLINE void mtrls_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	(void)t;
-	if (c->as.mtrls.quota)
+	if (c->as.mtrls.quota) {
+		if (rs_before(c->as.mtrls.round, p->clock.v))
+			c->as.mtrls.round = p->clock.v;
 		return;
+	}
 	mtrls_left(p, c);
-	mtrls_rear(p, c);
+	mtrls_place(p, c, p->clock.v + 1);
 }
 
 RS_INLINE void mtrls_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
@@ -135,7 +161,11 @@ RS_INLINE u64 mtrls_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 
 RS_INLINE void mtrls_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
-	(void)t, (void)p, (void)c;
+	s32 later = (s32)((u32)(c->tag.base >> 32) - (u32)p->clock.v);
+
+	(void)t;
+	if (c->weight && later > 0)
+		p->clock.v += later;
 }
 
 RS_INLINE void mtrls_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work,
@@ -145,16 +175,15 @@ RS_INLINE void mtrls_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 
 	(void)t, (void)forced;
 	if (!c->weight) {
-		mtrls_rear(p, c);
+		mtrls_place(p, c, p->clock.v);
 		return;
 	}
 	c->as.mtrls.left = mtrls_left(p, c) - (s64)(work < RS_WORK_MAX ? work : RS_WORK_MAX);
-	if (c->as.mtrls.left > 0)
+	if (mtrls_free(p, c) > 0)
 		return;
 	debt = -(s64)(MTRLS_DEBT * c->as.mtrls.quota);
 	if (c->as.mtrls.left < debt)
 		c->as.mtrls.left = debt;
-	c->as.mtrls.left += c->as.mtrls.quota;
 	mtrls_rear(p, c);
 }
 
@@ -165,13 +194,13 @@ RS_INLINE void mtrls_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_AREN
 		return; /* rule 6, when it is next looked at */
 	/* Into or out of the background: it joins anew, with the quota that it has then. */
 	c->as.mtrls.quota = 0;
-	mtrls_rear(p, c);
+	mtrls_place(p, c, p->clock.v + 1);
 }
 
 /* The longest step that c should be given. */
 RS_INLINE u64 mtrls_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
-	s64 left = c->weight ? mtrls_left(p, c) : 0;
+	s64 left = c->weight ? mtrls_free(p, c) : 0;
 
 	return left > 0 ? (u64)left : ~0ULL;
 }
@@ -183,7 +212,7 @@ RS_INLINE int mtrls_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 	(void)t;
 	if (!a->weight)
 		return 0;
-	return !b->weight || (rs_before(a->tag.base, b->tag.base) && mtrls_left(p, a) > 0);
+	return !b->weight || (rs_before(a->tag.base, b->tag.base) && mtrls_free(p, a) > 0);
 }
 
 RS_FN_PTR(struct rs_node RS_ARENA, mtrls_pick,
@@ -193,9 +222,8 @@ RS_FN_PTR(struct rs_node RS_ARENA, mtrls_pick,
 
 	RS_LOOP(i, MTRLS_SKIPS) {
 		c = sfq_pick(t, p, unit);
-		if (!c || !c->weight || mtrls_left(p, c) > 0)
+		if (!c || !c->weight || mtrls_free(p, c) > 0)
 			return (u64)c;
-		c->as.mtrls.left += c->as.mtrls.quota;
 		mtrls_rear(p, c);
 		rs_heap_rekey(t, &p->ready, c->tag.base, ++t->stamp, &c->link);
 	}

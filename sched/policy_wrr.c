@@ -71,7 +71,7 @@ RS_INLINE u64 wrr_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 
 RS_INLINE void wrr_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
-	(void)t, (void)p, (void)c;
+	mtrls_dispatch(t, p, c);
 }
 
 RS_INLINE void wrr_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work,

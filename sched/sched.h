@@ -332,6 +332,7 @@ struct rs_node {
 		struct {
 			u64 quota; /* for which `left` is; 0: not in the list yet */
 			s64 left;
+			u64 round; /* in which it stands, or would if it had not blocked */
 		} mtrls;
 		struct {
 			u64 usage, at; /* as of that period of the parent */
@@ -356,6 +357,9 @@ struct rs_node {
 		struct {
 			u64 periods, spent; /* handed out whole, and of the present one */
 		} prio;
+		struct {
+			u64 places; /* given so far */
+		} mtrls;
 		struct rs_eevdf ee;
 		struct rs_wf2q wf;
 		struct rs_gps gps;

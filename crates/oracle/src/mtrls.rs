@@ -103,6 +103,11 @@ fn moved(core: &Core, list: &List) -> Vec<(u64, Id)> {
     out
 }
 
+/// Places given so far: they are numbered in the lower half of a tag, and the newest is somebody's.
+fn places(core: &Core, nodes: &[Id]) -> u64 {
+    nodes.iter().map(|&n| core.node(n).tag & 0xffff_ffff).max().unwrap_or(0)
+}
+
 /// [`lockstep_of`] mtrls.
 pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     lockstep_of(build, seed, MTRLS)
@@ -170,11 +175,11 @@ fn lockstep_of(build: Build, seed: u64, alg: u32) -> Result<(), String> {
                         list.order.retain(|&m| m != n);
                     }
                 } else {
-                    let before = core.node(S).v;
+                    let before = places(&core, &nodes);
                     let got = core.pick(0, now);
                     let got = got.map(|i| *items.iter().find(|x| *x.1 == i).expect("ours").0);
                     // So many times the first that is ready went to the rear.
-                    for _ in 0..core.node(S).v.wrapping_sub(before) {
+                    for _ in before..places(&core, &nodes) {
                         let first = list.order.iter().find(|n| core.item(items[*n]).state != IDLE);
                         let first =
                             *first.ok_or_else(|| said("somebody who waits for nothing moved".into()))?;

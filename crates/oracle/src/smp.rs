@@ -58,6 +58,8 @@ pub struct Machine {
     pub cost: Cost,
     units: u32,
     quantum: u64,
+    /// Steps end up to so late, as with ticks.
+    pub late: u64,
     rng: Rng,
     threads: Vec<Thread>,
     by_item: BTreeMap<u32, usize>,
@@ -87,6 +89,7 @@ impl Machine {
             cost: Cost::default(),
             units,
             quantum,
+            late: 0,
             rng: Rng::new(seed),
             threads: Vec::new(),
             by_item: BTreeMap::new(),
@@ -216,7 +219,8 @@ impl Machine {
         let waited = self.now - self.threads[t].waits_since;
         let th = &mut self.threads[t];
         th.worst_wait = th.worst_wait.max(waited);
-        let length = th.left.min(self.quantum);
+        let late = if self.late > 0 { self.rng.below(self.late) } else { 0 };
+        let length = th.left.min(self.quantum + late);
         self.running[unit as usize] = Some((t, self.now, length));
         let at = self.now + length;
         self.push(at, Tick::End(unit));

@@ -15,7 +15,7 @@ use crate::smp::{Cost, Habit, Machine};
 
 pub use crate::lag::eevdf_shares;
 pub use several::{BELOW, Policies, RARELY_MISSED, shares_of, sleepers};
-use several::{ev_nested_shares, smp_affinity, smp_more, smp_shares};
+use several::{ev_nested_shares, list_shares, smp_affinity, smp_more, smp_shares};
 use sfq::{sfq1, sfq4, sfq6, sfq7, sfq35};
 
 /// A theorem: its name in ALGORITHMS §12, and how to try it.
@@ -45,6 +45,7 @@ pub const THEOREMS: &[Theorem] = &[
     ("MTR changes", crate::mtrls::changes),
     ("WRR model", crate::mtrls::lockstep_wrr),
     ("WRR", crate::mtrls::wrr),
+    ("MTR SMP", list_shares),
     ("prio model", crate::prio::lockstep),
     ("prio", crate::prio::promises),
     ("prio band", crate::prio::band),

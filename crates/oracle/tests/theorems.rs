@@ -64,6 +64,11 @@ fn smp_shares_are_gms() {
 }
 
 #[test]
+fn lists_on_several_units_are_gms() {
+    holds("MTR SMP", 120);
+}
+
+#[test]
 fn ev_shares_below_schedulers() {
     holds_mostly("EV SMP nested", 80);
 }
@@ -121,7 +126,11 @@ fn every_mutant_is_rejected() {
         theorems.sort_by_key(|t| t.0.starts_with("EV") != (m.name.starts_with("ev_")));
         let found = theorems.into_iter().find_map(|(name, theorem)| {
             // Of random trees on several units, few have what a mistake shows in.
-            let count = if *name == "SMP-4" || *name == "EV SMP nested" { 80 } else { 25 };
+            let count = match *name {
+                "SMP-4" | "EV SMP nested" => 80,
+                "MTR SMP" => 250,
+                _ => 25,
+            };
             (0..count).find_map(|seed| theorem(Build::Mutant(i), seed).err().map(|e| (name, seed, e)))
         });
         match found {
