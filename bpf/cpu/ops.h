@@ -207,10 +207,10 @@ struct rc_prev {
 	u64 it; /* 0: not ours */
 	u64 owed;
 	u64 old; /* stands in service here, and is not prev's */
-	u64 old_owed;
+	u64 old_owed; /* where there is one */
 	u32 more; /* prev may go on */
 	u32 touch; /* what was chosen is to run for an instant only */
-	u32 again; /* what was chosen was found unable to run here, and goes on waiting */
+	u32 again; /* what was chosen was found unable to run here, and goes on waiting; 0 between dispatches */
 	u32 floor; /* kernel threads may have what is left of it */
 	u32 graces; /* that who runs here has had in this step (timer.h) */
 	u32 pad[3];
@@ -403,34 +403,32 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	u64 raw = scx_bpf_now(), owner;
 	struct task_struct *p;
 
-	if (prev && rc_inside(prev) && (prev->scx.flags & SCX_TASK_QUEUED) && v->graces < RC_GRACES && rc_grace(cpu)) {
-		v->graces++;
-		scx_bpf_task_set_slice(prev, RC_GRACE_NS);
-		return;
-	}
-	v->graces = 0;
-	v->it = 0;
-	v->old_owed = 0;
-	v->again = 0;
 	v->floor = t->age[1].oldest != 0;
 	if (prev) {
 		it = rc_item(prev);
 		v->it = (u64)it;
 		if (it) {
-			v->owed = rc_owed(it, prev);
 			v->more = prev->scx.flags & SCX_TASK_QUEUED;
+			if (v->more && rc_inside(prev) && v->graces < RC_GRACES && rc_grace(cpu)) {
+				v->graces++;
+				scx_bpf_task_set_slice(prev, RC_GRACE_NS);
+				return;
+			}
+			v->owed = rc_owed(it, prev);
 			if (it->flags & RC_ITEM_FLOOR)
 				v->floor = 0; /* one step at once: the others do not stand still while the bucket empties */
 		}
+	} else {
+		v->it = 0;
 	}
+	v->graces = 0;
 	old = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
 	if ((u64)old == v->it)
 		old = 0;
 	v->old = (u64)old;
 	if (old) {
 		p = rc_thread(old);
-		if (p)
-			v->old_owed = rc_owed(old, p);
+		v->old_owed = p ? rc_owed(old, p) : 0;
 	}
 	/* An idle CPU was kicked, and somebody else has taken what there was. */
 	if (cpus > 1 && !v->it && !v->old && rc_nobody_waits(t))
@@ -461,6 +459,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		}
 		v->again = rc_misfit(t, it, p, owner, raw);
 	}
+	v->again = 0;
 }
 
 SEC(".struct_ops.link")
