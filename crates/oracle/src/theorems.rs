@@ -14,7 +14,7 @@ use crate::rng::Rng;
 use crate::smp::{Cost, Habit, Machine};
 
 pub use crate::lag::eevdf_shares;
-pub use several::{BELOW, Policies, RARELY_MISSED, shares_of, sleepers};
+pub use several::{BELOW, Policies, RARELY_MISSED, SHORT, shares_of, sleepers};
 use several::{ev_nested_shares, list_shares, smp_affinity, smp_more, smp_shares};
 use sfq::{sfq1, sfq4, sfq6, sfq7, sfq35};
 
