@@ -146,6 +146,19 @@ class Live:
         return [g / sum(got) if sum(got) else 0.0 for g in got]
 
 
+def told(text):
+    """What the workload printed: `key number` pairs."""
+    words = text.split()
+    return {k: int(v) for k, v in zip(words[::2], words[1::2])}
+
+
+def decoders(path, *arguments):
+    """Runs them side by side in a queue; what each told."""
+    command = [RESERV, "run", "--cpu", path, "--", WORKLOAD, "decode"]
+    children = [subprocess.Popen([*command, *map(str, a)], stdout=subprocess.PIPE, text=True) for a in arguments]
+    return [told(c.communicate()[0]) for c in children]
+
+
 def write(path, text):
     """A file of /reserv in one write."""
     fd = os.open(f"{MOUNT}/{path}", os.O_WRONLY)
