@@ -238,15 +238,16 @@ HOOK(rt_bio_queued, struct bio *bio)
 		return 0;
 	data = rt_data_of(bio);
 	original.resources = a->passes;
+	original.index = bio->bi_iter.bi_idx;
+	original.page = rt_page_of(vec, original.index);
+	original.at = bpf_ktime_get_ns();
 	bpf_for(r, 1, RT_RESOURCES) {
 		if (!(original.resources >> (r & 31) & 1))
 			continue;
 		asm volatile("" : "+r"(r)); /* else the mask is left out, without which 6.12's verifier knows no bound */
 		original.node[r & (RT_RESOURCES - 1)] = rt_bio_owner(at, r);
 	}
-	before = data ? bpf_map_lookup_elem(&handed, &data) : 0;
-	if (!before)
-		before = bpf_map_lookup_elem(&handed, &vec);
+	before = bio->bi_flags & RT_BIO_CLONED ? rt_handed_of(data, vec) : 0;
 	if (before && before->resources & ~original.resources) {
 		bpf_for(r, 1, RT_RESOURCES) {
 			if (!(before->resources >> (r & 31) & 1) || a->passes >> (r & 31) & 1)

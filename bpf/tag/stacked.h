@@ -6,7 +6,8 @@
  *   - by the address of the first byte of its data: what passes on the request, or its beginning, has that (also a loop device, which may join several originals to one request);
  *   - by the vector of its pages: a part of it (a stripe) is at another address, but in the same vector;
  *   - by what a loop device asks of its file, and where: it joins originals to a request, with a vector of its own, and of a large one only the first part begins where an original does.
- * Every original overwrites what its memory meant before, for the disks below its device. For others that stays: a mirror hands the same memory to a volume on one disk and then to one on another. What was handed to a disk itself is never looked up, so what an older original left means nothing for it.
+ * Of what these lead to the newest is right: memory is used again, and where an older original began a part of a newer one may begin. A vector counts only while it begins as it did. For the disks below its device an original
+ * overwrites what its memory meant before. For others it stays where a request is passed on: a mirror hands the same memory to a volume on one disk and then to one on another.
  *
  * dm-crypt's writes, which are in memory of its own, lead to the original's vector. Not found: what else is copied. RAID 5 writes from its stripe cache, a loop device without direct I/O from and to the page cache of its file.
  */
@@ -15,7 +16,10 @@
 enum { RT_OP_READ = 0, RT_OP_WRITE = 1, RT_OP_FLUSH = 2 };
 
 struct rt_handed {
-	u32 resources, pad; /* a bit for each that the original's device is above of */
+	u32 resources; /* a bit for each that the original's device is above of */
+	u32 index; /* where it begins in its vector, and in which page */
+	u64 page;
+	u64 at; /* when it was written down */
 	u64 node[RT_RESOURCES]; /* packed handles; 0: q0 */
 };
 
@@ -27,6 +31,25 @@ struct {
 } handed SEC(".maps");
 
 #define RT_BIO_CLONED (1 << 1) /* the vector is another's; so since 6.5 */
+
+static __always_inline u64 rt_page_of(u64 vec, u32 index)
+{
+	u64 page = 0;
+
+	/* Read as numbers, as in rt_inode_of_bio. */
+	bpf_probe_read_kernel(&page, sizeof(page), (void *)(vec + (u64)index * bpf_core_type_size(struct bio_vec) + bpf_core_field_offset(struct bio_vec, bv_page)));
+	return page;
+}
+
+/* The newest for data that begin there, in this vector; 0: nothing. */
+static __always_inline struct rt_handed *rt_handed_of(u64 data, u64 vec)
+{
+	struct rt_handed *by_data = data ? bpf_map_lookup_elem(&handed, &data) : 0, *by_vec = vec ? bpf_map_lookup_elem(&handed, &vec) : 0;
+
+	if (!by_vec || (by_data && by_data->at >= by_vec->at) || rt_page_of(vec, by_vec->index) != by_vec->page)
+		return by_data;
+	return by_vec;
+}
 
 /* Of data in memory one number for each byte; 0: there are none. No address of the kernel's is that low. */
 static __always_inline u64 rt_data_of(struct bio *bio)
@@ -53,8 +76,8 @@ static __always_inline u64 rt_data_of(struct bio *bio)
 /* What was written down for the original of a request that is passed on; 0: nothing. */
 static __always_inline struct rt_handed *rt_original_of(struct bio *bio, struct kiocb *iocb)
 {
-	u64 data, vec = 0, from;
-	struct rt_handed *h;
+	struct rt_handed *h, *before;
+	u64 vec = 0, asked, from;
 
 	if (!(bio->bi_flags & RT_BIO_CLONED)) {
 		/*
@@ -70,17 +93,14 @@ static __always_inline struct rt_handed *rt_original_of(struct bio *bio, struct 
 			return 0;
 		return bpf_map_lookup_elem(&handed, &vec);
 	}
-	data = rt_data_of(bio);
-	h = data ? bpf_map_lookup_elem(&handed, &data) : 0;
-	if (!h) {
-		bpf_core_read(&vec, sizeof(vec), &bio->bi_io_vec);
-		h = bpf_map_lookup_elem(&handed, &vec);
-	}
+	bpf_core_read(&vec, sizeof(vec), &bio->bi_io_vec);
+	h = rt_handed_of(rt_data_of(bio), vec);
 	if (!iocb)
 		return h;
-	vec = rt_number((u64)iocb) * 0x9e3779b97f4a7c15ULL + (u64)iocb->ki_pos;
-	if (!h)
-		return bpf_map_lookup_elem(&handed, &vec);
-	bpf_map_update_elem(&handed, &vec, h, BPF_ANY);
+	asked = rt_number((u64)iocb) * 0x9e3779b97f4a7c15ULL + (u64)iocb->ki_pos;
+	before = bpf_map_lookup_elem(&handed, &asked);
+	if (!h || (before && before->at > h->at))
+		return before;
+	bpf_map_update_elem(&handed, &asked, h, BPF_ANY);
 	return h;
 }

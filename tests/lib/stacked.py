@@ -216,6 +216,17 @@ def files(text, path, disks, where, copies=1, own=0):
     got = by(lambda: as_process(named(disks, "a"), mapped), "service_bytes")
     sums = total(got, disks)
     check(sums["a"] >= size and not sums["b"], f"{text}: mapped memory is read for who touches it", got)
+    with open(f"{where}/three", "rb") as file:
+        file.read()
+
+    def changed():
+        with open(f"{where}/three", "r+b") as file, mmap.mmap(file.fileno(), size) as view:
+            for at in range(0, size, BLOCK):
+                view[at] = 1
+            view.flush()
+    got = by(lambda: as_process(named(disks, "a"), changed), "service_bytes")
+    sums = total(got, disks)
+    check(0 <= sums["a"] - copies * size <= own and not sums["b"], f"{text}: and written for who changes it", got)
 
 
 def dm(name, table):
@@ -315,6 +326,14 @@ def run():
         got = by(lambda: reads(fd, 4))
         check(got == {f"{DISKS[0]}/q0": 2, f"{DISKS[1]}/b": 2}, "and are taken back one by one", got)
         os.close(fd)
+        # The second stripe's memory is where a request of somebody else's began, a moment ago.
+        one, two = (opened(striped, named(DISKS, queue), os.O_RDWR) for queue in ("a", "b"))
+        with memoryview(memory) as view:
+            os.pwritev(two, [view[BLOCK:2 * BLOCK]], 0)
+            got = by(lambda: os.pwritev(one, [view[:2 * BLOCK]], 0), "service_bytes")
+        check(got == each(DISKS, "a", BLOCK), "and whose memory it was before does not count", got)
+        os.close(one)
+        os.close(two)
         files("a volume in stripes over two disks", striped, DISKS, where)
         sh(f"umount {where}; dmsetup remove striped")
 
