@@ -189,8 +189,8 @@ pub struct Up {
     /// Which driver of those interfaces; auto takes the full one where this kernel can run it
     #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]
     pub net_driver: Driver,
-    /// Bring up /reserv/NAME, which schedules the requests of this file or block device; NAME is its last part if it is not given. What
-    /// programs use from then on is /dev/reserv/NAME; under the stock driver it is the device itself
+    /// Bring up /reserv/NAME, which schedules the requests of this file or block device (vdb: /dev/vdb, where there is no such file here); NAME is its last
+    /// part if it is not given. What programs use from then on is /dev/reserv/NAME; under the stock driver it is the device itself
     #[arg(long, value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
     pub disk: Vec<(reserv_model::Name, String)>,
     /// Give those disks so many requests at once (1 to 256): few for exact shares, more for throughput
@@ -309,7 +309,7 @@ pub struct Rm {
 pub enum Disk {
     /// Schedule the requests of a file or block device from now on, as /dev/reserv/NAME
     Attach {
-        /// The file or device; nobody may use it otherwise meanwhile
+        /// The file or device (vdb: /dev/vdb, where there is no such file here); nobody may use it otherwise meanwhile
         #[arg(value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
         disk: (reserv_model::Name, String),
         /// Give it so many requests at once (1 to 256)
@@ -473,13 +473,16 @@ pub enum Generated {
     Completions,
 }
 
-/// `[NAME=]PATH`, made absolute; the path need not exist yet.
+/// `[NAME=]PATH`, made absolute; the path need not exist yet. A bare name that is no file here may be a device's.
 fn disk(text: &str) -> Result<(reserv_model::Name, String), String> {
     let (name, path) = match text.split_once('=') {
         Some((name, path)) if !name.contains('/') => (Some(name), path),
         _ => (None, text),
     };
-    let path = std::path::absolute(path).map_err(|e| format!("{path}: {e}"))?;
+    let device = std::path::Path::new("/dev").join(path);
+    let is_device = !path.contains('/') && !std::path::Path::new(path).exists() && device.exists();
+    let path =
+        if is_device { Ok(device) } else { std::path::absolute(path) }.map_err(|e| format!("{path}: {e}"))?;
     let name = match name {
         Some(name) => name.to_owned(),
         None => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
