@@ -7,6 +7,8 @@
 //! * The trigger is the release of the last open file; the kernel sends it at once, also for a client that was killed. It also comes
 //!   when a child has gone. For threads, descriptors and lists there is no such news: a node that they keep is tried again, less
 //!   and less often.
+//! * Who has no right at a node keeps nothing: neither does a file that he opened (everybody may read) nor his current directory, and what he opened
+//!   no longer keeps it when his rights are taken back. Else anybody could fill the tree with what others have left.
 //! * The current directory of a process keeps a node; an `O_PATH` descriptor, a bind mount, and a current directory that one thread has for
 //!   itself do not: none tells the file system when it goes, and only the first is quickly looked up in `/proc`.
 //! * A file of a node whose flag was off when the worker died, and on afterwards, is looked up in `/proc` too: under way over a socket it keeps nothing.
@@ -16,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use reserv_model::{Edit, Handles, Name, NodeId, Record, Tree};
+use reserv_model::{Caller, Edit, Handles, Name, NodeId, Record, Tree};
 use serde::{Deserialize, Serialize};
 
 /// Until a node that is in use is looked at again: first, and at most.
@@ -28,6 +30,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Kept {
     /// Open files of nodes that may be collected.
     handles: BTreeMap<u64, NodeId>,
+    /// Who opened them, but root.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    owners: BTreeMap<u64, Caller>,
     /// Nodes that the configuration made, with the flag on, and that nobody has used yet.
     pub(crate) untouched: BTreeSet<NodeId>,
     /// Nodes whose files were perhaps opened under a daemon that died without telling.
@@ -38,6 +43,7 @@ impl Kept {
     /// A new mount: no file of the old one can be used.
     pub(crate) fn new_session(&mut self) {
         self.handles.clear();
+        self.owners.clear();
         self.uncertain.clear();
     }
 
@@ -45,12 +51,14 @@ impl Kept {
         self.handles.contains_key(&handle)
     }
 
-    pub(crate) fn opened(&mut self, handle: u64, node: NodeId) {
+    pub(crate) fn opened(&mut self, handle: u64, node: NodeId, who: Option<Caller>) {
         self.handles.insert(handle, node);
+        self.owners.extend(who.map(|who| (handle, who)));
     }
 
     pub(crate) fn closed(&mut self, handle: u64) {
         self.handles.remove(&handle);
+        self.owners.remove(&handle);
     }
 
     pub(crate) fn used(&mut self, node: NodeId) {
@@ -99,6 +107,8 @@ pub struct Due {
 pub(crate) struct Collector {
     /// Open files of all nodes.
     pub(crate) handles: Handles,
+    /// Who opened them, but root.
+    owners: BTreeMap<u64, (NodeId, Caller)>,
     /// Nodes that may be garbage, and when they are looked at.
     candidates: BTreeMap<NodeId, Retry>,
 }
@@ -107,9 +117,14 @@ impl Collector {
     /// After the death of another worker. What it knew of nodes that could not be collected then is lost.
     pub(crate) fn taken_over(tree: &Tree, kept: &mut Kept) -> Self {
         let mut collector = Self::default();
-        kept.handles.retain(|_, node| tree.get(*node).is_some());
-        for (&handle, &node) in &kept.handles {
-            collector.handles.open(handle, node);
+        let Kept { handles, owners, .. } = kept;
+        // A right may have been taken back just before that worker died.
+        handles.retain(|handle, node| {
+            tree.get(*node).is_some() && owners.get(handle).is_none_or(|who| tree.concerns(who, *node))
+        });
+        owners.retain(|handle, _| handles.contains_key(handle));
+        for (&handle, &node) in &*handles {
+            collector.opened(handle, node, owners.get(&handle).cloned());
         }
         for node in tree.iter() {
             if tree.may_be_garbage(node.id) {
@@ -125,12 +140,25 @@ impl Collector {
         self.candidates.insert(node, Retry { at: Duration::ZERO, pause: PAUSE_MIN });
     }
 
-    pub(crate) fn opened(&mut self, handle: u64, node: NodeId) {
+    pub(crate) fn opened(&mut self, handle: u64, node: NodeId, who: Option<Caller>) {
         self.handles.open(handle, node);
+        self.owners.extend(who.map(|who| (handle, (node, who))));
+    }
+
+    /// Who opened a file that counts; `None`: root.
+    pub(crate) fn owner(&self, handle: u64) -> Option<&Caller> {
+        self.owners.get(&handle).map(|(_, who)| who)
+    }
+
+    /// Open files of those who have no right at their node any more.
+    pub(crate) fn disowned(&self, tree: &Tree) -> Vec<u64> {
+        let lost = |(node, who): &(NodeId, Caller)| !tree.concerns(who, *node);
+        self.owners.iter().filter(|(_, owner)| lost(owner)).map(|(handle, _)| *handle).collect()
     }
 
     /// Answers whether there is something to look at.
     pub(crate) fn closed(&mut self, tree: &Tree, handle: u64) -> bool {
+        self.owners.remove(&handle);
         let Some(node) = self.handles.close(handle) else { return false };
         let last = self.handles.count(node) == 0 && tree.may_be_garbage(node);
         if last {

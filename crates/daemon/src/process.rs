@@ -84,16 +84,16 @@ pub fn all() -> Vec<i32> {
 }
 
 /// Inodes of a file system that processes refer to through the links of this kind in `/proc/PID`: `cwd`, or the folder `fd`; those on whose
-/// path one of these names stands. The file system is not asked, so that its own server may call this; nor are others, that may hang.
-pub fn inodes_in_use(dev: u64, links: &str, names: &BTreeSet<&str>) -> BTreeSet<u64> {
+/// path one of these names stands, with who refers to them. The file system is not asked, so that its own server may call this; nor are others, that may hang.
+pub fn inodes_in_use(dev: u64, links: &str, names: &BTreeSet<&str>) -> BTreeSet<(u64, i32)> {
     let mut found = BTreeSet::new();
     for pid in all() {
         let at = format!("/proc/{pid}/{links}");
         if links == "fd" {
             let Ok(dir) = std::fs::read_dir(&at) else { continue };
-            found.extend(dir.filter_map(|e| inode_behind(dev, &e.ok()?.path(), names)));
+            found.extend(dir.filter_map(|e| Some((inode_behind(dev, &e.ok()?.path(), names)?, pid))));
         } else {
-            found.extend(inode_behind(dev, Path::new(&at), names));
+            found.extend(inode_behind(dev, Path::new(&at), names).map(|ino| (ino, pid)));
         }
     }
     found
@@ -187,16 +187,19 @@ mod tests {
     #[test]
     fn the_current_directory_is_an_inode_in_use() {
         use std::os::unix::fs::MetadataExt as _;
+        let me = std::process::id().cast_signed();
         let here = std::fs::metadata(".").unwrap();
         let path = std::env::current_dir().unwrap();
         let name = BTreeSet::from([path.file_name().unwrap().to_str().unwrap()]);
-        assert!(inodes_in_use(here.dev(), "cwd", &name).contains(&here.ino()));
-        assert!(!inodes_in_use(here.dev(), "cwd", &BTreeSet::from(["no such name"])).contains(&here.ino()));
+        assert!(inodes_in_use(here.dev(), "cwd", &name).contains(&(here.ino(), me)));
+        assert!(
+            !inodes_in_use(here.dev(), "cwd", &BTreeSet::from(["no such name"])).contains(&(here.ino(), me))
+        );
         let path = std::env::current_exe().unwrap();
         let name = BTreeSet::from([path.file_name().unwrap().to_str().unwrap()]);
         let file = std::fs::File::open(&path).unwrap();
         let exe = file.metadata().unwrap();
-        assert!(inodes_in_use(exe.dev(), "fd", &name).contains(&exe.ino()));
+        assert!(inodes_in_use(exe.dev(), "fd", &name).contains(&(exe.ino(), me)));
     }
 
     #[test]

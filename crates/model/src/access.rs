@@ -189,7 +189,7 @@ impl fmt::Display for Party {
 }
 
 /// Who asks for something.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
     /// File system uid; 0 is root.
     pub uid: u32,
@@ -426,6 +426,11 @@ impl Tree {
             return yes(Why::Maker);
         }
         Decision { allowed: false, why: Why::Nobody }
+    }
+
+    /// Whether somebody has any right at a node. Who has none refers to it in vain: he keeps nothing that would be collected.
+    pub fn concerns(&self, who: &Caller, id: NodeId) -> bool {
+        Right::ALL.iter().any(|&right| self.decide(who, id, right).allowed)
     }
 
     /// The rules about the use of a queue, as the kernel's check wants them: what is inherited is in them.

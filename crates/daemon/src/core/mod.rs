@@ -21,6 +21,7 @@ use crate::events::Subscription;
 use crate::held::Held;
 use crate::process;
 use crate::registry::Registry;
+use crate::rights;
 use crate::rules::{Facts, Rules};
 use crate::settings::Settings;
 
@@ -286,8 +287,11 @@ impl Core {
             }
         }
         let mut weak: BTreeMap<Resource, BTreeSet<NodeId>> = BTreeMap::new();
-        for ino in inodes {
-            if let Ok(Object::Node { resource, id, .. }) = crate::fs::object(self, ino) {
+        for (ino, pid) in inodes {
+            if let Ok(Object::Node { resource, id, .. }) = crate::fs::object(self, ino)
+                && let Some(who) = rights::process_as_caller(pid)
+                && self.engine(resource).is_ok_and(|engine| engine.tree().concerns(&who, id))
+            {
                 weak.entry(resource).or_default().insert(id);
             }
         }

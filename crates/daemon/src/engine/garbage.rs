@@ -4,25 +4,38 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use reserv_model::{DeleteMode, Edit, NodeId, Record, Request};
+use reserv_model::{Caller, DeleteMode, Edit, NodeId, Record, Request};
 
 use super::record::Entry;
 use super::{Engine, Refusal};
 use crate::collect::Due;
 
 impl Engine {
-    /// A file of a node was opened.
-    pub fn opened(&mut self, handle: u64, node: NodeId) -> Result<(), Refusal> {
+    /// A file of a node was opened by somebody. It counts if he has a right there.
+    pub fn opened(&mut self, handle: u64, node: NodeId, who: &Caller) -> Result<(), Refusal> {
+        if !self.tree.concerns(who, node) {
+            return Ok(());
+        }
+        let who = (who.uid != 0).then(|| who.clone());
         if self.tree.may_be_garbage(node) {
-            if let Err(refusal) = self.append(&Entry::Opened { handle, node }) {
+            if let Err(refusal) = self.append(&Entry::Opened { handle, node, who: who.clone() }) {
                 self.collector.trigger(node);
                 return Err(refusal);
             }
-            self.extras.collect.opened(handle, node);
+            self.extras.collect.opened(handle, node, who.clone());
             self.compact_when_long();
         }
-        self.collector.opened(handle, node);
+        self.collector.opened(handle, node, who);
         Ok(())
+    }
+
+    /// Rights have changed, or nodes have gone elsewhere: what those opened who have none there any more is as good as closed.
+    pub(super) fn disown(&mut self, record: &Record) {
+        if record.edits.iter().any(|e| matches!(e, Edit::Access { .. } | Edit::Move { .. })) {
+            for handle in self.collector.disowned(&self.tree) {
+                self.closed(handle);
+            }
+        }
     }
 
     /// It was closed. Answers whether its node may be garbage now.
@@ -46,10 +59,11 @@ impl Engine {
             }
             let handles: Vec<u64> = self.collector.handles.of(id).collect();
             for handle in handles {
-                if let Err(error) = self.append(&Entry::Opened { handle, node: id }) {
+                let who = self.collector.owner(handle).cloned();
+                if let Err(error) = self.append(&Entry::Opened { handle, node: id, who: who.clone() }) {
                     tracing::warn!(%error, "the next daemon will take an open file for closed");
                 }
-                self.extras.collect.opened(handle, id);
+                self.extras.collect.opened(handle, id, who);
             }
         }
     }

@@ -293,7 +293,7 @@ impl Engine {
     }
 
     fn compact(&mut self) -> Result<(), Refusal> {
-        let whole = Entry::Whole { tree: self.tree.snapshot(), extras: self.extras.clone() };
+        let whole = Entry::Whole { tree: self.tree.snapshot(), extras: Box::new(self.extras.clone()) };
         self.journal.replace(&encode(&whole)?)?;
         self.compacted = self.journal.len();
         Ok(())
@@ -435,6 +435,7 @@ impl Engine {
                 self.tree.replay(&record)?;
                 self.extras.note(origin, &record);
                 self.may_go(&record, origin.is_some());
+                self.disown(&record);
                 let made = |e: &Edit| matches!(*e, Edit::Create { id, .. } if touched.contains(&id));
                 let made: Vec<NodeId> = record.edits.iter().filter(|e| made(e)).map(Edit::id).collect();
                 self.tell_use_again(&made);

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use reserv_model::{Class, DeleteMode, Edit, Kind, Name, NodeId, Op, Record, Rule, Snapshot, Tree, Weight};
+use reserv_model::{
+    Caller, Class, DeleteMode, Edit, Kind, Name, NodeId, Op, Record, Rule, Snapshot, Tree, Weight,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::collect::Kept;
@@ -44,7 +46,7 @@ pub(super) struct Extras {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Entry {
     /// All there is; the first record.
-    Whole { tree: Snapshot, extras: Extras },
+    Whole { tree: Snapshot, extras: Box<Extras> },
     /// An intent.
     Edit { record: Record, origin: Option<Origin> },
     /// A new mount: numbers of requests and fresh inodes begin anew.
@@ -60,7 +62,13 @@ pub(super) enum Entry {
     /// … and has ended, or was undone.
     End,
     /// A file of a node that may be collected was opened …
-    Opened { handle: u64, node: NodeId },
+    Opened {
+        handle: u64,
+        node: NodeId,
+        /// By whom, but root.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        who: Option<Caller>,
+    },
     /// … and closed.
     Closed { handle: u64 },
     /// A node that the configuration made has been used.
@@ -121,7 +129,7 @@ pub(super) fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
         match serde_json::from_slice(payload).map_err(corrupt)? {
             Entry::Whole { tree, extras } => {
                 told.tree = tree.restore()?;
-                told.extras = extras;
+                told.extras = *extras;
             }
             Entry::Edit { record, origin } => told.last = Some((record, origin)),
             Entry::Session => {
@@ -136,7 +144,7 @@ pub(super) fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
             Entry::Rules { rules } => told.extras.rules = rules,
             Entry::Begin { undo } => told.extras.unfinished = Some(undo),
             Entry::End => told.extras.unfinished = None,
-            Entry::Opened { handle, node } => told.extras.collect.opened(handle, node),
+            Entry::Opened { handle, node, who } => told.extras.collect.opened(handle, node, who),
             Entry::Closed { handle } => told.extras.collect.closed(handle),
             Entry::Used { node } => told.extras.collect.used(node),
         }

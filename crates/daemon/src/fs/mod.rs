@@ -93,9 +93,9 @@ pub(crate) fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
 }
 
 /// Notes an open file of a node.
-fn opened(core: &mut Core, request: &Request<'_>) -> Result<u64, Refusal> {
+fn opened(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
     if let Object::Node { resource, id, .. } = object(core, request.node)? {
-        core.engine(resource)?.opened(request.unique, id)?;
+        core.engine(resource)?.opened(request.unique, id, who)?;
     }
     Ok(request.unique)
 }
@@ -212,7 +212,7 @@ impl Fs {
                 self.attr(core, object)?;
             }
         }
-        opened(core, request)
+        opened(core, request, &who)
     }
 
     fn text(&self, core: &mut Core, ino: u64) -> Result<Vec<u8>, Refusal> {
@@ -419,8 +419,9 @@ impl Fs {
             }
             Op::Opendir => {
                 let found = object(core, request.node)?;
-                Self::permit(core, &caller(request.caller), found, (true, false))?;
-                reply.open(opened(core, request)?, 0);
+                let who = caller(request.caller);
+                Self::permit(core, &who, found, (true, false))?;
+                reply.open(opened(core, request, &who)?, 0);
                 Ok(())
             }
             Op::Readdir { offset, size, .. } => Self::readdir(core, request.node, offset, size, reply),
@@ -458,7 +459,10 @@ impl Fs {
                 let made = Object::Node { resource, id, file: FileKind::SchedulerDir };
                 reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
             }
-            Op::Open { .. } => reply.open(opened(core, request)?, OPEN_DIRECT_IO | OPEN_NOFLUSH),
+            Op::Open { .. } => {
+                let handle = opened(core, request, &caller(request.caller))?;
+                reply.open(handle, OPEN_DIRECT_IO | OPEN_NOFLUSH);
+            }
             Op::Write { data, .. } => {
                 // What had lost its right may not have fallen yet.
                 if let Object::Node { resource, id, file: file @ FileKind::Access } =
