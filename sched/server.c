@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The core inside a server process: one tree, one thread, nothing else knows of it. An item is one request. It is charged when it is dispatched,
- * with what it costs then (SFQ(D) as of the paper: tags advance at dispatch, whatever is still under way at the device), so the tree has one unit.
+ * The core inside a server process: one tree, one thread, nothing else knows of it. An item is one request. It is charged with what it costs when it is dispatched
+ * (SFQ(D) as of the paper: tags advance at dispatch, whatever is still under way at the device), so the tree has one unit.
+ *
+ * What was dispatched last is in service until the next is asked for, as a link's packet is, and is settled then. Settled at once, a queue with nothing else that waits would be idle
+ * while its programs have requests at the disk: v would go on to its siblings' start tags, and the queue, whose next request comes a moment later, would lose what it is behind them.
+ * (Two programs with two requests each at a disk that takes one had at most 1:2, whatever their weights.)
  *
  * Nodes are named by id (generation << 32 | index), items by index. Nothing here decides anything.
  */
@@ -15,15 +19,44 @@
 
 #define RV_NONE 0xffffffffu
 
+/* Stands behind the tree: what was dispatched last, and what it cost. */
+struct rv_last {
+	struct rs_item *item;
+	uint64_t work, now;
+};
+
+static struct rv_last *rv_last(struct rs_tree *t)
+{
+	return (struct rv_last *)(t + 1);
+}
+
+static void rv_settle(struct rs_tree *t)
+{
+	struct rv_last *last = rv_last(t);
+
+	if (!last->item)
+		return;
+	rs_settle(t, last->item, last->work, 0, last->now);
+	rs_item_leave(t, last->item);
+	last->item = 0;
+}
+
+/* The time of what is settled then. */
+static void rv_at(struct rs_tree *t, uint64_t now)
+{
+	if (rv_last(t)->now < now)
+		rv_last(t)->now = now;
+}
+
 struct rs_tree *rv_create(uint32_t nodes, uint32_t items, uint64_t quantum);
 struct rs_tree *rv_create(uint32_t nodes, uint32_t items, uint64_t quantum)
 {
 	uint64_t bytes = RS_TREE_BYTES(nodes, items);
-	struct rs_tree *t = calloc(1, sizeof(*t) + bytes);
+	struct rs_tree *t = calloc(1, sizeof(*t) + sizeof(struct rv_last) + bytes);
 
 	if (!t)
 		return 0;
-	rs_tree_init(t, (uint64_t)(t + 1), bytes, nodes, items);
+	rs_tree_init(t, (uint64_t)(rv_last(t) + 1), bytes, nodes, items);
 	t->quantum = quantum;
 	rs_quantum_all(t);
 	/* No floor for weight 0 by age: it would break small shares of slow disks. */
@@ -40,6 +73,7 @@ uint32_t rv_batch_bytes(void)
 int rv_edit(struct rs_tree *t, struct rs_batch *b);
 int rv_edit(struct rs_tree *t, struct rs_batch *b)
 {
+	rv_settle(t);
 	return rs_edit(t, b);
 }
 
@@ -88,6 +122,7 @@ void rv_leave(struct rs_tree *t, uint32_t item)
 void rv_wake(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t sector, uint64_t due, uint64_t now);
 void rv_wake(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t sector, uint64_t due, uint64_t now)
 {
+	rv_at(t, now);
 	rs_item_request(t, &t->items[item], length, sector, due);
 	rs_wake(t, &t->items[item], now);
 }
@@ -105,18 +140,22 @@ int rv_move(struct rs_tree *t, uint32_t item, uint64_t to, uint64_t now)
 uint32_t rv_pick(struct rs_tree *t, uint64_t now, uint64_t *next);
 uint32_t rv_pick(struct rs_tree *t, uint64_t now, uint64_t *next)
 {
-	struct rs_item *it = rs_pick(t, 0, now);
+	struct rs_item *it;
 
+	rv_at(t, now);
+	rv_settle(t);
+	it = rs_pick(t, 0, now);
 	*next = it ? 0 : t->next_ns;
 	return it ? it->index : RV_NONE;
 }
 
-/* The item that was picked is charged, and leaves. */
+/* The item that was picked is charged, and leaves: when the next one is picked. */
 void rv_charge(struct rs_tree *t, uint32_t item, uint64_t work, uint64_t now);
 void rv_charge(struct rs_tree *t, uint32_t item, uint64_t work, uint64_t now)
 {
-	rs_settle(t, &t->items[item], work, 0, now);
-	rs_item_leave(t, &t->items[item]);
+	rv_at(t, now);
+	rv_last(t)->item = &t->items[item];
+	rv_last(t)->work = work;
 }
 
 /* 0, or why (upper half) and where (lower half) the tree is inconsistent. */

@@ -24,6 +24,8 @@ use crate::wire::{self, Node, Q0, RsBatch, RsOp, TREE_MAX, WINDOW_MAX, op, tune}
 const ITEMS: u32 = 4096;
 /// Beside the requests, each queue has an item that keeps a draining queue from going by itself: the phantom that stands for the queue while it is waited for.
 const PHANTOMS: u32 = 16384;
+/// And the one that was dispatched last, which is in service in the tree.
+const ROOM: u32 = ITEMS + PHANTOMS + 1;
 /// How long a queue is waited for where an arm is the disk's and nothing else is said, ns.
 const WAIT: u64 = 2_000_000;
 const SECTOR: u64 = 512;
@@ -91,9 +93,9 @@ impl Scheduler {
     /// In words: the book's tree is none.
     pub fn new(book: Book) -> Result<Self, String> {
         let mut this = Self {
-            tree: Tree::new(16384, ITEMS + PHANTOMS, cost::REQUEST.into()),
+            tree: Tree::new(16384, ROOM, cost::REQUEST.into()),
             book,
-            waiting: (0..ITEMS + PHANTOMS).map(|_| None).collect(),
+            waiting: (0..ROOM).map(|_| None).collect(),
             line: VecDeque::new(),
             lanes: vec![Lane::default(); TREE_MAX],
             costs: Costs::new(TREE_MAX),
@@ -102,7 +104,7 @@ impl Scheduler {
             free: (0..WINDOW_MAX).collect(),
             thinkers: Thinkers::new(PHANTOMS),
             cello: Cello::new(ITEMS),
-            phantom_of: vec![0; (ITEMS + PHANTOMS) as usize],
+            phantom_of: vec![0; ROOM as usize],
             held: None,
             wait: 0,
             device: (1, false),

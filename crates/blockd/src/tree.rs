@@ -132,7 +132,7 @@ impl Tree {
         if item == NONE { Err(next) } else { Ok(item) }
     }
 
-    /// What was picked is charged, and goes.
+    /// What was picked is charged, and goes. In the tree it stays in service until the next is picked.
     pub fn charge(&mut self, item: u32, work: u64, now: u64) {
         self.known(item);
         // SAFETY: as for `leave`.

@@ -331,6 +331,22 @@ fn who_thinks_keeps_its_share_and_little_is_lost() {
     assert!(with.bytes() > 0.98 * without.bytes(), "{} of {}", with.bytes(), without.bytes());
 }
 
+/// Two programs with two requests each: while one is at the disk the other waits, and when that is dispatched the first comes again, a moment later. No queue is waited for.
+#[test]
+fn two_requests_at_once_are_enough_for_shares() {
+    for policy in [SFQ, WF2QP, YFQ] {
+        for ratio in [1, 2, 4, 10] {
+            let loads = [1, ratio].map(|w| Load { think: 100_000, ..load(w, 2, &[1 << 20]) });
+            let mut bench = Bench::new(policy, Model::Flash.kind(SECTORS), 1, &loads);
+            bench.run(20 * SECOND);
+            #[expect(clippy::cast_precision_loss, reason = "small")]
+            let wanted = 1.0 / (1 + ratio) as f64;
+            let got = bench.share(0, 0);
+            assert!((got - wanted).abs() < 0.01, "policy {policy}, 1:{ratio}: {got} of {wanted}");
+        }
+    }
+}
+
 /// One that reads 256 KiB in a row, one that reads 4 KiB here and there: equal bytes are not equal time.
 #[test]
 fn shares_are_of_what_cost_says() {
