@@ -121,6 +121,11 @@ u64 next_ns, next_rem; /* when the rate allows the next packet */
 u64 hold_ns; /* nothing is sent before: next_ns, once that is ahead_ns away */
 u64 timer_ns; /* the hold_ns that the timer was last set for; 0: for something else, or it is not set. Under the root lock, as dequeue is */
 u64 ahead_ns; /* RN_AHEAD at the rate */
+u64 link_rate; /* bytes a second, as in `state`; 0: the device paces */
+u32 wire; /* the item whose packet the link has and the tree has not been charged with, by its index plus one; 0: none */
+u32 wire_bytes;
+u64 wire_at;
+u32 asked; /* no packet waited when the device last asked for one. Under the root lock */
 u64 wait_ns; /* rn_choose's answer when there is no packet: when to ask again; 0: at the next packet */
 
 static __always_inline struct rs_tree RS_ARENA *rn_tree(void)

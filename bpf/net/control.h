@@ -63,10 +63,12 @@ RS_FN void rn_before(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 		n = rs_node_at(t, op->node);
 		if (!n || n->kind != RS_QUEUE)
 			continue;
-		if (op->a == RN_DRAIN)
+		if (op->a == RN_DRAIN) {
 			rn_item(t, n);
-		else
+		} else {
+			rn_sent_of(t, n);
 			rn_detach(t, n);
+		}
 	}
 }
 
@@ -132,6 +134,7 @@ RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
 			q->limit_bytes = op->b;
 			rn_set_room(q, rn_room_of(n, q));
 		} else if (op->code == RS_OP_CLASS || op->code == RS_OP_CREATE) {
+			rn_sent_of(t, n);
 			rn_classed(t, n, b->now);
 		}
 	}
@@ -185,6 +188,7 @@ RN_CALL(rn_edit)
 		RN_LOCK(irq);
 		rn_room_told(t);
 		b->now = rn_clock(raw);
+		t->progress = rn_progress(b->now);
 		rn_before(t, b);
 		rs_edit(t, b);
 		rn_after(t, b);
@@ -207,13 +211,14 @@ RN_CALL(rn_edit)
 static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_node *out, struct rn_state *s)
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
-	u32 there = n->kind == RS_QUEUE && q->gen == n->gen;
+	u32 there = n->kind == RS_QUEUE && q->gen == n->gen, sending = wire && n->nsvc;
 
 	out->id = rn_id(n);
 	out->parent = n->parent ? rn_id(n->parent) : 0;
-	out->service = n->service;
+	/* Counters are of packets that were handed to the link, sent or not. */
+	out->service = n->service + (sending ? wire_bytes : 0);
 	out->service_base = n->service_base;
-	out->served = n->served;
+	out->served = n->served + sending;
 	out->throttled_ns = n->throttled_ns;
 	out->cap_ppm = n->cap.ppm;
 	out->cap_burst = n->cap.burst;
@@ -372,6 +377,7 @@ RN_CALL(rn_do)
 	switch (what) {
 	case RN_RATE:
 		s->rate = a;
+		link_rate = a;
 		ahead_ns = a ? RN_AHEAD * 1000000000ULL / a : 0;
 		next_rem = 0;
 		break;
@@ -393,6 +399,7 @@ RN_CALL(rn_do)
 			answer = -E_BUSY;
 			break;
 		}
+		rn_sent_of(t, n);
 		rn_detach(t, n);
 		rn_set_room(rn_queue(n), 0);
 		answer = rs_node_delete(t, n, 0);

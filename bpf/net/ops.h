@@ -34,6 +34,7 @@ int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 		hash = 1ULL << 32 | bpf_skb_get_hash(skb);
 	if (s) {
 		rn_lock();
+		rn_coming();
 		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, hash);
 		if (!slot && rn_crowded())
 			s->no_room++;
@@ -61,8 +62,12 @@ struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 	u32 slot = 0;
 	u64 now, wait;
 
-	if (!s || !sch->q.qlen)
+	if (!s)
 		return 0;
+	if (!sch->q.qlen) {
+		asked = 1;
+		return 0;
+	}
 	now = bpf_ktime_get_ns();
 	/* Asked at every packet that comes, and after each that leaves: mostly it is not time yet. Only dequeue, which is called by one at a time, writes it. */
 	if (s->rate && rs_before(now, hold_ns)) {

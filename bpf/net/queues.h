@@ -2,9 +2,14 @@
 /*
  * Queues of packets, and the tree over them. All of this is under the tree's lock.
  *
- * A queue with packets is one item of its node: woken by the first packet, picked by the tree, charged with the bytes that left, and queued again while
- * packets are left. So a packet costs the path from its queue to the root once, however many wait. The charge is the packet's length as the
- * device will send it (qdisc_pkt_len: with the headers of all segments of a large one), known when it is picked: nothing is estimated.
+ * A queue with packets is one item of its node: woken by the first packet, picked by the tree, in service while its packet is sent, charged with the bytes of it, and
+ * queued again while packets are left. So a packet costs the path from its queue to the root once, however many wait. The charge is the packet's length as
+ * the device will send it (qdisc_pkt_len: with the headers of all segments of a large one), known when it is picked: nothing is estimated.
+ *
+ * A packet has been sent when the link asks for the next one (rn_sent), whether there is one or not. Until then virtual times stand where its start put
+ * them, so who comes meanwhile joins as if the link were served without a gap: charged when it is handed over, it would be tagged with those that still wait, and
+ * SFQ-4 would not hold (L / C would be lost, and so in WF-2). The link asks in dequeue, when the rate allows it; if nothing waited then, the next packet
+ * that comes finds that it has (rn_coming).
  */
 
 RS_INLINE void rn_list_clear(struct rn_list RS_ARENA *l)
@@ -186,6 +191,53 @@ RS_INLINE u32 rn_place_new(struct rn_queue RS_ARENA *q)
 }
 
 /*
+ * The packet that the link has is sent: its item is charged, at the time at which it was handed over (caps count from then), and queued again if it has more. A flow that has none ends.
+ */
+RS_FN void rn_sent(struct rs_tree RS_ARENA *t)
+{
+	u32 name = wire;
+	struct rs_item RS_ARENA *it;
+	struct rn_queue RS_ARENA *q;
+	struct rn_list RS_ARENA *l;
+
+	wire = 0;
+	if (!name || t->poison)
+		return;
+	it = rn_flow_item(t, name);
+	q = rn_queue(it->queue);
+	l = it == q->item ? &q->own : &rn_flow(it->index)->list;
+	rn_head(t, it, l);
+	rs_settle(t, it, wire_bytes, l->packets != 0, wire_at);
+	if (it != q->item && !l->packets)
+		rn_flow_end(t, q, it);
+}
+
+/* Before a queue's items are taken out of the tree (rn_detach, rn_merge: not there, for the stack of the calls below has an end). */
+RS_INLINE void rn_sent_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	if (wire && rn_flow_item(t, wire)->queue == n)
+		rn_sent(t);
+}
+
+/* A packet comes: if none waited, the link may have asked for one since it got the last. */
+RS_INLINE void rn_coming(void)
+{
+	if (wire && !waiting && (link_rate ? !rs_before(rn_clock(bpf_ktime_get_ns()), hold_ns) : asked))
+		rn_sent(rn_tree());
+}
+
+/* How much of the packet that the link has is sent, for policies that follow it; ~0: all, or it is not known. */
+RS_FN u32 rn_progress(u64 now)
+{
+	u64 left;
+
+	if (!wire || !link_rate || !rs_before(now, next_ns))
+		return ~0U;
+	left = (next_ns - now) * link_rate / 1000000000ULL;
+	return left < wire_bytes ? wire_bytes - left : 0;
+}
+
+/*
  * A packet of `bytes` for queue `id` comes. Answers its slot, where it now waits, or 0: it must be dropped. Limits are the packets' and bytes' of
  * the queue (the higher half of `limits` is bytes), unless it has its own. `hash`: its flow's, with bit 32 set; 0: not known.
  */
@@ -198,6 +250,7 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	struct rs_item RS_ARENA *it, *flow = 0;
 	struct rn_list RS_ARENA *l;
 	u32 slot = 0, by_flow;
+	u64 now = 0;
 
 	/* Mostly it is a queue that has had packets before. Nodes that were never made have no memory (room.h). */
 	n = &t->nodes[(u32)id & (RS_NODES_MAX - 1)];
@@ -223,7 +276,7 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	if (!slot) {
 		q->dropped++;
 		q->dropped_bytes += bytes;
-		if (flow && !rn_flow(flow->index)->list.packets)
+		if (flow && flow->state == RS_IDLE && !rn_flow(flow->index)->list.packets)
 			rn_flow_end(t, q, flow);
 		return 0;
 	}
@@ -243,10 +296,16 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	waiting++;
 	if (q->packets <= q->room)
 		owed--;
+	if (it->state != RS_IDLE && !(t->mode & RS_MODE_ARRIVALS))
+		return slot;
+	if (!now)
+		now = rn_clock(bpf_ktime_get_ns());
+	if (rs_by_length(t))
+		t->progress = rn_progress(now);
 	if ((t->mode & RS_MODE_ARRIVALS) && !t->poison)
 		rs_arrive(t, it, bytes);
 	if (it->state == RS_IDLE)
-		rn_wake(t, it, l, rn_clock(bpf_ktime_get_ns()));
+		rn_wake(t, it, l, now);
 	return slot;
 }
 
@@ -270,28 +329,29 @@ RS_FN u32 rn_choose_any(void)
 	return 0;
 }
 
-/* A packet of the item that was picked: its slot, and it is charged and waits again if it has more; 0 poisons the tree. */
-RS_FN u32 rn_serve(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
+/* The slot of a packet of the item that was picked, which the link now has; 0 poisons the tree. */
+RS_INLINE u32 rn_serve(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
 {
 	struct rn_queue RS_ARENA *q = rn_queue(it->queue);
 	struct rs_item RS_ARENA *base = q->item;
-	struct rn_list RS_ARENA *l = it == base ? &q->own : &rn_flow(it->index)->list;
-	u64 work;
-	u32 slot;
-
 	/* What is older than the flows leaves by whoever's turn. */
-	slot = rn_take(q, q->own.head ? &q->own : l);
-	work = slot ? rn_place(slot)->bytes : 0;
-	if (!slot)
+	u32 slot = rn_take(q, q->own.head || it == base ? &q->own : &rn_flow(it->index)->list);
+
+	if (!slot) {
 		rs_poison(t, RS_POISON_STATE);
-	rn_head(t, it, l);
-	rs_settle(t, it, work, l->packets != 0, now);
-	if (it == base)
-		return slot;
-	if (!l->packets)
-		rn_flow_end(t, q, it);
-	if (!q->own.packets && base && base->state == RS_QUEUED)
-		rs_remove(t, base);
+		return 0;
+	}
+	wire = it->index + 1;
+	wire_bytes = rn_place(slot)->bytes;
+	wire_at = now;
+	asked = 0;
+	/* The queue's own item waits only for packets that are in no flow. */
+	if (it != base && base && base->state == RS_QUEUED) {
+		if (q->own.packets)
+			rn_head(t, base, &q->own);
+		else
+			rs_remove(t, base);
+	}
 	return slot;
 }
 
@@ -304,6 +364,7 @@ RS_FN u32 rn_choose(u64 rate, u64 raw)
 	u32 slot;
 
 	wait_ns = 0;
+	rn_sent(t);
 	if (t->poison) {
 		slot = rn_choose_any();
 	} else {
@@ -391,6 +452,7 @@ RS_FN void rn_forget(void)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 
+	rn_sent(t);
 	rs_tree_reset(t);
 	free_place = 0;
 	places_used = 0;
@@ -417,6 +479,7 @@ RS_FN void rn_revive(u64 now)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 
+	rn_sent(t);
 	rs_tree_reset(t);
 	RS_LOOP(i, t->nodes_used) {
 		struct rs_node RS_ARENA *n = &t->nodes[i & (RS_NODES_MAX - 1)];

@@ -22,21 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The programs' own description of their memory, read as C. */
-#define SEC(name)
-#define __uint(name, value)
-#define __ulong(name, value)
-#define __type(name, value)
-#define __kptr
-#undef __always_inline
-#define __always_inline inline __attribute__((always_inline, unused))
-#define __noinline __attribute__((noinline, unused))
-#define bpf_for(i, from, to) for ((i) = (from); (i) < (to); (i)++)
-#define bpf_map_lookup_elem(map, key) ((void)(key), (void *)0)
-#define RS_DISK 0
-#define RS_ITEMS_THERE(t) RN_ITEMS
-#include "../../bpf/net/common.h"
-#include "../../sched/check.c"
+#include "linknative.h"
 
 #define ARENA 33 /* BPF_MAP_TYPE_ARENA, which Debian 12 does not know */
 #define HOLD_NS 8000000ULL
@@ -44,7 +30,7 @@
 static const struct { const char *name; void *at; size_t size; } WANTED[] = {
 #define WANT(name) { #name, &name, sizeof(name) }
 	WANT(tree_at), WANT(queues_at), WANT(places_at), WANT(flows_at), WANT(buckets_at), WANT(free_place), WANT(places_used), WANT(flows_used), WANT(waiting), WANT(owed),
-	WANT(clock_max), WANT(next_ns),
+	WANT(clock_max), WANT(next_ns), WANT(wire),
 };
 #define WANTED_MAX (sizeof(WANTED) / sizeof(*WANTED))
 
@@ -57,6 +43,12 @@ static void need(int good, const char *what)
 		return;
 	fprintf(stderr, "linkcheck: %s: %s\n", what, strerror(errno));
 	exit(1);
+}
+
+/* Nothing here asks for what is in maps. */
+static void *native_map(const char *map, uint32_t key)
+{
+	return (void)map, (void)key, (void *)0;
 }
 
 static long bpf(int command, union bpf_attr *attr)
@@ -164,89 +156,6 @@ static void take_variables(void)
 {
 	for (u32 k = 0; k < WANTED_MAX; k++)
 		memcpy(WANTED[k].at, bss + offset[k], WANTED[k].size);
-}
-
-static char seen[RN_PACKETS + 1];
-
-/* A list of packets: its ends, number and bytes; no slot is in two lists. */
-static struct rs_fault check_list(struct rn_list *l, const char *of, u32 index)
-{
-	u32 count = 0, last = 0;
-	u64 bytes = 0;
-
-	for (u32 slot = l->head; slot; slot = rn_place(slot)->next) {
-		if (slot > places_used || seen[slot])
-			RS_FAIL(of, index, "a packet's slot is none, or in two lists", slot, places_used);
-		seen[slot] = 1;
-		count++;
-		bytes += rn_place(slot)->bytes;
-		last = slot;
-	}
-	RS_SAME(of, index, "last packet", l->tail, last);
-	RS_SAME(of, index, "packets of a list", l->packets, count);
-	RS_SAME(of, index, "bytes of a list", l->bytes, bytes);
-	return RS_GOOD;
-}
-
-static struct rs_fault check_item_of(struct rs_node *n, struct rs_item *it, struct rn_list *l)
-{
-	if (!it || it->queue != n)
-		RS_FAIL("queue", n->index, "packets wait, and no item for them", l->packets, 0);
-	RS_SAME("queue", n->index, "state of an item whose packets wait", it->state, (u8)RS_QUEUED);
-	if (n->alg != drr_class)
-		RS_SAME("queue", n->index, "length of the first packet", it->edf.length, rn_place(l->head)->bytes);
-	return RS_GOOD;
-}
-
-static struct rs_fault check_packets(struct rs_tree *t)
-{
-	u32 all = 0, kept = 0, flows = 0, unused = 0;
-
-	memset(seen, 0, sizeof(seen));
-	for (u32 i = 0; i < t->nodes_used; i++) {
-		struct rs_node *n = &t->nodes[i];
-		struct rn_queue *q = rn_queue(n);
-		u32 packets = q->own.packets;
-		u64 bytes = q->own.bytes;
-
-		kept += q->packets < q->room ? q->room - q->packets : 0;
-		if (n->kind != RS_QUEUE || q->gen != n->gen) {
-			if (q->room || (n->kind == RS_FREE && q->packets))
-				RS_FAIL("queue", i, "gone, and has packets or slots", q->packets, q->room);
-			continue;
-		}
-		RS_CHECKED(check_list(&q->own, "queue", i));
-		if (q->own.packets)
-			RS_CHECKED(check_item_of(n, q->item, &q->own));
-		else if (q->item)
-			RS_SAME("queue", i, "state of an item without packets", q->item->state, (u8)RS_IDLE);
-		for (u32 at = q->flows, before = 0; at; before = at, at = rn_flow(at - 1)->next) {
-			struct rn_flow *f = rn_flow(at - 1);
-
-			RS_SAME("queue", i, "queue of a flow", f->node, i);
-			RS_SAME("queue", i, "flow before", f->prev, before);
-			RS_CHECKED(check_list(&f->list, "flow", at - 1));
-			RS_CHECKED(check_item_of(n, &t->items[at - 1], &f->list));
-			packets += f->list.packets;
-			bytes += f->list.bytes;
-			if (++flows > flows_used)
-				RS_FAIL("queue", i, "more flows than there are", flows, flows_used);
-		}
-		RS_SAME("queue", i, "packets of a queue", q->packets, packets);
-		RS_SAME("queue", i, "bytes of a queue", q->bytes, bytes);
-		all += packets;
-	}
-	for (u32 slot = free_place; slot; slot = rn_place(slot)->next) {
-		if (slot > places_used || seen[slot])
-			RS_FAIL("slots", slot, "a free slot is none, or in use", slot, places_used);
-		seen[slot] = 1;
-		unused++;
-	}
-	RS_SAME("link", 0, "flows", flows_used, flows);
-	RS_SAME("link", 0, "packets that wait", waiting, all);
-	RS_SAME("link", 0, "slots, used and free", places_used, all + unused);
-	RS_SAME("link", 0, "slots that are kept", owed, kept);
-	return RS_GOOD;
 }
 
 struct moment {

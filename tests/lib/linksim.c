@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * linksim: a link's programs (bpf/net) without a kernel: what the qdisc's events and the daemon's calls do to queues and tree, by the programs' own code, on a clock that the
+ * caller sets. bpf/net/ops.h itself, which is the kernel's buffers, is not here: `come` and `go` are what its enqueue and dequeue do besides. A line of input, a line of output:
+ *
+ *   time NS                            -> ok
+ *   come ID BYTES HASH                 -> SLOT, where the packet waits; 0: refused. HASH: its flow's; 0: not known
+ *   go                                 -> sent SLOT NS (when it will be through), none NS (when to ask again; 0: at the next packet) or hold NS
+ *   edit CODE NODE PARENT A B …        -> ERROR FAILED
+ *   do WHAT NODE A B                   -> ANSWER
+ *   node ID                            -> gone, or PACKETS BYTES DROPPED DROPPED_BYTES SERVED SERVICE
+ *   reset | poison                     -> ok
+ *   check                              -> sound, or fault: …
+ */
+#include "linknative.h"
+
+#define BPF_PROG(name, args...) name(args)
+#define bpf_arena_alloc_pages(map, at, pages, node, flags) (at)
+#define bpf_ktime_get_ns() sim_now
+#define bpf_local_irq_save(flags) (*(flags) = 0)
+#define bpf_local_irq_restore(flags) ((void)(flags))
+static u64 sim_now = 1000000000;
+#include "../../bpf/net/queues.h"
+#include "../../bpf/net/room.h"
+#include "../../bpf/net/control.h"
+
+static struct rn_state the_state;
+static struct rn_io the_io;
+
+static void *native_map(const char *map, uint32_t key)
+{
+	(void)key;
+	return map == &state.type ? (void *)&the_state : map == &io.type ? (void *)&the_io : 0;
+}
+
+static u64 word(char **at)
+{
+	return strtoull(*at, at, 10);
+}
+
+static void edit(char *at)
+{
+	static u64 seq;
+	struct rn_call call = { 0 };
+	u32 count = 0;
+
+	memset(&the_io, 0, sizeof(the_io));
+	while (*at && *at != '\n' && count < RS_BATCH_MAX) {
+		struct rs_op *op = &the_io.batch.op[count++];
+
+		op->code = word(&at);
+		op->node = word(&at);
+		op->parent = word(&at);
+		op->a = word(&at);
+		op->b = word(&at);
+	}
+	the_io.batch.seq = ++seq;
+	the_io.batch.count = count;
+	rn_edit(&call);
+	if (call.answer)
+		seq--;
+	printf("%d %u\n", call.answer, the_io.batch.failed);
+}
+
+static void go(void)
+{
+	u32 slot;
+
+	if (!waiting) {
+		asked = 1;
+		printf("none 0\n");
+	} else if (the_state.rate && rs_before(sim_now, hold_ns)) {
+		printf("hold %llu\n", (unsigned long long)hold_ns);
+	} else {
+		slot = rn_choose(the_state.rate, sim_now);
+		if (slot)
+			printf("sent %u %llu\n", slot, (unsigned long long)next_ns);
+		else
+			printf("none %llu\n", (unsigned long long)wait_ns);
+	}
+}
+
+static void node(u64 id)
+{
+	struct rn_call call = { .node = id };
+	struct rn_node *n = &the_io.node[0];
+
+	rn_sample_one(&call);
+	if (call.answer)
+		printf("gone\n");
+	else
+		printf("%u %llu %llu %llu %llu %llu\n", n->packets, (unsigned long long)n->bytes, (unsigned long long)n->dropped, (unsigned long long)n->dropped_bytes,
+		       (unsigned long long)n->served, (unsigned long long)n->service);
+}
+
+int main(void)
+{
+	struct rn_call call = { 0 };
+	static char line[1 << 16];
+
+	if (mmap((void *)RN_ARENA_AT, (size_t)RN_ARENA_PAGES * RN_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0) !=
+	    (void *)RN_ARENA_AT)
+		return 1;
+	rn_setup(&call);
+	while (fgets(line, sizeof(line), stdin)) {
+		char *at = line + strcspn(line, " \n");
+
+		if (!strncmp(line, "time", 4)) {
+			sim_now = word(&at);
+			printf("ok\n");
+		} else if (!strncmp(line, "come", 4)) {
+			u64 id = word(&at), bytes = word(&at), hash = word(&at);
+
+			rn_coming();
+			printf("%u\n", rn_admit(id, bytes, (u64)the_state.limit_bytes << 32 | the_state.limit_packets, hash ? 1ULL << 32 | hash : 0));
+		} else if (!strncmp(line, "go", 2)) {
+			go();
+		} else if (!strncmp(line, "edit", 4)) {
+			edit(at);
+		} else if (!strncmp(line, "do", 2)) {
+			call.what = word(&at);
+			call.node = word(&at);
+			call.a = word(&at);
+			call.b = word(&at);
+			rn_do(&call);
+			printf("%d\n", call.answer);
+		} else if (!strncmp(line, "node", 4)) {
+			node(word(&at));
+		} else if (!strncmp(line, "reset", 5)) {
+			rn_forget();
+			printf("ok\n");
+		} else if (!strncmp(line, "poison", 6)) {
+			rs_poison(rn_tree(), RS_POISON_STATE);
+			printf("ok\n");
+		} else {
+			struct rs_fault f = rs_check(rn_tree());
+
+			if (!f.line)
+				f = check_packets(rn_tree());
+			if (f.line)
+				printf("fault: %s %u: %s: %lld, %lld (line %u)\n", f.of, f.index, f.what, (long long)f.a, (long long)f.b, f.line);
+			else
+				printf("sound\n");
+		}
+		fflush(stdout);
+	}
+	return 0;
+}
