@@ -12,6 +12,7 @@ mod edit;
 mod error;
 mod fs;
 pub mod generate;
+mod launch;
 mod load;
 mod node;
 mod paint;
@@ -288,7 +289,7 @@ fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
         };
     }
     if let Some(child) = brought.child {
-        up::stay(child)?;
+        launch::stay(child)?;
     }
     Ok(ExitCode::SUCCESS)
 }

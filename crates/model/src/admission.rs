@@ -22,7 +22,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::tree::Edit;
+use crate::edit::Edit;
 use crate::{
     Amount, Error, ErrorKind, Fixed, Kind, Minimum, Node, NodeId, Policy, Tree, Weight, units::show_percent,
 };

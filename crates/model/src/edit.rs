@@ -1,128 +1,110 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the control plane asks of a data plane: batches of edits to one tree.
-//!
-//! A [`Batch`] is applied whole or not at all, under the tree's lock, and carries the sequence number
-//! that the journal gave it. The data plane remembers the last number it applied, so that after a crash
-//! the journal and the plane agree on which edits happened (DESIGN §2).
+//! What a record of the journal is made of: durable changes to one tree.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Cap, Class, Kind, NodeId, Policy, TuneKey, Weight};
+use crate::{
+    AccessEntry, Cap, Class, DeleteMode, Kind, Name, NodeId, Op, Personality, Policy, Share, TuneKey, Weight,
+};
 
-/// One edit of one tree. Ids are chosen by the control plane (they are deterministic and journaled);
-/// the plane refuses an id whose slot is taken or whose generation is not newer than the slot's last.
+/// One durable change. What the kernel needs of it is [`Edit::op`]; the rest lives in the journal only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Op {
-    /// Make a node under `parent`. It starts idle with weight 0 (background) and no cap.
-    Create {
-        /// The new node.
-        id: NodeId,
-        /// A scheduler node that exists.
-        parent: NodeId,
-        /// Scheduler node with a policy, or queue with a class.
-        kind: Kind,
-    },
-    /// Remove a node without children.
-    Delete {
-        /// The node.
-        id: NodeId,
-        /// What happens to the threads still in it.
-        mode: DeleteMode,
-    },
-    /// Set the weight; 0 is background. The residual tag is rescaled (ALGORITHMS §1.3).
-    Reweight {
-        /// The node.
-        id: NodeId,
-        /// Its new weight.
-        weight: Weight,
-    },
+#[expect(missing_docs, reason = "the fields say it: which node, and its new value")]
+pub enum Edit {
+    /// Make a node: weight 0, no cap.
+    Create { id: NodeId, parent: NodeId, name: Name, kind: Kind },
+    /// Set weight or fixed share, and minimum. The weight of a fixed share is solved by a later edit of the same plan.
+    Share { id: NodeId, share: Share },
+    /// The solved weight of a node with a fixed share.
+    Solve { id: NodeId, weight: Weight },
+    /// Set what new nodes are.
+    Personality { personality: Personality },
     /// Set or clear the cap.
-    SetCap {
-        /// The node.
+    Cap { id: NodeId, cap: Option<Cap> },
+    /// Set a queue's class.
+    Class { id: NodeId, class: Class },
+    /// Set a scheduler node's policy.
+    Policy { id: NodeId, policy: Policy },
+    /// Set a tunable; `None`: its default.
+    Tune { id: NodeId, key: TuneKey, value: Option<u64> },
+    /// Set the limits of a queue.
+    Limit {
         id: NodeId,
-        /// `None` removes it.
-        cap: Option<Cap>,
-    },
-    /// Change a queue's leaf class; queued threads are ordered anew.
-    SetClass {
-        /// A queue.
-        id: NodeId,
-        /// Its new class.
-        class: Class,
-    },
-    /// Change a scheduler node's policy.
-    SetPolicy {
-        /// A scheduler node.
-        id: NodeId,
-        /// Its new policy.
-        policy: Policy,
-    },
-    /// Set the limits of a queue; 0 means no limit of its own.
-    SetLimit {
-        /// A queue.
-        id: NodeId,
-        /// Most threads that may be tagged with it; of a link, most packets that wait.
         members_max: u32,
-        /// Of a link: most bytes that wait.
+        #[serde(default)]
         bytes_max: u32,
     },
-    /// Reset a queue's `served`/`service` counters as read through `backlog`.
-    ResetCounters {
-        /// A queue.
-        id: NodeId,
-    },
-    /// Set a tunable of a node's policy (or its quantum).
-    Tune {
-        /// The node.
-        id: NodeId,
-        /// Which; not one of a child ([`TuneKey::is_of_child`]).
-        key: TuneKey,
-        /// Its value; 0 is the default.
-        value: u64,
-    },
-    /// Set what a node is under its parent's policy.
-    NodeParam {
-        /// The node.
-        id: NodeId,
-        /// Which; one of a child.
-        key: TuneKey,
-        /// Its value.
-        value: u64,
-    },
-    /// Hang a node (with everything below it) under another scheduler node. Tags start as at creation.
-    Move {
-        /// The node.
-        id: NodeId,
-        /// Its new parent; not below `id`.
-        parent: NodeId,
-    },
+    /// Set the collection flag.
+    Gc { id: NodeId, gc: bool },
+    /// Replace the access list.
+    Access { id: NodeId, entries: Vec<AccessEntry> },
+    /// Note who made a node, and the entry that let him.
+    Made { id: NodeId, maker: u32, through: Option<u64> },
+    /// Reset the `backlog` counters (which live in the kernel).
+    Reset { id: NodeId },
+    /// Give another name.
+    Rename { id: NodeId, name: Name },
+    /// Hang under another scheduler node, by this name.
+    Move { id: NodeId, parent: NodeId, name: Name },
+    /// Mark a queue as draining; it keeps slot and name until [`Edit::Gone`].
+    Drain { id: NodeId },
+    /// Remove a node without children at once, refusing or flushing members as `mode` says.
+    Delete { id: NodeId, mode: DeleteMode },
+    /// The plane reported that a draining queue is gone.
+    Gone { id: NodeId },
 }
 
-/// What happens to threads in a queue that is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeleteMode {
-    /// Refuse (`Busy`) while any thread is tagged with the node.
-    Refuse,
-    /// Accept no new member; the node goes when the last one has left. Answered `Draining` meanwhile.
-    Drain,
-    /// Move all members to q0, then remove.
-    Flush,
-}
+impl Edit {
+    /// The node that it changes or makes.
+    pub const fn id(&self) -> NodeId {
+        match *self {
+            Self::Create { id, .. }
+            | Self::Share { id, .. }
+            | Self::Solve { id, .. }
+            | Self::Cap { id, .. }
+            | Self::Class { id, .. }
+            | Self::Policy { id, .. }
+            | Self::Tune { id, .. }
+            | Self::Limit { id, .. }
+            | Self::Gc { id, .. }
+            | Self::Access { id, .. }
+            | Self::Made { id, .. }
+            | Self::Reset { id }
+            | Self::Rename { id, .. }
+            | Self::Move { id, .. }
+            | Self::Drain { id }
+            | Self::Delete { id, .. }
+            | Self::Gone { id } => id,
+            Self::Personality { .. } => NodeId::ROOT,
+        }
+    }
 
-/// Edits that happen together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Batch {
-    /// Position in the journal, from 1. The plane refuses a number that is not greater than its last.
-    pub seq: u64,
-    /// In order.
-    pub ops: Vec<Op>,
-}
-
-/// What became of one [`Op`] of an accepted batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// In effect.
-    Done,
-    /// A deletion that waits for the last member to leave.
-    Draining,
+    /// What the plane has to do for it; `None` where the kernel needs nothing.
+    pub fn op(&self) -> Option<Op> {
+        Some(match *self {
+            Self::Create { id, parent, kind, .. } => Op::Create { id, parent, kind },
+            Self::Share { share: Share { fixed: Some(_), .. }, .. } | Self::Personality { .. } => {
+                return None;
+            }
+            Self::Share { id, share } => Op::Reweight { id, weight: share.weight },
+            Self::Solve { id, weight } => Op::Reweight { id, weight },
+            Self::Cap { id, cap } => Op::SetCap { id, cap },
+            Self::Class { id, class } => Op::SetClass { id, class },
+            Self::Policy { id, policy } => Op::SetPolicy { id, policy },
+            Self::Tune { id, key, value } => {
+                let value = value.unwrap_or(key.default_value());
+                if key.is_of_child() { Op::NodeParam { id, key, value } } else { Op::Tune { id, key, value } }
+            }
+            Self::Limit { id, members_max, bytes_max } => Op::SetLimit { id, members_max, bytes_max },
+            Self::Reset { id } => Op::ResetCounters { id },
+            Self::Move { id, parent, .. } => Op::Move { id, parent },
+            Self::Drain { id } => Op::Delete { id, mode: DeleteMode::Drain },
+            Self::Delete { id, mode } => Op::Delete { id, mode },
+            Self::Gc { .. }
+            | Self::Access { .. }
+            | Self::Made { .. }
+            | Self::Rename { .. }
+            | Self::Gone { .. } => return None,
+        })
+    }
 }

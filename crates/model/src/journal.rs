@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::tree::Edit;
+use crate::edit::Edit;
 use crate::{
     AccessEntry, Batch, Cap, Error, ErrorKind, Kind, Name, NodeId, Personality, Share, Tree, Tune, Weight,
 };

@@ -27,6 +27,7 @@
 mod access;
 mod admission;
 mod backlog;
+mod batch;
 mod collect;
 mod config;
 mod edit;
@@ -37,6 +38,7 @@ mod id;
 mod journal;
 mod kind;
 mod name;
+mod node;
 mod packet;
 mod permit;
 mod plan;
@@ -55,9 +57,10 @@ pub use access::{
     USE_RULES_MAX, UseRule, Verb, Why,
 };
 pub use backlog::{Backlog, Memory};
+pub use batch::{Batch, DeleteMode, Op, Outcome};
 pub use collect::Handles;
 pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
-pub use edit::{Batch, DeleteMode, Op, Outcome};
+pub use edit::Edit;
 pub use error::{Errno, Error, ErrorKind, quoted};
 pub use fixed::FIXED_MAX;
 pub use guarantee::promised;
@@ -65,6 +68,7 @@ pub use id::{NODES_MAX, NodeId};
 pub use journal::{Record, SavedNode, SavedSlot, Snapshot};
 pub use kind::{Class, Kind, NewKind, Personality, Policy};
 pub use name::{NAME_MAX, Name, NodePath, RESERVED_NAMES};
+pub use node::Node;
 pub use packet::{PACKET_RULES_MAX, PacketRule, Packets, Ports, Prefix, Protocol};
 pub use plan::{NodeRef, Plan, Request};
 pub use rate::Rate;
@@ -73,7 +77,7 @@ pub use rule::{Match, Principal, Rule, Subject};
 pub use sample::{DiskSample, LinkSample, Sample};
 pub use share::{Ppm, Shares};
 pub use thread::ThreadParams;
-pub use tree::{DEPTH_MAX, Edit, Node, Tree};
+pub use tree::{DEPTH_MAX, Tree};
 pub use tune::{Tune, TuneChange, TuneKey, check_tune, parse_tune, show_tune, tune_text};
 pub use units::{
     Amount, CPUS_MAX, Cap, Duration, Fixed, Minimum, Share, Weight, parse_bytes, parse_cap, show_cap,

@@ -4,7 +4,7 @@
 use crate::access::{
     AccessChange, AccessEntry, Caller, ENTRIES_MAX, QUOTA_DEFAULT, Right, Rights, USE_RULES_MAX, Verb, Why,
 };
-use crate::tree::Edit;
+use crate::edit::Edit;
 use crate::{Error, ErrorKind, Node, NodeId, NodeRef, Request, Tree};
 
 impl Tree {

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::edit::Edit;
 use crate::error::quoted;
 use crate::fixed::{self, Unsolved};
-use crate::tree::Edit;
 use crate::{
     AccessChange, Amount, Batch, Caller, Cap, Class, DEPTH_MAX, DeleteMode, Error, ErrorKind, FIXED_MAX,
     Fixed, Kind, Name, NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record,
