@@ -480,7 +480,8 @@ fn disk(text: &str) -> Result<(reserv_model::Name, String), String> {
         _ => (None, text),
     };
     let device = std::path::Path::new("/dev").join(path);
-    let is_device = !path.contains('/') && !std::path::Path::new(path).exists() && device.exists();
+    let is_device =
+        !path.is_empty() && !path.contains('/') && !std::path::Path::new(path).exists() && device.exists();
     let path =
         if is_device { Ok(device) } else { std::path::absolute(path) }.map_err(|e| format!("{path}: {e}"))?;
     let name = match name {
