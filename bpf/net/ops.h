@@ -56,21 +56,18 @@ int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 
 struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 {
-	struct rn_state *s = rn_state();
 	struct sk_buff *skb = 0;
 	struct rn_packet *p;
 	u32 slot = 0;
 	u64 now, wait;
 
-	if (!s)
-		return 0;
 	if (!sch->q.qlen) {
 		asked = 1;
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
 	/* Asked at every packet that comes, and after each that leaves: mostly it is not time yet. Only dequeue, which is called by one at a time, writes it. */
-	if (s->rate && rs_before(now, hold_ns)) {
+	if (link_rate && rs_before(now, hold_ns)) {
 		/* Mostly the timer is set for then; but near its end it may have gone off before, as clocks need not agree. */
 		if (timer_ns != hold_ns || !rs_before(now + RN_TIMER_NEAR, hold_ns)) {
 			timer_ns = hold_ns;
@@ -79,7 +76,7 @@ struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 		return 0;
 	}
 	rn_lock();
-	slot = rn_choose(s->rate, now);
+	slot = rn_choose(now);
 	wait = wait_ns;
 	rn_unlock();
 	if (!slot) {

@@ -250,7 +250,7 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	struct rs_item RS_ARENA *it, *flow = 0;
 	struct rn_list RS_ARENA *l;
 	u32 slot = 0, by_flow;
-	u64 now = 0;
+	u64 now;
 
 	/* Mostly it is a queue that has had packets before. Nodes that were never made have no memory (room.h). */
 	n = &t->nodes[(u32)id & (RS_NODES_MAX - 1)];
@@ -298,8 +298,7 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 		owed--;
 	if (it->state != RS_IDLE && !(t->mode & RS_MODE_ARRIVALS))
 		return slot;
-	if (!now)
-		now = rn_clock(bpf_ktime_get_ns());
+	now = rn_clock(bpf_ktime_get_ns());
 	if (rs_by_length(t))
 		t->progress = rn_progress(now);
 	if ((t->mode & RS_MODE_ARRIVALS) && !t->poison)
@@ -356,7 +355,7 @@ RS_INLINE u32 rn_serve(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 }
 
 /* The slot of the packet that the device should send now; 0: none, and wait_ns says when to ask again. */
-RS_FN u32 rn_choose(u64 rate, u64 raw)
+RS_FN u32 rn_choose(u64 raw)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 	struct rs_item RS_ARENA *it;
@@ -375,15 +374,15 @@ RS_FN u32 rn_choose(u64 rate, u64 raw)
 		}
 		slot = rn_serve(t, it, now);
 	}
-	if (slot && rate) {
+	if (slot && link_rate) {
 		u64 take = (u64)rn_place(slot)->bytes * 1000000000ULL + next_rem;
 
 		if (rs_before(next_ns, now - RN_BURST_NS)) {
 			next_ns = now - RN_BURST_NS;
 			take -= next_rem;
 		}
-		next_ns += take / rate;
-		next_rem = take % rate;
+		next_ns += take / link_rate;
+		next_rem = take % link_rate;
 		if (!rs_before(next_ns, now + ahead_ns))
 			hold_ns = next_ns;
 	}

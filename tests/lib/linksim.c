@@ -69,10 +69,10 @@ static void go(void)
 	if (!waiting) {
 		asked = 1;
 		printf("none 0\n");
-	} else if (the_state.rate && rs_before(sim_now, hold_ns)) {
+	} else if (link_rate && rs_before(sim_now, hold_ns)) {
 		printf("hold %llu\n", (unsigned long long)hold_ns);
 	} else {
-		slot = rn_choose(the_state.rate, sim_now);
+		slot = rn_choose(sim_now);
 		if (slot)
 			printf("sent %u %llu\n", slot, (unsigned long long)next_ns);
 		else
