@@ -11,11 +11,11 @@ import time
 from live import skip
 
 libc = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNS, MS_PRIVATE_ALL = 0x00020000, 0x44000
+CLONE_NEWNS, CLONE_NEWNET, MS_PRIVATE_ALL = 0x00020000, 0x40000000, 0x44000
 
 
 def needs(*files):
-    """What the tests of disks ask of this machine."""
+    """What such a product asks of this machine, and a test of it."""
     for needed in files:
         if not os.path.exists(needed):
             skip(f"no {needed} here")
@@ -26,16 +26,16 @@ def needs(*files):
     return unified[0]
 
 
-def run(name, main, seconds, *files):
-    """main(scratch) there, within so many seconds; ends the program."""
+def run(name, main, seconds, *files, network=False):
+    """main(scratch) there, within so many seconds, and in a network of its own if wanted; ends the program."""
     group = f"{needs(*files)}/reserv-{name}-{os.getpid()}"
     scratch = tempfile.mkdtemp(prefix=f"reserv-{name}-", dir="/dev/shm")
     os.mkdir(group)
     child = os.fork()
     if child == 0:
         signal.alarm(seconds)
-        if libc.unshare(CLONE_NEWNS):
-            sys.exit("no name space of its own")
+        if libc.unshare(CLONE_NEWNS | (CLONE_NEWNET if network else 0)):
+            sys.exit("no name spaces of its own")
         libc.mount(b"none", b"/", None, MS_PRIVATE_ALL, None)
         with open(f"{group}/cgroup.procs", "w", encoding="ascii") as procs:
             procs.write("0")

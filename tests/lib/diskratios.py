@@ -37,6 +37,11 @@ class Ratios:
             child.wait()
         self.load.clear()
 
+    def idle(self, live, queues):
+        """The programs end, and what they asked for is done."""
+        self.end()
+        live.wait("nothing waits any more", lambda: not any(self.count(q, "queued") + self.count(q, "running") for q in queues))
+
     def shares(self, queues, seconds):
         """Of each, and requests a second of all."""
         before, requests, began = [self.count(q) for q in queues], [self.count(q, "served") for q in queues], time.monotonic()

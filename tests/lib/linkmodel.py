@@ -75,7 +75,7 @@ class Queue:
         self.flows = {}
 
 
-Packet = collections.namedtuple("Packet", "number bytes flow queue")
+Packet = collections.namedtuple("Packet", "number bytes flow")
 
 
 class Link:
@@ -127,7 +127,7 @@ class Link:
             return None
         agree("a slot is free", slot in self.slots, False)
         self.count += 1
-        packet = self.slots[slot] = Packet(self.count, size, flow, queue)
+        packet = self.slots[slot] = Packet(self.count, size, flow)
         if queue.alg == DRR and flow:
             queue.flows.setdefault(flow, collections.deque()).append(packet)
         else:
