@@ -29,6 +29,12 @@ struct rs_fault {
 			return f_; \
 	} while (0)
 
+/* Of nodes, hidden ones among them. */
+static u32 check_slots(struct rs_tree *t)
+{
+	return t->nodes_used + t->hidden_used;
+}
+
 static int check_below(struct rs_node *n, struct rs_node *top)
 {
 	for (; n; n = n->parent)
@@ -44,8 +50,8 @@ static int check_waits(struct rs_tree *t, struct rs_node *n)
 		return 0;
 	if (n->kind == RS_QUEUE)
 		return n->ready.n > 0;
-	for (u32 i = 0; i < t->nodes_used; i++) {
-		struct rs_node *c = &t->nodes[i];
+	for (u32 i = 0; i < check_slots(t); i++) {
+		struct rs_node *c = rs_slot(t, i);
 
 		if (c->kind != RS_FREE && c->parent == n && check_waits(t, c))
 			return 1;
@@ -148,8 +154,8 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 				mask[k] |= it->mask[k];
 		}
 	}
-	for (u32 i = 0; i < t->nodes_used; i++) {
-		struct rs_node *c = &t->nodes[i];
+	for (u32 i = 0; i < check_slots(t); i++) {
+		struct rs_node *c = rs_slot(t, i);
 
 		if (c->kind == RS_FREE || c->parent != n)
 			continue;
@@ -183,39 +189,39 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 	u64 w = 0, k = 0, reserved = 0;
 	u32 aside = 0, eligible = 0, waits = 0;
 
-	for (u32 i = 0; i < t->nodes_used; i++) {
-		struct rs_node *c = &t->nodes[i];
+	for (u32 i = 0; i < check_slots(t); i++) {
+		struct rs_node *c = rs_slot(t, i);
 		s64 ahead = c->tag.base - p->clock.v;
 
 		if (c->kind == RS_FREE || c->parent != p || !c->weight)
 			continue;
 		if (ee_saturated(p, c)) {
 			if (!c->runnable || ee_client(p, c) || c->alink.pos)
-				RS_FAIL("node", i, "saturated, and something else", c->runnable, c->as.ee.epoch);
-			RS_SAME("node", i, "reserved in a saturated child", c->as.ee.reserved, c->res);
+				RS_FAIL("node", c->index, "saturated, and something else", c->runnable, c->as.ee.epoch);
+			RS_SAME("node", c->index, "reserved in a saturated child", c->as.ee.reserved, c->res);
 			reserved += c->res;
 			continue;
 		}
 		if (!ee_client(p, c)) {
 			if (c->runnable)
-				RS_FAIL("node", i, "runnable, but no client", c->as.ee.epoch, p->of.ee.epoch);
+				RS_FAIL("node", c->index, "runnable, but no client", c->as.ee.epoch, p->of.ee.epoch);
 			continue;
 		}
 		w += c->weight;
 		k += c->weight * ahead + c->tag.rem;
 		if (c->tag.rem >= c->weight)
-			RS_FAIL("node", i, "remainder", c->tag.rem, c->weight);
+			RS_FAIL("node", c->index, "remainder", c->tag.rem, c->weight);
 		/* Debt is held, and credit is the others' debt. */
 		if (ahead / (s64)(p->nchildren + 2) > (s64)((EE_LAG_MAX << RS_TAG_SHIFT) / c->weight) ||
 		    -ahead / (s64)(p->nchildren + 2) > (s64)((EE_LAG_MAX << RS_TAG_SHIFT) / c->weight))
-			RS_FAIL("node", i, "lag out of range", ahead, c->weight);
+			RS_FAIL("node", c->index, "lag out of range", ahead, c->weight);
 		if (!rs_before(c->tag.base, c->as.ee.deadline))
-			RS_FAIL("node", i, "deadline", c->as.ee.deadline - c->tag.base, 0);
+			RS_FAIL("node", c->index, "deadline", c->as.ee.deadline - c->tag.base, 0);
 		aside += c->alink.pos != 0;
 		if (c->alink.pos && p->aside.e[c->alink.pos - 1].obj != &c->alink)
-			RS_FAIL("node", i, "aside", c->alink.pos, p->aside.n);
+			RS_FAIL("node", c->index, "aside", c->alink.pos, p->aside.n);
 		if (!c->runnable && !c->alink.pos)
-			RS_FAIL("node", i, "a ghost that is not aside", ahead, 0);
+			RS_FAIL("node", c->index, "a ghost that is not aside", ahead, 0);
 		waits += check_waits(t, c);
 		/* A ghost that V has passed goes at the next pick. */
 		eligible += (check_waits(t, c) || !c->runnable) && ahead <= 0;
@@ -232,14 +238,15 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 	return RS_GOOD;
 }
 
+#if RS_LENGTHS
 /* policy_wf2q.c: W is what the fluid has work of, S and F follow from the segments, and who is aside is there for a reason. */
 static struct rs_fault check_wf2q(struct rs_tree *t, struct rs_node *p)
 {
 	u64 w = 0;
 	u32 aside = 0;
 
-	for (u32 i = 0; i < t->nodes_used; i++) {
-		struct rs_node *c = &t->nodes[i];
+	for (u32 i = 0; i < check_slots(t); i++) {
+		struct rs_node *c = rs_slot(t, i);
 		struct rs_gps_child *k = &c->as.gps;
 		u64 sum = 0;
 		u32 last = 0;
@@ -248,35 +255,35 @@ static struct rs_fault check_wf2q(struct rs_tree *t, struct rs_node *p)
 			continue;
 		if (!gps_client(p, c)) {
 			if (c->runnable)
-				RS_FAIL("node", i, "runnable, but not followed", k->epoch, p->of.gps.epoch);
+				RS_FAIL("node", c->index, "runnable, but not followed", k->epoch, p->of.gps.epoch);
 			continue;
 		}
 		for (u32 name = k->first; name; name = gps_segment(t, name)->next) {
 			sum += gps_segment(t, name)->work;
 			last = name;
 		}
-		RS_SAME("node", i, "last segment", k->last, last);
+		RS_SAME("node", c->index, "last segment", k->last, last);
 		if (!last || k->at > sum)
-			RS_FAIL("node", i, "sent more than came", k->at, sum);
+			RS_FAIL("node", c->index, "sent more than came", k->at, sum);
 		if (c->runnable && sum - k->at < c->head && !c->nsvc && t->units == 1)
-			RS_FAIL("node", i, "a head that has not come", c->head, sum - k->at);
+			RS_FAIL("node", c->index, "a head that has not come", c->head, sum - k->at);
 		aside += (c->alink.pos != 0) + (k->fluid.pos != 0);
 		if (k->fluid.pos) {
 			w += c->weight;
 			if (p->aside.e[k->fluid.pos - 1].obj != &k->fluid)
-				RS_FAIL("node", i, "in the fluid", k->fluid.pos, p->aside.n);
-			RS_SAME("node", i, "end", p->aside.e[k->fluid.pos - 1].key, k->end);
-			RS_SAME("node", i, "end", k->end, gps_tag(gps_segment(t, last), gps_segment(t, last)->work, c->weight));
+				RS_FAIL("node", c->index, "in the fluid", k->fluid.pos, p->aside.n);
+			RS_SAME("node", c->index, "end", p->aside.e[k->fluid.pos - 1].key, k->end);
+			RS_SAME("node", c->index, "end", k->end, gps_tag(gps_segment(t, last), gps_segment(t, last)->work, c->weight));
 		} else if (!c->runnable) {
-			RS_FAIL("node", i, "idle and followed, but not in the fluid", k->end - p->clock.v, 0);
+			RS_FAIL("node", c->index, "idle and followed, but not in the fluid", k->end - p->clock.v, 0);
 		}
 		if (c->alink.pos)
-			RS_SAME("node", i, "start tag aside", p->aside.e[c->alink.pos - 1].key, c->tag.base);
+			RS_SAME("node", c->index, "start tag aside", p->aside.e[c->alink.pos - 1].key, c->tag.base);
 		if (!c->runnable)
 			continue;
-		RS_SAME("node", i, "start tag", c->tag.base, gps_tag(gps_segment(t, k->first), k->at, c->weight));
+		RS_SAME("node", c->index, "start tag", c->tag.base, gps_tag(gps_segment(t, k->first), k->at, c->weight));
 		if (rs_before(p->clock.v, c->tag.base) && !c->alink.pos)
-			RS_FAIL("node", i, "not eligible, but not aside", c->tag.base - p->clock.v, 0);
+			RS_FAIL("node", c->index, "not eligible, but not aside", c->tag.base - p->clock.v, 0);
 	}
 	RS_SAME("node", p->index, "W", p->of.gps.w, w);
 	RS_SAME("node", p->index, "aside", p->aside.n, aside);
@@ -289,32 +296,32 @@ static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 	u64 w = 0;
 	u32 aside = 0;
 
-	for (u32 i = 0; i < t->nodes_used; i++) {
-		struct rs_node *c = &t->nodes[i];
+	for (u32 i = 0; i < check_slots(t); i++) {
+		struct rs_node *c = rs_slot(t, i);
 		s64 ahead = c->tag.base - p->clock.v;
 
 		if (c->kind == RS_FREE || c->parent != p || !c->weight)
 			continue;
 		if (!wfp_client(p, c)) {
 			if (c->runnable)
-				RS_FAIL("node", i, "runnable, but not in W", c->as.wf.epoch, p->of.wf.epoch);
+				RS_FAIL("node", c->index, "runnable, but not in W", c->as.wf.epoch, p->of.wf.epoch);
 			continue;
 		}
 		w += c->weight;
 		aside += c->alink.pos != 0;
 		if (c->tag.rem >= c->weight)
-			RS_FAIL("node", i, "remainder", c->tag.rem, c->weight);
+			RS_FAIL("node", c->index, "remainder", c->tag.rem, c->weight);
 		if (c->alink.pos && p->aside.e[c->alink.pos - 1].obj != &c->alink)
-			RS_FAIL("node", i, "aside", c->alink.pos, p->aside.n);
+			RS_FAIL("node", c->index, "aside", c->alink.pos, p->aside.n);
 		if (ahead > 0 && !c->alink.pos)
-			RS_FAIL("node", i, "not eligible, but not aside", ahead, 0);
+			RS_FAIL("node", c->index, "not eligible, but not aside", ahead, 0);
 		if (c->alink.pos)
-			RS_SAME("node", i, "start tag aside", p->aside.e[c->alink.pos - 1].key, c->tag.base);
+			RS_SAME("node", c->index, "start tag aside", p->aside.e[c->alink.pos - 1].key, c->tag.base);
 		if (!c->runnable && !c->alink.pos)
-			RS_FAIL("node", i, "idle and in W, but not aside", ahead, 0);
+			RS_FAIL("node", c->index, "idle and in W, but not aside", ahead, 0);
 		if (c->runnable && t->units == 1 && !c->nsvc) {
-			RS_SAME("node", i, "length of its head", c->head, rs_head_of(t, c));
-			RS_SAME("node", i, "finish tag", c->as.wf.finish - c->tag.base,
+			RS_SAME("node", c->index, "length of its head", c->head, rs_head_of(t, c));
+			RS_SAME("node", c->index, "finish tag", c->as.wf.finish - c->tag.base,
 				(((u64)c->head << RS_TAG_SHIFT) + c->tag.rem) / c->weight);
 		}
 	}
@@ -322,6 +329,7 @@ static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 	RS_SAME("node", p->index, "aside", p->aside.n, aside);
 	return RS_GOOD;
 }
+#endif
 
 #if RS_DISK
 /* policy_yfq.c: who waits is aside with its start tag or less; who is idle is not. Start tags of who waits are not behind v. */
@@ -329,24 +337,24 @@ static struct rs_fault check_yfq(struct rs_tree *t, struct rs_node *p)
 {
 	u32 aside = 0;
 
-	for (u32 i = 0; i < t->nodes_used; i++) {
-		struct rs_node *c = &t->nodes[i];
+	for (u32 i = 0; i < check_slots(t); i++) {
+		struct rs_node *c = rs_slot(t, i);
 		u64 s;
 
 		if (c->kind == RS_FREE || c->parent != p)
 			continue;
 		aside += c->alink.pos != 0;
 		if (c->alink.pos && (p->aside.e[c->alink.pos - 1].obj != &c->alink || !c->runnable || !c->weight))
-			RS_FAIL("node", i, "aside without reason", c->runnable, c->weight);
+			RS_FAIL("node", c->index, "aside without reason", c->runnable, c->weight);
 		if (!c->link.pos || !c->weight)
 			continue;
 		s = yfq_start_at(t, c, c->weight);
 		if (!c->alink.pos || rs_before(s, p->aside.e[c->alink.pos - 1].key))
-			RS_FAIL("node", i, "waits, but is not aside with its start tag", c->alink.pos, s);
+			RS_FAIL("node", c->index, "waits, but is not aside with its start tag", c->alink.pos, s);
 		if (t->units == 1 && rs_before(s, p->clock.v))
-			RS_FAIL("node", i, "start tag behind virtual time", s, p->clock.v);
+			RS_FAIL("node", c->index, "start tag behind virtual time", s, p->clock.v);
 		if ((t->units == 1 && !c->nsvc) || t->device)
-			RS_SAME("node", i, "length of its head", c->head, rs_head_of(t, c));
+			RS_SAME("node", c->index, "length of its head", c->head, rs_head_of(t, c));
 	}
 	RS_SAME("node", p->index, "aside", p->aside.n, aside);
 	return RS_GOOD;
@@ -358,7 +366,7 @@ static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 	struct rs_node *p = n->parent;
 	u32 i = n->index, waits = check_waits(t, n);
 
-	if (p->kind != RS_SCHED || p < t->nodes || p >= t->nodes + t->nodes_used)
+	if (p->kind != RS_SCHED || p < t->nodes || p >= t->nodes + t->nodes_max || p != &t->nodes[p->index])
 		RS_FAIL("node", i, "parent", p->kind, 0);
 	RS_SAME("node", i, "depth", n->depth, p->depth + 1);
 	RS_SAME("node", i, "runnable", n->runnable != 0, (waits || n->nsvc));
@@ -442,9 +450,9 @@ static struct rs_fault check_refill(struct rs_tree *t)
 		}
 	}
 	RS_SAME("tree", 0, "items with a period", t->periodic, periodic);
-	for (u32 i = 0; i < t->nodes_used; i++)
-		if (t->nodes[i].kind == RS_SCHED)
-			mode |= policy_mode(t->nodes[i].alg);
+	for (u32 i = 0; i < check_slots(t); i++)
+		if (rs_slot(t, i)->kind == RS_SCHED)
+			mode |= policy_mode(rs_slot(t, i)->alg);
 	mode |= periodic ? RS_MODE_SLICE : 0;
 	RS_SAME("tree", 0, "mode", mode & ~t->mode, 0u);
 	return RS_GOOD;
@@ -458,9 +466,9 @@ static struct rs_fault check_pool(struct rs_tree *t)
 
 	if (t->pool > t->pool_end || t->pool < start)
 		RS_FAIL("pool", 0, "range", t->pool, t->pool_end);
-	for (u32 i = 0; i <= 2 * t->nodes_used + 1; i++) {
-		struct rs_node *n = &t->nodes[i / 2];
-		struct rs_heap *h = i == 2 * t->nodes_used + 1 ? &t->refill : i == 2 * t->nodes_used ? &t->throttle : i % 2 ? &n->aside : &n->ready;
+	for (u32 i = 0; i <= 2 * check_slots(t) + 1; i++) {
+		struct rs_node *n = rs_slot(t, i / 2);
+		struct rs_heap *h = i == 2 * check_slots(t) + 1 ? &t->refill : i == 2 * check_slots(t) ? &t->throttle : i % 2 ? &n->aside : &n->ready;
 
 		if (!h->e)
 			continue;
@@ -496,26 +504,28 @@ static struct rs_fault rs_check(struct rs_tree *t)
 	RS_SAME("tree", t->poison_line, "poison", t->poison, 0u);
 	for (u32 i = 0; i < t->items_used; i++)
 		RS_CHECKED(check_item(t, &t->items[i]));
-	for (u32 i = 0; i < t->nodes_used; i++) {
-		struct rs_node *n = &t->nodes[i];
+	for (u32 i = 0; i < check_slots(t); i++) {
+		struct rs_node *n = rs_slot(t, i);
 
 		if (n->kind == RS_FREE) {
-			RS_SAME("node", i, "a free node in a heap", n->link.pos | n->tlink.pos | n->alink.pos, 0u);
+			RS_SAME("node", n->index, "a free node in a heap", n->link.pos | n->tlink.pos | n->alink.pos, 0u);
 			continue;
 		}
-		RS_SAME("node", i, "index", n->index, i);
-		RS_SAME("node", i, "quantum", n->quantum, check_quantum(t, n));
+		RS_SAME("node", n->index, "index", &t->nodes[n->index], n);
+		RS_SAME("node", n->index, "quantum", n->quantum, check_quantum(t, n));
 		if (n->dying && !(n->kind == RS_QUEUE && n->members))
-			RS_FAIL("node", i, "draining without members", n->members, 0);
+			RS_FAIL("node", n->index, "draining without members", n->members, 0);
 		RS_CHECKED(check_heap(&n->ready, "node", i));
 		RS_CHECKED(check_counts(t, n));
 		RS_CHECKED(check_heap(&n->aside, "aside", i));
 		if (n->kind == RS_SCHED && n->alg == eevdf_policy)
 			RS_CHECKED(check_eevdf(t, n));
+#if RS_LENGTHS
 		if (n->kind == RS_SCHED && n->alg == wf2q_policy)
 			RS_CHECKED(check_wf2q(t, n));
 		if (n->kind == RS_SCHED && n->alg == wf2qp_policy)
 			RS_CHECKED(check_wf2qp(t, n));
+#endif
 #if RS_DISK
 		if (n->kind == RS_SCHED && n->alg == yfq_policy)
 			RS_CHECKED(check_yfq(t, n));

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 
+from invariants import PINS, Invariants
 from live import MOUNT, check, compiled
 from tagfs import set_queue
 
@@ -15,7 +16,6 @@ HEADERS = 42  # bytes of UDP, IPv4 and Ethernet
 SEGMENT = 1472  # bytes of a datagram, or of each segment of a larger one
 LARGEST = 44 * SEGMENT  # the most of whole segments that one sendto() takes; on the link 66 616 bytes
 SNDBUFFORCE = 32
-PINS = "/sys/fs/bpf/reserv"
 #: Takes everything that comes to port 9, by any protocol.
 TAKE_ALL = """
 import socket, threading
@@ -129,38 +129,10 @@ def off(got, wanted):
     return max(abs(g / w - 1) for g, w in zip(got, wanted))
 
 
-class Check:
-    """Looks whether all invariants of the link's tree and of its queues hold at one moment (tests/lib/linkcheck.c)."""
+class Check(Invariants):
+    """Of the link's tree and of its queues. The counts: nodes, items, packets that wait."""
 
     def __init__(self):
         folders = [name for name in os.listdir(PINS) if name.startswith("net-")]
         assert len(folders) == 1, folders
-        self.process = subprocess.Popen([compiled("linkcheck", beside=("sched", "bpf/net")), f"{PINS}/{folders[0]}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.faults, self.times, self.most = [], 0, 0
-        assert self.ask("") == "ready"
-
-    def ask(self, word):
-        if word:
-            self.process.stdin.write(word + "\n")
-            self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def look(self):
-        said = self.ask("check")
-        self.times += 1
-        if said.startswith("sound "):
-            self.most = max(self.most, int(said.split()[-1]))
-        else:
-            self.faults.append(said)
-
-    def end(self, text, broken=True):
-        """What all looks have said. `broken`: on one CPU a tree and a queue are broken for the time of a look, which must be found."""
-        self.look()
-        check(not self.faults and self.most > 0, f"{text}: the invariants of the tree and its queues held whenever they were looked at", f"{self.times} times, up to {self.most} packets waiting {self.faults[:3]}")
-        if broken:
-            said = self.ask("break"), self.ask("break-queue")
-            check(all(word.startswith("fault: ") for word in said), "a tree and a queue that are broken for a moment are found", said)
-            said = self.ask("check")
-            check(said.startswith("sound"), "and are sound again", said)
-        self.process.stdin.close()
-        self.process.wait()
+        super().__init__("linkcheck", "bpf/net", folders[0], 2, ("break", "break-queue"))
