@@ -59,7 +59,27 @@ static __always_inline bool rt_is_socket(struct inode *inode, u32 format)
 	return format == 0140000 && inode->i_sb->s_magic == RT_SOCKFS;
 }
 
-/* The queue that the caller's descriptor `arg` stands for: 0, or a negative errno. */
+/*
+ * Everybody may open a queue's share file, so its descriptor says nothing by itself, as that of its directory does: where nobody was told who may use the queue, root may.
+ * 0, or a negative errno.
+ */
+static __noinline int rt_share(u32 resource, u64 node)
+{
+	struct rt_node *n;
+	u64 key, who;
+
+	if (!bpf_get_current_task_btf()->cred->fsuid.val)
+		return 0;
+	n = rt_node(resource, node);
+	who = n ? RT_WHO(n) : 0;
+	if (RT_WHO_KIND(who) != RT_QUEUE || RT_WHO_MAY(who))
+		return 0;
+	key = RT_USE_KEY(resource, node);
+	return bpf_map_lookup_elem(&uses, &key) ? 0 : -E_ACCES;
+}
+
+/* The queue that the caller's descriptor `arg` stands for: 0, RT_BY_SHARE where rt_share is to be asked, or a negative errno. */
+#define RT_BY_SHARE 1
 static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 {
 	struct files_struct *table = bpf_get_current_task_btf()->files;
@@ -84,8 +104,10 @@ static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 	if (again != queue || !(mode & RT_FMODE_READ) || (mode & RT_FMODE_PATH))
 		return -E_BADF;
 	answer = rt_resolve(ino, dev, name);
-	if (answer || name->kind == RT_INO_QUEUE_DIR || name->kind == RT_INO_SHARE)
+	if (__builtin_expect(answer || name->kind == RT_INO_QUEUE_DIR, 1))
 		return answer;
+	if (name->kind == RT_INO_SHARE)
+		return RT_BY_SHARE;
 	return name->kind == RT_INO_SCHEDULER_DIR ? -E_ISDIR : -E_INVAL;
 }
 
@@ -152,13 +174,24 @@ static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 	return answer < 0 ? answer : 1;
 }
 
+/* By itself, for what it asks would have the way of a directory's descriptor save registers. */
+static __noinline int rt_set_by_share(struct file *file, u32 resource, u64 node)
+{
+	struct rt_name name = { .node = node, .resource = resource };
+	int answer = rt_share(resource, node);
+
+	return answer ? answer : rt_tag_with(file, name);
+}
+
 /* These two are functions, so that the hook itself saves no registers for them: everybody's fcntl passes it. */
 static __noinline int rt_set_queue(struct file *file, unsigned long arg)
 {
 	struct rt_name name = {};
 	int answer = rt_queue_of(arg, &name);
 
-	return answer ? answer : rt_tag_with(file, name);
+	if (__builtin_expect(!answer, 1))
+		return rt_tag_with(file, name);
+	return answer == RT_BY_SHARE ? rt_set_by_share(file, name.resource, name.node) : answer;
 }
 
 /* Of a file of RT_SEVERAL, by number, whose own place has no tag of the resource. */

@@ -76,6 +76,8 @@ static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
 	if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */) {
 		l = rt_my_lists();
 		node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+		if (node && rt_usable(resource, node))
+			node = 0;
 	}
 	return 1 + rt_index(resource, node);
 }
@@ -100,8 +102,10 @@ static __noinline int rt_sock_defaults(u64 key)
 		s = rt_sock_entry(key);
 		if (!s)
 			break;
-		if (!(s->said & 1U << resource))
-			rt_put(&s->slot[resource], resource, node, RT_DESCRIPTORS);
+		if ((s->said & 1U << resource) && rt_node(resource, s->slot[resource]))
+			continue;
+		__sync_fetch_and_and(&s->said, ~(1U << resource)); /* what was asked for has gone, with its queue or its right */
+		rt_put(&s->slot[resource], resource, node, RT_DESCRIPTORS);
 	}
 	return 0;
 }

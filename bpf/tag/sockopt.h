@@ -22,6 +22,8 @@ static __always_inline int rt_option_set(struct bpf_sockopt *ctx, struct rt_name
 	if (!sk || (void *)(fd + 1) > ctx->optval_end)
 		return -E_INVAL;
 	answer = *fd < 0 ? -E_BADF : rt_queue_of(*fd, name);
+	if (answer == RT_BY_SHARE)
+		answer = rt_share(name->resource, name->node);
 	if (!answer)
 		answer = rt_sock_lives(RT_CAST(sock, sk), name->resource);
 	return answer ? answer : rt_usable(name->resource, name->node);

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The engine over the fake plane: whatever instant it is killed at, the next one finds each edit whole or absent.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use reserv_daemon::engine::{Beginning, Engine, Origin};
 use reserv_daemon::fake::FakePlane;
 use reserv_model::{
-    Batch, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request, ResourceKind, Share,
-    ThreadParams, Tree, Weight,
+    Batch, Caller, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request, ResourceKind,
+    Share, ThreadParams, Tree, Weight,
 };
 use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
 
@@ -508,4 +510,24 @@ fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     assert_eq!((next.fresh_node(77), next.answered(8)), (None, None));
     next.stop().unwrap();
     assert!(!dir.journal().exists() && !dir.plane().exists());
+}
+
+/// Who may set a node's flag, since that is inside its parent, and has no right at the node itself keeps nothing by the file through which he sets it: nor does its end tell anything.
+#[test]
+fn a_flag_set_by_who_has_no_right_at_the_node_lets_it_go() {
+    let (dir, instants) = (Dir::new(), Arc::default());
+    let mut engine = begin(&dir, &instants);
+    let a = engine.edit(&[queue("a")], None).unwrap().created[0];
+    let (root, who) = (Caller::root(), Caller { uid: 12, ..Caller::root() });
+    for (id, change) in [(NodeId::ROOT, "allow uid 12 modify"), (a, "deny uid 12 all")] {
+        engine.change_access(&root, id, change.parse().unwrap(), None).unwrap();
+    }
+    engine.opened(7, a, &who).unwrap();
+    let flag = Request::SetGc { node: a.into(), gc: true };
+    engine.edit_by(&who, &[flag], Some(Origin { unique: 8, fresh: None })).unwrap();
+    engine.closed(7);
+    let now = Duration::from_secs(1);
+    let due = engine.due(now);
+    engine.sweep(now, &due.nodes, &BTreeSet::new()).unwrap();
+    assert!(engine.tree().get(a).is_none(), "{due:?}");
 }

@@ -50,11 +50,12 @@ impl Engine {
         self.collector.closed(&self.tree, handle)
     }
 
-    /// Nodes may be collected from now on: the next daemon must know their handles. Where no file will tell by its end, they are looked at.
+    /// Nodes may be collected from now on: the next daemon must know their handles. Where no file will tell by its end, they are looked at: one that was opened by who has
+    /// no right at the node itself will not.
     pub(super) fn may_go(&mut self, record: &Record, through_a_file: bool) {
         for edit in &record.edits {
             let Edit::Gc { id, gc: true } = *edit else { continue };
-            if !through_a_file {
+            if !through_a_file || self.collector.handles.count(id) == 0 {
                 self.collector.trigger(id);
             }
             let handles: Vec<u64> = self.collector.handles.of(id).collect();

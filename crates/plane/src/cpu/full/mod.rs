@@ -414,6 +414,8 @@ impl Plane for Full {
                 Err(error) => return Err(error),
             }
         }
+        // Told while it drained, perhaps.
+        self.forget_use(&gone);
         Ok(gone)
     }
 
