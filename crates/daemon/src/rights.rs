@@ -68,12 +68,22 @@ impl Engine {
 
     /// Brings threads, descriptors and lists that may no longer use their queue, at or below a node, back to q0.
     pub fn fall(&mut self, top: NodeId) -> Result<(), Refusal> {
+        self.fall_among(top, process::all, process_as_caller)
+    }
+
+    /// The same where `all` says which processes live, and `who` whose they are.
+    pub fn fall_among(
+        &mut self,
+        top: NodeId,
+        all: impl FnOnce() -> Vec<i32>,
+        who: impl Fn(i32) -> Option<Caller>,
+    ) -> Result<(), Refusal> {
         let tree = self.tree();
         let below =
             tree.iter().filter(|n| n.kind.is_queue() && n.id != NodeId::Q0 && tree.is_within(n.id, top));
         let queues: Vec<NodeId> = below.map(|n| n.id).collect();
         let lost = |engine: &Self, pid: i32, queue: NodeId| {
-            process_as_caller(pid).is_some_and(|who| !engine.tree().decide(&who, queue, Right::Use).allowed)
+            who(pid).is_some_and(|who| !engine.tree().decide(&who, queue, Right::Use).allowed)
         };
         for &queue in &queues {
             for member in self.plane().members(queue)? {
@@ -98,7 +108,7 @@ impl Engine {
                 self.plane_mut().untag(queue, &keys)?;
             }
         }
-        for pid in process::all() {
+        for pid in all() {
             let Ok(both) = self.plane().defaults(pid) else { continue };
             for (queue, list) in [(both.default, List::Default), (both.child, List::Child)] {
                 if queues.contains(&queue)

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The CPU's programs (bpf/cpu) beside those of the tags in tagsim.c: what they do about tags of threads and lists, with the scheduler's core and its tree, while nothing is scheduled:
+ * threads wait for nothing and run nowhere. Not here: timers, dispatching and the mirror of cgroups.
+ */
+#define lists cpu_lists /* names of tagsim.c's */
+#define uses cpu_uses
+#define ruled cpu_ruled
+#define mount_dev cpu_mount_dev
+#include "kernelnative.h"
+#include "tagsim.h"
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { BPF_RB_NO_WAKEUP_ = 1, PF_EXITING = 0x4, PF_LOCAL_THROTTLE = 0x00100000, PF_KTHREAD = 0x00200000, SCHED_BATCH = 3, SCHED_IDLE = 5, SCX_TASK_QUEUED = 1, SCX_KICK_IDLE = 1 };
+struct scx_init_task_args {
+	bool fork;
+};
+struct scx_exit_task_args {
+	bool cancelled;
+};
+enum scx_exit_kind { SCX_EXIT_NONE = 0 };
+struct scx_exit_info {
+	enum scx_exit_kind kind;
+	s64 exit_code;
+	const char *reason;
+	char *msg;
+};
+struct bpf_timer_ {
+	u64 opaque[2];
+};
+struct cpumask {
+	unsigned long bits[4];
+};
+static const struct cpumask one_cpu;
+static u64 cpu_now = 1000000000;
+static void *arena_take(void);
+
+#define __ulong(name, number) int name##_[1]
+#define __kptr
+#define scx_bpf_now() (cpu_now += 1000)
+#define bpf_arena_alloc_pages(map, at, pages, node, flags) arena_take()
+#define bpf_local_irq_save(irq) (*(irq) = 0)
+#define bpf_local_irq_restore(irq) ((void)(irq))
+#define bpf_rcu_read_lock() ((void)0)
+#define bpf_rcu_read_unlock() ((void)0)
+#define bpf_kptr_xchg(at, p) __sync_lock_test_and_set(at, p)
+#define bpf_task_acquire(p) (p)
+#define bpf_probe_read_user(to, size, from) (memcpy(to, from, size), 0)
+#define bpf_probe_write_user(to, from, size) (memcpy(to, from, size), 0)
+#define bpf_probe_read_kernel_str(to, size, from) ((void)(from))
+#define bpf_ringbuf_output(ring, record, size, flags) 0
+#define bpf_task_storage_get(map, p, value, flags) ((struct rc_thread *)native_storage(p, flags))
+#define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu))
+#define scx_bpf_task_running(p) ((void)(p), false)
+#define scx_bpf_task_set_dsq_vtime(p, time) ((p)->scx.dsq_vtime = (time))
+#define scx_bpf_error_bstr(text, args, size) abort()
+#define scx_bpf_get_online_cpumask() (&one_cpu)
+#define scx_bpf_put_cpumask(mask) ((void)(mask))
+#define scx_bpf_nr_cpu_ids() 1
+#define bpf_cpumask_weight(mask) ((void)(mask), 1)
+#define RS_DISK 0
+static void *native_storage(struct task_struct *p, u64 flags);
+#include "../../bpf/cpu/common.h"
+static void *native_storage(struct task_struct *p, u64 flags)
+{
+	_Static_assert(sizeof(struct rc_thread) <= sizeof(p->storage) - 8, "there is room");
+	if (flags)
+		p->storage[0] = 1;
+	return p->storage[0] ? &p->storage[1] : 0;
+}
+#include "../../bpf/cpu/tags.h"
+static void rc_timer_on(void)
+{
+}
+static void rc_graces_ready(void)
+{
+}
+static void rc_mirror_forget(struct rs_tree *t)
+{
+	(void)t;
+}
+static u64 rc_group_home(struct scx_init_task_args *args)
+{
+	(void)args;
+	return 0;
+}
+static bool rc_front(struct rs_node *n, struct rc_node *out)
+{
+	(void)n;
+	(void)out;
+	return false;
+}
+#include "../../bpf/cpu/life.h"
+#include "../../bpf/cpu/control.h"
+
+static void *arena_take(void)
+{
+	void *at = mmap((void *)RC_ARENA_AT, (size_t)RC_ARENA_PAGES * RC_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE, -1, 0);
+
+	return at == MAP_FAILED ? 0 : at;
+}
+
+/* Maps and calls, as the daemon finds them. */
+
+#define MAP(map)                                                                                                               \
+	{                                                                                                                       \
+		#map, sizeof(*(map).type) / sizeof(int), sizeof(*(map).key), sizeof(*(map).value), sizeof(*(map).max_entries) / sizeof(int), 0, 0, 0 \
+	}
+static struct native_map maps[6];
+static int memory_of[6];
+
+__attribute__((constructor)) static void begin(void)
+{
+	struct native_map all[6] = { MAP(io), MAP(state), MAP(tasks), MAP(cpu_lists), MAP(cpu_uses) };
+	void *programs[6] = { &io, &state, &tasks, &cpu_lists, &cpu_uses };
+	struct rc_call call = { .what = RC_SETUP_FLAT };
+
+	for (u32 i = 0; all[i].name; i++) {
+		maps[i] = all[i];
+		maps[i].name = strncmp(all[i].name, "cpu_", 4) ? all[i].name : all[i].name + 4;
+		NATIVE_MAP(programs[i]) = &maps[i];
+		memory_of[i] = -1;
+		native_prepare(&maps[i]);
+		if (i < 2) {
+			size_t size = (maps[i].value + 4095) / 4096 * 4096;
+
+			memory_of[i] = memfd_create(maps[i].name, 0);
+			if (ftruncate(memory_of[i], size))
+				abort();
+			maps[i].array = mmap(0, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory_of[i], 0);
+		}
+	}
+	rc_setup(&call);
+	if (call.answer || rc_init())
+		abort();
+}
+
+struct native_map *cpu_map(const char *name, int *memory)
+{
+	for (u32 i = 0; maps[i].name; i++)
+		if (!strcmp(maps[i].name, name)) {
+			*memory = memory_of[i];
+			return &maps[i];
+		}
+	return 0;
+}
+
+int (*cpu_call(const char *name))(void *)
+{
+#define CALL(call) { #call, (int (*)(void *))(call) }
+	static const struct {
+		const char *name;
+		int (*call)(void *);
+	} all[] = { CALL(rc_refresh), CALL(rc_edit), CALL(rc_sample), CALL(rc_sample_one), CALL(rc_members), CALL(rc_tag), CALL(rc_tag_get), CALL(rc_param), CALL(rc_lists_get), CALL(rc_lists_set), CALL(rc_configure) };
+
+	for (u32 i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strcmp(all[i].name, name))
+			return all[i].call;
+	return 0;
+}
+
+/* Threads come and go. */
+
+int cpu_begin(struct task_struct *p, bool fork)
+{
+	struct scx_init_task_args args = { fork };
+	int answer = rc_init_task(p, &args);
+
+	if (!answer)
+		rc_enable(p);
+	return answer;
+}
+
+void cpu_forked(struct task_struct *parent, struct task_struct *child)
+{
+	for (u32 copies = native_copies(3); copies; copies--)
+		rc_fork(parent, child);
+}
+
+void cpu_execed(struct task_struct *p, s32 before)
+{
+	for (u32 copies = native_copies(3); copies; copies--)
+		rc_execed(p, before);
+}
+
+void cpu_exited(struct task_struct *p)
+{
+	for (u32 copies = native_copies(3); copies; copies--)
+		rc_exited(p);
+}
+
+void cpu_end(struct task_struct *p)
+{
+	struct scx_exit_task_args args = { false };
+
+	rc_disable(p);
+	rc_exit_task(p, &args);
+}
+
+int cpu_fcntl(struct file *file, u32 command, u64 argument)
+{
+	return rc_fcntl(file, command, argument, 0);
+}
