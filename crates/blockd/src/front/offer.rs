@@ -20,7 +20,7 @@ pub type Device = (String, u64);
 /// The front end, and who says when its device is there, if it is not.
 pub type Offered = (Box<dyn Front>, Option<Receiver<io::Result<Device>>>);
 
-/// An elevator on our own device ruins shares. Changing it waits until the device's requests are answered.
+/// An elevator on our own device ruins shares, and so does writeback throttling. Changing them waits until the device's requests are answered.
 fn without_elevator((name, dev): Device) -> Device {
     let (major, minor) = (libc::major(dev), libc::minor(dev));
     if sysfs::elevator(major, minor).is_some_and(|now| now != "none")
@@ -28,7 +28,8 @@ fn without_elevator((name, dev): Device) -> Device {
     {
         say(format_args!("the elevator of {name} stays: {error}"));
     }
-    (name, dev)
+    // Nor may the kernel hold writers back (of swap, say) before the tree sees what they want, in the order in which they came.
+    limited((name, dev), "wbt_lat_usec", 0)
 }
 
 /// A limit of the device's own queue.
