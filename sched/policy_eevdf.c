@@ -23,8 +23,6 @@
  *   4. child becomes idle (end of a request): the estimate r moves a quarter of the way to what was used since it was idle last;
  *      d = v + r / w. With lag >= 0 it leaves A, and that lag is forgotten; else it stays in A as a ghost, not to be picked, its
  *      weight counted. If only ghosts are left, all are dropped                                           eevdf_idle
- *      So it is where a thread of the queue c makes an I/O call for which it need not wait (rs_called): there ends one request, and the next begins,
- *      with what the step has had by then; of several calls in a step each had as much                        eevdf_called
  *   5. weight changes: at constant lag, v = V - lag / w, and d - v scales with 1 / w; V stays             eevdf_reweight
  *   6. several units: a client whose credit exceeds four of its own steps (and those it has in service) cannot use its share: it leaves A and is
  *      *saturated*; a saturated child that waits goes before all clients, and those go by v among themselves. Its v goes on, held behind V by no
@@ -319,7 +317,7 @@ RS_FN void eevdf_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 	if (!c->weight || !(saturated || ee_client(p, c)))
 		return;
 	c->as.ee.used = 0;
-	if (used && !(used >> 63))
+	if (used)
 		c->as.ee.request = (3 * c->as.ee.request + used) / 4;
 	ee_begin(p, c, c->weight);
 	if (saturated)
@@ -337,27 +335,6 @@ RS_FN void eevdf_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 	} else {
 		ee_sort(t, p, c);
 	}
-}
-
-/* Rule 4 in a step: the last of `calls` was made when `before` of it was done, all of which is charged afterwards. Until then `used` is negative. */
-RS_FN void eevdf_called(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 before, u32 calls)
-{
-	u64 v = c->tag.base;
-	s64 used;
-
-	if (!c->weight || !(ee_saturated(p, c) || ee_client(p, c)))
-		return;
-	if (before > EE_LAG_MAX)
-		before = EE_LAG_MAX;
-	used = c->as.ee.used + before;
-	c->as.ee.used = -before;
-	if (used > 0 && (u64)used >= calls)
-		c->as.ee.request = (3 * c->as.ee.request + (u64)used / calls) / 4;
-	c->tag.base = v + rs_vwork(before, c->weight);
-	ee_begin(p, c, c->weight);
-	c->tag.base = v;
-	if (c->link.pos)
-		rs_heap_rekey(t, &p->ready, eevdf_key(t, c), p->ready.e[c->link.pos - 1].seq, &c->link);
 }
 
 RS_INLINE void eevdf_reserve(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)

@@ -158,13 +158,6 @@ RS_INLINE void policy_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 #undef RS_CALL
 }
 
-RS_INLINE void policy_called(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 before, u32 calls)
-{
-#define RS_CALL(name) name##_called(t, p, c, before, calls)
-	switch (p->alg) { RS_POLICIES_CALLED(RS_POLICY_CASE) }
-#undef RS_CALL
-}
-
 #if RS_DISK
 /* c begins to wait in p. */
 RS_INLINE void policy_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)

@@ -63,9 +63,6 @@
 	X(0, sfq) \
 	RS_POLICIES_DISK(X)
 
-/* Policies that want to know of the I/O calls of who is in service (rs_called). */
-#define RS_POLICIES_CALLED(X) X(1, eevdf)
-
 /* Policies that want to know what is reserved below a child, where several units may serve it. */
 #define RS_POLICIES_RESERVE(X) X(1, eevdf)
 

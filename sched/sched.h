@@ -20,7 +20,6 @@
  *                the item for a reason that only it can see: rs_settle(item, 0, 0 or 1) undoes the pick.
  *   (reserve)    done inside rs_pick: a slice is charged in advance on the whole path, so that several
  *                units that pick at the same time do not all choose the same child
- *   rs_called    the thread of an item in service made I/O calls: with each a request of its queue ended (eevdf)
  *   rs_settle    a service step ended after `actual` work: the advance charge is replaced by the
  *                truth; `more` says whether the item still wants service
  *   rs_item_length  how long the item's next step will be, where that is known before it begins (a packet, a disk request): told before
@@ -241,7 +240,7 @@ struct rs_eevdf_child {
 	u64 epoch; /* of the node's, plus one, while it is a client there */
 	u64 deadline; /* virtual */
 	u64 request; /* the estimate */
-	u64 used; /* since its request began; a call in a step makes it negative until the step is charged */
+	u64 used; /* since it was idle last */
 	u64 saturated; /* several units: as epoch, while it is runnable and no client because it cannot use its share */
 	u64 reserved; /* of its res, what the node's `reserved` has */
 };
@@ -385,8 +384,6 @@ struct rs_item {
 	u64 started; /* the caller's: when the step, or its uncharged part, began */
 	u64 paid; /* the caller's: work of its thread, by the kernel's count, that has been charged */
 	u64 want, part_node[2], part_ran[2]; /* the caller's: moves that wait for the end of the step */
-	u64 call_ran; /* the caller's: how much of the step, or its uncharged part, was done at the last I/O call in it */
-	u32 calls, pad0; /* and how many there were */
 	u64 home; /* the caller's: its queue, by handle, while it is in none of the caller's choice */
 	struct rs_tag tag;
 	u64 seq; /* its place among equals in the queue's heap */

@@ -392,18 +392,6 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	}
 }
 
-/*
- * In the step of an item in service its thread made `calls` calls for I/O for which it did not have to wait, the last one when `before` of the step was done: with each of
- * them ended what it had to do. Before the step is settled.
- */
-RS_INLINE void rs_called(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 before, u32 calls)
-{
-	struct rs_node RS_ARENA *q = it->queue;
-
-	if (calls && it->state == RS_SERVICE && q->parent)
-		policy_called(t, q->parent, q, before, calls);
-}
-
 RS_FN void rs_settle_several(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work, u32 more, u64 now)
 {
 	rs_settle_as(t, it, work, more, now, 1);
