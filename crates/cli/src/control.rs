@@ -5,13 +5,19 @@
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::{Error, Kind};
 
 /// The run-time directory, unless `RESERV_RUN` says otherwise.
 const RUN: &str = "/run/reserv";
+
+/// How long a reservd that was killed may listen still, and how often it is looked whether it does.
+const DYING: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// The run-time directory.
 pub(crate) fn run_dir() -> PathBuf {
@@ -34,6 +40,18 @@ impl Control {
         }
     }
 
+    /// The same, of a reservd that answers. One that was killed a moment ago may listen still.
+    pub(crate) fn living() -> Result<Option<Self>, Error> {
+        let until = Instant::now() + DYING;
+        loop {
+            let Some(mut control) = Self::connect()? else { return Ok(None) };
+            match control.ask(&json!({ "request": "status" })) {
+                Err(e) if e.kind == Kind::NotRunning && Instant::now() < until => sleep(AGAIN),
+                answer => return answer.map(|_| Some(control)),
+            }
+        }
+    }
+
     /// The same where a daemon is needed.
     pub(crate) fn need() -> Result<Self, Error> {
         Self::connect()?.ok_or_else(|| {
@@ -44,7 +62,7 @@ impl Control {
 
     /// Ask, and wait for the answer.
     pub(crate) fn ask(&mut self, request: &Value) -> Result<Value, Error> {
-        let lost = |e: &io::Error| Error::io("reservd went away", e);
+        let lost = |e: &io::Error| Error::new(Kind::NotRunning, format!("reservd went away: {e}"));
         let mut line = request.to_string();
         line.push('\n');
         self.0.get_mut().write_all(line.as_bytes()).map_err(|e| lost(&e))?;

@@ -97,7 +97,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
             }
         }
     }
-    let running = Control::connect()?;
+    let running = Control::living()?;
     if args.dry_run {
         let now = match running {
             Some(mut control) => {

@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it tells a test what it found")]
 
 mod kernel;
+mod nodes;
 mod operations;
 mod oracle;
 mod world;
