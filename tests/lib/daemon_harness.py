@@ -210,7 +210,7 @@ class Daemon:
                     s.sendall(json.dumps(request).encode() + b"\n")
                     answer = s.makefile().readline()
                     return json.loads(answer)
-            except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, json.JSONDecodeError):
+            except (FileNotFoundError, ConnectionError, json.JSONDecodeError):
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.01)
