@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The invariants of a tree in the kernel, looked at while it is scheduled with: tests/lib/cpucheck.c for the CPU's, tests/lib/linkcheck.c for a link's."""
-import os
 import subprocess
 
 from live import check, compiled

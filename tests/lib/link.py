@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from invariants import PINS, Invariants
-from live import MOUNT, check, compiled
+from live import MOUNT
 from tagfs import set_queue
 
 DEV, PEER, PEER6 = "rsv0", "10.77.0.2", "fd77::2"
