@@ -43,6 +43,12 @@ struct rc_thread_param {
 	u64 period_ns, budget_ns, deadline_ns;
 };
 
+/* The arena of the tree. */
+#define RC_ARENA_PAGES 16384
+#define RC_PAGE 4096
+/* The low half is not 0, so that a null pointer is outside of the tree. */
+#define RC_ARENA_AT 0x100010000000ULL
+
 #define RC_QUEUE_DIR_WORD 0x102 /* inode >> 48 of a queue directory (crates/namespace, ino.rs) */
 #define RC_SAMPLES_MAX 256
 #define RC_MEMBERS_MAX 4096

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Every structural invariant of a tree, recomputed naively from the items and the nodes' configuration. Host
- * only: the tests call it after each event, and for the tree of a link that runs (tests/lib/linkcheck.c). Answers the first thing that is wrong; line 0 says nothing is.
+ * only: the tests call it after each event, and for trees that run (tests/lib/cpucheck.c, linkcheck.c). Answers the first thing that is wrong; line 0 says nothing is.
  */
 #ifndef RS_ITEMS_THERE
 #define RS_ITEMS_THERE(t) ((t)->items_max) /* for which there is room before the pool; a link's items_max says for how many there is memory */

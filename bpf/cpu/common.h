@@ -34,11 +34,6 @@ const volatile u32 cpus SEC(".rodata.cpus") = 1;
 #define RC_TICK_MAX 10000000 /* ns between two ticks, at 100 Hz */
 #define RC_ITEM_FLOOR 0x80 /* a kernel thread that runs under its floor, outside the tree */
 
-#define RC_ARENA_PAGES 16384
-#define RC_PAGE 4096
-/* The low half is not 0, so that a null pointer is outside of the tree. */
-#define RC_ARENA_AT 0x100010000000ULL
-
 #define RC_FLOOR_PERCENT 5 /* kernel threads' floor: this much of each CPU … */
 #define RC_FLOOR_BURST 20000000LL /* … and this much at once */
 

@@ -12,7 +12,6 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
-#include <time.h>
 
 #include "planemap.h"
 
@@ -21,29 +20,20 @@
 #define RS_LENGTHS 0
 #include "../../sched/core.c"
 #include "../../sched/check.c"
+#include "../../bpf/abi.h"
 
-#define RC_ARENA_AT 0x100010000000ULL
-#define RC_ARENA_BYTES (16384UL * 4096)
+#define RC_ARENA_BYTES ((size_t)RC_ARENA_PAGES * RC_PAGE)
 
 #define CPUS_MAX 64
 #define TRIES 500
 #define HOLD_NS 50000000ULL /* nobody is kept from running for longer, whatever happens */
 
-static u64 tree_at, section_count, clock_max;
+static u64 tree_at, section_count;
 static u32 tree_lock;
 static struct variable WANTED[] = {
-#define WANT(name) { #name, &name, sizeof(name), 0 }
-	WANT(tree_at), WANT(section_count), WANT(clock_max), WANT(tree_lock),
+	VARIABLE(tree_at), VARIABLE(section_count), VARIABLE(tree_lock),
 };
-enum { TREE, SECTIONS, CLOCK, LOCK, WANTED_COUNT };
-
-static u64 now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
+#define WANTED_COUNT (sizeof(WANTED) / sizeof(*WANTED))
 
 static volatile u64 hold_until;
 static volatile u32 held[CPUS_MAX];
@@ -127,12 +117,6 @@ static void ranges(struct rs_tree *t, struct range *r)
 	r[4] = (struct range){ pool, t->pool - (u64)pool };
 }
 
-static void take_variables(void)
-{
-	for (u32 k = 0; k < WANTED_COUNT; k++)
-		memcpy(WANTED[k].copy, WANTED[k].at, WANTED[k].size);
-}
-
 /* The tree as it was at one moment into `room`. Answers 0 if somebody was at it. */
 static int copy_tree(struct range *r, char *room, size_t size)
 {
@@ -141,7 +125,7 @@ static int copy_tree(struct range *r, char *room, size_t size)
 	u64 sections;
 	size_t used = 0;
 
-	take_variables();
+	take_variables(WANTED, WANTED_COUNT);
 	t = (struct rs_tree *)tree_at;
 	sections = section_count;
 	posted = *(struct rs_item *volatile *)&t->posted;
@@ -153,7 +137,7 @@ static int copy_tree(struct range *r, char *room, size_t size)
 			return 0; /* it is being changed */
 		memcpy(room + used, r[i].at, r[i].size);
 	}
-	take_variables();
+	take_variables(WANTED, WANTED_COUNT);
 	return !tree_lock && section_count == sections && *(struct rs_item *volatile *)&t->posted == posted;
 }
 
@@ -205,7 +189,7 @@ int main(int count, char **words)
 	need(count == 2, "cpucheck FOLDER");
 	int arena = open_programs(words[1], "rc_edit", (void *)RC_ARENA_AT, RC_ARENA_BYTES, WANTED, WANTED_COUNT);
 
-	take_variables();
+	take_variables(WANTED, WANTED_COUNT);
 	struct rs_tree *t = (struct rs_tree *)tree_at;
 
 	need(tree_at && t->magic == RS_MAGIC && t->bytes == sizeof(*t) && t->node_bytes == sizeof(struct rs_node) && t->item_bytes == sizeof(struct rs_item), "a tree of this version");

@@ -11,7 +11,6 @@
  */
 #define _GNU_SOURCE
 #include <sched.h>
-#include <time.h>
 
 #include "planemap.h"
 #include "linknative.h"
@@ -19,9 +18,8 @@
 #define HOLD_NS 8000000ULL
 
 static struct variable WANTED[] = {
-#define WANT(name) { #name, &name, sizeof(name), 0 }
-	WANT(tree_at), WANT(queues_at), WANT(places_at), WANT(flows_at), WANT(buckets_at), WANT(free_place), WANT(places_used), WANT(flows_used), WANT(waiting), WANT(owed),
-	WANT(clock_max), WANT(next_ns), WANT(wire), { "hold_ns", 0, sizeof(u64), 0 },
+	VARIABLE(tree_at), VARIABLE(queues_at), VARIABLE(places_at), VARIABLE(flows_at), VARIABLE(buckets_at), VARIABLE(free_place), VARIABLE(places_used), VARIABLE(flows_used), VARIABLE(waiting), VARIABLE(owed),
+	VARIABLE(clock_max), VARIABLE(next_ns), VARIABLE(wire), { "hold_ns", 0, sizeof(u64), 0 },
 };
 #define WANTED_COUNT (sizeof(WANTED) / sizeof(*WANTED))
 
@@ -31,14 +29,6 @@ static void *native_map(const char *map, uint32_t key)
 	return (void)map, (void)key, (void *)0;
 }
 
-/* Those of the programs' variables that are wanted here, as they are now. */
-static void take_variables(void)
-{
-	for (u32 k = 0; k < WANTED_COUNT; k++)
-		if (WANTED[k].copy)
-			memcpy(WANTED[k].copy, WANTED[k].at, WANTED[k].size);
-}
-
 struct moment {
 	u64 seq, service, served, clock, next;
 	u32 waiting, used, free, pad; /* compared as bytes */
@@ -46,18 +36,10 @@ struct moment {
 
 static struct moment moment(void)
 {
-	take_variables();
+	take_variables(WANTED, WANTED_COUNT);
 	struct rs_tree *t = rn_tree();
 
 	return (struct moment){ t->seq, t->nodes[0].service, t->nodes[0].served, clock_max, next_ns, waiting, places_used, free_place, 0 };
-}
-
-static u64 now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
 }
 
 int main(int count, char **words)

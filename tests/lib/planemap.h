@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ARENA 33 /* BPF_MAP_TYPE_ARENA, which Debian 12 does not know */
@@ -22,6 +23,7 @@ struct variable {
 	size_t size;
 	char *at;
 };
+#define VARIABLE(name) { #name, &name, sizeof(name), 0 }
 
 static void need(int good, const char *what)
 {
@@ -94,6 +96,22 @@ static void find_variables(char *bss, uint32_t btf_id, uint32_t section, struct 
 		need(!!wanted[k].at, wanted[k].name);
 	free(types);
 	close(fd);
+}
+
+/* Those that have a copy here, as they are now. */
+static void take_variables(struct variable *wanted, uint32_t wanted_count)
+{
+	for (uint32_t k = 0; k < wanted_count; k++)
+		if (wanted[k].copy)
+			memcpy(wanted[k].copy, wanted[k].at, wanted[k].size);
+}
+
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
 }
 
 /* The maps of the pinned program FOLDER/PROGRAM: the arena is mapped at `at`, and the variables are found. Answers the arena's descriptor. */

@@ -62,7 +62,7 @@ impl Control {
 
     /// Ask, and wait for the answer.
     pub(crate) fn ask(&mut self, request: &Value) -> Result<Value, Error> {
-        let lost = |e: &io::Error| Error::new(Kind::NotRunning, format!("reservd went away: {e}"));
+        let lost = |e: &io::Error| Error::io("reservd went away", e).of_kind(Kind::NotRunning);
         let mut line = request.to_string();
         line.push('\n');
         self.0.get_mut().write_all(line.as_bytes()).map_err(|e| lost(&e))?;
