@@ -9,7 +9,7 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
-#define RC_ABI_VERSION 5
+#define RC_ABI_VERSION 6
 
 /*
  * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory in /reserv the descriptor `fd`, opened for
@@ -60,6 +60,7 @@ struct rc_node {
 	u64 service, service_base, served;
 	u64 throttled_ns;
 	u64 cap_ppm, cap_burst;
+	u64 request; /* below a scheduler of policy eevdf, else 0 */
 	u32 weight;
 	u32 queued, running, members;
 	u32 members_max;

@@ -28,6 +28,7 @@ struct rs_node_view {
 	int64_t cap_tok;
 	uint64_t tag, key, res, v, fmax;
 	uint32_t epoch, nsvc, runnable, ready, throttled, nrun, waiting, client, head, pad0;
+	uint64_t request; /* eevdf: the estimate */
 };
 
 struct rs_item_view {
@@ -211,6 +212,11 @@ static void host_settle(struct rs_tree *t, uint32_t item, uint64_t work, uint32_
 	rs_settle(t, &t->items[item], work, more, now);
 }
 
+static void host_called(struct rs_tree *t, uint32_t item)
+{
+	rs_called(&t->items[item]);
+}
+
 static int host_preempts(struct rs_tree *t, uint32_t item, uint32_t cur, uint64_t ran)
 {
 	return rs_preempts(t, &t->items[item], &t->items[cur], ran);
@@ -253,6 +259,7 @@ static int host_node_view(struct rs_tree *t, uint64_t id, struct rs_node_view *v
 	v->waiting = n->ready.n;
 	v->head = n->head;
 	v->client = n->parent && n->parent->alg == eevdf_policy && ee_client(n->parent, n);
+	v->request = v->client ? n->as.ee.request : 0;
 	/* Who is idle and has been passed by V leaves when that is next looked at. */
 	v->client |= n->parent && n->parent->alg == wf2qp_policy && wfp_client(n->parent, n) &&
 		     (n->runnable || rs_before(n->parent->clock.v, n->tag.base));
@@ -509,6 +516,7 @@ struct rs_host {
 	int (*ante_done)(struct rs_tree *t, struct ra_queue *a, uint32_t length, uint64_t now);
 	uint32_t (*ante_arrived)(struct rs_tree *t, struct ra_queue *a, uint64_t now);
 	uint32_t (*ante_expire)(struct rs_tree *t, struct ra_queue *a, uint64_t now);
+	void (*called)(struct rs_tree *t, uint32_t item);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -579,6 +587,7 @@ const struct rs_host *RS_HOST_API(void)
 		.ante_done = ra_done,
 		.ante_arrived = ra_arrived,
 		.ante_expire = ra_expire,
+		.called = host_called,
 	};
 
 	return &api;

@@ -52,6 +52,7 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_item_alloc, (struct rs_tree RS_ARENA *t), 
 	it->newer = 0;
 	it->posted = 0;
 	it->stays = 0;
+	it->calls = 0;
 	RS_LOOP(i, RS_UNIT_WORDS)
 		it->mask[i] = ~0ULL;
 	return (u64)it;

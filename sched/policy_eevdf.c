@@ -18,15 +18,20 @@
  *      then counts as if it had taken what is reserved for it                                            eevdf_wake
  *   2. pick: of the ready children with v <= V, the one with the smallest d; V is what it is now          eevdf_pick
  *   3. step of length l ends: v += l / w, V += l / W. When the request is exhausted (v >= d), the next one starts: d = v + r / w,
- *      with r doubled if it is an estimate                                                                eevdf_charge
+ *      with r doubled if it is an estimate. When its thread asked for more to do in this step (rs_called), the request has ended
+ *      as in rule 4; of several that ended in one step each had the same                                  eevdf_charge
  *      Then ghosts whose lag is not negative any more leave A, which moves V up
- *   4. child becomes idle (end of a request): the estimate r moves a quarter of the way to what was used since it was idle last;
+ *   4. child becomes idle (end of a request): the estimate r moves a quarter of the way to what was used since the last one ended;
  *      d = v + r / w. With lag >= 0 it leaves A, and that lag is forgotten; else it stays in A as a ghost, not to be picked, its
  *      weight counted. If only ghosts are left, all are dropped                                           eevdf_idle
  *   5. weight changes: at constant lag, v = V - lag / w, and d - v scales with 1 / w; V stays             eevdf_reweight
  *   6. several units: a client whose credit exceeds four of its own steps (and those it has in service) cannot use its share: it leaves A and is
  *      *saturated*; a saturated child that waits goes before all clients, and those go by v among themselves. Its v goes on, held behind V by no
  *      more than EE_JUMPS of the longest steps by which others move V; when it has passed V, it is a client again    eevdf_charge
+ *
+ * So a program that receives, works and receives again has a request for each round, whether what it receives is there already or not, and its period
+ * is estimated by r / f, f its share (RTSS'98, 4.3, 4.4). Where r is too short or too long, only the child itself is served sooner or later: the
+ * bounds of the others have r in none of them.
  *
  * r is the node's `request`, at most its parent's `lag` if that is set; if it has none, the estimate, between an eighth of a quantum
  * and `lag`, or a quantum where that is not set.
@@ -195,6 +200,30 @@ RS_INLINE u64 ee_request(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 	return c->as.ee.request;
 }
 
+/* How long c's requests are now; 0: it had none yet. */
+RS_INLINE u64 ee_length(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	u64 r = c->request_ns ? c->request_ns : c->as.ee.request;
+
+	return p->lag_ns && r > p->lag_ns ? p->lag_ns : r;
+}
+
+/* Requests of c ended, of which each used this much. */
+RS_INLINE void ee_end(struct rs_node RS_ARENA *c, u64 used)
+{
+	c->as.ee.used = 0;
+	if (used)
+		c->as.ee.request = (3 * c->as.ee.request + used) / 4;
+}
+
+/* In a step that ends, the thread of an item below c asked for more to do so many times. */
+RS_INLINE void ee_called(struct rs_node RS_ARENA *c, u32 calls)
+{
+	u64 used = c->as.ee.used;
+
+	ee_end(c, calls == 1 ? used : used / calls);
+}
+
 /* A new request starts at v. */
 RS_INLINE void ee_begin(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
 {
@@ -311,14 +340,11 @@ RS_FN void eevdf_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 
 RS_FN void eevdf_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
-	u64 used = c->as.ee.used;
 	u32 saturated = ee_saturated(p, c);
 
 	if (!c->weight || !(saturated || ee_client(p, c)))
 		return;
-	c->as.ee.used = 0;
-	if (used)
-		c->as.ee.request = (3 * c->as.ee.request + used) / 4;
+	ee_end(c, c->as.ee.used);
 	ee_begin(p, c, c->weight);
 	if (saturated)
 		ee_unsaturate(p, c);
@@ -358,11 +384,14 @@ RS_INLINE void eevdf_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_AREN
 /* A step of the saturated child c ended: its v goes on, held behind V, until it has passed V. */
 RS_FN void ee_charge_saturated(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
 {
-	u64 v = p->clock.v, base, rem, low, step, used = c->as.ee.used + work;
+	u64 v = p->clock.v, base, rem, low, step, used;
 	u32 w = c->weight;
 
 	ee_reserved(p, c, c->res);
-	c->as.ee.used = used;
+	c->as.ee.used += work;
+	if (t->calls)
+		ee_called(c, t->calls);
+	used = c->as.ee.used;
 	rem = (work << RS_TAG_SHIFT) + c->tag.rem;
 	base = c->tag.base + rem / w;
 	rem %= w;
@@ -438,7 +467,10 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	ee_set(p, c, base, rem);
 	ee_norm(p);
 	c->as.ee.used += work;
-	if (!rs_before(base, c->as.ee.deadline)) {
+	if (t->calls) {
+		ee_called(c, t->calls);
+		ee_begin(p, c, w);
+	} else if (!rs_before(base, c->as.ee.deadline)) {
 		c->as.ee.request *= 2; /* at most what ee_request allows */
 		ee_begin(p, c, w);
 	}

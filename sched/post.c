@@ -69,6 +69,14 @@ RS_INLINE u32 rs_post_all(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *i
 	return 0;
 }
 
+/*
+ * The item in service asked for more to do. Only its owner counts, and only rs_settle takes the count, on whatever unit: one that comes just then may be lost.
+ */
+RS_INLINE void rs_called(struct rs_item RS_ARENA *it)
+{
+	it->calls++;
+}
+
 /* From the last line on its owner may post it again. */
 RS_INLINE void rs_drain_one(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {

@@ -28,6 +28,8 @@
  *   rs_arrive    work has come for an item's queue, first or behind other: told before rs_wake, for policies of RS_POLICIES_ARRIVE. What is not told
  *                arrives for them when it is the next
  *   rs_item_request  the same of a disk's request, with its first sector and when it is due
+ *   rs_called    without the lock, by the item's owner while it is in service: its thread asked for more to do (received from the network). What it wanted
+ *                before is done, which policy eevdf looks at when the step ends
  *   rs_remove    an item that waits does so no longer (killed, moved, changed)
  *   rs_item_*    an item joins, leaves or changes queue; its weight or the units it may use change
  *   rs_edit      create, delete, reweight, cap, class, limit, move of nodes (edit.c, node.c)
@@ -376,6 +378,7 @@ struct rs_item {
 	u8 stays; /* for its unit only (rs_stay), until it is served or let go; plus one where `all` was set before */
 	u32 weight; /* in the queue; thousandths */
 	u32 unit; /* in service on, while state is RS_SERVICE */
+	u32 calls; /* rs_called: since its step began */
 	struct rs_node RS_ARENA *queue;
 	u64 owner; /* the caller's name for it: a tid */
 	u64 owner2; /* the caller's own: a tgid */
@@ -446,7 +449,7 @@ struct rs_tree {
 	u32 periodic; /* items with a period */
 	u32 progress; /* the caller's, before rs_wake: how much of the step in service is done; more than there is: not known */
 	u32 grants; /* odd, and another number after each promise to a thread (a budget, or one that comes into a queue) */
-	u32 pad0;
+	u32 calls; /* in rs_settle: those of its item */
 	struct rs_params params; /* under the lock: for rs_item_params */
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */

@@ -339,6 +339,8 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	u64 slice = it->slice;
 
 	all |= rs_by_length(t);
+	t->calls = it->calls;
+	it->calls = 0;
 	it->service += work;
 	if (t->unit[unit & (RS_UNITS_MAX - 1)].item == it)
 		t->unit[unit & (RS_UNITS_MAX - 1)].item = 0;

@@ -135,6 +135,7 @@ static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_n
 	out->throttled_ns = n->throttled_ns;
 	out->cap_ppm = n->cap.ppm;
 	out->cap_burst = n->cap.burst;
+	out->request = n->parent && n->parent->alg == eevdf_policy ? ee_length(n->parent, n) : 0;
 	out->weight = n->weight;
 	out->queued = n->kind == RS_QUEUE ? n->ready.n : 0;
 	out->running = n->nsvc;

@@ -11,6 +11,7 @@
 #include "floor.h"
 #include "life.h"
 #include "ops.h"
+#include "calls.h"
 #include "control.h"
 
 char _license[] SEC("license") = "GPL";

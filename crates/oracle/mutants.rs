@@ -391,6 +391,20 @@ pub const MUTANTS: &[Mutant] = &[
         to: "\tc->tag.base = base;\n\tc->tag.rem = rem;\n\tc->as.ee.used += work;",
     },
     Mutant {
+        name: "ev_calls_ignored",
+        mistake: "eevdf: a request goes on although its thread has asked for more to do",
+        file: "policy_eevdf.c",
+        from: "\tif (t->calls) {\n\t\tee_called(c, t->calls);\n\t\tee_begin(p, c, w);\n\t} else if",
+        to: "\tif",
+    },
+    Mutant {
+        name: "ev_calls_as_one",
+        mistake: "eevdf: several requests that end in one step count as one of their length together",
+        file: "policy_eevdf.c",
+        from: "\tee_end(c, calls == 1 ? used : used / calls);",
+        to: "\tee_end(c, calls ? used : 0);",
+    },
+    Mutant {
         name: "ev_saturated_counts",
         mistake: "eevdf: who cannot use its share counts in V",
         file: "policy_eevdf.c",

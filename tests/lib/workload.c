@@ -15,6 +15,7 @@
 //   workload decode PERIOD_US WORK_US FRAMES [BUDGET_US [DEADLINE_US]]
 //                                      a decoder: WORK_US of CPU time for each frame, which is due a period after it comes; prints how many
 //                                      were late, and the latest. With a budget it asks for that (F_RESERV_SETPARAM)
+//   workload rounds WORK_US            receives a datagram, which is there already, works for WORK_US of CPU time, and again until killed
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -170,6 +172,28 @@ static int decode(uint64_t period, uint64_t work, uint64_t frames, uint64_t budg
 	return 0;
 }
 
+static int rounds(uint64_t work)
+{
+	int pair[2];
+	char word = 0;
+
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair)) {
+		perror("socketpair");
+		return 1;
+	}
+	for (;;) {
+		uint64_t cpu;
+
+		if (send(pair[0], &word, 1, 0) != 1 || recv(pair[1], &word, 1, 0) != 1) {
+			perror("a datagram");
+			return 1;
+		}
+		cpu = cpu_ns();
+		while (cpu_ns() - cpu < work)
+			;
+	}
+}
+
 static void *gap(void *arg)
 {
 	for (;;) {
@@ -208,6 +232,8 @@ int main(int argc, char **argv)
 		crowd_sleep = argc > 3 ? strtoull(argv[4], 0, 10) * 1000 : 0;
 		return gather(strtoul(argv[2], 0, 10));
 	}
+	if (!strcmp(mode, "rounds") && argc == 3)
+		return rounds(atoll(argv[2]) * 1000ull);
 	if (!strcmp(mode, "burst") && argc == 5)
 		return burst(atoll(argv[2]) * 1000ull, atoll(argv[3]) * 1000ull, atoll(argv[4]));
 	if (!strcmp(mode, "decode") && argc >= 5 && argc <= 7)
@@ -231,7 +257,7 @@ int main(int argc, char **argv)
 		work = gap;
 	} else {
 		fprintf(stderr, "workload spin [THREADS] | nap RUN_US SLEEP_US | crowd THREADS [RUN_US SLEEP_US] | gap FILE [THREADS] | burst RUN_US SLEEP_US COUNT | "
-				"decode PERIOD_US WORK_US FRAMES [BUDGET_US [DEADLINE_US]]\n");
+				"decode PERIOD_US WORK_US FRAMES [BUDGET_US [DEADLINE_US]] | rounds WORK_US\n");
 		return 2;
 	}
 	for (int i = 1; i < threads; i++) {

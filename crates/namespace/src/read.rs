@@ -17,6 +17,8 @@
 //! minimum_ns 500000000          promised, per second
 //! guarantee_ns 666666666        what it has per second whoever wants, by the weights and caps on its way from the root
 //! threads_short 0               threads that it lacks to be able to use its minimum: a thread uses one CPU at a time
+//! request_ns 1000000            below a scheduler of policy eevdf only: its requests' length, set or estimated
+//! period_ns 2000000             and how long one takes with what is guaranteed; neither before it has run
 //! ```
 
 use std::fmt::Write as _;
@@ -268,6 +270,14 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     let mut out = String::new();
     for (key, value) in lines {
         let _ = writeln!(out, "{key} {value}");
+    }
+    if own.request_ns > 0 {
+        let _ = writeln!(out, "request_ns {}", own.request_ns);
+        // RTSS'98, 4.4: the execution time over the share.
+        let sure = u128::from(survey.all.guarantee(view.tree, node.id));
+        if let Some(period) = (u128::from(own.request_ns) * u128::from(NS_PER_CPU)).checked_div(sure) {
+            let _ = writeln!(out, "period_ns {period}");
+        }
     }
     if let Some(link) = own.link {
         let _ = writeln!(out, "dropped {}", link.dropped);

@@ -401,6 +401,12 @@ fn reads() {
         "weight_share_ppm 500000\neffective_share_ppm 750000\nservice_ns 400\nrunnable 4\nqueued 3\nrunning 1\n\
          members 5\nthrottled 0\nthrottled_ns 0\nstate active\nminimum_ns 0\nguarantee_ns 0\nthreads_short 0\n"
     );
+    // What it needs for a request, and the time that this takes with what is guaranteed.
+    samples[4].request_ns = 3_000_000;
+    let survey = Survey::new(&tree, samples.to_vec());
+    let whole = View { survey: &survey, capacity: 2_000_000_000, ..plain(&tree, *b) };
+    let stat = render_read(FileKind::Stat, &whole).unwrap();
+    assert!(stat.contains("request_ns 3000000\n"), "{stat}");
     // A throttled scheduler node takes all below it out of the competition.
     samples[2].throttled = true;
     assert!(read(FileKind::Stat, *b, &samples).contains("effective_share_ppm 0\n"));

@@ -89,6 +89,7 @@ pub(crate) struct Api {
     ante_done: unsafe extern "C" fn(*mut RawTree, *mut window::RawAnte, u32, u64) -> c_int,
     ante_arrived: unsafe extern "C" fn(*mut RawTree, *mut window::RawAnte, u64) -> u32,
     ante_expire: unsafe extern "C" fn(*mut RawTree, *mut window::RawAnte, u64) -> u32,
+    called: unsafe extern "C" fn(*mut RawTree, u32),
 }
 
 /// What an item asks of its queue's class; 0: not set.
@@ -502,6 +503,12 @@ impl Core {
     pub fn begin(&mut self, item: u32, unit: u32) {
         // SAFETY: as above.
         unsafe { (self.api.begin)(self.tree.as_ptr(), self.known(item), unit) }
+    }
+
+    /// The thread of an item in service asked for more to do.
+    pub fn called(&mut self, item: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.called)(self.tree.as_ptr(), self.known(item)) }
     }
 
     /// A step ended.

@@ -59,6 +59,11 @@ impl Eevdf {
         sum / q(self.total(), 1)
     }
 
+    /// The estimate of a client's request.
+    pub fn estimate(&self, id: Id) -> Option<u64> {
+        self.clients.get(&id).and(self.estimates.get(&id)).map(|e| e.request)
+    }
+
     /// Sum of weights, in thousandths.
     pub fn total(&self) -> u64 {
         self.clients.values().map(|c| u64::from(c.weight)).sum()
@@ -102,26 +107,36 @@ impl Eevdf {
         self.estimates.remove(&id);
     }
 
-    /// A step ended.
-    pub fn charge(&mut self, id: Id, work: u64, t: Terms) {
+    /// A step ended, in which requests ended so many times because more was asked for.
+    pub fn charge(&mut self, id: Id, work: u64, calls: u64, t: Terms) {
         let c = self.clients.get_mut(&id).expect("a client");
         c.v += q(u128::from(work) * 1000, c.weight);
         let over = c.v >= c.d;
         let e = self.estimates.entry(id).or_default();
         e.used += work;
-        if over {
+        if calls > 0 {
+            let each = e.used / calls;
+            self.ended(id, each);
+            self.begin(id, t);
+        } else if over {
             e.request *= 2;
             self.begin(id, t);
         }
     }
 
-    /// End of a request: the child became idle.
-    pub fn boundary(&mut self, id: Id, t: Terms) {
+    /// Requests ended, each of which used this much.
+    fn ended(&mut self, id: Id, used: u64) {
         let e = self.estimates.entry(id).or_default();
-        if e.used > 0 {
-            e.request = (3 * e.request + e.used) / 4;
+        if used > 0 {
+            e.request = (3 * e.request + used) / 4;
         }
         e.used = 0;
+    }
+
+    /// End of a request: the child became idle.
+    pub fn boundary(&mut self, id: Id, t: Terms) {
+        let used = self.estimates.entry(id).or_default().used;
+        self.ended(id, used);
         self.begin(id, t);
     }
 

@@ -147,6 +147,47 @@ pub(crate) fn steady(build: Build, seed: u64) -> Result<(), String> {
     bed.sound()
 }
 
+/// EV-3 for requests that end because more is asked for: a child that works in rounds of one length, and always finds more to do, has its rounds
+/// complete as if that length were set; one or several rounds may end in a step. The others' lags stay in EV-1: theirs is the step beyond the end of a request.
+pub(crate) fn rounds(build: Build, seed: u64) -> Result<(), String> {
+    let mut r = Rng::new(seed ^ 0xe8);
+    let mut bed = Bed::new(build, &mut r, 8, 0);
+    bed.wake_all();
+    let sum: f64 = bed.kids.iter().map(|k| k.weight).sum();
+    let round = Q / r.range(2, 8);
+    let each = r.range(1, Q / round);
+    let item = bed.kids[0].item;
+    let (mut begun, mut done) = (0, 0);
+    for step in 0..2000 {
+        if bed.serving == Some(item) {
+            for _ in 0..each {
+                bed.core.called(item);
+            }
+            bed.settle(each * round, true, |_| true);
+            begun = bed.kids[0].service;
+            done += 1;
+        } else {
+            bed.settle(Q, true, |_| true);
+        }
+        bed.serving = bed.core.pick(0, bed.now);
+        for (i, k) in bed.kids.iter().enumerate() {
+            let most = if i == 0 { Q } else { 2 * Q };
+            if k.lag < -real(Q) - EPS || k.lag > real(most) + EPS {
+                return Err(format!("EV-1: step {step}: lag of {i} is {:.3} q", k.lag / real(Q)));
+            }
+        }
+        // The estimate has come within 4 of the length; the request began when it had `begun`.
+        let due = real(begun + round + 4) / bed.kids[0].weight * sum;
+        if done > 60 && bed.total >= due + real(Q) + EPS {
+            return Err(format!("EV-3: step {step}: a round of {:.2} q is late", real(round) / real(Q)));
+        }
+        if step % 50 == 0 {
+            bed.sound()?;
+        }
+    }
+    bed.sound()
+}
+
 /// EV-4: one child always wants service, the others come and go, also while a step is under way; its share is that of its weight among
 /// all that exist.
 pub(crate) fn churn(build: Build, seed: u64) -> Result<(), String> {

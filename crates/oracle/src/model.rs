@@ -69,6 +69,8 @@ pub struct Item {
     pub order: u64,
     pub mask: Option<[u64; 4]>,
     pub service: u64,
+    /// Requests that ended since the step began.
+    pub calls: u64,
 }
 
 #[derive(Clone, Debug)]

@@ -21,6 +21,7 @@ pub enum Event {
     Remove { item: u32 },
     Pick { unit: u32 },
     Begin { item: u32, unit: u32 },
+    Called { item: u32 },
     Settle { item: u32, work: u64, more: bool },
     Own { queue: Id },
 }
@@ -169,6 +170,10 @@ impl Pair {
                 self.core.own(queue);
                 self.listen();
                 self.model.own(queue);
+            }
+            Event::Called { item } => {
+                self.core.called(item);
+                self.model.called(item);
             }
             Event::Settle { item, work, more } => {
                 self.core.settle(item, work, more, now);
@@ -384,6 +389,10 @@ impl Pair {
                     &(tag - &m.nodes[&p].v),
                     slack,
                 )?;
+                let estimate = m.nodes[&p].ev.estimate(n.id);
+                if m.nodes[&p].alg == EEVDF && estimate != Some(n.request) {
+                    return Err(format!("node {:x}: request {}, expected {estimate:?}", n.id, n.request));
+                }
             }
         }
         for (&i, e) in &m.items {

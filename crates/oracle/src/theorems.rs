@@ -57,6 +57,7 @@ pub const THEOREMS: &[Theorem] = &[
     ("EDF way round", crate::edf::no_way_round),
     ("EDF victims", crate::edf::victims),
     ("EV-1/2/3/6", crate::lag::steady),
+    ("EV-3 rounds", crate::lag::rounds),
     ("EV-4", crate::lag::churn),
     ("EV-5", crate::lag::reweights),
     ("EV change of policy", crate::lag::changes),

@@ -56,7 +56,8 @@ impl Flavour {
         let free: Vec<u32> = (0..m.units).filter(|u| !busy.contains(u)).collect();
         let any = |r: &mut Rng, v: &[u32]| (!v.is_empty()).then(|| *r.pick(v));
         match r.below(100) {
-            0..=14 => Some(Event::Time(r.below(3_000_000))),
+            0..=13 => Some(Event::Time(r.below(3_000_000))),
+            14 => Some(Event::Called { item: any(r, &of(State::Service))? }),
             15..=39 => Some(Event::Pick { unit: any(r, &free)? }),
             40..=64 => {
                 let item = any(r, &of(State::Service))?;

@@ -49,6 +49,10 @@ fn options(pair: &Pair, edits: &[Op]) -> Vec<Event> {
             for (work, more) in [(QUANTUM, true), (QUANTUM, false), (QUANTUM / 2, true)] {
                 out.push(Event::Settle { item, work, more });
             }
+            let eevdf = pair.model.nodes.values().any(|n| n.kind == SCHED && n.alg == EEVDF);
+            if eevdf && pair.model.items[&item].calls < 2 {
+                out.push(Event::Called { item });
+            }
         }
         None => out.push(Event::Pick { unit: 0 }),
     }

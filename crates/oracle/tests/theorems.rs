@@ -38,6 +38,7 @@ theorem!(smp_affinity_starves_nobody, "SMP affinity", 40);
 
 theorem!(smp_more_threads_have_no_old_credit, "SMP more", 20);
 theorem!(ev_steady_lag_deadlines_isolation, "EV-1/2/3/6", 150);
+theorem!(ev_rounds_are_requests, "EV-3 rounds", 150);
 theorem!(ev4_fixed_share_among_sleepers, "EV-4", 100);
 theorem!(ev5_new_weights_at_constant_lag, "EV-5", 100);
 theorem!(ev_change_of_policy_keeps_lags, "EV change of policy", 100);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What both kinds of loaders do with what libbpf and the kernel say.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::{env, fs, io};
 
 use libbpf_rs::PrintLevel;
 
-use crate::PlaneError;
+use crate::{PlaneError, sys};
 
 /// What libbpf had to say, the last of it: the verifier's words when it refuses a program.
 pub(crate) static SAID: Mutex<String> = Mutex::new(String::new());
@@ -41,6 +42,32 @@ pub(crate) fn refused(context: &str, error: &libbpf_rs::Error) -> PlaneError {
 /// A driver's folder of pins.
 pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join(name)
+}
+
+/// Attaches a pinned program and pins its link, unless that is there.
+pub(crate) fn attach_once(
+    folder: &Path,
+    name: &str,
+    attach: impl Fn(&OwnedFd) -> io::Result<OwnedFd>,
+) -> Result<(), PlaneError> {
+    let pin = folder.join(format!("link-{name}"));
+    if pin.exists() {
+        return Ok(());
+    }
+    let program = sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
+    let link = attach(&program).map_err(os(format!("attach {name}")))?;
+    sys::pin(&link, &pin).map_err(os(format!("pin the link of {name}")))
+}
+
+/// Detaches it, if it is attached.
+pub(crate) fn detach(folder: &Path, name: &str) -> Result<(), PlaneError> {
+    let pin = folder.join(format!("link-{name}"));
+    match fs::remove_file(&pin) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(os(format!("remove {}", pin.display()))(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Removes all pins with their folder, if it is there.

@@ -100,6 +100,7 @@ pub struct NodeView {
     pub client: u32,
     pub head: u32,
     pad0: u32,
+    pub request: u64,
 }
 
 /// What an item looks like from outside.

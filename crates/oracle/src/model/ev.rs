@@ -86,9 +86,9 @@ impl Model {
         }
     }
 
-    pub(super) fn ev_charge(&mut self, p: Id, c: Id, work: u64) {
+    pub(super) fn ev_charge(&mut self, p: Id, c: Id, work: u64, calls: u64) {
         let terms = self.terms(p, c);
-        self.n(p).ev.charge(c, work, terms);
+        self.n(p).ev.charge(c, work, calls, terms);
         self.ev_release(p);
         self.ev_sync(p);
     }

@@ -22,6 +22,7 @@ impl Model {
                 order: 0,
                 mask: None,
                 service: 0,
+                calls: 0,
             },
         );
     }
@@ -152,6 +153,11 @@ impl Model {
         u32::try_from(sum * 102_400 / 1000).map_or(1_000_000_000, |w| w.clamp(1, 1_000_000_000))
     }
 
+    /// An item in service asked for more to do.
+    pub fn called(&mut self, item: u32) {
+        self.it(item).calls += 1;
+    }
+
     /// A step ended.
     pub fn settle(&mut self, item: u32, work: u64, more: bool, now: u64) {
         let queue = self.items[&item].queue;
@@ -164,6 +170,7 @@ impl Model {
         let i = self.it(item);
         i.state = State::Idle;
         i.service += work;
+        let calls = std::mem::take(&mut i.calls);
         let tag = i.tag.clone().expect("served") + at_weight(work, i.weight);
         self.it(item).tag = Some(tag.clone());
         let n = self.n(queue);
@@ -182,7 +189,7 @@ impl Model {
             let Some(p) = self.nodes[&c].parent else { break };
             let weight = self.nodes[&c].weight;
             if self.fair_clock(p) && weight > 0 {
-                self.ev_charge(p, c, work);
+                self.ev_charge(p, c, work, calls);
                 self.reinsert(c);
                 continue;
             }

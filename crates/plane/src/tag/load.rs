@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{env, fs};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
@@ -13,7 +13,7 @@ use libbpf_rs::{
 };
 
 pub(super) use crate::libbpf::os;
-use crate::libbpf::{SAID, listen, refused, remove_pins};
+use crate::libbpf::{SAID, attach_once, detach, listen, refused, remove_pins};
 use crate::{PlaneError, libbpf, sys};
 
 /// The programs, built by build.rs.
@@ -277,16 +277,6 @@ fn attach_copies(folder: &Path, name: &str) -> Result<(), PlaneError> {
     there.try_for_each(|copy| attach_once(folder, copy, sys::attach_trace))
 }
 
-fn detach(folder: &Path, name: &str) -> Result<(), PlaneError> {
-    let pin = folder.join(format!("link-{name}"));
-    match fs::remove_file(&pin) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(os(format!("remove {}", pin.display()))(error))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Attach what sees the end of files, unless it is; where this kernel's programs have none, files have no tags.
 pub(super) fn attach_ends(folder: &Path) -> Result<(), PlaneError> {
     if folder.join(ENDS).exists() { attach_once(folder, ENDS, sys::attach_trace) } else { Ok(()) }
@@ -360,21 +350,6 @@ fn open_root() -> Result<fs::File, PlaneError> {
     })?;
     fs::File::open(&root).map_err(os(format!("open {}", root.display())))
 }
-
-fn attach_once(
-    folder: &Path,
-    name: &str,
-    attach: impl Fn(&OwnedFd) -> io::Result<OwnedFd>,
-) -> Result<(), PlaneError> {
-    let pin = folder.join(format!("link-{name}"));
-    if pin.exists() {
-        return Ok(());
-    }
-    let program = sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
-    let link = attach(&program).map_err(os(format!("attach {name}")))?;
-    sys::pin(&link, &pin).map_err(os(format!("pin the link of {name}")))
-}
-
 /// Where cgroup v2 is mounted.
 fn cgroup_root() -> Option<PathBuf> {
     fs::read_to_string("/proc/self/mounts").ok()?.lines().find_map(|line| {

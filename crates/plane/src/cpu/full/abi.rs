@@ -5,7 +5,7 @@
 pub(super) use crate::ops::{MAGIC, RsBatch};
 
 /// `RC_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 5;
+pub(super) const ABI_VERSION: u32 = 6;
 /// `RC_SAMPLES_MAX`
 pub(super) const SAMPLES_MAX: usize = 256;
 /// `RS_UNITS_MAX`
@@ -26,6 +26,7 @@ pub(super) struct RcNode {
     pub(super) throttled_ns: u64,
     pub(super) cap_ppm: u64,
     pub(super) cap_burst: u64,
+    pub(super) request: u64,
     pub(super) weight: u32,
     pub(super) queued: u32,
     pub(super) running: u32,

@@ -11,6 +11,7 @@ use libbpf_rs::{
 };
 
 use super::abi::{self, RcCall};
+use super::calls::RECEIVED;
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, listen, refused, remove_pins};
 use crate::{PlaneError, libbpf, sys};
@@ -96,6 +97,9 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
                 program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
             }
             ProgramType::Tracing if !program.autoload() => {}
+            ProgramType::Tracing if name == RECEIVED => {
+                program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
+            }
             ProgramType::Tracing => {
                 let mut link =
                     program.attach().map_err(|error| refused(&format!("attach {name}"), &error))?;

@@ -6,6 +6,7 @@
 //! SYSCALL programs). The design note is `docs/notes/cpu-full.md`.
 
 mod abi;
+mod calls;
 pub mod groups;
 mod load;
 mod probe;
@@ -22,6 +23,7 @@ use std::{fs, ptr};
 use reserv_model::{Batch, Class, DeleteMode, NodeId, Op, Outcome, Policy, ThreadParams, UseRule};
 
 use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, param};
+use self::calls::Calls;
 use self::load::{Programs, os};
 use crate::ops::{io_error, refusal, registered};
 use crate::sys::{self, Mapped};
@@ -38,6 +40,7 @@ pub struct Full {
     io: Mapped<RcIo>,
     state: Mapped<RcState>,
     draining: BTreeSet<NodeId>,
+    calls: Calls,
 }
 
 /// Counters of the programs; for tests, benchmarks and `status`.
@@ -112,7 +115,8 @@ impl Full {
             |name: &str| sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")));
         let io = Mapped::new(&map("io")?).map_err(os("map 'io'"))?;
         let state = Mapped::new(&map("state")?).map_err(os("map 'state'"))?;
-        let mut full = Self { folder, programs, io, state, draining: BTreeSet::new() };
+        let calls = Calls::default();
+        let mut full = Self { folder, programs, io, state, draining: BTreeSet::new(), calls };
         let state = full.state();
         if state.magic != abi::MAGIC || state.abi != abi::ABI_VERSION {
             return Err(PlaneError::Invalid(format!(
@@ -126,6 +130,7 @@ impl Full {
         }
         let nodes = full.nodes()?;
         full.draining = nodes.iter().filter(|n| n.dying != 0).map(|n| NodeId::unpack(n.id)).collect();
+        full.calls = Calls::of(&full.folder, &nodes);
         full.forget_use_of_gone(&nodes);
         Ok(full)
     }
@@ -318,6 +323,7 @@ fn sample_of(n: &RcNode, queued: u32) -> Sample {
         members: n.members,
         throttled: n.throttled != 0,
         throttled_ns: n.throttled_ns,
+        request_ns: n.request,
         draining: n.dying != 0,
         link: None,
         disk: None,
@@ -368,6 +374,7 @@ impl Plane for Full {
         if answer < 0 {
             return Err(done.refused(batch, answer, || self.applied_seq()));
         }
+        self.calls.saw(batch);
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for (edit, slot) in batch.ops.iter().zip(&done.op) {
             let mut outcome = slot.outcome();

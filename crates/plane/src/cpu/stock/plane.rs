@@ -64,6 +64,7 @@ impl Stock {
             throttled_ns: now.throttled_ns,
             draining: node.draining,
             link: None,
+            request_ns: 0,
             disk: None,
         })
     }

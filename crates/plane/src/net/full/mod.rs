@@ -256,6 +256,7 @@ impl Link {
             throttled: node.throttled != 0,
             throttled_ns: node.throttled_ns,
             draining: node.dying != 0,
+            request_ns: 0,
             disk: None,
             link: queue.then_some(LinkSample {
                 queued_bytes: node.bytes,
