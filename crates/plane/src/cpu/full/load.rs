@@ -12,6 +12,7 @@ use libbpf_rs::{
 
 use super::abi::{self, RcCall};
 use super::calls::RECEIVED;
+use super::probe;
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, listen, refused, remove_pins};
 use crate::{PlaneError, libbpf, sys};
@@ -69,7 +70,9 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         .and_then(|builder| builder.open_memory(OBJECT))
         .map_err(|error| refused("open the CPU's programs", &error))?;
     let unfit = if may_write_user() { "rc_fcntl_locked" } else { "rc_fcntl" };
-    for mut program in open.progs_mut().filter(|p| p.name() == unfit) {
+    // A kernel without security hooks of sockets: what is asked there does without.
+    let deaf = !probe::has_function("security_socket_recvmsg");
+    for mut program in open.progs_mut().filter(|p| p.name() == unfit || (deaf && p.name() == RECEIVED)) {
         program.set_autoload(false);
     }
     let cpus = possible_cpus()?.min(u32::try_from(abi::UNITS_MAX).unwrap_or(u32::MAX));

@@ -29,6 +29,11 @@ const KFUNCS: &[&str] = &[
     "bpf_arena_alloc_pages",
 ];
 
+/// Whether the kernel has a function to which programs can be tied.
+pub(super) fn has_function(name: &str) -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
+}
+
 /// `Err` says in words what is missing.
 pub fn probe() -> Result<(), String> {
     if !Path::new("/sys/kernel/sched_ext/state").exists() {
