@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 9
+#define RT_ABI_VERSION 10
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -77,7 +77,7 @@ struct rt_object {
  * has the request (bpf/tag/disk.h), read by the block server (crates/blockd, owners.rs).
  */
 #define RT_SLOTS 4096
-#define RT_SLOTS_QUEUE 256
+#define RT_SLOTS_QUEUE 1024
 struct rt_slot {
 	u64 node; /* packed handle, 0: q0 */
 	u64 seq; /* counts the requests of all disks; 0: there was none */

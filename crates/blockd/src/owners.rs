@@ -12,7 +12,7 @@ use crate::front::Op;
 /// `RT_SLOTS`
 pub const SLOTS: usize = 4096;
 /// `RT_SLOTS_QUEUE`: of one hardware queue.
-pub const SLOTS_QUEUE: usize = 256;
+pub const SLOTS_QUEUE: usize = 1024;
 /// Hardware queues that have slots.
 pub const QUEUES: usize = SLOTS / SLOTS_QUEUE;
 /// A loop device has this many requests at once.

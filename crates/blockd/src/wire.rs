@@ -3,7 +3,7 @@
 //! both ends are of one build, and HELLO compares the version.
 
 /// Of this protocol and of the book.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// `RS_BATCH_MAX`
 pub const BATCH_MAX: usize = 128;
 /// Nodes in one answer.

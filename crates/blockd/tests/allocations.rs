@@ -38,7 +38,7 @@ const QUEUES: [u64; 2] = [1 << 32 | 2, 1 << 32 | 3];
 const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 256;
 /// As many as can be with the server at once.
-const REQUESTS: u64 = 1024;
+const REQUESTS: u64 = 4096;
 const DEPTH: usize = 8;
 
 struct Server {

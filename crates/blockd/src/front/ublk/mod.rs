@@ -28,8 +28,9 @@ use crate::log::say;
 use crate::owners::{Owners, QUEUES, SLOTS_QUEUE};
 use crate::ring::{Of, Ring};
 
-/// Requests that the kernel gives us at once, of each hardware queue. Few would be one queue's, and the others starve before the scheduler sees them.
-pub const DEPTH: u16 = 256;
+/// Requests that the kernel gives us at once, of each hardware queue. Few would be one queue's, and the others starve before the scheduler sees them: who waits for a place does so in the order
+/// of arrival. A place costs about 1 KiB of the kernel's memory.
+pub const DEPTH: u16 = 1024;
 const _: () = assert!(DEPTH as usize <= SLOTS_QUEUE);
 /// Of which the device uses so many. Older kernels (6.12) notice that a server is dead by a slot that waits for a request; with none left they do when the oldest
 /// request's time is up, after 30 s.
@@ -133,7 +134,7 @@ impl Drop for Descriptions {
     }
 }
 
-/// See the head of this file. A slot's number is its tag, and from bit 8 on its hardware queue.
+/// See the head of this file. A slot's number is its tag, and from bit 10 on its hardware queue.
 pub struct Ublk {
     id: u32,
     device: File,
