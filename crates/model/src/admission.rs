@@ -127,8 +127,8 @@ impl Tree {
             Edit::Share { id, share } => {
                 share.minimum.0 > 0 || promises(id) || above(id).is_some_and(promises)
             }
-            Edit::Cap { id, cap } => cap.is_some() && own(id),
-            Edit::Policy { id, .. } => promises(id),
+            Edit::Cap { id, cap } => cap.is_some() && (own(id) || self.is_cello()),
+            Edit::Policy { id, policy } => promises(id) || policy == Policy::Cello,
             Edit::Move { id, parent, .. } => own(id) || promises(parent),
             Edit::Limit { .. } => self.limits(edit),
             _ => false,
@@ -156,6 +156,14 @@ impl Tree {
     /// Whether every promise below `parents` holds that held in `before`, and no broken one is worse.
     pub(crate) fn admit(&self, before: &Self, parents: &BTreeSet<NodeId>) -> Result<(), Error> {
         self.admit_limits(before)?;
+        if self.is_cello()
+            && let Some(node) = self.iter().find(|node| node.cap.is_some())
+        {
+            let (at, above) = (self.shown(node.id), self.shown(NodeId::ROOT));
+            let why = format!("{at}: no cap below {above}, whose policy is {}", Policy::Cello);
+            return Err(Error::new(ErrorKind::Unsupported, why)
+                .hint("caps are of sfq, wf2q+ and yfq; cello divides the disk's time by classes"));
+        }
         for parent in parents.iter().filter_map(|&p| self.get(p)).filter(|p| p.minimum_children > 0) {
             let sums = Sums::of(self, parent);
             for child in parent.children.values().filter_map(|&c| self.get(c)) {
@@ -167,6 +175,11 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Requests wait outside of the tree, whose caps would hold nobody.
+    fn is_cello(&self) -> bool {
+        self.get(NodeId::ROOT).is_some_and(|root| root.kind == Kind::Scheduler(Policy::Cello))
     }
 
     /// Whether this promise was broken before, and then by as much.

@@ -327,6 +327,14 @@ fn cello_is_a_disks_own() {
     doit(&mut disk, &[root.clone(), tune("", "round 500ms"), tune("film", "deadline 1s")]);
     refused(&disk, &[tune("film", "round 1s")], ErrorKind::Invalid, "round");
     refused(&disk, &[share("film", "300 8kbit")], ErrorKind::Overcommitted, "cello");
+    let cap = |text| Request::SetCap { node: path("film"), cap: parse_cap(text).unwrap() };
+    refused(&disk, &[cap("8mbit")], ErrorKind::Unsupported, "no cap below vda, whose policy is cello");
+    let sfq = Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Sfq };
+    doit(&mut disk, &[sfq.clone(), cap("8mbit")]);
+    refused(&disk, std::slice::from_ref(&root), ErrorKind::Unsupported, "film: no cap");
+    // Together it is neither of the two states.
+    doit(&mut disk, &[root.clone(), cap("none")]);
+    refused(&disk, &[cap("8mbit"), sfq.clone(), root.clone()], ErrorKind::Unsupported, "no cap");
     assert_eq!(shown(&disk, ""), "quantum default round 500ms");
     assert_eq!(shown(&disk, "film"), "quantum default deadline 1s");
     for (text, word) in [("round 9ms", "9ms"), ("round 61s", "61s"), ("round often", "often")] {
