@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tags and default lists that are written to files.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
-use reserv_model::{Caller as Rightful, ErrorKind, NodeId, Right, ThreadParams};
+use reserv_model::{Caller as Rightful, Class, ErrorKind, Kind, NodeId, ResourceKind, Right, ThreadParams};
 use reserv_namespace::{Resource, Who, render_descriptors};
 use reserv_plane::{List, PlaneError, Target};
 
@@ -141,5 +141,16 @@ pub(super) fn tag_descriptor(
             _ => {}
         }
         refusal
-    })
+    })?;
+    let tree = engine.tree();
+    if tree.resource() == ResourceKind::Disk && tree.node(queue)?.kind == Kind::Queue(Class::RealTime) {
+        read_nothing_ahead(copy.as_fd());
+    }
+    Ok(())
+}
+
+/// As in QLinux's real-time class: what the kernel reads ahead would have a deadline too. The kernel keeps this with the open file, so a copy of the descriptor does; other than a file it refuses.
+fn read_nothing_ahead(file: BorrowedFd<'_>) {
+    // SAFETY: numbers only.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
