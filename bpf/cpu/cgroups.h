@@ -556,38 +556,17 @@ void RC_OP(rc_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quot
 
 /* --- what is reported of q0 ---------------------------------------------------------------------- */
 
-/* Under the lock: q0 as users see it, while it is more than a queue. Answers whether it is. */
-static __always_inline bool rc_front(struct rs_node RS_ARENA *q, struct rc_node *out)
+/* What waits and belongs below the hidden scheduler that stands for q0, beside q0's own. */
+static __always_inline void rc_front_counts(struct rc_node *out)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rs_node RS_ARENA *s = t->front;
-	u64 queued = q->ready.n, members = q->members;
 
-	if (s == q)
-		return false;
 	RS_LOOP(i, t->hidden_used) {
 		struct rs_node RS_ARENA *n = &t->nodes[(RS_NODES_MAX - 1 - i) & (RS_NODES_MAX - 1)];
 
 		if (n->kind == RS_QUEUE) {
-			queued += n->ready.n;
-			members += n->members;
+			out->queued += n->ready.n;
+			out->members += n->members;
 		}
 	}
-	out->parent = rc_id(s->parent);
-	out->service = s->service;
-	out->service_base = s->service_base;
-	out->served = s->served;
-	out->throttled_ns = s->throttled_ns;
-	out->cap_ppm = s->cap.ppm;
-	out->cap_burst = s->cap.burst;
-	out->weight = s->weight;
-	out->queued = queued;
-	out->running = s->nsvc;
-	out->members = members;
-	out->members_max = q->members_max;
-	out->kind = RS_QUEUE;
-	out->alg = q->alg;
-	out->throttled = s->throttled;
-	out->dying = 0;
-	return true;
 }

@@ -123,28 +123,31 @@ RC_CALL(rc_edit)
 	return 0;
 }
 
+/* What others know of a node; of q0 what is known of that which stands for it below the root. */
 static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_node *out)
 {
+	struct rs_node RS_ARENA *s = n->index == 1 ? rc_tree()->front : n;
+
 	out->id = rc_id(n);
-	out->parent = n->parent ? rc_id(n->parent) : 0;
-	if (n->index == 1 && rc_front(n, out))
-		return;
-	out->service = n->service;
-	out->service_base = n->service_base;
-	out->served = n->served;
-	out->throttled_ns = n->throttled_ns;
-	out->cap_ppm = n->cap.ppm;
-	out->cap_burst = n->cap.burst;
-	out->request = n->parent && n->parent->alg == eevdf_policy ? ee_length(n->parent, n) : 0;
-	out->weight = n->weight;
+	out->parent = s->parent ? rc_id(s->parent) : 0;
+	out->service = s->service;
+	out->service_base = s->service_base;
+	out->served = s->served;
+	out->throttled_ns = s->throttled_ns;
+	out->cap_ppm = s->cap.ppm;
+	out->cap_burst = s->cap.burst;
+	out->request = s->parent && s->parent->alg == eevdf_policy ? ee_length(s->parent, s) : 0;
+	out->weight = s->weight;
 	out->queued = n->kind == RS_QUEUE ? n->ready.n : 0;
-	out->running = n->nsvc;
+	out->running = s->nsvc;
 	out->members = n->members;
 	out->members_max = n->members_max;
 	out->kind = n->kind;
 	out->alg = n->alg;
-	out->throttled = n->throttled;
+	out->throttled = s->throttled;
 	out->dying = n->dying;
+	if (s != n)
+		rc_front_counts(out);
 }
 
 /* Slots first … first + RC_SAMPLES_MAX: those in use are written to io->node, their number to count; `first` goes on. */
