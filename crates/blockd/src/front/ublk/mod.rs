@@ -29,7 +29,7 @@ use crate::owners::{Owners, QUEUES, SLOTS_QUEUE};
 use crate::ring::{Of, Ring};
 
 /// Requests that the kernel gives us at once, of each hardware queue. Few would be one queue's, and the others starve before the scheduler sees them: who waits for a place does so in the order
-/// of arrival. A place costs about 1 KiB of the kernel's memory.
+/// of arrival.
 pub const DEPTH: u16 = 1024;
 const _: () = assert!(DEPTH as usize <= SLOTS_QUEUE);
 /// Of which the device uses so many. Older kernels (6.12) notice that a server is dead by a slot that waits for a request; with none left they do when the oldest
