@@ -10,6 +10,7 @@ mod calls;
 pub mod groups;
 mod load;
 mod probe;
+mod refs;
 mod trace;
 mod uses;
 
@@ -27,7 +28,7 @@ use self::calls::Calls;
 use self::load::{Programs, os};
 use crate::ops::{io_error, refusal, registered};
 use crate::sys::{self, Mapped};
-use crate::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
+use crate::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target};
 
 pub use self::probe::probe;
 pub use self::trace::{Event, EventKind, Tracer};
@@ -520,6 +521,10 @@ impl Plane for Full {
         let what = u32::from(list == List::Child);
         let mut call = RcCall { tid: pid, node: queue.pack(), what, ..RcCall::default() };
         self.call_node("rc_lists_set", &mut call, queue)
+    }
+
+    fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
+        self.references(ids)
     }
 
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
