@@ -12,13 +12,13 @@
 #define RC_ABI_VERSION 6
 
 /*
- * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory in /reserv the descriptor `fd`, opened for
- * reading, stands for. Answers 1.
+ * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory or share file in /reserv the descriptor `fd`, opened for
+ * reading, stands for (what opening newqueue gave is the new queue's share). Answers 1.
  * fcntl(fd, F_RESERV_GETCPURES, 0), on any descriptor of /reserv: the number of the thread's queue, plus one. Answers > 0.
- * EBADF: no such descriptor, or opened with O_PATH. EINVAL: not a queue directory of /reserv. ESTALE: the queue is
+ * EBADF: no such descriptor, or opened with O_PATH, or a share not for reading. EINVAL: neither directory nor share of a queue of /reserv/cpu. ESTALE: the queue is
  * gone. EAGAIN: it takes no more members. ENOSPC: it is of class edf, and is not guaranteed what this thread's budget needs besides those of its
  * members. EINVAL also where Reserv's full CPU driver is not loaded. EACCES: rules about
- * the use of the queue were told, and the caller may not; where none were, whoever could open its directory may.
+ * the use of the queue were told, and the caller may not; where none were, whoever could open its directory may, and by its share, which everybody may open, root.
  */
 #define F_RESERV_CHCPURES 0x52530001
 #define F_RESERV_GETCPURES 0x52530002

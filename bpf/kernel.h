@@ -104,6 +104,11 @@ struct file {
 	u32 f_mode;
 };
 
+/* An open file of FUSE: the server's number of it, and of its inode. */
+struct fuse_file {
+	u64 fh, nodeid;
+};
+
 struct list_head {
 	struct list_head *next;
 };

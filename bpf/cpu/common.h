@@ -29,6 +29,7 @@ const volatile u32 cpus SEC(".rodata.cpus") = 1;
 #include "../abi.h"
 #include "../hook.h"
 #include "../use.h"
+#include "../fresh.h"
 
 #define RC_OFF (1ULL << 63)
 #define RC_TICK_MAX 10000000 /* ns between two ticks, at 100 Hz */

@@ -80,6 +80,10 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		it->part_ran[0] = it->part_ran[1] = 0;
 		it->home = home;
 		q = rc_queue(t, th->tag.node);
+		if (q->dying) { /* it takes nobody any more; whoever would begin there begins where all will be when it is gone */
+			q = &t->nodes[1];
+			th->tag.node = 0;
+		}
 		joined = rs_item_join(t, it, q->index == 1 ? rc_home(t, it) : q);
 		if (!joined && !fork)
 			joined = rs_item_join(t, it, &t->nodes[1]);

@@ -306,7 +306,32 @@ static __noinline int rc_by_rules(u64 node)
 }
 
 /*
- * chcpures(): fcntl on a descriptor of a queue's directory. The kernel has looked the descriptor up and holds the file; one that was opened
+ * The number of the share file that a descriptor is of which is of no queue's directory, or a negative errno. Everybody may open a share file, so its descriptor says nothing by itself: where nobody was told who may use
+ * the queue, root may. A function of its own, for it is rare.
+ */
+static __noinline s64 rc_by_share(u64 opened, u64 ino, u32 mode)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_node RS_ARENA *q;
+	u64 node;
+
+	if (ino >> 56 == RT_INO_FRESH)
+		ino = rt_fresh(opened, ino);
+	if (ino >> 48 != RT_SHARE_WORD(0))
+		return -E_INVAL;
+	if (!(mode & RT_FMODE_READ))
+		return -E_BADF;
+	node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
+	q = (u32)node < RS_NODES_OPEN ? rs_node_at(t, node) : 0;
+	if (!q)
+		return -E_STALE;
+	if (q->kind != RS_QUEUE)
+		return -E_INVAL;
+	return !bpf_get_current_task_btf()->cred->fsuid.val || bpf_map_lookup_elem(&uses, &node) ? (s64)ino : -E_ACCES;
+}
+
+/*
+ * chcpures(): fcntl on a descriptor of a queue's directory, or its share. The kernel has looked the descriptor up and holds the file; one that was opened
  * with O_PATH does not come here (EBADF). Answers are above 0, because 0 means to go on with the kernel's own fcntl, which knows no such command.
  */
 static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, unsigned long arg, int ret, bool writes)
@@ -316,6 +341,7 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 	struct task_struct *me;
 	struct inode *inode;
 	u64 ino, node;
+	s64 share;
 	int answer;
 
 	me = bpf_get_current_task_btf();
@@ -332,8 +358,14 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 		return 1 + rc_queue(t, rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0)))->index;
 	}
 	ino = inode->i_ino;
-	if (ino >> 48 != RC_QUEUE_DIR_WORD || inode->i_sb->s_dev != mount_dev)
+	if (inode->i_sb->s_dev != mount_dev)
 		return -E_INVAL;
+	if (ino >> 48 != RC_QUEUE_DIR_WORD) {
+		share = rc_by_share((u64)file->private_data, ino, file->f_mode);
+		if (share < 0)
+			return share;
+		ino = share;
+	}
 	node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
 	if (ruled >> (ino & 63) & 1 && !rc_by_rules(node))
 		return -E_ACCES;

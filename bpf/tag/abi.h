@@ -12,7 +12,7 @@
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
- * descriptor `qfd`, opened for reading, stands for. q0 takes the tag back. Answers 1.
+ * descriptor `qfd`, opened for reading, stands for; what opening newqueue gave is the new queue's share. q0 takes the tag back. Answers 1.
  * EBADF: no such descriptor `qfd`, or not opened for reading. EISDIR: a scheduler's. EINVAL: not a queue's directory or share in /reserv. EXDEV: a
  * queue of a resource that the object does not live on. ESTALE: the queue is gone, or going. EACCES: no right to use it. EOPNOTSUPP: nothing of
  * what `fd` stands for is scheduled by anybody. ENOSPC: no room for more tags.

@@ -27,6 +27,13 @@ struct rt_name {
 	u32 resource, kind; /* of the file */
 };
 
+static __always_inline void rt_name_of(u64 ino, struct rt_name *name)
+{
+	name->resource = (ino >> 56) - 1;
+	name->kind = ino >> 48 & 0xff;
+	name->node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
+}
+
 /* By its inode's number and device: 0, or a negative errno. */
 static __always_inline int rt_resolve(u64 ino, u64 dev, struct rt_name *name)
 {
@@ -34,17 +41,16 @@ static __always_inline int rt_resolve(u64 ino, u64 dev, struct rt_name *name)
 
 	if (!mount_dev || dev != mount_dev || area < 1 || area > RT_RESOURCES)
 		return -E_INVAL;
-	name->resource = area - 1;
-	name->kind = ino >> 48 & 0xff;
-	name->node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
+	rt_name_of(ino, name);
 	return 0;
 }
 
 /* The number of the node whose directory or file that is, plus one, or a negative errno. */
-static __always_inline int rt_get_own(struct inode *inode, u32 dev)
+static __always_inline int rt_get_own(struct file *file, struct inode *inode, u32 dev)
 {
 	struct rt_name name = {};
-	int answer = rt_resolve(inode->i_ino, dev, &name);
+	u64 ino = inode->i_ino;
+	int answer = rt_resolve(ino >> 56 == RT_INO_FRESH ? rt_fresh((u64)file->private_data, ino) : ino, dev, &name);
 
 	if (answer)
 		return answer;
@@ -78,8 +84,31 @@ static __noinline int rt_share(u32 resource, u64 node)
 	return bpf_map_lookup_elem(&uses, &key) ? 0 : -E_ACCES;
 }
 
-/* The queue that the caller's descriptor `arg` stands for: 0, RT_BY_SHARE where rt_share is to be asked, or a negative errno. */
 #define RT_BY_SHARE 1
+
+/* Of a descriptor that is not of a queue's directory: the number of the share's inode, or a negative errno. By itself, for it is rare, and by numbers, so that the others' way stores nothing for it. */
+static __noinline s64 rt_share_of(u64 queue, unsigned long arg)
+{
+	struct rt_name name = {};
+	struct file *file = RT_CAST(file, (void *)queue);
+	struct inode *inode = file->f_inode;
+	u64 ino = inode->i_ino;
+	int answer;
+
+	if (ino >> 56 == RT_INO_FRESH)
+		ino = rt_fresh((u64)file->private_data, ino);
+	answer = rt_resolve(ino, inode->i_sb->s_dev, &name);
+	asm volatile("" : : : "memory");
+	if ((u64)rt_fd(arg) != queue)
+		return -E_BADF;
+	if (answer)
+		return answer;
+	if (name.kind == RT_INO_SHARE)
+		return ino;
+	return name.kind == RT_INO_SCHEDULER_DIR ? -E_ISDIR : -E_INVAL;
+}
+
+/* The queue that the caller's descriptor `arg` stands for: 0, RT_BY_SHARE where rt_share is to be asked, or a negative errno. */
 static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 {
 	struct files_struct *table = bpf_get_current_task_btf()->files;
@@ -87,8 +116,8 @@ static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 	struct file *queue, *again;
 	struct inode *inode;
 	u64 ino, dev;
+	s64 share;
 	u32 mode;
-	int answer;
 
 	if (arg > 0x7fffffff || arg >= fdt->max_fds)
 		return -E_BADF;
@@ -103,12 +132,13 @@ static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 	again = table->fdt == fdt ? rt_fd_in(fdt, arg) : rt_fd(arg);
 	if (again != queue || !(mode & RT_FMODE_READ) || (mode & RT_FMODE_PATH))
 		return -E_BADF;
-	answer = rt_resolve(ino, dev, name);
-	if (__builtin_expect(answer || name->kind == RT_INO_QUEUE_DIR, 1))
-		return answer;
-	if (name->kind == RT_INO_SHARE)
-		return RT_BY_SHARE;
-	return name->kind == RT_INO_SCHEDULER_DIR ? -E_ISDIR : -E_INVAL;
+	if (__builtin_expect(!rt_resolve(ino, dev, name) && name->kind == RT_INO_QUEUE_DIR, 1))
+		return 0;
+	share = rt_share_of((u64)queue, arg);
+	if (share < 0)
+		return share;
+	rt_name_of(share, name);
+	return RT_BY_SHARE;
 }
 
 /* A file of RT_SEVERAL, by number: 1, or a negative errno. */
@@ -225,7 +255,7 @@ static __always_inline int rt_get_other(struct file *file, unsigned long resourc
 	inode = file->f_inode;
 	dev = inode->i_sb->s_dev;
 	if (mount_dev && dev == mount_dev)
-		return rt_get_own(inode, dev);
+		return rt_get_own(file, inode, dev);
 	if (resource >= RT_RESOURCES)
 		return -E_INVAL;
 	format = rt_format(inode);

@@ -10,6 +10,7 @@
 #define RESERV_TAG_COMMON_H
 
 #include "../hook.h"
+#include "../fresh.h"
 #include "abi.h"
 
 #define RT_Q0 (1ULL << 32 | 1)
@@ -25,7 +26,6 @@
 #define E_OPNOTSUPP 95
 #define E_STALE 116
 
-#define RT_FMODE_READ 0x1
 #define RT_FMODE_PATH 0x4000
 #define RT_SOCKFS 0x534F434B
 #define RT_AF_INET 2

@@ -5,9 +5,10 @@
  * of the cgroups; where that is not mounted, fcntl alone tags sockets.
  */
 
+/* The verifier does not know that every answer is an errno. */
 static __always_inline int rt_refuse(int answer)
 {
-	bpf_set_retval(answer);
+	bpf_set_retval(answer < -4095 || answer > 0 ? -E_INVAL : answer);
 	return 0;
 }
 

@@ -45,6 +45,9 @@ struct file {
 	struct inode inode;
 	u32 count; /* references */
 	u64 handle; /* of a file of /reserv, as the daemon knows it; 0: none */
+	struct fuse_file {
+		u64 fh, nodeid;
+	} opened;
 };
 
 struct list_head {
@@ -195,6 +198,8 @@ long native_each(struct native_map *map, long (*what)(void *, const void *, void
 #define bpf_for(i, from, to) for ((i) = (from); (i) < (to); (i)++)
 #define bpf_rdonly_cast(pointer, type) ((void *)(pointer))
 #define bpf_core_type_id_kernel(type) 0
+#define bpf_core_field_exists(type, field) 1
+#define bpf_core_field_offset(type, field) offsetof(type, field)
 #define bpf_probe_read_kernel(to, size, from) (memcpy(to, from, size), 0)
 #define bpf_get_current_task_btf() native_current
 #define bpf_task_from_pid(pid) native_task(pid)

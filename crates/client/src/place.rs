@@ -22,7 +22,8 @@ const STATUS_INO: u64 = 6 << 48;
 const SCHEDULER_DIR: u64 = 1;
 const QUEUE_DIR: u64 = 2;
 /// Of files of nodes: `share` and what comes behind it.
-const NODE_FILES: std::ops::Range<u64> = 16..48;
+const SHARE: u64 = 16;
+const NODE_FILES: std::ops::Range<u64> = SHARE..48;
 /// Last area that is a resource's (plus one).
 const AREAS_END: u64 = 62;
 
@@ -50,6 +51,11 @@ impl Handle {
 
     pub(crate) fn is_queue_dir(self) -> bool {
         self.kind == QUEUE_DIR
+    }
+
+    /// Whether it is what a thread can be tagged with, of a queue.
+    fn may_tag(self) -> bool {
+        [QUEUE_DIR, SHARE].contains(&self.kind)
     }
 
     pub(crate) fn index(self) -> u64 {
@@ -246,15 +252,15 @@ impl Place {
         Handle::of(ino).ok_or_else(|| none("it is another file"))
     }
 
-    /// Whether a descriptor is of a queue's directory, in words if not.
-    pub(crate) fn queue_dir(&self, fd: RawFd) -> Result<Handle> {
+    /// The node of a descriptor that is of a queue's directory or of a `share`; in words if it is not.
+    pub(crate) fn tagging(&self, fd: RawFd) -> Result<Handle> {
         let handle = self.handle(fd)?;
-        if handle.is_queue_dir() {
+        if handle.may_tag() {
             return Ok(handle);
         }
         let path = self.path_of(handle.resource, |h| h.id == handle.id).unwrap_or_default();
         let what = if handle.kind == SCHEDULER_DIR { "a scheduler node" } else { "a file of a node" };
-        let text = format!("descriptor {fd} is {what} ({path}), not the directory of a queue");
+        let text = format!("descriptor {fd} is {what} ({path}), not the directory or share of a queue");
         Err(Error::new(libc::EINVAL, text))
     }
 

@@ -32,7 +32,7 @@ pub struct Params {
     pub deadline_ns: u64,
 }
 
-/// Tags the calling thread with the queue that a descriptor is of: its directory, opened for reading. Without Reserv's hook in the kernel
+/// Tags the calling thread with the queue that a descriptor is of: its directory or `share` (which is what [`crate::newqueue`] gives), opened for reading. Without Reserv's hook in the kernel
 /// this is a write to the queue's `members`, which needs the right to write it.
 pub fn chcpures(queue: RawFd) -> Result<()> {
     let Err(e) = calls::number(queue, CHCPURES, 0) else { return Ok(()) };
@@ -40,7 +40,7 @@ pub fn chcpures(queue: RawFd) -> Result<()> {
         return Err(Error::new(libc::EBADF, format!("descriptor {queue} is not open")));
     }
     let place = Place::find()?;
-    let handle = place.queue_dir(queue)?;
+    let handle = place.tagging(queue)?;
     let node = place.path_of(CPU_NUMBER, |h| h.id == handle.id);
     let Some(node) = node.filter(|_| e.raw_os_error() != Some(libc::ESTALE)) else {
         if handle.resource != CPU_NUMBER {
@@ -58,7 +58,9 @@ pub fn chcpures(queue: RawFd) -> Result<()> {
         }
         Some(libc::EBADF) => Err(Error::new(
             libc::EBADF,
-            format!("descriptor {queue} of {node} was opened with O_PATH; open it for reading"),
+            format!(
+                "descriptor {queue} of {node} was opened with O_PATH or for writing alone; open it for reading"
+            ),
         )),
         Some(libc::EACCES) => Err(Error::new(libc::EACCES, format!("{node}: no right to use this queue"))),
         _ => Err(Error::of(&node, &e)),

@@ -2,7 +2,7 @@
 //! Garbage collection (Eclipse/BSD §2.6): who refers to nodes through files, and when to look. What is garbage is the model's
 //! (`Tree::garbage`), what threads, descriptors and lists refer to is the plane's (`Plane::refs`).
 //!
-//! * An open file is known by its handle, the number of the request that opened it, which is the same when the request is sent again.
+//! * An open file is known by its handle, which is the same when the request that opened it is sent again.
 //!   Those of nodes whose flag is on are in the journal, so that the next daemon knows them when it takes the session over.
 //! * The trigger is the release of the last open file; the kernel sends it at once, also for a client that was killed. It also comes
 //!   when a child has gone. For threads, descriptors and lists there is no such news: a node that they keep is tried again, less

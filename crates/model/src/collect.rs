@@ -36,6 +36,11 @@ impl Handles {
         Some(node)
     }
 
+    /// Whether it is open.
+    pub fn has(&self, handle: u64) -> bool {
+        self.nodes.contains_key(&handle)
+    }
+
     /// Open files of a node.
     pub fn count(&self, node: NodeId) -> u32 {
         self.counts.get(&node).copied().unwrap_or(0)

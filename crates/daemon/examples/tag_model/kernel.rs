@@ -45,6 +45,7 @@ kernel! {
     fn k_exec(start: u64, uid: u32, gid: u32, groups: u32, group: *const u32);
     fn k_open(dev: u32, block: u32, ino: u64) -> i32;
     fn k_open_reserv(dev: u32, ino: u64, directory: u32, mode: u32, handle: u64) -> i32;
+    fn k_known(fd: i32, ino: u64);
     fn k_socket(family: u16, kind: u16, elsewhere: u32) -> i32;
     fn k_bind_device(fd: i32, interface: i32) -> i32;
     fn k_connect(fd: i32, interface: i32) -> i32;

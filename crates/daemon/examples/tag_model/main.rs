@@ -10,6 +10,7 @@ mod kernel;
 mod nodes;
 mod operations;
 mod oracle;
+mod reserv;
 mod world;
 
 use std::process::ExitCode;

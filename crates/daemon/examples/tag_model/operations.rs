@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use reserv_daemon::engine::Origin;
-use reserv_model::{Caller, NewKind, NodeId, Request, Right};
-use reserv_namespace::{FileKind, Ino, Resource, permit_open};
+use reserv_model::{Caller, NodeId, Right};
+use reserv_namespace::{FileKind, Resource};
 use reserv_plane::{List, Target};
 
 use crate::kernel::{GET_QUEUE, SET_CPU, SET_QUEUE};
 use crate::oracle::{CPU, INTERFACE, NET, Open, Place, RESOURCES, TICK, Tag, Waiting, What};
-use crate::world::{BOTH, Checked, FIRST, MOUNT, PART, World, agree};
+use crate::reserv::PATH;
+use crate::world::{BOTH, Checked, FIRST, PART, World, agree};
 
 const PROCESSES: usize = 10;
 const THREADS: usize = 4;
@@ -21,7 +21,7 @@ const UNDER_WAY: u32 = 6;
 const WAITING: usize = 3;
 pub(crate) const USERS: [u32; 4] = [0, 11, 12, 13];
 
-fn of_resource(at: usize) -> Resource {
+pub(crate) fn of_resource(at: usize) -> Resource {
     Resource::new(u8::try_from((at + 1) % RESOURCES).unwrap_or(0)).unwrap_or(Resource::CPU)
 }
 
@@ -51,7 +51,9 @@ impl World {
                 }
             }
             (20..45, _) if !full => self.open(pid, tid)?,
-            (45..70, _) if !full => self.open_reserv(pid)?,
+            (45..66, _) if !full => self.open_reserv(pid)?,
+            (66..68, Some(fd)) if !full => self.open_again(pid, fd)?,
+            (68..70, Some(fd)) => self.known(pid, fd),
             (70..80, Some(fd)) if !full => {
                 let new = self.kernel.k_dup(fd);
                 self.note("dup", || format!("{fd} of {pid}: {new}"));
@@ -74,18 +76,19 @@ impl World {
             (180..182, _) => self.shift()?,
             (182..184, _) => self.flag(pid)?,
             (184..198, _) => self.access(pid)?,
-            (198..199, _) => self.strange(pid, fd)?,
+            (198..199, _) if self.random.one_in(2) => self.strange(pid, fd)?,
+            (198..199, _) => self.stand(pid),
             _ => self.tag_thread(pid)?,
         }
         self.settle()
     }
 
-    fn owner(&mut self, pid: i32) -> &mut crate::oracle::Process {
+    pub(crate) fn owner(&mut self, pid: i32) -> &mut crate::oracle::Process {
         #[expect(clippy::expect_used, reason = "the caller has just chosen it")]
         self.oracle.processes.get_mut(&pid).expect("a process that lives")
     }
 
-    fn has(&mut self, pid: i32, fd: i32, file: u64) {
+    pub(crate) fn has(&mut self, pid: i32, fd: i32, file: u64) {
         if fd >= 0 {
             self.owner(pid).fds.insert(fd, file);
         }
@@ -107,23 +110,16 @@ impl World {
         self.clock
     }
 
-    fn born_in(&self, tag: Tag) -> i32 {
-        if tag.is_some_and(|id| self.oracle.drains(id)) { -libc::EAGAIN } else { 0 }
-    }
-
     fn clone_thread(&mut self, pid: i32, by: i32) -> Checked {
         if self.oracle.processes[&pid].threads.len() >= THREADS {
             return Ok(());
         }
         let (tid, start) = (self.tid(), self.born());
-        let tag = self.oracle.processes[&pid].threads[&by];
-        let wanted = self.born_in(tag);
+        let tag = self.oracle.begins(self.oracle.processes[&pid].threads[&by]);
         let got = self.kernel.k_clone(tid, pid, start);
         self.note("thread", || format!("{tid} of {pid} by {by}: {got}"));
-        if got == 0 {
-            self.owner(pid).threads.insert(tid, tag);
-        }
-        agree(|| format!("a thread of {pid}"), &got, &wanted)
+        self.owner(pid).threads.insert(tid, tag);
+        agree(|| format!("a thread of {pid}"), &got, &0)
     }
 
     fn fork(&mut self, pid: i32, by: i32) -> Checked {
@@ -133,13 +129,10 @@ impl World {
         // Who is born within a tick of another's death may have its number, and cannot be told from it.
         self.clock += TICK;
         let (child, start) = (self.tid(), self.born());
-        let wanted = self.born_in(self.oracle.processes[&pid].lists[CPU][1]);
         let got = self.kernel.k_clone(child, child, start);
         self.note("fork", || format!("{child} by {by} of {pid}: {got}"));
-        if got == 0 {
-            self.oracle.fork(pid, child, start);
-        }
-        agree(|| format!("a child of {pid}"), &got, &wanted)
+        self.oracle.fork(pid, child, start);
+        agree(|| format!("a child of {pid}"), &got, &0)
     }
 
     fn exec(&mut self, pid: i32, tid: i32) {
@@ -228,58 +221,6 @@ impl World {
         agree(|| "there is room for a descriptor".into(), &(fd >= 0), &true)
     }
 
-    /// A file of a node, or newqueue.
-    fn open_reserv(&mut self, pid: i32) -> Checked {
-        let (at, who) = (self.random.below(RESOURCES), self.oracle.processes[&pid].who.clone());
-        if at != CPU && self.random.one_in(3) && self.oracle.trees[at].places.len() < NODES {
-            return self.newqueue(pid, at, &who);
-        }
-        let places: Vec<(NodeId, bool)> =
-            self.oracle.trees[at].places.iter().map(|p| (p.id, p.queue)).collect();
-        let Some(mut one) = self.random.of(&places) else { return Ok(()) };
-        if !one.1 && !self.random.one_in(4) {
-            one = self.random.of(&places).unwrap_or(one);
-        }
-        let (id, queue) = one;
-        let directory = if queue { FileKind::QueueDir } else { FileKind::SchedulerDir };
-        let kinds = [FileKind::Share, FileKind::Share, directory, directory, FileKind::Stat];
-        let kind = self.random.of(&kinds).unwrap_or(directory);
-        let writes = kind == FileKind::Share && who.uid == 0 && self.random.one_in(8);
-        let got = done(&permit_open(self.engines[at].tree(), &who, id, kind, (!writes, writes)));
-        let wanted = kind != FileKind::QueueDir || self.oracle.trees[at].may(&who, id, Right::Use);
-        agree(|| format!("{who:?} opens {kind:?} of {id:?} of {at}"), &got, &wanted)?;
-        if got {
-            // O_PATH is not among these: the daemon hears nothing of it.
-            self.opened(pid, at, id, kind, if writes { 2 } else { 1 }, &who)?;
-        }
-        Ok(())
-    }
-
-    fn opened(
-        &mut self,
-        pid: i32,
-        at: usize,
-        id: NodeId,
-        kind: FileKind,
-        mode: u32,
-        who: &Caller,
-    ) -> Checked {
-        let (file, handle) = (self.fresh(), self.fresh());
-        let (ino, directory) = (
-            Ino::of_node(of_resource(at), id, kind),
-            matches!(kind, FileKind::QueueDir | FileKind::SchedulerDir),
-        );
-        self.engines[at].opened(handle, id, who).map_err(|e| e.to_string())?;
-        self.handles.insert(handle, (at, file));
-        let fd = self.kernel.k_open_reserv(MOUNT, ino.0, directory.into(), mode, handle);
-        self.note("open reserv", || format!("{fd} of {pid} {kind:?} of {id:?} of {at} mode {mode}"));
-        let keeps = self.oracle.trees[at].concerns(who, id);
-        let what = What::Reserv { resource: at, id, kind, mode, who: who.clone(), keeps };
-        self.oracle.files.insert(file, Open { what, tags: [None; RESOURCES], asked: false });
-        self.has(pid, fd, file);
-        Ok(())
-    }
-
     pub(crate) fn made(
         &mut self,
         at: usize,
@@ -316,21 +257,6 @@ impl World {
         let fits: Vec<NodeId> =
             tree.places.iter().filter(|p| !p.queue && tree.depth(p.id) < 3).map(|p| p.id).collect();
         self.random.of(&fits)
-    }
-
-    fn newqueue(&mut self, pid: i32, at: usize, who: &Caller) -> Checked {
-        let Some(parent) = self.parent(at) else { return Ok(()) };
-        let (queue, unique) = (!self.random.one_in(4), self.fresh());
-        let kind = if queue { NewKind::Queue(None) } else { NewKind::Scheduler(None) };
-        let create = Request::Create { parent: parent.into(), name: None, kind, share: None };
-        let got = done(&self.engines[at].edit_by(who, &[create], Some(Origin { unique, fresh: None })));
-        let wanted = self.oracle.trees[at].may(who, parent, Right::Create);
-        agree(|| format!("{who:?} opens newqueue of {parent:?} of {at}"), &got, &wanted)?;
-        if got {
-            let id = self.made(at, parent, queue, true, who)?;
-            self.opened(pid, at, id, FileKind::Share, 1, who)?;
-        }
-        Ok(())
     }
 
     fn send(&mut self, pid: i32, fd: i32) {
@@ -432,7 +358,7 @@ impl World {
         let fits = |file: &u64| {
             matches!(
                 self.oracle.files[file].what,
-                What::Reserv { resource: CPU, kind: FileKind::QueueDir, .. }
+                What::Reserv { resource: CPU, kind: FileKind::QueueDir | FileKind::Share, .. }
             )
         };
         let (all, fitting): (Vec<i32>, Vec<i32>) = (
@@ -451,7 +377,9 @@ impl World {
         }
         // Of one that drains the rules may be forgotten before it goes.
         let either = [-libc::EAGAIN, -libc::EACCES];
-        if wanted == Err(libc::EAGAIN) && either.contains(&got) {
+        let before = self.oracle.processes[&pid].threads[&tid];
+        let stays = got == 1 && before.is_some_and(|id| self.oracle.drains(id));
+        if wanted == Err(libc::EAGAIN) && (either.contains(&got) || stays) {
             return Ok(());
         }
         agree(
@@ -587,8 +515,11 @@ impl World {
     /// Numbers that mean nothing.
     fn strange(&mut self, pid: i32, fd: Option<i32>) -> Checked {
         let Some(fd) = fd else { return Ok(()) };
-        let reserv =
-            matches!(self.oracle.files[&self.oracle.processes[&pid].fds[&fd]].what, What::Reserv { .. });
+        let what = &self.oracle.files[&self.oracle.processes[&pid].fds[&fd]].what;
+        if matches!(what, What::Reserv { mode: PATH, .. }) {
+            return Ok(());
+        }
+        let reserv = matches!(what, What::Reserv { .. });
         self.note("strange", || format!("{fd} of {pid}"));
         for resource in [0, 9, 16, 1 << 40] {
             let got = self.kernel.k_fcntl(fd, GET_QUEUE, resource);

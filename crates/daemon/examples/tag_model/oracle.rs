@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::reserv::PATH;
 use reserv_model::{Caller, NodeId, Party, Right, Verb};
 use reserv_namespace::FileKind;
 
@@ -171,6 +172,8 @@ pub(crate) struct Process {
     pub(crate) start: u64,
     /// Default and child default by resource.
     pub(crate) lists: [[Tag; 2]; RESOURCES],
+    /// The node that it stands in.
+    pub(crate) cwd: Option<(usize, NodeId)>,
     /// Which open file each descriptor is.
     pub(crate) fds: BTreeMap<i32, u64>,
 }
@@ -317,8 +320,8 @@ impl Oracle {
     /// F_GET_QUEUE.
     pub(crate) fn told(&self, pid: i32, file: u64, resource: usize) -> i32 {
         let number = |tag: Tag| 1 + i32::try_from(tag.unwrap_or(NodeId::Q0).index).unwrap_or(i32::MAX);
-        if let What::Reserv { id, .. } = self.files[&file].what {
-            return number(Some(id));
+        if let What::Reserv { id, mode, .. } = self.files[&file].what {
+            return if mode == PATH { -libc::EBADF } else { number(Some(id)) };
         }
         self.lives(file, resource).map_or(-libc::ENOENT, |()| number(self.queue(pid, file, resource)))
     }
@@ -326,7 +329,11 @@ impl Oracle {
     /// What F_SET_QUEUE answers, and the resource and queue that it asks for.
     pub(crate) fn may_tag(&self, pid: i32, fd: i32, qfd: i32) -> Result<(usize, NodeId), i32> {
         let p = &self.processes[&pid];
-        let (file, queue) = (p.fds[&fd], p.fds.get(&qfd).ok_or(libc::EBADF)?);
+        let file = p.fds[&fd];
+        if matches!(self.files[&file].what, What::Reserv { mode: PATH, .. }) {
+            return Err(libc::EBADF);
+        }
+        let queue = p.fds.get(&qfd).ok_or(libc::EBADF)?;
         let (resource, id, share) = match self.files[queue].what {
             What::Reserv { mode, .. } if mode != 1 => return Err(libc::EBADF),
             What::Reserv { resource, id, kind: FileKind::QueueDir, .. } => (resource, id, false),
@@ -366,27 +373,40 @@ impl Oracle {
         }
     }
 
-    /// Whether a thread may tag itself with the queue of the CPU whose directory a descriptor stands for.
+    /// Whether a thread may tag itself with the queue of the CPU whose directory or share a descriptor stands for.
     pub(crate) fn may_move(&self, pid: i32, tid: i32, qfd: i32) -> Result<NodeId, i32> {
         let p = &self.processes[&pid];
-        let What::Reserv { resource: CPU, id, kind: FileKind::QueueDir, .. } = self.files[&p.fds[&qfd]].what
-        else {
-            return Err(libc::EINVAL);
+        let (id, share) = match self.files[&p.fds[&qfd]].what {
+            What::Reserv { mode: PATH, .. } => return Err(libc::EBADF),
+            What::Reserv { resource: CPU, id, kind: FileKind::QueueDir, .. } => (id, false),
+            What::Reserv { resource: CPU, id, kind: FileKind::Share, mode: 1, .. } => (id, true),
+            What::Reserv { resource: CPU, kind: FileKind::Share, .. } => return Err(libc::EBADF),
+            _ => return Err(libc::EINVAL),
         };
         let tree = &self.trees[CPU];
         let place = tree.place(id).ok_or(libc::ESTALE)?;
-        // One that drains takes nobody, whoever asks, and goes with its last thread.
-        if place.draining && p.threads[&tid] != Some(id) {
+        if !place.queue {
+            return Err(libc::EINVAL);
+        }
+        // One that drains takes nobody, whoever asks, and goes with its last thread. What was told of it may be forgotten before, so that users are answered either.
+        if place.draining {
+            if p.threads[&tid] == Some(id) && p.who.uid == 0 {
+                return Ok(id);
+            }
             return Err(if self.drains(id) { libc::EAGAIN } else { libc::ESTALE });
         }
-        if place.draining || !place.told || tree.may(&p.who, id, Right::Use) {
-            Ok(id)
-        } else {
-            Err(libc::EACCES)
-        }
+        // Everybody may open a share file: by that alone, root may.
+        let given = !share || p.who.uid == 0;
+        let may = if place.told { tree.may(&p.who, id, Right::Use) } else { given };
+        if may { Ok(id) } else { Err(libc::EACCES) }
     }
 
-    /// Whether a queue of the CPU has threads, and takes no more: who would be born there is not born.
+    /// Where a thread begins whose tag would be this: a queue that drains takes nobody, whence q0.
+    pub(crate) fn begins(&self, tag: Tag) -> Tag {
+        tag.filter(|id| !self.drains(*id))
+    }
+
+    /// Whether a queue of the CPU has threads, and takes no more.
     pub(crate) fn drains(&self, id: NodeId) -> bool {
         self.trees[CPU].place(id).is_some_and(|p| p.draining) && !self.members(id).is_empty()
     }
@@ -394,7 +414,7 @@ impl Oracle {
     pub(crate) fn fork(&mut self, pid: i32, child: i32, start: u64) {
         let mut new = self.processes[&pid].clone();
         (new.who.pid, new.who.start, new.start) = (child.cast_unsigned(), start / TICK, start);
-        new.threads = [(child, new.lists[CPU][1])].into();
+        new.threads = [(child, self.begins(new.lists[CPU][1]))].into();
         for [default, child] in &mut new.lists {
             *default = *child;
         }
@@ -457,6 +477,9 @@ impl Oracle {
                 let kept = oracle.files.values().any(|open| {
                     matches!(open.what, What::Reserv { resource: r, id, keeps: true, .. } if r == resource && id == p.id)
                 });
+                let tree = &oracle.trees[resource];
+                let stands = |q: &Process| q.cwd == Some((resource, p.id)) && tree.concerns(&q.who, p.id);
+                let kept = kept || oracle.processes.values().any(stands);
                 let drained = p.draining && tagged == 0;
                 let unused = !p.draining && p.gc && tagged + default + child == 0 && !kept;
                 drained || unused && oracle.trees[resource].children(p.id) == 0

@@ -14,6 +14,7 @@ use reserv_plane::tag;
 
 use crate::kernel::{GET_CPU, GET_QUEUE, Kernel};
 use crate::oracle::{CPU, Oracle, Process, RESOURCES, TICK, What};
+use crate::reserv::PATH;
 
 /// The device of the mount of /reserv.
 pub(crate) const MOUNT: u32 = 77;
@@ -77,6 +78,8 @@ pub(crate) struct World {
     pub(crate) count: u64,
     /// By the daemon's handles.
     pub(crate) handles: BTreeMap<u64, (usize, u64)>,
+    /// Open files that newqueue gave, with the numbers of their inodes then.
+    pub(crate) fresh_files: BTreeMap<u64, u64>,
     pub(crate) devices: [u32; 2],
     /// What the product is kept from doing, to see that it is missed.
     breakage: Option<String>,
@@ -163,6 +166,7 @@ impl World {
             now: Duration::from_secs(1),
             count: 1,
             handles: BTreeMap::new(),
+            fresh_files: BTreeMap::new(),
             devices: [device("/proc")?, device("/sys")?],
             breakage: breakage.map(str::to_owned),
             last: VecDeque::new(),
@@ -182,7 +186,9 @@ impl World {
         let who = Caller { uid, gid: 20, groups: Vec::new(), pid: pid.cast_unsigned(), start: start / TICK };
         let lists = [[None; 2]; RESOURCES];
         let fds = BTreeMap::new();
-        self.oracle.processes.insert(pid, Process { who, threads: [(pid, None)].into(), start, lists, fds });
+        self.oracle
+            .processes
+            .insert(pid, Process { who, threads: [(pid, None)].into(), start, lists, cwd: None, fds });
     }
 
     pub(crate) fn broken(&self, what: &str) -> bool {
@@ -215,6 +221,7 @@ impl World {
             }
         }
         self.oracle.end_files();
+        self.fresh_files.retain(|file, _| self.oracle.files.contains_key(file));
         // A queue of the CPU that drains goes with its last thread, and not when somebody looks.
         let drained =
             self.oracle.trees[CPU].places.iter().filter(|p| p.draining && !self.oracle.drains(p.id));
@@ -236,13 +243,25 @@ impl World {
             // Who is kept waiting has its turn in the second round.
             for _ in 0..2 {
                 let due = self.engines[at].due(self.now);
-                self.engines[at].sweep(self.now, &due.nodes, &BTreeSet::new()).map_err(said)?;
+                let weak =
+                    if self.broken("nobody stands anywhere") { BTreeSet::new() } else { self.stood_in(at) };
+                self.engines[at].sweep(self.now, &due.nodes, &weak).map_err(said)?;
                 self.now += Duration::from_secs(5);
             }
             let gone = self.oracle.collect(at);
             *self.counts.entry("collected").or_default() += gone as u64;
         }
         Ok(())
+    }
+
+    /// As `Core::sweep` finds them: nodes that somebody stands in who has a right there.
+    fn stood_in(&self, at: usize) -> BTreeSet<NodeId> {
+        let tree = self.engines[at].tree();
+        let of = |p: &Process| {
+            let (_, id) = p.cwd.filter(|(resource, _)| *resource == at)?;
+            tree.concerns(&p.who, id).then_some(id)
+        };
+        self.oracle.processes.values().filter_map(of).collect()
     }
 
     /// Everything that can be asked.
@@ -263,8 +282,7 @@ impl World {
         let places = self.oracle.trees[at].places.clone();
         agree(|| format!("nodes of {at}"), &there, &places.iter().map(|p| p.id).collect())?;
         let ids: Vec<NodeId> = places.iter().filter(|p| p.queue).map(|p| p.id).collect();
-        // The CPU's driver looks for lists in `/proc`, where nobody of those who are played here is.
-        let refs = if at == CPU { Vec::new() } else { engine.plane().refs(&ids).map_err(said)? };
+        let refs = engine.plane().refs(&ids).map_err(said)?;
         if at == CPU {
             for id in ids.iter().filter(|id| **id != NodeId::Q0) {
                 let got: Vec<i32> =
@@ -275,8 +293,16 @@ impl World {
         for (id, refs) in ids.iter().zip(refs) {
             // q0 is what nobody is tagged with: it has none.
             let wanted = if *id == NodeId::Q0 { [0; 3] } else { self.oracle.refs(at, *id) };
-            let got = [refs.descriptors, refs.defaults, refs.child_defaults];
-            agree(|| format!("references of {id:?} of {at}"), &got, &wanted)?;
+            let got = [refs.tags(), refs.defaults, refs.child_defaults];
+            let lists_alone = *id == NodeId::Q0 && at == CPU;
+            agree(
+                || format!("references of {id:?} of {at}"),
+                &(if lists_alone { wanted } else { got }),
+                &wanted,
+            )?;
+            if at == CPU {
+                continue;
+            }
             let sample = engine.plane().sample_one(*id).map_err(said)?;
             let place = self.oracle.trees[at].place(*id).ok_or("no place")?;
             let (got, wanted) = ((sample.served, sample.service_ns), (place.operations, place.bytes));
@@ -321,9 +347,10 @@ impl World {
             let got = self.engines[CPU].plane().tag_of(*tid).map_err(said)?;
             agree(|| format!("queue of thread {tid} of {pid}"), &got, &tag.unwrap_or(NodeId::Q0))?;
             for (fd, file) in &p.fds {
-                if matches!(self.oracle.files[file].what, What::Reserv { .. }) {
+                if let What::Reserv { mode, .. } = self.oracle.files[file].what {
                     let got = self.kernel.k_fcntl(*fd, GET_CPU, 0);
-                    let wanted = 1 + i32::try_from(tag.unwrap_or(NodeId::Q0).index).unwrap_or(0);
+                    let number = 1 + i32::try_from(tag.unwrap_or(NodeId::Q0).index).unwrap_or(0);
+                    let wanted = if mode == PATH { -libc::EBADF } else { number };
                     agree(|| format!("queue that thread {tid} of {pid} is told"), &got, &wanted)?;
                 }
                 for at in 0..CPU {

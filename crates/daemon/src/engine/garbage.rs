@@ -29,6 +29,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether that is the handle of an open file that counts.
+    pub fn has_open(&self, handle: u64) -> bool {
+        self.collector.handles.has(handle)
+    }
+
     /// Rights have changed, or nodes have gone elsewhere: what those opened who have none there any more is as good as closed.
     pub(super) fn disown(&mut self, record: &Record) {
         if record.edits.iter().any(|e| matches!(e, Edit::Access { .. } | Edit::Move { .. })) {

@@ -12,7 +12,7 @@
 //!   carries the parent and what is to be made, so that a worker can open what another one looked up.
 
 mod directories;
-mod seed;
+pub mod seed;
 mod tags;
 
 use std::collections::BTreeMap;
@@ -92,12 +92,29 @@ pub(crate) fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
     Ok(object)
 }
 
-/// Notes an open file of a node.
+/// Notes an open file of a node, and answers its handle: the request's number; of a fresh inode the node, and which of its open files it is.
 fn opened(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    if let Object::Node { resource, id, .. } = object(core, request.node)? {
-        core.engine(resource)?.opened(request.unique, id, who)?;
+    let Object::Node { resource, id, .. } = object(core, request.node)? else { return Ok(request.unique) };
+    let engine = core.engine(resource)?;
+    let mut handle = request.unique;
+    if is_fresh(request.node) {
+        if !engine.tree().concerns(who, id) {
+            return Ok(seed::handle(id, 0)); // it keeps nothing
+        }
+        // Who is sent again gets what he had, unless that is another's by now, who came 65535 opens of this node later.
+        let first = u16::try_from(request.unique >> 1 & 0xffff).unwrap_or(0);
+        let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
+        handle = places
+            .map(|which| seed::handle(id, which))
+            .find(|handle| request.resent || !engine.has_open(*handle))
+            .ok_or_else(|| Refusal::new(libc::ENFILE, "it is open 65535 times"))?;
     }
-    Ok(request.unique)
+    engine.opened(handle, id, who)?;
+    Ok(handle)
+}
+
+fn is_fresh(ino: u64) -> bool {
+    matches!(Ino(ino).object(), Some(Object::Fresh(_)))
 }
 
 /// A process that lives, by its own number (not a thread's). Asked six times while a list is read, so not of `/proc/PID/status`, which takes eleven system calls.
@@ -187,7 +204,7 @@ impl Fs {
         }
     }
 
-    /// Opening a fresh inode makes the node. The handle is the request's number: a request that is sent again opens nothing twice.
+    /// Opening a fresh inode makes the node. A request that is sent again opens nothing twice, and has the same handle.
     fn open(&self, core: &mut Core, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
         let ino = request.node;
         let (who, found) = (caller(request.caller), object(core, ino)?);
@@ -365,8 +382,7 @@ impl Fs {
             Op::Getattr => {
                 let found = object(core, request.node)?;
                 // The attributes of an inode that is or was fresh are those of now.
-                let is_fresh = matches!(Ino(request.node).object(), Some(Object::Fresh(_)));
-                let cache = if is_fresh { Cache::default() } else { cache(found) };
+                let cache = if is_fresh(request.node) { Cache::default() } else { cache(found) };
                 reply.attr(&self.attr(core, found)?, cache);
                 Ok(())
             }
@@ -383,8 +399,7 @@ impl Fs {
                     return Err(error(ErrorKind::Protected, "times are fixed"));
                 }
                 // The attributes of an inode that is or was fresh are those of now.
-                let is_fresh = matches!(Ino(request.node).object(), Some(Object::Fresh(_)));
-                let cache = if is_fresh { Cache::default() } else { cache(found) };
+                let cache = if is_fresh(request.node) { Cache::default() } else { cache(found) };
                 reply.attr(&self.attr(core, found)?, cache);
                 Ok(())
             }

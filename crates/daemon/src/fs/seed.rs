@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a fresh inode is to become when it is opened: its serial.
+//! What a fresh inode is to become when it is opened: its serial. And what it has become: the handles of its open files.
 
 use reserv_model::{NodeId, Tree};
 use reserv_namespace::Resource;
@@ -8,13 +8,17 @@ use super::{Refusal, gone};
 
 /// A fresh inode's serial: what it is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seed {
-    pub(super) resource: u8,
-    pub(super) scheduler: bool,
-    /// Parent, with the low bits of its generation.
-    pub(super) index: u32,
-    pub(super) generation: u32,
-    pub(super) number: u32,
+pub struct Seed {
+    /// Whose tree it is to stand in.
+    pub resource: u8,
+    /// Or a queue.
+    pub scheduler: bool,
+    /// Parent …
+    pub index: u32,
+    /// … with the low bits of its generation.
+    pub generation: u32,
+    /// Its own.
+    pub number: u32,
 }
 
 /// Bits of a serial, from below: number 32, index 14, resource 4, scheduler 1, generation 5.
@@ -25,7 +29,8 @@ const SEED_INDEX: u32 = 0x3fff;
 const _: () = assert!(reserv_model::NODES_MAX <= SEED_INDEX + 1 && reserv_namespace::RESOURCES_MAX <= 16);
 
 impl Seed {
-    pub(super) fn serial(self) -> u64 {
+    /// As it stands in the inode's number.
+    pub fn serial(self) -> u64 {
         u64::from(self.number)
             | u64::from(self.index & SEED_INDEX) << 32
             | u64::from(self.resource) << 46
@@ -55,9 +60,17 @@ impl Seed {
     }
 }
 
+/// The handle of an open file of a fresh inode that has become `id`. The kernel goes on to know the inode by its fresh number until somebody asks for its attributes, so its
+/// programs read the node off the handle (`bpf/fresh.h`). `which` tells the open files of the node apart; those that keep nothing are all 0.
+///
+/// Bits, from below: index 14, generation 32, which 16, one; the highest is 0. Other handles are numbers of requests, which do not come so far.
+pub fn handle(id: NodeId, which: u16) -> u64 {
+    u64::from(id.index & SEED_INDEX) | u64::from(id.generation) << 14 | u64::from(which) << 46 | 1 << 62
+}
+
 #[cfg(test)]
 mod tests {
-    use reserv_namespace::{Ino, Object};
+    use reserv_namespace::{FileKind, Ino, Object};
 
     use super::*;
 
@@ -70,6 +83,23 @@ mod tests {
             assert_eq!(Seed::of(seed.serial()), seed);
             let ino = Ino::fresh(seed.serial());
             assert_eq!(ino.object(), Some(Object::Fresh(seed.serial())), "it fits into an inode number");
+        }
+    }
+
+    /// By the formula of `bpf/fresh.h`.
+    #[test]
+    fn a_handle_and_a_fresh_inode_say_whose_share_it_is() {
+        let id = NodeId { index: SEED_INDEX, generation: u32::MAX };
+        for (id, which) in [(id, 0), (id, u16::MAX), (NodeId { index: 5, generation: 1 }, 7)] {
+            for resource in Resource::all() {
+                let seed =
+                    Seed { resource: resource.number(), scheduler: true, index: 1, generation: 1, number: 9 };
+                let (fresh, handle) = (Ino::fresh(seed.serial()).0, handle(id, which));
+                assert_eq!((fresh >> 56, handle >> 62), (63, 1));
+                let area = (fresh >> 46 & 0xf) + 1;
+                let share = area << 56 | 16 << 48 | (handle >> 14 & 0xffff_ffff) << 16 | (handle & 0x3fff);
+                assert_eq!(share, Ino::of_node(resource, id, FileKind::Share).0);
+            }
         }
     }
 }

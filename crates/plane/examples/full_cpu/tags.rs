@@ -109,10 +109,53 @@ pub(crate) fn run_inherit() -> Answer {
     check(counters.sections > counters.steps, &format!("as the lock's sections are: {}", counters.sections));
     s.apply(vec![Op::SetLimit { id: b, members_max: 0, bytes_max: 0 }])?;
     check(Command::new("true").status()?.success(), "and takes them again without the limit");
+    draining(&mut s, b)?;
     // The queue of a child list goes away: children are in q0 then.
+    let b = s.queue(NodeId::ROOT, 100)?;
+    s.plane.0.set_default(me, List::Child, b)?;
+    check(child_tag(&s.plane.0)?.0 == b, "a list names a queue");
     s.apply(vec![Op::Delete { id: b, mode: DeleteMode::Flush }])?;
     check(child_tag(&s.plane.0)?.0 == NodeId::Q0, "a list with a queue that is gone means q0");
     s.health("still ours")
+}
+
+/// A queue that drains takes nobody any more, and nobody fails to be born for it. The child list names `b`, which goes.
+fn draining(s: &mut Setup, b: NodeId) -> Answer {
+    let me = i32::try_from(process::id())?;
+    let mut member = Command::new("sleep").arg("100").spawn()?;
+    s.apply(vec![Op::Delete { id: b, mode: DeleteMode::Drain }])?;
+    let mut child = Command::new("sleep").arg("100").spawn()?;
+    let plane = &mut s.plane.0;
+    check(plane.tag_of(i32::try_from(member.id())?)? == b, "who is in a queue that drains stays");
+    check(
+        plane.tag_of(i32::try_from(child.id())?)? == NodeId::Q0,
+        "a child whose list names it begins in q0",
+    );
+    check(plane.members(b)?.len() == 1, "and is no member");
+    check(plane.tag(Target::Process(i32::try_from(child.id())?), b).is_err(), "nobody can be tagged with it");
+    for one in [&mut member, &mut child] {
+        one.kill()?;
+        one.wait()?;
+    }
+    check(plane.collect_drained()? == [b], "it goes with its last member");
+    let a = s.queue(NodeId::ROOT, 100)?;
+    s.plane.0.tag(Target::Thread(me), a)?;
+    s.apply(vec![Op::Delete { id: a, mode: DeleteMode::Drain }])?;
+    let plane = &mut s.plane.0;
+    let (send, receive) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = std::sync::mpsc::channel();
+    let other = thread::spawn(move || {
+        // SAFETY: no argument, no memory.
+        let _ = tell.send(unsafe { libc::gettid() });
+        let _ = receive.recv();
+    });
+    let tid = told.recv()?;
+    check((plane.tag_of(me)?, plane.tag_of(tid)?) == (a, NodeId::Q0), "which begins in q0");
+    drop(send);
+    let _ = other.join();
+    plane.tag(Target::Thread(me), NodeId::Q0)?;
+    check(plane.collect_drained()? == [a], "and does not keep the queue");
+    Ok(())
 }
 
 const CHCPURES: i32 = 0x5253_0001;
