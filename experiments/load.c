@@ -2,7 +2,8 @@
 // What the experiments run.
 //
 //   load inf FILE SLOT                 loops until killed; word SLOT of FILE counts the loops (QLinux's Inf)
-//   load net_inf FILE SLOT SIZE PEER [ROOM]   datagrams until killed; word SLOT counts their bytes (QLinux's Net_inf); ROOM bytes of send buffer (16384)
+//   load net_inf FILE SLOT SIZE PEER [ROOM [WORK_NS]]   datagrams until killed; word SLOT counts their bytes (QLinux's Net_inf); ROOM bytes of send buffer (16384);
+//                                      before each, loops that take WORK_NS of CPU time when nothing disturbs them (0)
 //   load stream FILE SLOT PEER PORT SECONDS   a film of 30 frames a second and 1.49 Mbit/s in datagrams, I, P and B frames of varying size; word SLOT counts
 //                                      datagrams, the next one bytes (QLinux's streaming server)
 //   load screen FILE SLOT PORT         takes them until killed: datagrams, bytes, bytes that came within 200 ms, longest delay in ns
@@ -58,6 +59,22 @@ static void loops(uint64_t n)
 		__asm__ volatile("" ::: "memory");
 }
 
+/* How many loops take so much CPU time: the least of several tries, by the thread's own clock. */
+static uint64_t loops_for(uint64_t ns)
+{
+	const uint64_t n = 2000000;
+	uint64_t best = UINT64_MAX;
+
+	for (int i = 0; i < 5; i++) {
+		uint64_t begin = clock_ns(CLOCK_THREAD_CPUTIME_ID), took;
+
+		loops(n);
+		took = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin;
+		best = took < best ? took : best;
+	}
+	return n * ns / best;
+}
+
 static _Noreturn void inf(const char *file, unsigned slot)
 {
 	volatile uint64_t *count;
@@ -94,8 +111,9 @@ static struct sockaddr_in address(const char *peer, unsigned port)
 }
 
 /* QLinux's Net_inf: datagrams for ever. Counts the bytes that it was rid of as the link does, with the headers of UDP, IP and Ethernet. */
-static _Noreturn void net_inf(const char *file, unsigned slot, size_t size, const char *peer, int room)
+static _Noreturn void net_inf(const char *file, unsigned slot, size_t size, const char *peer, int room, uint64_t work_ns)
 {
+	uint64_t work = work_ns ? loops_for(work_ns) : 0;
 	struct sockaddr_in to = address(peer, 9);
 	int sock = socket(AF_INET, SOCK_DGRAM, 0);
 	volatile uint64_t *count = words(file);
@@ -107,6 +125,7 @@ static _Noreturn void net_inf(const char *file, unsigned slot, size_t size, cons
 	if (setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)))
 		fail("SO_SNDBUF");
 	for (;;) {
+		loops(work);
 		if (sendto(sock, data, size, 0, (struct sockaddr *)&to, sizeof(to)) == (ssize_t)size)
 			count[slot % 512] += size + 42;
 	}
@@ -261,22 +280,6 @@ static _Noreturn void drain(volatile uint64_t *count, unsigned port)
 				*count += got;
 		}
 	}
-}
-
-/* How many loops take so much CPU time: the least of several tries, by the thread's own clock. */
-static uint64_t loops_for(uint64_t ns)
-{
-	const uint64_t n = 2000000;
-	uint64_t best = UINT64_MAX;
-
-	for (int i = 0; i < 5; i++) {
-		uint64_t begin = clock_ns(CLOCK_THREAD_CPUTIME_ID), took;
-
-		loops(n);
-		took = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin;
-		best = took < best ? took : best;
-	}
-	return n * ns / best;
 }
 
 static int frames(uint64_t n, uint64_t period, uint64_t cost)
@@ -530,8 +533,8 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(mode, "inf") && argc == 4)
 		inf(argv[2], atoi(argv[3]));
-	if (!strcmp(mode, "net_inf") && (argc == 6 || argc == 7))
-		net_inf(argv[2], atoi(argv[3]), strtoull(argv[4], 0, 10), argv[5], argc == 7 ? atoi(argv[6]) : 16384);
+	if (!strcmp(mode, "net_inf") && argc >= 6 && argc <= 8)
+		net_inf(argv[2], atoi(argv[3]), strtoull(argv[4], 0, 10), argv[5], argc > 6 ? atoi(argv[6]) : 16384, argc > 7 ? strtoull(argv[7], 0, 10) : 0);
 	if (!strcmp(mode, "stream") && argc == 7)
 		return stream(words(argv[2]) + atoi(argv[3]), argv[4], atoi(argv[5]), strtoull(argv[6], 0, 10));
 	if (!strcmp(mode, "screen") && argc == 5)

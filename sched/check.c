@@ -313,8 +313,6 @@ static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 			RS_FAIL("node", c->index, "remainder", c->tag.rem, c->weight);
 		if (c->alink.pos && p->aside.e[c->alink.pos - 1].obj != &c->alink)
 			RS_FAIL("node", c->index, "aside", c->alink.pos, p->aside.n);
-		if (ahead > 0 && !c->alink.pos)
-			RS_FAIL("node", c->index, "not eligible, but not aside", ahead, 0);
 		if (c->alink.pos)
 			RS_SAME("node", c->index, "start tag aside", p->aside.e[c->alink.pos - 1].key, c->tag.base);
 		if (!c->runnable && !c->alink.pos)

@@ -172,6 +172,21 @@ RS_INLINE void rs_heap_rekey(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA
 	rs_heap_rekey_far(t, h, key, seq, obj);
 }
 
+/* An object's key becomes smaller; it stays after whom it came after among equals. */
+RS_INLINE void rs_heap_lower(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, struct rs_link RS_ARENA *obj)
+{
+	struct rs_entry RS_ARENA *e = h->e;
+	u32 i = obj->pos - 1, n = h->n;
+
+	if (i >= n) {
+		rs_poison(t, RS_POISON_STATE);
+		return;
+	}
+	e[n].key = key;
+	e[n].seq = e[i].seq;
+	rs_heap_up(t, h, i, obj);
+}
+
 /* The keys of some entries have changed where they stand. */
 RS_FN void rs_heap_rebuild(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h)
 {

@@ -23,8 +23,8 @@
  *   5. child becomes idle: with S > V it stays in W until V has reached S. The last one: all tags of the node are void, V stays  wf2qp_idle
  *   6. weight changes: S - V scales with 1 / w, whichever sign it has                                    wf2qp_reweight
  *
- * Two heaps, as in policy_eevdf.c: `ready` has all ready children by F, those that are not eligible with 2^61 added; `aside` has these, and the
- * ghosts, by S: what V has passed is taken out. V never goes back.
+ * Two heaps: `ready` has all ready children by F; `aside` has ghosts by S, and who has come first in `ready` without being eligible: it has 2^61 added to its F there. What V has passed
+ * is taken out of `aside`. So who is not eligible costs nothing while there is somebody before it, which is always where weights and lengths are equal. V never goes back.
  *
  * Background (weight 0) children sort behind all others, as with sfq; V does not move for them.
  *
@@ -96,13 +96,11 @@ RS_INLINE void wfp_finish(struct rs_node RS_ARENA *c, u32 w)
 	c->as.wf.finish = c->tag.base + (x > RS_ADVANCE_MAX ? RS_ADVANCE_MAX : x);
 }
 
-/* c, whose S has changed, belongs aside or not. */
+/* c is aside, and its S has changed. */
 RS_INLINE void wfp_sort(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	if (c->alink.pos)
 		rs_heap_rekey(t, &p->aside, c->tag.base, ++t->stamp, &c->alink);
-	else if (rs_before(p->clock.v, c->tag.base))
-		rs_heap_push(t, &p->aside, c->tag.base, ++t->stamp, &c->alink);
 }
 
 RS_INLINE void wfp_drop(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
@@ -122,19 +120,24 @@ RS_INLINE u64 wf2qp_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 }
 
 /*
- * What V has passed is eligible, or leaves W. If nobody that is ready is eligible, and nothing is in service, V goes on to the smallest S.
- * Answers 0 where there is no end to it.
+ * What V has passed is eligible, or leaves W; who comes first in `ready` and is not eligible goes aside. If nobody that is ready is eligible, and nothing is in
+ * service, V goes on to the smallest S. Answers 0 where there is no end to it: each child goes aside once and comes back once, at the most.
  */
-RS_FN int wfp_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+RS_FN int wfp_front_far(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 	RS_LOOP(i, 2 * RS_NODES_MAX) {
 		struct rs_node RS_ARENA *c;
 
-		if (!p->aside.n)
-			return 1;
-		if (rs_before(p->clock.v, p->aside.e[0].key)) {
-			c = (struct rs_node RS_ARENA *)p->ready.e[0].obj;
-			if (p->nsvc || !p->ready.n || !c->weight || !wfp_later(p, c))
+		if (!p->aside.n || rs_before(p->clock.v, p->aside.e[0].key)) {
+			c = p->ready.n ? (struct rs_node RS_ARENA *)p->ready.e[0].obj : 0;
+			if (!c || !c->weight || !rs_before(p->clock.v, c->tag.base))
+				return 1;
+			if (!c->alink.pos) {
+				rs_heap_push(t, &p->aside, c->tag.base, ++t->stamp, &c->alink);
+				rs_heap_rekey(t, &p->ready, c->as.wf.finish + WFP_LATER, p->ready.e[0].seq, &c->link);
+				continue;
+			}
+			if (p->nsvc)
 				return 1;
 			p->clock.v = p->aside.e[0].key;
 			p->of.wf.frac = 0;
@@ -146,10 +149,22 @@ RS_FN int wfp_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 		}
 		rs_heap_erase(t, &p->aside, &c->alink);
 		if (c->link.pos)
-			rs_heap_rekey(t, &p->ready, c->as.wf.finish, p->ready.e[c->link.pos - 1].seq, &c->link);
+			rs_heap_lower(t, &p->ready, c->as.wf.finish, &c->link);
 	}
 	rs_poison(t, RS_POISON_SCAN);
 	return 0;
+}
+
+/* Mostly there is nothing to do, which is seen without a call. */
+RS_INLINE int wfp_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+{
+	u64 v = p->clock.v;
+	struct rs_node RS_ARENA *c;
+
+	if (p->aside.n && !rs_before(v, p->aside.e[0].key))
+		return wfp_front_far(t, p);
+	c = p->ready.n ? (struct rs_node RS_ARENA *)p->ready.e[0].obj : 0;
+	return c && c->weight && rs_before(v, c->tag.base) ? wfp_front_far(t, p) : 1;
 }
 
 RS_INLINE void wf2qp_sync(struct rs_node RS_ARENA *p)
@@ -158,7 +173,7 @@ RS_INLINE void wf2qp_sync(struct rs_node RS_ARENA *p)
 }
 
 /* c, with weight w, counts from now on, with start tag s. */
-RS_INLINE void wfp_join(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w, u64 s)
+RS_INLINE void wfp_join(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w, u64 s)
 {
 	c->tag.base = s;
 	c->tag.rem = 0;
@@ -166,7 +181,6 @@ RS_INLINE void wfp_join(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	c->as.wf.epoch = p->of.wf.epoch + 1;
 	p->of.wf.w += w;
 	wfp_finish(c, w);
-	wfp_sort(t, p, c);
 }
 
 RS_FN void wf2qp_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
@@ -181,7 +195,7 @@ RS_FN void wf2qp_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 	wfp_front(t, p);
 	wfp_progress(t, p);
 	if (!wfp_client(p, c)) {
-		wfp_join(t, p, c, c->weight, p->clock.v);
+		wfp_join(p, c, c->weight, p->clock.v);
 		return;
 	}
 	if (rs_before(c->tag.base, p->clock.v)) {
@@ -203,8 +217,10 @@ RS_FN void wf2qp_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 		c->alink.pos = 0;
 	} else if (!rs_before(p->clock.v, c->tag.base)) {
 		wfp_drop(t, p, c);
-	} else {
+	} else if (c->alink.pos) {
 		wfp_sort(t, p, c);
+	} else {
+		rs_heap_push(t, &p->aside, c->tag.base, ++t->stamp, &c->alink);
 	}
 }
 
@@ -228,7 +244,9 @@ RS_FN void wfp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 	}
 	if (!wfp_client(p, c))
 		return;
-	wfp_front(t, p);
+	/* W is what it has been until now. (The step that ends is in service still, for p.) */
+	if (p->aside.n && !rs_before(p->clock.v, p->aside.e[0].key))
+		wfp_front_far(t, p);
 	wfp_advance(p, work > done ? work - done : 0);
 	rs_tag_charge(&p->clock, &c->tag, work, c->weight);
 	wfp_finish(c, c->weight);
@@ -259,7 +277,7 @@ RS_FN void wf2qp_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		c->tag.base = p->vb;
 		c->tag.rem = 0;
 		if (w && c->runnable)
-			wfp_join(t, p, c, w, p->clock.v);
+			wfp_join(p, c, w, p->clock.v);
 		return;
 	}
 	if (!wfp_client(p, c))
@@ -306,7 +324,8 @@ RS_INLINE s64 wf2qp_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *
 
 RS_INLINE void wf2qp_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
 {
-	wfp_join(t, p, c, c->weight, p->clock.v + ((u64)offset > RS_ADVANCE_MAX ? RS_ADVANCE_MAX : (u64)offset));
+	(void)t;
+	wfp_join(p, c, c->weight, p->clock.v + ((u64)offset > RS_ADVANCE_MAX ? RS_ADVANCE_MAX : (u64)offset));
 }
 
 enum { wf2qp_aside = 1, wf2qp_mode = RS_MODE_LENGTH };

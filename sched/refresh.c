@@ -385,7 +385,10 @@ RS_INLINE u64 rs_seq_for(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 }
 
 #if RS_LENGTHS
-/* The length of what n would be served with now; while it is in service, or nothing waits, what it was. */
+/*
+ * The length of what n would be served with now; while it is in service, or nothing waits, what it was. That of its first child is recorded already, since whatever changes below is told
+ * upwards (rs_refresh); but where arrivals move virtual times (RS_MODE_ARRIVALS), another may come first below without a word, and all is looked at.
+ */
 RS_FN u32 rs_head_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
 	struct rs_node RS_ARENA *c = n;
@@ -402,6 +405,8 @@ RS_FN u32 rs_head_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 		}
 		policy_front(t, c);
 		c = (struct rs_node RS_ARENA *)c->ready.e[0].obj;
+		if (!(t->mode & RS_MODE_ARRIVALS))
+			return c->head;
 	}
 	return n->head;
 }
@@ -484,6 +489,17 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 RS_INLINE u32 rs_is_fresh(struct rs_node RS_ARENA *n)
 {
 	return n->link.pos && n->all && n->nall && n->ready.n && !n->throttled;
+}
+
+/* Whether a queue that is fresh would be served with the length that is recorded. */
+RS_INLINE u32 rs_head_stays(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	u64 length;
+
+	if (n->kind != RS_QUEUE || (t->mode & RS_MODE_ARRIVALS))
+		return 0;
+	length = ((struct rs_item RS_ARENA *)n->ready.e[0].obj)->edf.length;
+	return (length ? length : n->quantum) == n->head;
 }
 
 /* After something changed at n: up to the first ancestor for which nothing does. */

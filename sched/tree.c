@@ -388,6 +388,10 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		/* Above one that stays in the heap, all that are not held back stay as well. Several units: keys look below. */
 		if (!n->parent || (!all && rs_is_fresh(n)))
 			break;
+		if (!several && rs_by_length(t) && rs_is_fresh(n) && rs_head_stays(t, n)) {
+			n = n->parent;
+			continue;
+		}
 		if (!rs_refresh_one(t, n) && n->link.pos && !all)
 			break;
 		n = n->parent;

@@ -513,8 +513,15 @@ pub const MUTANTS: &[Mutant] = &[
         name: "wfp_not_eligible",
         mistake: "wf2q+: serves what the fluid system has not begun (weighted fair queueing)",
         file: "policy_wf2qp.c",
-        from: "\treturn wfp_later(c->parent, c) ? c->as.wf.finish + WFP_LATER : c->as.wf.finish;",
-        to: "\treturn c->as.wf.finish;",
+        from: "\t\t\tif (!c || !c->weight || !rs_before(p->clock.v, c->tag.base))\n",
+        to: "\t\t\tif (!c || c)\n",
+    },
+    Mutant {
+        name: "wfp_stays_aside",
+        mistake: "wf2q+: whom V has passed is kept behind those that are eligible",
+        file: "policy_wf2qp.c",
+        from: "\t\tif (c->link.pos)\n\t\t\trs_heap_lower(",
+        to: "\t\tif (0)\n\t\t\trs_heap_lower(",
     },
     Mutant {
         name: "wfp_no_jump",
