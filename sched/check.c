@@ -318,9 +318,10 @@ static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 		if (!c->runnable && !c->alink.pos)
 			RS_FAIL("node", c->index, "idle and in W, but not aside", ahead, 0);
 		if (c->runnable && t->units == 1 && !c->nsvc) {
+			s64 length = (((u64)c->head << RS_TAG_SHIFT) + c->tag.rem) / c->weight, floor = c->as.wf.floor - c->tag.base;
+
 			RS_SAME("node", c->index, "length of its head", c->head, rs_head_of(t, c));
-			RS_SAME("node", c->index, "finish tag", c->as.wf.finish - c->tag.base,
-				(((u64)c->head << RS_TAG_SHIFT) + c->tag.rem) / c->weight);
+			RS_SAME("node", c->index, "finish tag", (s64)(c->as.wf.finish - c->tag.base), length > floor ? length : floor);
 		}
 	}
 	RS_SAME("node", p->index, "W", p->of.wf.w, w);

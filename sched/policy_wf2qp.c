@@ -17,9 +17,11 @@
  * Rules, in order of execution:
  *   1. child becomes runnable: S = V, or max(V, S) if it is a ghost; V first goes on by what the packet on the wire has done
  *      so far (rs_tree.progress), all of it if that is not known                                         wf2qp_wake
- *   2. the head of a child's subtree changes: F = S + l / w, S stays (late commit)                       wf2qp_length
+ *   2. the head of a child's subtree changes: F = S + l / w, S stays; but once the node has picked, no less than it was then
+ *      (late commit of what is sent, early commit of when)                                               wf2qp_length
  *   3. pick: of the ready children with S <= V the one with the smallest (F, seq); if there is none, V = min S first   wf2qp_pick
- *   4. packet of length l ends: V += l / W, S += l / w, whatever length had been announced               wf2qp_charge
+ *   4. packet of length l ends: V += l / W, S += l / w, whatever length had been announced; until S has reached what F was,
+ *      the next F is no less                                                                              wfp_charge
  *   5. child becomes idle: with S > V it stays in W until V has reached S. The last one: all tags of the node are void, V stays  wf2qp_idle
  *   6. weight changes: S - V scales with 1 / w, whichever sign it has                                    wf2qp_reweight
  *
@@ -31,10 +33,18 @@
  * Example (also a test): weights 1 and 2, packets of 6, both from V = 0. F is 6 and 3. B: S = 3, V = 2: not eligible. A: V = 4, S = 6. B: V = 6. So
  * B A B, and again.
  *
+ * Why F does not fall (rules 2 and 4). Below an inner node a packet may come that is shorter than the one by which the node has been put in order among its siblings. Were F then S + l / w, it might lie
+ * before V, and the node would take all at once what it had waited for: up to a longest packet of its own, ahead of siblings whose F is earlier than what had been said, and WF-2 would not hold
+ * for them. With it, what the node sends between S and that F is to them one packet. (tests/host/net_model has the case: 600 bytes that left 6712 byte times after EAT + l / r + L / C.)
+ *
  * Bounds, for a node that has C, r = w C / (sum of all w), L the longest packet of all and l_i of the child:
  *   departure <= EAT + l / r + L / C                                 (WF-2), EAT = max(arrival, EAT of the one before + its l / r)
- *   W_i >= (w / sum w) W - (l_i + (L - l_i) w / sum w)               (WF-4) until any departure of i, while it is backlogged
+ *   W_i >= (w / sum w) W - (l_i + (L - l_i) w / sum w)               (WF-4) until any departure of i, while it is backlogged; of
+ *          an inner node, until the departure of a packet of length s, (1 - w / sum w) (l_i - s) more (below)
  * Both have L / C more where `progress` is not told. Below the root: WF-5. Fairness: as WF-4 for both sides.
+ *
+ * That of an inner node: when a packet of it is picked V <= F + (L - (F - S) w) / W, since what is left until F might have been one packet. So it is behind by (1 - w / W) (F - S) w + L w / W at most, and ahead by
+ * (1 - w / W) l_i before; a packet of s takes (1 - w / W) s of that. In the form for any moment both are as for a leaf, 2 (1 - w / W) l_i + L w / W.
  *
  * Deviations from the paper: W counts clients and not all that exist, so unused shares go round at once; late commit.
  * One unit only: on several, shares are right where each child has work for all, and no bound is claimed.
@@ -94,6 +104,15 @@ RS_INLINE void wfp_finish(struct rs_node RS_ARENA *c, u32 w)
 	u64 x = (((u64)c->head << RS_TAG_SHIFT) + c->tag.rem) / w;
 
 	c->as.wf.finish = c->tag.base + (x > RS_ADVANCE_MAX ? RS_ADVANCE_MAX : x);
+	if (rs_before(c->as.wf.finish, c->as.wf.floor))
+		c->as.wf.finish = c->as.wf.floor;
+}
+
+/* What F is kept from falling below, from the next change on. */
+RS_INLINE void wfp_commit(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 floor)
+{
+	c->as.wf.floor = floor;
+	c->as.wf.mark = p->of.wf.picks;
 }
 
 /* c is aside, and its S has changed. */
@@ -180,6 +199,7 @@ RS_INLINE void wfp_join(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, 
 	c->alink.pos = 0;
 	c->as.wf.epoch = p->of.wf.epoch + 1;
 	p->of.wf.w += w;
+	wfp_commit(p, c, s);
 	wfp_finish(c, w);
 }
 
@@ -202,6 +222,7 @@ RS_FN void wf2qp_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 		c->tag.base = p->clock.v;
 		c->tag.rem = 0;
 	}
+	wfp_commit(p, c, c->tag.base);
 	wfp_finish(c, c->weight);
 	wfp_sort(t, p, c);
 }
@@ -249,6 +270,7 @@ RS_FN void wfp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 		wfp_front_far(t, p);
 	wfp_advance(p, work > done ? work - done : 0);
 	rs_tag_charge(&p->clock, &c->tag, work, c->weight);
+	wfp_commit(p, c, c->as.wf.finish);
 	wfp_finish(c, c->weight);
 	wfp_sort(t, p, c);
 }
@@ -292,6 +314,7 @@ RS_FN void wf2qp_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 	c->tag.rem = behind ? 0 : x % w;
 	c->tag.base = behind ? p->clock.v - d : p->clock.v + d;
 	p->of.wf.w += w - old;
+	wfp_commit(p, c, c->tag.base);
 	wfp_finish(c, w);
 	wfp_sort(t, p, c);
 }
@@ -300,8 +323,11 @@ RS_FN void wf2qp_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 RS_INLINE void wf2qp_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	(void)t;
-	if (c->weight && wfp_client(p, c))
-		wfp_finish(c, c->weight);
+	if (!c->weight || !wfp_client(p, c))
+		return;
+	if (c->as.wf.mark != p->of.wf.picks)
+		wfp_commit(p, c, c->as.wf.finish);
+	wfp_finish(c, c->weight);
 }
 
 RS_INLINE void wf2qp_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
@@ -345,5 +371,6 @@ RS_INLINE u64 wf2qp_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c
 
 RS_INLINE struct rs_node RS_ARENA *wf2qp_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
+	p->of.wf.picks++;
 	return p->ready.n && wfp_front(t, p) ? sfq_pick(t, p, unit) : 0;
 }

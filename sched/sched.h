@@ -259,6 +259,8 @@ struct rs_eevdf {
 struct rs_wf2q_child {
 	u64 epoch; /* of the node's, plus one, while it is counted in w */
 	u64 finish; /* tag of what it would send next */
+	u64 floor; /* finish is not less: by this its siblings have been put behind it, or before, already */
+	u64 mark; /* the node's picks when floor was set */
 };
 struct rs_gps_child {
 	u64 epoch; /* of the node's, plus one, while the rest is meant */
@@ -287,6 +289,7 @@ struct rs_wf2q {
 	u64 frac; /* of V, below the unit of tags */
 	u64 done; /* of the step in service, that V has already */
 	u64 epoch; /* ends when no child is runnable */
+	u64 picks; /* among its children, so far */
 };
 
 /*

@@ -524,6 +524,13 @@ pub const MUTANTS: &[Mutant] = &[
         to: "\t\tif (0)\n\t\t\trs_heap_lower(",
     },
     Mutant {
+        name: "wfp_sooner",
+        mistake: "wf2q+: a shorter head is had sooner, though siblings have been put behind the longer one",
+        file: "policy_wf2qp.c",
+        from: "\tif (rs_before(c->as.wf.finish, c->as.wf.floor))\n",
+        to: "\tif (0)\n",
+    },
+    Mutant {
         name: "wfp_no_jump",
         mistake: "wf2q+: V does not go on to the smallest start tag",
         file: "policy_wf2qp.c",

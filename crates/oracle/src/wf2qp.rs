@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy wf2q+: the exact model (ALGORITHMS §2.3 and §2.4 with late commit, in rationals), in lockstep with the core. Its theorems
+//! Policy wf2q+: the exact model (ALGORITHMS §2.3 and §2.4 with late commit of what is sent, in rationals), in lockstep with the core. Its theorems
 //! are in [`crate::link`].
 
 use std::collections::BTreeMap;
@@ -24,6 +24,13 @@ struct Node {
     busy: u64,
     /// Of the step in service, what V has.
     done: u64,
+    /// The finish tag, for that head (0: to be found anew), and what it does not fall below, since which pick of the parent.
+    finish: Q,
+    head: u64,
+    floor: Option<Q>,
+    mark: u64,
+    /// As a parent: picks among its children.
+    picks: u64,
     item: Option<u32>,
 }
 
@@ -74,7 +81,21 @@ impl Pair {
             let zero = Q::zero;
             nodes.insert(
                 node,
-                Node { parent, weight, s: zero(), epoch: 0, v: zero(), busy: 1, done: 0, item },
+                Node {
+                    parent,
+                    weight,
+                    s: zero(),
+                    epoch: 0,
+                    v: zero(),
+                    busy: 1,
+                    done: 0,
+                    finish: zero(),
+                    head: 0,
+                    floor: None,
+                    mark: 0,
+                    picks: 0,
+                    item,
+                },
             );
         }
         Self { core, nodes, leaves, what, drift: 8, now: 0 }
@@ -160,7 +181,7 @@ impl Pair {
         let mut out = Vec::new();
         for c in self.children(p).into_iter().filter(|&c| self.ready(c)) {
             let n = &self.nodes[&c];
-            out.push((c, n.s.clone(), &n.s + n.step(self.head(c)?)));
+            out.push((c, n.s.clone(), n.finish.clone()));
         }
         let sure = out.iter().filter(|x| x.1 <= v - &slack).map(|x| &x.2).min().cloned();
         Ok(out
@@ -190,6 +211,39 @@ impl Pair {
                 node.v = least;
             }
         }
+        self.commit();
+    }
+
+    /// The finish tag is the parent's to go by, and no more to be had sooner once that has picked.
+    fn commit(&mut self) {
+        let mut nodes: Vec<Id> = self.nodes.keys().copied().filter(|&n| n != TOP).collect();
+        nodes.sort_by_key(|&n| std::cmp::Reverse(self.path(n).len()));
+        for n in nodes {
+            if !self.ready(n) || self.served(n) {
+                continue;
+            }
+            let Ok(head) = self.head(n) else { continue };
+            let picks = self.nodes[&self.nodes[&n].parent].picks;
+            let node = self.nodes.get_mut(&n).expect("a node");
+            if head == node.head {
+                continue;
+            }
+            if node.mark != picks {
+                (node.floor, node.mark) = (Some(node.finish.clone()), picks);
+            }
+            node.head = head;
+            node.finish = &node.s + node.step(head);
+            if let Some(floor) = &node.floor {
+                node.finish = node.finish.clone().max(floor.clone());
+            }
+        }
+    }
+
+    /// S has changed.
+    fn anew(&mut self, n: Id, floor: Option<Q>) {
+        let picks = self.nodes.get(&self.nodes[&n].parent).map_or(0, |p| p.picks);
+        let node = self.nodes.get_mut(&n).expect("a node");
+        (node.floor, node.mark, node.head) = (floor, picks, 0);
     }
 
     /// W of p: who is runnable, and who is idle ahead of V.
@@ -241,6 +295,7 @@ impl Pair {
                     node.s = now;
                 }
                 node.epoch = busy;
+                self.anew(n, None);
             }
         }
         self.what.insert(leaf, (What::Waits, length));
@@ -282,13 +337,34 @@ impl Pair {
         for pair in self.path(leaf).windows(2) {
             let best = self.best(pair[1])?;
             if !best.contains(&pair[0]) {
-                return Err(format!("{:x} picked below {:x}, of {best:x?}", pair[0], pair[1]));
+                let told: Vec<String> = self.children(pair[1]).into_iter().map(|c| self.told(c)).collect();
+                return Err(format!("{:x} picked below {:x}, of {best:x?}: {}", pair[0], pair[1], told.join("; ")));
             }
         }
         self.compare()?;
+        for p in self.path(leaf).into_iter().skip(1) {
+            self.nodes.get_mut(&p).expect("a node").picks += 1;
+        }
         let length = self.what[&leaf].1;
         self.what.insert(leaf, (What::Served, length));
         Ok(Some(leaf))
+    }
+
+    /// A child's tags, from its parent's V on, in the core's units.
+    fn told(&self, c: Id) -> String {
+        let (n, p) = (&self.nodes[&c], &self.nodes[&self.nodes[&c].parent]);
+        let of = |x: &Q| ((x - &p.v) / ulps(1)).to_integer();
+        format!(
+            "{c:x}: weight {}, waits {}, S {}, F {}, not before {:?}, head {} since pick {} of {}",
+            n.weight,
+            self.ready(c),
+            of(&n.s),
+            of(&n.finish),
+            n.floor.as_ref().map(of),
+            n.head,
+            n.mark,
+            p.picks
+        )
     }
 
     fn compare(&self) -> Result<(), String> {
@@ -313,6 +389,8 @@ impl Pair {
             self.advance(pair[1], work);
             self.nodes.get_mut(&pair[1]).expect("a node").done = 0;
             self.nodes.get_mut(&pair[0]).expect("a node").s += step;
+            let floor = self.nodes[&pair[0]].finish.clone();
+            self.anew(pair[0], Some(floor));
         }
         self.what.insert(leaf, next.map_or((What::Idle, 0), |l| (What::Waits, l)));
         if next.is_none() {
@@ -336,6 +414,13 @@ impl Pair {
                 node.s = &v + (&node.s - &v) * q(node.weight, weight);
             }
             self.drift += 2 + 4 * u64::from(node.weight / weight);
+            if counts && weight != self.nodes[&n].weight {
+                let head = self.nodes[&n].head;
+                self.anew(n, None);
+                let node = self.nodes.get_mut(&n).expect("a node");
+                (node.head, node.weight) = (head, weight);
+                node.finish = &node.s + node.step(head);
+            }
         }
         self.nodes.get_mut(&n).expect("a node").weight = weight;
         self.core.must(self.now, Op::Reweight { node: n, weight });
