@@ -338,7 +338,12 @@ impl Pair {
             let best = self.best(pair[1])?;
             if !best.contains(&pair[0]) {
                 let told: Vec<String> = self.children(pair[1]).into_iter().map(|c| self.told(c)).collect();
-                return Err(format!("{:x} picked below {:x}, of {best:x?}: {}", pair[0], pair[1], told.join("; ")));
+                return Err(format!(
+                    "{:x} picked below {:x}, of {best:x?}: {}",
+                    pair[0],
+                    pair[1],
+                    told.join("; ")
+                ));
             }
         }
         self.compare()?;
