@@ -4,7 +4,7 @@ import time
 
 from harness.link import DEV, Link, tool
 from harness.plot import Line, Plot
-from harness.verdict import at_least, at_most
+from harness.verdict import at_least, at_most, within
 
 SIZE, ROOM = 1000, 16384
 
@@ -65,7 +65,8 @@ def level_ns(rates):
 
 def judge(data, band):
     low, high, first, last = ends(data["paper"])
-    return [at_least(f"datagrams of {1e-6 * 1e9 / first:.2f} ms a second at depth {high} of those at depth {low}", last / first, band["deepest"], ".4f"),
+    return [within("what a datagram takes at depth 1, ms", 1e3 / first, *band["datagram_ms"]),
+            at_least(f"such datagrams a second at depth {high} of those at depth {low}", last / first, band["deepest"], ".4f"),
             at_most("what a level more costs a datagram of a bare flood, ns", level_ns(data["ours"]), band["level_ns"], ".0f")]
 
 
