@@ -2,7 +2,7 @@
 //! Random traces of events that are legal in the present state of a pair.
 
 use crate::core::{Id, Op, Q0, QUEUE, ROOT, SCHED, id};
-use crate::model::State;
+use crate::model::{EEVDF, State};
 use crate::pair::{Event, Pair};
 use crate::rng::Rng;
 
@@ -56,8 +56,11 @@ impl Flavour {
         let free: Vec<u32> = (0..m.units).filter(|u| !busy.contains(u)).collect();
         let any = |r: &mut Rng, v: &[u32]| (!v.is_empty()).then(|| *r.pick(v));
         match r.below(100) {
-            0..=13 => Some(Event::Time(r.below(3_000_000))),
-            14 => Some(Event::Called { item: any(r, &of(State::Service))? }),
+            // Only eevdf looks at it.
+            14 if self.policies.contains(&EEVDF) => {
+                Some(Event::Called { item: any(r, &of(State::Service))? })
+            }
+            0..=14 => Some(Event::Time(r.below(3_000_000))),
             15..=39 => Some(Event::Pick { unit: any(r, &free)? }),
             40..=64 => {
                 let item = any(r, &of(State::Service))?;
