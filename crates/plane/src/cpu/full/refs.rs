@@ -11,6 +11,8 @@ use crate::{Plane as _, PlaneError, Refs};
 
 /// `struct rc_lists` by process: default and child default.
 const MAP: &str = "lists";
+/// As many at a time: buffers for all that there can be would stay with the daemon.
+const BATCH: u32 = 1024;
 
 impl Full {
     pub(super) fn references(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
@@ -35,7 +37,7 @@ impl Full {
     fn lists(&self) -> Result<Vec<[u64; 2]>, PlaneError> {
         let wrong = |error| PlaneError::Invalid(format!("the pinned map '{MAP}': {error}"));
         let map = MapHandle::from_pinned_path(self.folder.join(MAP)).map_err(wrong)?;
-        let all = map.lookup_batch(1 << 16, MapFlags::ANY, MapFlags::ANY).map_err(wrong)?;
+        let all = map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(wrong)?;
         let word =
             |value: &[u8], at: usize| Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
         Ok(all.filter_map(|(_, value)| Some([word(&value, 0)?, word(&value, 8)?])).collect())
