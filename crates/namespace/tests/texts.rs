@@ -403,10 +403,11 @@ fn reads() {
     );
     // What it needs for a request, and the time that this takes with what is guaranteed.
     samples[4].request_ns = 3_000_000;
-    let survey = Survey::new(&tree, samples.to_vec());
-    let whole = View { survey: &survey, capacity: 2_000_000_000, ..plain(&tree, *b) };
-    let stat = render_read(FileKind::Stat, &whole).unwrap();
-    assert!(stat.contains("request_ns 3000000\n"), "{stat}");
+    let mut three_cpus = tree.clone();
+    three_cpus.set_capacity(3_000_000_000);
+    let survey = Survey::new(&three_cpus, samples.clone());
+    let stat = render_read(FileKind::Stat, &View { survey: &survey, ..plain(&three_cpus, *b) }).unwrap();
+    assert!(stat.ends_with("request_ns 3000000\nperiod_ns 2000000\n"), "{stat}");
     // A throttled scheduler node takes all below it out of the competition.
     samples[2].throttled = true;
     assert!(read(FileKind::Stat, *b, &samples).contains("effective_share_ppm 0\n"));
