@@ -114,8 +114,7 @@ impl Eevdf {
         let over = c.v >= c.d;
         let e = self.estimates.entry(id).or_default();
         e.used += work;
-        if calls > 0 {
-            let each = e.used / calls;
+        if let Some(each) = e.used.checked_div(calls) {
             self.ended(id, each);
             self.begin(id, t);
         } else if over {

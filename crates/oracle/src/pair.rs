@@ -77,6 +77,11 @@ impl Pair {
         self.model.told = self.core.nodes().iter().map(|n| (n.id, n.client != 0)).collect();
     }
 
+    fn called(&mut self, item: u32) {
+        self.core.called(item);
+        self.model.called(item);
+    }
+
     fn event(&mut self, event: &Event) -> Result<(), String> {
         let now = self.now;
         match *event {
@@ -171,10 +176,7 @@ impl Pair {
                 self.listen();
                 self.model.own(queue);
             }
-            Event::Called { item } => {
-                self.core.called(item);
-                self.model.called(item);
-            }
+            Event::Called { item } => self.called(item),
             Event::Settle { item, work, more } => {
                 self.core.settle(item, work, more, now);
                 self.listen();

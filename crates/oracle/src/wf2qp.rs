@@ -166,7 +166,7 @@ impl Pair {
             return Ok(length.into());
         }
         let head = u64::from(self.core.node(n).head);
-        let best = self.best(n)?;
+        let best = self.best(n);
         for c in best {
             if self.head(c)? == head {
                 return Ok(head);
@@ -176,7 +176,7 @@ impl Pair {
     }
 
     /// The children that p may serve next.
-    fn best(&self, p: Id) -> Result<Vec<Id>, String> {
+    fn best(&self, p: Id) -> Vec<Id> {
         let (v, slack) = (&self.nodes[&p].v, ulps(self.drift));
         let mut out = Vec::new();
         for c in self.children(p).into_iter().filter(|&c| self.ready(c)) {
@@ -184,11 +184,10 @@ impl Pair {
             out.push((c, n.s.clone(), n.finish.clone()));
         }
         let sure = out.iter().filter(|x| x.1 <= v - &slack).map(|x| &x.2).min().cloned();
-        Ok(out
-            .into_iter()
+        out.into_iter()
             .filter(|x| x.1 <= v + &slack && sure.as_ref().is_none_or(|f| x.2 <= f + &slack))
             .map(|x| x.0)
-            .collect())
+            .collect()
     }
 
     /// V goes on to the smallest start tag where nobody is eligible.
@@ -335,7 +334,7 @@ impl Pair {
         };
         let leaf = *self.leaves.iter().find(|l| self.nodes[l].item == Some(item)).ok_or("which item?")?;
         for pair in self.path(leaf).windows(2) {
-            let best = self.best(pair[1])?;
+            let best = self.best(pair[1]);
             if !best.contains(&pair[0]) {
                 let told: Vec<String> = self.children(pair[1]).into_iter().map(|c| self.told(c)).collect();
                 return Err(format!(
