@@ -350,6 +350,7 @@ fn open_root() -> Result<fs::File, PlaneError> {
     })?;
     fs::File::open(&root).map_err(os(format!("open {}", root.display())))
 }
+
 /// Where cgroup v2 is mounted.
 fn cgroup_root() -> Option<PathBuf> {
     fs::read_to_string("/proc/self/mounts").ok()?.lines().find_map(|line| {
