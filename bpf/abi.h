@@ -28,7 +28,8 @@
  * it; 0 takes back. fcntl(fd, F_RESERV_GETPARAM, p), with p->size set: what stands. Both answer 1. They belong to the thread, not to its queue, and are not
  * inherited.
  * EBADF, EINVAL as above. EINVAL: wrong size, or numbers out of range: weight up to RS_WEIGHT_MAX thousandths, priority up to 100, period 1 ms
- * to 10 s, deadline 1 ms to the period (0: the period), budget 10 us to the deadline; budget and deadline only with a period. EFAULT: no such memory.
+ * to 10 s, deadline 1 ms to the period (0: the period), budget 10 us to the deadline; budget and deadline only with a period. EFAULT: no such memory, or not
+ * there yet: a program of the kernel cannot have a page brought in, or copied after fork. Who has just written to *p has it.
  * ENOSPC: the thread's queue is of class edf, and is not guaranteed what the budgets of all its threads come to until their deadlines, as in a
  * write to `members`; EOPNOTSUPP: it is q0 of class edf, where nobody is promised anything.
  */

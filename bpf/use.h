@@ -63,11 +63,11 @@ static __always_inline int rt_rule_says(struct rt_rule *r, struct task_struct *m
 	return r->allow != 0;
 }
 
-/* Whether the caller fits. The first two rules are most lists; the kernel's iterator over the others is several calls by itself. */
-static __always_inline bool rt_use_allows(struct rt_use *use)
+/* Whether the caller, whose user for file access is `uid`, fits. The first two rules are most lists; the kernel's iterator over the others is several calls by itself. */
+static __always_inline bool rt_use_allows(struct rt_use *use, u32 uid)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
-	u32 i, at, uid = me->cred->fsuid.val, count = use->count;
+	u32 i, at, count = use->count;
 	int says;
 
 	if (count > 0) {

@@ -302,7 +302,7 @@ static __noinline int rc_by_rules(u64 node)
 {
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &node);
 
-	return !use || rt_use_allows(use);
+	return !use || rt_use_allows(use, bpf_get_current_task_btf()->cred->fsuid.val);
 }
 
 /*

@@ -182,19 +182,17 @@ static __always_inline u32 rt_index(u32 resource, u64 node)
 }
 
 /* Whether the caller may tag with a queue by the rules; where none were told, whoever could open it may. */
-static __noinline int rt_by_rules(u32 resource, u64 node)
+static __noinline int rt_by_rules(u32 resource, u64 node, u32 uid)
 {
 	u64 key = RT_USE_KEY(resource, node);
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &key);
 
-	return !use || rt_use_allows(use);
+	return !use || rt_use_allows(use, uid);
 }
 
 /* Whether the caller is one of those of whom the node itself knows that they may: the look-up of the rules costs more than all the rest. */
-static __always_inline bool rt_known(u64 who)
+static __always_inline bool rt_known(u64 who, u32 uid)
 {
-	u32 uid = bpf_get_current_task_btf()->cred->fsuid.val;
-
 	return ((RT_WHO_MAY(who) & RT_MAY_USER) && (u32)who == uid) || ((RT_WHO_MAY(who) & RT_MAY_ROOT) && !uid);
 }
 
@@ -209,6 +207,7 @@ static __always_inline int rt_usable_node(u32 resource, u64 node, struct rt_node
 {
 	struct rt_node *n = rt_node(resource, node);
 	u64 who;
+	u32 uid;
 
 	*found = n;
 	if (!n)
@@ -218,7 +217,10 @@ static __always_inline int rt_usable_node(u32 resource, u64 node, struct rt_node
 		return -E_ISDIR;
 	if (RT_WHO_FLAGS(who) & RT_DYING)
 		return -E_STALE;
-	return !(ruled & 1U << (resource & 31)) || rt_known(who) || rt_by_rules(resource, node) ? 0 : -E_ACCES;
+	if (!(ruled & 1U << (resource & 31)))
+		return 0;
+	uid = bpf_get_current_task_btf()->cred->fsuid.val;
+	return rt_known(who, uid) || rt_by_rules(resource, node, uid) ? 0 : -E_ACCES;
 }
 
 static __always_inline int rt_usable(u32 resource, u64 node)
