@@ -86,7 +86,7 @@ pub enum Command {
     /// Change nodes while they run
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
-        /// Nodes, then changes: share=, shares= (of a scheduler node's children, at once: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc=, limit= (of members; 'PACKETS BYTES' of a link; resets the queue's backlog counters), tunables
+        /// Nodes, then changes: share= (a weight, and behind it a minimum: '50 250ms/s'), shares= (of a scheduler node's children, at once: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc=, limit= (of members; 'PACKETS BYTES' of a link; resets the queue's backlog counters), tunables
         /// (quantum=, lag=, turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=); with --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
@@ -276,7 +276,7 @@ pub struct Mk {
     /// A scheduler node, which divides its share among its children
     #[arg(long)]
     pub sched: bool,
-    /// Its weight among its siblings, 0 is background; or a fixed share of its parent: =25%
+    /// Its weight among its siblings, 0 is background; or a fixed share of its parent: =25%; and behind it a minimum: '50 250ms/s'
     #[arg(long, short, value_name = "WEIGHT", default_value = "100", allow_hyphen_values = true)]
     pub share: String,
     /// An upper limit: 1.5cpu, 250ms/s, 25%

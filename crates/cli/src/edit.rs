@@ -29,6 +29,16 @@ const KEYS: [(&str, &str); 18] = [
     ("round", TUNE),
 ];
 
+/// Words that are tried for what has another name.
+const ELSEWHERE: [(&[&str], &str); 3] = [
+    (
+        &["minimum", "min", "guarantee", "reserve"],
+        "a minimum stands behind the weight: share='24 250ms/s', of a link share='24 5mbit', of a disk share='24 1MB/s'",
+    ),
+    (&["backlog"], "what may wait is limit=: of a link limit='PACKETS BYTES'"),
+    (&["weight"], "a node's weight is share=; a thread's is set with --thread"),
+];
+
 /// The file that holds several keys.
 const TUNE: &str = "tune";
 
@@ -327,10 +337,12 @@ fn understand<'a>(
         let Some(&(known, file)) = KEYS.iter().find(|(known, _)| *known == key) else {
             let names: Vec<String> = KEYS.iter().map(|(known, _)| (*known).to_owned()).collect();
             let error = Error::usage(format!("there is no key '{key}'"));
-            return Err(match crate::fs::nearest(key, &names) {
-                Some(near) => error.hint(format!("did you mean '{near}={value}'?")),
-                None => error.hint(format!("the keys are {}", names.join(", "))),
-            });
+            let elsewhere = ELSEWHERE.iter().find(|(words, _)| words.contains(&key)).map(|(_, hint)| *hint);
+            return Err(error.hint(match (elsewhere, crate::fs::nearest(key, &names)) {
+                (Some(hint), _) => hint.to_owned(),
+                (None, Some(near)) => format!("did you mean '{near}={value}'?"),
+                (None, None) => format!("the keys are {}", names.join(", ")),
+            }));
         };
         if changes.iter().any(|(earlier, ..)| *earlier == known) {
             return Err(Error::usage(format!("'{known}' is set twice")));
@@ -550,6 +562,8 @@ mod tests {
         for (words, what) in [
             (&["q0", "sahre=1"][..], "did you mean 'share=1'?"),
             (&["q0", "colour=1"], "the keys are"),
+            (&["q0", "minimum=5mbit"], "behind the weight: share='24 250ms/s'"),
+            (&["q0", "backlog=9"], "what may wait is limit="),
             (&["share=1"], "no node is named"),
             (&["q0"], "nothing to set"),
             (&["q0", "share=1", "share=2"], "twice"),

@@ -99,7 +99,10 @@ fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
                 return say_json(&disks);
             }
             let line = |disk: &up::DiskLine| {
-                let first = format!("{}: {}, {}", disk.name, disk.state, disk.mechanism);
+                let mut first = format!("{}: {}, {}", disk.name, disk.state, disk.mechanism);
+                if let Some(policy) = &disk.policy {
+                    first += &format!(", policy {policy}");
+                }
                 [&[first], &disk.limits[..]].concat().join("\n    ") + "\n"
             };
             say(&disks.iter().map(line).collect::<String>())

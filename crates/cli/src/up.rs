@@ -482,6 +482,8 @@ pub(crate) struct DiskLine {
     pub(crate) name: String,
     pub(crate) state: String,
     pub(crate) mechanism: String,
+    /// How its root orders its children; none where /reserv does not say.
+    pub(crate) policy: Option<String>,
     /// What it cannot do, and what has happened to it.
     pub(crate) limits: Vec<String>,
 }
@@ -489,6 +491,9 @@ pub(crate) struct DiskLine {
 /// All of them.
 pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
     let status = status_json()?;
+    let files = Mounted::open().ok();
+    let policy =
+        |name: &str| Some(files.as_ref()?.read(&format!("{name}/policy")).ok()?.trim_end().to_owned());
     let all = status["resources"].as_object().into_iter().flatten();
     let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     Ok(all
@@ -497,6 +502,7 @@ pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
             name: name.clone(),
             state: word(value, "state"),
             mechanism: word(value, "mechanism"),
+            policy: policy(name),
             limits: value["limits"]
                 .as_array()
                 .into_iter()
