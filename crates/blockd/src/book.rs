@@ -121,6 +121,16 @@ impl Book {
         Ok(book)
     }
 
+    /// The book of others, to keep its pages in memory, whole: while no worker has it, they could go to swap, and with that to a disk whose next worker needs them to begin. None: there is
+    /// no whole one yet.
+    pub fn hold(path: &Path) -> io::Result<Option<Self>> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        if file.metadata()?.len() == size_of::<Pages>() as u64 { Self::map(&file).map(Some) } else { Ok(None) }
+    }
+
     /// The book that another worker left; what it had begun is finished.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -145,7 +155,8 @@ impl Book {
                 std::ptr::null_mut(),
                 size_of::<Pages>(),
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
+                // Populated, hence locked in memory where the process is.
+                libc::MAP_SHARED | libc::MAP_POPULATE,
                 file.as_raw_fd(),
                 0,
             )

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use crate::book::Book;
 use crate::front::ublk::control::{self, Control};
 use crate::front::{Choice, Held, fuse, loopdev};
-use crate::log::say;
+use crate::log::{Aside, say};
 use crate::serve::{EXIT_STOPPED, Places, Worker};
 
 /// A worker that dies sooner is followed more and more slowly.
 const STABLE: Duration = Duration::from_secs(1);
+/// How often it is looked whether the first worker has made the book.
+const LOOK: Duration = Duration::from_millis(5);
 /// Longest pause between two workers.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// What the keeper tells a worker: numbers of its descriptors (-1: no FUSE session), whether there was a worker before, and who it is itself.
@@ -160,6 +162,7 @@ pub fn clean(prefix: &Path) -> io::Result<()> {
 pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: bool) -> ExitCode {
     stay();
     for_memory_pressure();
+    let _aside = Aside::begin().map_err(|error| say(format_args!("standard error is waited for: {error}")));
     let chosen = if recover { Ok(Choice::Ublk) } else { choose(front) };
     let (held, listener) = match chosen.and_then(|front| prepare(places, front)) {
         Ok(both) => both,
@@ -171,7 +174,12 @@ pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: boo
             return ExitCode::FAILURE;
         }
     };
+    if !recover {
+        // Of somebody before us: the first worker's is another file, which is held.
+        let _ = std::fs::remove_file(&places.book);
+    }
     let mut ready = recover;
+    let mut book = None;
     let mut pause = Duration::ZERO;
     loop {
         let start = Instant::now();
@@ -182,7 +190,13 @@ pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: boo
         let held = format!("{fuse} {} {} {}", listener.as_raw_fd(), u8::from(ready), std::process::id());
         // This same program, whatever lies at its path by now: the next worker understands the last one's book.
         let child = Command::new("/proc/self/exe").arg0(STAYS).args(arguments).env(HELD, held).spawn();
-        let ended = child.and_then(|mut child| child.wait());
+        let ended = child.and_then(|mut child| {
+            while book.is_none() && child.try_wait()?.is_none() {
+                book = Book::hold(&places.book)?;
+                std::thread::sleep(LOOK);
+            }
+            child.wait()
+        });
         let code = ended.as_ref().ok().and_then(std::process::ExitStatus::code);
         if code == Some(EXIT_STOPPED) || (!ready && !places.book.exists()) {
             remove(places);
