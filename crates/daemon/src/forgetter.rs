@@ -3,20 +3,25 @@
 //!
 //! The kernel takes the directory's lock for it and cannot be interrupted meanwhile, while somebody who reads that directory holds the lock until he is answered. Were it the worker
 //! that waits there as it is killed, it would not end before the answer, and so nobody would be started to give it. This process holds nothing but `/dev/fuse`, nobody waits for its
-//! end, and it ends when the worker does.
+//! end, and it ends when the worker does. Where the keeper has died too, nobody is left who would answer, and the session lives on by this process alone: it aborts it then, so
+//! that the reader fails at once, and not only when the next start does so.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
+use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
 use crate::core::lock;
 use crate::fuse::{proto, session};
 use crate::link::{self, UnixSeq};
 use crate::priority;
+use crate::settings::Settings;
 
 /// Behind the names of a batch; the answer to it, when they are forgotten. A name's message is longer.
 const END: [u8; 1] = [b'E'];
@@ -88,15 +93,40 @@ fn receive(link: &UnixSeq, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     }
 }
 
+/// Waits until worker and keeper are dead, and then, if this process still waits for a directory's lock (`inside`), aborts the session. By the lock that those two hold, so that no other reservd
+/// is about to begin meanwhile: whoever has it first aborts what is left.
+fn end_with_them(link: &OwnedFd, settings: &Settings, inside: &AtomicBool) -> io::Result<()> {
+    while poll(&mut [PollFd::new(link.as_fd(), PollFlags::empty())], PollTimeout::NONE) == Err(nix::errno::Errno::EINTR) {}
+    let lock = Flock::lock(File::open(settings.lock())?, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    if inside.load(Ordering::SeqCst) && session::mounted(&settings.mount)?.is_some() {
+        tracing::info!("worker and keeper are dead: who waits for them fails");
+        session::abort(&settings.mount)?;
+    }
+    drop(lock);
+    Ok(())
+}
+
 /// The process.
-pub fn run(fuse: &File, link: &UnixSeq) -> ExitCode {
+pub fn run(fuse: &File, link: &UnixSeq, settings: Settings) -> ExitCode {
     priority::reserve();
+    let inside = Arc::new(AtomicBool::new(false));
+    let (watched, inside_) = (link.0.try_clone(), inside.clone());
+    std::thread::spawn(move || {
+        if let Err(error) = watched.and_then(|link| end_with_them(&link, &settings, &inside_)) {
+            tracing::error!(%error, "who waits for a dead reservd waits until the next start");
+        }
+    });
     let mut buffer = [0; MESSAGE_MAX];
     while let Ok(Some(len)) = receive(link, &mut buffer) {
         let message = buffer.get(..len).unwrap_or_default();
         if message == END {
             let _ = send(link.0.as_raw_fd(), &END, MsgFlags::MSG_NOSIGNAL);
-        } else if let Err(error) = session::tell(fuse, message) {
+            continue;
+        }
+        inside.store(true, Ordering::SeqCst);
+        let told = session::tell(fuse, message);
+        inside.store(false, Ordering::SeqCst);
+        if let Err(error) = told {
             // ENOENT: it had not cached it.
             tracing::trace!(%error, "a name was not cached");
         }

@@ -84,14 +84,14 @@ fn main() -> ExitCode {
 }
 
 fn start(inherited: &Descriptors) -> std::io::Result<ExitCode> {
-    if let (Some(Role::Forgetter), Some(fuse), Some(link)) =
-        (inherited.role, inherited.fuse_fd, inherited.link_fd)
-    {
-        return Ok(forgetter::run(&inherit(fuse)?.into(), &UnixSeq(inherit(link)?)));
-    }
     // Where the mount is found in the mount table.
     let mut settings = Settings::from_env();
     settings.mount = reserv_daemon::fuse::session::canonical(&settings.mount)?;
+    if let (Some(Role::Forgetter), Some(fuse), Some(link)) =
+        (inherited.role, inherited.fuse_fd, inherited.link_fd)
+    {
+        return Ok(forgetter::run(&inherit(fuse)?.into(), &UnixSeq(inherit(link)?), settings));
+    }
     match (inherited.role, inherited.held()?) {
         (Some(Role::Worker), Some((held, link))) => {
             let inherited = worker::Inherited { held, link, finish_stop: inherited.finish_stop };

@@ -60,6 +60,14 @@ pub fn unmount_dead(path: &Path) -> io::Result<()> {
     Ok(nix::mount::umount2(path, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH)?)
 }
 
+/// All requests of the session mounted at `path` fail, now and from now on. It may stay mounted: somebody's request is under way.
+pub fn abort(path: &Path) -> io::Result<()> {
+    match nix::mount::umount2(path, MntFlags::MNT_FORCE) {
+        Err(nix::errno::Errno::EBUSY) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
 /// The device number of our file system mounted at `path`, when there is one. Asks `/proc`, never the file system.
 pub fn mounted(path: &Path) -> io::Result<Option<u64>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
