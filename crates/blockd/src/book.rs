@@ -128,7 +128,11 @@ impl Book {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        if file.metadata()?.len() == size_of::<Pages>() as u64 { Self::map(&file).map(Some) } else { Ok(None) }
+        if file.metadata()?.len() == size_of::<Pages>() as u64 {
+            Self::map(&file).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// The book that another worker left; what it had begun is finished.

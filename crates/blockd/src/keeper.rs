@@ -158,6 +158,12 @@ pub fn clean(prefix: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The book, in memory whatever becomes of the workers. That it cannot be held is said, and is no reason not to serve.
+fn hold(places: &Places) -> io::Result<Option<Book>> {
+    Book::hold(&places.book)
+        .inspect_err(|error| say(format_args!("{} may go to swap: {error}", places.book.display())))
+}
+
 /// The whole life of the server of one disk. `recover`: of a server that was killed with its keeper.
 pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: bool) -> ExitCode {
     stay();
@@ -192,7 +198,7 @@ pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: boo
         let child = Command::new("/proc/self/exe").arg0(STAYS).args(arguments).env(HELD, held).spawn();
         let ended = child.and_then(|mut child| {
             while book.is_none() && child.try_wait()?.is_none() {
-                book = Book::hold(&places.book)?;
+                book = hold(places).transpose();
                 std::thread::sleep(LOOK);
             }
             child.wait()

@@ -96,8 +96,11 @@ fn receive(link: &UnixSeq, buffer: &mut [u8]) -> io::Result<Option<usize>> {
 /// Waits until worker and keeper are dead, and then, if this process still waits for a directory's lock (`inside`), aborts the session. By the lock that those two hold, so that no other reservd
 /// is about to begin meanwhile: whoever has it first aborts what is left.
 fn end_with_them(link: &OwnedFd, settings: &Settings, inside: &AtomicBool) -> io::Result<()> {
-    while poll(&mut [PollFd::new(link.as_fd(), PollFlags::empty())], PollTimeout::NONE) == Err(nix::errno::Errno::EINTR) {}
-    let lock = Flock::lock(File::open(settings.lock())?, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    while poll(&mut [PollFd::new(link.as_fd(), PollFlags::empty())], PollTimeout::NONE)
+        == Err(nix::errno::Errno::EINTR)
+    {}
+    let lock =
+        Flock::lock(File::open(settings.lock())?, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
     if inside.load(Ordering::SeqCst) && session::mounted(&settings.mount)?.is_some() {
         tracing::info!("worker and keeper are dead: who waits for them fails");
         session::abort(&settings.mount)?;
