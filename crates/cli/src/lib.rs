@@ -99,10 +99,14 @@ fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
                 return say_json(&disks);
             }
             let line = |disk: &up::DiskLine| {
-                let mut first = format!("{}: {}, {}", disk.name, disk.state, disk.mechanism);
-                if let Some(policy) = &disk.policy {
-                    first += &format!(", policy {policy}");
-                }
+                let policy = disk.policy.as_ref().map(|policy| format!(", policy {policy}"));
+                let first = format!(
+                    "{}: {}, {}{}",
+                    disk.name,
+                    disk.state,
+                    disk.mechanism,
+                    policy.unwrap_or_default()
+                );
                 [&[first], &disk.limits[..]].concat().join("\n    ") + "\n"
             };
             say(&disks.iter().map(line).collect::<String>())
