@@ -2,9 +2,9 @@
 /*
  * What all programs of a link share: the arena with the tree and the queues' lists, its one lock, the maps.
  *
- * One object is loaded per interface. Enqueue, dequeue and reset of the qdisc come under the device's root lock, one at a time. The tree is also
- * changed by the daemon's calls, so `tree_lock` guards everything in the arena; it is taken inside the root lock, with bottom halves off, and by the
- * calls with interrupts off. Nothing is taken inside it.
+ * One object is loaded per interface. Enqueue and dequeue of the qdisc come under the device's root lock, one at a time; reset mostly, and destroy never. The tree is also
+ * changed by the daemon's calls, so `tree_lock` guards everything in the arena; it is taken inside the root lock, with bottom halves off, and by all
+ * others with interrupts off, so that nobody who has it is preempted. Nothing is taken inside it.
  *
  * A packet lies in a slot of the map `packets`; the slots' lists, lengths and owners are in the arena. So a queue of packets can change hands by
  * its two ends, and no packet is touched by an edit.

@@ -117,6 +117,7 @@ int RN_OP(rn_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack
 static __always_inline void rn_flush(struct Qdisc *sch)
 {
 	struct rn_state *s = rn_state();
+	unsigned long irq;
 	u32 i, count = places_used;
 	u64 gone = 0, bytes = 0;
 
@@ -136,9 +137,10 @@ static __always_inline void rn_flush(struct Qdisc *sch)
 			gone++;
 		}
 	}
-	rn_lock();
+	/* Not as the packets' ways: where a qdisc is destroyed the kernel holds no lock that keeps this from being preempted, by a daemon's call on the same CPU, say, which would wait with interrupts off. */
+	RN_LOCK(irq);
 	rn_forget();
-	rn_unlock();
+	RN_UNLOCK(irq);
 	if (s) {
 		__sync_fetch_and_add(&s->flushed, gone);
 		__sync_fetch_and_add(&s->flushed_bytes, bytes);
