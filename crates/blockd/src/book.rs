@@ -124,26 +124,24 @@ impl Book {
     /// The book of others, to keep its pages in memory, whole: while no worker has it, they could go to swap, and with that to a disk whose next worker needs them to begin. None: there is
     /// no whole one yet.
     pub fn hold(path: &Path) -> io::Result<Option<Self>> {
-        let file = match OpenOptions::new().read(true).write(true).open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        if file.metadata()?.len() == size_of::<Pages>() as u64 {
-            Self::map(&file).map(Some)
-        } else {
-            Ok(None)
+        match Self::whole(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            other => other,
         }
+    }
+
+    /// A book of this version's length. None: it has another.
+    fn whole(path: &Path) -> io::Result<Option<Self>> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        (file.metadata()?.len() == size_of::<Pages>() as u64).then(|| Self::map(&file)).transpose()
     }
 
     /// The book that another worker left; what it had begun is finished.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        if file.metadata()?.len() != size_of::<Pages>() as u64 {
-            return Err(io::Error::other("not a book of this version"));
-        }
-        let mut book = Self::map(&file)?;
+        let other = || io::Error::other("not a book of this version");
+        let mut book = Self::whole(path)?.ok_or_else(other)?;
         if book.pages().magic != MAGIC || book.pages().version != wire::VERSION {
-            return Err(io::Error::other("not a book of this version"));
+            return Err(other());
         }
         if book.pages().redo_full != 0 {
             book.write_entries();

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -48,7 +48,6 @@ pub struct Aside {
 impl Aside {
     /// From here on nobody in this process, or started by it, waits for who reads standard error.
     pub fn begin() -> io::Result<Self> {
-        use std::os::fd::AsFd as _;
         let real = io::stderr().as_fd().try_clone_to_owned()?;
         let (into, end) = aside(File::from(real.try_clone()?))?;
         Self::put(&into)?;
