@@ -12,6 +12,7 @@ import sys
 import time
 
 from live import MOUNT, RESERV, Live, check
+from shell import sh
 from tagfs import set_queue
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -23,13 +24,6 @@ libc = ctypes.CDLL(None, use_errno=True)
 BLOCK = 4096
 DISKS = "nullb0", "nullb1"
 QUEUES = "a", "b", "q0"
-
-
-def sh(line):
-    done = subprocess.run(line, shell=True, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{line}: {done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def backlog(word):

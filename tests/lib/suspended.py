@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import live as everything  # noqa: E402
 from blockd import SERVER, null_disk  # noqa: E402
-from cgroups import ran  # noqa: E402
+from cgroups import get, ran  # noqa: E402
 from live import RESERV, WORKLOAD, Live, build_workload, check, compiled, finish  # noqa: E402
 from shell import sh  # noqa: E402
 
@@ -27,11 +27,6 @@ def put(path, value):
     # Not by a buffer, which tries once more when it is closed.
     with open(path, "wb", buffering=0) as file:
         file.write(str(value).encode())
-
-
-def get(path):
-    with open(path, encoding="ascii") as file:
-        return file.read()
 
 
 def root_in_memory(*programs):
