@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import live as everything  # noqa: E402
 from blockd import SERVER, null_disk  # noqa: E402
 from cgroups import get, ran  # noqa: E402
+from link import backlog  # noqa: E402
 from live import RESERV, WORKLOAD, Live, build_workload, check, compiled, finish  # noqa: E402
 from shell import sh  # noqa: E402
 
@@ -78,20 +79,16 @@ def same(live, hogs, when):
             break
     check(abs(got[0] / sum(got) - 0.25) < 0.05, f"{when}: shared 1:3", f"{got[0] / sum(got):.4f}")
     check(all(hog.poll() is None and ran(hog) > then for hog, then in zip(hogs, processor)), f"{when}: every thread goes on")
-    sent = count(f"{LINK}/q0")
+    sent = backlog("q0", LINK)["served"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         out.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         out.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, LINK.encode())
         for _ in range(20):
             out.sendto(b"x" * 100, ("255.255.255.255", 9))
-    live.wait(f"{when}: the link sends", lambda: count(f"{LINK}/q0") >= sent + 20)
+    live.wait(f"{when}: the link sends", lambda: backlog("q0", LINK)["served"] >= sent + 20)
     with open(f"/dev/reserv/{DISK}", "rb", buffering=0) as disk:
         os.posix_fadvise(disk.fileno(), 0, 4096, os.POSIX_FADV_DONTNEED)
         check(disk.read(8) == MARK, f"{when}: what was written to the disk is there")
-
-
-def count(queue):
-    return int(next(line.split()[1] for line in get(f"/reserv/{queue}/backlog").splitlines() if line.startswith("served ")))
 
 
 build_workload()
@@ -120,11 +117,11 @@ with Live("full", "--disk", device, "--net", LINK, "--rate", "10mbit") as live:
     # Who waits for a request of a disk whose server is frozen already cannot be frozen: the kernel gives up (after 20 s, if not told otherwise), or it comes off. Either is all right, if all goes on.
     live.mk(f"{DISK}/r", 100)
     reader = subprocess.Popen([RESERV, "run", "--disk", f"{DISK}/r", "--", load, f"/dev/reserv/{DISK}", "4096", "4", "0", "read"])
-    live.wait("the disk is read", lambda: count(f"{DISK}/r") > 100)
+    live.wait("the disk is read", lambda: backlog("r", DISK)["served"] > 100)
     put("/sys/power/pm_freeze_timeout", 3000)
     print(f"# with a busy disk: {'it was off' if suspended() else 'refused'}", flush=True)
-    was = count(f"{DISK}/r")
-    live.wait("and goes on being read, without an error", lambda: count(f"{DISK}/r") > was + 100 and reader.poll() is None)
+    was = backlog("r", DISK)["served"]
+    live.wait("and goes on being read, without an error", lambda: backlog("r", DISK)["served"] > was + 100 and reader.poll() is None)
     reader.kill()
     reader.wait()
     same(live, hogs, "with a busy disk")
