@@ -9,7 +9,7 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
-#define RC_ABI_VERSION 6
+#define RC_ABI_VERSION 7
 
 /*
  * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory or share file in /reserv the descriptor `fd`, opened for
@@ -97,6 +97,23 @@ struct rc_io {
 	};
 };
 
+enum rc_do {
+	RC_DO_SETUP = 1,
+	RC_DO_REFRESH = 2,
+	RC_DO_EDIT = 3,
+	RC_DO_SAMPLE = 4,
+	RC_DO_SAMPLE_ONE = 5,
+	RC_DO_MEMBERS = 6,
+	RC_DO_TAG = 7,
+	RC_DO_TAG_GET = 8,
+	RC_DO_PARAM = 9,
+	RC_DO_LISTS_GET = 10,
+	RC_DO_LISTS_SET = 11,
+	RC_DO_CONFIGURE = 12,
+	RC_DO_TRACING = 13,
+	RC_DO_FORGET = 14, /* everything, before the programs are put by: the kernel has no scheduler of ours */
+};
+
 /* The context of every call. */
 struct rc_call {
 	u64 node; /* tag, flush, members, lists */
@@ -106,6 +123,8 @@ struct rc_call {
 	u32 what;
 	s32 answer; /* 0 or a negative errno */
 	u32 runs; /* sample: how many */
+	u32 call; /* enum rc_do */
+	u32 pad;
 };
 
 enum { RC_LIST_DEFAULT = 0, RC_LIST_CHILD = 1 };
@@ -118,7 +137,8 @@ struct rc_group {
 	u64 tg; /* the kernel's task_group */
 	u64 period_us, quota_us, burst_us;
 	u32 weight; /* of its node, RS_OWN_ONE for 100 of cpu.weight */
-	u8 folded, watch, pad[2];
+	u8 folded, watch, pad;
+	u8 dirty; /* what it was told is not in force yet */
 };
 
 /*

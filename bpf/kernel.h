@@ -541,5 +541,6 @@ void bpf_local_irq_save(unsigned long *flags) __ksym; /* 6.14 */
 void bpf_local_irq_restore(unsigned long *flags) __ksym;
 void __attribute__((address_space(1))) *bpf_arena_alloc_pages(void *map, void __attribute__((address_space(1))) *addr,
 							      u32 page_cnt, int node_id, u64 flags) __ksym;
+void bpf_arena_free_pages(void *map, void __attribute__((address_space(1))) *addr, u32 page_cnt) __ksym;
 
 #endif

@@ -381,12 +381,41 @@ static long rc_watch_one(void *map, u64 *key, struct rc_group *g, void *ctx)
 }
 
 /* From the timer: settings that the kernel changed without telling (rc_group_weight). */
-static __noinline void rc_watch(u64 raw)
+static __noinline int rc_watch(u64 raw)
 {
 	if (raw - watch_at < 500000000)
-		return;
+		return 0;
 	watch_at = raw;
 	bpf_for_each_map_elem(&groups, rc_watch_one, 0, 0);
+	return 0;
+}
+
+/*
+ * What the kernel tells of a cgroup is noted, and in force when the timer has gone off, within a millisecond: together with what else was told, and by one
+ * program instead of four.
+ */
+static __always_inline void rc_group_later(struct rc_group *g)
+{
+	g->dirty = 1;
+	groups_dirty = 1;
+	rc_timer_soon();
+}
+
+static long rc_group_settle(void *map, u64 *key, struct rc_group *g, void *ctx)
+{
+	if (!g->dirty)
+		return 0;
+	g->dirty = 0; /* before it is read: what is told meanwhile is put into force again */
+	rc_group_apply(g);
+	return 0;
+}
+
+/* From the timer. */
+static __noinline int rc_groups_settle(void)
+{
+	groups_dirty = 0;
+	bpf_for_each_map_elem(&groups, rc_group_settle, 0, 0);
+	return 0;
 }
 
 /* A thread's home, when it becomes an item; 0: q0's own queue. */
@@ -440,6 +469,7 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 	}
 	if (g.folded)
 		g.queue = under;
+	g.dirty = !g.folded && g.quota_us != RC_NO_QUOTA; /* the weight is its node's already */
 	error = bpf_map_update_elem(&groups, &id, &g, BPF_ANY);
 	if (error && !g.folded) {
 		RC_LOCK(irq);
@@ -451,8 +481,10 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 		RC_COUNT(groups_folded, 1);
 	else
 		RC_COUNT(groups, 1);
-	if (!g.folded)
-		rc_group_apply(&g);
+	if (g.dirty) {
+		groups_dirty = 1;
+		rc_timer_soon();
+	}
 	if (g.watch || g.quota_us != RC_NO_QUOTA)
 		rc_timer_on();
 	return 0;
@@ -523,7 +555,7 @@ void RC_OP(rc_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 		return;
 	g->tg = rc_cgroup_tg(cgrp);
 	g->weight = rc_group_weight(g, weight, weight);
-	rc_group_apply(g);
+	rc_group_later(g);
 }
 
 void RC_OP(rc_cgroup_set_idle, struct cgroup *cgrp, bool idle)
@@ -537,7 +569,7 @@ void RC_OP(rc_cgroup_set_idle, struct cgroup *cgrp, bool idle)
 	g->weight = rc_group_weight(g, idle ? 0 : 100, 0);
 	if (g->watch)
 		rc_timer_on();
-	rc_group_apply(g);
+	rc_group_later(g);
 }
 
 void RC_OP(rc_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us)
@@ -550,8 +582,8 @@ void RC_OP(rc_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quot
 	g->period_us = period_us;
 	g->quota_us = quota_us;
 	g->burst_us = burst_us;
-	rc_group_apply(g);
 	rc_timer_on();
+	rc_group_later(g);
 }
 
 /* --- what is reported of q0 ---------------------------------------------------------------------- */

@@ -18,8 +18,15 @@
 #ifndef RESERV_CPU_COMMON_H
 #define RESERV_CPU_COMMON_H
 
-/* Possible CPUs, at most RS_UNITS_MAX: known before loading (load.rs), so that the verifier takes out what the machine has no use for. */
+/*
+ * Possible CPUs, at most RS_UNITS_MAX: known before loading (load.rs). Where there is one, that is known when the programs are compiled (build.rs makes them twice): two fifths of
+ * them are for several, and the verifier looks at what it then takes out.
+ */
+#ifdef RC_ONE_CPU
+enum { cpus = 1 };
+#else
 const volatile u32 cpus SEC(".rodata.cpus") = 1;
+#endif
 
 #define RS_BATCH_MEM RS_ARENA
 #define RS_LENGTHS 0 /* how long a thread will run is not known before */
@@ -79,6 +86,7 @@ struct rc_thread {
 	struct rc_tag tag;
 	u64 item;
 	struct rc_param param; /* what it asked for, in force while it has an item */
+	u64 epoch; /* when that was written; of another epoch it means nothing */
 };
 
 struct {
@@ -121,6 +129,9 @@ struct {
 	__type(value, struct rt_use);
 } uses SEC(".maps");
 
+/* How often the programs were put by (rc_forget). In a section of its own: whoever forgets empties the others, and threads' storage outlives that. */
+u64 epoch SEC(".data.epoch") = 1;
+
 /* Of queues with an entry there, the numbers modulo 64: all others need not be looked up. Bits are set before an entry is made and stay. */
 u64 ruled;
 
@@ -156,6 +167,13 @@ const volatile u32 trace_built SEC(".rodata.trace") = 1;
 static __always_inline u32 rc_traced(void)
 {
 	return trace_built ? trace_on : 0;
+}
+
+/* An index as the verifier wants it: the compiler must not turn the loop into one over pointers. */
+static __always_inline u32 rc_slot(u32 i)
+{
+	asm volatile("" : "+r"(i));
+	return i;
 }
 
 /* Every program that touches the arena must name its map. */

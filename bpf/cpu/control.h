@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The daemon's calls: SYSCALL programs, pinned, one run per call. The context is struct rc_call. */
+/*
+ * The daemon's calls: one SYSCALL program, pinned, one run per call (struct rc_call). One for all of them, because each program is verified with everything
+ * that it reaches, and they reach the same: as programs of their own they took three times as long to load.
+ */
 
-#define RC_CALL(name) SEC("syscall") int name(struct rc_call *c)
-
-/* An index as the verifier wants it: the compiler must not turn the loop into one over pointers. */
-static __always_inline u32 rc_slot(u32 i)
-{
-	asm volatile("" : "+r"(i));
-	return i;
-}
+#define RC_CALL(name) static __noinline int name(struct rc_call *c)
 
 static __always_inline struct rc_io *rc_io(void)
 {
@@ -17,11 +13,14 @@ static __always_inline struct rc_io *rc_io(void)
 	return bpf_map_lookup_elem(&io, &zero);
 }
 
+/* The arena: the tree with what stands beside it, and its nodes and items. Whole pages. */
+#define RC_HEAD ((sizeof(struct rs_tree) + sizeof(struct rs_batch) + sizeof(struct rs_op) + RC_PAGE - 1) / RC_PAGE * RC_PAGE)
+#define RC_BODY ((RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + RC_PAGE - 1) / RC_PAGE * RC_PAGE)
+
 /* Make the arena and an empty tree in it. Once. what: RC_SETUP_* */
 RC_CALL(rc_setup)
 {
-	u64 head = (sizeof(struct rs_tree) + sizeof(struct rs_batch) + sizeof(struct rs_op) + RC_PAGE - 1) / RC_PAGE * RC_PAGE;
-	u64 body = (RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + RC_PAGE - 1) / RC_PAGE * RC_PAGE;
+	u64 head = RC_HEAD, body = RC_BODY;
 	struct rs_tree RS_ARENA *t;
 	struct rc_state *s = rc_state();
 
@@ -43,6 +42,28 @@ RC_CALL(rc_setup)
 	s->magic = t->magic;
 	s->abi = RC_ABI_VERSION;
 	s->rs_abi = RS_ABI_VERSION;
+	c->answer = 0;
+	return 0;
+}
+
+/*
+ * The tree goes, with its memory, and what threads asked for means nothing any more: as before rc_setup, but for what stands in maps and variables, which the caller empties. Not while the
+ * scheduler is attached. A hook that runs meanwhile finds no tree, or the place where one was: an arena answers such reads with 0.
+ */
+RC_CALL(rc_forget)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_state *s = rc_state();
+
+	if (!s || s->attached != s->detached) {
+		c->answer = -E_BUSY;
+		return 0;
+	}
+	rc_timer_off();
+	epoch++;
+	tree_at = 0;
+	if (t)
+		bpf_arena_free_pages(&arena, t, (RC_HEAD + RC_BODY) / RC_PAGE);
 	c->answer = 0;
 	return 0;
 }
@@ -462,5 +483,43 @@ RC_CALL(rc_tracing)
 	c->node = owner;
 	c->node2 = lost;
 	c->answer = answer;
+	return 0;
+}
+
+/* Which one: enum rc_do. */
+SEC("syscall")
+int rc_call(struct rc_call *c)
+{
+	switch (c->call) {
+	case RC_DO_SETUP:
+		return rc_setup(c);
+	case RC_DO_REFRESH:
+		return rc_refresh(c);
+	case RC_DO_EDIT:
+		return rc_edit(c);
+	case RC_DO_SAMPLE:
+		return rc_sample(c);
+	case RC_DO_SAMPLE_ONE:
+		return rc_sample_one(c);
+	case RC_DO_MEMBERS:
+		return rc_members(c);
+	case RC_DO_TAG:
+		return rc_tag(c);
+	case RC_DO_TAG_GET:
+		return rc_tag_get(c);
+	case RC_DO_PARAM:
+		return rc_param(c);
+	case RC_DO_LISTS_GET:
+		return rc_lists_get(c);
+	case RC_DO_LISTS_SET:
+		return rc_lists_set(c);
+	case RC_DO_CONFIGURE:
+		return rc_configure(c);
+	case RC_DO_TRACING:
+		return rc_tracing(c);
+	case RC_DO_FORGET:
+		return rc_forget(c);
+	}
+	c->answer = -E_INVAL;
 	return 0;
 }

@@ -199,24 +199,6 @@ static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struc
 	return rs_post(t, it, raw) || rs_post(t, it, raw) || rs_post(t, it, raw);
 }
 
-/*
- * What a dispatch on a CPU knows: of prev, when it begins. In memory whose contents the verifier does not follow: with the same on the
- * stack it went through eight times as many paths as all other operations together have.
- */
-struct rc_prev {
-	u64 it; /* 0: not ours */
-	u64 owed;
-	u64 old; /* stands in service here, and is not prev's */
-	u64 old_owed; /* where there is one */
-	u32 more; /* prev may go on */
-	u32 touch; /* what was chosen is to run for an instant only */
-	u32 again; /* what was chosen was found unable to run here, and goes on waiting; 0 between dispatches */
-	u32 floor; /* kernel threads may have what is left of it */
-	u32 graces; /* that who runs here has had in this step (timer.h) */
-	u32 pad[3];
-};
-struct rc_prev prevs[RS_UNITS_MAX]; /* each changed on its CPU only, under its run queue's lock */
-
 void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
@@ -297,6 +279,23 @@ static __always_inline u32 rc_touch(struct rs_tree RS_ARENA *t, struct rs_item R
 	return 0;
 }
 
+/* Under the lock: what stood in service on CPUs that went is idle, and charged with its next step. */
+static __noinline int rc_gone_settle(struct rs_tree RS_ARENA *t, u64 now)
+{
+	gone_any = 0;
+	RS_LOOP(cpu, RS_UNITS_MAX) {
+		struct rc_prev *v = &prevs[rc_slot(cpu) & (RS_UNITS_MAX - 1)];
+		struct rs_item RS_ARENA *it = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
+
+		if (!v->gone)
+			continue;
+		v->gone = 0;
+		if (it)
+			rc_settle(t, it, 0, 0, now);
+	}
+	return 0;
+}
+
 /*
  * Under the lock: what ran is charged, before something is chosen. What stands in service here and is not prev's was chosen and never arrived, or
  * blocked when another class was to run next: it is idle as far as we know (enqueue() comes if it is not), or, with `again`, goes on
@@ -345,6 +344,8 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 
 	rc_lock();
 	now = rc_clock(raw);
+	if (cpus > 1 && gone_any)
+		rc_gone_settle(t, now);
 	rc_ended(t, cpu, now);
 	it = v->floor ? rc_floor_pick(t, cpu, now) : 0;
 	if (!it)

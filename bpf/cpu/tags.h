@@ -14,7 +14,24 @@ static __always_inline u64 rc_tag_now(struct rc_thread *th)
 	if (!th)
 		return 0;
 	rc_tree();
-	return th->item ? rc_tag_of((struct rs_item RS_ARENA *)th->item) : th->tag.node;
+	if (!th->item)
+		return th->epoch == epoch ? th->tag.node : 0;
+	return rc_tag_of((struct rs_item RS_ARENA *)th->item);
+}
+
+/* A thread's storage, made if it has none. What is left in it of an earlier epoch is nobody's. */
+static __always_inline struct rc_thread *rc_thread_made(struct task_struct *p)
+{
+	static const struct rc_param none;
+	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (th && th->epoch != epoch) {
+		th->tag.node = 0;
+		th->item = 0;
+		th->param = none;
+		th->epoch = epoch;
+	}
+	return th;
 }
 
 /* The child's tag, by the rule. `th` is the child's. */
@@ -66,7 +83,7 @@ HOOK(rc_fork, struct task_struct *parent, struct task_struct *child)
 	} else if (!rc_lists_inherit(child, parent)) {
 		return 0;
 	}
-	th = bpf_task_storage_get(&tags, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	th = rc_thread_made(child);
 	if (th && !th->item)
 		rc_inherit(child, parent, th);
 	return 0;
@@ -104,7 +121,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_node RS_ARENA *q;
 	struct rs_item RS_ARENA *it;
-	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct rc_thread *th = rc_thread_made(p);
 	u64 raw = scx_bpf_now(), owner = (u64)p;
 	int answer = 0;
 
@@ -153,7 +170,7 @@ static __always_inline int rc_params_set(struct task_struct *p, struct rc_param 
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it;
-	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct rc_thread *th = rc_thread_made(p);
 	u64 raw = scx_bpf_now(), owner = (u64)p, ran;
 	int answer = -E_AGAIN;
 

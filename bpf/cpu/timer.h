@@ -13,12 +13,16 @@ struct {
 
 /*
  * Caps let go while CPUs are idle: this looks at the tree when the first is due, at least every 4 ms while something is held
- * back, and every 20 ms otherwise. Started with the first cap.
+ * back, and every 20 ms otherwise. Started with the first cap. And what was told of cgroups is put into force, once (cgroups.h).
+ *
+ * Its callback is part of the program that sets it, rc_init: whoever starts it is not verified with what it does.
  */
 #define CLOCK_MONOTONIC 1
 u32 timer_on;
+u32 groups_dirty; /* some cgroup's `dirty` is set */
 
-static void rc_watch(u64 raw);
+static int rc_watch(u64 raw);
+static int rc_groups_settle(void);
 
 static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 {
@@ -39,26 +43,57 @@ static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 	if (due == 1)
 		rc_kick_idle();
 	rc_watch(raw);
-	if (wait < 100000)
+	if (groups_dirty)
+		rc_groups_settle();
+	if (groups_dirty || wait < 100000)
 		wait = 100000;
-	bpf_timer_start(&timer->timer, wait, 0);
+	if (groups_dirty || timer_on)
+		bpf_timer_start(&timer->timer, wait, 0);
 	return 0;
+}
+
+/* Before the first dispatch. One that is there from an earlier start is as good, but has no callback if it was cancelled. */
+static __always_inline void rc_timer_ready(void)
+{
+	u32 zero = 0;
+	struct rc_timer *timer = bpf_map_lookup_elem(&timers, &zero);
+
+	if (!timer)
+		return;
+	bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&timer->timer, rc_tick);
+	if (timer_on || groups_dirty)
+		bpf_timer_start(&timer->timer, 1000000, 0);
+}
+
+/* In a millisecond. */
+static __always_inline void rc_timer_soon(void)
+{
+	u32 zero = 0;
+	struct rc_timer *timer = bpf_map_lookup_elem(&timers, &zero);
+
+	if (timer)
+		bpf_timer_start(&timer->timer, 1000000, 0);
 }
 
 static __always_inline void rc_timer_on(void)
 {
-	u32 zero = 0;
-	struct rc_timer *timer;
-
 	if (timer_on)
 		return;
-	timer = bpf_map_lookup_elem(&timers, &zero);
-	if (!timer)
-		return;
 	timer_on = 1;
-	bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC);
-	bpf_timer_set_callback(&timer->timer, rc_tick);
-	bpf_timer_start(&timer->timer, 1000000, 0);
+	rc_timer_soon();
+}
+
+/* It does not go off again, and has no callback until rc_timer_ready. */
+static __always_inline void rc_timer_off(void)
+{
+	u32 zero = 0;
+	struct rc_timer *timer = bpf_map_lookup_elem(&timers, &zero);
+
+	timer_on = 0;
+	groups_dirty = 0;
+	if (timer)
+		bpf_timer_cancel(&timer->timer);
 }
 
 /*

@@ -46,6 +46,7 @@ enum rn_what {
 	RN_FOLLOW = 6, /* this tree follows the one of the programs that run: their counters will be carried over */
 	RN_CARRIED = 7, /* they have been; a: packets and b: bytes that it dropped with the device's queue, node: that found no room in all */
 	RN_ALONE = 8, /* and the programs before are gone */
+	RN_EMPTY = 9, /* the tree goes with its memory: the programs are put by. No interface has them */
 };
 
 /* The context of each program. */

@@ -373,6 +373,14 @@ RN_CALL(rn_do)
 		c->answer = -E_INVAL;
 		return 0;
 	}
+	if (what == RN_EMPTY) {
+		c->answer = s->attached != s->detached ? -E_BUSY : 0;
+		if (!c->answer) {
+			tree_at = 0;
+			rn_uncommit();
+		}
+		return 0;
+	}
 	RN_LOCK(irq);
 	switch (what) {
 	case RN_RATE:

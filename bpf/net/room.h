@@ -49,6 +49,22 @@ static __noinline int rn_commit(u32 part, u64 bytes)
 	return 1;
 }
 
+/* No part has pages. The tree is not to be found any more. */
+static __noinline int rn_uncommit(void)
+{
+	u32 i;
+
+	asm volatile("" : : "r"(&arena));
+	bpf_for(i, 0, RN_PARTS) {
+		struct rn_range *r = &parts[i < RN_PARTS ? i : 0];
+
+		if (r->pages)
+			bpf_arena_free_pages(&arena, (void RS_ARENA *)r->at, r->pages);
+		r->pages = 0;
+	}
+	return 0;
+}
+
 /* All parts have their addresses, one behind the other, and none has pages. */
 static __always_inline void rn_part_at(u32 part, u64 *at, u64 bytes)
 {

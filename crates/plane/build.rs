@@ -22,13 +22,15 @@ fn main() {
     if let Err(why) = headers(&include) {
         fail(&format!("{}: {why}", include.display()));
     }
-    for name in ["cpu", "net", "tag"] {
-        compile(&root, &out, name);
+    for (name, object, options) in
+        [("cpu", "cpu", &[][..]), ("cpu", "cpu1", &["-DRC_ONE_CPU"]), ("net", "net", &[]), ("tag", "tag", &[])]
+    {
+        compile(&root, &out, name, object, options);
     }
 }
 
-/// `bpf/NAME/NAME.bpf.c` to `NAME.bpf.o`.
-fn compile(root: &Path, out: &Path, name: &str) {
+/// `bpf/NAME/NAME.bpf.c` to `OBJECT.bpf.o`.
+fn compile(root: &Path, out: &Path, name: &str, object: &str, options: &[&str]) {
     let clang = env::var("RESERV_CLANG").unwrap_or_else(|_| "clang-22".into());
     let source = format!("bpf/{name}/{name}.bpf.c");
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
@@ -49,13 +51,14 @@ fn compile(root: &Path, out: &Path, name: &str) {
             "-Wno-ignored-attributes",
         ])
         .arg(format!("-D__TARGET_ARCH_{arch}"))
+        .args(options)
         .arg("-I")
         .arg(out.join("include"))
         .arg(format!("-ffile-prefix-map={}=.", root.display()))
         .arg("-c")
         .arg(root.join(&source))
         .arg("-o")
-        .arg(out.join(format!("{name}.bpf.o")))
+        .arg(out.join(format!("{object}.bpf.o")))
         .output();
     match built {
         Ok(done) if done.status.success() => {

@@ -187,7 +187,7 @@ int main(int count, char **words)
 	char line[64];
 
 	need(count == 2, "cpucheck FOLDER");
-	int arena = open_programs(words[1], "rc_edit", (void *)RC_ARENA_AT, RC_ARENA_BYTES, WANTED, WANTED_COUNT);
+	int arena = open_programs(words[1], "rc_call", (void *)RC_ARENA_AT, RC_ARENA_BYTES, WANTED, WANTED_COUNT);
 
 	take_variables(WANTED, WANTED_COUNT);
 	struct rs_tree *t = (struct rs_tree *)tree_at;

@@ -40,6 +40,7 @@ static void *arena_take(void);
 #define __kptr
 #define scx_bpf_now() (cpu_now += 1000)
 #define bpf_arena_alloc_pages(map, at, pages, node, flags) arena_take()
+#define bpf_arena_free_pages(map, at, pages) ((void)(at))
 #define bpf_local_irq_save(irq) (*(irq) = 0)
 #define bpf_local_irq_restore(irq) ((void)(irq))
 #define bpf_rcu_read_lock() ((void)0)
@@ -71,6 +72,12 @@ static void *native_storage(struct task_struct *p, u64 flags)
 }
 #include "../../bpf/cpu/tags.h"
 static void rc_timer_on(void)
+{
+}
+static void rc_timer_ready(void)
+{
+}
+static void rc_timer_off(void)
 {
 }
 static void rc_graces_ready(void)
@@ -148,16 +155,7 @@ struct native_map *cpu_map(const char *name, int *memory)
 
 int (*cpu_call(const char *name))(void *)
 {
-#define CALL(call) { #call, (int (*)(void *))(call) }
-	static const struct {
-		const char *name;
-		int (*call)(void *);
-	} all[] = { CALL(rc_refresh), CALL(rc_edit), CALL(rc_sample), CALL(rc_sample_one), CALL(rc_members), CALL(rc_tag), CALL(rc_tag_get), CALL(rc_param), CALL(rc_lists_get), CALL(rc_lists_set), CALL(rc_configure) };
-
-	for (u32 i = 0; i < sizeof(all) / sizeof(*all); i++)
-		if (!strcmp(all[i].name, name))
-			return all[i].call;
-	return 0;
+	return strcmp(name, "rc_call") ? 0 : (int (*)(void *))rc_call;
 }
 
 /* Threads come and go. */

@@ -16,6 +16,7 @@
 
 #define BPF_PROG(name, args...) name(args)
 #define bpf_arena_alloc_pages(map, at, pages, node, flags) ((void)(pages), (at))
+#define bpf_arena_free_pages(map, at, pages) ((void)(at))
 #define bpf_ktime_get_ns() sim_now
 #define bpf_local_irq_save(flags) (*(flags) = 0)
 #define bpf_local_irq_restore(flags) ((void)(flags))

@@ -12,6 +12,7 @@ mod layout;
 mod libbpf;
 pub mod net;
 mod ops;
+pub mod parked;
 mod sys;
 pub mod tag;
 mod uses;

@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+
 /// libbpf answers a negative errno.
 fn check(answer: i32) -> io::Result<i32> {
     if answer < 0 { Err(io::Error::from_raw_os_error(-answer)) } else { Ok(answer) }
@@ -151,6 +153,23 @@ pub(crate) fn get<K: Copy, V: Copy + Default>(map: &OwnedFd, key: &K) -> io::Res
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// A pinned array with one element becomes all 0.
+pub(crate) fn zero(path: &Path) -> io::Result<()> {
+    let map = MapHandle::from_pinned_path(path).map_err(io::Error::other)?;
+    let nothing = vec![0_u8; map.value_size() as usize];
+    map.update(&0_u32.to_ne_bytes(), &nothing, MapFlags::ANY).map_err(io::Error::other)
+}
+
+/// A pinned map has no element any more.
+pub(crate) fn clear(path: &Path) -> io::Result<()> {
+    let map = MapHandle::from_pinned_path(path).map_err(io::Error::other)?;
+    // The keys first: after one that has gone the kernel begins anew.
+    for key in map.keys().collect::<Vec<_>>() {
+        map.delete(&key).map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// A link of a tracing program to the function that it was loaded for.

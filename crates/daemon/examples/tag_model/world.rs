@@ -24,21 +24,6 @@ pub(crate) const FIRST: i32 = 100;
 pub(crate) const BOTH: u32 = 9 << 20;
 pub(crate) const PART: u32 = 9 << 20 | 1;
 
-/// The CPU's calls (bpf/cpu/control.h) that tests/lib/cpusim.c has.
-const CALLS: [&str; 11] = [
-    "rc_refresh",
-    "rc_edit",
-    "rc_sample",
-    "rc_sample_one",
-    "rc_members",
-    "rc_tag",
-    "rc_tag_get",
-    "rc_param",
-    "rc_lists_get",
-    "rc_lists_set",
-    "rc_configure",
-];
-
 /// What was done last, for who has to find a difference.
 const LAST: usize = 40;
 /// Operations between two comparisons of everything.
@@ -143,7 +128,7 @@ impl World {
         // The CPU's programs have made a tree, and are attached.
         let pins = folder.join("cpu");
         fs::create_dir_all(&pins).map_err(said)?;
-        for call in CALLS.iter().chain(&["state"]) {
+        for call in ["rc_call", "state"] {
             fs::write(pins.join(call), "").map_err(said)?;
         }
         let mut cpu = full::adopt().map_err(said)?.ok_or("no scheduler")?;

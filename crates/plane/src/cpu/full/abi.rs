@@ -5,7 +5,7 @@
 pub(super) use crate::ops::{MAGIC, RsBatch};
 
 /// `RC_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 6;
+pub(super) const ABI_VERSION: u32 = 7;
 /// `RC_SAMPLES_MAX`
 pub(super) const SAMPLES_MAX: usize = 256;
 /// `RS_UNITS_MAX`
@@ -65,6 +65,24 @@ pub(super) struct RcParam {
     pub(super) deadline_ns: u64,
 }
 
+/// `enum rc_do`
+pub(super) mod to {
+    pub(in super::super) const SETUP: u32 = 1;
+    pub(in super::super) const REFRESH: u32 = 2;
+    pub(in super::super) const EDIT: u32 = 3;
+    pub(in super::super) const SAMPLE: u32 = 4;
+    pub(in super::super) const SAMPLE_ONE: u32 = 5;
+    pub(in super::super) const MEMBERS: u32 = 6;
+    pub(in super::super) const TAG: u32 = 7;
+    pub(in super::super) const TAG_GET: u32 = 8;
+    pub(in super::super) const PARAM: u32 = 9;
+    pub(in super::super) const LISTS_GET: u32 = 10;
+    pub(in super::super) const LISTS_SET: u32 = 11;
+    pub(in super::super) const CONFIGURE: u32 = 12;
+    pub(in super::super) const TRACING: u32 = 13;
+    pub(in super::super) const FORGET: u32 = 14;
+}
+
 /// `RC_PARAM_SET`, `RC_PARAM_GET`
 pub(super) mod param {
     pub(in super::super) const SET: u32 = 0;
@@ -114,6 +132,9 @@ pub(super) struct RcCall {
     pub(super) what: u32,
     pub(super) answer: i32,
     pub(super) runs: u32,
+    /// See [`to`].
+    pub(super) call: u32,
+    pub(super) pad: u32,
 }
 
 /// `RC_SETUP_FLAT`
@@ -131,7 +152,8 @@ pub(super) struct RcGroup {
     pub(super) weight: u32,
     pub(super) folded: u8,
     pub(super) watch: u8,
-    pub(super) pad: [u8; 2],
+    pub(super) pad: u8,
+    pub(super) dirty: u8,
 }
 
 /// `struct rc_state`

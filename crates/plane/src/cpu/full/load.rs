@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loading the programs, pinning everything, and finding it again.
+//! Loading the programs, pinning everything, finding it again, and putting it by.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -10,15 +10,22 @@ use libbpf_rs::{
     ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel, ProgramType,
 };
 
-use super::abi::{self, RcCall};
+use super::abi::{self, RcCall, to};
 use super::calls::RECEIVED;
 use super::probe;
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, listen, refused, remove_pins};
-use crate::{PlaneError, libbpf, sys};
+use crate::{PlaneError, libbpf, parked, sys};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.bpf.o"));
+/// The same for a machine that has one CPU and can have no other.
+pub(super) const OBJECT_OF_ONE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu1.bpf.o"));
+
+/// The daemon's calls.
+const CALL: &str = "rc_call";
+/// The beginning of the names of links' pins.
+const LINK: &str = "link-";
 
 /// The struct_ops map, and its link's pin.
 const OPS: &str = "reserv";
@@ -58,29 +65,130 @@ fn possible_cpus() -> Result<u32, PlaneError> {
     Ok(last.map_err(os(format!("read {FILE}")))?.saturating_add(1))
 }
 
+/// What is decided before the programs are loaded, and stands in them.
+struct Shape {
+    cpus: u32,
+    /// `RESERV_UNTRACED`: for whoever measures what the tracer costs while nobody traces.
+    untraced: bool,
+    may_write_user: bool,
+}
+
+impl Shape {
+    fn here() -> Result<Self, PlaneError> {
+        let cpus = possible_cpus()?;
+        if cpus as usize > abi::UNITS_MAX {
+            return Err(PlaneError::Unsupported(format!(
+                "this machine can have {cpus} CPUs, and the full driver knows {}",
+                abi::UNITS_MAX
+            )));
+        }
+        let untraced = env::var_os("RESERV_UNTRACED").is_some();
+        Ok(Self { cpus, untraced, may_write_user: may_write_user() })
+    }
+
+    const fn object(&self) -> &'static [u8] {
+        if self.cpus == 1 { OBJECT_OF_ONE } else { OBJECT }
+    }
+
+    /// Which programs these are, as loaded.
+    fn build(&self) -> u32 {
+        let decided = format!("{} {} {}", self.cpus, self.untraced, self.may_write_user);
+        crc32fast::hash(&[self.object(), decided.as_bytes()].concat())
+    }
+}
+
+/// Take up what was put by; `false` where there is nothing of this build. On error whatever is in `folder` is of no use.
+pub(super) fn load_again(folder: &Path, flat: bool) -> Result<bool, PlaneError> {
+    if !parked::unpark(folder, Shape::here()?.build())? {
+        return Ok(false);
+    }
+    set_up(folder, flat)?;
+    for entry in fs::read_dir(folder).map_err(os(format!("read {}", folder.display())))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("rc_") && name != CALL && name != RECEIVED {
+            libbpf::attach_once(folder, &name, sys::attach_trace)?;
+        }
+    }
+    attach_again(folder)?;
+    Ok(true)
+}
+
+/// Take the scheduler out of the kernel and put its programs by, empty. Where that cannot be they go.
+pub(super) fn put_by(folder: &Path) -> Result<(), PlaneError> {
+    let put = untie(folder).and_then(|()| empty(folder)).and_then(|()| parked::park(folder, Shape::here()?.build()));
+    if let Err(error) = put {
+        tracing::warn!(%error, "the scheduler's programs are not put by: the next start loads them anew");
+        return unload(folder);
+    }
+    Ok(())
+}
+
+/// Nothing of the kernel's calls the programs any more.
+fn untie(folder: &Path) -> Result<(), PlaneError> {
+    if let Ok(link) = sys::open(&folder.join(OPS_LINK)) {
+        let _ = sys::detach(&link);
+    }
+    for entry in fs::read_dir(folder).map_err(os(format!("read {}", folder.display())))?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(LINK) {
+            fs::remove_file(entry.path()).map_err(os(format!("remove {}", entry.path().display())))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whatever the programs know is forgotten.
+fn empty(folder: &Path) -> Result<(), PlaneError> {
+    let program = open_program(folder)?;
+    match call(&program, to::FORGET, &mut RcCall::default())? {
+        0 => {}
+        errno => return Err(os("forget the tree")(io::Error::from_raw_os_error(-errno))),
+    }
+    for name in ["lists", "uses", "groups"] {
+        sys::clear(&folder.join(name)).map_err(os(format!("empty the pinned map '{name}'")))?;
+    }
+    // A tracer that was killed has left its ring.
+    let _ = sys::clear(&folder.join("trace"));
+    for name in ["state", BSS] {
+        sys::zero(&folder.join(name)).map_err(os(format!("empty the pinned map '{name}'")))?;
+    }
+    Ok(())
+}
+
+/// The pin of the programs' variables.
+const BSS: &str = "bss";
+
+/// The tree must be there before the scheduler is.
+fn set_up(folder: &Path, flat: bool) -> Result<(), PlaneError> {
+    let what = if flat { abi::SETUP_FLAT } else { 0 };
+    match call(&open_program(folder)?, to::SETUP, &mut RcCall { what, ..RcCall::default() })? {
+        0 => Ok(()),
+        errno => Err(os("make the tree")(io::Error::from_raw_os_error(-errno))),
+    }
+}
+
 /// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the scheduler is not.
 pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
     if let Ok(mut said) = SAID.lock() {
         said.clear();
     }
+    let shape = Shape::here()?;
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
     let mut open = ObjectBuilder::default()
         .name("reserv_cpu")
-        .and_then(|builder| builder.open_memory(OBJECT))
+        .and_then(|builder| builder.open_memory(shape.object()))
         .map_err(|error| refused("open the CPU's programs", &error))?;
-    let unfit = if may_write_user() { "rc_fcntl_locked" } else { "rc_fcntl" };
+    let unfit = if shape.may_write_user { "rc_fcntl_locked" } else { "rc_fcntl" };
     // A kernel without security hooks of sockets: what is asked there does without.
     let deaf = !probe::has_function("security_socket_recvmsg");
     for mut program in open.progs_mut().filter(|p| p.name() == unfit || (deaf && p.name() == RECEIVED)) {
         program.set_autoload(false);
     }
-    let cpus = possible_cpus()?.min(u32::try_from(abi::UNITS_MAX).unwrap_or(u32::MAX));
     for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.cpus") {
-        map.initial_value_mut().into_iter().for_each(|value| value.copy_from_slice(&cpus.to_ne_bytes()));
+        let cpus = shape.cpus.to_ne_bytes();
+        map.initial_value_mut().into_iter().for_each(|value| value.copy_from_slice(&cpus));
     }
-    if env::var_os("RESERV_UNTRACED").is_some() {
-        // For whoever measures what the tracer costs while nobody traces: without it.
+    if shape.untraced {
         for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.trace") {
             map.initial_value_mut().into_iter().for_each(|value| value.fill(0));
         }
@@ -104,6 +212,8 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
                 program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
             }
             ProgramType::Tracing => {
+                // Its link is another pin, and goes first (put_by).
+                program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
                 let mut link =
                     program.attach().map_err(|error| refused(&format!("attach {name}"), &error))?;
                 link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, &error))?;
@@ -112,9 +222,11 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         }
     }
     for mut map in object.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if name.contains('.') {
-            continue; // sections: the programs hold them
+        let mut name = map.name().to_string_lossy().into_owned();
+        if name.ends_with(".bss") {
+            name = BSS.into();
+        } else if name.contains('.') {
+            continue; // other sections: the programs hold them
         }
         if map.map_type() == MapType::StructOps {
             // libbpf fills the kernel's structure in when it attaches, so the first link is made here and given up again.
@@ -122,10 +234,7 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         }
         map.pin(folder.join(&name)).map_err(|error| refused(&name, &error))?;
     }
-    // The tree must be there before the scheduler is.
-    let programs = open_programs(folder)?;
-    let what = if flat { abi::SETUP_FLAT } else { 0 };
-    call(&programs, "rc_setup", &mut RcCall { what, ..RcCall::default() })?;
+    set_up(folder, flat)?;
     for mut map in object.maps_mut() {
         if map.map_type() != MapType::StructOps {
             continue;
@@ -200,26 +309,14 @@ pub(super) fn folded(folder: &Path) -> Option<BTreeSet<u64>> {
     )
 }
 
-/// The pinned SYSCALL programs, by name.
-pub(super) type Programs = BTreeMap<String, OwnedFd>;
-
-pub(super) fn open_programs(folder: &Path) -> Result<Programs, PlaneError> {
-    let mut programs = Programs::new();
-    for entry in fs::read_dir(folder).map_err(os(format!("read {}", folder.display())))?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("rc_") {
-            let fd = sys::open(&entry.path()).map_err(os(format!("open {}", entry.path().display())))?;
-            programs.insert(name, fd);
-        }
-    }
-    Ok(programs)
+/// The pinned program of the daemon's calls.
+pub(super) fn open_program(folder: &Path) -> Result<OwnedFd, PlaneError> {
+    sys::open(&folder.join(CALL)).map_err(os(format!("open the pinned program {CALL}")))
 }
 
-/// One call: `Err` when it could not be made; what it answered stands in `call.answer`.
-pub(super) fn call(programs: &Programs, name: &str, call: &mut RcCall) -> Result<i32, PlaneError> {
-    let program = programs
-        .get(name)
-        .ok_or_else(|| os(format!("program {name}"))(io::Error::from_raw_os_error(libc::ENOENT)))?;
-    sys::run(program, call).map_err(os(format!("run {name}")))?;
+/// One call ([`to`]): `Err` when it could not be made; what it answered stands in `call.answer`.
+pub(super) fn call(program: &OwnedFd, what: u32, call: &mut RcCall) -> Result<i32, PlaneError> {
+    call.call = what;
+    sys::run(program, call).map_err(os(format!("run {CALL} ({what})")))?;
     Ok(call.answer)
 }

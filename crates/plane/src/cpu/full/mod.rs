@@ -18,14 +18,15 @@ mod uses;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::{fs, ptr};
 
 use reserv_model::{Batch, Class, DeleteMode, NodeId, Op, Outcome, Policy, ThreadParams, UseRule};
 
-use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, param};
+use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, param, to};
 use self::calls::Calls;
-use self::load::{Programs, os};
+use self::load::os;
 use crate::ops::{io_error, refusal, registered};
 use crate::sys::{self, Mapped};
 use crate::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target};
@@ -37,7 +38,7 @@ pub use self::trace::{Event, EventKind, Tracer};
 #[derive(Debug)]
 pub struct Full {
     folder: PathBuf,
-    programs: Programs,
+    program: OwnedFd,
     io: Mapped<RcIo>,
     state: Mapped<RcState>,
     draining: BTreeSet<NodeId>,
@@ -85,6 +86,17 @@ pub fn start() -> Result<Full, PlaneError> {
     }
     let folder = load::folder();
     load::unload(&folder)?;
+    match load::load_again(&folder, flat) {
+        Ok(true) => return Full::open(folder),
+        Ok(false) => {}
+        Err(error) => {
+            load::unload(&folder)?;
+            if matches!(error, PlaneError::Taken(_)) {
+                return Err(error);
+            }
+            tracing::warn!(%error, "the scheduler that was put by does not start: it is loaded anew");
+        }
+    }
     let mut tries = 0;
     while let Err(error) = load::load(&folder, flat) {
         let _ = load::unload(&folder);
@@ -111,13 +123,13 @@ pub fn adopt() -> Result<Option<Full>, PlaneError> {
 
 impl Full {
     fn open(folder: PathBuf) -> Result<Self, PlaneError> {
-        let programs = load::open_programs(&folder)?;
+        let program = load::open_program(&folder)?;
         let map =
             |name: &str| sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")));
         let io = Mapped::new(&map("io")?).map_err(os("map 'io'"))?;
         let state = Mapped::new(&map("state")?).map_err(os("map 'state'"))?;
         let calls = Calls::default();
-        let mut full = Self { folder, programs, io, state, draining: BTreeSet::new(), calls };
+        let mut full = Self { folder, program, io, state, draining: BTreeSet::new(), calls };
         let state = full.state();
         if state.magic != abi::MAGIC || state.abi != abi::ABI_VERSION {
             return Err(PlaneError::Invalid(format!(
@@ -145,7 +157,7 @@ impl Full {
     /// What the programs count, beside the tree's own counters.
     pub fn counters(&self) -> Counters {
         // Those that live in the tree are copied first. The call cannot fail while there is a tree, and there is one.
-        if let Err(error) = self.call("rc_refresh", &mut RcCall::default()) {
+        if let Err(error) = self.call(to::REFRESH, &mut RcCall::default()) {
             tracing::warn!(%error, "counters may be old");
         }
         let s = self.state();
@@ -181,13 +193,13 @@ impl Full {
         found
     }
 
-    fn call(&self, name: &str, call: &mut RcCall) -> Result<i32, PlaneError> {
-        load::call(&self.programs, name, call)
+    fn call(&self, what: u32, call: &mut RcCall) -> Result<i32, PlaneError> {
+        load::call(&self.program, what, call)
     }
 
     /// A call that must answer 0, or an error about a node.
-    fn call_node(&self, name: &str, call: &mut RcCall, id: NodeId) -> Result<(), PlaneError> {
-        match -self.call(name, call)? {
+    fn call_node(&self, what: u32, call: &mut RcCall, id: NodeId) -> Result<(), PlaneError> {
+        match -self.call(what, call)? {
             0 => Ok(()),
             libc::ESRCH => Err(PlaneError::NoProcess(call.tid)),
             errno => Err(refusal(errno, format!("{id:?}"))),
@@ -200,7 +212,7 @@ impl Full {
         let mut first = 0;
         loop {
             let mut call = RcCall { first, ..RcCall::default() };
-            if let errno @ 1.. = -self.call("rc_sample", &mut call)? {
+            if let errno @ 1.. = -self.call(to::SAMPLE, &mut call)? {
                 return Err(os("sample the tree")(io_error(errno)));
             }
             let from = nodes.len();
@@ -234,7 +246,7 @@ impl Full {
 
     fn one(&self, id: NodeId) -> Result<RcNode, PlaneError> {
         let mut call = RcCall { node: id.pack(), ..RcCall::default() };
-        self.call_node("rc_sample_one", &mut call, id)?;
+        self.call_node(to::SAMPLE_ONE, &mut call, id)?;
         // SAFETY: the program has just written the node there.
         Ok(unsafe { ptr::read_volatile(&raw const (*self.io.at()).samples.node[0]) })
     }
@@ -244,7 +256,7 @@ impl Full {
         let mut first = 0;
         loop {
             let mut call = RcCall { node: queue.pack(), first, ..RcCall::default() };
-            self.call_node("rc_members", &mut call, queue)?;
+            self.call_node(to::MEMBERS, &mut call, queue)?;
             for i in 0..(call.count as usize).min(abi::MEMBERS_MAX) {
                 // SAFETY: the program has just written `count` members there.
                 let m = unsafe { ptr::read_volatile(&raw const (*self.io.at()).member[i]) };
@@ -260,13 +272,13 @@ impl Full {
 
     fn tag_thread(&self, tid: i32, queue: NodeId) -> Result<(), PlaneError> {
         let mut call = RcCall { node: queue.pack(), tid, ..RcCall::default() };
-        self.call_node("rc_tag", &mut call, queue)
+        self.call_node(to::TAG, &mut call, queue)
     }
 
     /// What a thread asks for.
     pub fn params(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
         let mut call = RcCall { tid, what: param::GET, ..RcCall::default() };
-        match -self.call("rc_param", &mut call)? {
+        match -self.call(to::PARAM, &mut call)? {
             // SAFETY: the program has just written it.
             0 => Ok(unsafe { ptr::read_volatile(&raw const (*self.io.at()).param) }.into()),
             libc::ESRCH => Err(PlaneError::NoProcess(tid)),
@@ -348,7 +360,7 @@ impl Plane for Full {
         // st_dev as the C library packs it, to the kernel's own form.
         let dev = u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev));
         let mut call = RcCall { node: dev, what: 1, ..RcCall::default() };
-        self.call("rc_configure", &mut call).map(drop)
+        self.call(to::CONFIGURE, &mut call).map(drop)
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
@@ -356,7 +368,7 @@ impl Plane for Full {
     }
 
     fn grants(&self) -> Result<u32, PlaneError> {
-        self.call("rc_refresh", &mut RcCall::default())?;
+        self.call(to::REFRESH, &mut RcCall::default())?;
         Ok(self.state().grants)
     }
 
@@ -366,7 +378,7 @@ impl Plane for Full {
         let at = self.io.at().cast::<RsBatch>();
         // SAFETY: `io` is ours between two calls, and as large as the batch.
         unsafe { done.put(at) };
-        let answer = self.call("rc_edit", &mut RcCall::default())?;
+        let answer = self.call(to::EDIT, &mut RcCall::default())?;
         // SAFETY: the program is done with it.
         unsafe { done.take(at) };
         if answer == -libc::EAGAIN && grants != 0 {
@@ -406,7 +418,7 @@ impl Plane for Full {
     }
 
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
-        self.call("rc_refresh", &mut RcCall::default())?;
+        self.call(to::REFRESH, &mut RcCall::default())?;
         Ok(Some(self.state().seq))
     }
 
@@ -482,7 +494,7 @@ impl Plane for Full {
 
     fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
         let mut call = RcCall { tid, ..RcCall::default() };
-        self.call_node("rc_tag_get", &mut call, NodeId::Q0)?;
+        self.call_node(to::TAG_GET, &mut call, NodeId::Q0)?;
         Ok(NodeId::unpack(call.node))
     }
 
@@ -494,7 +506,7 @@ impl Plane for Full {
         // SAFETY: the map is ours between two calls, and nobody else writes this part of it.
         unsafe { ptr::write_volatile(&raw mut (*self.io.at()).param, (*params).into()) };
         let mut call = RcCall { tid, what: param::SET, ..RcCall::default() };
-        match -self.call("rc_param", &mut call)? {
+        match -self.call(to::PARAM, &mut call)? {
             0 => Ok(()),
             libc::ESRCH => Err(PlaneError::NoProcess(tid)),
             libc::ENOSPC => Err(PlaneError::Full(
@@ -513,14 +525,14 @@ impl Plane for Full {
 
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
         let mut call = RcCall { tid: pid, ..RcCall::default() };
-        self.call_node("rc_lists_get", &mut call, NodeId::Q0)?;
+        self.call_node(to::LISTS_GET, &mut call, NodeId::Q0)?;
         Ok(Defaults { default: NodeId::unpack(call.node), child: NodeId::unpack(call.node2) })
     }
 
     fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
         let what = u32::from(list == List::Child);
         let mut call = RcCall { tid: pid, node: queue.pack(), what, ..RcCall::default() };
-        self.call_node("rc_lists_set", &mut call, queue)
+        self.call_node(to::LISTS_SET, &mut call, queue)
     }
 
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
@@ -556,7 +568,7 @@ impl Plane for Full {
     }
 
     fn stop(&mut self) -> Result<(), PlaneError> {
-        load::unload(&self.folder)
+        load::put_by(&self.folder)
     }
 
     fn supports_class(&self, class: Class) -> bool {

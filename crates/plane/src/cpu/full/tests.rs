@@ -10,6 +10,7 @@ use crate::ops::{encode, op};
 #[test]
 fn both_sides_agree_on_every_size_and_offset() {
     crate::layout::agrees(load::OBJECT, abi::LAYOUT, "bpf/abi.h");
+    crate::layout::agrees(load::OBJECT_OF_ONE, abi::LAYOUT, "bpf/abi.h");
 }
 
 #[test]

@@ -4,14 +4,14 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, RingBuffer, RingBufferBuilder};
 
-use super::abi::{self, RcCall, RcTrace, tracing_call};
-use super::load::{self, Programs, os};
+use super::abi::{self, RcCall, RcTrace, to, tracing_call};
+use super::load::{self, os};
 use crate::PlaneError;
 use crate::sys::{self, Mapped};
 
@@ -100,7 +100,7 @@ pub struct Event {
 /// A trace that is being taken. Dropping it switches the tracer off.
 #[derive(Debug)]
 pub struct Tracer {
-    programs: Programs,
+    program: OwnedFd,
     slot: MapHandle,
     ring: Option<RingBuffer<'static>>,
     got: Rc<RefCell<Vec<Event>>>,
@@ -135,11 +135,11 @@ impl Tracer {
                 abi::ABI_VERSION
             )));
         }
-        let programs = load::open_programs(&folder)?;
+        let program = load::open_program(&folder)?;
         let slot =
             MapHandle::from_pinned_path(folder.join("trace")).map_err(bpf("open the pinned map 'trace'"))?;
         let mut tracer = Self {
-            programs,
+            program,
             slot,
             ring: None,
             got: Rc::default(),
@@ -175,7 +175,7 @@ impl Tracer {
     /// A reader that died holds the place until the next one looks.
     fn claim(&self) -> Result<(), PlaneError> {
         let mut call = RcCall { node: self.owner, what: tracing_call::CLAIM, ..RcCall::default() };
-        if load::call(&self.programs, "rc_tracing", &mut call)? == 0 {
+        if load::call(&self.program, to::TRACING, &mut call)? == 0 {
             return Ok(());
         }
         let other = call.node;
@@ -183,14 +183,14 @@ impl Tracer {
             return Err(PlaneError::Taken(format!("process {other} is tracing; one trace at a time")));
         }
         let mut call = RcCall { node: self.owner, what: tracing_call::CLAIM_FORCE, ..RcCall::default() };
-        load::call(&self.programs, "rc_tracing", &mut call)?;
+        load::call(&self.program, to::TRACING, &mut call)?;
         Ok(())
     }
 
     /// Answers how many records were lost.
     fn ask(&self, what: u32) -> Result<u64, PlaneError> {
         let mut call = RcCall { node: self.owner, what, ..RcCall::default() };
-        match load::call(&self.programs, "rc_tracing", &mut call)? {
+        match load::call(&self.program, to::TRACING, &mut call)? {
             0 => Ok(call.node2),
             _ => Err(PlaneError::Taken(format!("process {} took the tracer over", call.node))),
         }

@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore as _, MapHandle};
 use reserv_model::{NodeId, UseRule};
 
 use super::Full;
-use super::abi::{RcCall, RcNode};
+use super::abi::{RcCall, RcNode, to};
 use super::load::os;
 use crate::{PlaneError, sys, uses};
 
@@ -17,7 +17,7 @@ impl Full {
     /// The entry comes after the bit that says that there may be one: nobody is let in between.
     pub(super) fn tell_use(&self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         let packed = uses::pack(rules)?;
-        self.call("rc_configure", &mut RcCall { node: queue.pack(), what: 4, ..RcCall::default() })?;
+        self.call(to::CONFIGURE, &mut RcCall { node: queue.pack(), what: 4, ..RcCall::default() })?;
         let map = sys::open(&self.folder.join(MAP)).map_err(os("open the pinned map 'uses'"))?;
         sys::put(&map, &queue.pack(), &packed).map_err(os("tell who may use a queue"))
     }

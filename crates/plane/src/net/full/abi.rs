@@ -55,6 +55,7 @@ pub(super) mod what {
     pub(in super::super) const FOLLOW: u32 = 6;
     pub(in super::super) const CARRIED: u32 = 7;
     pub(in super::super) const ALONE: u32 = 8;
+    pub(in super::super) const EMPTY: u32 = 9;
 }
 
 /// `struct rn_call`

@@ -12,15 +12,20 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Struct};
 use libbpf_rs::{ErrorExt as _, MapCore as _, MapType, ObjectBuilder, PrintLevel, ProgramType};
 
-use super::abi::RnCall;
+use super::abi::{RnCall, what};
 use crate::libbpf::{SAID, listen, os, refused, remove_pins};
-use crate::{PlaneError, sys};
+use crate::{PlaneError, parked, sys};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/net.bpf.o"));
 
 /// The pin of the qdisc's registration: comes last, so that all else is there when it is.
 pub(super) const LINK: &str = "link-reserv";
+
+/// And of its description, from which it is registered.
+const OPS: &str = "qdisc";
+/// Of the programs' variables.
+const BSS: &str = "bss";
 
 /// Functions of the kernel that the programs call and that are not there before 6.16.
 const KFUNCS: &[&str] = &[
@@ -100,6 +105,64 @@ pub(super) fn kind(folder: &Path) -> String {
     format!("rsv{:08x}", crc32fast::hash(folder.as_os_str().as_encoded_bytes()))
 }
 
+/// Take up what was put by, or load it: [`load`].
+pub(super) fn load_or_take_up(folder: &Path) -> Result<(), PlaneError> {
+    match take_up(folder) {
+        Ok(true) => return Ok(()),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(%error, "the qdisc that was put by does not start: it is loaded anew");
+            unload(folder)?;
+        }
+    }
+    load(folder)
+}
+
+/// `false` where there is nothing of this build.
+fn take_up(folder: &Path) -> Result<bool, PlaneError> {
+    if !parked::unpark(folder, build())? {
+        return Ok(false);
+    }
+    set_up(folder)?;
+    let ops = sys::open(&folder.join(OPS)).map_err(os("open the pinned qdisc"))?;
+    let link = sys::attach_struct_ops(&ops).map_err(os("register the qdisc"))?;
+    sys::pin(&link, &folder.join(LINK)).map_err(os("pin the qdisc's link"))?;
+    Ok(true)
+}
+
+/// Put the programs by, empty. No interface has them. Where that cannot be they go.
+pub(super) fn put_by(folder: &Path) -> Result<(), PlaneError> {
+    let put = empty(folder).and_then(|()| parked::park(folder, build()));
+    if let Err(error) = put {
+        tracing::warn!(%error, "the qdisc's programs are not put by: the next start loads them anew");
+        return unload(folder);
+    }
+    Ok(())
+}
+
+fn empty(folder: &Path) -> Result<(), PlaneError> {
+    let link = sys::open(&folder.join(LINK)).map_err(os("open the qdisc's link"))?;
+    sys::detach(&link).map_err(os("unregister the qdisc"))?;
+    fs::remove_file(folder.join(LINK)).map_err(os("remove the pin of the qdisc's link"))?;
+    let mut call_empty = RnCall { what: what::EMPTY, ..RnCall::default() };
+    match call(&open_programs(folder)?, "rn_do", &mut call_empty)? {
+        0 => {}
+        errno => return Err(os("forget the tree")(io::Error::from_raw_os_error(-errno))),
+    }
+    for name in ["state", BSS] {
+        sys::zero(&folder.join(name)).map_err(os(format!("empty the pinned map '{name}'")))?;
+    }
+    Ok(())
+}
+
+fn set_up(folder: &Path) -> Result<(), PlaneError> {
+    let mut made = RnCall { a: build().into(), ..RnCall::default() };
+    match call(&open_programs(folder)?, "rn_setup", &mut made)? {
+        0 => Ok(()),
+        errno => Err(os("make the tree")(io::Error::from_raw_os_error(-errno))),
+    }
+}
+
 /// Load the programs, make an empty tree, and register the qdisc: it is on no interface yet. On error nothing is left.
 pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
     let mut tries = 0;
@@ -145,17 +208,17 @@ fn load_once(folder: &Path) -> Result<(), PlaneError> {
         program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
     }
     for mut map in object.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
+        let mut name = map.name().to_string_lossy().into_owned();
+        if name.ends_with(".bss") {
+            name = BSS.into();
+        }
         if !name.contains('.') && map.map_type() != MapType::StructOps {
             map.pin(folder.join(&name)).map_err(|error| refused(&name, &error))?;
         }
     }
-    let programs = open_programs(folder)?;
-    match call(&programs, "rn_setup", &mut RnCall { a: build().into(), ..RnCall::default() })? {
-        0 => {}
-        errno => return Err(os("make the tree")(io::Error::from_raw_os_error(-errno))),
-    }
+    set_up(folder)?;
     for mut map in object.maps_mut().filter(|map| map.map_type() == MapType::StructOps) {
+        map.pin(folder.join(OPS)).map_err(|error| refused("pin the qdisc's description", &error))?;
         let mut link = map.attach_struct_ops().map_err(|error| refused("register the qdisc", &error))?;
         link.pin(folder.join(LINK)).map_err(|error| refused("pin the qdisc", &error))?;
     }

@@ -76,7 +76,7 @@ pub fn start(run: &Path, number: u8, source: &Source) -> Result<Link, PlaneError
     fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
     write_former(&former, former_qdisc.as_ref())?;
     load::folders(number).iter().try_for_each(|folder| load::unload(folder))?;
-    if let Err(error) = load::load(&folder) {
+    if let Err(error) = load::load_or_take_up(&folder) {
         let _ = fs::remove_file(&former);
         return Err(error);
     }
@@ -500,6 +500,9 @@ impl Plane for Link {
         let _ = fs::remove_file(&self.former);
         self.meter.stop()?;
         tracing::debug!(number = self.number, "the link's programs go");
+        if self.foreign.is_none() && self.state().build == load::build() && self.folder.join(load::LINK).exists() {
+            load::put_by(&self.folder)?;
+        }
         load::folders(self.number).iter().try_for_each(|folder| load::unload(folder))
     }
 
