@@ -33,7 +33,7 @@
  * Example (also a test): weights 1, 1 and 2, T = 8: quotas 2, 2, 4. A, B and C wake in this order; steps are of 1. A A B, then B blocks with
  * 1 left; C C; B wakes: it stands ahead of C and displaces it: B, which is its quota; C C; A A …
  *
- * Bounds, with R_i the time that i was runnable and s_i its service, both since it joined (ALGORITHMS §4.2):
+ * Bounds, with R_i the time that i was runnable and s_i its service, both since it joined (docs/notes/algorithms.md §4.2):
  *   MTR-1  alpha R_i - s_i <= alpha (1 - alpha) T
  *   MTR-2  i and j runnable throughout: |W_i / alpha_i - W_j / alpha_j| < 2 T
  *   MTR-3  from wake-up to service: at most (1 - alpha) T

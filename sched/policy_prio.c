@@ -10,7 +10,7 @@
  * is apart: it is never raised, and nothing is lowered to it.
  *
  * Usage is the work that a child received, halved each time its parent has handed out a period's worth (decay, default 2.4 s, which is the 3/4
- * per second of ALGORITHMS §8.1). So it is measured in what the parent has to give, and not in time: a child that has all of it for long has a usage of 1 to 2
+ * per second of docs/notes/algorithms.md §8.1). So it is measured in what the parent has to give, and not in time: a child that has all of it for long has a usage of 1 to 2
  * periods, whatever the parent's own share. More than one period: heavy, a level down. At most a quarter: light, a
  * level up.
  *

@@ -125,7 +125,7 @@ static volatile const u32 rs_zero = 0;
 #define RS_DEPTH_MAX 16 /* nodes on a path, root and queue included */
 #define RS_UNIT_WORDS 4 /* 64 units a word */
 #define RS_UNITS_MAX (64 * RS_UNIT_WORDS)
-#define RS_TAG_SHIFT 20 /* tags are work << 20 / weight (ALGORITHMS §11) */
+#define RS_TAG_SHIFT 20 /* tags are work << 20 / weight (docs/notes/algorithms.md §11) */
 #define RS_WEIGHT_ONE 1000 /* weights are in thousandths */
 #define RS_WEIGHT_MAX 1000000000
 #define RS_PRIORITY_MAX 100
@@ -212,7 +212,7 @@ struct rs_heap {
 	u32 order; /* room for 8 << order entries, none while e is 0 */
 };
 
-/* Token bucket in arrears (ALGORITHMS §8.2). */
+/* Token bucket in arrears (docs/notes/algorithms.md §8.2). */
 struct rs_cap {
 	u64 ppm; /* work per 10^6 of time; 0: no cap */
 	s64 burst;

@@ -3,7 +3,7 @@
  * Start-time tags: the arithmetic that SFQ needs, for nodes in their parent and for items in their queue.
  *
  * A child that is served l units of work with weight w advances its tag by l / w (scaled by 2^20); the
- * division's remainder is carried, so the sum of any number of steps is exact (ALGORITHMS §11). A child that
+ * division's remainder is carried, so the sum of any number of steps is exact (docs/notes/algorithms.md §11). A child that
  * becomes runnable starts at max(v, its finish tag). Virtual time v is the start tag of the step in service
  * (SIGCOMM'96), on several units that of the last step dispatched (SFQ(D)); when nothing is in service it
  * is the smallest start tag that waits, and when nothing waits either, the largest finish tag.
@@ -123,7 +123,7 @@ RS_INLINE void rs_tag_hold(struct rs_tree RS_ARENA *t, struct rs_clock RS_ARENA 
 }
 
 /* The weight changes from w to w2 (both > 0): the residual is rescaled, so that the fairness theorem holds
- * with the new weights from now on (ALGORITHMS §1.3). */
+ * with the new weights from now on (docs/notes/algorithms.md §1.3). */
 RS_INLINE void rs_tag_reweight(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u32 w, u32 w2)
 {
 	u64 d, x;

@@ -3,7 +3,7 @@
  * The scheduler's operations: how the kernel's events become the core's.
  *
  *   enqueue    the thread wants the CPU: rs_post, without the lock, or rs_wake where it may displace who runs; or its step ended
- *   dispatch   the CPU is free: what ran is charged, by the kernel's count, and competes as if queued (KERNEL.md) or is idle; rs_pick
+ *   dispatch   the CPU is free: what ran is charged, by the kernel's count, and competes as if queued (docs/notes/kernel.md §2) or is idle; rs_pick
  *   disable    the thread leaves our class
  *
  * So a switch takes the lock once, in dispatch, or in the wake-up that displaces. The kernel is not asked to tell us when a thread starts, stops or

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Admission control: a minimum is a promise, and no write may break one (Eclipse/BSD §2.8, ALGORITHMS §10).
+//! Admission control: a minimum is a promise, and no write may break one (Eclipse/BSD §2.8, docs/notes/algorithms.md §10).
 //!
 //! Rule: a child with weight `w` and minimum `m` below a node with minimum `M` keeps its promise iff `m · Σw ≤ w · M`, the sum over all
 //! children that exist, those that drain too: they hold their weight until they are gone. The root's minimum is the resource's capacity.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits of backlogs are admitted against memory (ALGORITHMS §10): what may wait in the queues that have a limit of their own fits into what is set apart for it.
+//! Limits of backlogs are admitted against memory (docs/notes/algorithms.md §10): what may wait in the queues that have a limit of their own fits into what is set apart for it.
 //!
 //! Rule: `Σ cost(limits) ≤ budget`, over all queues of a resource with a limit of their own, those that drain too; and the sum of their packets `≤ units`, what the driver can hold
 //! at once. `cost` is the most memory that so many packets can take: each has a part of its own beside its bytes, and a queue holds no more bytes than the

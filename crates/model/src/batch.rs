@@ -3,7 +3,7 @@
 //!
 //! A [`Batch`] is applied whole or not at all, under the tree's lock, and carries the sequence number
 //! that the journal gave it. The data plane remembers the last number it applied, so that after a crash
-//! the journal and the plane agree on which edits happened (DESIGN §2).
+//! the journal and the plane agree on which edits happened (ARCHITECTURE.md, "Where each invariant lives").
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub enum Op {
         /// What happens to the threads still in it.
         mode: DeleteMode,
     },
-    /// Set the weight; 0 is background. The residual tag is rescaled (ALGORITHMS §1.3).
+    /// Set the weight; 0 is background. The residual tag is rescaled (docs/notes/algorithms.md §1.3).
     Reweight {
         /// The node.
         id: NodeId,

@@ -3,7 +3,7 @@
 //!
 //! Problem: the share of a weight depends on the siblings' weights. A node with the fixed share `f` is to have `f` whatever they are.
 //!
-//! Idea (RTSS'96 §4, ALGORITHMS §3.3): let `F` be the sum of the fixed shares below one parent and `Wn` the sum of the fixed weights.
+//! Idea (RTSS'96 §4, docs/notes/algorithms.md §3.3): let `F` be the sum of the fixed shares below one parent and `Wn` the sum of the fixed weights.
 //! With `T = Wn / (1 − F)` and `w_k = f_k · T` all weights together are `Wn + F·T = T`, so each `w_k / T` is `f_k`, for all at once.
 //! Solved anew, in the same batch, whenever a child comes, goes, moves or gets another share. All children that exist count, wanting
 //! or not, so that a node has `f_k` or more at any time, and nothing is solved when threads block and wake.

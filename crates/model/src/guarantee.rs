@@ -3,7 +3,7 @@
 //!
 //! From the root down: a child has `weight / Σ weights of all children that exist` of its parent's guarantee, and no more than its
 //! cap. Below a `prio` node only a child whose priority is above all others' by more than usage decay can move two of them (one level
-//! each, ALGORITHMS §8.1) has the whole; the others have nothing. Background has nothing.
+//! each, docs/notes/algorithms.md §8.1) has the whole; the others have nothing. Background has nothing.
 //!
 //! Integers: ns of CPU per second of the whole machine, rounded down at every level; rates of threads are rounded up. So what is admitted
 //! fits, and what is refused may have fitted by as many ns/s as there are levels and threads.

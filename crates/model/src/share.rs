@@ -8,7 +8,7 @@
 //! Worked example (a test): q0 weight 100, `web` 300 with `a` 1 and `b` 2. All want: q0 1/4, a 1/4, b 2/4.
 //! Only q0 and b: q0 1/4, b 3/4. Only a and b: a 1/3, b 2/3.
 //!
-//! Limits: caps and the number of CPUs that a queue's threads can use at once are not in it (ALGORITHMS §9.1).
+//! Limits: caps and the number of CPUs that a queue's threads can use at once are not in it (docs/notes/algorithms.md §9.1).
 
 use std::cmp::Ordering;
 

@@ -69,7 +69,7 @@ impl From<Weight> for u32 {
 /// Marks an amount as bytes per second of a link; without it an amount is ns of CPU per second. All amounts of one tree have it, or none has.
 const LINK: u64 = 1 << 62;
 
-/// An upper limit on service: a token bucket in arrears (ALGORITHMS §8.2).
+/// An upper limit on service: a token bucket in arrears (docs/notes/algorithms.md §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cap {
     /// CPU time per second of wall time, in ns: `250ms/s` is 250 000 000, `1.5cpu` is 1 500 000 000. Of a link marked ([`Cap::per_second`]).

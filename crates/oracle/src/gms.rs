@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generalised multiprocessor sharing, hierarchical (ALGORITHMS §9.1): the ideal on several units. A leaf can use as many
+//! Generalised multiprocessor sharing, hierarchical (docs/notes/algorithms.md §9.1): the ideal on several units. A leaf can use as many
 //! units as it has threads that want one, a node as many as its children together; top down, what a node has is
 //! divided by weight, and what a child cannot use goes to its siblings.
 

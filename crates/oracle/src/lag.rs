@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The theorems of policy eevdf (ALGORITHMS §3.6) and of a change of policy, checked from what is observed: who was served for how
+//! The theorems of policy eevdf (docs/notes/algorithms.md §3.6) and of a change of policy, checked from what is observed: who was served for how
 //! long. The fluid share of a child is its weight's part of what the node received, so they hold for a node of any server: the root,
 //! or one below a root of another policy.
 

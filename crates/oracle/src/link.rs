@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A paced link in simulated time (one unit of work per unit of time), with flows of packets below a tree; and the theorems of the policies for
-//! packets (ALGORITHMS §2.5), checked at each departure from what is observed.
+//! packets (docs/notes/algorithms.md §2.5), checked at each departure from what is observed.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The exact model: ALGORITHMS §1 and §8.2 as written, in rationals, with lists and linear search.
+//! The exact model: docs/notes/algorithms.md §1 and §8.2 as written, in rationals, with lists and linear search.
 //!
 //! Tags are in work per weight of one.
 //!

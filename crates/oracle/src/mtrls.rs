@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy mtrls: the exact model (ALGORITHMS §4.1 as written: a list, and what is left as a rational), in lockstep with the core; and its
+//! Policy mtrls: the exact model (docs/notes/algorithms.md §4.1 as written: a list, and what is left as a rational), in lockstep with the core; and its
 //! theorems (§4.2), from observation. Policy wrr is the same list, which who blocks leaves; of the theorems it has MTR-2 and MTR-3.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The algorithm's own theorems (ALGORITHMS §1.5, §8.2, §11), checked from what is observed, without the exact model. Each
+//! The algorithm's own theorems (docs/notes/algorithms.md §1.5, §8.2, §11), checked from what is observed, without the exact model. Each
 //! function runs one random trace against one build of the core; a broken scheduler must fail some of them.
 
 mod several;
@@ -18,7 +18,7 @@ pub use several::{BELOW, Policies, RARELY_MISSED, SHORT, shares_of, sleepers};
 use several::{ev_nested_shares, list_shares, smp_affinity, smp_more, smp_shares};
 use sfq::{sfq1, sfq4, sfq6, sfq7, sfq35};
 
-/// A theorem: its name in ALGORITHMS §12, and how to try it.
+/// A theorem: its name in docs/notes/algorithms.md §12, and how to try it.
 pub type Theorem = (&'static str, fn(Build, u64) -> Result<(), String>);
 
 /// All of them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy wf2q: the fluid system as defined (ALGORITHMS §2.1 and §2.2, packet by packet, in rationals, with lists and linear search), in lockstep with the
+//! Policy wf2q: the fluid system as defined (docs/notes/algorithms.md §2.1 and §2.2, packet by packet, in rationals, with lists and linear search), in lockstep with the
 //! core; and what WF-1 promises: how far what is sent may be from it.
 
 use std::collections::{BTreeMap, VecDeque};

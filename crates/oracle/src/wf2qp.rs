@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy wf2q+: the exact model (ALGORITHMS §2.3 and §2.4 with late commit of what is sent, in rationals), in lockstep with the core. Its theorems
+//! Policy wf2q+: the exact model (docs/notes/algorithms.md §2.3 and §2.4 with late commit of what is sent, in rationals), in lockstep with the core. Its theorems
 //! are in [`crate::link`].
 
 use std::collections::BTreeMap;

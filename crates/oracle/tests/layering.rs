@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dependencies point one way (DESIGN §6): between crates by their manifests, between C folders by their includes; and
+//! Dependencies point one way (ARCHITECTURE.md, "Rooms"): between crates by their manifests, between C folders by their includes; and
 //! pure crates have no clock, file, thread or hash order.
 
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 //! Policy eevdf in a trace: lags by its own rules, and EV-1. Pure; shares no code with the scheduler.
 //!
 //! The lag of a child is what it should have had in the fluid system less what it had. A child that ceases to want with a lag of at least 0
-//! leaves, and its lag goes to the others; one that owes stays counted, a ghost, until it owes nothing (ALGORITHMS §3.2, rule 3'). Only lags at the
+//! leaves, and its lag goes to the others; one that owes stays counted, a ghost, until it owes nothing (docs/notes/algorithms.md §3.2, rule 3'). Only lags at the
 //! beginning of the trace are taken from the scheduler, and they must sum to 0.
 //!
 //! Bound, with q the longest step seen (ticks included) and r the longest request: no debt beyond q, and a step more, because a child that wakes within a step

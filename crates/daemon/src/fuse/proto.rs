@@ -28,7 +28,7 @@ pub const INIT_HAS_RESEND: u64 = 1 << 39;
 
 /// `FOPEN_DIRECT_IO`: no page cache, a `write(2)` is one request.
 pub const OPEN_DIRECT_IO: u32 = 1;
-/// `FOPEN_NOFLUSH`: no FLUSH at close (KERNEL.md: a server that holds a file of its own mount would hang).
+/// `FOPEN_NOFLUSH`: no FLUSH at close (docs/notes/kernel.md §5: a server that holds a file of its own mount would hang).
 pub const OPEN_NOFLUSH: u32 = 1 << 5;
 
 /// Who asks. The thread id is in the mounter's pid name space, 0 when it is not visible there.

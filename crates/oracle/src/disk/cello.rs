@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cello: a naive model of its rules in lockstep, and its bounds (ALGORITHMS §6.4) from observation.
+//! Cello: a naive model of its rules in lockstep, and its bounds (docs/notes/algorithms.md §6.4) from observation.
 
 use std::collections::{BTreeMap, VecDeque};
 

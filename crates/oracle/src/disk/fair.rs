@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hierarchical YFQ and SFQ(D): the exact model (ALGORITHMS §1 and §5, in rationals), in lockstep with the core. Their theorems are in
+//! Hierarchical YFQ and SFQ(D): the exact model (docs/notes/algorithms.md §1 and §5, in rationals), in lockstep with the core. Their theorems are in
 //! [`super::bounds`].
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several units (ALGORITHMS §9): shares of GMS, affinity, threads that come later, waste.
+//! Several units (docs/notes/algorithms.md §9): shares of GMS, affinity, threads that come later, waste.
 
 use crate::core::{EEVDF, MTRLS, Op, Q0, WRR};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The theorems of SFQ (ALGORITHMS §1.5): fairness, throughput, delay.
+//! The theorems of SFQ (docs/notes/algorithms.md §1.5): fairness, throughput, delay.
 
 use super::{
     BTreeMap, Build, Core, FIFO, IDLE, Id, ONE, Op, Q, QUEUED, ROOT, RR, Rng, SFQ, Setup, grow, queues, real,

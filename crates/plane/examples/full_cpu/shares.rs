@@ -64,7 +64,7 @@ pub(crate) fn run_shares(seconds: u64, hogs: u32, tolerance: f64) -> Answer {
 }
 
 /// Weights that threads cannot use, on four CPUs: one thread with a weight of ten beside two queues of weight 1 with four threads each. One thread
-/// can use one CPU, which is its readjusted share (ALGORITHMS §9); the others divide the rest. Then the same under eevdf, and there two such
+/// can use one CPU, which is its readjusted share (docs/notes/algorithms.md §9); the others divide the rest. Then the same under eevdf, and there two such
 /// threads with weights of 1000 beside 3 : 1.
 pub(crate) fn run_infeasible(seconds: u64) -> Answer {
     let mut s = Setup::new()?;
