@@ -8,7 +8,7 @@
 
 Queues and nodes are named by paths, "cpu/web/site1" or "/reserv/cpu/web/site1". Where a descriptor is wanted, anything with fileno() will do.
 Errors are OSErrors whose strerror names the word that was wrong and what would be right: Error, and of it NotRunning (ENODEV, ENOTCONN: there
-is no Reserv, or nobody serves it), Stale (ESTALE: the node is gone), and those that also are FileNotFoundError, PermissionError and so on.
+is no Reserv, or reservd is not running), Stale (ESTALE: the node is gone), and those that also are FileNotFoundError, PermissionError and so on.
 
 No build step: the C library is called through ctypes. RESERV_LIBRARY names it where the loader does not find it.
 """
@@ -35,7 +35,7 @@ class Error(OSError):
 
 
 class NotRunning(Error):
-    """There is no Reserv, or nobody serves it."""
+    """There is no Reserv, or reservd is not running."""
 
 
 class Stale(Error):

@@ -78,7 +78,7 @@ static void nothing(int want)
 	struct reserv_stat stat;
 	struct reserv_params params = { .weight = 1000 };
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	const char *has = want == ENODEV ? "reserv up" : "nobody serves";
+	const char *has = want == ENODEV ? "reserv up" : "reservd is not running";
 
 	REFUSED(reserv_mount(buf, sizeof(buf)), want, has);
 	REFUSED(reserv_open("cpu/a"), want, has);

@@ -142,7 +142,7 @@ impl Scheduler {
                 !ready
             });
             if left.len() == before {
-                return Err(format!("{before} nodes of the book hang in the air"));
+                return Err(format!("the state file is damaged: {before} nodes have no parent in it"));
             }
         }
         for entry in &entries {

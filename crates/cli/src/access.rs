@@ -31,7 +31,7 @@ fn party(text: &str) -> Result<String, Error> {
             }
             "pid" => format!("pid {}", number.ok_or_else(|| unknown("process", name))?),
             _ => {
-                return Err(Error::usage(format!("'{part}' is nobody"))
+                return Err(Error::usage(format!("'{part}' names no user, group or process"))
                     .hint("everyone, a user, group:NAME or pid:N, or several with + between them"));
             }
         });

@@ -57,24 +57,24 @@ pub enum Command {
     },
     /// Stop Reserv and give the machine back to the kernel's own scheduler
     Down {
-        /// Take only these counting resources down, with their trees and tags; Reserv goes on
+        /// Take only these resources down (links, counting resources), with their trees and tags; Reserv goes on
         #[arg(value_name = "RESOURCE")]
         resources: Vec<String>,
     },
-    /// Have links scheduled by this version's programs instead of those that another version loaded: trees, tags and counters stay; what waits in their queues is lost, and it is said how much
+    /// Replace the programs that schedule links by this version's, after another version of Reserv was installed. Trees, tags and counters stay. Packets that wait are lost; their number is printed
     Upgrade {
-        /// A link, as status shows it
+        /// A link that is scheduled, as 'reserv status' names it
         #[arg(value_name = "RESOURCE", required = true)]
         resources: Vec<String>,
     },
-    /// Drivers, versions, and the reasons of the last detachments
+    /// Show drivers, versions, what was refused last, and why a scheduler was ejected
     Status,
-    /// Draw the trees with their shares
+    /// Draw the trees of nodes with their shares
     Tree {
         /// Only this node and what is below it; every resource if it is not given
         path: Option<String>,
     },
-    /// Put disks under Reserv, take them out again, and say which there are
+    /// Put disks under Reserv, take them out again, and list them
     #[command(subcommand)]
     Disk(Disk),
     /// Watch who is served: shares as bars, service rate, runnable threads, caps
@@ -86,30 +86,30 @@ pub enum Command {
     /// Change nodes while they run
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
-        /// Nodes, then changes: share= (a weight, and behind it a minimum: '50 250ms/s'), shares= (of a scheduler node's children, at once: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc=, limit= (of members; 'PACKETS BYTES' of a link; resets the queue's backlog counters), tunables
+        /// Nodes, then changes: share= (a weight, and perhaps a minimum: '50 250ms/s'), shares= (of all children of a scheduler node in one step: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc= (1: deleted when nothing refers to it), limit= (most members; of a link 'PACKETS BYTES'; resets the queue's backlog counters), tunables
         /// (quantum=, lag=, turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=); with --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
-        /// Change this thread instead, in the queue where it is; what is not named gets its default
+        /// Change this thread instead, in its queue; parameters that are not named get their defaults
         #[arg(long, short, value_name = "TID", value_parser = clap::value_parser!(i32).range(1..))]
         thread: Option<i32>,
     },
-    /// Rename a node, or hang it under another scheduler node
+    /// Rename a node, or move it below another scheduler node
     Mv {
         /// The node
         from: String,
-        /// Its new path; an existing scheduler node takes it in under its old name
+        /// Its new path; if that is an existing scheduler node, the node becomes a child of it and keeps its name
         to: String,
     },
     /// Run a program under a reservation, with everything it starts
     Run(Run),
-    /// Put processes or threads that already run under a reservation
+    /// Put running processes, threads, open files or sockets under a reservation
     Tag(Tag),
-    /// Let somebody use, divide or pass on a node and all below it
+    /// Give a user, group or process rights on a node and all below it
     Allow(Allow),
-    /// Refuse it to somebody, whatever else stands; who is not root takes back what he allowed
+    /// Deny rights on a node and all below it; a denial beats every 'allow'. Only root denies; others revoke what they allowed
     Deny(Deny),
-    /// Say what a process may do at a node, and which rule decides
+    /// Say what a process may do at a node, and which entry decides
     Why {
         /// The process
         #[arg(value_parser = clap::value_parser!(i32).range(1..))]
@@ -118,13 +118,13 @@ pub enum Command {
         #[arg(default_value = "cpu")]
         path: String,
     },
-    /// Counters of a node
+    /// Print the counters of a node
     Stat {
         /// The node
         #[arg(default_value = "cpu")]
         path: String,
     },
-    /// Run one workload under each personality and under the kernel's own scheduler, and print one table
+    /// Run one workload under the policies of each paper and under the kernel's own scheduler, and print one table
     Compare(Compare),
     /// The programs of 'compare'
     #[command(hide = true)]
@@ -140,7 +140,7 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Run figures of the papers, ours beside the kernel's scheduler, and judge them; --list shows which
+    /// Measure figures of the papers, Reserv beside the kernel's scheduler, and judge them; --list shows which
     Experiment {
         /// Passed on to experiments/run: [--list] NAME... [--quick] [--out DIR] [--json]
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
@@ -173,56 +173,56 @@ pub struct Up {
     /// Which driver of the CPU; auto takes the full one where this kernel can run it
     #[arg(long, value_enum, default_value_t = Driver::Auto)]
     pub driver: Driver,
-    /// What new nodes are, and the root's policy: default, qlinux (hierarchical SFQ, on disks Cello), eclipse (MTR-LS) or rtss98 (EEVDF)
+    /// Which policy the root and new scheduler nodes have: default (SFQ), qlinux (SFQ; on disks Cello), eclipse (MTR-LS; on links WF2Q, on disks YFQ) or rtss98 (EEVDF)
     #[arg(long, short, value_name = "NAME", value_parser = word::<reserv_model::Personality>)]
     pub personality: Option<reserv_model::Personality>,
-    /// Bring up /reserv/NAME, which counts what is done through tagged descriptors and schedules nothing: of the file system that a path
-    /// lies on (file:PATH), or over an interface (net:IFACE)
+    /// Bring up /reserv/NAME, which counts and schedules nothing: operations and bytes of tagged open files on PATH's file system
+    /// (file:PATH), or of tagged sockets over an interface (net:IFACE)
     #[arg(long, value_name = "NAME=file:PATH|NAME=net:IFACE", value_parser = counting)]
     pub count: Vec<(reserv_model::Name, reserv_model::Source)>,
-    /// Bring up /reserv/IFACE, which schedules what leaves by this network interface
+    /// Bring up /reserv/IFACE, which schedules the packets that leave by this network interface
     #[arg(long, value_name = "IFACE")]
     pub net: Vec<String>,
-    /// Let those interfaces send this much, as 100mbit; without it as much as they take, which is right only for what pushes back
+    /// Let those interfaces send this much, as 100mbit. Without --rate shares hold only on devices whose driver has byte queue limits (BQL; virtio has, veth has not)
     #[arg(long, value_name = "RATE", requires = "net", value_parser = rate)]
     pub rate: Option<reserv_model::Rate>,
-    /// Which driver of those interfaces; auto takes the full one where this kernel can run it
+    /// Which driver of those interfaces: full is Reserv's own qdisc, stock the kernel's HTB; auto takes the full one where this kernel can run it
     #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]
     pub net_driver: Driver,
-    /// Bring up /reserv/NAME, which schedules the requests of this file or block device (vdb: /dev/vdb, where there is no such file here); NAME is its last
-    /// part if it is not given. What programs use from then on is /dev/reserv/NAME; under the stock driver it is the device itself
+    /// Bring up /reserv/NAME, which schedules the requests of this file or block device. 'vdb' means /dev/vdb if no such file is here; NAME is the path's
+    /// last part if it is not given. From then on programs use /dev/reserv/NAME; under the stock driver the device itself
     #[arg(long, value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
     pub disk: Vec<(reserv_model::Name, String)>,
-    /// Give those disks so many requests at once (1 to 256): few for exact shares, more for throughput
+    /// Most requests that those disks are given at once (1 to 256): few for exact shares, more for throughput
     #[arg(long, value_name = "N", requires = "disk", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub depth: Option<u32>,
-    /// What those disks serve per second whatever is asked of them, as 3MB/s: so much can be promised as minimums
+    /// What those disks serve per second under any load, as 3MB/s: the minimums of their queues may add up to it
     #[arg(long, value_name = "RATE", requires = "disk", value_parser = rate)]
     pub floor: Option<reserv_model::Rate>,
-    /// What makes those disks' devices; auto takes ublk where this kernel has it
+    /// How /dev/reserv/NAME is made; auto takes ublk where this kernel has it, else FUSE with a loop device
     #[arg(long, value_enum, requires = "disk", default_value_t = Front::Auto)]
     pub front: Front,
-    /// Make those disks as slow as this one: spinning (an arm) or flash
+    /// For trials: make those disks as slow as a model of a disk, spinning or flash
     #[arg(long, value_name = "DISK", requires = "disk", value_parser = word::<reserv_model::DiskModel>)]
     pub model: Option<reserv_model::DiskModel>,
-    /// Which driver of those disks: stock puts nothing before them, and shares them by the kernel's BFQ or iocost and cgroups, inexactly; auto takes the
-    /// full one
+    /// Which driver of those disks: full is Reserv's block server, stock the kernel's BFQ or iocost with cgroups, whose shares are inexact; auto takes
+    /// the full one
     #[arg(long, value_enum, requires = "disk", default_value_t = Driver::Auto)]
     pub disk_driver: Driver,
-    /// How those disks order their queues: sfq, wf2q+, yfq or cello; the personality's if absent
+    /// How those disks order their queues: sfq, wf2q+, yfq or cello; by --personality if absent
     #[arg(long, value_name = "POLICY", requires = "disk", conflicts_with = "dry_run", value_parser = word::<reserv_model::Policy>)]
     pub policy: Option<reserv_model::Policy>,
-    /// Print the difference, change nothing and start nothing
+    /// Print what would change; change and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
-    /// Queues that the configuration leaves out accept no new members, and go when their last one has left
+    /// If the configuration leaves out a queue that has members: let it drain. It accepts no new ones, and is deleted when the last has left
     #[arg(long, requires = "config", conflicts_with = "flush")]
     pub drain: bool,
-    /// Members of queues that the configuration leaves out move to q0
+    /// If the configuration leaves out a queue that has members: move them to q0 and delete it now
     #[arg(long, requires = "config")]
     pub flush: bool,
-    /// Start the full driver even where it cannot mirror the CPU settings of all cgroups (systemd's CPUWeight=, CPUQuota=, those of
-    /// containers) inside q0, and ignore them all: q0 is one queue
+    /// Ignore the CPU settings of cgroups (systemd's CPUWeight= and CPUQuota=, those of containers). Without this the full driver keeps
+    /// them among the threads in q0, and does not start where it cannot
     #[arg(long)]
     pub ignore_cgroup_weights: bool,
     /// Stay in the foreground until Reserv is stopped
@@ -230,14 +230,14 @@ pub struct Up {
     pub foreground: bool,
 }
 
-/// The CPU's drivers.
+/// The drivers of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Driver {
     /// The full driver where it can run, else the stock driver
     Auto,
-    /// Reserv's own scheduler: on sched_ext, as a link's qdisc
+    /// Reserv's own: a sched_ext scheduler for the CPU, a qdisc for links, a block server for disks
     Full,
-    /// The kernel's own: cgroups, a link's HTB
+    /// The kernel's own: cgroups for the CPU, HTB for links, BFQ or iocost for disks
     Stock,
 }
 
@@ -246,9 +246,9 @@ pub enum Driver {
 pub enum Front {
     /// ublk where this kernel has it, else FUSE
     Auto,
-    /// The kernel's block devices in user space
+    /// The kernel's block devices whose server is a program
     Ublk,
-    /// A file of FUSE with a loop device over it
+    /// A file on FUSE with a loop device over it
     Fuse,
 }
 
@@ -257,7 +257,7 @@ pub enum Front {
 pub struct Top {
     /// Only this node and what is below it; every resource if it is not given
     pub path: Option<String>,
-    /// Print this many plain tables instead of taking the terminal over; 0 goes on without end
+    /// Print this many plain tables and end, instead of a display that is updated; 0 prints without end
     #[arg(long, short, value_name = "N")]
     pub batch: Option<u64>,
     /// Seconds between measurements
@@ -276,16 +276,16 @@ pub struct Mk {
     /// A scheduler node, which divides its share among its children
     #[arg(long)]
     pub sched: bool,
-    /// Its weight among its siblings, 0 is background; or a fixed share of its parent: =25%; and behind it a minimum: '50 250ms/s'
+    /// Its weight among its siblings (0: served only when no sibling with a weight wants service), or a fixed share of its parent: =25%; then perhaps a minimum: '50 250ms/s'
     #[arg(long, short, value_name = "WEIGHT", default_value = "100", allow_hyphen_values = true)]
     pub share: String,
     /// An upper limit: 1.5cpu, 250ms/s, 25%
     #[arg(long, value_name = "CAP")]
     pub cap: Option<String>,
-    /// How the queue orders its threads: ts, sfq, rr, fifo, edf; of a link also drr, of a disk scan, scan-edf, interactive, throughput or real-time; the personality's if absent
+    /// How the queue orders what waits in it: ts, sfq, rr, fifo, edf; on a link also drr, on a disk scan, scan-edf, interactive, throughput or real-time; see reserv(7)
     #[arg(long, value_name = "CLASS", conflicts_with = "sched")]
     pub class: Option<String>,
-    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr, for links also wf2q+ or wf2q, for disks wf2q+ or yfq; the personality's if absent
+    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr; on a link also wf2q+ or wf2q, on a disk wf2q+ or yfq; see reserv(7)
     #[arg(long, value_name = "POLICY", requires = "sched")]
     pub policy: Option<String>,
 }
@@ -296,7 +296,7 @@ pub struct Rm {
     /// The nodes; a scheduler node must have no children
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<String>,
-    /// Accept no new members; the node goes when its last one has left
+    /// Accept no new members, and delete it when the last has left
     #[arg(long, conflicts_with = "flush")]
     pub drain: bool,
     /// Move its members to q0 and delete it now
@@ -307,37 +307,37 @@ pub struct Rm {
 /// What `disk` does.
 #[derive(Debug, clap::Subcommand)]
 pub enum Disk {
-    /// Schedule the requests of a file or block device from now on, as /dev/reserv/NAME
+    /// Schedule the requests of a file or block device from now on; programs use /dev/reserv/NAME
     Attach {
-        /// The file or device (vdb: /dev/vdb, where there is no such file here); nobody may use it otherwise meanwhile
+        /// The file or device ('vdb' means /dev/vdb if no such file is here). It must not be mounted or otherwise in use
         #[arg(value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
         disk: (reserv_model::Name, String),
-        /// Give it so many requests at once (1 to 256)
+        /// Most requests that it is given at once (1 to 256)
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
         depth: Option<u32>,
-        /// What it serves per second whatever is asked of it, as 3MB/s: so much can be promised as minimums
+        /// What it serves per second under any load, as 3MB/s: the minimums of its queues may add up to it
         #[arg(long, value_name = "RATE", value_parser = rate)]
         floor: Option<reserv_model::Rate>,
-        /// What makes the device; auto takes ublk where this kernel has it
+        /// How /dev/reserv/NAME is made; auto takes ublk where this kernel has it, else FUSE with a loop device
         #[arg(long, value_enum, default_value_t = Front::Auto)]
         front: Front,
-        /// Make it as slow as this disk: spinning (an arm) or flash
+        /// For trials: make it as slow as a model of a disk, spinning or flash
         #[arg(long, value_name = "DISK", value_parser = word::<reserv_model::DiskModel>)]
         model: Option<reserv_model::DiskModel>,
-        /// By which driver: stock shares the device itself by the kernel's BFQ or iocost and cgroups, inexactly; auto takes the full one
+        /// By which driver: full is Reserv's block server, stock the kernel's BFQ or iocost with cgroups, whose shares are inexact; auto takes the full one
         #[arg(long, value_enum, default_value_t = Driver::Auto)]
         driver: Driver,
-        /// How it orders its queues: sfq, wf2q+, yfq or cello; the personality's if absent
+        /// How it orders its queues: sfq, wf2q+, yfq or cello; by the personality of 'reserv up' if absent
         #[arg(long, value_name = "POLICY", value_parser = word::<reserv_model::Policy>)]
         policy: Option<reserv_model::Policy>,
     },
-    /// Give a disk back, with nothing lost; refused while somebody uses it
+    /// Give a disk back; nothing is lost. Refused while it is mounted or in use
     Detach {
         /// Its name in /reserv
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Which disks are scheduled, by what, and as which device
+    /// Show which disks are scheduled, by which driver, and as which device
     Status,
 }
 
@@ -398,13 +398,13 @@ pub struct Tag {
 /// Arguments of `allow`.
 #[derive(Debug, Args)]
 pub struct Allow {
-    /// A user, group:NAME, pid:N, everyone, or several with + between them: all must hold
+    /// A user, group:NAME, pid:N, everyone; with + between several, all must hold
     pub who: String,
     /// use, create, modify, grant, delete, with commas between them; or all
     pub rights: String,
-    /// The node; what is allowed there is allowed below it
+    /// The node; the rights hold for all below it too
     pub path: String,
-    /// Most nodes that may be made by it; 1000 if absent
+    /// How many nodes may be made by this entry; 1000 if absent
     #[arg(long, short, value_name = "N")]
     pub quota: Option<u32>,
 }
@@ -418,10 +418,10 @@ pub struct Deny {
     pub rights: String,
     /// The node
     pub path: String,
-    /// Threads and lists that lose the right to their queue by it go to q0 at once; else they stay
+    /// Move to q0 at once what loses the right to its queue by this: threads, descriptors, default lists. Without it they stay
     #[arg(long)]
     pub fall: bool,
-    /// Only take back what was allowed or denied there
+    /// Remove the entry that allows or denies there, and deny nothing
     #[arg(long)]
     pub take_back: bool,
 }
@@ -429,13 +429,13 @@ pub struct Deny {
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// How long the workload runs under each scheduler: 5 if absent, and at most 60 for a command of your own
+    /// How long the workload runs under each scheduler; 5 if absent, at most 60 for a command of your own
     #[arg(long, short, value_name = "S", value_parser = interval)]
     pub seconds: Option<f64>,
-    /// Also when the tree has members: they lose their tags (the tree itself is set up again as it was)
+    /// Go on although queues have members: they lose their tags. The tree itself is set up again as it was
     #[arg(long)]
     pub force: bool,
-    /// A command to measure beside a hog of the same weight, instead of the built-in workload
+    /// A command to measure beside a busy loop of the same weight, instead of the built-in workload
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
           value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
@@ -447,7 +447,7 @@ pub struct Trace {
     /// Only these nodes and what is below them
     #[arg(value_name = "PATH")]
     pub paths: Vec<String>,
-    /// How long: 5s, 500ms, 1m; an interrupt ends it early
+    /// How long: 5s, 500ms, 1m; Ctrl-C ends it early
     #[arg(long, short, value_name = "D", default_value = "5s", value_parser = duration)]
     pub duration: Duration,
     /// A line for each slice of time and node

@@ -287,7 +287,7 @@ pub(crate) fn set_thread(files: &dyn Files, tid: i32, words: &[String]) -> Resul
         (None, None) => {
             let error = Error::new(
                 Kind::NotFound,
-                format!("thread {tid} is in no queue but perhaps q0, which lists nobody"),
+                format!("thread {tid} is in no queue, or in q0, which does not list its threads"),
             );
             return Err(error.hint(format!("name its queue: reserv set PATH --thread {tid} {}", changes[0])));
         }
@@ -401,7 +401,7 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
                 Some(libc::EBUSY) => {
                     let members = members(files, &path);
                     error.message = if members > 0 {
-                        format!("'{path}' has {members} members")
+                        format!("'{path}' has {members} member{}", if members == 1 { "" } else { "s" })
                     } else {
                         format!("'{path}' is in use and stays")
                     };
@@ -432,7 +432,7 @@ pub(crate) fn mv(files: &dyn Files, from: &str, to: &str) -> Result<(NodePath, N
         to = to.join(from.name());
     }
     if to.as_str().starts_with(&format!("{from}/", from = from.as_str())) {
-        return Err(Error::refused(format!("'{from}' cannot hang below itself")));
+        return Err(Error::refused(format!("'{from}' cannot be moved below itself")));
     }
     if files.is_dir(to.as_str()) {
         return Err(Error::refused(format!("there is a node '{to}' already")));

@@ -107,7 +107,7 @@ impl Error {
         match kind {
             Kind::NotRunning => error.hint("reservd has gone; start it with: reserv up"),
             Kind::Denied if !nix::unistd::geteuid().is_root() => {
-                error.hint("this needs the rights of the file's owner (usually root)")
+                error.hint("only root may, or whom root has allowed it: 'reserv why PID NODE' says what a process may do; 'reserv allow' gives rights")
             }
             _ => error,
         }
@@ -155,11 +155,11 @@ fn reason(errno: Errno) -> &'static str {
         Errno::EILSEQ => "this is no text",
         Errno::ENOTDIR => "a queue has no children",
         Errno::EISDIR => "this is a directory",
-        Errno::ELOOP => "a node cannot hang below itself",
+        Errno::ELOOP => "a node cannot be moved below itself",
         Errno::EXDEV => "a node stays within its resource",
         Errno::ENAMETOOLONG => "the name is too long",
         Errno::EIO => "the data plane did not answer",
-        Errno::ENOTCONN | Errno::ECONNREFUSED => "nobody serves it",
+        Errno::ENOTCONN | Errno::ECONNREFUSED => "reservd is not running",
         Errno::ESTALE => "the node was deleted meanwhile",
         other => other.desc(),
     }

@@ -95,7 +95,7 @@ impl Mounted {
             Ok(_) => Ok(()),
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => Err(Error::io(format!("{at}"), &e)),
             Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {
-                Err(Error::new(Kind::NotRunning, format!("{at} is mounted, but nobody serves it"))
+                Err(Error::new(Kind::NotRunning, format!("{at} is mounted, but reservd is not running"))
                     .hint("start reservd again, it will adopt the running tree: reserv up"))
             }
             Err(_) => {

@@ -38,6 +38,10 @@ pub fn man(dir: &Path) -> io::Result<Vec<String>> {
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let name = format!("reserv-{}", sub.get_name());
         page(sub.clone().bin_name(format!("reserv {}", sub.get_name())), &name)?;
+        for below in sub.get_subcommands().filter(|below| !below.is_hide_set()) {
+            let words = format!("reserv {} {}", sub.get_name(), below.get_name());
+            page(below.clone().bin_name(&words), &words.replace(' ', "-"))?;
+        }
     }
     page(command.clone(), "reserv")?;
     Ok(written)

@@ -239,7 +239,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             "demo",
             &args,
             &Error::refused("the demonstration is not installed")
-                .hint("in the source tree: make demo (make demo QUICK=1 takes about a minute)"),
+                .hint("in the source tree: make demo (make demo QUICK=1: the short form)"),
         )),
         Command::Experiment { mut args } => {
             // The option that every command has is the experiments' as well.

@@ -26,7 +26,7 @@ extern "C" {
 
 /*
  * Commands of fcntl(2), for where a single system call is wanted. They answer a positive number, or -1 and errno; EINVAL where the
- * kernel's part of Reserv is not loaded. A descriptor that opening newqueue gave is known to them after an fstat(2) of it.
+ * kernel's part of Reserv is not loaded. A descriptor that opening newqueue gave is one of its queue's share, at once.
  */
 #define F_RESERV_CHCPURES 0x52530001 /* fcntl(queue, …, 0): tag the calling thread. 1 */
 #define F_RESERV_GETCPURES 0x52530002 /* fcntl(any descriptor of /reserv, …, 0): number of the thread's queue, plus 1 */

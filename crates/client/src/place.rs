@@ -90,7 +90,7 @@ fn not_running(root: &Path, source: &io::Error) -> Error {
     match source.raw_os_error() {
         Some(errno @ (libc::ENOTCONN | libc::ECONNABORTED)) => Error::new(
             errno,
-            format!("{at} is mounted, but nobody serves it: start reservd again (reserv up)"),
+            format!("{at} is mounted, but reservd is not running: start it again (reserv up)"),
         ),
         Some(errno @ libc::EACCES) => Error::new(errno, format!("{at} cannot be reached: Permission denied")),
         _ => Error::new(

@@ -49,7 +49,7 @@ impl Engine {
             return Ok(());
         }
         if queue == NodeId::Q0 {
-            let why = "q0 takes whoever comes: no deadline can be promised in it";
+            let why = "no deadline can be promised in q0: every thread without another queue is in it";
             return Err(Error::new(ErrorKind::Unsupported, why).hint("make a queue of class edf").into());
         }
         all.extend(self.params_in(queue, tids)?);

@@ -136,7 +136,7 @@ impl Tree {
                 return Ok(change);
             }
             return refuse(
-                format!("an entry by uid {} is made by nobody else", change.by),
+                format!("only uid {} may make an entry in its own name", change.by),
                 "leave the uid out",
             );
         }
@@ -159,8 +159,11 @@ impl Tree {
                 Ok(change)
             }
             None => refuse(
-                format!("no one entry gives uid {} all of {needed} to pass on", who.uid),
-                "rights are passed on from an entry that has all of them and grant",
+                format!(
+                    "uid {} may not delegate {needed}: no single entry gives it all of these and grant",
+                    who.uid
+                ),
+                "ask for one entry with all of these rights and grant",
             ),
         }
     }

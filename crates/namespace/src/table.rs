@@ -12,7 +12,7 @@
 //! class      = "ts" | "sfq" | "rr" | "fifo" | "edf" | "drr" | "scan" | "scan-edf" | "interactive" | "throughput" | "real-time"
 //! tune       = key value {key value}         quantum 4ms lag default       keys of this node, others keep their values
 //! gc         = "0" | "1"
-//! backlog    = ["limit"] members [service]   16 0      0 is no limit (a limit of service: not yet); resets the counters
+//! backlog    = ["limit"] members [service]   16 0      0 is no limit; of a link packets and bytes; resets the counters
 //! members    = pid | "self"                  1234      all threads of a process
 //!            | "tid" (tid ["pid" pid] | "self") [params]          one thread
 //! params     = "default" | {("weight" | "priority" | "period" | "budget" | "deadline") value}

@@ -205,7 +205,11 @@ pub(crate) fn access(node: NodeId, text: &str) -> Result<Command, Error> {
     };
     let change: AccessChange = text.parse()?;
     if fall && change.verb == Verb::Allow {
-        return Err(Error::new(ErrorKind::Invalid, "nothing falls when something is allowed").hint(hint));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "'tags fall' and 'tags stay' are of deny and remove, not of allow",
+        )
+        .hint(hint));
     }
     Ok(Command::Access { node, change, fall })
 }

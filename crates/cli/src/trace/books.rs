@@ -185,7 +185,7 @@ impl Books {
                     let (counted, seen) = (e.tid.wrapping_sub(self.forced_before), self.forced);
                     if u64::from(counted) != seen {
                         self.doubts.add(|| {
-                            format!("{counted} services that nobody chose were counted, and {seen} recorded")
+                            format!("the kernel ran threads by itself {counted} times, and {seen} of these were recorded")
                         });
                     }
                     self.close();

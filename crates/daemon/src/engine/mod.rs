@@ -447,9 +447,40 @@ impl Engine {
                 let touched: Vec<NodeId> =
                     touched.into_iter().filter(|id| self.tree.get(*id).is_some()).collect();
                 self.tell_use_again(&touched);
-                if matches!(error, PlaneError::Overtaken) { Ok(None) } else { Err(error.into()) }
+                if matches!(error, PlaneError::Overtaken) {
+                    Ok(None)
+                } else {
+                    Err(self.named(error, &record))
+                }
             }
         }
+    }
+
+    /// A driver knows nodes by handle only ("2.1"): here they get the names by which the caller knows them.
+    fn named(&self, error: PlaneError, record: &Record) -> Refusal {
+        let busy = matches!(error, PlaneError::Busy(_));
+        let mut refusal = Refusal::from(error);
+        for id in record.edits.iter().map(Edit::id).filter(|id| self.tree.get(*id).is_some()) {
+            let (handle, name) = (format!("{}.{}", id.index, id.generation), self.tree.shown(id));
+            let words = refusal.text.split(' ').map(|word| {
+                let bare = word.trim_end_matches([':', ',']);
+                if bare == handle { word.replacen(bare, &name, 1) } else { word.to_owned() }
+            });
+            refusal.text = words.collect::<Vec<_>>().join(" ");
+        }
+        let refused = |edit: &&Edit| matches!(edit, Edit::Delete { mode: DeleteMode::Refuse, .. });
+        let deleted: Vec<String> =
+            record.edits.iter().filter(refused).map(|edit| self.tree.shown(edit.id())).collect();
+        if busy && !deleted.is_empty() {
+            match &deleted[..] {
+                names if names.iter().any(|name| refusal.text.contains(name)) => {}
+                [name] => refusal.text = format!("{name}: {}", refusal.text),
+                names => refusal.text = format!("one of {}: {}", names.join(", "), refusal.text),
+            }
+            "drain it (--drain: deleted when its last member has left) or flush it (--flush: members go to q0, deleted now)"
+                .clone_into(&mut refusal.hint);
+        }
+        refusal
     }
 
     fn forget_nodes(&mut self, gone: &[NodeId]) -> Result<(), Refusal> {

@@ -114,7 +114,11 @@ impl Tree {
                     return Err(Error::new(ErrorKind::Unsupported, why).hint("leave it out, or write 0"));
                 }
                 if members_max > 0 && self.is_cpu() {
-                    self.protect(node.id, "", "it takes whoever has no other queue, without limit")?;
+                    self.protect(
+                        node.id,
+                        "",
+                        "it takes every thread that has no other queue, without limit",
+                    )?;
                 }
                 let changed = (node.members_max, node.bytes_max) != (members_max, bytes_max);
                 one(changed, Edit::Limit { id: node.id, members_max, bytes_max })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A resource that is counted and not scheduled: it keeps a tree of queues, and per queue the operations and bytes that its
-//! [`Meter`] reports. It stands in for disks and links whose planes do not exist yet, and says that it promises nothing.
+//! [`Meter`] reports. It promises nothing, and says so in its status.
 //!
 //! The tree outlives the daemon in a file of the run-time directory (a record per batch, written at once: whole or absent);
 //! counters, default lists and references are the meter's, which outlives it in the kernel.
@@ -274,10 +274,14 @@ impl Plane for Count {
         for op in &batch.ops {
             match op {
                 Op::SetCap { cap: Some(_), .. } => {
-                    return Err(PlaneError::Unsupported("it counts, and holds nobody back: no caps".into()));
+                    return Err(PlaneError::Unsupported(
+                        "a counting resource schedules nothing, so it has no caps".into(),
+                    ));
                 }
                 Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
-                    return Err(PlaneError::Unsupported("it counts, and refuses nobody: no limits".into()));
+                    return Err(PlaneError::Unsupported(
+                        "a counting resource schedules nothing, so it has no limits".into(),
+                    ));
                 }
                 _ => {}
             }

@@ -477,7 +477,8 @@ impl Mirror {
         let members = if node.scheduler { 0 } else { facts.members(id)? };
         match mode {
             DeleteMode::Refuse if members > 0 => {
-                Err(PlaneError::Busy(format!("{} has {members} members", text(id))))
+                let noun = if members == 1 { "member" } else { "members" };
+                Err(PlaneError::Busy(format!("{} has {members} {noun}", text(id))))
             }
             DeleteMode::Drain if members > 0 => {
                 self.get_mut(id)?.draining = true;
