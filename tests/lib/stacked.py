@@ -286,7 +286,7 @@ def run():
         got = by(lambda: reads(fd, 5))
         check(got == {f"{DISKS[0]}/a": 5}, "a linear volume: reservd tags an open file of it", got)
         refused = live.reserv("tag", f"{DISKS[1]}/a", f"{os.getpid()}/{fd}", ok=False)
-        check(refused.returncode and "does not live" in refused.stderr, "but not for a disk that it does not live on", refused.stderr.strip())
+        check(refused.returncode and "is no file or socket of" in refused.stderr, "but not for a disk that it does not live on", refused.stderr.strip())
         os.close(fd)
         files("a linear volume", linear, DISKS[:1], where)
         with open(f"{where}/image", "wb") as file:

@@ -104,7 +104,7 @@ fn told_by_the_daemon(place: &Place, fd: RawFd, resource: &str) -> Option<Result
 }
 
 fn elsewhere(fd: RawFd, resource: &str) -> Error {
-    Error::new(libc::ENOENT, format!("descriptor {fd} does not live on {resource}"))
+    Error::new(libc::ENOENT, format!("descriptor {fd} is no file or socket of {resource}"))
 }
 
 /// What every descriptor answers to an option that nobody knows.

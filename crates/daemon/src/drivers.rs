@@ -171,7 +171,7 @@ fn adopt_cpu(wanted: Driver) -> Result<Option<AnyPlane>, Refusal> {
     for built in BUILT {
         if let Some(plane) = (built.adopt)()? {
             if wanted != Driver::Auto && wanted != built.driver {
-                tracing::warn!(?wanted, runs = ?built.driver, "another driver runs; it is kept until `reserv down`");
+                tracing::warn!(?wanted, runs = ?built.driver, "another driver is running; it is kept until `reserv down`");
             }
             return Ok(Some(plane));
         }

@@ -52,7 +52,7 @@ impl Forgetter {
             done = self.try_forget(&mut process, names);
         }
         if let Err(error) = done {
-            tracing::error!(%error, "names that went are known to the kernel until their time is up");
+            tracing::error!(%error, "removed names stay in the kernel's cache until they expire");
         }
     }
 
@@ -116,7 +116,7 @@ pub fn run(fuse: &File, link: &UnixSeq, settings: Settings) -> ExitCode {
     let (watched, inside_) = (link.0.try_clone(), inside.clone());
     std::thread::spawn(move || {
         if let Err(error) = watched.and_then(|link| end_with_them(&link, &settings, &inside_)) {
-            tracing::error!(%error, "who waits for a dead reservd waits until the next start");
+            tracing::error!(%error, "callers of a dead reservd wait until the next start");
         }
     });
     let mut buffer = [0; MESSAGE_MAX];

@@ -173,7 +173,7 @@ fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool
             return Ok(true);
         }
         if code == Some(link::EXIT_REOPEN) {
-            tracing::warn!("the mount was taken away; making another");
+            tracing::warn!("/reserv was unmounted; mounting it again");
             remove_dead(settings)?;
             keeper.held.fuse = session::open_device()?;
         }

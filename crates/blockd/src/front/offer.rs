@@ -26,7 +26,7 @@ fn without_elevator((name, dev): Device) -> Device {
     if sysfs::elevator(major, minor).is_some_and(|now| now != "none")
         && let Err(error) = sysfs::set_elevator(major, minor, "none")
     {
-        say(format_args!("the elevator of {name} stays: {error}"));
+        say(format_args!("the elevator of {name} could not be switched off: {error}"));
     }
     // Nor may the kernel hold writers back (of swap, say) before the tree sees what they want, in the order in which they came.
     limited((name, dev), "wbt_lat_usec", 0)
@@ -35,7 +35,7 @@ fn without_elevator((name, dev): Device) -> Device {
 /// A limit of the device's own queue.
 fn limited((name, dev): Device, file: &str, most: u32) -> Device {
     if let Err(error) = sysfs::set_limit(libc::major(dev), libc::minor(dev), file, most) {
-        say(format_args!("{file} of {name} stays: {error}"));
+        say(format_args!("{file} of {name} could not be changed: {error}"));
     }
     (name, dev)
 }

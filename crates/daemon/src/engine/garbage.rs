@@ -47,7 +47,7 @@ impl Engine {
     pub fn closed(&mut self, handle: u64) -> bool {
         if self.extras.collect.knows(handle) {
             if let Err(error) = self.append(&Entry::Closed { handle }) {
-                tracing::warn!(%error, "the next daemon will take a closed file for open");
+                tracing::warn!(%error, "not journaled: the next daemon will count a closed file as open");
             }
             self.extras.collect.closed(handle);
             self.compact_when_long();
@@ -67,7 +67,7 @@ impl Engine {
             for handle in handles {
                 let who = self.collector.owner(handle).cloned();
                 if let Err(error) = self.append(&Entry::Opened { handle, node: id, who: who.clone() }) {
-                    tracing::warn!(%error, "the next daemon will take an open file for closed");
+                    tracing::warn!(%error, "not journaled: the next daemon will count an open file as closed");
                 }
                 self.extras.collect.opened(handle, id, who);
             }

@@ -132,8 +132,7 @@ pub(super) fn tag_descriptor(
         let mut refusal = Refusal::from(e);
         match refusal.errno {
             libc::EXDEV => {
-                refusal.text =
-                    format!("what descriptor {fd} of process {pid} stands for does not live on {name}");
+                refusal.text = format!("descriptor {fd} of process {pid} is no file or socket of {name}");
             }
             libc::EOPNOTSUPP if !in_words => {
                 refusal.text = format!("descriptor {fd} of process {pid} is not scheduled by {name}");
