@@ -56,6 +56,10 @@ pids+=("$child")
 equal "run becomes the program: same process" "$parent" "${pids[0]}"
 contains "the program is a member" "$(members web/site1)" "pid $parent"
 contains "… and so is what it started" "$(members web/site1)" "pid $child"
+printf '[cpu.nodes.q0]\nkind = "queue"\n' >"$scratch/without.toml"
+without=$("$RESERV" up --config "$scratch/without.toml" 2>&1)
+contains "a configuration without a queue that has members is refused, with the queue's name" "$without" "cpu/web/site1"
+contains "… and with what can be done" "$without" "--flush"
 equal "its default list" "$(cat "$RESERV_MOUNT/proc/$parent/default")" "$RESERV_MOUNT/cpu/web/site1"
 equal "its child's default list" "$(cat "$RESERV_MOUNT/proc/$child/default")" "$RESERV_MOUNT/cpu/web/site1"
 before=$(cat "/proc/$$/cgroup")
