@@ -30,6 +30,16 @@ def check(good, text, detail=""):
     return good
 
 
+@contextlib.contextmanager
+def phase(name):
+    """Marks for scripts/test, which counts by its own clock how long `up` and `down` take."""
+    print(f"# phase {name} begin", flush=True)
+    try:
+        yield
+    finally:
+        print(f"# phase {name} end", flush=True)
+
+
 def finish():
     sys.exit(1 if failed else 0)
 
@@ -72,12 +82,14 @@ class Live:
 
     def __exit__(self, *exc):
         self.kill_load()
-        out = subprocess.run([RESERV, "down"], capture_output=True, text=True, timeout=120)
+        with phase("down"):
+            out = subprocess.run([RESERV, "down"], capture_output=True, text=True, timeout=120)
         if out.returncode:
             check(False, "down", out.stderr)
 
     def reserv(self, *args, ok=True):
-        out = subprocess.run([RESERV, *map(str, args)], capture_output=True, text=True, timeout=180)
+        with phase(args[0]) if args[0] in ("up", "down") else contextlib.nullcontext():
+            out = subprocess.run([RESERV, *map(str, args)], capture_output=True, text=True, timeout=180)
         if ok and out.returncode:
             raise RuntimeError(f"reserv {' '.join(map(str, args))}: {out.returncode}: {out.stderr.strip()}")
         return out
