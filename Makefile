@@ -15,8 +15,8 @@ demo: ## the main job: four Apache sites, without and with reservations (QUICK=1
 build: ## reserv and reservd into target/release
 	@scripts/build
 
-check: ## unit and property tests: fast, no root
-	@scripts/check
+check: ## unit and property tests: fast, no root (CHANGED=1: every suite that the changes can affect)
+	@CHANGED='$(CHANGED)' scripts/check
 
 test: ## everything: unit, this machine, the guest (root; TESTS_ARGS='guest-smoke' chooses)
 	@scripts/test $(TESTS_ARGS)
