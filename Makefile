@@ -35,8 +35,8 @@ experiments: ## the papers' figures, ours beside the kernel's scheduler, into ou
 	@scripts/build
 	@experiments/run $(or $(NAME),all) $(if $(QUICK),--quick) $(if $(OUT),--out $(OUT))
 
-soak: ## the long tests: the core's theorems (SOAK_SECONDS=900 each), then the guest (TESTS_ARGS='core e2e_*' chooses)
-	@scripts/soak $(TESTS_ARGS)
+soak: ## the long tests: the core's theorems (SOAK_SECONDS=900 each), then the guest (TESTS_ARGS='core e2e_*' chooses; it resumes, AGAIN=1 starts over)
+	@AGAIN='$(AGAIN)' scripts/soak $(TESTS_ARGS)
 
 vm: ## a shell command in the guest: make vm RUN='uname -a'
 	@scripts/setup test

@@ -83,6 +83,7 @@ result() {
         flock 8
         printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$kind" "$name" "$verdict" "$seconds" \
             "$passed" "$failed" "$skipped" "$reason" >>"$results"
+        [ "$verdict" != PASS ] || [ -z "${KEEP:-}" ] || tail -n 1 "$results" >>"$KEEP"
         printf '[%s/%s] %-7s %-5s %s (%s s, %s checks)%s\n' "$(wc -l <"$results")" "$total" \
             "$verdict" "$kind" "$name" "$seconds" $((passed + failed)) "${reason:+: $reason}"
         if [ "$verdict" = FAIL ]; then tail -n "${TAIL:-40}" "$log" | sed 's/^/    | /'; fi
