@@ -72,7 +72,8 @@ phases_of() { # NAME
 # One boot after another until every test of the group has run.
 run_group() { # OPTIONS TEST…
     local options=$1 current='' line partial name out pid began verb rest status boot=0 ran test
-    local why threads=1 pid_file ticks cpu limit_s cpu_began wall_began quiet_since quiet_cpu checked
+    local why threads=1 pid_file ticks cpu limit_s cpu_began wall_began checked
+    local quiet_since quiet_cpu
     local ms boot_began began_ms up_began up_ms up_count down_began down_ms ended ended_ms left_s
     local -A file=() again=()
     shift
@@ -164,7 +165,8 @@ run_group() { # OPTIONS TEST…
                 why=$([ -n "$current" ] && echo 'the guest died' || echo 'the guest did not boot')
                 result guest "$name" 125 $((SECONDS - began)) "$why"
             else
-                result guest "$name" 124 $((SECONDS - began)) "not done after $((SECONDS - began)) s: $why"
+                why="not done after $((SECONDS - began)) s: $why"
+                result guest "$name" 124 $((SECONDS - began)) "$why"
             fi
             todo=("${todo[@]:1}")
         fi
@@ -176,7 +178,8 @@ run_group() { # OPTIONS TEST…
 # boot, and at most what takes five minutes, the long ones first. The groups that take longest
 # begin, so that the two guests end at about the same time.
 boot_options() {
-    header "$1" guest | sed 's/--timeout[ =][0-9]*//; s/--about[ =][0-9]*//; s/  */ /g; s/^ //; s/ $//'
+    header "$1" guest |
+        sed 's/--timeout[ =][0-9]*//; s/--about[ =][0-9]*//; s/  */ /g; s/^ //; s/ $//'
 }
 group_guests() { # TEST…: lines of group, options and test
     local test options tab=$'\t'

@@ -47,7 +47,8 @@ known() {
     local i
     for i in "${!known_names[@]}"; do
         # shellcheck disable=SC2053 # Patterns.
-        [[ $1 == ${known_names[i]} && $2 == "${known_whats[i]}" && $3 == ${known_patterns[i]} ]] && return
+        [[ $1 == ${known_names[i]} && $2 == "${known_whats[i]}" && $3 == ${known_patterns[i]} ]] &&
+            return
     done
     return 1
 }

@@ -36,8 +36,8 @@ failures() {
         echo
         echo "--- $name: $reason"
         {
-            grep -E '^not ok\b|^test .* FAILED$|panicked at|^[A-Za-z_.]*(Error|Exception|Expired|Interrupt)\b' \
-                "$logs/$name.log" || tail -n 8 "$logs/$name.log"
+            grep -E -e '^not ok\b|^test .* FAILED$|panicked at' \
+                -e '^[A-Za-z_.]*(Error|Exception|Expired|Interrupt)\b' "$logs/$name.log" || tail -n 8 "$logs/$name.log"
         } | tail -n 8 | cut -c1-400
     done <"$results"
 }

@@ -101,7 +101,8 @@ inputs_of() { # TEST: their hash; nothing for a suite without
     local paths
     read -ra paths <<<"$(header "$1" inputs)"
     [ ${#paths[@]} -gt 0 ] || return
-    find "$1" "${paths[@]}" -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1
+    find "$1" "${paths[@]}" -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum |
+        cut -d' ' -f1
 }
 unchanged() { # NAME TEST
     local hash
