@@ -43,13 +43,13 @@ failures() {
 }
 # The count, alone on the last line; false when something failed or nothing ran.
 closing() {
-    awk -F'\t' '
+    awk -F'\t' -v ci="${CI:-}" '
         { p += $5; f += $6; s += $7; u += $3 == "UNSTABLE"; same += $3 == "SAME" }
         $8 ~ /NOT LISTED/ { odd++ }
         END {
             if (u) print u " unstable suites"
             if (same) print same " suites unchanged since a green run: not run"
-            if (odd) print odd " suites would fail in CI: NOT LISTED in tests/lib/known"
+            if (odd && ci != "true") print odd " suites would fail in CI: NOT LISTED in tests/lib/known"
             printf "%d passed, %d failed, %d skipped\n", p, f, s
             exit f > 0 || NR == 0
         }' "$results"
