@@ -49,16 +49,27 @@ def skip(reason):
     sys.exit(77)
 
 
-def compiled(name, *options, beside=()):
-    """The program made of tests/lib/NAME.c, compiled unless that is done already. `beside`: folders of what else it is made of."""
+# What each helper in C is made of besides its source, the client's header and spin.h: folders.
+BESIDE = {"cpucheck": ("sched", "bpf/cpu"), "linkcheck": ("sched", "bpf/net"), "linksim": ("sched", "bpf/net")}
+
+
+def compiled(name, *options, beside=None):
+    """The program made of tests/lib/NAME.c, compiled unless that is done already.
+
+    Never in a guest, where it takes half a minute: `tests/lib/build-helpers` does it before.
+    `beside`: folders of what else it is made of, where that is not what BESIDE says."""
+    beside = BESIDE.get(name, ()) if beside is None else beside
     source = os.path.join(ROOT, "tests", "lib", name + ".c")
     program = os.path.join(ROOT, "target", "tests", name)
     os.makedirs(os.path.dirname(program), exist_ok=True)
     with open(program + ".lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         header = os.path.join(ROOT, "crates", "client", "include", "reserv.h")
-        parts = [source, header, *(entry.path for folder in beside for entry in os.scandir(os.path.join(ROOT, folder)) if entry.is_file())]
+        spin = os.path.join(ROOT, "tests", "lib", "spin.h")
+        parts = [source, header, spin, *(entry.path for folder in beside for entry in os.scandir(os.path.join(ROOT, folder)) if entry.is_file())]
         if not os.path.exists(program) or os.path.getmtime(program) < max(map(os.path.getmtime, parts)):
+            if os.environ.get("RESERV_GUEST"):
+                raise RuntimeError(f"{program} is missing or old: run tests/lib/build-helpers on the host")
             command = ["cc", "-O2", "-pthread", "-I", os.path.dirname(header), "-o", program + ".new", source, *options]
             subprocess.run(command, check=True)
             os.rename(program + ".new", program)

@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "spin.h"
+
 #define MOST 200000
 
 struct worker {
@@ -101,7 +103,7 @@ static void *message(void *arg)
 static void *hog(void *arg)
 {
 	for (;;)
-		__asm__ volatile("" ::: "memory");
+		straight_line();
 	return arg;
 }
 

@@ -29,6 +29,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "spin.h"
+
 static uint64_t now_ns(void)
 {
 	struct timespec t;
@@ -42,7 +44,7 @@ static _Atomic uint64_t *shared;
 static void *spin(void *arg)
 {
 	for (;;)
-		__asm__ volatile("" ::: "memory");
+		straight_line();
 	return arg;
 }
 
@@ -60,7 +62,7 @@ static void *crowd(void *arg)
 		uint64_t begin = now_ns();
 
 		while (now_ns() - begin < crowd_run)
-			;
+			straight_line();
 		nanosleep(&t, 0);
 	}
 	return arg;
@@ -119,7 +121,7 @@ static int burst(uint64_t run, uint64_t pause, uint64_t count)
 		if (begin - due > worst)
 			worst = begin - due;
 		while (cpu_ns() - cpu < run)
-			;
+			straight_line();
 		had += cpu_ns() - cpu;
 		wanted += now_ns() - due;
 	}
@@ -157,7 +159,7 @@ static int decode(uint64_t period, uint64_t work, uint64_t frames, uint64_t budg
 			sleep_until(come);
 		cpu = cpu_ns();
 		while (cpu_ns() - cpu < work)
-			;
+			straight_line();
 		end = now_ns();
 		if (end > come + (deadline ? deadline : period)) {
 			uint64_t late = end - come - (deadline ? deadline : period);
@@ -190,7 +192,7 @@ static int rounds(uint64_t work)
 		}
 		cpu = cpu_ns();
 		while (cpu_ns() - cpu < work)
-			;
+			straight_line();
 	}
 }
 
@@ -205,6 +207,7 @@ static void *gap(void *arg)
 		while (last && now - last > worst && !atomic_compare_exchange_weak(&shared[1], &worst, now - last))
 			;
 		atomic_fetch_add_explicit(&shared[2], 1, memory_order_relaxed);
+		straight_line();
 	}
 	return arg;
 }
@@ -223,7 +226,7 @@ int main(int argc, char **argv)
 			uint64_t begin = now_ns();
 
 			while (now_ns() - begin < run)
-				;
+				straight_line();
 			usleep(sleep_us);
 		}
 	}

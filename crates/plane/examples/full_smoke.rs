@@ -4,6 +4,8 @@
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 
+mod spin;
+
 use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
@@ -15,9 +17,7 @@ use reserv_plane::{Plane as _, Target};
 
 fn main() -> Result<(), Box<dyn Error>> {
     if env::args().nth(1).as_deref() == Some("--hog") {
-        loop {
-            std::hint::black_box(0);
-        }
+        spin::forever();
     }
     let mut seconds = 5;
     let mut hogs = 1;

@@ -4,6 +4,8 @@
 //! Prints `ok - …` and `not ok - …`; exit status 1 when a check failed, 77 when the driver cannot run here.
 //! Used by `tests/host/stock_cpu` and `tests/guest/stock_cpu_*`.
 
+mod spin;
+
 use std::fs;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -152,7 +154,7 @@ fn hog() {
         HOG.store(false, Ordering::Relaxed);
     });
     while HOG.load(Ordering::Relaxed) {
-        std::hint::spin_loop();
+        spin::straight_line();
     }
 }
 

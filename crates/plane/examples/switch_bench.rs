@@ -8,6 +8,8 @@
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 
+mod spin;
+
 use std::error::Error;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -132,9 +134,7 @@ fn waiting(start: &Arc<Barrier>, tids: &mpsc::Sender<i32>) {
     thread::spawn(move || {
         let _ = tids.send(nix::unistd::gettid().as_raw());
         start.wait();
-        loop {
-            std::hint::black_box(0);
-        }
+        spin::forever()
     });
 }
 

@@ -11,6 +11,8 @@ mod policies;
 mod sections;
 mod setup;
 mod shares;
+#[path = "../spin/mod.rs"]
+mod spin;
 mod tags;
 mod threads;
 
@@ -27,9 +29,7 @@ use setup::{Answer, FAILED, Guard, check};
 fn main() {
     let what = env::args().nth(1).unwrap_or_default();
     let done = match what.as_str() {
-        "--hog" => loop {
-            std::hint::black_box(0);
-        },
+        "--hog" => spin::forever(),
         "--echo" => return sections::echo(),
         "--other" => {
             match full::start() {
