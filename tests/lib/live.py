@@ -51,6 +51,13 @@ def skip(reason):
 
 # What each helper in C is made of besides its source, the client's header and spin.h: folders.
 BESIDE = {"cpucheck": ("sched", "bpf/cpu"), "linkcheck": ("sched", "bpf/net"), "linksim": ("sched", "bpf/net")}
+# Those that guests need, with the compiler's options: tests/lib/build-helpers makes them.
+BUILT = os.path.join(ROOT, "target", "release")
+HELPERS = {name: () for name in ("agent", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "paper", "preempted", "pressure",
+                                 "refused", "several", "swapload", "tagcost", "wakeup", "workload")}
+HELPERS["client"] = ("-L", BUILT, "-lreserv", "-lpthread")
+HELPERS["numbers"] = ("-D_GNU_SOURCE", "-static")
+SOURCES = {"numbers": "demo/cgi.c"}
 
 
 def compiled(name, *options, beside=None):
@@ -59,7 +66,8 @@ def compiled(name, *options, beside=None):
     Never in a guest, where it takes half a minute: `tests/lib/build-helpers` does it before.
     `beside`: folders of what else it is made of, where that is not what BESIDE says."""
     beside = BESIDE.get(name, ()) if beside is None else beside
-    source = os.path.join(ROOT, "tests", "lib", name + ".c")
+    source = os.path.join(ROOT, SOURCES.get(name, f"tests/lib/{name}.c"))
+    options = options or HELPERS.get(name, ())
     program = os.path.join(ROOT, "target", "tests", name)
     os.makedirs(os.path.dirname(program), exist_ok=True)
     with open(program + ".lock", "w", encoding="ascii") as lock:
