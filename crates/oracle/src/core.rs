@@ -234,14 +234,14 @@ pub struct Refused {
 
 /// A tree of the core, or of a broken variant of it.
 pub struct Core {
-    api: &'static Api,
+    api: Functions,
     tree: NonNull<RawTree>,
     alive: Arc<Alive>,
 }
 
 /// The tree's memory, while a [`Core`] or an [`Owner`] looks at it.
 struct Alive {
-    api: &'static Api,
+    api: Functions,
     tree: NonNull<RawTree>,
 }
 
@@ -260,11 +260,32 @@ pub enum Build {
     Mutant(usize),
 }
 
-/// The functions of the core, or of a broken variant.
-fn api_of(build: Build) -> &'static Api {
-    let api = match build {
-        Build::Real => rs_host_api(),
-        Build::Mutant(n) => mutant_table::MUTANT_APIS[n](),
+/// The functions of the core, or of a broken variant: whoever takes one of them chooses it.
+#[derive(Clone, Copy)]
+struct Functions {
+    table: &'static Api,
+    /// 0: none; else the mutant's place and 1.
+    mutant: u32,
+}
+
+impl std::ops::Deref for Functions {
+    type Target = Api;
+
+    fn deref(&self) -> &Api {
+        if self.mutant != 0 {
+            mutant_table::rs_mutants_choose(self.mutant);
+        }
+        self.table
+    }
+}
+
+fn api_of(build: Build) -> Functions {
+    let (api, mutant) = match build {
+        Build::Real => (rs_host_api(), 0),
+        Build::Mutant(n) => {
+            assert!(n < MUTANTS.len());
+            (mutant_table::rs_mutants_api(), u32::try_from(n).expect("few") + 1)
+        }
     };
     // SAFETY: the function answers the address of a constant table.
     let api: &'static Api = unsafe { &*api };
@@ -273,7 +294,7 @@ fn api_of(build: Build) -> &'static Api {
     assert_eq!(api.node_view_bytes as usize, size_of::<NodeView>());
     assert_eq!(api.item_view_bytes as usize, size_of::<ItemView>());
     assert_eq!(api.tree_view_bytes as usize, size_of::<TreeView>());
-    api
+    Functions { table: api, mutant }
 }
 
 /// How a tree is made.

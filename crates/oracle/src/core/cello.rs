@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 
-use super::{Api, Build, api_of};
+use super::{Build, Functions, api_of};
 
 #[repr(C)]
 pub(crate) struct Raw {
@@ -30,7 +30,7 @@ pub struct View {
 
 /// A disk's scheduler.
 pub struct Cello {
-    api: &'static Api,
+    api: Functions,
     raw: NonNull<Raw>,
 }
 

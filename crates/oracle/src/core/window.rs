@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Alive, Api, Build, Core, Id, api_of};
+use super::{Alive, Build, Core, Functions, Id, api_of};
 
 #[repr(C)]
 pub(crate) struct RawWindow {
@@ -18,7 +18,7 @@ pub(crate) struct RawAnte {
 
 /// Requests that the tree has dispatched, in the order of the disk.
 pub struct Window {
-    api: &'static Api,
+    api: Functions,
     raw: NonNull<RawWindow>,
 }
 
@@ -73,7 +73,7 @@ impl Drop for Window {
 
 /// A queue whose turn is kept while it thinks.
 pub struct Ante {
-    api: &'static Api,
+    api: Functions,
     raw: NonNull<RawAnte>,
     /// Its phantom is in that tree.
     _tree: Arc<Alive>,
