@@ -169,12 +169,42 @@ class Live:
         while time.monotonic() < end and any(self.service(p) == before[p] for p in paths):
             time.sleep(0.05)
 
-    def shares(self, paths, seconds):
-        """What each of the nodes received of what all of them did."""
-        before = [self.service(p) for p in paths]
+    def shares(self, paths, seconds, pids=None):
+        """What each of the nodes received of what all of them did.
+
+        `pids`: by node, all processes that run there; the kernel's count of their time is then
+        compared with the product's. A step in service is in either count up to a tick late."""
+        ours = [self.service(p) for p in paths]
+        theirs = [cpu_time(pids[p]) for p in paths] if pids else []
         time.sleep(seconds)
-        got = [self.service(p) - b for p, b in zip(paths, before)]
-        return [g / sum(got) if sum(got) else 0.0 for g in got]
+        ours = [self.service(p) - b for p, b in zip(paths, ours)]
+        theirs = [cpu_time(pids[p]) - b for p, b in zip(paths, theirs)] if pids else []
+        got = [g / sum(ours) if sum(ours) else 0.0 for g in ours]
+        if pids:
+            kernel = [t / sum(theirs) if sum(theirs) else 0.0 for t in theirs]
+            most = share_bound(TICK_NS, seconds, len(paths))
+            far = max(abs(g - k) for g, k in zip(got, kernel))
+            check(far <= most, f"the kernel counted the same (within {most:.2%})", f"{far:.3%}")
+        return got
+
+
+TICK_NS = 4_000_000
+
+
+def cpu_time(pids):
+    """What the kernel says that all threads of these processes have had, in ns."""
+    had = 0
+    for pid in pids:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
+                had += int(file.read().split()[0])
+    return had
+
+
+def share_bound(step_ns, seconds, siblings):
+    """How far a share over a window may be off where each of so many siblings may be a step early
+    or late at either end of it."""
+    return step_ns * 2 * siblings / (seconds * 1e9)
 
 
 def told(text):
