@@ -73,7 +73,10 @@ fn chooser(f: &Function, mutants: &[(usize, &Mutant)]) -> String {
     let (head, call) = if let Some(rest) = f.head.strip_prefix("RS_FN_PTR(") {
         let kind = rest.split(',').next().expect("a type");
         let (parameters, rest) = rest.split_once('(').and_then(|(_, r)| r.split_once("),")).expect("lists");
-        (format!("RS_INLINE {kind} *{}({parameters})", f.name), rest.trim().trim_end_matches(')').to_owned() + ")")
+        (
+            format!("RS_INLINE {kind} *{}({parameters})", f.name),
+            rest.trim().trim_end_matches(')').to_owned() + ")",
+        )
     } else {
         (f.head.clone(), format!("({})", arguments(&f.head).join(", ")))
     };
