@@ -88,6 +88,16 @@ def build_workload():
     compiled("workload")
 
 
+def refuse(words):
+    """From here on the kernel refuses these BPF programs to what this test starts: names of programs, kinds (tests/lib/refuse.c). "": none."""
+    os.environ["RESERV_TEST_REFUSE"] = words
+    os.environ["LD_PRELOAD"] = compiled("refuse", "-shared", "-fPIC") if words else ""
+
+
+if os.environ.get("RESERV_TEST_REFUSE"):  # so that any test can be run as on a kernel that refuses something
+    refuse(os.environ["RESERV_TEST_REFUSE"])
+
+
 class Live:
     """A running reservd, with the load that the test put on it."""
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::{fs, io};
 
@@ -19,9 +19,20 @@ use crate::{Holders, PlaneError, sys};
 const ENDS_TRIES: u32 = 100;
 
 impl Tags {
+    /// A pinned iterator; where the kernel refused it, the answer is what is lost without it.
+    fn iterator(&self, name: &str) -> Result<OwnedFd, PlaneError> {
+        let pin = self.folder.join(name);
+        if !pin.exists() {
+            let lost = load::LOSSES.iter().find(|(other, _)| *other == name).map_or(name, |(_, lost)| lost);
+            let why = format!("{lost}: this kernel refuses the program {name}");
+            return Err(PlaneError::Unsupported(why));
+        }
+        sys::open(&pin).map_err(os("open the pinned iterator"))
+    }
+
     /// Of one process, or of all (0).
     fn seen(&self, pid: u32) -> Result<Vec<RtSeen>, PlaneError> {
-        let program = sys::open(&self.folder.join("rt_fds")).map_err(os("open the pinned iterator"))?;
+        let program = self.iterator("rt_fds")?;
         sys::iterate_task(&program, pid)
             .and_then(read_seen)
             .map_err(os(format!("look at the descriptors of process {pid}")))
@@ -65,8 +76,8 @@ impl Tags {
 
     /// A socket of ours (stock): its storage is made on the way of an iterator over our descriptors.
     fn tag_stored(&self, wish: RtCall) -> Result<(), PlaneError> {
+        let program = self.iterator("rt_stock_tag")?;
         self.call(wish)?;
-        let program = sys::open(&self.folder.join("rt_stock_tag")).map_err(os("open the pinned iterator"))?;
         let walked = sys::iterate_task(&program, std::process::id()).and_then(read_seen).map(drop);
         let done = self.call(RtCall { a: u64::from(u32::MAX), node: 0, ..wish })?;
         walked.map_err(os("look at our descriptors"))?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loading the programs, pinning everything, finding it again, and the place of other planes' fcntl commands in the hook.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -9,7 +9,8 @@ use std::{env, fs};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::{
-    ErrorExt as _, MapCore as _, Object, ObjectBuilder, PrintLevel, ProgramAttachType, ProgramType,
+    ErrorExt as _, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType,
+    ProgramType,
 };
 
 pub(super) use crate::libbpf::os;
@@ -19,10 +20,12 @@ use crate::{PlaneError, libbpf, sys};
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tag.bpf.o"));
 
-/// What tags are set through, and what shows that a mechanism is loaded to the last pin: the link of fcntl's hook, or, where the kernel refuses trampolines, the program of
-/// setsockopt, which is attached only while there is an interface.
+/// What tags are set through: the link of fcntl's hook, or, where the kernel refuses trampolines, the
+/// program of setsockopt, which is attached only while there is an interface.
 const HOOK: &str = "rt_fcntl";
 const STOCK_HOOK: &str = "rt_setsockopt";
+/// The last pin shows that a mechanism is loaded: the link of fcntl's hook, or rt_call by this name.
+const STOCK_MARK: &str = "stock";
 
 /// Programs of the two mechanisms; the others belong to both.
 const FULL: &[&str] = &[
@@ -64,7 +67,7 @@ pub enum Mechanism {
 }
 
 /// The program of which this is a copy (`HOOKED` of bpf/hook.h), or itself.
-fn original(name: &str) -> &str {
+pub(super) fn original(name: &str) -> &str {
     name.strip_suffix("_2").or_else(|| name.strip_suffix("_3")).unwrap_or(name)
 }
 
@@ -73,15 +76,59 @@ fn copies(name: &str) -> [String; 3] {
     [name.to_owned(), format!("{name}_2"), format!("{name}_3")]
 }
 
-/// Functions of the kernel to which a program is tied, and what is lost where one is missing.
-pub(super) const TIES: &[(&str, &str, &str)] = &[
-    ("rt_opened", "security_file_open", "open() does not tag from default lists"),
-    ("rt_freed", "security_file_free", "files cannot be tagged"),
-    ("rt_connect", "security_socket_connect", "connect() does not tag from default lists"),
-    ("rt_accept", "inet_accept", "accept() does not tag from default lists"),
-    ("rt_clone", "inet_csk_clone_lock", "a listener's tag is not handed to its connections"),
-    ("rt_destruct", "inet_sock_destruct", "sockets cannot be tagged"),
+/// Functions of the kernel to which a program is tied.
+const TIES: &[(&str, &str)] = &[
+    ("rt_opened", "security_file_open"),
+    ("rt_freed", "security_file_free"),
+    ("rt_connect", "security_socket_connect"),
+    ("rt_accept", "inet_accept"),
+    ("rt_clone", "inet_csk_clone_lock"),
+    ("rt_destruct", "inet_sock_destruct"),
 ];
+
+/// What is lost without a program that is not essential. A program of the object stands here or in
+/// `essential`; a test compares.
+pub(super) const LOSSES: &[(&str, &str)] = &[
+    ("rt_opened", "open() does not tag from default lists"),
+    ("rt_connect", "connect() does not tag from default lists"),
+    ("rt_accept", "accept() does not tag from default lists"),
+    ("rt_clone", "a listener's tag is not handed to its connections"),
+    ("rt_fork", "a child does not have its parent's lists"),
+    ("rt_exited", "a process that has ended still counts where its lists had a queue"),
+    ("rt_option", "setsockopt does not tag sockets; fcntl does"),
+    ("rt_option_of", "getsockopt does not tell a socket's queue; fcntl does"),
+    ("rt_read", "what is done to files cannot be counted"),
+    ("rt_write", "what is done to files cannot be counted"),
+    ("rt_egress", PACKETS_LOST),
+    ("rt_stock_egress", PACKETS_LOST),
+    ("rt_link", LINK_LOST),
+    ("rt_stock_link", LINK_LOST),
+    (STOCK_HOOK, "sockets cannot be tagged"),
+    ("rt_getsockopt", "the queue of a socket cannot be asked for"),
+    ("rt_sock_create", "a socket does not take its maker's default"),
+    ("rt_stored", "how many sockets are tagged is not known"),
+    ("rt_stock_tag", "'reserv tag' cannot tag the sockets of others"),
+    (ENDS, "files of disks cannot be tagged"),
+    ("rt_fds", FDS_LOST),
+    ("rt_io_start", OWNERS_LOST),
+    ("rt_io_issue", OWNERS_LOST),
+    ("rt_dirtied", "what the page cache writes to a disk is q0's"),
+    (STACKED[0], STACKED_LOST),
+    (STACKED[1], STACKED_LOST),
+];
+const FDS_LOST: &str = "which descriptors are tagged is not known, nor by whom; they keep their tags \
+                        where a right is withdrawn";
+const PACKETS_LOST: &str = "packets cannot be counted";
+const LINK_LOST: &str = "a link's packets do not go by their tags";
+const OWNERS_LOST: &str = "who owns the requests of a disk is not known";
+const STACKED_LOST: &str = "requests by a driver stacked above a disk are q0's";
+
+/// Without this one there are no tags at all, by this mechanism: a tag must not outlive its file,
+/// its socket or its mount.
+pub(super) fn essential(mechanism: Mechanism, program: &str) -> bool {
+    let of_full = [HOOK, "rt_unmounted", "rt_freed", "rt_destruct"];
+    program == "rt_call" || mechanism == Mechanism::Full && of_full.contains(&program)
+}
 
 /// Programs that only counting resources need.
 pub(super) const COUNT_FILES: &[&str] = &["rt_read", "rt_write"];
@@ -93,6 +140,8 @@ const DISK: &[(&str, &str)] = &[
     (STACKED[0], "block_bio_queue"),
     (STACKED[1], "block_split"),
 ];
+/// No request has an owner without these; without the others some have none.
+const OWNERS: [&str; 2] = ["rt_io_start", "rt_io_issue"];
 /// And these only while a driver stacked above a disk makes requests of it.
 const STACKED: [&str; 2] = ["rt_bio_queued", "rt_bio_split"];
 const fn count_packets(mechanism: Mechanism) -> &'static str {
@@ -122,17 +171,14 @@ pub(super) fn folder() -> PathBuf {
     libbpf::folder("tag")
 }
 
-/// Programs whose function this kernel does not have.
-pub(super) fn missing() -> BTreeSet<&'static str> {
-    let Ok(btf) = Btf::from_vmlinux() else { return BTreeSet::new() };
-    let functions = TIES
-        .iter()
-        .filter(|(_, function, _)| btf.type_by_name::<Func<'_>>(function).is_none())
-        .map(|(program, _, _)| *program);
+/// Programs whose function this kernel does not have, with its name.
+pub(super) fn missing() -> BTreeMap<&'static str, &'static str> {
+    let Ok(btf) = Btf::from_vmlinux() else { return BTreeMap::new() };
+    let functions = TIES.iter().filter(|(_, function)| btf.type_by_name::<Func<'_>>(function).is_none());
     let points = DISK.iter().filter(|(_, point)| {
         btf.type_by_name::<Typedef<'_>>(format!("btf_trace_{point}").as_str()).is_none()
     });
-    functions.chain(points.map(|(program, _)| *program)).collect()
+    functions.chain(points).copied().collect()
 }
 
 /// Whether this kernel lets programs be called from its functions: some refuse it to everybody.
@@ -148,30 +194,126 @@ pub(super) fn trampolines() -> bool {
 
 /// The mechanism that is loaded.
 pub(super) fn loaded(folder: &Path) -> Option<Mechanism> {
-    match (folder.join(format!("link-{HOOK}")).exists(), folder.join(STOCK_HOOK).exists()) {
+    match (folder.join(format!("link-{HOOK}")).exists(), folder.join(STOCK_MARK).exists()) {
         (true, _) => Some(Mechanism::Full),
         (_, true) => Some(Mechanism::Stock),
         _ => None,
     }
 }
 
-/// The programs of a mechanism in the kernel, and nothing of them pinned or attached yet.
-fn load_object(mechanism: Mechanism, without: &[&str]) -> Result<Object, PlaneError> {
-    let mut open = ObjectBuilder::default()
+/// Programs of the other mechanism, and what the kernel cannot have by what it says of itself.
+fn unfit(mechanism: Mechanism) -> BTreeSet<String> {
+    let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
+    let blind = (!sys::packets_tell_netns()).then_some(count_packets(mechanism));
+    others.iter().copied().chain(missing().into_keys()).chain(blind).map(str::to_owned).collect()
+}
+
+/// Whether it is left out because this kernel does not say whose network name space a packet is in.
+pub(super) fn blind(name: &str) -> bool {
+    let counts = [Mechanism::Full, Mechanism::Stock].map(count_packets).contains(&name);
+    counts && !sys::packets_tell_netns()
+}
+
+/// What stands in the pinned folder neither as a program nor as a link, of those that may be left
+/// out: whoever adopts the programs has only the folder to know by.
+pub(super) fn left_out(folder: &Path, mechanism: Mechanism) -> BTreeSet<String> {
+    let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
+    LOSSES
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| !others.contains(name))
+        .filter(|name| !folder.join(name).exists())
+        .filter(|name| !folder.join(format!("link-{name}")).exists())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The same where nothing is loaded: the kernel is asked, by loading.
+pub(super) fn would_leave_out(mechanism: Mechanism) -> Result<BTreeSet<String>, PlaneError> {
+    let (loaded, without) = choose(mechanism);
+    loaded.map(|_| without)
+}
+
+/// The program that the kernel refused, by the last that libbpf said, and with which errno.
+pub(super) fn refused_program(said: &str) -> Option<(&str, &str)> {
+    let line = said.lines().rev().find(|line| line.contains("': failed to load: "))?;
+    let (before, errno) = line.split_once("': failed to load: ")?;
+    let (_, name) = before.rsplit_once("prog '")?;
+    Some((name, errno.trim()))
+}
+
+/// The programs of a mechanism in the kernel, without those that it refuses. Each try leaves out
+/// one more, with its copies: by EPERM all of its kind, for then it is the kind that is refused.
+fn choose(mechanism: Mechanism) -> (Result<Object, PlaneError>, BTreeSet<String>) {
+    let mut without = unfit(mechanism);
+    let unfit = without.clone();
+    let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
+    let told = |without: BTreeSet<String>| -> BTreeSet<String> {
+        without.into_iter().filter(|name| !others.contains(&name.as_str())).collect()
+    };
+    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
+    for _ in 0..=LOSSES.len() {
+        if let Ok(mut said) = SAID.lock() {
+            said.clear();
+        }
+        let error = match load_object(&without) {
+            Ok(object) => return (Ok(object), told(without)),
+            Err(error) => error,
+        };
+        let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
+        let Some((name, errno)) = refused_program(&said) else {
+            return (Err(error), told(unfit));
+        };
+        let of_kind = matches!(errno, "-1" | "-EPERM");
+        let name = original(name).to_owned();
+        if essential(mechanism, &name) {
+            tracing::debug!(%error, "the program {name}");
+            let error = PlaneError::Unsupported(format!(
+                "this kernel refuses the program {name} ({errno}), without which nothing can be tagged"
+            ));
+            return (Err(error), told(unfit));
+        }
+        tracing::warn!("the kernel refuses the program {name} ({errno})");
+        tracing::debug!(%error, "the program {name}");
+        if of_kind {
+            without.extend(of_its_kind(&name).into_iter().filter(|n| !essential(mechanism, n)));
+        }
+        if !without.insert(name) && !of_kind {
+            return (Err(error), told(unfit));
+        }
+    }
+    let error = PlaneError::Unsupported("this kernel refuses all tag programs".into());
+    (Err(error), told(unfit))
+}
+
+fn open_object() -> Result<OpenObject, PlaneError> {
+    ObjectBuilder::default()
         .name("reserv_tag")
         .and_then(|builder| builder.open_memory(OBJECT))
-        .map_err(|error| refused("open the tag programs", &error))?;
-    let missing = missing();
-    let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
-    let blind = !sys::packets_tell_netns();
+        .map_err(|error| refused("open the tag programs", &error))
+}
+
+/// Programs of the same type that are attached in the same way.
+fn of_its_kind(name: &str) -> Vec<String> {
+    let Ok(open) = open_object() else { return Vec::new() };
+    let kinds: Vec<_> = open
+        .progs()
+        .map(|p| {
+            let section = p.section().to_string_lossy().into_owned();
+            let way = section.split('/').next().unwrap_or_default().to_owned();
+            (original(&p.name().to_string_lossy()).to_owned(), p.prog_type(), way)
+        })
+        .collect();
+    let Some((_, of, at)) = kinds.iter().find(|(other, ..)| other == name) else { return Vec::new() };
+    kinds.iter().filter(|(_, t, a)| (t, a) == (of, at)).map(|(name, ..)| name.clone()).collect()
+}
+
+/// The programs in the kernel but these, and nothing of them pinned or attached yet.
+fn load_object(without: &BTreeSet<String>) -> Result<Object, PlaneError> {
+    let mut open = open_object()?;
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        let of = original(&name);
-        let unfit = missing.contains(of)
-            || others.contains(&of)
-            || without.contains(&of)
-            || blind && name == count_packets(mechanism);
-        program.set_autoload(!unfit);
+        program.set_autoload(!without.contains(original(&name)));
     }
     if env::var_os("RESERV_VERIFIER").is_some() {
         // For whoever works on the programs: what each costs the verifier.
@@ -185,24 +327,8 @@ fn load_object(mechanism: Mechanism, without: &[&str]) -> Result<Object, PlaneEr
 
 /// Load the programs and pin them with their maps and links. What only counting resources need is loaded and pinned, not attached.
 pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
-    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
-    if let Ok(mut said) = SAID.lock() {
-        said.clear();
-    }
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
-    // What looks into the requests of disks, and at the end of files, depends on more of the kernel than all else.
-    let disks: Vec<&str> = DISK.iter().map(|(program, _)| *program).chain([ENDS]).collect();
-    let mut object = load_object(mechanism, &[])
-        .or_else(|error| {
-            let without = load_object(mechanism, &[ENDS])?;
-            tracing::warn!(%error, "the kernel refuses the program that sees the end of files");
-            Ok(without)
-        })
-        .or_else(|error: PlaneError| {
-            let without = load_object(mechanism, &disks)?;
-            tracing::warn!(%error, "the kernel refuses the programs that say who owns a disk's requests");
-            Ok(without)
-        })?;
+    let mut object = choose(mechanism).0?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if !name.contains('.') {
@@ -210,7 +336,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
         }
     }
     // The hook comes last: nothing is tagged before all is in place.
-    let hook = if mechanism == Mechanism::Full { HOOK } else { STOCK_HOOK };
+    let hook = if mechanism == Mechanism::Full { HOOK } else { "rt_call" };
     let mut programs: Vec<_> = object.progs_mut().filter(|p| p.autoload()).collect();
     programs.sort_by_key(|p| p.name() == hook);
     for program in &mut programs {
@@ -224,9 +350,20 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
             || matches!(program.attach_type(), ProgramAttachType::TraceIter);
         if pinned_only {
             program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
+            if mechanism == Mechanism::Stock && name == hook {
+                let mark = folder.join(STOCK_MARK);
+                program.pin(mark).context("pin").map_err(|error| refused(STOCK_MARK, &error))?;
+            }
             continue;
         }
-        let mut link = program.attach().map_err(|error| refused(&format!("attach {name}"), &error))?;
+        let mut link = match program.attach() {
+            Ok(link) => link,
+            Err(error) if !essential(mechanism, original(&name)) => {
+                tracing::warn!(%error, "the kernel refuses to attach the program {name}");
+                continue;
+            }
+            Err(error) => return Err(refused(&format!("attach {name}"), &error)),
+        };
         link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, &error))?;
     }
     Ok(())
@@ -234,7 +371,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
 
 /// Remove all pins, the hook's first.
 pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
-    for mark in [&format!("link-{HOOK}"), STOCK_HOOK] {
+    for mark in [&format!("link-{HOOK}"), STOCK_MARK] {
         let _ = fs::remove_file(folder.join(mark));
     }
     remove_pins(folder)
@@ -243,6 +380,11 @@ pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
 /// Attach what counts reads and writes, unless it is.
 pub(super) fn attach_traces(folder: &Path) -> Result<(), PlaneError> {
     for name in COUNT_FILES {
+        if !folder.join(name).exists() {
+            return Err(PlaneError::Unsupported(format!(
+                "what is done to files cannot be counted: this kernel refuses the program {name}"
+            )));
+        }
         attach_once(folder, name, sys::attach_trace)?;
     }
     Ok(())
@@ -251,9 +393,9 @@ pub(super) fn attach_traces(folder: &Path) -> Result<(), PlaneError> {
 /// Attach what writes down who owns a disk's requests, unless it is.
 pub(super) fn attach_disk(folder: &Path) -> Result<(), PlaneError> {
     for (name, point) in DISK {
-        if !folder.join(name).exists() {
+        if OWNERS.contains(name) && !folder.join(name).exists() {
             return Err(PlaneError::Unsupported(format!(
-                "this kernel has no tracepoint {point} (Linux 6.5), or refuses our program there"
+                "{OWNERS_LOST}: this kernel has no tracepoint {point} (Linux 6.5), or refuses our program there"
             )));
         }
         if !STACKED.contains(name) {
@@ -291,7 +433,9 @@ pub(super) fn ends_attached(folder: &Path) -> bool {
 pub(super) fn attach_packets(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
     if !folder.join(count_packets(mechanism)).exists() {
         return Err(PlaneError::Unsupported(
-            "packets cannot be counted: this kernel does not say whose network name space one is in (Linux 6.15 does)".into(),
+            "packets cannot be counted: this kernel does not say whose network name space one is in \
+             (Linux 6.15 does), or refuses our program"
+                .into(),
         ));
     }
     let root: OwnedFd = open_root()?.into();
@@ -310,7 +454,8 @@ pub(super) fn attach_options(folder: &Path, mechanism: Mechanism) -> Result<(), 
         }
         Err(error) => return Err(error),
     };
-    options(mechanism).iter().try_for_each(|(name, at)| {
+    let mut there = options(mechanism).iter().filter(|(name, _)| folder.join(name).exists());
+    there.try_for_each(|(name, at)| {
         attach_once(folder, name, |program| sys::attach_cgroup(program, &root, *at))
     })
 }

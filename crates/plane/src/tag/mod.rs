@@ -9,7 +9,7 @@ mod packets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -125,24 +125,46 @@ pub fn survey() -> Result<(Mechanism, Vec<String>), String> {
     Ok((mechanism, limits(mechanism)))
 }
 
-/// What a mechanism cannot do on this kernel, one sentence each.
+/// What a mechanism cannot do on this kernel, one sentence each: by the programs that run, else by a
+/// try to load them.
 pub fn limits(mechanism: Mechanism) -> Vec<String> {
-    match mechanism {
-        Mechanism::Stock => {
-            let lost = (!load::options_possible()).then_some(SOCKETS_LOST);
-            STOCK_LIMITS.iter().copied().chain(lost).map(Into::into).collect()
+    let folder = load::folder();
+    let without = if load::loaded(&folder) == Some(mechanism) {
+        load::left_out(&folder, mechanism)
+    } else {
+        match load::would_leave_out(mechanism) {
+            Ok(without) => without,
+            Err(error) => {
+                let said = error.to_string();
+                let first = said.lines().next().unwrap_or_default();
+                return vec![format!("nothing can be tagged by this mechanism: {first}")];
+            }
         }
-        Mechanism::Full => {
-            let missing = load::missing();
-            let options = (!load::options_possible()).then(|| OPTIONS_LOST.into());
-            load::TIES
-                .iter()
-                .filter(|(program, ..)| missing.contains(program))
-                .map(|(_, function, lost)| format!("{lost} (this kernel has no function {function})"))
-                .chain(options)
-                .collect()
+    };
+    let (always, groups) = match mechanism {
+        Mechanism::Stock => (STOCK_LIMITS, SOCKETS_LOST),
+        Mechanism::Full => (&[][..], OPTIONS_LOST),
+    };
+    let groups = (!load::options_possible()).then_some(groups);
+    always.iter().copied().chain(groups).map(Into::into).chain(losses(&without)).collect()
+}
+
+/// What is lost without these programs, and why; programs with the same sentence share it.
+fn losses(without: &BTreeSet<String>) -> Vec<String> {
+    let missing = load::missing();
+    let mut told: Vec<(&str, Vec<String>)> = Vec::new();
+    for (name, lost) in load::LOSSES.iter().filter(|(name, _)| without.contains(*name)) {
+        let why = match missing.get(name) {
+            Some(function) => format!("has no {function}"),
+            None if load::blind(name) => "does not tell a packet's network name space".into(),
+            None => format!("refuses the program {name}"),
+        };
+        match told.iter_mut().find(|(other, _)| other == lost) {
+            Some((_, reasons)) => reasons.push(why),
+            None => told.push((lost, vec![why])),
         }
     }
+    told.iter().map(|(lost, why)| format!("{lost} (this kernel {})", why.join(", "))).collect()
 }
 
 /// What the full mechanism cannot do without cgroup v2.
@@ -166,7 +188,15 @@ pub fn mechanism() -> Mechanism {
 
 /// The running programs, or new ones by the best mechanism that this kernel allows.
 pub fn open() -> Result<Tags, PlaneError> {
-    open_as(mechanism())
+    let mechanism = mechanism();
+    match open_as(mechanism) {
+        // What the full one cannot do without, the stock one does not ask for.
+        Err(PlaneError::Unsupported(why)) if mechanism == Mechanism::Full => {
+            tracing::warn!(%why, "tags by the stock mechanism");
+            open_as(Mechanism::Stock)
+        }
+        other => other,
+    }
 }
 
 /// The running programs, whatever their mechanism, or new ones by this one.
@@ -470,7 +500,11 @@ impl Tags {
 
     /// Sockets that hold a tag in their own storage (stock).
     fn stored(&self, resource: u8, id: NodeId) -> Result<u64, PlaneError> {
-        let program = sys::open(&self.folder.join("rt_stored")).map_err(os("open the pinned iterator"))?;
+        let pin = self.folder.join("rt_stored");
+        if !pin.exists() {
+            return Ok(0); // `limits` says that they are not known; with its node a tag means q0
+        }
+        let program = sys::open(&pin).map_err(os("open the pinned iterator"))?;
         let seen = sys::iterate_map(&program, &self.map("stored_socks")?)
             .and_then(read_seen)
             .map_err(os("look at the tags of sockets"))?;
