@@ -21,13 +21,13 @@ const ENDS_TRIES: u32 = 100;
 impl Tags {
     /// A pinned iterator; where the kernel refused it, the answer is what is lost without it.
     fn iterator(&self, name: &str) -> Result<OwnedFd, PlaneError> {
-        let pin = self.folder.join(name);
-        if !pin.exists() {
+        sys::open(&self.folder.join(name)).map_err(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                return os("open the pinned iterator")(error);
+            }
             let lost = load::LOSSES.iter().find(|(other, _)| *other == name).map_or(name, |(_, lost)| lost);
-            let why = format!("{lost}: this kernel refuses the program {name}");
-            return Err(PlaneError::Unsupported(why));
-        }
-        sys::open(&pin).map_err(os("open the pinned iterator"))
+            PlaneError::Unsupported(format!("{lost}: this kernel refuses the program {name}"))
+        })
     }
 
     /// Of one process, or of all (0).

@@ -500,11 +500,11 @@ impl Tags {
 
     /// Sockets that hold a tag in their own storage (stock).
     fn stored(&self, resource: u8, id: NodeId) -> Result<u64, PlaneError> {
-        let pin = self.folder.join("rt_stored");
-        if !pin.exists() {
-            return Ok(0); // `limits` says that they are not known; with its node a tag means q0
-        }
-        let program = sys::open(&pin).map_err(os("open the pinned iterator"))?;
+        let program = match sys::open(&self.folder.join("rt_stored")) {
+            // `limits` says that they are not known; with its node gone a tag means q0.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            opened => opened.map_err(os("open the pinned iterator"))?,
+        };
         let seen = sys::iterate_map(&program, &self.map("stored_socks")?)
             .and_then(read_seen)
             .map_err(os("look at the tags of sockets"))?;
