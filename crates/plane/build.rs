@@ -22,9 +22,12 @@ fn main() {
     if let Err(why) = headers(&include) {
         fail(&format!("{}: {why}", include.display()));
     }
-    for (name, object, options) in
-        [("cpu", "cpu", &[][..]), ("cpu", "cpu1", &["-DRC_ONE_CPU"]), ("net", "net", &[]), ("tag", "tag", &[])]
-    {
+    for (name, object, options) in [
+        ("cpu", "cpu", &[][..]),
+        ("cpu", "cpu1", &["-DRC_ONE_CPU"]),
+        ("net", "net", &[]),
+        ("tag", "tag", &[]),
+    ] {
         compile(&root, &out, name, object, options);
     }
 }

@@ -44,6 +44,18 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join(name)
 }
 
+/// The pin of the programs' variables that are 0 at first (.bss).
+pub(crate) const VARIABLES: &str = "bss";
+
+/// What a map is pinned as; `None` for the other sections, which the programs hold. The kernel's file system of pins has no names with dots.
+pub(crate) fn pin_name(map: &str) -> Option<&str> {
+    match map.rsplit_once('.') {
+        None => Some(map),
+        Some((_, VARIABLES)) => Some(VARIABLES),
+        Some(_) => None,
+    }
+}
+
 /// Attaches a pinned program and pins its link, unless that is there.
 pub(crate) fn attach_once(
     folder: &Path,

@@ -247,6 +247,12 @@ pub(super) fn refused_program(said: &str) -> Option<(&str, &str)> {
 fn choose(mechanism: Mechanism) -> (Result<Object, PlaneError>, BTreeSet<String>) {
     let mut without = unfit(mechanism);
     let unfit = without.clone();
+    if let Some((name, function)) = missing().into_iter().find(|(name, _)| essential(mechanism, name)) {
+        let error = PlaneError::Unsupported(format!(
+            "this kernel has no function {function} for the program {name}, without which nothing can be tagged"
+        ));
+        return (Err(error), unfit);
+    }
     let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
     let told = |without: BTreeSet<String>| -> BTreeSet<String> {
         without.into_iter().filter(|name| !others.contains(&name.as_str())).collect()

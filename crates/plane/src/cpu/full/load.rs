@@ -115,7 +115,9 @@ pub(super) fn load_again(folder: &Path, flat: bool) -> Result<bool, PlaneError> 
 
 /// Take the scheduler out of the kernel and put its programs by, empty. Where that cannot be they go.
 pub(super) fn put_by(folder: &Path) -> Result<(), PlaneError> {
-    let put = untie(folder).and_then(|()| empty(folder)).and_then(|()| parked::park(folder, Shape::here()?.build()));
+    let put = untie(folder)
+        .and_then(|()| empty(folder))
+        .and_then(|()| parked::park(folder, Shape::here()?.build()));
     if let Err(error) = put {
         tracing::warn!(%error, "the scheduler's programs are not put by: the next start loads them anew");
         return unload(folder);
@@ -148,14 +150,11 @@ fn empty(folder: &Path) -> Result<(), PlaneError> {
     }
     // A tracer that was killed has left its ring.
     let _ = sys::clear(&folder.join("trace"));
-    for name in ["state", BSS] {
+    for name in ["state", libbpf::VARIABLES] {
         sys::zero(&folder.join(name)).map_err(os(format!("empty the pinned map '{name}'")))?;
     }
     Ok(())
 }
-
-/// The pin of the programs' variables.
-const BSS: &str = "bss";
 
 /// The tree must be there before the scheduler is.
 fn set_up(folder: &Path, flat: bool) -> Result<(), PlaneError> {
@@ -222,17 +221,13 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         }
     }
     for mut map in object.maps_mut() {
-        let mut name = map.name().to_string_lossy().into_owned();
-        if name.ends_with(".bss") {
-            name = BSS.into();
-        } else if name.contains('.') {
-            continue; // other sections: the programs hold them
-        }
+        let name = map.name().to_string_lossy().into_owned();
+        let Some(name) = libbpf::pin_name(&name) else { continue };
         if map.map_type() == MapType::StructOps {
             // libbpf fills the kernel's structure in when it attaches, so the first link is made here and given up again.
             continue;
         }
-        map.pin(folder.join(&name)).map_err(|error| refused(&name, &error))?;
+        map.pin(folder.join(name)).map_err(|error| refused(name, &error))?;
     }
     set_up(folder, flat)?;
     for mut map in object.maps_mut() {

@@ -14,7 +14,7 @@ use libbpf_rs::{ErrorExt as _, MapCore as _, MapType, ObjectBuilder, PrintLevel,
 
 use super::abi::{RnCall, what};
 use crate::libbpf::{SAID, listen, os, refused, remove_pins};
-use crate::{PlaneError, parked, sys};
+use crate::{PlaneError, libbpf, parked, sys};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/net.bpf.o"));
@@ -24,9 +24,6 @@ pub(super) const LINK: &str = "link-reserv";
 
 /// And of its description, from which it is registered.
 const OPS: &str = "qdisc";
-/// Of the programs' variables.
-const BSS: &str = "bss";
-
 /// Functions of the kernel that the programs call and that are not there before 6.16.
 const KFUNCS: &[&str] = &[
     "bpf_qdisc_skb_drop",
@@ -149,7 +146,7 @@ fn empty(folder: &Path) -> Result<(), PlaneError> {
         0 => {}
         errno => return Err(os("forget the tree")(io::Error::from_raw_os_error(-errno))),
     }
-    for name in ["state", BSS] {
+    for name in ["state", libbpf::VARIABLES] {
         sys::zero(&folder.join(name)).map_err(os(format!("empty the pinned map '{name}'")))?;
     }
     Ok(())
@@ -208,12 +205,11 @@ fn load_once(folder: &Path) -> Result<(), PlaneError> {
         program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
     }
     for mut map in object.maps_mut() {
-        let mut name = map.name().to_string_lossy().into_owned();
-        if name.ends_with(".bss") {
-            name = BSS.into();
-        }
-        if !name.contains('.') && map.map_type() != MapType::StructOps {
-            map.pin(folder.join(&name)).map_err(|error| refused(&name, &error))?;
+        let name = map.name().to_string_lossy().into_owned();
+        if let Some(name) = libbpf::pin_name(&name)
+            && map.map_type() != MapType::StructOps
+        {
+            map.pin(folder.join(name)).map_err(|error| refused(name, &error))?;
         }
     }
     set_up(folder)?;

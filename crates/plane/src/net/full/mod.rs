@@ -500,7 +500,10 @@ impl Plane for Link {
         let _ = fs::remove_file(&self.former);
         self.meter.stop()?;
         tracing::debug!(number = self.number, "the link's programs go");
-        if self.foreign.is_none() && self.state().build == load::build() && self.folder.join(load::LINK).exists() {
+        if self.foreign.is_none()
+            && self.state().build == load::build()
+            && self.folder.join(load::LINK).exists()
+        {
             load::put_by(&self.folder)?;
         }
         load::folders(self.number).iter().try_for_each(|folder| load::unload(folder))
