@@ -56,6 +56,7 @@ BUILT = os.path.join(ROOT, "target", "release")
 HELPERS = {name: () for name in ("agent", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "paper", "preempted", "pressure",
                                  "refused", "several", "swapload", "tagcost", "wakeup", "workload")}
 HELPERS["client"] = ("-L", BUILT, "-lreserv", "-lpthread")
+HELPERS["refuse"] = ("-shared", "-fPIC")
 HELPERS["numbers"] = ("-D_GNU_SOURCE", "-static")
 SOURCES = {"numbers": "demo/cgi.c"}
 
@@ -91,7 +92,7 @@ def build_workload():
 def refuse(words):
     """From here on the kernel refuses these BPF programs to what this test starts: names of programs, kinds (tests/lib/refuse.c). "": none."""
     os.environ["RESERV_TEST_REFUSE"] = words
-    os.environ["LD_PRELOAD"] = compiled("refuse", "-shared", "-fPIC") if words else ""
+    os.environ["LD_PRELOAD"] = compiled("refuse") if words else ""
 
 
 if os.environ.get("RESERV_TEST_REFUSE"):  # so that any test can be run as on a kernel that refuses something

@@ -60,6 +60,10 @@ pub enum Command {
         /// Take only these resources down (links, counting resources), with their trees and tags; Reserv goes on
         #[arg(value_name = "RESOURCE")]
         resources: Vec<String>,
+        /// Take the programs out of the kernel's memory too. Without it they stay loaded, tied to nothing, and the
+        /// next 'up' needs no verifier
+        #[arg(long, conflicts_with = "resources")]
+        unload: bool,
     },
     /// Replace the programs that schedule links by this version's, after another version of Reserv was installed. Trees, tags and counters stay. Packets that wait are lost; their number is printed
     Upgrade {

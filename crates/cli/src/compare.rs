@@ -122,7 +122,7 @@ pub(crate) fn compare(args: &Compare) -> Result<Report, Error> {
         }
     });
     if began {
-        up::down()?;
+        up::down(false)?;
     }
     if std::io::stderr().is_terminal() {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
@@ -194,7 +194,7 @@ fn all(args: &Compare, held: &Held) -> Result<Report, Error> {
     match Groups::make(parts) {
         Err(why) => report.missing.push(format!("kernel: {why}")),
         Ok(groups) => {
-            up::down()?;
+            up::down(false)?;
             let tag = |part: &Part, pid: i32| groups.put(part, pid);
             report.rows.push(measure(args, parts, cpu, length, ("kernel", "EEVDF, cgroups"), &tag)?);
         }

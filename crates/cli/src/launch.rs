@@ -110,7 +110,12 @@ fn wait_ready(child: &mut Child, ready: &UnixDatagram, signals: &Held) -> Result
     loop {
         match ready.recv(&mut message) {
             Ok(n) if message[..n].split(|b| *b == b'\n').any(|line| line == b"READY=1") => return Ok(()),
-            Ok(_) => {}
+            Ok(n) => {
+                let said = String::from_utf8_lossy(&message[..n]);
+                if let Some(what) = said.lines().find_map(|line| line.strip_prefix("STATUS=")) {
+                    progress.what = what.to_owned();
+                }
+            }
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(format!("cannot wait for reservd: {e}")),
@@ -195,14 +200,14 @@ pub(crate) fn stay(mut child: Child) -> Result<(), Error> {
 
 /// A line on standard error for what takes longer than a second.
 pub(crate) struct Progress {
-    what: &'static str,
+    what: String,
     terminal: bool,
     last: u64,
 }
 
 impl Progress {
-    pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, terminal: io::stderr().is_terminal(), last: 0 }
+    pub(crate) fn new(what: &str) -> Self {
+        Self { what: what.to_owned(), terminal: io::stderr().is_terminal(), last: 0 }
     }
 
     pub(crate) fn tick(&mut self, elapsed: Duration) {
@@ -211,7 +216,7 @@ impl Progress {
         let step = if self.terminal { 1 } else { 5 };
         if seconds >= self.last + step {
             self.last = seconds;
-            let start = if self.terminal { "\r" } else { "" };
+            let start = if self.terminal { "\r\x1b[K" } else { "" };
             let end = if self.terminal { "" } else { "\n" };
             let _ = write!(io::stderr(), "{start}reserv: {} … {seconds} s{end}", self.what);
         }

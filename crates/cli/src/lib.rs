@@ -209,12 +209,12 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 None => say(&text),
             }
         }
-        Command::Down { resources } if !resources.is_empty() => {
+        Command::Down { resources, .. } if !resources.is_empty() => {
             up::down_some(&resources)?;
             if json { say_json(&json!({ "running": true })) } else { Ok(ExitCode::SUCCESS) }
         }
-        Command::Down { .. } => {
-            up::down()?;
+        Command::Down { unload, .. } => {
+            up::down(unload)?;
             if json { say_json(&json!({ "running": false })) } else { Ok(ExitCode::SUCCESS) }
         }
         Command::Upgrade { resources } => {

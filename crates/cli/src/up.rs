@@ -416,9 +416,15 @@ pub(crate) fn upgraded(done: &BTreeMap<String, Value>) -> String {
 }
 
 /// Stop Reserv.
-pub(crate) fn down() -> Result<(), Error> {
+/// `unload`: what is put by goes too, also where nobody runs.
+pub(crate) fn down(unload: bool) -> Result<(), Error> {
     let _signals = Held::begin();
-    down_with(Control::need()?)
+    let done = Control::need().and_then(down_with);
+    if unload {
+        let had = reserv_plane::parked::clear().map_err(|error| Error::refused(error.to_string()))?;
+        return if had { Ok(()) } else { done };
+    }
+    done
 }
 
 fn down_with(mut control: Control) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use reserv_plane::{Plane, PlaneError, count, cpu, disk, net};
 
 use crate::engine::Refusal;
 use crate::fake::FakePlane;
+use crate::link;
 use crate::settings::Settings;
 
 /// A driver's plane, and whether it was found running.
@@ -103,7 +104,8 @@ fn meter(settings: &Settings, resource: Resource) -> Box<dyn count::Meter> {
 struct Built {
     driver: Driver,
     probe: fn() -> Result<(), String>,
-    start: fn() -> Result<AnyPlane, PlaneError>,
+    /// With what is told of the better one that cannot be used here.
+    start: fn(Option<String>) -> Result<AnyPlane, PlaneError>,
     adopt: fn() -> Result<Option<AnyPlane>, PlaneError>,
 }
 
@@ -116,13 +118,18 @@ const BUILT: &[Built] = &[
     Built {
         driver: Driver::Full,
         probe: cpu::full::probe,
-        start: || cpu::full::start().map(boxed),
+        start: |_| {
+            link::notify(
+                "STATUS=loading the scheduler into the kernel, whose verifier takes seconds the first time after a boot",
+            );
+            cpu::full::start().map(boxed)
+        },
         adopt: || Ok(cpu::full::adopt()?.map(boxed)),
     },
     Built {
         driver: Driver::Stock,
         probe: cpu::stock::probe,
-        start: || cpu::stock::start().map(boxed),
+        start: |instead| cpu::stock::start_instead(instead).map(boxed),
         adopt: || Ok(cpu::stock::adopt()?.map(boxed)),
     },
 ];
@@ -183,7 +190,13 @@ fn start(wanted: Driver) -> Result<AnyPlane, Refusal> {
     let mut missing = Vec::new();
     for built in BUILT.iter().filter(|b| wanted == Driver::Auto || wanted == b.driver) {
         match (built.probe)() {
-            Ok(()) => return Ok((built.start)()?),
+            Ok(()) => match (built.start)(missing.first().cloned()) {
+                Err(PlaneError::NotLoaded(why)) if wanted == Driver::Auto => {
+                    tracing::warn!(driver = ?built.driver, why, "cannot be used here");
+                    missing.push(format!("{:?}: {why}", built.driver).to_lowercase());
+                }
+                other => return Ok(other?),
+            },
             Err(why) => {
                 tracing::info!(driver = ?built.driver, why, "cannot be used here");
                 missing.push(format!("{:?}: {why}", built.driver).to_lowercase());

@@ -135,6 +135,9 @@ pub enum PlaneError {
     /// This driver has no such mechanism.
     #[error("not supported by this driver: {0}")]
     Unsupported(String),
+    /// The kernel refuses programs that the driver cannot do without.
+    #[error("not to be had on this kernel: {0}")]
+    NotLoaded(String),
     /// The words of the edit do not make sense for the node.
     #[error("invalid: {0}")]
     Invalid(String),

@@ -39,6 +39,14 @@ pub(crate) fn refused(context: &str, error: &libbpf_rs::Error) -> PlaneError {
     }
 }
 
+/// The program that the kernel refused, by the last that libbpf said, and with which errno.
+pub(crate) fn refused_program(said: &str) -> Option<(&str, &str)> {
+    let line = said.lines().rev().find(|line| line.contains("': failed to load: "))?;
+    let (before, errno) = line.split_once("': failed to load: ")?;
+    let (_, name) = before.rsplit_once("prog '")?;
+    Some((name, errno.trim()))
+}
+
 /// A driver's folder of pins.
 pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join(name)

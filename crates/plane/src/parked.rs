@@ -63,16 +63,18 @@ pub(crate) fn unpark(folder: &Path, build: u32) -> Result<bool, PlaneError> {
     Ok(true)
 }
 
-/// Takes all of them out of the kernel.
-pub fn clear() -> Result<(), PlaneError> {
+/// Takes all of them out of the kernel. Answers whether there were any.
+pub fn clear() -> Result<bool, PlaneError> {
     let shelf = shelf();
+    let mut had = false;
     for entry in fs::read_dir(&shelf).into_iter().flatten().flatten() {
         remove_pins(&entry.path())?;
+        had = true;
     }
     match fs::remove_dir(&shelf) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(os(format!("remove {}", shelf.display()))(error))
         }
-        _ => Ok(()),
+        _ => Ok(had),
     }
 }

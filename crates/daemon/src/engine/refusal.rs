@@ -35,7 +35,7 @@ impl From<PlaneError> for Refusal {
             PlaneError::NoNode(_) => libc::ESTALE,
             PlaneError::Busy(_) | PlaneError::Taken(_) => libc::EBUSY,
             PlaneError::Full(_) | PlaneError::Overtaken => libc::EAGAIN,
-            PlaneError::Unsupported(_) => libc::EOPNOTSUPP,
+            PlaneError::Unsupported(_) | PlaneError::NotLoaded(_) => libc::EOPNOTSUPP,
             PlaneError::Invalid(_) => libc::EINVAL,
             PlaneError::NoProcess(_) => libc::ESRCH,
             PlaneError::Os { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),

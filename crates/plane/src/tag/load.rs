@@ -14,7 +14,7 @@ use libbpf_rs::{
 };
 
 pub(super) use crate::libbpf::os;
-use crate::libbpf::{SAID, attach_once, detach, listen, refused, remove_pins};
+use crate::libbpf::{SAID, attach_once, detach, listen, refused, refused_program, remove_pins};
 use crate::{PlaneError, libbpf, sys};
 
 /// The programs, built by build.rs.
@@ -232,14 +232,6 @@ pub(super) fn left_out(folder: &Path, mechanism: Mechanism) -> BTreeSet<String> 
 pub(super) fn would_leave_out(mechanism: Mechanism) -> Result<BTreeSet<String>, PlaneError> {
     let (loaded, without) = choose(mechanism);
     loaded.map(|_| without)
-}
-
-/// The program that the kernel refused, by the last that libbpf said, and with which errno.
-pub(super) fn refused_program(said: &str) -> Option<(&str, &str)> {
-    let line = said.lines().rev().find(|line| line.contains("': failed to load: "))?;
-    let (before, errno) = line.split_once("': failed to load: ")?;
-    let (_, name) = before.rsplit_once("prog '")?;
-    Some((name, errno.trim()))
 }
 
 /// The programs of a mechanism in the kernel, without those that it refuses. Each try leaves out

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use libbpf_rs::{
-    ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel, ProgramType,
+    ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, PrintLevel, ProgramType,
 };
 
 use super::abi::{self, RcCall, to};
 use super::calls::RECEIVED;
 use super::probe;
 pub(super) use crate::libbpf::os;
-use crate::libbpf::{SAID, listen, refused, remove_pins};
+use crate::libbpf::{SAID, listen, refused, refused_program, remove_pins};
 use crate::{PlaneError, libbpf, parked, sys};
 
 /// The programs, built by build.rs.
@@ -30,6 +30,44 @@ const LINK: &str = "link-";
 /// The struct_ops map, and its link's pin.
 const OPS: &str = "reserv";
 const OPS_LINK: &str = "link-reserv";
+
+/// Programs without which the rest goes on, and what is lost: one may be refused by the kernel, or be tied to what it does not have.
+const LOSSES: &[(&str, &str)] = &[
+    (FCNTL, CHCPURES_LOST),
+    (FCNTL_LOCKED, CHCPURES_LOST),
+    (UNMOUNTED, CHCPURES_LOST),
+    (RECEIVED, "below policy eevdf the request of a thread ends only when it sleeps"),
+    ("rc_fork", "what is born while the scheduler is out of the kernel begins in q0"),
+    ("rc_exited", "lists of processes that end while the scheduler is out of the kernel stay"),
+    ("rc_execed", "'members' may show a thread that called exec by its former number"),
+];
+const CHCPURES_LOST: &str = "threads cannot change their queue or their parameters by fcntl (chcpures)";
+const FCNTL: &str = "rc_fcntl";
+const FCNTL_LOCKED: &str = "rc_fcntl_locked";
+/// Without it a number of /reserv's device could come to mean another mount, whose files anybody may number: then nothing is taken by number.
+const UNMOUNTED: &str = "rc_unmounted";
+
+/// The program of which this is a copy (`HOOKED` of bpf/hook.h), or itself.
+fn original(name: &str) -> &str {
+    name.strip_suffix("_2").or_else(|| name.strip_suffix("_3")).unwrap_or(name)
+}
+
+/// What is lost of the running driver, one sentence each: whoever adopts it has only its pins to know by.
+pub(super) fn lost(folder: &Path) -> Vec<String> {
+    let other = if may_write_user() { FCNTL_LOCKED } else { FCNTL };
+    let mut lost = Vec::new();
+    for (name, sentence) in LOSSES {
+        if *name != other && !folder.join(name).exists() && !lost.iter().any(|said| said == sentence) {
+            lost.push((*sentence).to_owned());
+        }
+    }
+    lost
+}
+
+/// Whether threads can change their own queue.
+pub(super) fn hops(folder: &Path) -> bool {
+    [FCNTL, FCNTL_LOCKED].iter().any(|name| folder.join(name).exists())
+}
 
 /// The folder of pins.
 pub(super) fn folder() -> PathBuf {
@@ -115,6 +153,10 @@ pub(super) fn load_again(folder: &Path, flat: bool) -> Result<bool, PlaneError> 
 
 /// Take the scheduler out of the kernel and put its programs by, empty. Where that cannot be they go.
 pub(super) fn put_by(folder: &Path) -> Result<(), PlaneError> {
+    // Where the kernel refused a program it is asked again.
+    if !lost(folder).is_empty() {
+        return unload(folder);
+    }
     let put = untie(folder)
         .and_then(|()| empty(folder))
         .and_then(|()| parked::park(folder, Shape::here()?.build()));
@@ -165,23 +207,49 @@ fn set_up(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     }
 }
 
-/// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the scheduler is not.
-pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
-    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
-    if let Ok(mut said) = SAID.lock() {
-        said.clear();
+/// The programs in the kernel, without those that it refuses and that are not essential. Each try leaves out one more.
+fn load_object(shape: &Shape) -> Result<Object, PlaneError> {
+    let mut without = BTreeSet::from([if shape.may_write_user { FCNTL_LOCKED } else { FCNTL }.to_owned()]);
+    // A kernel without security hooks of sockets: what is asked there does without.
+    if !probe::has_function("security_socket_recvmsg") {
+        without.insert(RECEIVED.to_owned());
     }
-    let shape = Shape::here()?;
-    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    for _ in 0..=LOSSES.len() {
+        if let Ok(mut said) = SAID.lock() {
+            said.clear();
+        }
+        let error = match try_object(shape, &without) {
+            Ok(object) => return Ok(object),
+            Err(error) => error,
+        };
+        let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
+        let Some((name, errno)) = refused_program(&said) else { return Err(error) };
+        let name = original(name);
+        tracing::debug!(%error, "the program {name}");
+        if !LOSSES.iter().any(|(program, _)| *program == name) {
+            return Err(PlaneError::NotLoaded(format!("the kernel refuses the program {name} ({errno})")));
+        }
+        tracing::warn!("the kernel refuses the program {name} ({errno})");
+        if name == UNMOUNTED {
+            without.extend([FCNTL, FCNTL_LOCKED].map(str::to_owned));
+        }
+        if !without.insert(name.to_owned()) {
+            return Err(error);
+        }
+    }
+    Err(PlaneError::NotLoaded("the kernel refuses the CPU's programs".into()))
+}
+
+fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, PlaneError> {
     let mut open = ObjectBuilder::default()
         .name("reserv_cpu")
         .and_then(|builder| builder.open_memory(shape.object()))
         .map_err(|error| refused("open the CPU's programs", &error))?;
-    let unfit = if shape.may_write_user { "rc_fcntl_locked" } else { "rc_fcntl" };
-    // A kernel without security hooks of sockets: what is asked there does without.
-    let deaf = !probe::has_function("security_socket_recvmsg");
-    for mut program in open.progs_mut().filter(|p| p.name() == unfit || (deaf && p.name() == RECEIVED)) {
-        program.set_autoload(false);
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        if without.contains(original(&name)) {
+            program.set_autoload(false);
+        }
     }
     for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.cpus") {
         let cpus = shape.cpus.to_ne_bytes();
@@ -199,14 +267,22 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
             program.set_log_level(4);
         }
     }
-    let mut object = open.load().map_err(|error| refused("load the CPU's programs", &error))?;
+    open.load().map_err(|error| refused("load the CPU's programs", &error))
+}
+
+/// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the scheduler is not.
+pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
+    libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
+    let shape = Shape::here()?;
+    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    let mut object = load_object(&shape)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         match program.prog_type() {
             ProgramType::Syscall => {
                 program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
             }
-            ProgramType::Tracing if !program.autoload() => {}
+            _ if !program.autoload() => {}
             ProgramType::Tracing if name == RECEIVED => {
                 program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
             }

@@ -349,9 +349,9 @@ impl Plane for Full {
             name: "full",
             mechanism: "sched_ext".into(),
             version: abi::ABI_VERSION,
-            limits: Vec::new(),
+            limits: load::lost(&self.folder),
             outside: None,
-            chcpures: true,
+            chcpures: load::hops(&self.folder),
             cgroups: Some(self.cgroups()),
         }
     }

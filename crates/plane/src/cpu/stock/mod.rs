@@ -81,6 +81,8 @@ pub struct Stock {
     /// Counters as last read: outside time never runs backwards, a throttled node shows as such, and what a foreign
     /// hand removes is not forgotten.
     seen: RefCell<BTreeMap<NodeId, Carried>>,
+    /// Why the full driver cannot be used here, where that was tried.
+    better: Option<String>,
 }
 
 /// Whether the driver can run here; the error says what is missing.
@@ -107,7 +109,14 @@ fn probe_with(kernel: &dyn Kernel) -> Result<(), String> {
 
 /// Takes the CPU over with an empty tree. `Taken` when our cgroup is in use already.
 pub fn start() -> Result<Stock, PlaneError> {
-    Stock::start_with(Box::new(Real), Config::from_env()?)
+    start_instead(None)
+}
+
+/// The same, with why the better driver cannot be used here, for whoever looks at the limits.
+pub fn start_instead(better: Option<String>) -> Result<Stock, PlaneError> {
+    let mut stock = Stock::start_with(Box::new(Real), Config::from_env()?)?;
+    stock.better = better;
+    Ok(stock)
 }
 
 /// Finds the tree that a previous daemon left; `None` when there is none.
@@ -164,6 +173,7 @@ impl Stock {
             steps: 0,
             outside: Cell::new(0),
             seen: RefCell::default(),
+            better: None,
         }
     }
 

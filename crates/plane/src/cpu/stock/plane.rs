@@ -83,6 +83,8 @@ impl Stock {
         ]
         .map(str::to_owned)
         .into();
+        limits
+            .extend(self.better.as_ref().map(|why| format!("the better driver cannot be used here: {why}")));
         if self.cg.layout.version == Version::V2 {
             limits.push(
                 "a tagged process leaves its own cgroup for the other controllers too: memory, io and pids are \
