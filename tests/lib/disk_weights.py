@@ -99,7 +99,7 @@ def refusals(live, name, disk, scratch):
     refused(live, "a deadline", "deadline", "set", queue, "deadline=20ms")
     refused(live, "weights beyond the elevator's range", "1000 to 1", "set", queue, "share=0.3")
     refused(live, "a tag of an open file", "whole processes", "tag", queue, f"{os.getpid()}/0")
-    refused(live, "a member left in a queue that goes", "1 members", "rm", f"{name}/b")
+    refused(live, "a member left in a queue that goes", "has 1 member", "rm", f"{name}/b")
     refused(live, "to wait until its members have gone", "drain", "rm", "--drain", f"{name}/b")
     for text, word, options in (("a second disk", "only one disk", (f"/dev/{disk}",)), ("a file", "no block device", (f"{scratch}/counters",)),
                                 ("a model of a disk", "no model", (f"/dev/{disk}", "--model", "flash")), ("a floor", "no minimums", (f"/dev/{disk}", "--floor", "1MB/s")),
