@@ -105,9 +105,13 @@ impl World {
             "link-rt_fcntl",
             "rt_egress",
             "link-rt_egress",
+            "rt_read",
             "link-rt_read",
+            "rt_write",
             "link-rt_write",
+            "rt_option",
             "link-rt_option",
+            "rt_option_of",
             "link-rt_option_of",
         ] {
             fs::write(pins.join(name), "").map_err(said)?;
