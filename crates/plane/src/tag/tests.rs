@@ -40,8 +40,8 @@ fn the_refused_program_by_what_libbpf_says() {
     let said = "libbpf: prog 'rt_fds': BPF program load failed: -EPERM\n\
                 libbpf: prog 'rt_fds': failed to load: -EPERM\n\
                 libbpf: failed to load object 'reserv_tag'\n";
-    assert_eq!(load::refused_program(said), Some(("rt_fds", "-EPERM")));
+    assert_eq!(crate::libbpf::refused_program(said), Some(("rt_fds", "-EPERM")));
     let said = "libbpf: prog 'rt_read': failed to load: -13\n";
-    assert_eq!(load::refused_program(said), Some(("rt_read", "-13")));
-    assert_eq!(load::refused_program("libbpf: failed to load object\n"), None);
+    assert_eq!(crate::libbpf::refused_program(said), Some(("rt_read", "-13")));
+    assert_eq!(crate::libbpf::refused_program("libbpf: failed to load object\n"), None);
 }
