@@ -113,7 +113,7 @@ fn wait_ready(child: &mut Child, ready: &UnixDatagram, signals: &Held) -> Result
             Ok(n) => {
                 let said = String::from_utf8_lossy(&message[..n]);
                 if let Some(what) = said.lines().find_map(|line| line.strip_prefix("STATUS=")) {
-                    progress.what = what.to_owned();
+                    what.clone_into(&mut progress.what);
                 }
             }
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
