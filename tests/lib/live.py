@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -104,6 +105,7 @@ class Live:
 
     def __init__(self, driver, *up_args):
         self.driver, self.up_args, self.load = driver, up_args, []
+        self.beginning = []  # of each busy load: a pipe's end, and how many threads will tell of themselves
 
     def __enter__(self):
         build_workload()
@@ -134,14 +136,20 @@ class Live:
             command = [RESERV, "run", "--cpu", path, "--", *command]
         if cpus is not None:
             command = ["taskset", "-c", cpus, *command]
-        child = subprocess.Popen(command)
+        told, tell = os.pipe()
+        child = subprocess.Popen(command, pass_fds=[tell], env={**os.environ, "WORKLOAD_BUSY": str(tell)})
+        os.close(tell)
         self.load.append(child)
+        self.beginning.append((told, int(args[1]) if args[0] == "spin" else 0))
         return child
 
     def spin(self, path, threads=1, cpus=None):
         return self.start(path, "spin", threads, cpus=cpus)
 
     def kill_load(self):
+        for told, _ in self.beginning:
+            os.close(told)
+        self.beginning = []
         for child in self.load:
             child.kill()
         for child in self.load:
@@ -174,9 +182,18 @@ class Live:
         return check(False, text, f"not within {seconds} s")
 
     def all_run(self, paths):
-        """Waits until each queue has received something, so that a measurement starts in the middle of the load."""
-        before = {p: self.service(p) for p in paths}
+        """Waits until every load is busy and each queue has received something: a measurement starts in the middle of it.
+
+        Received something is not enough: a program that is being loaded waits for its file, and
+        its queue is not backlogged then."""
         end = time.monotonic() + 60
+        for told, threads in self.beginning:
+            while threads > 0 and select.select([told], [], [], max(end - time.monotonic(), 0))[0]:
+                said = os.read(told, threads)
+                threads = threads - len(said) if said else 0
+            os.close(told)
+        self.beginning = []
+        before = {p: self.service(p) for p in paths}
         while time.monotonic() < end and any(self.service(p) == before[p] for p in paths):
             time.sleep(0.05)
 
