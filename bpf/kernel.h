@@ -116,6 +116,7 @@ struct list_head {
 struct fdtable {
 	u32 max_fds;
 	struct file **fd;
+	unsigned long *open_fds;
 };
 
 struct files_struct {
@@ -199,6 +200,7 @@ struct sock {
 	struct sock_common __sk_common;
 	struct dst_entry *sk_dst_cache;
 	u16 sk_type;
+	struct bpf_local_storage *sk_bpf_storage; /* 5.2 */
 };
 
 struct socket {
@@ -367,26 +369,36 @@ struct scx_exit_info {
 	char *msg;
 };
 
-struct seq_file;
-
-struct bpf_iter_meta {
-	struct seq_file *seq;
-	u64 session_id;
-	u64 seq_num;
+struct hlist_node {
+	struct hlist_node *next;
 };
 
-struct bpf_iter__bpf_sk_storage_map {
-	struct bpf_iter_meta *meta;
-	struct bpf_map *map;
-	struct sock *sk;
-	void *value;
+struct hlist_head {
+	struct hlist_node *first;
 };
 
-struct bpf_iter__task_file {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
-	u32 fd;
-	struct file *file;
+/* Where sockets' storage is: by its map, and by the socket. */
+struct bpf_local_storage_map_bucket {
+	struct hlist_head list;
+};
+
+struct bpf_local_storage_map {
+	struct bpf_local_storage_map_bucket *buckets;
+	u32 bucket_log;
+};
+
+struct bpf_local_storage_data {
+	struct bpf_local_storage_map *smap;
+	u8 data[0];
+};
+
+struct bpf_local_storage_elem {
+	struct hlist_node map_node, snode;
+	struct bpf_local_storage_data sdata;
+};
+
+struct bpf_local_storage {
+	struct hlist_head list;
 };
 
 #ifdef bpf_target_x86

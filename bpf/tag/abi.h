@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 10
+#define RT_ABI_VERSION 11
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -130,13 +130,33 @@ struct rt_lists {
 	u64 born; /* when its process was (start_boottime): an address is used again */
 };
 
-/* One tagged descriptor, as the iterator tells it. */
-struct rt_seen {
+/* How a run of rt_fds or rt_stored ended, where it is not by a negative errno. */
+enum rt_walked {
+	RT_WALK_END = 0, /* there is no more */
+	RT_WALK_FOUND = 1, /* rt_fds: a tag; there may be more from `at` on */
+	RT_WALK_MORE = 2, /* go on at `at` */
+	RT_WALK_CHANGED = 3, /* the table, or the list, has become another one on the way: again from `at` */
+};
+
+/* The context of rt_fds: one tag of the descriptors of a thread's table. */
+struct rt_walk {
+	s32 answer; /* enum rt_walked, or a negative errno: ESRCH, no such thread of that process */
+	s32 tgid, tid;
+	u32 others; /* told: threads of the process besides its leader live, and each may have a table of its own */
+	u64 at; /* where to begin, and then where to go on: descriptor << 4 | resource */
+	/* What was found. */
 	u64 node;
 	u64 key; /* of its file or socket in `files` or `socks`; 0: it has its tag itself */
-	s32 tgid;
-	u32 fd;
-	u32 resource, pad;
+	u32 fd, resource;
+};
+
+/* The context of rt_stored: sockets that have a tag in their own storage. */
+struct rt_stored {
+	s32 answer; /* enum rt_walked, or a negative errno */
+	u32 resource;
+	u64 node;
+	u32 at; /* which of the map's lists, and then the next */
+	u32 count; /* on that list */
 };
 
 enum rt_what {
@@ -150,9 +170,10 @@ enum rt_what {
 	RT_CALL_LISTS = 8, /* answers b: the key of process pid in `lists` */
 	RT_CALL_LIST_SET = 9, /* a: which list; its entry for resource becomes node */
 	RT_CALL_SWEEP = 10, /* every tag and list entry of node becomes q0's; answers a: how many */
-	RT_CALL_SWEEP_STORED = 11, /* rt_stored takes tags of node off its sockets on the way; 0: no longer */
+	/* 11, 17: of former versions */
 	RT_CALL_LINK = 13, /* resource is scheduled; a: HTB's handle >> 16, 0: by our own qdisc */
-	RT_CALL_WISH = 17, /* what rt_stock_tag tags the caller's own descriptor a with: node, 0: nothing; answers a: how it went, a negative errno or 0 */
+	RT_CALL_STORE = 19, /* may the socket of the caller's own descriptor a be tagged with node? answers b: what is to stand in its slot in `stored_socks` */
+	RT_CALL_STORED = 20, /* it stands there, or will not: after each RT_CALL_STORE that answered 0 */
 	RT_CALL_TAG_FD = 14, /* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
 	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
 	RT_CALL_DISK = 16, /* the block device with number a is resource, and is scheduled; 0: no longer */

@@ -230,6 +230,22 @@ static __always_inline int rt_usable(u32 resource, u64 node)
 	return rt_usable_node(resource, node, &n);
 }
 
+/*
+ * Slots of the sockets' own storage (stock.h): with the handle stands for which resource of that number it was. When a resource goes, such tags cannot be taken off their sockets, and the next one of
+ * its number may have a node of the same handle.
+ */
+u16 stored_era[RT_RESOURCES];
+
+static __always_inline u64 rt_stored_word(u32 resource, u64 node)
+{
+	return node ? node | (u64)stored_era[resource & (RT_RESOURCES - 1)] << 16 : 0;
+}
+
+static __always_inline u64 rt_stored_tag(u32 resource, u64 word)
+{
+	return (u16)(word >> 16) == stored_era[resource & (RT_RESOURCES - 1)] ? word & ~0xffff0000ULL : 0;
+}
+
 /* The resource whose device this is; 0: none. */
 static __always_inline u32 rt_resource_of_dev(u32 dev)
 {

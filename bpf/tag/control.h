@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The daemon's calls: one SYSCALL program, pinned, one run per call (struct rt_call); and the list of tagged descriptors. */
+/* The daemon's calls: one SYSCALL program, pinned, one run per call (struct rt_call). */
 
 struct rt_sweep {
 	u64 node;
@@ -51,6 +51,8 @@ static __always_inline int rt_call_object(struct rt_call *c)
 	if (!c->resource)
 		return -E_INVAL;
 	object[c->resource & (RT_RESOURCES - 1)] = c->object;
+	if (c->object.kind == RT_NOTHING)
+		stored_era[c->resource & (RT_RESOURCES - 1)]++;
 	file_count = 0;
 	iface_count = 0;
 	bpf_for(i, 0, RT_RESOURCES) {
@@ -137,6 +139,34 @@ static __noinline int rt_call_tag_fd(struct rt_call *c)
 	return answer == 1 ? 0 : answer;
 }
 
+/* The socket of the caller's descriptor `a` may be tagged: what is to stand in its slot. The caller holds the descriptor, and ends this by RT_CALL_STORED. */
+static __always_inline int rt_call_store(struct rt_call *c)
+{
+	struct inode *inode;
+	struct file *file;
+	struct sock *sk;
+	int answer;
+
+	file = c->a > 0x7fffffff ? 0 : rt_fd(c->a);
+	if (!file)
+		return -E_BADF;
+	file = RT_CAST(file, file);
+	inode = file->f_inode;
+	if (!rt_is_socket(inode, rt_format(inode)))
+		return -E_OPNOTSUPP;
+	sk = RT_CAST(socket, file->private_data)->sk;
+	if (!sk)
+		return -E_OPNOTSUPP;
+	answer = rt_sock_lives(sk, c->resource);
+	if (!answer)
+		answer = rt_usable(c->resource, c->node);
+	if (answer)
+		return answer;
+	c->b = rt_stored_word(c->resource, rt_pack(c->node));
+	__sync_fetch_and_add(&stored_writing, 1);
+	return 0;
+}
+
 static __always_inline int rt_call_untag(struct rt_call *c)
 {
 	u32 r = c->resource & (RT_RESOURCES - 1);
@@ -204,6 +234,7 @@ int rt_call(struct rt_call *c)
 	switch (c->what) {
 	case RT_CALL_CONFIGURE:
 		mount_dev = c->node;
+		stored_writing = 0; /* by a daemon that was killed */
 		break;
 	case RT_CALL_STATE:
 		c->node = mount_dev;
@@ -253,10 +284,6 @@ int rt_call(struct rt_call *c)
 	case RT_CALL_SWEEP:
 		answer = rt_call_sweep(c);
 		break;
-	case RT_CALL_SWEEP_STORED:
-		sweep_resource = c->resource;
-		sweep_node = c->node;
-		break;
 	case RT_CALL_LINK:
 		link_major[c->resource & (RT_RESOURCES - 1)] = c->a;
 		break;
@@ -266,12 +293,11 @@ int rt_call(struct rt_call *c)
 	case RT_CALL_ABOVE:
 		answer = rt_call_above(c);
 		break;
-	case RT_CALL_WISH:
-		wish.node = c->node;
-		wish.resource = c->resource;
-		wish_fd = c->a;
-		c->a = (u32)-wish_answer;
-		wish_answer = -E_BADF;
+	case RT_CALL_STORE:
+		answer = rt_call_store(c);
+		break;
+	case RT_CALL_STORED:
+		__sync_fetch_and_add(&stored_writing, -1);
 		break;
 	case RT_CALL_TAG_FD:
 		answer = rt_call_tag_fd(c);
@@ -290,59 +316,5 @@ int rt_call(struct rt_call *c)
 		answer = -E_INVAL;
 	}
 	c->answer = answer;
-	return 0;
-}
-
-/* Tagged descriptors of the processes that the iterator was made for. */
-SEC("iter/task_file")
-int rt_fds(struct bpf_iter__task_file *ctx)
-{
-	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct rt_seen seen = {};
-	struct socket *sock;
-	struct rt_file *f;
-	struct rt_sock *s;
-	u64 key;
-	u32 i;
-
-	if (!file || !task)
-		return 0;
-	seen.tgid = task->tgid;
-	seen.fd = ctx->fd;
-	sock = bpf_sock_from_file(file);
-	if (sock) {
-		struct sock *sk = sock->sk;
-
-		if (!sk)
-			return 0;
-		key = (u64)sk;
-		s = bpf_map_lookup_elem(&socks, &key);
-		seen.key = s ? key : 0;
-		if (!s)
-			s = bpf_sk_storage_get(&stored_socks, sk, 0, 0);
-		if (!s)
-			return 0;
-		bpf_for(i, 0, RT_RESOURCES) {
-			seen.node = s->slot[i & (RT_RESOURCES - 1)];
-			seen.resource = i;
-			if (seen.node && rt_node(i, seen.node))
-				bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
-		}
-		return 0;
-	}
-	key = rt_number((u64)file);
-	bpf_for(i, 0, RT_RESOURCES) {
-		if (i && !(several >> (i & 31) & 1))
-			continue;
-		f = rt_file_find_at(key + i);
-		if (!f)
-			continue;
-		seen.node = rt_word_node(f->tag);
-		seen.key = key + i;
-		seen.resource = rt_word_resource(f->tag);
-		if (seen.node && rt_node(seen.resource, seen.node))
-			bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
-	}
 	return 0;
 }

@@ -48,13 +48,15 @@ int BPF_PROG(rt_write, struct file *file, const char *buf, size_t count, s64 *po
  * The queue of a packet that leaves by a resource's interface: the socket's tag for it, else, where the socket is not connected, the sender's
  * default. Only a datagram's sender is surely the one who runs now.
  */
-static __always_inline u64 rt_packet_node(struct bpf_sock *sk, struct rt_sock *s, u32 resource)
+static __always_inline u64 rt_packet_node(struct bpf_sock *sk, struct rt_sock *s, u32 resource, bool stored)
 {
 	struct rt_lists *l;
 	u64 node;
 
 	resource &= RT_RESOURCES - 1;
 	node = s ? s->slot[resource] : 0;
+	if (stored)
+		node = rt_stored_tag(resource, node);
 	if (node && rt_node(resource, node))
 		return node;
 	if (sk->type == 1 /* SOCK_STREAM */)
@@ -77,7 +79,7 @@ static __always_inline int rt_count_packet(struct __sk_buff *skb, bool stored)
 	if (sk) {
 		key = (u64)sk;
 		node = rt_packet_node(sk, stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key),
-				      resource);
+				      resource, stored);
 	}
 	rt_count(resource, node, skb->len);
 	return 1;

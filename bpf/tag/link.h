@@ -23,7 +23,7 @@ static __always_inline int rt_link_packet(struct __sk_buff *skb, bool stored)
 	if (sk) {
 		key = (u64)sk;
 		node = rt_packet_node(sk, stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key),
-				      resource);
+				      resource, stored);
 	}
 	if (!node)
 		node = rt_by_packet(skb, sk, resource);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Where the kernel refuses trampolines: tags of sockets by setsockopt and cgroup hooks, in the sockets' own storage, which the kernel clones for
- * connections that come in and frees with the socket. So nobody can count them as they come and go: the daemon walks them (rt_stored). A socket has its
- * maker's default from the start, a connection its listener's tags. Another's socket is tagged by the daemon, which borrows the descriptor.
+ * connections that come in and frees with the socket. So nobody can count them as they come and go: they are walked (walk.h). A socket has its
+ * maker's default from the start, a connection its listener's tags. Another's socket is tagged by the daemon, which borrows the descriptor and puts a new
+ * value into its storage.
  *
  * Files are tagged by the daemon too, on disks that are scheduled, in the same maps as elsewhere (files.h). What is missing is the hook of a file's end; instead
  * its memory is seen as it goes back to where files come from.
@@ -15,21 +16,83 @@ struct {
 	__type(value, struct rt_sock);
 } stored_socks SEC(".maps");
 
+/* A word of the kernel's memory; 0 where there is none any more. */
+static __always_inline u64 rt_word_at(u64 address)
+{
+	u64 word = 0;
+
+	bpf_probe_read_kernel(&word, sizeof(word), (void *)address);
+	return word;
+}
+
+/* Of an element of some sockets' storage, by address: what it holds, and whether it is of our map. */
+static __always_inline u64 rt_storage_data(u64 element)
+{
+	return element + bpf_core_field_offset(struct bpf_local_storage_elem, sdata) + bpf_core_field_offset(struct bpf_local_storage_data, data);
+}
+
+static __always_inline bool rt_storage_is(u64 element)
+{
+	return rt_word_at(element + bpf_core_field_offset(struct bpf_local_storage_elem, sdata) + bpf_core_field_offset(struct bpf_local_storage_data, smap)) ==
+	       (u64)&stored_socks;
+}
+
+/* Where a socket's own storage has its slots, for who may not ask for it as a map's; 0: it has none. */
+#define RT_STORAGES 64 /* maps that one socket has something in */
+static __noinline u64 rt_storage_of(struct sock *sk)
+{
+	u64 at = (u64)sk->sk_bpf_storage;
+	u32 i;
+
+	if (!at)
+		return 0;
+	at = rt_word_at(at + bpf_core_field_offset(struct bpf_local_storage, list));
+	bpf_for(i, 0, RT_STORAGES) {
+		if (!at)
+			break;
+		at -= bpf_core_field_offset(struct bpf_local_storage_elem, snode);
+		if (rt_storage_is(at))
+			return rt_storage_data(at);
+		at = rt_word_at(at + bpf_core_field_offset(struct bpf_local_storage_elem, snode));
+	}
+	return 0;
+}
+
+static __always_inline u64 rt_storage_slot(u64 slots, u32 resource)
+{
+	return rt_stored_tag(resource, rt_word_at(slots + 8 * (resource & (RT_RESOURCES - 1))));
+}
+
+/*
+ * The daemon replaces a storage by a copy of it with another tag. What is set in the old one between its reading and its writing would be lost, so whoever sets something while the daemon does
+ * that (stored_writing) sets it again, until the storage stays the same; not for ever, for the daemon may be stopped there.
+ */
+u32 stored_writing;
+#define RT_STORE_TRIES 1000
+
 SEC("cgroup/setsockopt")
 int rt_setsockopt(struct bpf_sockopt *ctx)
 {
 	struct rt_name name = {};
 	int answer = rt_option_set(ctx, &name);
-	struct rt_sock *s;
+	struct rt_sock *s, *was = 0;
+	u64 word;
+	u32 i;
 
 	if (answer > 0)
 		return 1;
 	if (answer)
 		return rt_refuse(answer);
-	s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!s)
-		return rt_refuse(-E_NOSPC);
-	s->slot[name.resource & (RT_RESOURCES - 1)] = rt_pack(name.node);
+	word = rt_stored_word(name.resource, rt_pack(name.node));
+	bpf_for(i, 0, RT_STORE_TRIES) {
+		s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!s)
+			return rt_refuse(-E_NOSPC);
+		if (s == was && !*(volatile u32 *)&stored_writing)
+			break;
+		__sync_lock_test_and_set(&s->slot[name.resource & (RT_RESOURCES - 1)], word);
+		was = s;
+	}
 	ctx->optlen = -1; /* the kernel's own code is not asked */
 	return 1;
 }
@@ -46,7 +109,7 @@ int rt_getsockopt(struct bpf_sockopt *ctx)
 	if (answer)
 		return rt_refuse(answer);
 	s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, 0);
-	return rt_option_tell(ctx, 1 + rt_index(resource, s ? s->slot[resource & (RT_RESOURCES - 1)] : 0));
+	return rt_option_tell(ctx, 1 + rt_index(resource, rt_stored_tag(resource, s ? s->slot[resource & (RT_RESOURCES - 1)] : 0)));
 }
 
 SEC("cgroup/sock_create")
@@ -72,35 +135,9 @@ int rt_sock_create(struct bpf_sock *ctx)
 		s = bpf_sk_storage_get(&stored_socks, ctx, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!s)
 			break;
-		s->slot[resource] = node;
+		s->slot[resource] = rt_stored_word(resource, node);
 	}
 	return 1;
-}
-
-/* What every socket is tagged with. While `sweep_node` is set, that tag is taken off on the way, and told once more as it was. */
-u64 sweep_node;
-u32 sweep_resource;
-
-SEC("iter/bpf_sk_storage_map")
-int rt_stored(struct bpf_iter__bpf_sk_storage_map *ctx)
-{
-	struct rt_sock *s = ctx->value;
-	struct rt_seen seen = {};
-	u32 i;
-
-	if (!s)
-		return 0;
-#pragma unroll
-	for (i = 0; i < RT_RESOURCES; i++) {
-		seen.node = s->slot[i];
-		seen.resource = i;
-		if (!seen.node || !rt_node(i, seen.node))
-			continue;
-		if (seen.node == sweep_node && i == sweep_resource)
-			s->slot[i] = 0;
-		bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
-	}
-	return 0;
 }
 
 u64 file_cache; /* where files' memory comes from; 0: no file has ended since somebody looked */
@@ -122,40 +159,5 @@ int BPF_PROG(rt_stock_freed, unsigned long site, const void *memory, const struc
 	}
 	if (rt_place_end(file, rt_place_at(file - *(volatile u64 *)&anchor_at)))
 		rt_file_end_elsewhere(file);
-	return 0;
-}
-
-/* What the daemon wants tagged: one of its own descriptors, for it is in an iterator over them that a socket's storage may be made. */
-struct rt_name wish;
-u32 wish_fd;
-s32 wish_answer;
-
-SEC("iter/task_file")
-int rt_stock_tag(struct bpf_iter__task_file *ctx)
-{
-	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct socket *sock;
-	struct rt_sock *s;
-	struct sock *sk;
-
-	if (!file || !task || ctx->fd != wish_fd)
-		return 0;
-	sock = bpf_sock_from_file(file);
-	sk = sock ? sock->sk : 0;
-	if (!sk) {
-		wish_answer = -E_OPNOTSUPP;
-		return 0;
-	}
-	wish_answer = rt_sock_lives(sk, wish.resource);
-	if (!wish_answer)
-		wish_answer = rt_usable(wish.resource, wish.node);
-	if (wish_answer)
-		return 0;
-	s = bpf_sk_storage_get(&stored_socks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (s)
-		s->slot[wish.resource & (RT_RESOURCES - 1)] = rt_pack(wish.node);
-	else
-		wish_answer = -E_NOSPC;
 	return 0;
 }

@@ -17,6 +17,7 @@
 #include "stacked.h"
 #include "disk.h"
 #include "control.h"
+#include "walk.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -36,8 +37,10 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	__builtin_offsetof(struct rt_packet_rule, protocol),
 	sizeof(struct rt_packet_table),
 	sizeof(struct rt_lists),
-	sizeof(struct rt_seen),
-	__builtin_offsetof(struct rt_seen, resource),
+	sizeof(struct rt_walk),
+	__builtin_offsetof(struct rt_walk, resource),
+	sizeof(struct rt_stored),
+	__builtin_offsetof(struct rt_stored, count),
 	sizeof(struct rt_above),
 	sizeof(struct rt_file),
 	sizeof(struct rt_sock),

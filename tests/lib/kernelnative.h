@@ -57,6 +57,7 @@ struct list_head {
 struct fdtable {
 	u32 max_fds;
 	struct file **fd;
+	unsigned long *open_fds; /* ours are all said to be open */
 };
 
 struct files_struct {
@@ -151,17 +152,6 @@ struct task_struct {
 	u64 storage[16];
 };
 
-struct bpf_iter_meta {
-	void *seq;
-};
-
-struct bpf_iter__task_file {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
-	u32 fd;
-	struct file *file;
-};
-
 /* Maps. Which one a program means stands in the first member; libbpf's macros give the sizes. */
 struct native_map {
 	const char *name;
@@ -208,13 +198,13 @@ long native_each(struct native_map *map, long (*what)(void *, const void *, void
 #define bpf_sk_fullsock(sk) (sk)
 #define bpf_sk_storage_get(map, sk, value, flags) ((void *)0)
 #define bpf_sock_from_file(file) (((file)->f_inode->i_mode & 0170000) == 0140000 ? (struct socket *)(file)->private_data : 0)
-#define bpf_seq_write(seq, data, size) native_told(data, size)
+#define bpf_rcu_read_lock() ((void)0)
+#define bpf_rcu_read_unlock() ((void)0)
 #define bpf_set_retval(answer) ((void)(native_retval = (answer)))
 extern struct task_struct *native_current;
 extern struct net native_netns;
 extern int native_retval;
 struct task_struct *native_task(s32 pid);
-int native_told(const void *data, size_t size);
 
 /* A hook's copies are run by whoever plays the kernel: some of them (bpf/hook.h). */
 #define RESERV_HOOK_H

@@ -134,31 +134,19 @@ __attribute__((constructor)) static void begin(void)
 
 /* The system call. */
 
-static char *said;
-static size_t said_size, said_room;
-
-int native_told(const void *data, size_t size)
-{
-	if (said_size + size > said_room)
-		said = realloc(said, said_room = 2 * (said_size + size));
-	memcpy(said + said_size, data, size);
-	said_size += size;
-	return 0;
-}
-
 struct task_struct *native_task(s32 pid)
 {
 	return pid > 0 && pid < TIDS ? task_of[pid] : 0;
 }
 
-enum { NOTHING, A_MAP, A_CALL, AN_ITERATOR };
+enum { NOTHING, A_MAP, A_CALL };
 static struct {
-	u32 kind, pid;
+	u32 kind;
 	struct native_map *map;
 	int (*call)(void *);
 } object_of[1024];
 
-static int new_fd(u32 kind, struct native_map *map, u32 pid)
+static int new_fd(u32 kind, struct native_map *map, int (*call)(void *))
 {
 	int fd = dup(2);
 
@@ -166,7 +154,7 @@ static int new_fd(u32 kind, struct native_map *map, u32 pid)
 		return -EMFILE;
 	object_of[fd].kind = kind;
 	object_of[fd].map = map;
-	object_of[fd].pid = pid;
+	object_of[fd].call = call;
 	return fd;
 }
 
@@ -179,9 +167,7 @@ static int find_cpu(const char *name)
 	if (map && memory >= 0)
 		return dup(memory);
 	if (map || call)
-		fd = new_fd(map ? A_MAP : A_CALL, map, 0);
-	if (fd >= 0)
-		object_of[fd].call = call;
+		fd = new_fd(map ? A_MAP : A_CALL, map, call);
 	return fd >= 0 ? fd : -ENOENT;
 }
 
@@ -190,10 +176,14 @@ static int call_tags(void *context)
 	return rt_call(context);
 }
 
+static int call_fds(void *context)
+{
+	return rt_fds(context);
+}
+
 static int find(const char *path)
 {
 	const char *name = strrchr(path, '/');
-	int fd;
 
 	name = name ? name + 1 : path;
 	if (strstr(path, "/cpu/"))
@@ -202,38 +192,73 @@ static int find(const char *path)
 		if (!strcmp(name, maps[i].name))
 			return new_fd(A_MAP, &maps[i], 0);
 	if (!strcmp(name, "rt_fds"))
-		return new_fd(AN_ITERATOR, 0, 0);
-	fd = strcmp(name, "rt_call") ? -ENOENT : new_fd(A_CALL, 0, 0);
-	if (fd >= 0)
-		object_of[fd].call = call_tags;
-	return fd;
+		return new_fd(A_CALL, 0, call_fds);
+	return strcmp(name, "rt_call") ? -ENOENT : new_fd(A_CALL, 0, call_tags);
 }
 
-static void walk(struct task_struct *p)
+/*
+ * Folders of /proc, of which the daemon reads which processes there are, and which threads one has. What is opened else is the machine's.
+ */
+struct folder {
+	u32 of, at; /* of: a process; 0: of all */
+	struct dirent entry;
+};
+static struct folder *folder_open;
+
+DIR *opendir(const char *name)
 {
-	struct bpf_iter_meta meta = { 0 };
+	static DIR *(*next)(const char *);
+	u32 of = 0;
+	int end = 0;
 
-	for (u32 fd = 0; fd < p->files->fdt->max_fds; fd++) {
-		struct bpf_iter__task_file context = { &meta, p, fd, p->files->fdt->fd[fd] };
-
-		if (context.file)
-			rt_fds(&context);
+	if (!strcmp(name, "/proc") || (sscanf(name, "/proc/%u/task%n", &of, &end) == 1 && end && !name[end])) {
+		folder_open = calloc(1, sizeof(*folder_open));
+		folder_open->of = of;
+		return (DIR *)folder_open;
 	}
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "opendir");
+	return next(name);
 }
 
-/* The descriptors of one process, or of all; a thread's table is its leader's, unless that has ended. */
-static int iterate(u32 pid)
+struct dirent *readdir(DIR *from)
 {
-	int fd = memfd_create("said", 0);
+	static struct dirent *(*next)(DIR *);
+	struct folder *folder = (struct folder *)from;
+	struct task_struct *p;
 
-	said_size = 0;
-	for (u32 tid = 1; tid < TIDS; tid++)
-		if (task_of[tid] && task_of[tid]->files && (task_of[tid]->pid == task_of[tid]->tgid || !task_of[tid]->group_leader->files) &&
-		    (!pid || pid == (u32)task_of[tid]->tgid))
-			walk(task_of[tid]);
-	if (fd < 0 || pwrite(fd, said, said_size, 0) != (ssize_t)said_size)
-		return -EIO;
-	return fd;
+	if (folder != folder_open) {
+		if (!next)
+			*(void **)&next = dlsym(RTLD_NEXT, "readdir");
+		return next(from);
+	}
+	while (++folder->at < TIDS) {
+		p = task_of[folder->at];
+		if (!p || (folder->of ? (u32)p->tgid != folder->of : p->pid != p->tgid))
+			continue;
+		snprintf(folder->entry.d_name, sizeof(folder->entry.d_name), "%u", folder->at);
+		return &folder->entry;
+	}
+	return 0;
+}
+
+struct dirent64 *readdir64(DIR *from)
+{
+	return (struct dirent64 *)readdir(from); /* the same on a machine of 64 bits */
+}
+
+int closedir(DIR *from)
+{
+	static int (*next)(DIR *);
+
+	if ((struct folder *)from == folder_open) {
+		free(folder_open);
+		folder_open = 0;
+		return 0;
+	}
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "closedir");
+	return next(from);
 }
 
 static int info(struct native_map *map, union bpf_attr *attr)
@@ -281,10 +306,6 @@ static int native_bpf(u32 command, union bpf_attr *attr)
 		return find((const char *)(uintptr_t)attr->pathname);
 	case BPF_PROG_TEST_RUN:
 		return object_of[attr->test.prog_fd & 1023].kind == A_CALL ? object_of[attr->test.prog_fd & 1023].call((void *)(uintptr_t)attr->test.ctx_in) : -EBADF;
-	case BPF_LINK_CREATE:
-		return new_fd(AN_ITERATOR, 0, ((union bpf_iter_link_info *)(uintptr_t)attr->link_create.iter_info)->task.pid);
-	case BPF_ITER_CREATE:
-		return iterate(object_of[attr->iter_create.link_fd & 1023].pid);
 	case BPF_OBJ_GET_INFO_BY_FD:
 		map = object_of[attr->info.bpf_fd & 1023].map;
 		return map ? info(map, attr) : -EBADF;

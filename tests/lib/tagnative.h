@@ -15,15 +15,17 @@
 
 static struct {
 	int *type;
-} stored_socks;
-static u64 sweep_node;
-static u32 sweep_resource;
-static struct {
-	u64 node;
-	u32 resource;
-} wish;
-static u32 wish_fd;
-static int wish_answer;
+} stored_socks __attribute__((unused));
+static u32 stored_writing;
+static u64 rt_storage_of(struct sock *sk)
+{
+	(void)sk;
+	return 0;
+}
+static u64 rt_storage_slot(u64 slots, u32 resource)
+{
+	return slots + resource;
+}
 static u64 file_cache;
 static u32 link_major[RT_RESOURCES];
 static int rt_call_disk(struct rt_call *c)
@@ -33,4 +35,6 @@ static int rt_call_disk(struct rt_call *c)
 }
 #include "../../bpf/tag/count.h"
 #include "../../bpf/tag/control.h"
+#define RT_FDS_ONLY /* no sockets have a storage of their own */
+#include "../../bpf/tag/walk.h"
 #endif

@@ -8,6 +8,7 @@
  */
 #include "tagnative.h"
 #include "tagsim.h"
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -201,6 +202,8 @@ static struct task_struct *task_new(int tid, int tgid)
 	return p;
 }
 
+static unsigned long all_open = -1UL;
+
 static void process_of(struct task_struct *p, u64 start)
 {
 	p->signal = take(&signals);
@@ -210,6 +213,7 @@ static void process_of(struct task_struct *p, u64 start)
 	p->files = take(&tables);
 	p->files->fdt = &p->files->table;
 	p->files->table.max_fds = FDS;
+	p->files->table.open_fds = &all_open;
 	p->files->table.fd = calloc(FDS, sizeof(struct file *));
 	p->files->count = 1;
 }

@@ -10,12 +10,13 @@
 //! use R INDEX GEN open | [RULE…]              RULE: allow|deny[,uid=N][,gid=N][,pid=N:START]
 //! refs R INDEX GEN   counted R INDEX GEN      reset R INDEX GEN     sweep R INDEX GEN
 //! lists PID          default PID R INDEX GEN  cdefault PID R INDEX GEN
-//! fds PID
+//! fds PID                                     tag R INDEX GEN PID FD
 //! ```
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, BufRead as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use reserv_model::{NodeId, UseRule};
 use reserv_plane::List;
@@ -53,6 +54,19 @@ fn rule(text: &str) -> Result<UseRule, Box<dyn Error>> {
         }
     }
     Ok(rule)
+}
+
+/// A copy of a process's descriptor.
+fn borrowed(pid: u64, fd: u64) -> io::Result<OwnedFd> {
+    let owned = |got: libc::c_long| {
+        let fd = i32::try_from(got).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the kernel has just given us this descriptor.
+        Ok::<_, io::Error>(unsafe { OwnedFd::from_raw_fd(fd) })
+    };
+    // SAFETY: numbers by value.
+    let process = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the same.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
 }
 
 fn list(entries: &[(u8, NodeId)]) -> String {
@@ -132,6 +146,7 @@ fn answer(held: &mut Option<Tags>, words: &[&str]) -> Answer {
             };
             return Ok(tags.tagged(pid()?)?.iter().map(of).collect::<Vec<_>>().join(" "));
         }
+        "tag" => tags.tag_descriptor(borrowed(number(4)?, number(5)?)?.as_fd(), resource(1)?, node(2)?)?,
         "lost" => return Ok(tags.lost()?.to_string()),
         other => return Err(format!("what is {other}?").into()),
     }

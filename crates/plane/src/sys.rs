@@ -205,41 +205,6 @@ pub(crate) fn attach_tcx(program: &OwnedFd, index: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A descriptor to read what an iterator over tasks says of one process.
-pub(crate) fn iterate_task(program: &OwnedFd, pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: a union of plain numbers, of which all bits may be 0.
-    let mut info: libbpf_sys::bpf_iter_link_info = unsafe { std::mem::zeroed() };
-    info.task.pid = pid;
-    iterate(program, info)
-}
-
-/// A descriptor to read what an iterator over a map's elements says.
-pub(crate) fn iterate_map(program: &OwnedFd, map: &OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: as above.
-    let mut info: libbpf_sys::bpf_iter_link_info = unsafe { std::mem::zeroed() };
-    info.map.map_fd = u32::try_from(map.as_raw_fd()).map_err(io::Error::other)?;
-    iterate(program, info)
-}
-
-fn iterate(program: &OwnedFd, mut info: libbpf_sys::bpf_iter_link_info) -> io::Result<OwnedFd> {
-    let mut options = libbpf_sys::bpf_link_create_opts {
-        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-        iter_info: &raw mut info,
-        iter_info_len: u32::try_from(size_of_val(&info)).map_err(io::Error::other)?,
-        ..Default::default()
-    };
-    // SAFETY: the options and what they point to outlive the call.
-    let link = check(unsafe {
-        libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &raw mut options)
-    })?;
-    // SAFETY: the kernel has just given us this descriptor.
-    let link = unsafe { OwnedFd::from_raw_fd(link) };
-    // SAFETY: a descriptor number.
-    let fd = check(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
-    // SAFETY: the kernel has just given us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// A new array with one element of this size, as those that an array of maps holds.
 pub(crate) fn new_array<V>(name: &CStr) -> io::Result<OwnedFd> {
     let value = u32::try_from(size_of::<V>()).map_err(io::Error::other)?;

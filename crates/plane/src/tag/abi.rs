@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 10;
+pub(super) const ABI_VERSION: u32 = 11;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -35,14 +35,14 @@ pub(super) mod what {
     pub(in super::super) const LISTS: u32 = 8;
     pub(in super::super) const LIST_SET: u32 = 9;
     pub(in super::super) const SWEEP: u32 = 10;
-    pub(in super::super) const SWEEP_STORED: u32 = 11;
     pub(in super::super) const RULED: u32 = 12;
     pub(in super::super) const DISK: u32 = 16;
-    pub(in super::super) const WISH: u32 = 17;
     pub(in super::super) const ABOVE: u32 = 18;
     pub(in super::super) const LINK: u32 = 13;
     pub(in super::super) const TAG_FD: u32 = 14;
     pub(in super::super) const UNTAG: u32 = 15;
+    pub(in super::super) const STORE: u32 = 19;
+    pub(in super::super) const STORED: u32 = 20;
 }
 
 /// `struct rt_node`
@@ -144,16 +144,38 @@ pub(super) struct RtLists {
     pub(super) born: u64,
 }
 
-/// `struct rt_seen`
+/// `enum rt_walked`
+pub(super) mod walked {
+    pub(in super::super) const END: i32 = 0;
+    pub(in super::super) const FOUND: i32 = 1;
+    pub(in super::super) const MORE: i32 = 2;
+    pub(in super::super) const CHANGED: i32 = 3;
+}
+
+/// `struct rt_walk`
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct RtSeen {
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtWalk {
+    pub(super) answer: i32,
+    pub(super) tgid: i32,
+    pub(super) tid: i32,
+    pub(super) others: u32,
+    pub(super) at: u64,
     pub(super) node: u64,
     pub(super) key: u64,
-    pub(super) tgid: i32,
     pub(super) fd: u32,
     pub(super) resource: u32,
-    pub(super) pad: u32,
+}
+
+/// `struct rt_stored`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtStored {
+    pub(super) answer: i32,
+    pub(super) resource: u32,
+    pub(super) node: u64,
+    pub(super) at: u32,
+    pub(super) count: u32,
 }
 
 /// `struct rt_file`
@@ -224,8 +246,10 @@ pub(super) const LAYOUT: &[u32] = {
         w(offset_of!(RtPacketRule, protocol)),
         w(size_of::<RtPacketTable>()),
         w(size_of::<RtLists>()),
-        w(size_of::<RtSeen>()),
-        w(offset_of!(RtSeen, resource)),
+        w(size_of::<RtWalk>()),
+        w(offset_of!(RtWalk, resource)),
+        w(size_of::<RtStored>()),
+        w(offset_of!(RtStored, count)),
         w(size_of::<RtAbove>()),
         w(size_of::<RtFile>()),
         w(size_of::<RtSock>()),

@@ -4,55 +4,92 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::{fs, io};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use reserv_model::NodeId;
 
-use super::abi::{RtCall, RtFile, RtSeen, RtSock, object_kind, what};
+use super::abi::{RtCall, RtFile, RtSock, RtStored, RtWalk, object_kind, walked, what};
 use super::load::{self, os};
-use super::{Mechanism, TaggedFd, Tags, read_seen};
+use super::{Mechanism, TaggedFd, Tags};
 use crate::{Holders, PlaneError, sys};
 
 /// Files that are opened and closed to see whether the end of one is seen.
 const ENDS_TRIES: u32 = 100;
 
+/// How often a walk is begun again because what it walks over has become another one on the way.
+const CHANGES: u32 = 64;
+
+/// Numbers that a folder of `/proc` has: its processes, or the threads of one.
+fn numbers(folder: &str) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Tells the tags in a thread's table of descriptors, one by one, and answers whether other threads of
+/// its process may have tables of their own; `None`: the process has no such thread (any more).
+fn walk_table(
+    program: &OwnedFd,
+    pid: i32,
+    tid: i32,
+    tell: &mut impl FnMut(&RtWalk),
+) -> Result<Option<bool>, PlaneError> {
+    let mut walk = RtWalk { tgid: pid, tid, ..RtWalk::default() };
+    let mut changes = 0;
+    loop {
+        sys::run(program, &mut walk).map_err(os("run rt_fds"))?;
+        match walk.answer {
+            walked::FOUND => tell(&walk),
+            walked::MORE => {}
+            walked::CHANGED if changes < CHANGES => changes += 1,
+            walked::END | walked::CHANGED => return Ok(Some(walk.others != 0)),
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// The same of all threads of a process; answers whether there is one. A table that threads share is
+/// walked once.
+fn walk(program: &OwnedFd, pid: i32, tell: &mut impl FnMut(&RtWalk)) -> Result<bool, PlaneError> {
+    let Some(others) = walk_table(program, pid, pid, tell)? else { return Ok(false) };
+    if others {
+        for tid in numbers(&format!("/proc/{pid}/task")).into_iter().filter(|tid| *tid != pid) {
+            walk_table(program, pid, tid, tell)?;
+        }
+    }
+    Ok(true)
+}
+
 impl Tags {
-    /// A pinned iterator; where the kernel refused it, the answer is what is lost without it.
-    fn iterator(&self, name: &str) -> Result<OwnedFd, PlaneError> {
+    /// The program that walks tables of descriptors; where the kernel refused it, the answer is what is
+    /// lost without it.
+    fn walker(&self) -> Result<OwnedFd, PlaneError> {
+        let name = "rt_fds";
         sys::open(&self.folder.join(name)).map_err(|error| {
             if error.kind() != io::ErrorKind::NotFound {
-                return os("open the pinned iterator")(error);
+                return os("open the pinned program rt_fds")(error);
             }
             let lost = load::LOSSES.iter().find(|(other, _)| *other == name).map_or(name, |(_, lost)| lost);
             PlaneError::Unsupported(format!("{lost}: this kernel refuses the program {name}"))
         })
     }
 
-    /// Of one process, or of all (0).
-    fn seen(&self, pid: u32) -> Result<Vec<RtSeen>, PlaneError> {
-        let program = self.iterator("rt_fds")?;
-        sys::iterate_task(&program, pid)
-            .and_then(read_seen)
-            .map_err(os(format!("look at the descriptors of process {pid}")))
-    }
-
     /// The tagged descriptors of a process, in order.
     pub fn tagged(&self, pid: i32) -> Result<Vec<TaggedFd>, PlaneError> {
-        let tid = u32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or(PlaneError::NoProcess(pid))?;
-        if !Path::new(&format!("/proc/{pid}")).exists() {
+        let mut found = Vec::new();
+        let there = walk(&self.walker()?, pid, &mut |seen| {
+            found.push(TaggedFd {
+                pid,
+                fd: seen.fd,
+                resource: u8::try_from(seen.resource).unwrap_or(u8::MAX),
+                queue: seen.node,
+            });
+        })?;
+        if !there {
             return Err(PlaneError::NoProcess(pid));
         }
-        let of = |seen: &RtSeen| TaggedFd {
-            pid: seen.tgid,
-            fd: seen.fd,
-            resource: u8::try_from(seen.resource).unwrap_or(u8::MAX),
-            queue: seen.node,
-        };
-        let mut found: Vec<TaggedFd> = self.seen(tid)?.iter().map(of).collect();
         found.sort_unstable();
-        found.dedup(); // the threads of a process share a table
+        found.dedup(); // threads with tables of their own have much in common
         Ok(found)
     }
 
@@ -66,7 +103,7 @@ impl Tags {
         let mode =
             nix::sys::stat::fstat(fd).map_err(|errno| os("look at the descriptor")(errno.into()))?.st_mode;
         if mode & libc::S_IFMT == libc::S_IFSOCK {
-            return self.tag_stored(RtCall { what: what::WISH, ..call });
+            return self.tag_stored(fd, RtCall { what: what::STORE, ..call });
         }
         if self.object(resource)?.kind == object_kind::FILES {
             self.see_ends()?;
@@ -74,15 +111,21 @@ impl Tags {
         self.call(call).map(drop)
     }
 
-    /// A socket of ours (stock): its storage is made on the way of an iterator over our descriptors.
-    fn tag_stored(&self, wish: RtCall) -> Result<(), PlaneError> {
-        let program = self.iterator("rt_stock_tag")?;
-        self.call(wish)?;
-        let walked = sys::iterate_task(&program, std::process::id()).and_then(read_seen).map(drop);
-        let done = self.call(RtCall { a: u64::from(u32::MAX), node: 0, ..wish })?;
-        walked.map_err(os("look at our descriptors"))?;
-        let errno = i32::try_from(done.a).unwrap_or(libc::EIO);
-        if errno == 0 { Ok(()) } else { Err(os("tag a socket")(io::Error::from_raw_os_error(errno))) }
+    /// A socket of ours (stock): a copy of its storage with the tag takes the storage's place.
+    fn tag_stored(&self, fd: BorrowedFd<'_>, store: RtCall) -> Result<(), PlaneError> {
+        let map = self.map("stored_socks")?;
+        let word = self.call(store)?.b;
+        let key = fd.as_raw_fd();
+        let put = || -> io::Result<()> {
+            let mut value = sys::get::<i32, RtSock>(&map, &key)?.unwrap_or_default();
+            if let Some(slot) = value.slot.get_mut(store.resource as usize) {
+                *slot = word;
+            }
+            sys::put(&map, &key, &value)
+        };
+        let done = put();
+        self.call(RtCall { what: what::STORED, ..store })?;
+        done.map_err(os("tag a socket"))
     }
 
     /// A file may be tagged only where its end is seen (stock): else the next file at its address would have its tag. Whether it is, an end of a file of ours shows.
@@ -151,15 +194,43 @@ impl Tags {
                 .into_iter()
                 .map(|key| (key, Vec::new())),
         );
-        for seen in self.seen(0)? {
-            if (seen.node, seen.resource) == (node, resource.into())
-                && let Some(pids) = found.get_mut(&seen.key)
-                && !pids.contains(&seen.tgid)
-            {
-                pids.push(seen.tgid);
-            }
+        let program = self.walker()?;
+        for pid in numbers("/proc") {
+            walk(&program, pid, &mut |seen| {
+                if (seen.node, seen.resource) == (node, resource.into())
+                    && let Some(pids) = found.get_mut(&seen.key)
+                    && !pids.contains(&pid)
+                {
+                    pids.push(pid);
+                }
+            })?;
         }
         Ok(found.into_iter().map(|(key, pids)| Holders { key, pids }).collect())
+    }
+
+    /// Sockets that hold a tag in their own storage (stock). A list that changes as it is read may be
+    /// counted in part.
+    pub(super) fn stored(&self, resource: u8, queue: NodeId) -> Result<u64, PlaneError> {
+        let program = match sys::open(&self.folder.join("rt_stored")) {
+            // `limits` says that they are not known; with its node gone a tag means q0.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            opened => opened.map_err(os("open the pinned program rt_stored"))?,
+        };
+        let mut list = RtStored { resource: resource.into(), node: queue.pack(), ..RtStored::default() };
+        let (mut count, mut changes) = (0, 0);
+        loop {
+            sys::run(&program, &mut list).map_err(os("run rt_stored"))?;
+            match list.answer {
+                walked::MORE => {}
+                walked::CHANGED if changes < CHANGES => {
+                    changes += 1;
+                    continue;
+                }
+                walked::CHANGED => list.at += 1,
+                _ => return Ok(count),
+            }
+            count += u64::from(list.count);
+        }
     }
 
     /// These files and sockets are no longer tagged with a queue. Answers how many were.

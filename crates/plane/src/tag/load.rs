@@ -8,10 +8,7 @@ use std::{env, fs};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
-use libbpf_rs::{
-    ErrorExt as _, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType,
-    ProgramType,
-};
+use libbpf_rs::{ErrorExt as _, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType};
 
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, attach_once, detach, listen, refused, refused_program, remove_pins};
@@ -44,16 +41,8 @@ const FULL: &[&str] = &[
     "rt_egress",
     "rt_link",
 ];
-const STOCK: &[&str] = &[
-    STOCK_HOOK,
-    "rt_getsockopt",
-    "rt_sock_create",
-    "rt_stored",
-    "rt_stock_tag",
-    ENDS,
-    "rt_stock_egress",
-    "rt_stock_link",
-];
+const STOCK: &[&str] =
+    &[STOCK_HOOK, "rt_getsockopt", "rt_sock_create", "rt_stored", ENDS, "rt_stock_egress", "rt_stock_link"];
 /// What sees the end of files where the kernel refuses trampolines; attached while there is a disk.
 pub(super) const ENDS: &str = "rt_stock_freed";
 
@@ -107,7 +96,6 @@ pub(super) const LOSSES: &[(&str, &str)] = &[
     ("rt_getsockopt", "the queue of a socket cannot be asked for"),
     ("rt_sock_create", "a socket does not take its maker's default"),
     ("rt_stored", "how many sockets are tagged is not known"),
-    ("rt_stock_tag", "'reserv tag' cannot tag the sockets of others"),
     (ENDS, "files of disks cannot be tagged"),
     ("rt_fds", FDS_LOST),
     ("rt_io_start", OWNERS_LOST),
@@ -344,8 +332,7 @@ pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError
             || name == ENDS
             || name == count_packets(mechanism)
             || options(mechanism).iter().any(|(program, _)| *program == name)
-            || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls)
-            || matches!(program.attach_type(), ProgramAttachType::TraceIter);
+            || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls);
         if pinned_only {
             program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
             if mechanism == Mechanism::Stock && name == hook {

@@ -10,15 +10,14 @@ mod packets;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
-use std::{fs, mem};
 
 use libbpf_rs::{MapCore as _, MapHandle};
 use reserv_model::{NodeId, UseRule};
 
-use self::abi::{RtAbove, RtCall, RtLists, RtNode, RtSeen, above_how, what};
+use self::abi::{RtAbove, RtCall, RtLists, RtNode, above_how, what};
 pub use self::load::Mechanism;
 use self::load::os;
 use crate::{List, PlaneError, sys, uses};
@@ -498,30 +497,10 @@ impl Tags {
         self.call(call).map(drop)
     }
 
-    /// Sockets that hold a tag in their own storage (stock).
-    fn stored(&self, resource: u8, id: NodeId) -> Result<u64, PlaneError> {
-        let program = match sys::open(&self.folder.join("rt_stored")) {
-            // `limits` says that they are not known; with its node gone a tag means q0.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            opened => opened.map_err(os("open the pinned iterator"))?,
-        };
-        let seen = sys::iterate_map(&program, &self.map("stored_socks")?)
-            .and_then(read_seen)
-            .map_err(os("look at the tags of sockets"))?;
-        Ok(seen.iter().filter(|s| (s.node, s.resource) == (id.pack(), u32::from(resource))).count() as u64)
-    }
-
     /// Every tag and every list entry of a queue becomes q0's. Answers how many. Set the node dying, or its rules, first, or new ones
-    /// may come meanwhile.
+    /// may come meanwhile. What sockets hold in their own storage (stock) stays and means q0 once the node is dropped.
     pub fn sweep(&self, resource: u8, id: NodeId) -> Result<u64, PlaneError> {
-        let mut swept = self.call_node(what::SWEEP, resource, id)?.a;
-        if self.mechanism == Mechanism::Stock {
-            self.call_node(what::SWEEP_STORED, resource, id)?;
-            let stored = self.stored(resource, id);
-            self.call(RtCall::new(what::SWEEP_STORED))?;
-            swept += stored?;
-        }
-        Ok(swept)
+        Ok(self.call_node(what::SWEEP, resource, id)?.a)
     }
 
     /// Tags and lists that the kernel had no room for, since it was loaded.
@@ -543,15 +522,6 @@ impl Tags {
 /// `RT_RESOURCES`
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const RESOURCES: u8 = abi::RESOURCES as u8;
-
-/// What an iterator says.
-fn read_seen(from: OwnedFd) -> io::Result<Vec<RtSeen>> {
-    let mut bytes = Vec::new();
-    fs::File::from(from).read_to_end(&mut bytes)?;
-    // SAFETY: plain numbers, as many bytes as they need, from a buffer of any alignment.
-    let one = |chunk: &[u8]| unsafe { std::ptr::read_unaligned(chunk.as_ptr().cast::<RtSeen>()) };
-    Ok(bytes.chunks_exact(mem::size_of::<RtSeen>()).map(one).collect())
-}
 
 /// `st_dev` as the C library packs it, to the kernel's own form.
 fn kernel_dev(dev: u64) -> u64 {
