@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -144,9 +144,8 @@ pub fn unit(cgroup: &str) -> Option<&str> {
     })
 }
 
-/// A copy of a process's descriptor.
-pub fn descriptor(pid: i32, fd: u32) -> io::Result<OwnedFd> {
-    let process = pidfd_open(pid.cast_unsigned())?;
+/// A copy of a process's descriptor. By the process's own (pidfd), since its number may be another's by now.
+pub fn descriptor(process: BorrowedFd<'_>, fd: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
     unsafe {
         let got = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);

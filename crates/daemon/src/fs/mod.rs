@@ -16,6 +16,7 @@ pub mod seed;
 mod tags;
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
@@ -119,10 +120,12 @@ fn is_fresh(ino: u64) -> bool {
 
 /// A process that lives, by its own number (not a thread's). Asked six times while a list is read, so not of `/proc/PID/status`, which takes eleven system calls.
 fn living(pid: u32) -> Result<i32, Refusal> {
-    match process::pidfd_open(pid) {
-        Ok(_) => Ok(pid.cast_signed()),
-        Err(_) => Err(error(ErrorKind::NotFound, format!("no process {pid}"))),
-    }
+    held(pid).map(|_| pid.cast_signed())
+}
+
+/// The same process, whatever its number becomes.
+fn held(pid: u32) -> Result<OwnedFd, Refusal> {
+    process::pidfd_open(pid).map_err(|_| error(ErrorKind::NotFound, format!("no process {pid}")))
 }
 
 impl Fs {
@@ -331,10 +334,11 @@ impl Fs {
                 set_defaults(core, &by, (pid, which), &queues)?;
             }
             Object::Process { pid, file: FileKind::Fds } => {
-                let pid = living(pid)?;
-                require_own(&by, pid)?;
+                // Held before it is asked whose it is: if the number was another's then, nothing is had of either.
+                let process = held(pid)?;
+                require_own(&by, pid.cast_signed())?;
                 let (fd, resource, queue) = parse_descriptor(data, &self.mount, core.trees())?;
-                tag_descriptor(core, &by, (pid, fd), resource, queue)?;
+                tag_descriptor(core, &by, (pid, process.as_fd(), fd), resource, queue)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
         }

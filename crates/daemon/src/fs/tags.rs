@@ -111,14 +111,14 @@ pub(super) fn descriptors(core: &mut Core, mount: &str, pid: i32) -> Result<Stri
 pub(super) fn tag_descriptor(
     core: &mut Core,
     by: &Rightful,
-    (pid, fd): (i32, u32),
+    (pid, process, fd): (u32, BorrowedFd<'_>, u32),
     resource: Resource,
     queue: NodeId,
 ) -> Result<(), Refusal> {
     let engine = core.engine(resource)?;
     target_queue(engine, queue)?;
     engine.tree().require(by, queue, Right::Use)?;
-    let copy = process::descriptor(pid, fd).map_err(|e| match e.raw_os_error() {
+    let copy = process::descriptor(process, fd).map_err(|e| match e.raw_os_error() {
         Some(libc::EBADF) => error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}")),
         _ => Refusal::new(
             e.raw_os_error().unwrap_or(libc::EIO),
