@@ -272,7 +272,11 @@ struct bio_vec {
 };
 
 struct bvec_iter {
-	u32 bi_idx, bi_bvec_done;
+	u32 bi_idx, bi_offset; /* 7.3: the same as bi_bvec_done before */
+};
+
+struct bvec_iter___before_7_3 {
+	u32 bi_bvec_done;
 };
 
 struct block_device {
@@ -467,6 +471,14 @@ struct sched_ext_ops {
 	u32 exit_dump_len;
 	char name[128];
 };
+
+/* How many bytes of its first vector are done with. */
+static __always_inline u32 bvec_iter_offset(struct bvec_iter *iter)
+{
+	if (bpf_core_field_exists(struct bvec_iter, bi_offset))
+		return iter->bi_offset;
+	return ((struct bvec_iter___before_7_3 *)iter)->bi_bvec_done;
+}
 
 struct nlattr;
 struct netlink_ext_ack;

@@ -68,7 +68,7 @@ static __always_inline u64 rt_data_of(struct bio *bio)
 	bpf_core_read(&offset, sizeof(offset), &vec->bv_offset);
 	if (!page)
 		return 0;
-	offset += bio->bi_iter.bi_bvec_done;
+	offset += bvec_iter_offset(&bio->bi_iter);
 	/* The structures of pages stand in the order of memory, 64 bytes each. */
 	return (((page & 0xffffffffffULL) >> 6) + (offset >> 12)) << 12 | (offset & 0xfff);
 }
