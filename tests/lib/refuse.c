@@ -4,15 +4,19 @@
  * BPF_PROG_LOAD in the kernel's stead where RESERV_TEST_REFUSE names the program or its kind, words
  * with a comma between. A kind is refused with EPERM, as kernels do; one program, by its name or a
  * copy's (NAME_2, NAME_3), with EACCES, as the verifier does. libbpf comes here by libc's syscall().
+ * What is to be loaded is written to the file RESERV_TEST_LOADS, a name a line, refused or not.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 static const struct {
 	const char *word;
@@ -64,6 +68,19 @@ static int refusal(const union bpf_attr *attr)
 	return 0;
 }
 
+static void note(const char *name)
+{
+	const char *path = getenv("RESERV_TEST_LOADS");
+	struct iovec line[] = { { (void *)name, strnlen(name, BPF_OBJ_NAME_LEN) }, { "\n", 1 } };
+	int fd = path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+	if (fd >= 0) {
+		if (writev(fd, line, 2) < 0)
+			abort();
+		close(fd);
+	}
+}
+
 long syscall(long number, ...)
 {
 	static long (*real)(long, ...);
@@ -76,6 +93,7 @@ long syscall(long number, ...)
 		a[i] = va_arg(list, long);
 	va_end(list);
 	if (number == SYS_bpf && a[0] == BPF_PROG_LOAD) {
+		note(((const union bpf_attr *)a[1])->prog_name);
 		refused = refusal((const union bpf_attr *)a[1]);
 		if (refused) {
 			errno = refused;

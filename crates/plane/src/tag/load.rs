@@ -218,58 +218,98 @@ pub(super) fn left_out(folder: &Path, mechanism: Mechanism) -> BTreeSet<String> 
 
 /// The same where nothing is loaded: the kernel is asked, by loading.
 pub(super) fn would_leave_out(mechanism: Mechanism) -> Result<BTreeSet<String>, PlaneError> {
-    let (loaded, without) = choose(mechanism);
+    let (loaded, without) = choose(mechanism, false);
     loaded.map(|_| without)
 }
 
-/// The programs of a mechanism in the kernel, without those that it refuses. Each try leaves out
-/// one more, with its copies: by EPERM all of its kind, for then it is the kind that is refused.
-fn choose(mechanism: Mechanism) -> (Result<Object, PlaneError>, BTreeSet<String>) {
-    let mut without = unfit(mechanism);
-    let unfit = without.clone();
+/// Programs that a mechanism may do without: those that this kernel refuses, and what it cannot have.
+struct Without {
+    programs: BTreeSet<String>,
+    /// Those that are of no use here whatever the kernel says.
+    unfit: BTreeSet<String>,
+    mechanism: Mechanism,
+}
+
+impl Without {
+    fn new(mechanism: Mechanism) -> Self {
+        let unfit = unfit(mechanism);
+        Self { programs: unfit.clone(), unfit, mechanism }
+    }
+
+    /// Those of this mechanism.
+    fn told(programs: BTreeSet<String>, mechanism: Mechanism) -> BTreeSet<String> {
+        let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
+        programs.into_iter().filter(|name| !others.contains(&name.as_str())).collect()
+    }
+
+    /// The kernel has refused this one: it stays out with its copies, by EPERM with all of its
+    /// kind, for then it is the kind that is refused.
+    fn refused(&mut self, name: &str, errno: &str, error: PlaneError) -> Result<(), PlaneError> {
+        let name = original(name).to_owned();
+        tracing::debug!(%error, "the program {name}");
+        if essential(self.mechanism, &name) {
+            return Err(PlaneError::Unsupported(format!(
+                "this kernel refuses the program {name} ({errno}), without which nothing can be tagged"
+            )));
+        }
+        tracing::warn!("the kernel refuses the program {name} ({errno})");
+        let of_kind = matches!(errno, "-1" | "-EPERM");
+        if of_kind {
+            let kind = of_its_kind(&name).into_iter().filter(|n| !essential(self.mechanism, n));
+            self.programs.extend(kind);
+        }
+        if self.programs.insert(name) || of_kind { Ok(()) } else { Err(error) }
+    }
+}
+
+/// The programs of a mechanism in the kernel, without those that it refuses.
+///
+/// libbpf gives up at the first program that is refused. What stands before it in the object was
+/// taken, so each further try loads only what stands behind, and learns of the next one; to begin
+/// anew would cost the verifier all of them for each that is refused.
+fn choose(mechanism: Mechanism, keep: bool) -> (Result<Option<Object>, PlaneError>, BTreeSet<String>) {
+    let mut without = Without::new(mechanism);
+    let lost = |result, programs| (result, Without::told(programs, mechanism));
     if let Some((name, function)) = missing().into_iter().find(|(name, _)| essential(mechanism, name)) {
         let error = PlaneError::Unsupported(format!(
             "this kernel has no function {function} for the program {name}, without which nothing can be tagged"
         ));
-        return (Err(error), unfit);
+        return (Err(error), without.unfit);
     }
-    let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
-    let told = |without: BTreeSet<String>| -> BTreeSet<String> {
-        without.into_iter().filter(|name| !others.contains(&name.as_str())).collect()
-    };
     libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
-    for _ in 0..=LOSSES.len() {
+    let mut taken = BTreeSet::new();
+    for _ in 0..=LOSSES.len() + 1 {
         if let Ok(mut said) = SAID.lock() {
             said.clear();
         }
-        let error = match load_object(&without) {
-            Ok(object) => return (Ok(object), told(without)),
+        let error = match load_object(&without.programs, &taken) {
+            Ok(object) if taken.is_empty() => return lost(Ok(Some(object)), without.programs),
+            Ok(_) if !keep => return lost(Ok(None), without.programs),
+            // All that is left is known to be taken.
+            Ok(_) => {
+                taken.clear();
+                continue;
+            }
             Err(error) => error,
         };
         let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
         let Some((name, errno)) = refused_program(&said) else {
-            return (Err(error), told(unfit));
+            return lost(Err(error), without.unfit);
         };
-        let of_kind = matches!(errno, "-1" | "-EPERM");
-        let name = original(name).to_owned();
-        if essential(mechanism, &name) {
-            tracing::debug!(%error, "the program {name}");
-            let error = PlaneError::Unsupported(format!(
-                "this kernel refuses the program {name} ({errno}), without which nothing can be tagged"
-            ));
-            return (Err(error), told(unfit));
-        }
-        tracing::warn!("the kernel refuses the program {name} ({errno})");
-        tracing::debug!(%error, "the program {name}");
-        if of_kind {
-            without.extend(of_its_kind(&name).into_iter().filter(|n| !essential(mechanism, n)));
-        }
-        if !without.insert(name) && !of_kind {
-            return (Err(error), told(unfit));
+        taken.extend(before(name));
+        if let Err(error) = without.refused(name, errno, error) {
+            return lost(Err(error), without.unfit);
         }
     }
     let error = PlaneError::Unsupported("this kernel refuses all tag programs".into());
-    (Err(error), told(unfit))
+    lost(Err(error), without.unfit)
+}
+
+/// Programs that stand before this one in the object, in whose order they are loaded.
+fn before(name: &str) -> Vec<String> {
+    let Ok(open) = open_object() else { return Vec::new() };
+    let names = open.progs().map(|p| p.name().to_string_lossy().into_owned());
+    names.take_while(|other| other != name).collect()
 }
 
 fn open_object() -> Result<OpenObject, PlaneError> {
@@ -294,12 +334,13 @@ fn of_its_kind(name: &str) -> Vec<String> {
     kinds.iter().filter(|(_, t, a)| (t, a) == (of, at)).map(|(name, ..)| name.clone()).collect()
 }
 
-/// The programs in the kernel but these, and nothing of them pinned or attached yet.
-fn load_object(without: &BTreeSet<String>) -> Result<Object, PlaneError> {
+/// The programs in the kernel but these, and nothing of them pinned or attached yet. `taken`: names
+/// (copies have their own) that are left out as well, because the kernel takes them.
+fn load_object(without: &BTreeSet<String>, taken: &BTreeSet<String>) -> Result<Object, PlaneError> {
     let mut open = open_object()?;
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        program.set_autoload(!without.contains(original(&name)));
+        program.set_autoload(!without.contains(original(&name)) && !taken.contains(&name));
     }
     if env::var_os("RESERV_VERIFIER").is_some() {
         // For whoever works on the programs: what each costs the verifier.
@@ -314,7 +355,8 @@ fn load_object(without: &BTreeSet<String>) -> Result<Object, PlaneError> {
 /// Load the programs and pin them with their maps and links. What only counting resources need is loaded and pinned, not attached.
 pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
-    let mut object = choose(mechanism).0?;
+    let (chosen, _) = choose(mechanism, true);
+    let mut object = chosen?.ok_or_else(|| PlaneError::Unsupported("no tag programs".into()))?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if !name.contains('.') {
