@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Thin: every target is a script, and every script does its own set-up.
 
-.PHONY: help setup build check test lint bench fuzz soak demo experiments vm install
+.PHONY: help setup build check test lint bench fuzz soak mutants demo experiments vm install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -37,6 +37,10 @@ experiments: ## the papers' figures, ours beside the kernel's scheduler, into ou
 
 soak: ## the long tests: the core's theorems (SOAK_SECONDS=900 each), then the guest (TESTS_ARGS='core e2e_*' chooses; it resumes, AGAIN=1 starts over)
 	@AGAIN='$(AGAIN)' scripts/soak $(TESTS_ARGS)
+
+mutants: ## breaks the product on purpose, a fault of tests/mutants at a time: each must be caught (NAME='bpf-net unit-*'; it resumes)
+	@scripts/setup build test
+	@scripts/mutants $(NAME)
 
 vm: ## a shell command in the guest: make vm RUN='uname -a'
 	@scripts/setup test
