@@ -38,7 +38,7 @@ experiments: ## the papers' figures, ours beside the kernel's scheduler, into ou
 soak: ## the long tests: the core's theorems (SOAK_SECONDS=900 each), then the guest (TESTS_ARGS='core e2e_*' chooses; it resumes, AGAIN=1 starts over)
 	@AGAIN='$(AGAIN)' scripts/soak $(TESTS_ARGS)
 
-mutants: ## breaks the product on purpose, a fault of tests/mutants at a time: each must be caught (NAME='bpf-net unit-*'; it resumes)
+mutants: ## faults of tests/mutants, each must be caught (NAME='bpf-net unit-*'; it resumes)
 	@scripts/setup build test
 	@scripts/mutants $(NAME)
 

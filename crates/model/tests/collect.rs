@@ -341,4 +341,7 @@ fn a_subtree_goes_and_what_is_above_it() {
     let plan = tree.plan(&[Request::SetGc { node: middle.into(), gc: false }]).unwrap();
     tree.commit(&plan).unwrap();
     assert_eq!(tree.garbage([a, beside], |_| false), [a, beside], "the flag is off");
+    let plan = tree.plan(&[Request::Delete { node: a.into(), mode: DeleteMode::Drain }]).unwrap();
+    tree.commit(&plan).unwrap();
+    assert_eq!(tree.garbage([a, b], |_| false), [b], "what drains goes with its last member");
 }
