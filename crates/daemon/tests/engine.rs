@@ -371,6 +371,9 @@ fn a_plane_that_lost_everything_is_set_up_again_ids_included() {
     let a = engine.tree().resolve(&"a".parse().unwrap()).unwrap();
     engine.edit(&[Request::Delete { node: a.into(), mode: DeleteMode::Refuse }], None).unwrap();
     engine.edit(&[queue("c")], None).unwrap();
+    let b = engine.tree().resolve(&"b".parse().unwrap()).unwrap();
+    let limit = Request::SetLimit { node: b.into(), members_max: 1, bytes_max: 0 };
+    engine.edit(&[limit], None).unwrap();
     let tree = engine.tree().clone();
     drop(engine);
     std::fs::remove_file(dir.plane()).unwrap();
@@ -380,7 +383,16 @@ fn a_plane_that_lost_everything_is_set_up_again_ids_included() {
     let nodes = |tree: &Tree| tree.snapshot().slots;
     assert_eq!(nodes(next.tree()), nodes(&tree));
     drop(next);
-    assert_eq!(nodes(adopt(&dir).tree()), nodes(&tree));
+    let mut adopted = adopt(&dir);
+    assert_eq!(nodes(adopted.tree()), nodes(&tree));
+    let me = std::process::id().cast_signed();
+    adopted.plane_mut().tag(Target::Thread(me), b).unwrap();
+    let second = std::thread::spawn(move || {
+        // SAFETY: no argument, no memory.
+        let tid = unsafe { libc::gettid() };
+        adopted.plane_mut().tag(Target::Thread(tid), b)
+    });
+    assert!(matches!(second.join().unwrap(), Err(PlaneError::Full(_))), "its limit is there");
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn queues_with_requests_share_by_weight_whatever_their_sizes() {
         let bound = f64::from(sizes[0]) / 100.0 + f64::from(sizes[1]) / 300.0;
         assert!(apart <= bound, "{sizes:?}: {a} and {b} are {apart} apart, {bound} allowed");
         assert_eq!(scheduler.book.get(A).unwrap().service, a);
+        assert_eq!(scheduler.book.get(wire::ROOT).unwrap().service, a + b);
         assert_eq!(scheduler.poison(), 0);
     }
 }
@@ -109,14 +110,20 @@ fn what_waits_in_a_queue_that_goes_is_q0s_and_a_refused_batch_moves_nothing() {
     let mut wrong = batch(2, &[(op::DELETE, A, 0, delete::NOW, 0), (op::REWEIGHT, 77, 0, 1, 0)]);
     assert!(scheduler.edit(&mut wrong, 9) < 0);
     assert_eq!(scheduler.sample_one(A).unwrap().queued, 5);
+    scheduler.arrive(request(5, A, 4096), 9);
+    assert_eq!(scheduler.sample_one(A).unwrap().queued, 6, "it takes new ones as before");
     assert_eq!(scheduler.edit(&mut batch(2, &[(op::DELETE, A, 0, delete::NOW, 0)]), 9), 0);
     assert!(scheduler.sample_one(A).is_none());
-    let order: Vec<u64> = (0..5)
+    let order: Vec<u64> = (0..6)
         .map(|_| serve(&mut scheduler, 10).unwrap())
         .inspect(|(_, queue)| assert_eq!(*queue, Q0))
         .map(|(r, _)| r.handle)
         .collect();
-    assert_eq!(order, [0, 1, 2, 3, 4]);
+    assert_eq!(order, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(scheduler.book.get(Q0).unwrap().served, 6);
+    assert_eq!(scheduler.edit(&mut batch(3, &[(op::RESET, Q0, 0, 0, 0)]), 10), 0);
+    let q0 = *scheduler.book.get(Q0).unwrap();
+    assert_eq!((q0.served, q0.service_base), (0, q0.service), "counters begin anew");
     assert_eq!(scheduler.poison(), 0);
 }
 
