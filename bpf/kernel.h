@@ -549,12 +549,6 @@ void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;
 u32 bpf_cpumask_weight(const struct cpumask *cpumask) __ksym; /* 6.9 */
 void *bpf_cast_to_kern_ctx(void *ctx) __ksym; /* 6.2 */
 void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;
-/* Addresses of functions that requests remember. */
-extern const void iomap_dio_bio_end_io __ksym __weak;
-extern const void blkdev_bio_end_io_async __ksym __weak;
-extern const void blkdev_bio_end_io __ksym __weak;
-extern const void io_complete_rw __ksym __weak;
-extern const void io_complete_rw_iopoll __ksym __weak;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 void bpf_kfree_skb(struct sk_buff *p) __ksym __weak; /* 6.16 */
 void bpf_qdisc_skb_drop(struct sk_buff *p, struct bpf_sk_buff_ptr *to_free) __ksym __weak; /* 6.16 */

@@ -117,6 +117,31 @@ static __always_inline u64 rt_caller(u32 resource, bool *device)
 	return rt_my_default(resource);
 }
 
+/*
+ * Addresses of functions that requests remember; 0: not known. Most are static, so no type names
+ * them. The kernel is asked here, with the first disk, and not by `extern … __ksym`: for those
+ * libbpf reads all of /proc/kallsyms, a fourth of what loading costs.
+ */
+static u64 end_of_iomap, end_of_device_async, end_of_device, complete_rw, complete_iopoll;
+
+#define RT_FIND(function, address)                                                        \
+	do {                                                                              \
+		static const char name_[] = function;                                     \
+		u64 found_ = 0;                                                           \
+											  \
+		if (!address && !bpf_kallsyms_lookup_name(name_, sizeof(name_), 0, &found_)) \
+			address = found_;                                                 \
+	} while (0)
+
+static __always_inline void rt_find_functions(void)
+{
+	RT_FIND("iomap_dio_bio_end_io", end_of_iomap);
+	RT_FIND("blkdev_bio_end_io_async", end_of_device_async);
+	RT_FIND("blkdev_bio_end_io", end_of_device);
+	RT_FIND("io_complete_rw", complete_rw);
+	RT_FIND("io_complete_rw_iopoll", complete_iopoll);
+}
+
 /* Of direct I/O what was asked for; else 0. */
 static __always_inline struct kiocb *rt_iocb_of_bio(struct bio *bio, u64 at)
 {
@@ -126,11 +151,11 @@ static __always_inline struct kiocb *rt_iocb_of_bio(struct bio *bio, u64 at)
 
 	if (!done)
 		return 0;
-	if (bpf_core_type_exists(struct iomap_dio) && done == (u64)&iomap_dio_bio_end_io)
+	if (bpf_core_type_exists(struct iomap_dio) && done == end_of_iomap)
 		iocb = RT_CAST(iomap_dio, bio->bi_private)->iocb;
-	else if (bpf_core_type_exists(struct blkdev_dio) && done == (u64)&blkdev_bio_end_io_async)
+	else if (bpf_core_type_exists(struct blkdev_dio) && done == end_of_device_async)
 		iocb = RT_CAST(blkdev_dio, (void *)(at - bpf_core_field_offset(struct blkdev_dio, bio)))->iocb;
-	else if (bpf_core_type_exists(struct blkdev_dio) && done == (u64)&blkdev_bio_end_io) {
+	else if (bpf_core_type_exists(struct blkdev_dio) && done == end_of_device) {
 		dio = RT_CAST(blkdev_dio, bio->bi_private);
 		if (!(dio->flags & RT_DIO_IS_SYNC))
 			iocb = dio->iocb;
@@ -143,7 +168,7 @@ static __always_inline bool rt_is_registered(struct kiocb *iocb)
 {
 	u64 complete = (u64)iocb->ki_complete;
 
-	return complete && (complete == (u64)&io_complete_rw || complete == (u64)&io_complete_rw_iopoll);
+	return complete && (complete == complete_rw || complete == complete_iopoll);
 }
 
 /* Of a page of the page cache the inode; else 0. */
@@ -392,6 +417,7 @@ static __always_inline int rt_call_disk(struct rt_call *c)
 
 	if (!c->resource)
 		return -E_INVAL;
+	rt_find_functions();
 	disk_count = 0;
 	disk_resources = c->a ? disk_resources | 1U << (c->resource & 31) : disk_resources & ~(1U << (c->resource & 31));
 	bpf_for(i, 0, RT_RESOURCES) {
