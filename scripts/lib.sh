@@ -15,3 +15,5 @@ die() { say "$*"; exit 1; }
 header() { sed -n "1,20s/^[#/ ]*$2: *//p" "$1" | head -1; }
 # value OPTIONS NAME DEFAULT: the value of --NAME in a list of options.
 value() { local v; v=$(sed -n "s/.*--$2[ =]\([^ ]*\).*/\1/p" <<<" $1 "); echo "${v:-$3}"; }
+# kernels_of_versions: names of the kernels that guests may have.
+kernels_of_versions() { awk '!/^#/ && NF && $3 != "-" { print $1 }' "$root/vm/versions"; }

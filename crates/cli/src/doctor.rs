@@ -139,7 +139,9 @@ impl Machine {
                 "sched_ext",
                 Verdict::Missing,
                 "not in this kernel",
-                Some("the full driver needs a kernel with CONFIG_SCHED_CLASS_EXT; it is tested on 7.2"),
+                Some(
+                    "the full driver needs a kernel with CONFIG_SCHED_CLASS_EXT; it is tested on 7.2 and 7.3",
+                ),
             ),
         }
     }

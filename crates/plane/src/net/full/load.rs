@@ -76,7 +76,7 @@ fn not_loaded() -> String {
             && !line.starts_with("--")
     });
     let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-    format!("this kernel's verifier refuses the qdisc's programs{reason}; Linux 7.2 takes them")
+    format!("this kernel's verifier refuses the qdisc's programs{reason}; Linux 7.2 and 7.3 take them")
 }
 
 fn listen_from_now() {
