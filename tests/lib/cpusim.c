@@ -98,6 +98,10 @@ static bool rc_front(struct rs_node *n, struct rc_node *out)
 	(void)out;
 	return false;
 }
+static void rc_front_counts(struct rc_node *out)
+{
+	(void)out;
+}
 #include "../../bpf/cpu/life.h"
 #include "../../bpf/cpu/control.h"
 
