@@ -156,6 +156,8 @@ static void nodes(const char *mount)
 	REFUSED(reserv_get("cpu/../../etc", "passwd", buf, sizeof(buf)), EINVAL, "'..'");
 	REFUSED(reserv_get("/etc", "passwd", buf, sizeof(buf)), EINVAL, "not below");
 	REFUSED(reserv_get("cpu/web/a", "share", buf, 4), ERANGE, "7 are needed");
+	REFUSED(reserv_get("cpu/web/a", "share", buf, 6), ERANGE, "7 are needed");
+	say(reserv_get("cpu/web/a", "share", buf, 7) == 6, "and no more");
 	say(reserv_get("cpu/web/a", "policy", buf, 0) == -1 && errno == ENOENT, "a queue has no policy");
 	say(reserv_get("cpu/web", "policy", NULL, 0) == 5, "with size 0 the length is answered");
 	REFUSED(reserv_get(NULL, "share", buf, sizeof(buf)), EFAULT, "NULL");

@@ -189,7 +189,7 @@ mod tests {
         let fake = Fake::new();
         fs::create_dir_all(fake.inner_path(&format!("proc/{pid}"))).unwrap();
         for list in ["default", "cdefault"] {
-            fake.put(&format!("proc/{pid}/{list}"), "cpu/q0");
+            fake.put(&format!("proc/{pid}/{list}"), "cpu/web");
         }
         fake
     }
