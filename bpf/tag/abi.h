@@ -135,14 +135,14 @@ enum rt_walked {
 	RT_WALK_END = 0, /* there is no more */
 	RT_WALK_FOUND = 1, /* rt_fds: a tag; there may be more from `at` on */
 	RT_WALK_MORE = 2, /* go on at `at` */
-	RT_WALK_CHANGED = 3, /* the table, or the list, has become another one on the way: again from `at` */
+	RT_WALK_CHANGED = 3, /* the table, or the list, became another one: again from `at` */
 };
 
 /* The context of rt_fds: one tag of the descriptors of a thread's table. */
 struct rt_walk {
 	s32 answer; /* enum rt_walked, or a negative errno: ESRCH, no such thread of that process */
 	s32 tgid, tid;
-	u32 others; /* told: threads of the process besides its leader live, and each may have a table of its own */
+	u32 others; /* told: other threads than the leader live, and each may have a table of its own */
 	u64 at; /* where to begin, and then where to go on: descriptor << 4 | resource */
 	/* What was found. */
 	u64 node;
@@ -160,7 +160,7 @@ struct rt_stored {
 };
 
 enum rt_what {
-	RT_CALL_CONFIGURE = 1, /* node: device number of the mount of /reserv */
+	RT_CALL_CONFIGURE = 1, /* node: device number of the mount of /reserv; a: rt_fork does not run */
 	RT_CALL_STATE = 2, /* answers node: mount, a: lost, b: ABI version, pid: whether the end of files is seen (stock) */
 	RT_CALL_OBJECT = 3, /* object of resource */
 	RT_CALL_OBJECT_GET = 4,
@@ -172,7 +172,8 @@ enum rt_what {
 	RT_CALL_SWEEP = 10, /* every tag and list entry of node becomes q0's; answers a: how many */
 	/* 11, 17: of former versions */
 	RT_CALL_LINK = 13, /* resource is scheduled; a: HTB's handle >> 16, 0: by our own qdisc */
-	RT_CALL_STORE = 19, /* may the socket of the caller's own descriptor a be tagged with node? answers b: what is to stand in its slot in `stored_socks` */
+	RT_CALL_STORE = 19, /* may the socket of the caller's own descriptor a be tagged with node?
+			     * answers b: what is to stand in its slot in `stored_socks` */
 	RT_CALL_STORED = 20, /* it stands there, or will not: after each RT_CALL_STORE that answered 0 */
 	RT_CALL_TAG_FD = 14, /* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
 	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */

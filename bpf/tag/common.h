@@ -231,8 +231,9 @@ static __always_inline int rt_usable(u32 resource, u64 node)
 }
 
 /*
- * Slots of the sockets' own storage (stock.h): with the handle stands for which resource of that number it was. When a resource goes, such tags cannot be taken off their sockets, and the next one of
- * its number may have a node of the same handle.
+ * Slots of the sockets' own storage (stock.h): with the handle stands for which resource of that
+ * number it was. When a resource goes, such tags cannot be taken off their sockets, and the next one
+ * of its number may have a node of the same handle.
  */
 u16 stored_era[RT_RESOURCES];
 
@@ -307,12 +308,16 @@ static __always_inline u32 rt_resource_of_iface(u64 netns, u32 number)
 	return 0;
 }
 
+/* The kernel refuses rt_fork: nobody drops a dead process' lists before another one has its address. */
+u32 forks_unseen;
+
 static __always_inline struct rt_lists *rt_my_lists(void)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	u64 key = (u64)me->signal;
+	struct rt_lists *l = bpf_map_lookup_elem(&lists, &key);
 
-	return bpf_map_lookup_elem(&lists, &key);
+	return l && forks_unseen && l->born != me->group_leader->start_boottime ? 0 : l;
 }
 
 #endif

@@ -97,6 +97,10 @@ static __always_inline int rt_call_lists(struct rt_call *c, struct task_struct *
 	struct rt_lists *l = bpf_map_lookup_elem(&lists, &key);
 	u32 r = c->resource & (RT_RESOURCES - 1);
 
+	if (l && l->born != p->group_leader->start_boottime) { /* as in rt_fork */
+		rt_lists_drop(key);
+		l = 0;
+	}
 	if (c->what == RT_CALL_LISTS) {
 		c->b = key;
 		return 0;
@@ -139,7 +143,10 @@ static __noinline int rt_call_tag_fd(struct rt_call *c)
 	return answer == 1 ? 0 : answer;
 }
 
-/* The socket of the caller's descriptor `a` may be tagged: what is to stand in its slot. The caller holds the descriptor, and ends this by RT_CALL_STORED. */
+/*
+ * What is to stand in the slot of the socket of the caller's descriptor `a`, if it may be tagged. The
+ * caller holds the descriptor, and ends this by RT_CALL_STORED.
+ */
 static __always_inline int rt_call_store(struct rt_call *c)
 {
 	struct inode *inode;
@@ -234,6 +241,7 @@ int rt_call(struct rt_call *c)
 	switch (c->what) {
 	case RT_CALL_CONFIGURE:
 		mount_dev = c->node;
+		forks_unseen = c->a;
 		stored_writing = 0; /* by a daemon that was killed */
 		break;
 	case RT_CALL_STATE:

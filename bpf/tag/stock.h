@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Where the kernel refuses trampolines: tags of sockets by setsockopt and cgroup hooks, in the sockets' own storage, which the kernel clones for
- * connections that come in and frees with the socket. So nobody can count them as they come and go: they are walked (walk.h). A socket has its
- * maker's default from the start, a connection its listener's tags. Another's socket is tagged by the daemon, which borrows the descriptor and puts a new
- * value into its storage.
+ * connections that come in and frees with the socket. So nobody can count them as they come and go:
+ * they are walked (walk.h). A socket has its maker's default from the start, a connection its
+ * listener's tags. Another's socket is tagged by the daemon, which borrows the descriptor and puts a
+ * new value into its storage.
  *
  * Files are tagged by the daemon too, on disks that are scheduled, in the same maps as elsewhere (files.h). What is missing is the hook of a file's end; instead
  * its memory is seen as it goes back to where files come from.
@@ -28,16 +29,18 @@ static __always_inline u64 rt_word_at(u64 address)
 /* Of an element of some sockets' storage, by address: what it holds, and whether it is of our map. */
 static __always_inline u64 rt_storage_data(u64 element)
 {
-	return element + bpf_core_field_offset(struct bpf_local_storage_elem, sdata) + bpf_core_field_offset(struct bpf_local_storage_data, data);
+	return element + bpf_core_field_offset(struct bpf_local_storage_elem, sdata) +
+	       bpf_core_field_offset(struct bpf_local_storage_data, data);
 }
 
 static __always_inline bool rt_storage_is(u64 element)
 {
-	return rt_word_at(element + bpf_core_field_offset(struct bpf_local_storage_elem, sdata) + bpf_core_field_offset(struct bpf_local_storage_data, smap)) ==
-	       (u64)&stored_socks;
+	element += bpf_core_field_offset(struct bpf_local_storage_elem, sdata);
+	element += bpf_core_field_offset(struct bpf_local_storage_data, smap);
+	return rt_word_at(element) == (u64)&stored_socks;
 }
 
-/* Where a socket's own storage has its slots, for who may not ask for it as a map's; 0: it has none. */
+/* Where a socket's own storage has its slots, for who may not ask for it by the map; 0: nowhere. */
 #define RT_STORAGES 64 /* maps that one socket has something in */
 static __noinline u64 rt_storage_of(struct sock *sk)
 {
@@ -64,8 +67,10 @@ static __always_inline u64 rt_storage_slot(u64 slots, u32 resource)
 }
 
 /*
- * The daemon replaces a storage by a copy of it with another tag. What is set in the old one between its reading and its writing would be lost, so whoever sets something while the daemon does
- * that (stored_writing) sets it again, until the storage stays the same; not for ever, for the daemon may be stopped there.
+ * The daemon replaces a storage by a copy of it with another tag. What is set in the old one between
+ * its reading and its writing would be lost, so whoever sets something while the daemon does that
+ * (stored_writing) sets it again, until the storage stays the same; not for ever, for the daemon may
+ * be stopped there.
  */
 u32 stored_writing;
 #define RT_STORE_TRIES 1000

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who has what is tagged: walks over a thread's table of descriptors (rt_fds) and over the sockets that have a tag in their own storage (rt_stored). SYSCALL programs, because some
- * kernels refuse iterators; a run does a bounded piece and says where to go on, and what it found stands in its context, so it shares nothing with other runs.
+ * Who has what is tagged: walks over a thread's table of descriptors (rt_fds) and over the sockets
+ * that have a tag in their own storage (rt_stored). SYSCALL programs, because some kernels refuse
+ * iterators. A run does a bounded piece and says where to go on. What it found stands in its context,
+ * so it shares nothing with other runs.
  *
- * A table changes while it is read, and is gone with its last thread. All reads are ones that may fail. What is found counts only if the thread has that table, and the table that file, afterwards.
+ * A table changes while it is read, and is gone with its last thread. All reads are ones that may
+ * fail. What is found counts only if the thread has that table, and the table that file, afterwards.
  */
 #define RT_WALK_PIECE 1024
 #define RT_WALK_LIST (1 << 20)
@@ -135,7 +138,8 @@ int rt_stored(struct rt_stored *c)
 	if (c->at >> map->bucket_log)
 		return 0;
 	word = rt_stored_word(resource, c->node);
-	lists += (u64)c->at * bpf_core_type_size(struct bpf_local_storage_map_bucket) + bpf_core_field_offset(struct bpf_local_storage_map_bucket, list);
+	lists += (u64)c->at * bpf_core_type_size(struct bpf_local_storage_map_bucket);
+	lists += bpf_core_field_offset(struct bpf_local_storage_map_bucket, list);
 	bpf_rcu_read_lock();
 	at = rt_word_at(lists);
 	bpf_for(i, 0, RT_WALK_LIST) {

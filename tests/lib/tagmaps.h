@@ -197,7 +197,8 @@ static int find(const char *path)
 }
 
 /*
- * Folders of /proc, of which the daemon reads which processes there are, and which threads one has. What is opened else is the machine's.
+ * Folders of /proc, of which the daemon reads which processes there are, and which threads one has.
+ * What is opened else is the machine's.
  */
 struct folder {
 	u32 of, at; /* of: a process; 0: of all */

@@ -103,6 +103,7 @@ impl World {
         fs::create_dir_all(&pins).map_err(said)?;
         for name in [
             "link-rt_fcntl",
+            "link-rt_fork",
             "rt_egress",
             "link-rt_egress",
             "rt_read",

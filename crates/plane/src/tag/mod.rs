@@ -270,7 +270,8 @@ impl Tags {
 
     /// The device number (as the C library packs it) of the file system at which `/reserv` is mounted; after each mount and adoption.
     pub fn set_mount(&self, dev: u64) -> Result<(), PlaneError> {
-        self.call(RtCall { node: kernel_dev(dev), ..RtCall::new(what::CONFIGURE) }).map(drop)
+        let a = u64::from(load::left_out(&self.folder, self.mechanism).contains("rt_fork"));
+        self.call(RtCall { node: kernel_dev(dev), a, ..RtCall::new(what::CONFIGURE) }).map(drop)
     }
 
     /// What a resource (1…15) is; its files and sockets can be tagged from now on. With `count` operations are counted per queue.
