@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tags and default lists that are written to files.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use reserv_model::{Caller as Rightful, Class, ErrorKind, Kind, NodeId, ResourceKind, Right, ThreadParams};
 use reserv_namespace::{Resource, Who, render_descriptors};
@@ -11,7 +11,7 @@ use super::{Refusal, error};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::fuse::proto::Caller;
-use crate::process;
+use crate::process::{self, Borrowed};
 use crate::rights::require_own;
 
 pub(super) fn target_queue(engine: &Engine, queue: NodeId) -> Result<(), Refusal> {
@@ -118,14 +118,19 @@ pub(super) fn tag_descriptor(
     let engine = core.engine(resource)?;
     target_queue(engine, queue)?;
     engine.tree().require(by, queue, Right::Use)?;
-    let copy = process::descriptor(process, fd).map_err(|e| match e.raw_os_error() {
+    let copy = Borrowed::of(process, fd).map_err(|e| match e.raw_os_error() {
         Some(libc::EBADF) => error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}")),
+        Some(libc::EMFILE) => Refusal::new(
+            libc::EMFILE,
+            "copies of others' descriptors wait to be closed, for those who serve their files",
+        ),
         _ => Refusal::new(
             e.raw_os_error().unwrap_or(libc::EIO),
             format!("descriptor {fd} of process {pid}: {e}"),
         ),
     })?;
-    engine.plane_mut().tag_descriptor(copy.as_fd(), queue).map_err(|e| {
+    let Some(held) = copy.fd() else { return Ok(()) };
+    engine.plane_mut().tag_descriptor(held, queue).map_err(|e| {
         let name = engine.tree().root().name.clone();
         // What the plane cannot do at all it says in words of its own.
         let in_words = matches!(e, PlaneError::Unsupported(_));
@@ -143,7 +148,7 @@ pub(super) fn tag_descriptor(
     })?;
     let tree = engine.tree();
     if tree.resource() == ResourceKind::Disk && tree.node(queue)?.kind == Kind::Queue(Class::RealTime) {
-        read_nothing_ahead(copy.as_fd());
+        read_nothing_ahead(held);
     }
     Ok(())
 }
