@@ -81,8 +81,8 @@ int rt_setsockopt(struct bpf_sockopt *ctx)
 	struct rt_name name = {};
 	int answer = rt_option_set(ctx, &name);
 	struct rt_sock *s, *was = 0;
+	u32 i, writing;
 	u64 word;
-	u32 i;
 
 	if (answer > 0)
 		return 1;
@@ -90,10 +90,12 @@ int rt_setsockopt(struct bpf_sockopt *ctx)
 		return rt_refuse(answer);
 	word = rt_stored_word(name.resource, rt_pack(name.node));
 	bpf_for(i, 0, RT_STORE_TRIES) {
+		/* Asked before the storage is: one that was replaced since is another one by then. */
+		writing = __sync_fetch_and_add(&stored_writing, 0);
 		s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!s)
 			return rt_refuse(-E_NOSPC);
-		if (s == was && !*(volatile u32 *)&stored_writing)
+		if (s == was && !writing)
 			break;
 		__sync_lock_test_and_set(&s->slot[name.resource & (RT_RESOURCES - 1)], word);
 		was = s;
