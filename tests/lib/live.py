@@ -86,6 +86,14 @@ def compiled(name, *options, beside=None):
     return program
 
 
+def tell_log(lines=20):
+    """The end of what reservd wrote, for whoever reads why a command failed."""
+    with contextlib.suppress(OSError):
+        with open(os.path.join(os.environ.get("RESERV_RUN", "/run/reserv"), "reservd.log"), encoding="utf-8", errors="replace") as file:
+            for line in file.read().splitlines()[-lines:]:
+                print(f"# reservd: {line}", flush=True)
+
+
 def build_workload():
     compiled("workload")
 
@@ -123,6 +131,7 @@ class Live:
         with phase(args[0]) if args[0] in ("up", "down") else contextlib.nullcontext():
             out = subprocess.run([RESERV, *map(str, args)], capture_output=True, text=True, timeout=180)
         if ok and out.returncode:
+            tell_log()
             raise RuntimeError(f"reserv {' '.join(map(str, args))}: {out.returncode}: {out.stderr.strip()}")
         return out
 
