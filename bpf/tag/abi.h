@@ -170,7 +170,6 @@ enum rt_what {
 	RT_CALL_LISTS = 8, /* answers b: the key of process pid in `lists` */
 	RT_CALL_LIST_SET = 9, /* a: which list; its entry for resource becomes node */
 	RT_CALL_SWEEP = 10, /* every tag and list entry of node becomes q0's; answers a: how many */
-	/* 11, 17: of former versions */
 	RT_CALL_LINK = 13, /* resource is scheduled; a: HTB's handle >> 16, 0: by our own qdisc */
 	RT_CALL_STORE = 19, /* may the socket of the caller's own descriptor a be tagged with node?
 			     * answers b: what is to stand in its slot in `stored_socks` */

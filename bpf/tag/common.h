@@ -308,7 +308,7 @@ static __always_inline u32 rt_resource_of_iface(u64 netns, u32 number)
 	return 0;
 }
 
-/* The kernel refuses rt_fork: nobody drops a dead process' lists before another one has its address. */
+/* The kernel refuses rt_fork: a dead process' lists stay until another one has its address. */
 u32 forks_unseen;
 
 static __always_inline struct rt_lists *rt_my_lists(void)

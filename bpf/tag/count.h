@@ -48,12 +48,14 @@ int BPF_PROG(rt_write, struct file *file, const char *buf, size_t count, s64 *po
  * The queue of a packet that leaves by a resource's interface: the socket's tag for it, else, where the socket is not connected, the sender's
  * default. Only a datagram's sender is surely the one who runs now.
  */
-static __always_inline u64 rt_packet_node(struct bpf_sock *sk, struct rt_sock *s, u32 resource, bool stored)
+static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, bool stored)
 {
+	u64 key = (u64)sk, node;
 	struct rt_lists *l;
-	u64 node;
+	struct rt_sock *s;
 
 	resource &= RT_RESOURCES - 1;
+	s = stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key);
 	node = s ? s->slot[resource] : 0;
 	if (stored)
 		node = rt_stored_tag(resource, node);
@@ -70,17 +72,14 @@ static __always_inline int rt_count_packet(struct __sk_buff *skb, bool stored)
 {
 	u32 resource = rt_resource_of_iface(bpf_get_netns_cookie(skb), skb->ifindex);
 	struct bpf_sock *sk = skb->sk;
-	u64 key, node = 0;
+	u64 node = 0;
 
 	if (!resource)
 		return 1;
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
-	if (sk) {
-		key = (u64)sk;
-		node = rt_packet_node(sk, stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key),
-				      resource, stored);
-	}
+	if (sk)
+		node = rt_packet_node(sk, resource, stored);
 	rt_count(resource, node, skb->len);
 	return 1;
 }

@@ -14,17 +14,14 @@ static __always_inline int rt_link_packet(struct __sk_buff *skb, bool stored)
 	struct sk_buff *packet = bpf_cast_to_kern_ctx(skb);
 	u32 resource = rt_resource_of_iface(packet->dev->nd_net.net->net_cookie, skb->ifindex), major;
 	struct bpf_sock *sk = skb->sk;
-	u64 key, node = 0;
+	u64 node = 0;
 
 	if (!resource)
 		return TCX_NEXT;
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
-	if (sk) {
-		key = (u64)sk;
-		node = rt_packet_node(sk, stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key),
-				      resource, stored);
-	}
+	if (sk)
+		node = rt_packet_node(sk, resource, stored);
 	if (!node)
 		node = rt_by_packet(skb, sk, resource);
 	if (!node)

@@ -110,13 +110,15 @@ int rt_getsockopt(struct bpf_sockopt *ctx)
 	u32 resource = ctx->optname - SO_RESERV_QUEUE_OF;
 	int answer = rt_option_get(ctx, resource);
 	struct rt_sock *s;
+	u64 word;
 
 	if (answer > 0)
 		return 1;
 	if (answer)
 		return rt_refuse(answer);
 	s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, 0);
-	return rt_option_tell(ctx, 1 + rt_index(resource, rt_stored_tag(resource, s ? s->slot[resource & (RT_RESOURCES - 1)] : 0)));
+	word = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
+	return rt_option_tell(ctx, 1 + rt_index(resource, rt_stored_tag(resource, word)));
 }
 
 SEC("cgroup/sock_create")

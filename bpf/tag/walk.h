@@ -21,7 +21,7 @@ static __noinline u32 rt_walk_file(struct rt_walk *w, struct file *seen, u32 fro
 {
 	struct file *file = RT_CAST(file, seen);
 	struct inode *inode = file->f_inode;
-	u64 key, node, storage;
+	u64 key, node, word, storage;
 	struct rt_file *f;
 	struct rt_sock *s;
 	struct sock *sk;
@@ -54,11 +54,11 @@ static __noinline u32 rt_walk_file(struct rt_walk *w, struct file *seen, u32 fro
 		f = rt_file_find_at(key + i);
 		if (!f)
 			continue;
-		node = f->tag;
-		w->node = rt_word_node(node);
+		word = f->tag;
+		w->node = rt_word_node(word);
 		w->key = key + i;
-		w->resource = rt_word_resource(node);
-		if (node && rt_node(rt_word_resource(node), rt_word_node(node)))
+		w->resource = rt_word_resource(word);
+		if (word && rt_node(rt_word_resource(word), rt_word_node(word)))
 			return i + 1;
 	}
 	return 0;

@@ -88,8 +88,9 @@ def compiled(name, *options, beside=None):
 
 def tell_log(lines=20):
     """The end of what reservd wrote, for whoever reads why a command failed."""
+    path = os.path.join(os.environ.get("RESERV_RUN", "/run/reserv"), "reservd.log")
     with contextlib.suppress(OSError):
-        with open(os.path.join(os.environ.get("RESERV_RUN", "/run/reserv"), "reservd.log"), encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             for line in file.read().splitlines()[-lines:]:
                 print(f"# reservd: {line}", flush=True)
 
@@ -113,7 +114,8 @@ class Live:
 
     def __init__(self, driver, *up_args):
         self.driver, self.up_args, self.load = driver, up_args, []
-        self.beginning = []  # of each busy load: a pipe's end, and how many threads will tell of themselves
+        # Of each load: a pipe's end, and how many threads will say there that they are busy.
+        self.beginning = []
 
     def __enter__(self):
         build_workload()
@@ -146,7 +148,8 @@ class Live:
         if cpus is not None:
             command = ["taskset", "-c", cpus, *command]
         told, tell = os.pipe()
-        child = subprocess.Popen(command, pass_fds=[tell], env={**os.environ, "WORKLOAD_BUSY": str(tell)})
+        env = {**os.environ, "WORKLOAD_BUSY": str(tell)}
+        child = subprocess.Popen(command, pass_fds=[tell], env=env)
         os.close(tell)
         self.load.append(child)
         self.beginning.append((told, int(args[1]) if args[0] == "spin" else 0))
@@ -191,7 +194,8 @@ class Live:
         return check(False, text, f"not within {seconds} s")
 
     def all_run(self, paths):
-        """Waits until every load is busy and each queue has received something: a measurement starts in the middle of it.
+        """Waits until every load is busy and each queue has received something, so that a
+        measurement starts in the middle of the load.
 
         Received something is not enough: a program that is being loaded waits for its file, and
         its queue is not backlogged then."""

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -145,58 +145,55 @@ pub fn unit(cgroup: &str) -> Option<&str> {
     })
 }
 
-/// Copies of others' descriptors that are being closed.
-static CLOSING: AtomicUsize = AtomicUsize::new(0);
-const CLOSING_MOST: usize = 64;
+/// Copies of others' descriptors that are held, or are being closed.
+static COPIES: AtomicUsize = AtomicUsize::new(0);
+const COPIES_MOST: usize = 64;
 
-/// A copy of somebody's descriptor. Whoever serves its file may let the close wait for ever (FUSE, a
-/// network file system, a socket that lingers), so a thread of its own closes it.
+/// One of so many places for them, free again when it is dropped.
 #[derive(Debug)]
-pub struct Borrowed(Option<Counted>);
+struct Place;
 
-#[derive(Debug)]
-struct Counted(Option<OwnedFd>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        drop(self.0.take());
-        CLOSING.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        if let Some(copy) = self.0.take() {
-            let thread = std::thread::Builder::new().name("close".into()).stack_size(1 << 16);
-            // Where there is no thread the closure goes, and the copy with it, here.
-            if let Err(error) = thread.spawn(move || drop(copy)) {
-                tracing::warn!(%error, "a copy of a descriptor is closed without a thread");
-            }
-        }
-    }
-}
-
-impl Borrowed {
-    /// A process's descriptor. By the process's own (pidfd), since its number may be another's by now.
-    pub fn of(process: BorrowedFd<'_>, fd: u32) -> io::Result<Self> {
-        let mut counted = Counted(None);
-        if CLOSING.fetch_add(1, Ordering::Relaxed) >= CLOSING_MOST {
+impl Place {
+    fn take() -> io::Result<Self> {
+        let place = Self;
+        if COPIES.fetch_add(1, Ordering::Relaxed) >= COPIES_MOST {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
-        counted.0 = Some(unsafe {
-            let got = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
-            let got =
-                RawFd::try_from(got).ok().filter(|&got| got >= 0).ok_or_else(io::Error::last_os_error)?;
-            OwnedFd::from_raw_fd(got)
-        });
-        Ok(Self(Some(counted)))
+        Ok(place)
     }
+}
 
-    /// It, while it is held.
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_ref()?.0.as_ref().map(AsFd::as_fd)
+impl Drop for Place {
+    fn drop(&mut self) {
+        COPIES.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Does something with a copy of a process's descriptor. The process is named by its pidfd, since
+/// its number may be another's by now. EMFILE: too many copies wait to be closed.
+///
+/// Whoever serves the file may let the close wait for ever (FUSE, a network file system, a socket
+/// that lingers), so a thread of its own closes the copy.
+pub fn with_descriptor<T>(
+    process: BorrowedFd<'_>,
+    fd: u32,
+    act: impl FnOnce(BorrowedFd<'_>) -> T,
+) -> io::Result<T> {
+    let place = Place::take()?;
+    // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
+    let copy = unsafe {
+        let got = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
+        let got = RawFd::try_from(got).ok().filter(|&got| got >= 0);
+        OwnedFd::from_raw_fd(got.ok_or_else(io::Error::last_os_error)?)
+    };
+    let done = act(copy.as_fd());
+    let thread = std::thread::Builder::new().name("close".into()).stack_size(1 << 16);
+    // In this order: the place is free when the copy is closed. Without a thread both go here.
+    let close = move || drop((copy, place));
+    if let Err(error) = thread.spawn(close) {
+        tracing::warn!(%error, "a copy of a descriptor is closed without a thread");
+    }
+    Ok(done)
 }
 
 #[cfg(test)]

@@ -334,7 +334,8 @@ impl Fs {
                 set_defaults(core, &by, (pid, which), &queues)?;
             }
             Object::Process { pid, file: FileKind::Fds } => {
-                // Held before it is asked whose it is: if the number was another's then, nothing is had of either.
+                // Held before it is asked whose it is: if the number was another's then,
+                // nothing is had of either.
                 let process = held(pid)?;
                 require_own(&by, pid.cast_signed())?;
                 let (fd, resource, queue) = parse_descriptor(data, &self.mount, core.trees())?;

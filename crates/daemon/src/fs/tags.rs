@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tags and default lists that are written to files.
 
+use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use reserv_model::{Caller as Rightful, Class, ErrorKind, Kind, NodeId, ResourceKind, Right, ThreadParams};
@@ -11,7 +12,7 @@ use super::{Refusal, error};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::fuse::proto::Caller;
-use crate::process::{self, Borrowed};
+use crate::process;
 use crate::rights::require_own;
 
 pub(super) fn target_queue(engine: &Engine, queue: NodeId) -> Result<(), Refusal> {
@@ -118,7 +119,7 @@ pub(super) fn tag_descriptor(
     let engine = core.engine(resource)?;
     target_queue(engine, queue)?;
     engine.tree().require(by, queue, Right::Use)?;
-    let copy = Borrowed::of(process, fd).map_err(|e| match e.raw_os_error() {
+    let not_had = |e: io::Error| match e.raw_os_error() {
         Some(libc::EBADF) => error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}")),
         Some(libc::EMFILE) => Refusal::new(
             libc::EMFILE,
@@ -128,9 +129,17 @@ pub(super) fn tag_descriptor(
             e.raw_os_error().unwrap_or(libc::EIO),
             format!("descriptor {fd} of process {pid}: {e}"),
         ),
-    })?;
-    let Some(held) = copy.fd() else { return Ok(()) };
-    engine.plane_mut().tag_descriptor(held, queue).map_err(|e| {
+    };
+    process::with_descriptor(process, fd, |copy| tag_copy(engine, (pid, copy, fd), queue)).map_err(not_had)?
+}
+
+/// The same of the copy. `pid` and `fd` are what it is told as.
+fn tag_copy(
+    engine: &mut Engine,
+    (pid, copy, fd): (u32, BorrowedFd<'_>, u32),
+    queue: NodeId,
+) -> Result<(), Refusal> {
+    engine.plane_mut().tag_descriptor(copy, queue).map_err(|e| {
         let name = engine.tree().root().name.clone();
         // What the plane cannot do at all it says in words of its own.
         let in_words = matches!(e, PlaneError::Unsupported(_));
@@ -148,7 +157,7 @@ pub(super) fn tag_descriptor(
     })?;
     let tree = engine.tree();
     if tree.resource() == ResourceKind::Disk && tree.node(queue)?.kind == Kind::Queue(Class::RealTime) {
-        read_nothing_ahead(held);
+        read_nothing_ahead(copy);
     }
     Ok(())
 }

@@ -499,7 +499,8 @@ impl Tags {
     }
 
     /// Every tag and every list entry of a queue becomes q0's. Answers how many. Set the node dying, or its rules, first, or new ones
-    /// may come meanwhile. What sockets hold in their own storage (stock) stays and means q0 once the node is dropped.
+    /// may come meanwhile. What sockets hold in their own storage (stock) stays, and means q0 once
+    /// the node is dropped.
     pub fn sweep(&self, resource: u8, id: NodeId) -> Result<u64, PlaneError> {
         Ok(self.call_node(what::SWEEP, resource, id)?.a)
     }
