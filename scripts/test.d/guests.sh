@@ -174,9 +174,11 @@ run_group() { # OPTIONS TEST…
     done
 }
 
-# Tests with equal options (but for what is of each test alone) go together: at most eight to a
-# boot, and at most what takes five minutes, the long ones first. The groups that take longest
-# begin, so that the two guests end at about the same time.
+# Tests with equal options (but for what is of each test alone) go together, the long ones first: a
+# boot costs 8 s of a processor, and the first `up` in it 20 s and more, which later ones do not.
+# Not more to a boot than what takes boot_most seconds, and the groups that take longest begin, so
+# that the two guests end at about the same time.
+boot_most=600
 boot_options() {
     header "$1" guest |
         sed 's/--timeout[ =][0-9]*//; s/--about[ =][0-9]*//; s/  */ /g; s/^ //; s/ $//'
@@ -187,9 +189,9 @@ group_guests() { # TEST…: lines of group, options and test
         options=$(boot_options "$test")
         [[ $options == *--alone* ]] && options="${options/--alone/} #$test"
         printf '%s\t%s\t%s\n' "$options" "$(value "$(header "$test" guest)" about 20)" "$test"
-    done | sort -s -t "$tab" -k1,1 -k2,2rn | awk -F'\t' '
-        NR == 1 || $1 != last || n == 8 || sum + $2 > 300 { last = $1; n = sum = 0; group++ }
-        { n++; sum += $2; sums[group] = sum; lines[group] = lines[group] $1 "\t" $3 "\n" }
+    done | sort -s -t "$tab" -k1,1 -k2,2rn | awk -F'\t' -v most=$boot_most '
+        NR == 1 || $1 != last || sum + $2 > most { last = $1; sum = 0; group++ }
+        { sum += $2; sums[group] = sum; lines[group] = lines[group] $1 "\t" $3 "\n" }
         END {
             for (g = 1; g <= group; g++) {
                 k = split(lines[g], of, "\n")

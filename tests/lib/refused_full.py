@@ -18,6 +18,8 @@ OPTIONAL = {
     "rc_exited": "lists of processes that end",
     "rc_execed": "by its former number",
 }
+KINDS = {"trampoline": ("rc_fcntl", "rc_unmounted", "rc_received"),
+         "tp_btf": ("rc_fork", "rc_exited", "rc_execed")}
 ESSENTIAL = ("rc_call", "rc_select_cpu", "rc_enqueue", "rc_dispatch", "rc_set_weight", "rc_init_task", "rc_enable",
              "rc_disable", "rc_exit_task", "rc_cgroup_init", "rc_cgroup_exit", "rc_cgroup_move", "rc_cgroup_set_weight",
              "rc_cgroup_set_bandwidth", "rc_cgroup_set_idle", "rc_cpu_online", "rc_cpu_offline", "rc_init", "rc_exit")
@@ -71,7 +73,8 @@ def programs(name):
     return {n[:-2] if n[-2:] in ("_2", "_3") else n for n in names}
 
 
-def table(essential, link):
+def table(optional, essential, link):
+    """`optional`: words to refuse, each with the keys of OPTIONAL that it costs."""
     subprocess.run(["ip", "link", "add", INTERFACE, "type", "dummy"], check=True)
     subprocess.run(["ip", "link", "set", INTERFACE, "up"], check=True)
     cpu, net = programs("cpu"), programs("net")
@@ -80,10 +83,11 @@ def table(essential, link):
     said = row("", (), "cpu.driver full", "")
     told = [lost for lost in OPTIONAL.values() if lost in said]
     check(not told, "with nothing refused nothing is told as lost", told)
-    for name, lost in OPTIONAL.items():
-        row(name, (), "cpu.driver full", lost)
-    row("trampoline", (), "cpu.driver full", CHCPURES)
-    for name in (*essential, "struct_ops", "syscall"):
+    for words, names in optional.items():
+        said = row(words, (), "cpu.driver full", OPTIONAL[names[0]])
+        silent = [OPTIONAL[name] for name in names if OPTIONAL[name] not in said]
+        check(not silent, f"{words}: all that is lost is told", silent)
+    for name in essential:
         row(name, (), "cpu.driver stock", "the kernel refuses the program")
     refuse("rc_dispatch")
     out = reserv("up", "--driver", "full")
