@@ -178,6 +178,8 @@ enum rt_what {
 	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
 	RT_CALL_DISK = 16, /* the block device with number a is resource, and is scheduled; 0: no longer */
 	RT_CALL_ABOVE = 18, /* the block device with number a is stacked above resource, a disk that is scheduled; b: enum rt_above_how */
+	RT_CALL_CLOSE = 21, /* the programs are about to be put by: what begins from now on makes no entry in any map */
+	RT_CALL_EMPTY = 22, /* and what began before has ended: the arrays become all 0, and no socket's storage counts */
 	RT_CALL_RULED = 12, /* `uses` will have (a: 0), or has (1), rules about node of resource */
 };
 

@@ -124,6 +124,7 @@ u64 file_entries, sock_entries; /* of `files` and `socks`: a hook that has nothi
 u32 ruled; /* resources for whose queues rules were ever told */
 u32 rt_none; /* 0, which the verifier must not know: it would follow each count by itself */
 u64 lost; /* tags and lists for which there was no room */
+u32 closed; /* the programs are about to be put by: entries do not beget entries any more (RT_CALL_CLOSE) */
 
 static __always_inline struct rt_node *rt_node(u32 resource, u64 node)
 {
@@ -233,9 +234,10 @@ static __always_inline int rt_usable(u32 resource, u64 node)
 /*
  * Slots of the sockets' own storage (stock.h): with the handle stands for which resource of that
  * number it was. When a resource goes, such tags cannot be taken off their sockets, and the next one
- * of its number may have a node of the same handle.
+ * of its number may have a node of the same handle. In a section of its own, which is not emptied when
+ * the programs are put by, for what sockets hold outlives that.
  */
-u16 stored_era[RT_RESOURCES];
+u16 stored_era[RT_RESOURCES] SEC(".data.era") = {};
 
 static __always_inline u64 rt_stored_word(u32 resource, u64 node)
 {

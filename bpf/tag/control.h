@@ -226,6 +226,58 @@ static __always_inline int rt_call_above(struct rt_call *c)
 	return 0;
 }
 
+/*
+ * The programs are put by. Their links may outlive their pins for a moment, so hooks may still run.
+ * After this, one that begins finds nothing of which it would make an entry: no mount, no resource,
+ * and no parent's or listener's entry counts. The daemon waits until those that have begun before
+ * are over, and empties the maps then; what hooks do to entries that are there is to take them away.
+ */
+static __always_inline void rt_call_close(void)
+{
+	closed = 1;
+	mount_dev = 0;
+	file_count = 0;
+	iface_count = 0;
+	disk_count = 0;
+	passing_count = 0;
+}
+
+static long rt_empty_node(void *map, const void *key, struct rt_node *n, void *none)
+{
+	static const struct rt_node nothing;
+
+	if (n->generation)
+		*n = nothing;
+	return 0;
+}
+
+static long rt_empty_place(void *map, const void *key, struct rt_file *f, void *none)
+{
+	f->tag = 0;
+	f->file = 0;
+	return 0;
+}
+
+static long rt_empty_slot(void *map, const void *key, struct rt_slot *s, void *none)
+{
+	static const struct rt_slot nothing;
+
+	if (s->seq || s->node || s->write)
+		*s = nothing;
+	return 0;
+}
+
+static __always_inline void rt_call_empty(void)
+{
+	u32 i;
+
+	bpf_for_each_map_elem(&nodes, rt_empty_node, 0, 0);
+	bpf_for_each_map_elem(&hot, rt_empty_place, 0, 0);
+	bpf_for_each_map_elem(&slots, rt_empty_slot, 0, 0);
+	bpf_for(i, 0, RT_RESOURCES)
+		stored_era[i & (RT_RESOURCES - 1)]++;
+}
+
 SEC("syscall")
 int rt_call(struct rt_call *c)
 {
@@ -312,6 +364,12 @@ int rt_call(struct rt_call *c)
 		break;
 	case RT_CALL_UNTAG:
 		answer = rt_call_untag(c);
+		break;
+	case RT_CALL_CLOSE:
+		rt_call_close();
+		break;
+	case RT_CALL_EMPTY:
+		rt_call_empty();
 		break;
 	case RT_CALL_RULED:
 		__sync_fetch_and_or(&ruled, 1U << (c->resource & 31));

@@ -29,6 +29,8 @@ HOOK(rt_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (child->tgid == parent->tgid)
 		return 0;
+	if (closed)
+		return 0;
 	to = bpf_map_lookup_elem(&lists, &key);
 	if (to && to->born == child->start_boottime)
 		return 0;

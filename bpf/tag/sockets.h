@@ -135,7 +135,7 @@ HOOK(rt_clone, struct sock *sk, void *req, u32 priority, struct sock *newsk)
 	u64 key = (u64)sk;
 	u32 i, said;
 
-	if (!sock_entries || !newsk)
+	if (!sock_entries || !newsk || closed)
 		return 0;
 	from = bpf_map_lookup_elem(&socks, &key);
 	if (!from || !from->said)

@@ -100,7 +100,8 @@ def build_workload():
 
 
 def refuse(words):
-    """From here on the kernel refuses these BPF programs to what this test starts: names of programs, kinds (tests/lib/refuse.c). "": none."""
+    """From here on the kernel refuses these BPF programs to what this test starts: names of programs, kinds (tests/lib/refuse.c). "": none.
+    It is asked by loading only: `reserv down --unload` first, or what is put by is taken up."""
     os.environ["RESERV_TEST_REFUSE"] = words
     os.environ["LD_PRELOAD"] = compiled("refuse") if words else ""
 

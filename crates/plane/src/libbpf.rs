@@ -4,7 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::{env, fs, io};
+use std::time::Duration;
+use std::{env, fs, io, thread};
 
 use libbpf_rs::PrintLevel;
 
@@ -64,6 +65,11 @@ pub(crate) fn pin_name(map: &str) -> Option<&str> {
     }
 }
 
+/// How long a link that was removed may still be there: it goes a moment after its pin, and until
+/// then the kernel refuses the same program at the same place.
+const GOING_TRIES: u32 = 100;
+const GOING_PAUSE: Duration = Duration::from_millis(20);
+
 /// Attaches a pinned program and pins its link, unless that is there.
 pub(crate) fn attach_once(
     folder: &Path,
@@ -75,13 +81,29 @@ pub(crate) fn attach_once(
         return Ok(());
     }
     let program = sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
-    let link = attach(&program).map_err(os(format!("attach {name}")))?;
+    let mut tries = 0;
+    let link = loop {
+        match attach(&program) {
+            Err(error)
+                if tries < GOING_TRIES
+                    && matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) =>
+            {
+                tries += 1;
+                thread::sleep(GOING_PAUSE);
+            }
+            done => break done.map_err(os(format!("attach {name}")))?,
+        }
+    };
     sys::pin(&link, &pin).map_err(os(format!("pin the link of {name}")))
 }
 
-/// Detaches it, if it is attached.
+/// Detaches it, if it is attached. What the kernel can detach at once (links to cgroups, interfaces) is
+/// detached when this returns, other links a moment later.
 pub(crate) fn detach(folder: &Path, name: &str) -> Result<(), PlaneError> {
     let pin = folder.join(format!("link-{name}"));
+    if let Ok(link) = sys::open(&pin) {
+        let _ = sys::detach(&link);
+    }
     match fs::remove_file(&pin) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(os(format!("remove {}", pin.display()))(error))

@@ -22,40 +22,54 @@ fn name_of(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Where a folder of running programs is put by.
-fn place(folder: &Path, build: u32) -> PathBuf {
+/// Where a folder of running programs is put by: with the number of its pins, by which what is whole
+/// is known.
+fn place(folder: &Path, build: u32, pins: usize) -> PathBuf {
     // Not with a dot: the kernel's file system of pins keeps such names for itself.
-    shelf().join(format!("{}@{build:08x}", name_of(folder)))
+    shelf().join(format!("{}@{build:08x}-{pins}", name_of(folder)))
 }
 
-/// Those of other builds go.
-fn clear_others(folder: &Path, build: u32) -> Result<(), PlaneError> {
+fn pins_of(folder: &Path) -> usize {
+    fs::read_dir(folder).map_or(0, |entries| entries.flatten().count())
+}
+
+/// All that is put by of the programs that run in this folder, whole or not.
+fn all_of(folder: &Path) -> Vec<PathBuf> {
     let prefix = name_of(folder) + "@";
-    let keep = place(folder, build);
-    for entry in fs::read_dir(shelf()).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path != keep && name_of(&path).starts_with(&prefix) {
-            remove_pins(&path)?;
-        }
-    }
-    Ok(())
+    let entries = fs::read_dir(shelf()).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| name_of(path).starts_with(&prefix)).collect()
+}
+
+/// Whether it is whole, and of this build.
+fn is_whole(path: &Path, folder: &Path, build: u32) -> bool {
+    path == place(folder, build, pins_of(path))
+}
+
+/// Whether there is one of this build.
+pub(crate) fn is_there(folder: &Path, build: u32) -> bool {
+    all_of(folder).iter().any(|path| is_whole(path, folder, build))
 }
 
 /// Puts a folder by, in which nothing is tied to the kernel's events any more.
 pub(crate) fn park(folder: &Path, build: u32) -> Result<(), PlaneError> {
-    let to = place(folder, build);
-    remove_pins(&to)?;
+    all_of(folder).iter().try_for_each(|path| remove_pins(path))?;
+    let to = place(folder, build, pins_of(folder));
     fs::create_dir_all(shelf()).map_err(os(format!("make {}", shelf().display())))?;
     fs::rename(folder, &to).map_err(os(format!("move {} to {}", folder.display(), to.display())))
 }
 
-/// Takes it up again, if there is one of this build. `folder` is not there.
+/// Takes it up again, if there is one of this build; those of others go, and what is not whole.
+/// `folder` is not there.
 pub(crate) fn unpark(folder: &Path, build: u32) -> Result<bool, PlaneError> {
-    clear_others(folder, build)?;
-    let from = place(folder, build);
-    if !from.exists() {
-        return Ok(false);
+    let mut found = None;
+    for path in all_of(folder) {
+        if is_whole(&path, folder, build) {
+            found = Some(path);
+        } else {
+            remove_pins(&path)?;
+        }
     }
+    let Some(from) = found else { return Ok(false) };
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above).map_err(os(format!("make {}", above.display())))?;
     }

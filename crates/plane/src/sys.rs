@@ -167,7 +167,12 @@ pub(crate) fn clear(path: &Path) -> io::Result<()> {
     let map = MapHandle::from_pinned_path(path).map_err(io::Error::other)?;
     // The keys first: after one that has gone the kernel begins anew.
     for key in map.keys().collect::<Vec<_>>() {
-        map.delete(&key).map_err(io::Error::other)?;
+        match map.delete(&key) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                return Err(io::Error::other(error));
+            }
+            _ => {}
+        }
     }
     Ok(())
 }

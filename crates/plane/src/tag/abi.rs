@@ -43,6 +43,8 @@ pub(super) mod what {
     pub(in super::super) const UNTAG: u32 = 15;
     pub(in super::super) const STORE: u32 = 19;
     pub(in super::super) const STORED: u32 = 20;
+    pub(in super::super) const CLOSE: u32 = 21;
+    pub(in super::super) const EMPTY: u32 = 22;
 }
 
 /// `struct rt_node`

@@ -8,8 +8,9 @@ use std::{env, fs};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
-use libbpf_rs::{ErrorExt as _, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramType};
+use libbpf_rs::{ErrorExt as _, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel};
 
+use super::park;
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, attach_once, detach, listen, refused, refused_program, remove_pins};
 use crate::{PlaneError, libbpf, sys};
@@ -23,6 +24,25 @@ const HOOK: &str = "rt_fcntl";
 const STOCK_HOOK: &str = "rt_setsockopt";
 /// The last pin shows that a mechanism is loaded: the link of fcntl's hook, or rt_call by this name.
 const STOCK_MARK: &str = "stock";
+/// The daemon's calls.
+pub(super) const CALL: &str = "rt_call";
+/// The beginning of the names of links' pins.
+const LINK: &str = "link-";
+
+/// Programs that are attached whenever they are loaded. The hook comes last: nothing is tagged before
+/// all is in place.
+pub(super) const HOOKS: &[&str] = &[
+    "rt_unmounted",
+    "rt_opened",
+    "rt_freed",
+    "rt_connect",
+    "rt_accept",
+    "rt_clone",
+    "rt_destruct",
+    "rt_fork",
+    "rt_exited",
+    HOOK,
+];
 
 /// Programs of the two mechanisms; the others belong to both.
 const FULL: &[&str] = &[
@@ -121,7 +141,7 @@ pub(super) fn essential(mechanism: Mechanism, program: &str) -> bool {
 /// Programs that only counting resources need.
 pub(super) const COUNT_FILES: &[&str] = &["rt_read", "rt_write"];
 /// Programs that only disks that are scheduled need, and the tracepoint of each (Linux 6.5).
-const DISK: &[(&str, &str)] = &[
+pub(super) const DISK: &[(&str, &str)] = &[
     ("rt_io_start", "block_io_start"),
     ("rt_io_issue", "block_rq_issue"),
     ("rt_dirtied", "writeback_dirty_folio"),
@@ -219,7 +239,7 @@ pub(super) fn left_out(folder: &Path, mechanism: Mechanism) -> BTreeSet<String> 
 /// The same where nothing is loaded: the kernel is asked, by loading.
 pub(super) fn would_leave_out(mechanism: Mechanism) -> Result<BTreeSet<String>, PlaneError> {
     let (loaded, without) = choose(mechanism, false);
-    loaded.map(|_| without)
+    loaded.map(|_| without.told())
 }
 
 /// Programs that a mechanism may do without: those that this kernel refuses, and what it cannot have.
@@ -237,9 +257,14 @@ impl Without {
     }
 
     /// Those of this mechanism.
-    fn told(programs: BTreeSet<String>, mechanism: Mechanism) -> BTreeSet<String> {
-        let others = if mechanism == Mechanism::Full { STOCK } else { FULL };
-        programs.into_iter().filter(|name| !others.contains(&name.as_str())).collect()
+    fn told(self) -> BTreeSet<String> {
+        let others = if self.mechanism == Mechanism::Full { STOCK } else { FULL };
+        self.programs.into_iter().filter(|name| !others.contains(&name.as_str())).collect()
+    }
+
+    /// Whether the kernel has refused any.
+    fn any_refused(&self) -> bool {
+        self.programs != self.unfit
     }
 
     /// The kernel has refused this one: it stays out with its copies, by EPERM with all of its
@@ -267,14 +292,13 @@ impl Without {
 /// libbpf gives up at the first program that is refused. What stands before it in the object was
 /// taken, so each further try loads only what stands behind, and learns of the next one; to begin
 /// anew would cost the verifier all of them for each that is refused.
-fn choose(mechanism: Mechanism, keep: bool) -> (Result<Option<Object>, PlaneError>, BTreeSet<String>) {
+fn choose(mechanism: Mechanism, keep: bool) -> (Result<Option<Object>, PlaneError>, Without) {
     let mut without = Without::new(mechanism);
-    let lost = |result, programs| (result, Without::told(programs, mechanism));
     if let Some((name, function)) = missing().into_iter().find(|(name, _)| essential(mechanism, name)) {
         let error = PlaneError::Unsupported(format!(
             "this kernel has no function {function} for the program {name}, without which nothing can be tagged"
         ));
-        return (Err(error), without.unfit);
+        return (Err(error), without);
     }
     libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
     let mut taken = BTreeSet::new();
@@ -283,8 +307,8 @@ fn choose(mechanism: Mechanism, keep: bool) -> (Result<Option<Object>, PlaneErro
             said.clear();
         }
         let error = match load_object(&without.programs, &taken) {
-            Ok(object) if taken.is_empty() => return lost(Ok(Some(object)), without.programs),
-            Ok(_) if !keep => return lost(Ok(None), without.programs),
+            Ok(object) if taken.is_empty() => return (Ok(Some(object)), without),
+            Ok(_) if !keep => return (Ok(None), without),
             // All that is left is known to be taken.
             Ok(_) => {
                 taken.clear();
@@ -294,15 +318,15 @@ fn choose(mechanism: Mechanism, keep: bool) -> (Result<Option<Object>, PlaneErro
         };
         let said = SAID.lock().map(|said| said.clone()).unwrap_or_default();
         let Some((name, errno)) = refused_program(&said) else {
-            return lost(Err(error), without.unfit);
+            return (Err(error), without);
         };
         taken.extend(before(name));
         if let Err(error) = without.refused(name, errno, error) {
-            return lost(Err(error), without.unfit);
+            return (Err(error), without);
         }
     }
     let error = PlaneError::Unsupported("this kernel refuses all tag programs".into());
-    lost(Err(error), without.unfit)
+    (Err(error), without)
 }
 
 /// Programs that stand before this one in the object, in whose order they are loaded.
@@ -352,53 +376,66 @@ fn load_object(without: &BTreeSet<String>, taken: &BTreeSet<String>) -> Result<O
     open.load().map_err(|error| refused("load the tag programs", &error))
 }
 
-/// Load the programs and pin them with their maps and links. What only counting resources need is loaded and pinned, not attached.
+/// Load the programs, pin them with their maps, and attach those that are always attached.
 pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
-    let (chosen, _) = choose(mechanism, true);
+    let (chosen, without) = choose(mechanism, true);
     let mut object = chosen?.ok_or_else(|| PlaneError::Unsupported("no tag programs".into()))?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if !name.contains('.') {
-            map.pin(folder.join(&name)).map_err(|error| refused(&name, &error))?;
+        if let Some(name) = libbpf::pin_name(&name) {
+            map.pin(folder.join(name)).map_err(|error| refused(name, &error))?;
         }
     }
-    // The hook comes last: nothing is tagged before all is in place.
-    let hook = if mechanism == Mechanism::Full { HOOK } else { "rt_call" };
-    let mut programs: Vec<_> = object.progs_mut().filter(|p| p.autoload()).collect();
-    programs.sort_by_key(|p| p.name() == hook);
-    for program in &mut programs {
+    for mut program in object.progs_mut().filter(|p| p.autoload()) {
         let name = program.name().to_string_lossy().into_owned();
-        let pinned_only = COUNT_FILES.contains(&name.as_str())
-            || DISK.iter().any(|(program, _)| *program == original(&name))
-            || name == ENDS
-            || name == count_packets(mechanism)
-            || options(mechanism).iter().any(|(program, _)| *program == name)
-            || matches!(program.prog_type(), ProgramType::Syscall | ProgramType::SchedCls);
-        if pinned_only {
-            program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
-            if mechanism == Mechanism::Stock && name == hook {
-                let mark = folder.join(STOCK_MARK);
-                program.pin(mark).context("pin").map_err(|error| refused(STOCK_MARK, &error))?;
-            }
+        program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
+    }
+    if !without.any_refused() {
+        park::allow(folder, mechanism)?;
+    }
+    attach_hooks(folder, mechanism)
+}
+
+/// Attach the pinned programs that are always attached. What is not essential and cannot be goes.
+pub(super) fn attach_hooks(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
+    for name in HOOKS.iter().flat_map(|name| copies(name)) {
+        if !folder.join(&name).exists() {
             continue;
         }
-        let mut link = match program.attach() {
-            Ok(link) => link,
+        match attach_once(folder, &name, sys::attach_trace) {
             Err(error) if !essential(mechanism, original(&name)) => {
                 tracing::warn!(%error, "the kernel refuses to attach the program {name}");
-                continue;
+                park::forbid(folder, mechanism);
+                let pin = folder.join(&name);
+                fs::remove_file(&pin).map_err(os(format!("remove {}", pin.display())))?;
             }
-            Err(error) => return Err(refused(&format!("attach {name}"), &error)),
-        };
-        link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, &error))?;
+            attached => attached?,
+        }
+    }
+    if mechanism == Mechanism::Stock {
+        let program = sys::open(&folder.join(CALL)).map_err(os("open the pinned program rt_call"))?;
+        sys::pin(&program, &folder.join(STOCK_MARK)).map_err(os("pin rt_call by another name"))?;
+    }
+    Ok(())
+}
+
+/// Remove the mark that a mechanism is loaded, and then all links.
+pub(super) fn unhook(folder: &Path) -> Result<(), PlaneError> {
+    for mark in [&format!("{LINK}{HOOK}"), STOCK_MARK] {
+        let _ = fs::remove_file(folder.join(mark));
+    }
+    for entry in fs::read_dir(folder).map_err(os(format!("read {}", folder.display())))?.flatten() {
+        if let Some(name) = entry.file_name().to_string_lossy().strip_prefix(LINK) {
+            detach(folder, name)?;
+        }
     }
     Ok(())
 }
 
 /// Remove all pins, the hook's first.
 pub(super) fn unload(folder: &Path) -> Result<(), PlaneError> {
-    for mark in [&format!("link-{HOOK}"), STOCK_MARK] {
+    for mark in [&format!("{LINK}{HOOK}"), STOCK_MARK] {
         let _ = fs::remove_file(folder.join(mark));
     }
     remove_pins(folder)

@@ -6,6 +6,7 @@ mod abi;
 mod fds;
 mod load;
 mod packets;
+mod park;
 #[cfg(test)]
 mod tests;
 
@@ -179,9 +180,11 @@ const STOCK_LIMITS: &[&str] = &[
     "a socket takes its maker's default when it is made, not when it connects; a connection that comes in takes its listener's",
 ];
 
-/// How tags are set: by the programs that run, else as this kernel allows.
+/// How tags are set: by the programs that run, else by those that are put by, else as this kernel allows.
 pub fn mechanism() -> Mechanism {
-    load::loaded(&load::folder())
+    let folder = load::folder();
+    load::loaded(&folder)
+        .or_else(|| park::mechanism(&folder))
         .unwrap_or_else(|| if load::trampolines() { Mechanism::Full } else { Mechanism::Stock })
 }
 
@@ -198,13 +201,22 @@ pub fn open() -> Result<Tags, PlaneError> {
     }
 }
 
-/// The running programs, whatever their mechanism, or new ones by this one.
+/// The running programs, whatever their mechanism, or new ones by this one: those that are put by, if
+/// there are any.
 pub fn open_as(mechanism: Mechanism) -> Result<Tags, PlaneError> {
     if let Some(tags) = adopt()? {
         return Ok(tags);
     }
     let folder = load::folder();
     load::unload(&folder)?; // what somebody left who was stopped half-way
+    match park::take_up(&folder, mechanism) {
+        Ok(true) => return Tags::open(folder, mechanism),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(%error, "the tags' programs that were put by do not start: they are loaded anew");
+            load::unload(&folder)?;
+        }
+    }
     if let Err(error) = load::load(&folder, mechanism) {
         let _ = load::unload(&folder);
         return Err(error);
@@ -510,14 +522,14 @@ impl Tags {
         Ok(self.call(RtCall::new(what::STATE))?.a)
     }
 
-    /// Take the programs out of the kernel unless some resource needs them.
+    /// Take the programs from the kernel's events, and put them by, unless some resource needs them.
     pub fn release(self) -> Result<(), PlaneError> {
         for resource in 1..RESOURCES {
             if self.object(resource)?.kind != abi::object_kind::NOTHING {
                 return Ok(());
             }
         }
-        load::unload(&self.folder)
+        park::put_by(&self.folder, &self.program, self.mechanism)
     }
 }
 

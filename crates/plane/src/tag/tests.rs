@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use libbpf_rs::ObjectBuilder;
+use libbpf_rs::{ObjectBuilder, ProgramType};
 
 use super::{Mechanism, abi, kernel_dev, load};
 
@@ -32,6 +32,20 @@ fn each_program_is_essential_or_has_a_sentence() {
     for (name, lost) in load::LOSSES {
         assert!(programs.contains(*name), "{name} is no program");
         assert!(!lost.is_empty() && !lost.ends_with('.'), "{lost}");
+    }
+}
+
+/// A program of the kernel's events that nobody attaches would be no use, and nobody would notice.
+#[test]
+fn each_tracing_program_is_attached_by_somebody() {
+    let open = ObjectBuilder::default().open_memory(load::OBJECT).unwrap();
+    for program in open.progs().filter(|p| p.prog_type() == ProgramType::Tracing) {
+        let name = program.name().to_string_lossy().into_owned();
+        let name = load::original(&name);
+        let on_demand = load::COUNT_FILES.contains(&name) || load::ENDS == name;
+        let of_disks = load::DISK.iter().any(|(other, _)| *other == name);
+        let times = [load::HOOKS.contains(&name), on_demand, of_disks].iter().filter(|by| **by).count();
+        assert_eq!(times, 1, "{name}");
     }
 }
 

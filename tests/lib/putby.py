@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Of programs that `down` puts by: where they stand, and what an `up` costs the guest."""
+import os
+import subprocess
+import time
+
+from live import RESERV, phase, tell_log
+
+PARKED = "/sys/fs/bpf/reserv-parked"
+
+
+def idled():
+    """Seconds for which the only processor had nothing to do."""
+    with open("/proc/stat", encoding="ascii") as file:
+        return sum(map(int, file.readline().split()[4:6])) / os.sysconf("SC_CLK_TCK")
+
+
+def timed(*words):
+    """Seconds for which the guest was busy."""
+    with phase(words[0]):
+        begin, idle = time.monotonic(), idled()
+        out = subprocess.run([RESERV, *words], capture_output=True, text=True, timeout=300)
+        took, idle = time.monotonic() - begin, idled() - idle
+    if out.returncode:
+        tell_log()
+        raise RuntimeError(f"{words}: {out.stderr}")
+    print(f"# {' '.join(words)}: {took:.2f} s, idle {idle:.2f} s of it", flush=True)
+    return took - idle
+
+
+def parked():
+    return sorted(name.split("@")[0] for name in os.listdir(PARKED)) if os.path.exists(PARKED) else []
+
+
+def links():
+    """Pins by which something of the kernel's calls a program."""
+    return [name for _, _, names in os.walk("/sys/fs/bpf") for name in names if name.startswith("link-")]
