@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn queue(major: u32, minor: u32) -> Option<PathBuf> {
     let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
@@ -77,6 +77,12 @@ pub fn inflight(major: u32, minor: u32) -> u64 {
     text.split_whitespace().filter_map(|n| n.parse::<u64>().ok()).sum()
 }
 
+/// A file of the kernel's with names in it, which need not be text: anybody calls his process, and what he
+/// mounts on (fusermount), as he likes. Empty where there is none.
+fn shown(path: impl AsRef<Path>) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
 /// Who uses a block device, in words, this process and `but` aside: mounts, swap, devices on top of it, programs that have it open. Empty: nobody.
 /// No other process' file is looked at, only its name: a file of /reserv would be asked of reservd, which may be waiting for this answer.
 pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
@@ -95,7 +101,7 @@ pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
         }
     }
     let number = format!("{major}:{minor}");
-    for line in fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines() {
+    for line in shown("/proc/self/mountinfo").lines() {
         let words: Vec<&str> = line.split(' ').collect();
         if words.len() > 4 && words[2] == number {
             found.push(format!("mounted at {}", words[4]));
@@ -117,7 +123,7 @@ pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
             found.push(format!("below {}", entry.file_name().to_string_lossy()));
         }
     }
-    for line in fs::read_to_string("/proc/swaps").unwrap_or_default().lines().skip(1) {
+    for line in shown("/proc/swaps").lines().skip(1) {
         let name = line.split_whitespace().next().unwrap_or_default();
         if fs::metadata(name).is_ok_and(|found| found.rdev() == dev) {
             found.push("swap".into());
@@ -134,7 +140,7 @@ pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
         let mut open = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
         let has = open.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path));
         if has {
-            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            let name = shown(entry.path().join("comm"));
             found.push(format!("open in {} ({pid})", name.trim_end()));
         }
     }

@@ -83,7 +83,9 @@ impl Machine {
     }
 
     fn text(&self, path: &str) -> Option<String> {
-        fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_owned())
+        // Names in it need not be text: users may mount (fusermount) wherever they like.
+        let text = fs::read(self.path(path)).ok()?;
+        Some(String::from_utf8_lossy(&text).trim().to_owned())
     }
 
     fn mounts(&self, kind: &str) -> Vec<(String, String)> {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `/proc` says about processes and threads.
+//! What `/proc` says about processes and threads. Names in it are bytes: whoever has a process calls it, its
+//! program and, where he was given some, its cgroups as he likes, and nothing that he chooses may keep
+//! the rest from being read.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,29 +22,58 @@ pub struct Status {
     /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Command name, at most 15 bytes.
-    pub name: String,
+    pub name: Vec<u8>,
 }
 
-fn four(text: &str) -> Option<[u32; 4]> {
-    let numbers: Vec<u32> = text.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-    numbers.try_into().ok()
+fn numbers(text: &[u8]) -> Vec<u32> {
+    let text = std::str::from_utf8(text).unwrap_or_default();
+    text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
 }
 
-fn parse(text: &str) -> Option<Status> {
-    let field =
-        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
+fn four(text: &[u8]) -> Option<[u32; 4]> {
+    numbers(text).try_into().ok()
+}
+
+/// A name as `status` shows it: a line feed and a backslash are escaped there, and nothing else
+/// (Linux, `proc_task_name`).
+fn unescaped(shown: &[u8]) -> Vec<u8> {
+    let mut name = Vec::with_capacity(shown.len());
+    let mut bytes = shown.iter();
+    while let Some(&byte) = bytes.next() {
+        name.push(match (byte, bytes.as_slice().first()) {
+            (b'\\', Some(b'n')) => {
+                bytes.next();
+                b'\n'
+            }
+            (b'\\', Some(b'\\')) => {
+                bytes.next();
+                b'\\'
+            }
+            _ => byte,
+        });
+    }
+    name
+}
+
+fn parse(text: &[u8]) -> Option<Status> {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    // The first line, so that no other is taken for it; what it says after the tab is the name.
+    let name = lines.next()?.strip_prefix(b"Name:\t")?;
+    let field = |name: &[u8]| {
+        lines.clone().find_map(|line| line.strip_prefix(name)?.strip_prefix(b":").map(<[u8]>::trim_ascii))
+    };
     Some(Status {
-        tgid: field("Tgid")?.parse().ok()?,
-        uids: four(field("Uid")?)?,
-        gids: four(field("Gid")?)?,
-        groups: field("Groups")?.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
-        name: field("Name")?.to_owned(),
+        tgid: std::str::from_utf8(field(b"Tgid")?).ok()?.parse().ok()?,
+        uids: four(field(b"Uid")?)?,
+        gids: four(field(b"Gid")?)?,
+        groups: numbers(field(b"Groups")?),
+        name: unescaped(name),
     })
 }
 
 /// Of a living process or thread.
 pub fn status(tid: i32) -> Option<Status> {
-    parse(&std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?)
+    parse(&std::fs::read(format!("/proc/{tid}/status")).ok()?)
 }
 
 /// The process of a living thread.
@@ -62,12 +93,37 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
 
 /// When a process started, as in field 22 of `/proc/PID/stat`.
 pub fn start_time(pid: i32) -> Option<u64> {
-    parse_start(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    Stat::of(pid).map(|stat| stat.started)
 }
 
-fn parse_start(stat: &str) -> Option<u64> {
-    // The name, in parentheses, may hold anything; what follows begins with field 3.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+/// What `/proc/PID/stat` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// The process that it is a child of (field 4).
+    pub parent: i32,
+    /// `PF_…` of the kernel (field 9).
+    pub flags: u64,
+    /// Start time in clock ticks since boot (field 22).
+    pub started: u64,
+}
+
+impl Stat {
+    /// Of a living process or thread.
+    pub fn of(tid: i32) -> Option<Self> {
+        Self::parse(&std::fs::read(format!("/proc/{tid}/stat")).ok()?)
+    }
+
+    fn parse(stat: &[u8]) -> Option<Self> {
+        // The name, in parentheses, may hold anything; what follows begins with field 3.
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let fields: Vec<&str> =
+            std::str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().collect();
+        Some(Self {
+            parent: fields.get(1)?.parse().ok()?,
+            flags: fields.get(6)?.parse().ok()?,
+            started: fields.get(19)?.parse().ok()?,
+        })
+    }
 }
 
 /// The threads of a process; none when it is gone.
@@ -103,7 +159,9 @@ pub fn inodes_in_use(dev: u64, links: &str, names: &BTreeSet<&str>) -> BTreeSet<
 /// What a link of `/proc` leads to, if that is in this file system, from what the kernel has cached.
 fn inode_behind(dev: u64, link: &Path, names: &BTreeSet<&str>) -> Option<u64> {
     let path = std::fs::read_link(link).ok()?;
-    path.to_str()?.trim_end_matches(" (deleted)").split('/').find(|part| names.contains(part))?;
+    let path = path.as_os_str().as_bytes();
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    path.split(|byte| *byte == b'/').find(|part| names.iter().any(|name| name.as_bytes() == *part))?;
     // Not opened: what it leads to may be served by this very process.
     let link = std::ffi::CString::new(link.as_os_str().as_bytes()).ok()?;
     // SAFETY: a statx of zeros is a value of its type.
@@ -117,29 +175,35 @@ fn inode_behind(dev: u64, link: &Path, names: &BTreeSet<&str>) -> Option<u64> {
 }
 
 /// The path of a process's cgroup: of version 2 where it is mounted, else of systemd's named hierarchy, else of `cpu`.
-pub fn cgroup(pid: i32) -> Option<String> {
-    pick_cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+pub fn cgroup(pid: i32) -> Option<Vec<u8>> {
+    pick_cgroup(&std::fs::read(format!("/proc/{pid}/cgroup")).ok()?)
 }
 
-fn pick_cgroup(text: &str) -> Option<String> {
-    let lines: Vec<(&str, &str)> =
-        text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':')).collect();
-    let of = |wanted: &dyn Fn(&str) -> bool| {
+fn pick_cgroup(text: &[u8]) -> Option<Vec<u8>> {
+    // Number, controllers, path. A name of a cgroup holds no line feed (the kernel refuses it).
+    let lines: Vec<(&[u8], &[u8])> = text
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| {
+            let mut parts = line.splitn(3, |byte| *byte == b':').skip(1);
+            Some((parts.next()?, parts.next()?))
+        })
+        .collect();
+    let of = |wanted: &dyn Fn(&[u8]) -> bool| {
         lines
             .iter()
-            .find(|(controllers, path)| wanted(controllers) && *path != "/")
-            .map(|(_, path)| (*path).to_owned())
+            .find(|(controllers, path)| wanted(controllers) && *path != b"/")
+            .map(|(_, path)| path.to_vec())
     };
-    of(&str::is_empty)
-        .or_else(|| of(&|c| c == "name=systemd"))
-        .or_else(|| of(&|c| c.split(',').any(|c| c == "cpu")))
-        .or_else(|| (!lines.is_empty()).then(|| "/".to_owned()))
+    of(&<[u8]>::is_empty)
+        .or_else(|| of(&|c| c == b"name=systemd"))
+        .or_else(|| of(&|c| c.split(|byte| *byte == b',').any(|c| c == b"cpu")))
+        .or_else(|| (!lines.is_empty()).then(|| b"/".to_vec()))
 }
 
 /// The innermost systemd unit (service or scope) in a cgroup's path.
-pub fn unit(cgroup: &str) -> Option<&str> {
-    cgroup.rsplit('/').find(|part| {
-        [".service", ".scope", ".slice"]
+pub fn unit(cgroup: &[u8]) -> Option<&[u8]> {
+    cgroup.rsplit(|byte| *byte == b'/').find(|part| {
+        [&b".service"[..], b".scope", b".slice"]
             .iter()
             .any(|suffix| part.len() > suffix.len() && part.ends_with(suffix))
     })
@@ -203,26 +267,51 @@ mod tests {
     #[test]
     fn a_status_is_read() {
         let text = "Name:\tbash\nTgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \n";
-        let got = parse(text).unwrap();
+        let got = parse(text.as_bytes()).unwrap();
         assert_eq!(
-            (got.tgid, got.uids, got.groups, got.name.as_str()),
-            (7, [1, 2, 3, 4], vec![10, 20], "bash")
+            (got.tgid, got.uids, got.groups, &got.name[..]),
+            (7, [1, 2, 3, 4], vec![10, 20], &b"bash"[..])
         );
-        assert_eq!(parse("Name:\tbash\nTgid:\tx\n"), None);
-        let stat = "7 (a) b) 9) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 9";
-        assert_eq!(parse_start(stat), Some(4711));
+        assert_eq!(parse(b"Name:\tbash\nTgid:\tx\n"), None);
+        let stat = b"7 (a) b) \xff 9) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 9";
+        assert_eq!(Stat::parse(stat), Some(Stat { parent: 1, flags: 4_194_560, started: 4711 }));
+    }
+
+    /// A thread of ours goes by this name while something is asked of it.
+    fn called<T: Send>(name: &std::ffi::CStr, ask: impl FnOnce(i32) -> T + Send) -> T {
+        let ask = || {
+            nix::sys::prctl::set_name(name).unwrap();
+            ask(nix::unistd::gettid().as_raw())
+        };
+        std::thread::scope(|scope| scope.spawn(ask).join().unwrap())
+    }
+
+    #[test]
+    fn a_name_of_any_bytes_hides_nothing() {
+        let pid = std::process::id().cast_signed();
+        for name in [c"\xff\xfe", c"a) S 1\nTgid:\t1", c"\\n \\", c" x ", c"\r\n", c""] {
+            let (status, stat) = called(name, |tid| (status(tid), Stat::of(tid)));
+            let status = status.unwrap_or_else(|| panic!("{name:?}: no status"));
+            assert_eq!((status.tgid, &status.name[..]), (pid, name.to_bytes()), "{name:?}");
+            assert_eq!(status.uids[0], nix::unistd::getuid().as_raw());
+            let start = start_time(pid).unwrap();
+            assert!(stat.is_some_and(|stat| stat.started >= start), "{name:?}: {stat:?}");
+        }
     }
 
     #[test]
     fn the_cgroup_that_says_most_is_picked() {
         let hybrid = "4:cpu,cpuacct:/a\n1:name=systemd:/system.slice/x.service\n0::/\n";
-        assert_eq!(pick_cgroup(hybrid).unwrap(), "/system.slice/x.service");
-        assert_eq!(pick_cgroup("0::/system.slice/y.service/sub").unwrap(), "/system.slice/y.service/sub");
-        assert_eq!(pick_cgroup("4:cpu,cpuacct:/a\n").unwrap(), "/a");
-        assert_eq!(pick_cgroup("0::/\n").unwrap(), "/");
-        assert_eq!(pick_cgroup(""), None);
-        assert_eq!(unit("/system.slice/y.service/sub"), Some("y.service"));
-        assert_eq!(unit("/a/b"), None);
+        assert_eq!(pick_cgroup(hybrid.as_bytes()).unwrap(), b"/system.slice/x.service");
+        let below = pick_cgroup(b"0::/system.slice/y.service/sub").unwrap();
+        assert_eq!(below, b"/system.slice/y.service/sub");
+        assert_eq!(pick_cgroup(b"4:cpu,cpuacct:/a\n").unwrap(), b"/a");
+        assert_eq!(pick_cgroup(b"0::/\n").unwrap(), b"/");
+        assert_eq!(pick_cgroup(b"0::/user.slice/\xff:\xfe\n").unwrap(), b"/user.slice/\xff:\xfe");
+        assert_eq!(pick_cgroup(b""), None);
+        assert_eq!(unit(b"/system.slice/y.service/sub"), Some(&b"y.service"[..]));
+        assert_eq!(unit(b"/system.slice/y.service/\xff"), Some(&b"y.service"[..]));
+        assert_eq!(unit(b"/a/b"), None);
     }
 
     #[test]

@@ -13,11 +13,17 @@ use crate::process;
 
 /// Who sent a request, as far as rights ask for it. The thread waits for the answer: it cannot change meanwhile.
 pub fn caller(from: proto::Caller) -> Caller {
-    let known = if from.uid == 0 { None } else { process::status(from.tid) };
-    let pid = known.as_ref().map_or(from.tid, |s| s.tgid);
-    let start = known.as_ref().and_then(|_| process::start_time(pid)).unwrap_or_default();
-    let groups = known.map(|s| s.groups).unwrap_or_default();
-    Caller { uid: from.uid, gid: from.gid, groups, pid: pid.cast_unsigned(), start }
+    let proto::Caller { uid, gid, tid } = from;
+    if uid == 0 {
+        return Caller { gid, pid: tid.cast_unsigned(), ..Caller::root() };
+    }
+    let known = process::status(tid).and_then(|s| Some((s.tgid, s.groups, process::start_time(s.tgid)?)));
+    match known {
+        Some((pid, groups, start)) => {
+            Caller { uid, gid, groups, pid: pid.cast_unsigned(), start, unseen: false }
+        }
+        None => Caller { uid, gid, unseen: true, ..Caller::default() },
+    }
 }
 
 /// A process as if it asked itself.
@@ -25,7 +31,8 @@ pub fn process_as_caller(pid: i32) -> Option<Caller> {
     let status = process::status(pid)?;
     let start = process::start_time(status.tgid)?;
     let ([.., uid], [.., gid]) = (status.uids, status.gids);
-    Some(Caller { uid, gid, groups: status.groups, pid: status.tgid.cast_unsigned(), start })
+    let pid = status.tgid.cast_unsigned();
+    Some(Caller { uid, gid, groups: status.groups, pid, start, unseen: false })
 }
 
 /// Refuses to touch a process or thread that has any uid but the caller's own.

@@ -7,6 +7,7 @@
 //! `reserv run` and later tags win. Kernel threads are not subject to rules.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 
 use nix::unistd::{Gid, Group, Uid, User};
 use reserv_model::{Rule, Subject};
@@ -19,9 +20,9 @@ pub struct Facts {
     /// Ids and name.
     pub status: process::Status,
     /// Path of its cgroup.
-    pub cgroup: String,
+    pub cgroup: Vec<u8>,
     /// Last component of its executable's path; empty when unreadable.
-    pub executable: String,
+    pub executable: Vec<u8>,
     /// Parent.
     pub parent: i32,
     /// Start time in clock ticks: tells a process from a later one of the same number.
@@ -34,22 +35,19 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 impl Facts {
     /// Of a living process; `None` when it is gone or a kernel thread.
     pub fn of(pid: i32) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // After the name, which may hold anything, from field 3 on.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let parent: i32 = fields.get(1)?.parse().ok()?;
-        let flags: u64 = fields.get(6)?.parse().ok()?;
-        if flags & PF_KTHREAD != 0 {
+        let stat = process::Stat::of(pid)?;
+        if stat.flags & PF_KTHREAD != 0 {
             return None;
         }
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-        let executable = exe.as_deref().and_then(|p| p.file_name()?.to_str()).unwrap_or_default();
+        let name =
+            exe.as_deref().and_then(|path| path.file_name()).map(OsStrExt::as_bytes).unwrap_or_default();
         Some(Self {
             status: process::status(pid)?,
             cgroup: process::cgroup(pid).unwrap_or_default(),
-            executable: executable.trim_end_matches(" (deleted)").to_owned(),
-            parent,
-            started: fields.get(19)?.parse().ok()?,
+            executable: name.strip_suffix(b" (deleted)").unwrap_or(name).to_owned(),
+            parent: stat.parent,
+            started: stat.started,
         })
     }
 
@@ -188,7 +186,7 @@ mod tests {
         let mut queue =
             |f: &Facts| rules.consider(9, f, 0, 0).map(|(_, r)| r.queue("cpu").unwrap().to_string());
         assert_eq!(queue(&facts(33, "php-fpm", "/")).as_deref(), Some("php"));
-        let by_file = Facts { executable: "php8.2".into(), ..facts(33, "worker", "/") };
+        let by_file = Facts { executable: b"php8.2".into(), ..facts(33, "worker", "/") };
         assert_eq!(queue(&by_file).as_deref(), Some("php"));
         assert_eq!(queue(&facts(33, "apache2", "/system.slice/web@1.service")).as_deref(), Some("web"));
         assert_eq!(queue(&facts(33, "apache2", "/")).as_deref(), Some("www"));

@@ -201,6 +201,10 @@ pub struct Caller {
     pub pid: u32,
     /// Its start time.
     pub start: u64,
+    /// Groups and process are not known: it cannot be seen from where reservd is. What they may be
+    /// denied for is not known either, so such a caller has no right but as root.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 impl Caller {
@@ -365,6 +369,8 @@ pub enum Why {
     Entry(NodeId, AccessEntry),
     /// He made the node.
     Maker,
+    /// His groups and his process are not known.
+    Unseen,
     /// No entry allows it.
     Nobody,
 }
@@ -385,6 +391,7 @@ impl Decision {
             Why::Root => "root may do everything".into(),
             Why::Entry(at, entry) => format!("{}: {entry}", tree.shown(*at)),
             Why::Maker => "he made it".into(),
+            Why::Unseen => "reservd cannot see the process that asks".into(),
             Why::Nobody => "no entry allows it".into(),
         }
     }
@@ -412,6 +419,9 @@ impl Tree {
         let yes = |why| Decision { allowed: true, why };
         if who.uid == 0 {
             return yes(Why::Root);
+        }
+        if who.unseen {
+            return Decision { allowed: false, why: Why::Unseen };
         }
         let found = self.listed(who, id, right);
         if let Some((at, entry)) = found {

@@ -88,7 +88,8 @@ pub struct Rule {
     pub queues: BTreeMap<Name, NodePath>,
 }
 
-/// A process as rules see it. The caller looks names up.
+/// A process as rules see it. The caller looks names up. What processes and their users choose (a
+/// command, a cgroup) is bytes, as the kernel has it, and need not be text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Subject<'a> {
     /// Effective user.
@@ -100,11 +101,11 @@ pub struct Subject<'a> {
     /// Its name, if it has one.
     pub group: Option<&'a str>,
     /// Systemd unit, if it runs in one: `nginx.service`.
-    pub unit: Option<&'a str>,
+    pub unit: Option<&'a [u8]>,
     /// Path below the cgroup mount, from `/`.
-    pub cgroup: &'a str,
+    pub cgroup: &'a [u8],
     /// File name of the program, or the thread's comm.
-    pub command: &'a str,
+    pub command: &'a [u8],
 }
 
 impl Match {
@@ -202,25 +203,37 @@ impl Rule {
 }
 
 /// Whether `path` is the cgroup `top` or below it.
-fn is_below(top: &str, path: &str) -> bool {
-    let top = top.trim_end_matches('/');
-    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+fn is_below(top: &str, path: &[u8]) -> bool {
+    let top = top.trim_end_matches('/').as_bytes();
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// The characters of a name; a byte that is part of none is one of its own, which no text has.
+fn characters(name: &[u8]) -> Vec<u32> {
+    let byte = |byte: &u8| u32::from(*byte) + u32::from(char::MAX) + 1;
+    let of = |chunk: std::str::Utf8Chunk<'_>| {
+        let (valid, invalid) = (chunk.valid(), chunk.invalid());
+        valid.chars().map(u32::from).chain(invalid.iter().map(byte)).collect::<Vec<u32>>()
+    };
+    name.utf8_chunks().flat_map(of).collect()
 }
 
 /// `*` is any text, `?` one character. Linear in space and, with one point to fall back to, at most
 /// quadratic in time.
-fn fits(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+fn fits(pattern: &str, text: &[u8]) -> bool {
+    const STAR: u32 = '*' as u32;
+    const ONE: u32 = '?' as u32;
+    let (pattern, text) = (characters(pattern.as_bytes()), characters(text));
     let (mut at, mut read) = (0, 0);
     // What follows the last star, and where in the text that is being tried.
     let mut star: Option<(usize, usize)> = None;
     while let Some(&next) = text.get(read) {
         match (pattern.get(at), star) {
-            (Some('*'), _) => {
+            (Some(&STAR), _) => {
                 at += 1;
                 star = Some((at, read));
             }
-            (Some(&c), _) if c == '?' || c == next => {
+            (Some(&c), _) if c == ONE || c == next => {
                 at += 1;
                 read += 1;
             }
@@ -231,5 +244,5 @@ fn fits(pattern: &str, text: &str) -> bool {
             (_, None) => return false,
         }
     }
-    pattern[at..].iter().all(|&c| c == '*')
+    pattern[at..].iter().all(|&c| c == STAR)
 }

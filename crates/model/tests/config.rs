@@ -297,7 +297,7 @@ fn rules_about_packets() {
     assert_eq!(packets.protocol.map(Protocol::number), Some(6));
     assert_eq!(packets.remote.map(|r| r.to_string()).as_deref(), Some("2001:db8::/32"));
     assert!(
-        !config.rules[0].conditions.matches(&Subject { cgroup: "/", ..Subject::default() }),
+        !config.rules[0].conditions.matches(&Subject { cgroup: b"/", ..Subject::default() }),
         "no process"
     );
     let many = "[[rule]]\nmatch = { protocol = 6 }\ne0 = \"web\"\n".repeat(64);
@@ -309,29 +309,34 @@ fn rules_about_packets() {
 #[test]
 fn rules_match_by_all_their_conditions() {
     let rules = read(EXAMPLE).unwrap().rules;
-    let www =
-        Subject { uid: 33, user: Some("www-data"), command: "php-fpm8.2", cgroup: "/", ..Subject::default() };
+    let www = Subject {
+        uid: 33,
+        user: Some("www-data"),
+        command: b"php-fpm8.2",
+        cgroup: b"/",
+        ..Subject::default()
+    };
     let first =
         |s: &Subject<'_>| Rule::first(&rules, s).and_then(|r| r.queue("cpu")).map(ToString::to_string);
     assert_eq!(first(&www).as_deref(), Some("web/site1"));
-    assert_eq!(first(&Subject { command: "bash", ..www }), None);
+    assert_eq!(first(&Subject { command: b"bash", ..www }), None);
     assert_eq!(first(&Subject { user: None, ..www }), None);
     let backup = Subject {
         uid: 1000,
         user: Some("anna"),
         gid: 100,
         group: Some("users"),
-        unit: Some("backup.service"),
-        cgroup: "/system.slice/backup.service",
-        command: "tar",
+        unit: Some(b"backup.service"),
+        cgroup: b"/system.slice/backup.service",
+        command: b"tar",
     };
     assert_eq!(first(&backup).as_deref(), Some("backup"));
     for other in [
         Subject { uid: 1001, ..backup },
         Subject { group: None, ..backup },
         Subject { unit: None, ..backup },
-        Subject { cgroup: "/system.slice2/backup.service", ..backup },
-        Subject { cgroup: "/user.slice", ..backup },
+        Subject { cgroup: b"/system.slice2/backup.service", ..backup },
+        Subject { cgroup: b"/user.slice", ..backup },
     ] {
         assert_eq!(first(&other), None, "{other:?}");
     }
@@ -341,7 +346,7 @@ fn rules_match_by_all_their_conditions() {
 fn patterns() {
     let fits = |pattern: &str, text: &str| {
         let conditions = Match { command: Some(pattern.into()), ..Match::default() };
-        conditions.matches(&Subject { command: text, ..Subject::default() })
+        conditions.matches(&Subject { command: text.as_bytes(), ..Subject::default() })
     };
     for (pattern, text) in [
         ("ffmpeg", "ffmpeg"),
@@ -374,7 +379,7 @@ fn patterns() {
     assert!(!Match::default().matches(&Subject::default()), "no condition matches nobody");
     let below = |top: &str, path: &str| {
         let conditions = Match { cgroup: Some(top.into()), ..Match::default() };
-        conditions.matches(&Subject { cgroup: path, ..Subject::default() })
+        conditions.matches(&Subject { cgroup: path.as_bytes(), ..Subject::default() })
     };
     assert!(
         below("/", "/a")
@@ -385,4 +390,22 @@ fn patterns() {
     );
     let by_name = Match { uid: Some(Principal::Name("33".into())), ..Match::default() };
     assert!(by_name.matches(&Subject { uid: 33, ..Subject::default() }));
+}
+
+/// Whoever names a process chooses any bytes.
+#[test]
+fn names_need_not_be_text() {
+    let of = |conditions: Match, subject: Subject<'_>| conditions.matches(&subject);
+    let command = |pattern: &str, name: &[u8]| {
+        let conditions = Match { command: Some(pattern.into()), ..Match::default() };
+        of(conditions, Subject { command: name, ..Subject::default() })
+    };
+    assert!(command("*", b"\xff\xfe") && command("??", b"\xff\xfe") && command("php*", b"php\xff"));
+    assert!(command("?", "ä".as_bytes()) && command("a?c", b"a\xc3c") && command("*c", b"\xc3\xa4\xffc"));
+    assert!(!command("?", b"\xff\xfe") && !command("\u{fffd}", b"\xff") && !command("php", b"php\xff"));
+    let unit = Match { unit: Some("user@*.service".into()), ..Match::default() };
+    assert!(of(unit, Subject { unit: Some(b"user@\xff.service"), ..Subject::default() }));
+    let cgroup = Match { cgroup: Some("/user.slice".into()), ..Match::default() };
+    assert!(of(cgroup.clone(), Subject { cgroup: b"/user.slice/\xff\xfe", ..Subject::default() }));
+    assert!(!of(cgroup, Subject { cgroup: b"/user.slice\xff", ..Subject::default() }));
 }

@@ -562,7 +562,8 @@ fn open_root() -> Result<fs::File, PlaneError> {
 
 /// Where cgroup v2 is mounted.
 fn cgroup_root() -> Option<PathBuf> {
-    fs::read_to_string("/proc/self/mounts").ok()?.lines().find_map(|line| {
+    // Users may mount (fusermount) on names of any bytes.
+    String::from_utf8_lossy(&fs::read("/proc/self/mounts").ok()?).lines().find_map(|line| {
         let mut words = line.split(' ').skip(1);
         let path = words.next()?;
         (words.next()? == "cgroup2").then(|| PathBuf::from(path))

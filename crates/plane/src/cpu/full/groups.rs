@@ -68,7 +68,8 @@ pub fn refusal(found: &Survey) -> String {
 /// Where the hierarchy with the cpu controller is mounted, v2 or v1.
 pub fn hierarchy(root: &Path) -> Option<PathBuf> {
     let at = |point: &str| root.join(point.trim_start_matches('/'));
-    let mounts = fs::read_to_string(at("/proc/self/mounts")).ok()?;
+    // Users may mount (fusermount) on names of any bytes.
+    let mounts = String::from_utf8_lossy(&fs::read(at("/proc/self/mounts")).ok()?).into_owned();
     let mut found = None;
     for line in mounts.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -192,6 +193,16 @@ mod tests {
             fs::write(dir.join("cpu.max"), max).unwrap();
         }
         root
+    }
+
+    #[test]
+    fn a_mount_on_a_name_that_is_no_text_hides_no_other() {
+        let root = tree(&[("sys/fs/cgroup", "100\n", "max 100000\n")]);
+        fs::create_dir_all(root.path().join("proc/self")).unwrap();
+        let mounts = b"x /home/u/\xff\xfe fuse rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
+        fs::write(root.path().join("proc/self/mounts"), mounts).unwrap();
+        fs::write(root.path().join("sys/fs/cgroup/cgroup.controllers"), "cpu io\n").unwrap();
+        assert_eq!(hierarchy(root.path()), Some(root.path().join("sys/fs/cgroup")));
     }
 
     #[test]
