@@ -121,26 +121,32 @@ class Daemon:
 
     cpu = property(lambda self: self.mount + "/cpu")
 
-    def start(self, expect=True):
-        """Starts keeper and worker, until READY=1; with expect=False until they have given up."""
+    def start(self, expect=True, stderr=None):
+        """Starts keeper and worker, until READY=1; with expect=False until they have given up. What they told the service manager is in `told`."""
+        self.told = ""
         notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         address = self.dir + "/notify"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(address)
         notify.bind(address)
         log = open(self.log, "ab")
-        self.keeper = subprocess.Popen([reservd()], env=dict(self.env, NOTIFY_SOCKET=address), stdout=log, stderr=log,
+        self.keeper = subprocess.Popen([reservd()], env=dict(self.env, NOTIFY_SOCKET=address), stdout=log, stderr=stderr or log,
                                        start_new_session=True)
         end = time.monotonic() + DEADLINE
         while time.monotonic() < end:
             ready, _, _ = select.select([notify], [], [], 0.05)
-            if ready and b"READY=1" in notify.recv(4096):
+            if ready:
+                self.told += notify.recv(4096).decode() + "\n"
+                if "READY=1\n" not in self.told:
+                    continue
                 notify.close()
                 self.note()
                 if not expect:
                     raise AssertionError("it started")
                 return self
             if self.keeper.poll() is not None:
+                while select.select([notify], [], [], 0)[0]:
+                    self.told += notify.recv(4096).decode() + "\n"
                 notify.close()
                 if expect:
                     raise AssertionError(f"reservd ended with {self.keeper.returncode}:\n{self.tail()}")
@@ -158,6 +164,10 @@ class Daemon:
         for path in glob.glob("/proc/[0-9]*/environ"):
             pid = int(path.split("/")[2])
             try:
+                # First what never waits: the environment of a process whose memory is locked does.
+                with open(f"/proc/{pid}/comm", "rb") as f:
+                    if f.read().strip() not in (b"reservd", b"exe"):
+                        continue
                 with open(path, "rb") as f:
                     if want not in f.read().split(b"\0"):
                         continue
@@ -198,7 +208,10 @@ class Daemon:
         self.kill(keeper)
 
     def new_worker(self, old):
-        return until(lambda: self.note().get("worker", old) not in (old,) and self.note()["worker"], "a new worker")
+        def other():
+            found = self.note().get("worker", old)
+            return found != old and found
+        return until(other, "a new worker")
 
     def ask(self, **request):
         end = time.monotonic() + DEADLINE
@@ -242,7 +255,8 @@ class Daemon:
         until(lambda: not self.processes(), "the end of reservd")
         return code
 
-    def clean(self):
+    def end(self):
+        """Kills what there is."""
         def kill_all():
             # Each starts the other again: repeat until both are gone.
             found = self.processes()
@@ -253,6 +267,9 @@ class Daemon:
         until(kill_all, "the end of reservd")
         if self.keeper:
             self.keeper.wait(DEADLINE)
+
+    def clean(self):
+        self.end()
         if self.env["RESERV_DRIVER"] != "fake" and os.path.exists(self.run + "/journal"):
             # What a test that failed left in the kernel is adopted and given back.
             with contextlib.suppress(Exception):

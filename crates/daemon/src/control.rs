@@ -109,6 +109,22 @@ pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// The same for as long as it takes: the file system may be full.
+pub fn bind_at_last(path: &Path) -> UnixListener {
+    let mut pause = Duration::from_millis(100);
+    loop {
+        std::thread::sleep(pause);
+        match bind(path) {
+            Ok(listener) => {
+                tracing::info!("the control socket is there");
+                return listener;
+            }
+            Err(error) => tracing::debug!(%error, "no control socket yet"),
+        }
+        pause = (pause * 2).min(SILENCE_MAX);
+    }
+}
+
 /// Serves connections, for ever.
 pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker, forgetter: &Arc<Forgetter>) {
     let connections = Arc::new(AtomicUsize::new(0));

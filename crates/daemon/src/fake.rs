@@ -303,6 +303,9 @@ impl Plane for FakePlane {
     }
 
     fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        if self.state.mount == dev {
+            return Ok(());
+        }
         self.change(|state| {
             state.mount = dev;
             Ok(())

@@ -27,7 +27,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 use crate::fuse::session;
-use crate::link::{self, Held, UnixSeq, Word};
+use crate::link::{self, Heard, Held, UnixSeq, Word};
+use crate::log;
 use crate::process::pidfd_open;
 use crate::settings::Settings;
 
@@ -140,7 +141,8 @@ pub fn run(settings: &Settings, inherited: Option<Inherited>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("reservd: {error}");
+            log::say(&error);
+            link::notify(&format!("STATUS={error}"));
             ExitCode::FAILURE
         }
     }
@@ -234,8 +236,8 @@ impl Keeper {
             // Words first: the last one may have been said just before death.
             if word {
                 match Word::receive(&worker.link) {
-                    Some(word) => {
-                        self.hear(word);
+                    Some(heard) => {
+                        self.hear(heard);
                         continue;
                     }
                     None => linked = false,
@@ -259,17 +261,19 @@ impl Keeper {
         }
     }
 
-    fn hear(&mut self, word: Word) {
-        match word {
-            Word::Ready => {
+    fn hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::Word(Word::Ready) => {
                 self.ready = true;
                 link::notify("READY=1");
             }
-            Word::Stopping => {
+            Heard::Word(Word::Stopping) => {
                 self.stopping.get_or_insert_with(Instant::now);
             }
-            Word::Done => self.done = true,
-            Word::Stop => {}
+            Heard::Word(Word::Done) => self.done = true,
+            Heard::Word(Word::Stop) => {}
+            // The log may have had no room for it.
+            Heard::Why(why) => link::notify(&format!("STATUS={why}")),
         }
     }
 

@@ -17,6 +17,7 @@ pub mod fuse;
 pub mod held;
 pub mod keeper;
 pub mod link;
+pub mod log;
 pub mod priority;
 pub mod process;
 pub mod registry;

@@ -23,7 +23,7 @@ pub struct Held {
     pub lock: File,
 }
 
-/// One word on the link. A datagram of one byte; an empty one is the end.
+/// One word on the link. A datagram of one byte; an empty one is the end. A reason ([`Heard::Why`]) is longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Worker: the name space is served.
@@ -34,6 +34,27 @@ pub enum Word {
     Done,
     /// Keeper: stop and give everything back.
     Stop,
+}
+
+/// What comes over the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// One of the words.
+    Word(Word),
+    /// Worker: why it ends, for whoever waits for its start.
+    Why(String),
+}
+
+/// Longest reason.
+const WHY_MAX: usize = 1024;
+/// What stands before one.
+const WHY: u8 = b'W';
+
+/// Says why this worker ends.
+pub fn say_why(link: &UnixSeq, why: &str) {
+    let mut message = vec![WHY];
+    message.extend(why.bytes().take(WHY_MAX).map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
+    let _ = nix::sys::socket::send(link.0.as_raw_fd(), &message, nix::sys::socket::MsgFlags::MSG_NOSIGNAL);
 }
 
 impl Word {
@@ -52,15 +73,21 @@ impl Word {
     }
 
     /// Waits for a word; `None` when the other is dead.
-    pub fn receive(link: &UnixSeq) -> Option<Self> {
-        let mut byte = [0];
+    pub fn receive(link: &UnixSeq) -> Option<Heard> {
+        let mut bytes = [0; 1 + WHY_MAX];
         loop {
-            match nix::sys::socket::recv(link.0.as_raw_fd(), &mut byte, nix::sys::socket::MsgFlags::empty()) {
+            match nix::sys::socket::recv(link.0.as_raw_fd(), &mut bytes, nix::sys::socket::MsgFlags::empty())
+            {
                 Ok(1) => {
-                    if let Some((word, _)) = Self::ALL.iter().find(|(_, b)| *b == byte[0]) {
-                        return Some(*word);
+                    if let Some((word, _)) = Self::ALL.iter().find(|(_, b)| *b == bytes[0]) {
+                        return Some(Heard::Word(*word));
                     }
                 }
+                Ok(len @ 2..) if bytes[0] == WHY => {
+                    return Some(Heard::Why(String::from_utf8_lossy(&bytes[1..len]).into_owned()));
+                }
+                // Of another version.
+                Ok(1..) => {}
                 Err(nix::errno::Errno::EINTR) => {}
                 _ => return None,
             }
@@ -78,6 +105,11 @@ impl UnixSeq {
         use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
         let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         Ok((Self(a), Self(b)))
+    }
+
+    /// The same end once more.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
     }
 }
 
@@ -137,7 +169,12 @@ pub fn notify(state: &str) {
     } else {
         socket.send_to(state.as_bytes(), &address)
     };
-    if let Err(error) = sent {
-        tracing::warn!(%error, "the service manager was not told");
+    match sent {
+        // Who started us by hand listens no longer than until we are ready.
+        Err(error) if state.starts_with("STATUS=") => {
+            tracing::debug!(%error, "the service manager was not told");
+        }
+        Err(error) => tracing::warn!(%error, "the service manager was not told"),
+        Ok(_) => {}
     }
 }

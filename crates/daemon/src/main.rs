@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use reserv_daemon::link::{Held, UnixSeq, inherit};
 use reserv_daemon::settings::Settings;
-use reserv_daemon::{forgetter, keeper, priority, worker};
+use reserv_daemon::{forgetter, keeper, log, priority, worker};
 
 /// Serves /reserv: keeps the tree of reservations and the kernel's scheduler in agreement.
 ///
@@ -63,21 +63,14 @@ impl Descriptors {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("RESERV_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    log::begin();
     priority::prefer();
     // Started through /proc/self/exe, keeper and worker would be called "exe".
     let _ = nix::sys::prctl::set_name(c"reservd");
     match start(&arguments.inherited) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("reservd: {error}");
+            log::say(error);
             ExitCode::FAILURE
         }
     }

@@ -31,7 +31,8 @@ use crate::fs::Fs;
 use crate::fuse::session;
 use crate::held::Held;
 use crate::keeper;
-use crate::link::{self, EXIT_REOPEN, Held as Descriptors, UnixSeq, Word};
+use crate::link::{self, EXIT_REOPEN, Heard, Held as Descriptors, UnixSeq, Word};
+use crate::log;
 use crate::priority;
 use crate::registry::Registry;
 use crate::settings::Settings;
@@ -69,19 +70,23 @@ pub struct Inherited {
 
 /// Runs the worker. Its status means something to the keeper (`link::EXIT_REOPEN`).
 pub fn run(settings: &Settings, inherited: Inherited) -> ExitCode {
-    let hook = std::panic::take_hook();
+    let hook = std::panic::take_hook(); // it tells the log
     std::panic::set_hook(Box::new(move |info| {
         hook(info);
         std::process::abort();
     }));
     let finish_stop = inherited.finish_stop;
+    let keeper = inherited.link.try_clone();
     let result =
         if finish_stop { stop_what_is_left(settings, &inherited) } else { work(settings, inherited) };
     match result {
         Ok(code) => code,
         Err(refusal) => {
             let hint = if refusal.hint.is_empty() { String::new() } else { format!(" ({})", refusal.hint) };
-            eprintln!("reservd: {refusal}{hint}");
+            log::say(format_args!("{refusal}{hint}"));
+            if let Ok(keeper) = keeper {
+                link::say_why(&keeper, &format!("{refusal}{hint}"));
+            }
             ExitCode::FAILURE
         }
     }
@@ -173,6 +178,19 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let Inherited { held, link, .. } = inherited;
     let mut core = begin(settings)?;
     let fresh_start = core.is_fresh();
+    // Before the mount: a start that fails leaves none.
+    let listener = match control::bind(&settings.socket()) {
+        Ok(listener) => Some(listener),
+        Err(error) if fresh_start => {
+            core.stop(true)?;
+            return Err(context(&settings.socket().display().to_string())(error));
+        }
+        // Reservations hold, and /reserv goes on.
+        Err(error) => {
+            tracing::error!(%error, "no control socket: trying again");
+            None
+        }
+    };
     let found = session::mounted(&settings.mount).map_err(context("mount table"))?;
     let ready = match found {
         Some(dev) => Ok((dev, true)),
@@ -193,7 +211,6 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     core.set_mount(dev)?;
     let core = Arc::new(Mutex::new(core));
     let (news, hear) = channel();
-    let listener = control::bind(&settings.socket()).map_err(context("control socket"))?;
 
     // Before anything is read here: what this worker has taken itself must not be sent again.
     if takeover && let Err(error) = session::resend(&held.fuse) {
@@ -205,7 +222,11 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let (core_, news_) = (core.clone(), news.clone());
     let forgetter = Arc::new(Forgetter::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?));
     let forgetter_ = forgetter.clone();
-    spawn("control", move || control::serve(&listener, &core_, &asker, &forgetter_))?;
+    let socket = settings.socket();
+    spawn("control", move || {
+        let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
+        control::serve(&listener, &core_, &asker, &forgetter_);
+    })?;
     spawn("stop", move || {
         for answer in wishes {
             let _ = news_.send(Wake::Stop(Some(answer)));
@@ -286,11 +307,11 @@ fn start_fuse(
 
 /// One thread per life of the link: it ends when the keeper does.
 fn listen(link: &UnixSeq, news: &Sender<Wake>) -> io::Result<()> {
-    let link = UnixSeq(link.0.try_clone()?);
+    let link = link.try_clone()?;
     let news = news.clone();
     std::thread::spawn(move || {
-        while let Some(word) = Word::receive(&link) {
-            if word == Word::Stop {
+        while let Some(heard) = Word::receive(&link) {
+            if heard == Heard::Word(Word::Stop) {
                 let _ = news.send(Wake::Stop(None));
             }
         }

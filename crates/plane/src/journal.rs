@@ -121,7 +121,7 @@ impl Journal {
             }
             other => {
                 self.file.set_len(self.end)?;
-                other.and(Err(io::Error::from(io::ErrorKind::StorageFull)))
+                other.and(Err(io::Error::from_raw_os_error(libc::ENOSPC)))
             }
         }
     }

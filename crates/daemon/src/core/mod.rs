@@ -2,6 +2,7 @@
 //! What the threads of the worker share, under one lock: the resources that run, the rules, and what `status` tells.
 
 mod counting;
+mod quiet;
 mod status;
 mod up;
 
@@ -13,6 +14,7 @@ use reserv_model::{Config, Name, NodeId, Personality, Request, Rule, Tree};
 use reserv_namespace::{FileKind, Ino, Object, Resource};
 use reserv_plane::{List, Target};
 
+use self::quiet::Quiet;
 pub use self::status::{Refused, Status};
 use crate::collect::Due;
 use crate::describe::describe;
@@ -44,6 +46,7 @@ pub struct Core {
     /// Names of resources that are gone and that the kernel may still have cached.
     gone: Vec<Name>,
     refusals: VecDeque<Refused>,
+    quiet: Quiet,
     start: Instant,
 }
 
@@ -72,6 +75,7 @@ impl Core {
             events: None,
             gone: Vec::new(),
             refusals: VecDeque::new(),
+            quiet: Quiet::default(),
             start: Instant::now(),
         };
         core.bring_up_known()?;
@@ -136,14 +140,20 @@ impl Core {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Keeps a refusal for those who ask why.
+    /// Keeps a refusal for those who ask why. No user drives out those of others.
     pub fn refused(&mut self, uid: u32, what: String, refusal: &Refusal) {
-        tracing::info!(uid, what, errno = refusal.errno, hint = refusal.hint, "refused: {}", refusal.text);
+        let at_ms = self.now_ms();
+        if let Some(unsaid) = self.quiet.says(uid, at_ms) {
+            let Refusal { errno, text, hint } = refusal;
+            tracing::info!(uid, what, errno, hint, unsaid, "refused: {text}");
+        }
         if self.refusals.len() == REFUSALS_MAX {
-            self.refusals.pop_front();
+            let of = |uid: u32| self.refusals.iter().filter(|one| one.uid == uid).count();
+            let most = self.refusals.iter().map(|one| of(one.uid)).max();
+            let oldest = self.refusals.iter().position(|one| Some(of(one.uid)) == most);
+            self.refusals.remove(oldest.unwrap_or(0));
         }
         let Refusal { errno, text, hint } = refusal.clone();
-        let at_ms = self.now_ms();
         self.refusals.push_back(Refused { uid, what, errno, text, hint, at_ms });
     }
 

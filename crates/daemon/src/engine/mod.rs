@@ -200,7 +200,11 @@ impl Engine {
         };
         engine.measure_capacity();
         engine.tell_use_again(&queues);
-        engine.compact()?;
+        match engine.compact() {
+            // The old journal says the same, and edits are refused while there is no room for them.
+            Err(refusal) if adopted => tracing::error!(%refusal, "the journal was not compacted"),
+            done => done?,
+        }
         if engine.unfinished().is_some() {
             tracing::warn!("the last daemon died in the middle of a large change; undoing it");
             if let Err(error) = engine.undo_whole() {
