@@ -49,6 +49,8 @@ const LINE_MAX: u64 = 1 << 20;
 const CONNECTIONS_MAX: usize = 32;
 /// How long a connection may be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The same while all others wait for it.
+const SILENCE_SHORT: Duration = Duration::from_millis(500);
 
 #[derive(Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
@@ -137,14 +139,27 @@ pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker,
             connections.fetch_sub(1, Ordering::AcqRel);
             continue;
         }
-        let (core, stop, connections) = (core.clone(), stop.clone(), connections.clone());
-        let forgetter = forgetter.clone();
-        std::thread::spawn(move || {
-            if let Err(error) = talk(stream, &core, &stop, &forgetter) {
-                tracing::debug!(%error, "a control connection ended");
-            }
+        let stream = Arc::new(stream);
+        let served = {
+            let (core, stop, connections) = (core.clone(), stop.clone(), connections.clone());
+            let (stream, forgetter) = (stream.clone(), forgetter.clone());
+            std::thread::Builder::new().name("connection".into()).spawn(move || {
+                said(talk(&stream, &core, &stop, &forgetter, SILENCE_MAX));
+                connections.fetch_sub(1, Ordering::AcqRel);
+            })
+        };
+        if let Err(error) = served {
+            // Here, so that who wants to mend it can: others wait meanwhile, but not for long.
+            tracing::warn!(%error, "no thread: a control connection is served by the listener");
+            said(talk(&stream, core, stop, forgetter, SILENCE_SHORT));
             connections.fetch_sub(1, Ordering::AcqRel);
-        });
+        }
+    }
+}
+
+fn said(ended: std::io::Result<()>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a control connection ended");
     }
 }
 
@@ -153,15 +168,16 @@ fn refusal(refusal: &Refusal) -> Value {
 }
 
 fn talk(
-    stream: UnixStream,
+    stream: &UnixStream,
     core: &Mutex<Core>,
     stop: &StopAsker,
     forgetter: &Forgetter,
+    silence: Duration,
 ) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
-    stream.set_write_timeout(Some(SILENCE_MAX))?;
-    let peer = getsockopt(&stream, PeerCredentials)?;
-    let mut writer = stream.try_clone()?;
+    stream.set_read_timeout(Some(silence))?;
+    stream.set_write_timeout(Some(silence))?;
+    let peer = getsockopt(stream, PeerCredentials)?;
+    let mut writer = stream;
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = Vec::new();

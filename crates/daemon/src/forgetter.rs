@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -31,13 +31,20 @@ const MESSAGE_MAX: usize = 1024;
 /// The worker's side. The process is started when it is needed first, and again where somebody ended it.
 pub struct Forgetter {
     fuse: File,
-    process: Mutex<Option<UnixSeq>>,
+    process: Mutex<Process>,
+}
+
+#[derive(Default)]
+struct Process {
+    link: Option<UnixSeq>,
+    /// The one that runs, and those before it, which are waited for when they have ended.
+    children: Vec<Child>,
 }
 
 impl Forgetter {
     /// Of this session.
     pub fn new(fuse: File) -> Self {
-        Self { fuse, process: Mutex::new(None) }
+        Self { fuse, process: Mutex::default() }
     }
 
     /// Returns when they are forgotten. Not for the thread that serves, which may have to answer first. `names`: of which directory, and the name.
@@ -46,7 +53,7 @@ impl Forgetter {
             return;
         }
         let mut process = lock(&self.process);
-        let known = process.is_some();
+        let known = process.link.is_some();
         let mut done = self.try_forget(&mut process, names);
         if done.is_err() && known {
             done = self.try_forget(&mut process, names);
@@ -56,10 +63,10 @@ impl Forgetter {
         }
     }
 
-    fn try_forget(&self, process: &mut Option<UnixSeq>, names: &[(u64, Vec<u8>)]) -> io::Result<()> {
-        let link = match process.take() {
+    fn try_forget(&self, process: &mut Process, names: &[(u64, Vec<u8>)]) -> io::Result<()> {
+        let link = match process.link.take() {
             Some(link) => link,
-            None => self.start()?,
+            None => self.start(&mut process.children)?,
         };
         for (parent, name) in names {
             send(link.0.as_raw_fd(), &proto::forget_name(*parent, name), MsgFlags::MSG_NOSIGNAL)?;
@@ -68,15 +75,15 @@ impl Forgetter {
         if receive(&link, &mut [0])?.is_none() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        *process = Some(link);
+        process.link = Some(link);
         Ok(())
     }
 
-    fn start(&self) -> io::Result<UnixSeq> {
+    fn start(&self, children: &mut Vec<Child>) -> io::Result<UnixSeq> {
+        children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         let (ours, theirs) = UnixSeq::pair()?;
         let fds = [("fuse-fd", self.fuse.as_raw_fd()), ("link-fd", theirs.0.as_raw_fd())];
-        let mut child = link::spawn("forgetter", &fds, &[])?;
-        std::thread::spawn(move || child.wait());
+        children.push(link::spawn("forgetter", &fds, &[])?);
         Ok(ours)
     }
 }
@@ -114,11 +121,16 @@ pub fn run(fuse: &File, link: &UnixSeq, settings: Settings) -> ExitCode {
     priority::reserve();
     let inside = Arc::new(AtomicBool::new(false));
     let (watched, inside_) = (link.0.try_clone(), inside.clone());
-    std::thread::spawn(move || {
+    let watch = move || {
         if let Err(error) = watched.and_then(|link| end_with_them(&link, &settings, &inside_)) {
             tracing::error!(%error, "callers of a dead reservd wait until the next start");
         }
-    });
+    };
+    if let Err(error) = std::thread::Builder::new().name("watch".into()).spawn(watch) {
+        // Nothing is begun that nobody would end: the worker tries again with another of us.
+        tracing::error!(%error, "no thread");
+        return ExitCode::FAILURE;
+    }
     let mut buffer = [0; MESSAGE_MAX];
     while let Ok(Some(len)) = receive(link, &mut buffer) {
         let message = buffer.get(..len).unwrap_or_default();

@@ -37,6 +37,8 @@ use crate::settings::Settings;
 const STABLE: Duration = Duration::from_millis(200);
 /// Longest pause between two starts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a first start tries to get a process.
+const FIRST_MAX: Duration = Duration::from_secs(10);
 /// How often a worker that never became ready is started again after it was killed.
 const START_TRIES: u32 = 3;
 /// How long a start waits for an earlier daemon's end.
@@ -88,6 +90,12 @@ fn kill(pidfd: &OwnedFd, signal: i32) {
             0,
         );
     }
+}
+
+/// Kills a child of ours and takes its status.
+pub fn end(pidfd: &OwnedFd) {
+    kill(pidfd, libc::SIGKILL);
+    reap(pidfd);
 }
 
 fn take_lock(settings: &Settings) -> io::Result<File> {
@@ -167,7 +175,11 @@ fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool
     loop {
         let current = match worker.take() {
             Some(worker) => worker,
-            None => keeper.start()?,
+            None => match keeper.start_at_last() {
+                Ok(worker) => worker,
+                Err(_) if keeper.stopping.is_some() => return Ok(false),
+                Err(error) => return Err(error),
+            },
         };
         keeper.watch(&current)?;
         let code = reap(&current.pidfd);
@@ -176,8 +188,7 @@ fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool
         }
         if code == Some(link::EXIT_REOPEN) {
             tracing::warn!("/reserv was unmounted; mounting it again");
-            remove_dead(settings)?;
-            keeper.held.fuse = session::open_device()?;
+            keeper.reopen(settings);
         }
         if let (false, Some(code)) = (keeper.ready, code) {
             tracing::debug!(code, "the worker could not start");
@@ -201,9 +212,60 @@ impl Keeper {
     fn start(&self) -> io::Result<Worker> {
         let (ours, theirs) = UnixSeq::pair()?;
         let flags: &[&str] = if self.stopping.is_some() { &["--finish-stop"] } else { &[] };
-        let child = link::spawn("worker", &self.held.fds(&theirs), flags)?;
+        let (child, pidfd) = link::spawn_held("worker", &self.held.fds(&theirs), flags)?;
         tracing::info!(pid = child.id(), "worker started");
-        Ok(Worker { pidfd: pidfd_open(child.id())?, link: ours, since: Instant::now() })
+        Ok(Worker { pidfd, link: ours, since: Instant::now() })
+    }
+
+    /// The same, however long it takes: without a process, a descriptor or memory to be had nobody would start what has served
+    /// once. A first start is tried for a while. An error: it is to be stopped, or was not to be started.
+    fn start_at_last(&mut self) -> io::Result<Worker> {
+        let begin = Instant::now();
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let error = match self.start() {
+                Ok(worker) => return Ok(worker),
+                Err(error) => error,
+            };
+            let stopped = self.stopping.is_some_and(|since| since.elapsed() > STOP_MAX);
+            if stopped || (!self.ready && begin.elapsed() > FIRST_MAX) {
+                return Err(error);
+            }
+            let why = format!("no worker can be started: {error}; trying again in {} ms", pause.as_millis());
+            tracing::error!("{why}");
+            link::notify(&format!("STATUS={why}"));
+            self.rest(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// A new session, however long it takes; until then there is no /reserv.
+    fn reopen(&mut self, settings: &Settings) {
+        let mut pause = Duration::from_millis(20);
+        while self.stopping.is_none() {
+            match remove_dead(settings).and_then(|()| session::open_device()) {
+                Ok(fuse) => {
+                    self.held.fuse = fuse;
+                    return;
+                }
+                Err(error) => tracing::error!(%error, "/reserv cannot be mounted again yet"),
+            }
+            self.rest(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// A pause that a request to stop ends.
+    fn rest(&mut self, pause: Duration) {
+        let timeout = PollTimeout::try_from(pause).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        if nix::poll::poll(&mut fds, timeout).is_ok_and(|n| n > 0)
+            && let Ok(Some(info)) = self.signals.read_signal()
+            && info.ssi_signo != libc::SIGHUP.cast_unsigned()
+        {
+            link::notify("STOPPING=1");
+            self.stopping.get_or_insert_with(Instant::now);
+        }
     }
 
     /// Until the worker is dead.

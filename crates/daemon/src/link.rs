@@ -146,6 +146,19 @@ pub fn spawn(role: &str, fds: &[(&str, RawFd)], flags: &[&str]) -> io::Result<Ch
     command.spawn()
 }
 
+/// The same with a descriptor of the process: there is none without the other.
+pub fn spawn_held(role: &str, fds: &[(&str, RawFd)], flags: &[&str]) -> io::Result<(Child, OwnedFd)> {
+    let mut child = spawn(role, fds, flags)?;
+    match crate::process::pidfd_open(child.id()) {
+        Ok(pidfd) => Ok((child, pidfd)),
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
 /// Takes over a descriptor that was inherited under this number, and closes it on the next exec.
 pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};

@@ -234,7 +234,8 @@ impl Drop for Place {
 }
 
 /// Does something with a copy of a process's descriptor. The process is named by its pidfd, since
-/// its number may be another's by now. EMFILE: too many copies wait to be closed.
+/// its number may be another's by now. EMFILE: too many copies wait to be closed; EAGAIN: there is no
+/// thread to close this one.
 ///
 /// Whoever serves the file may let the close wait for ever (FUSE, a network file system, a socket
 /// that lingers), so a thread of its own closes the copy.
@@ -244,6 +245,11 @@ pub fn with_descriptor<T>(
     act: impl FnOnce(BorrowedFd<'_>) -> T,
 ) -> io::Result<T> {
     let place = Place::take()?;
+    // Before there is a copy: without a thread to close it none is made (EAGAIN).
+    let (hand, take) = std::sync::mpsc::channel::<(OwnedFd, Place)>();
+    let thread = std::thread::Builder::new().name("close".into()).stack_size(1 << 16);
+    // In this order: the place is free when the copy is closed.
+    thread.spawn(move || drop(take.recv()))?;
     // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
     let copy = unsafe {
         let got = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
@@ -251,12 +257,8 @@ pub fn with_descriptor<T>(
         OwnedFd::from_raw_fd(got.ok_or_else(io::Error::last_os_error)?)
     };
     let done = act(copy.as_fd());
-    let thread = std::thread::Builder::new().name("close".into()).stack_size(1 << 16);
-    // In this order: the place is free when the copy is closed. Without a thread both go here.
-    let close = move || drop((copy, place));
-    if let Err(error) = thread.spawn(close) {
-        tracing::warn!(%error, "a copy of a descriptor is closed without a thread");
-    }
+    // Not there any more: it ends by itself, and nothing is left to close it but this thread.
+    let _ = hand.send((copy, place));
     Ok(done)
 }
 

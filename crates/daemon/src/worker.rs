@@ -14,7 +14,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -305,19 +305,23 @@ fn start_fuse(
     })
 }
 
-/// One thread per life of the link: it ends when the keeper does.
-fn listen(link: &UnixSeq, news: &Sender<Wake>) -> io::Result<()> {
+/// One thread per life of the link: it ends when the keeper does, and takes the keeper's status if that is a child of ours.
+fn listen(link: &UnixSeq, news: &Sender<Wake>, keeper: Option<Child>) -> io::Result<()> {
     let link = link.try_clone()?;
     let news = news.clone();
-    std::thread::spawn(move || {
+    let keeper = Arc::new(Mutex::new(keeper));
+    let hear = move || {
         while let Some(heard) = Word::receive(&link) {
             if heard == Heard::Word(Word::Stop) {
                 let _ = news.send(Wake::Stop(None));
             }
         }
+        if let Some(mut keeper) = lock(&keeper).take() {
+            let _ = keeper.wait();
+        }
         let _ = news.send(Wake::KeeperDied);
-    });
-    Ok(())
+    };
+    std::thread::Builder::new().name("link".into()).spawn(hear).map(drop)
 }
 
 fn wait(
@@ -328,9 +332,13 @@ fn wait(
     news: &Sender<Wake>,
     hear: &Receiver<Wake>,
 ) -> Result<ExitCode, Refusal> {
-    listen(&link, news).map_err(context("link"))?;
+    listen(&link, news, None).map_err(context("link"))?;
     let mut keepers = 0_u32;
-    while let Ok(what) = hear.recv() {
+    loop {
+        let what = match hear.recv() {
+            Ok(what) => what,
+            Err(_) => return Ok(ExitCode::FAILURE),
+        };
         match what {
             Wake::Unmounted => {
                 tracing::warn!("the file system was unmounted by somebody else; reservations hold");
@@ -343,8 +351,15 @@ fn wait(
                     // Rate, not number: without a keeper descriptors are only as safe as this process.
                     std::thread::sleep(Duration::from_millis(50) * keepers.min(40));
                 }
-                link = new_keeper(held).map_err(context("keeper"))?;
-                listen(&link, news).map_err(context("link"))?;
+                match new_keeper(held, news) {
+                    Ok(new) => (link, keepers) = (new, keepers.min(40)),
+                    // No process, thread or descriptor: /reserv is served all the same, and it is tried again.
+                    Err(error) => {
+                        tracing::error!(%error, "no keeper can be started: trying again");
+                        std::thread::sleep(POLL);
+                        let _ = news.send(Wake::KeeperDied);
+                    }
+                }
             }
             Wake::Stop(answer) => {
                 Word::Stopping.send(&link);
@@ -370,7 +385,6 @@ fn wait(
             }
         }
     }
-    Ok(ExitCode::FAILURE)
 }
 
 fn stop(settings: &Settings, core: &Mutex<Core>, leave: bool) -> Result<(), Refusal> {
@@ -379,14 +393,14 @@ fn stop(settings: &Settings, core: &Mutex<Core>, leave: bool) -> Result<(), Refu
     session::unmount(&settings.mount).map_err(context("unmount"))
 }
 
-fn new_keeper(held: &Descriptors) -> io::Result<UnixSeq> {
+fn new_keeper(held: &Descriptors, news: &Sender<Wake>) -> io::Result<UnixSeq> {
     let (ours, theirs) = UnixSeq::pair()?;
     let own = keeper::own_pidfd()?;
     let [fuse, lock, link] = held.fds(&theirs);
-    let mut child = link::spawn("keeper", &[fuse, lock, link, ("worker-fd", own.as_raw_fd())], &[])?;
-    std::thread::spawn(move || {
-        let _ = child.wait();
-    });
+    let fds = [fuse, lock, link, ("worker-fd", own.as_raw_fd())];
+    let (child, pidfd) = link::spawn_held("keeper", &fds, &[])?;
+    // A keeper to whom nobody listens would be a second one beside the next.
+    listen(&ours, news, Some(child)).inspect_err(|_| keeper::end(&pidfd))?;
     Ok(ours)
 }
 
