@@ -2,31 +2,40 @@
 # shellcheck shell=bash
 # The end of a run: the suites, where the time went, what failed, and the count.
 
-# The phases of each suite beside its result. Seconds; `up`: of so many starts of the product.
+# The phases of each suite beside its result. Seconds; `cpu`: of processor time; `up`: of so many
+# starts of the product.
 table() {
-    printf '%-5s %-26s %-8s %7s %6s  %-44s %s\n' kind suite result seconds checks phases reason
+    printf '%-5s %-26s %-8s %7s %7s %6s  %-44s %s\n' \
+        kind suite result seconds cpu checks phases reason
     awk -F'\t' '
         FILENAME ~ /phases.tsv$/ { n[$1, $2] += $3; t[$1, $2] += $4; next }
         function of(p) { return t[$2, p] >= 50 ? sprintf("%s %.1f ", p, t[$2, p] / 1000) : "" }
         {
             up = n[$2, "up"] ? sprintf("up %dx %.1f ", n[$2, "up"], t[$2, "up"] / 1000) : ""
             phases = of("boot") up of("body") of("down") of("put_back")
-            printf "%-5s %-26s %-8s %7d %6d  %-44s %s\n", $1, $2, $3, $4, $5 + $6, phases, $8
+            printf "%-5s %-26s %-8s %7d %7.1f %6d  %-44s %s\n", $1, $2, $3, $4, t[$2, "cpu"] / 1000,
+                $5 + $6, phases, $8
         }' "$logs/phases.tsv" "$results"
 }
-# Seconds of lanes: two guests at once for a second are two. The emulators' processor time beside.
+# Seconds of lanes: two guests at once for a second are two. Then the processor time, by kind: what
+# the emulators and their threads used, what suites of this machine and all that came of them.
 by_phase() {
     awk -F'\t' '
-        { n[$2] += $2 == "boot" || $2 == "up" ? $3 : 1; t[$2] += $4; if ($2 != "cpu") all += $4 }
+        FILENAME ~ /results$/ { kind[$2] = $1; next }
+        $2 == "cpu" { used[($1 in kind) ? kind[$1] : "build"] += $4; sum += $4; next }
+        { n[$2] += $2 == "boot" || $2 == "up" ? $3 : 1; t[$2] += $4; all += $4 }
         END {
             k = split("build unit host boot up body down put_back", order, " ")
             print "phase      seconds   share  times"
             for (i = 1; i <= k; i++) if (order[i] in t)
                 printf "%-9s %8.1f %6.1f%% %6d\n", order[i], t[order[i]] / 1000,
                     all ? 100 * t[order[i]] / all : 0, n[order[i]]
-            printf "%-9s %8.1f; the emulators used %.1f s of processor time\n", "in all",
-                all / 1000, t["cpu"] / 1000
-        }' "$logs/phases.tsv"
+            printf "%-9s %8.1f; processor time %.1f:", "in all", all / 1000, sum / 1000
+            k = split("build unit host guest", order, " ")
+            for (i = 1; i <= k; i++) if (order[i] in used)
+                printf " %s %.1f", order[i], used[order[i]] / 1000
+            print ""
+        }' "$results" "$logs/phases.tsv"
 }
 # What failed, once more, after the table: who sees only the last lines sees why.
 failures() {

@@ -6,6 +6,18 @@
 now() { ms=$((${EPOCHREALTIME/[.,]/} / 1000)); }
 # phase SUITE PHASE COUNT MILLISECONDS: one line of phases.tsv.
 phase() { printf '%s\t%s\t%s\t%s\n' "$@" >>"$logs/phases.tsv"; }
+# spent NAME COMMAND…: a step that is no suite; its time, and processor time, by phase.
+spent() {
+    local name=$1 ms began status TIMEFORMAT='%3U %3S' user sys
+    shift
+    now && began=$ms
+    { time "$@" 2>&9; } 9>&2 2>"$logs/.spent"
+    status=$?
+    now && phase "$name" build 1 $((ms - began))
+    read -r user sys < <(tail -n 1 "$logs/.spent")
+    phase "$name" cpu 1 $((10#${user/./} + 10#${sys/./}))
+    return $status
+}
 # time_left: seconds until the run must end, in $left_s; a large number without a DEADLINE.
 time_left() {
     left_s=1000000
@@ -121,12 +133,16 @@ stamp() { # NAME: this suite is green
 contained() {
     local name=$1 seconds=$2
     shift 2
-    "$root/tests/lib/contained" --timeout "$seconds" --left "$logs/$name.left" -- "$@" \
-        </dev/null >"$logs/$name.log" 2>&1
+    "$root/tests/lib/contained" --timeout "$seconds" --left "$logs/$name.left" \
+        --used "$logs/.$name.used" -- "$@" </dev/null >"$logs/$name.log" 2>&1
+}
+# used NAME: what contained counted, as its phase.
+used() {
+    local ms
+    read -r ms 2>/dev/null <"$logs/.$1.used" && phase "$1" cpu 1 "$ms"
+    rm -f "$logs/.$1.used"
 }
 
-# Host tests run alone, for some of them measure shares of this machine, unless they say that they
-# do not mind.
 declare -A host_file=()
 run_host() { # TEST
     local test=$1 begin=$SECONDS name limit status why='' ms began left_s
@@ -141,16 +157,43 @@ run_host() { # TEST
     contained "$name" "$limit" "$test"
     status=$?
     now && phase "$name" host 1 $((ms - began))
+    used "$name"
     [ $status = 124 ] && why="not done after $limit s${why:+: $why}" || why=''
     result host "$name" $status $((SECONDS - begin)) "$why"
 }
-run_unit() { # CRATE
-    local name=unit-$1 begin=$SECONDS status ms began left_s why=''
+# compile_units: the programs of the unit tests, of all crates at once: for one crate alone Cargo
+# may choose other features of what is shared, and compiles that again. Lines of folder and program.
+# And the one example that a test of the guest runs as it is built with them.
+compile_units() {
+    local which=() example=() crate
+    [[ " ${guest[*]##*/} " != *' full_chcpures '* ]] || example=(--example full_cpu)
+    if [ ${#unit[@]} = "$(crates | wc -l)" ] && [ ${#unit[@]} -gt 0 ]; then
+        which=(--workspace "${example[@]}")
+    else
+        for crate in "${unit[@]}"; do which+=(-p "$crate"); done
+        [ ${#example[@]} = 0 ] || cargo build -q -p reserv-plane "${example[@]}"
+    fi
+    [ ${#which[@]} -gt 0 ] || return 0
+    cargo test "${which[@]}" --lib --bins --tests --no-run \
+        --message-format=json-render-diagnostics >"$logs/.cargo" &&
+        sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"executable":"\([^"]*\)".*|\1\t\2|p' \
+            "$logs/.cargo" | grep -P '/deps/[^/]*$' >"$logs/.units"
+}
+run_unit() { # CRATE: its programs, each in the crate's folder, as `cargo test` does it
+    local name=unit-$1 begin=$SECONDS status ms began left_s why='' folder
+    local -a command=(cargo test -p "$1" --no-fail-fast) programs=()
     if too_late; then result unit "$name" 124 0 "$late"; return; fi
+    folder=$(dirname "$(grep -l "^name = \"$1\"" crates/*/Cargo.toml)")
+    mapfile -t programs < <(
+        awk -F'\t' -v f="$root/$folder" '$1 == f { print $2 }' "$logs/.units" 2>/dev/null
+    )
+    # What does not compile says so in the log of its own suite.
+    [ ${#programs[@]} = 0 ] || command=("$root/tests/lib/programs" "$root/$folder" "${programs[@]}")
     now && began=$ms
-    contained "$name" "$((left_s < 3600 ? left_s : 3600))" "${unit_test[@]}" -p "$1" --no-fail-fast
+    contained "$name" "$((left_s < 3600 ? left_s : 3600))" "${command[@]}"
     status=$?
     now && phase "$name" unit 1 $((ms - began))
+    used "$name"
     [ $status = 124 ] && why="not done after $((SECONDS - begin)) s"
     result unit "$name" $status $((SECONDS - begin)) "$why"
 }
