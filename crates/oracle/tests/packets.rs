@@ -64,23 +64,26 @@ fn every_short_sequence() {
     }
 }
 
-/// Broken variants fail what is observed on the link, or the model; most of them the link.
+/// Broken variants fail what is observed on the link, or the model; at least half of them the link. That is
+/// dear where nothing is found, so once there are as many the model, which mostly finds it at once, is asked first.
 #[test]
 fn every_packet_mutant_is_rejected() {
     type Promise = fn(Build, u64) -> Result<(), String>;
     let link: &[Promise] = &[link::wf2qp, link::wf2qp_reweights, drr::fair, link::wf2q, wf2q::wf1];
     let model: &[Promise] = &[wf2qp::lockstep, drr::lockstep, wf2q::lockstep];
-    let (mut count, mut rejected, mut missed) = (0, 0, Vec::new());
+    let (mut rejected, mut missed) = (0, Vec::new());
     let of = |name: &str| ["wfp_", "drr_", "gps_"].iter().any(|head| name.starts_with(head));
+    let count = MUTANTS.iter().filter(|m| of(m.name)).count();
     for (i, m) in MUTANTS.iter().enumerate().filter(|(_, m)| of(m.name)) {
         let find = |of: &[Promise]| {
             (0..25)
                 .find_map(|seed| of.iter().find_map(|p| p(Build::Mutant(i), seed).err().map(|e| (seed, e))))
         };
-        count += 1;
-        let on_link = find(link);
-        rejected += u32::from(on_link.is_some());
-        match on_link.or_else(|| find(model)) {
+        let enough = 2 * rejected >= count;
+        let on_link = if enough { None } else { find(link) };
+        rejected += usize::from(on_link.is_some());
+        let found = on_link.or_else(|| find(model));
+        match found.or_else(|| if enough { find(link) } else { None }) {
             Some((seed, e)) => println!("{}: seed {seed}: {e}", m.name),
             None => missed.push(m.name),
         }
