@@ -9,6 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -103,7 +104,9 @@ pub fn put_text(field: &mut [u8], text: &str) {
 impl Book {
     /// A new book: root and q0.
     pub fn create(path: &Path, weight_q0: u32) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(path)?;
         file.set_len(size_of::<Pages>() as u64)?;
         let mut book = Self::map(&file)?;
         book.pages_mut().entries[0] =

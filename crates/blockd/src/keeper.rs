@@ -11,10 +11,13 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::SockType;
+
 use crate::book::Book;
 use crate::front::ublk::control::{self, Control};
 use crate::front::{Choice, Held, fuse, loopdev};
 use crate::log::{Aside, say};
+use crate::private;
 use crate::serve::{EXIT_STOPPED, Places, Worker};
 
 /// A worker that dies sooner is followed more and more slowly.
@@ -28,16 +31,6 @@ const HELD: &str = "RESERV_BLOCKD_HELD";
 
 fn wrong(what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{what}: {error}")
-}
-
-/// A SOCK_SEQPACKET socket that listens.
-fn listen(path: &Path) -> io::Result<OwnedFd> {
-    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
-    let _ = std::fs::remove_file(path);
-    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-    listen(&fd, Backlog::new(4)?)?;
-    Ok(fd)
 }
 
 /// The mark of what is to live as long as the machine: systemd's last step kills all other processes before it unmounts what is still mounted.
@@ -104,7 +97,8 @@ fn choose(wanted: Choice) -> Result<Choice, String> {
 }
 
 fn prepare(places: &Places, front: Choice) -> Result<(Held, OwnedFd), String> {
-    let listener = listen(&places.socket).map_err(|e| wrong(&places.socket.display().to_string(), &e))?;
+    let listener = private::listen_at(&places.socket, SockType::SeqPacket, 4)
+        .map_err(|e| wrong(&places.socket.display().to_string(), &e))?;
     inheritable(&listener).map_err(|e| wrong("descriptors", &e))?;
     if front == Choice::Ublk {
         return Ok((Held::Ublk, listener));

@@ -17,6 +17,7 @@ pub mod front;
 pub mod keeper;
 pub mod log;
 pub mod owners;
+pub mod private;
 pub mod ring;
 pub mod scheduler;
 pub mod serve;

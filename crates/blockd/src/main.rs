@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use reserv_blockd::backend::Model;
 use reserv_blockd::front::Choice;
 use reserv_blockd::serve::Places;
-use reserv_blockd::{keeper, log};
+use reserv_blockd::{keeper, log, private};
 
 fn main() -> ExitCode {
+    private::known_umask();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut rest = arguments.as_slice();
     let (mut front, mut model, mut copy, mut recover) = (Some(Choice::Auto), Ok(None), false, false);

@@ -15,6 +15,7 @@ use crate::front::ublk::control;
 use crate::front::{Arrived, Front, Held, Op};
 use crate::log::say;
 use crate::owners::Owners;
+use crate::private;
 use crate::ring::{Of, Ring};
 use crate::scheduler::{Scheduler, Ticket};
 use crate::shape::shape;
@@ -309,11 +310,15 @@ impl Worker {
         // SAFETY: no address is asked for.
         let fd = unsafe { libc::accept4(listener, none, none.cast(), flags) };
         if fd >= 0 {
-            self.hang_up()?;
             // SAFETY: a new descriptor.
-            self.client = Some(unsafe { OwnedFd::from_raw_fd(fd) });
-            self.client_name += 1;
-            self.ring.watch(fd, self.client_name)?;
+            let client = unsafe { OwnedFd::from_raw_fd(fd) };
+            // One that is nobody's of ours is closed, and takes nobody's place.
+            if private::is_ours(&client) {
+                self.hang_up()?;
+                self.client = Some(client);
+                self.client_name += 1;
+                self.ring.watch(fd, self.client_name)?;
+            }
         }
         self.ring.watch(listener, name::LISTENER)
     }

@@ -3,8 +3,9 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -47,24 +48,32 @@ fn find_daemon() -> Result<PathBuf, Error> {
 pub(crate) fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Result<Child, Error> {
     let daemon = find_daemon()?;
     let run = run_dir();
-    fs::create_dir_all(&run).map_err(|e| Error::io(run.display(), &e))?;
+    let mut place = fs::DirBuilder::new();
+    place.recursive(true).mode(0o755).create(&run).map_err(|e| Error::io(run.display(), &e))?;
     let log_path = run.join("reservd.log");
     let log = OpenOptions::new()
         .create(true)
         .append(true)
+        .mode(0o600)
         .open(&log_path)
         .map_err(|e| Error::io(log_path.display(), &e))?;
     let from = log.metadata().map_or(0, |m| m.len());
 
-    // The service manager's protocol (sd_notify): READY=1 when /reserv is served.
+    // The service manager's words (sd_notify): READY=1 when /reserv is served. Over a pair of sockets, of which nobody else has an end: a name could be had before us.
     let failed = |e: io::Error| Error::io("cannot start reservd", &e);
-    let name = format!("reserv-up-{}", std::process::id());
-    let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
-    let ready = UnixDatagram::bind_addr(&address).map_err(failed)?;
+    let (ready, theirs) = UnixDatagram::pair().map_err(failed)?;
     ready.set_read_timeout(Some(LOOK)).map_err(failed)?;
 
     let mut command = Command::new(&daemon);
-    command.stdin(Stdio::null()).env("NOTIFY_SOCKET", format!("@{name}"));
+    let number = theirs.as_raw_fd();
+    command.stdin(Stdio::null()).env_remove("NOTIFY_SOCKET").arg(format!("--ready-fd={number}"));
+    // SAFETY: fcntl is async-signal-safe and the closure allocates nothing.
+    unsafe {
+        command.pre_exec(move || match libc::fcntl(number, libc::F_SETFD, 0) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
+    }
     let configured = config.and_then(|config| config.cpu.as_ref()).map(|cpu| cpu.driver);
     let driver = match (args.driver, configured) {
         (Driver::Full, _) | (Driver::Auto, Some(reserv_model::Driver::Full)) => Some("full"),
@@ -86,11 +95,15 @@ pub(crate) fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Resul
         }
     }
     let mut child = command.spawn().map_err(failed)?;
-    match wait_ready(&mut child, &ready, signals) {
+    drop(theirs);
+    let mut told = String::new();
+    match wait_ready(&mut child, &ready, signals, &mut told) {
         Ok(()) => Ok(child),
         Err(why) => {
             stop_child(&mut child);
+            // The log may have had no room for it.
             let said = if args.foreground { String::new() } else { said(&log_path, from) };
+            let said = if said.is_empty() { told } else { said };
             let error = Error::refused(if said.is_empty() { why } else { format!("{why}: {said}") });
             let hint = "nothing was changed; 'reserv doctor' looks at this machine";
             Err(error.hint(if args.foreground {
@@ -103,7 +116,12 @@ pub(crate) fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Resul
 }
 
 /// Wait for READY=1, for the child's death, for a key, or for too long.
-fn wait_ready(child: &mut Child, ready: &UnixDatagram, signals: &Held) -> Result<(), String> {
+fn wait_ready(
+    child: &mut Child,
+    ready: &UnixDatagram,
+    signals: &Held,
+    told: &mut String,
+) -> Result<(), String> {
     let start = Instant::now();
     let mut progress = Progress::new("starting reservd");
     let mut message = [0; 4096];
@@ -114,6 +132,8 @@ fn wait_ready(child: &mut Child, ready: &UnixDatagram, signals: &Held) -> Result
                 let said = String::from_utf8_lossy(&message[..n]);
                 if let Some(what) = said.lines().find_map(|line| line.strip_prefix("STATUS=")) {
                     what.clone_into(&mut progress.what);
+                    what.clone_into(told);
+                    continue;
                 }
             }
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
@@ -165,7 +185,9 @@ fn stop_child(child: &mut Child) {
 fn said(path: &Path, from: u64) -> String {
     let mut text = String::new();
     if let Ok(mut log) = fs::File::open(path)
-        && log.seek(SeekFrom::Start(from)).is_ok()
+        // It becomes shorter when it is too long.
+        && let len = log.metadata().map_or(0, |found| found.len())
+        && log.seek(SeekFrom::Start(if len < from { 0 } else { from })).is_ok()
     {
         let _ = log.read_to_string(&mut text);
     }

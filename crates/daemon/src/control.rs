@@ -25,7 +25,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,8 +33,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
 use reserv_model::{Config, DeleteMode, Name, Personality, Source};
+use reserv_plane::private;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -47,6 +47,8 @@ use crate::forgetter::Forgetter;
 const LINE_MAX: u64 = 1 << 20;
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 32;
+/// Most that wait to be accepted.
+const WAITING_MAX: i32 = 128;
 /// How long a connection may be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same while all others wait for it.
@@ -105,10 +107,7 @@ pub fn parse_config(text: &str) -> Result<Config, Refusal> {
 
 /// Binds the socket; an old one (the lock says that its owner is dead) is replaced.
 pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    private::listen_at(path, SockType::Stream, WAITING_MAX).map(UnixListener::from)
 }
 
 /// The same for as long as it takes: the file system may be full.

@@ -14,9 +14,10 @@
 //!  worker says Stopping and dies before Done: start a worker that only finishes the stop
 //! ```
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -99,9 +100,14 @@ pub fn end(pidfd: &OwnedFd) {
 }
 
 fn take_lock(settings: &Settings) -> io::Result<File> {
-    std::fs::create_dir_all(&settings.run)?;
+    let mut place = DirBuilder::new();
+    place.recursive(true).mode(0o755).create(&settings.run)?;
     let path = settings.lock();
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut file = options.open(&path)?;
+    // Who may open it may lock it, and nothing would ever start.
+    file.set_permissions(Permissions::from_mode(0o600))?;
     let start = Instant::now();
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {

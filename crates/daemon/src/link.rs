@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 /// A worker that ends with this status needs a new `/dev/fuse`: its mount was taken away by somebody else.
 pub const EXIT_REOPEN: i32 = 75;
@@ -171,8 +172,22 @@ pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(owned)
 }
 
+/// Who started the keeper and waits for it, if not the service manager: one end of a socket pair that was inherited, so that nobody
+/// else can speak or listen there.
+static STARTER: OnceLock<OwnedFd> = OnceLock::new();
+
+/// The messages of [`notify`] go there too.
+pub fn tell(starter: OwnedFd) {
+    let _ = STARTER.set(starter);
+}
+
 /// Tells the service manager, when there is one: `READY=1`, `MAINPID=…`, `STOPPING=1`.
 pub fn notify(state: &str) {
+    if let Some(starter) = STARTER.get() {
+        // Of whom nothing is wanted any more, once it has gone.
+        let flags = nix::sys::socket::MsgFlags::MSG_NOSIGNAL | nix::sys::socket::MsgFlags::MSG_DONTWAIT;
+        let _ = nix::sys::socket::send(starter.as_raw_fd(), state.as_bytes(), flags);
+    }
     let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let Ok(socket) = UnixDatagram::unbound() else { return };
     let sent = if let Some(name) = address.to_str().and_then(|a| a.strip_prefix('@')) {

@@ -5,9 +5,10 @@ use std::os::fd::RawFd;
 use std::process::ExitCode;
 
 use clap::Parser;
-use reserv_daemon::link::{Held, UnixSeq, inherit};
+use reserv_daemon::link::{self, Held, UnixSeq, inherit};
 use reserv_daemon::settings::Settings;
 use reserv_daemon::{forgetter, keeper, log, priority, worker};
+use reserv_plane::private;
 
 /// Serves /reserv: keeps the tree of reservations and the kernel's scheduler in agreement.
 ///
@@ -22,6 +23,9 @@ struct Arguments {
     /// Stay in the foreground (it always does; accepted for service files)
     #[arg(long)]
     foreground: bool,
+    /// `reserv up` listens at its other end
+    #[arg(long, hide = true, conflicts_with = "role")]
+    ready_fd: Option<RawFd>,
     #[command(flatten)]
     inherited: Descriptors,
 }
@@ -67,6 +71,10 @@ fn main() -> ExitCode {
     priority::prefer();
     // Started through /proc/self/exe, keeper and worker would be called "exe".
     let _ = nix::sys::prctl::set_name(c"reservd");
+    private::known_umask();
+    if let Some(starter) = arguments.ready_fd.and_then(|fd| inherit(fd).ok()) {
+        link::tell(starter);
+    }
     match start(&arguments.inherited) {
         Ok(code) => code,
         Err(error) => {

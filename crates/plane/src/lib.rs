@@ -17,6 +17,8 @@ mod sys;
 pub mod tag;
 mod uses;
 
+pub use reserv_blockd::private;
+
 pub use contract::{
     Cgroups, Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target,
     Upgraded,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
 };
+use reserv_blockd::private;
 use reserv_blockd::wire::{self, Answer, Ask, Copies, Hello, what};
 use reserv_model::{DiskModel, Front};
 
@@ -88,6 +89,9 @@ fn program() -> Result<PathBuf, PlaneError> {
 fn connected(path: &Path) -> io::Result<OwnedFd> {
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
     connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    if !private::is_ours(&fd) {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
     let limit = nix::sys::time::TimeVal::new(i64::try_from(ANSWER_MAX.as_secs()).unwrap_or(30), 0);
     setsockopt(&fd, sockopt::ReceiveTimeout, &limit)?;
     setsockopt(&fd, sockopt::SendTimeout, &limit)?;
