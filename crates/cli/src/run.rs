@@ -19,9 +19,8 @@ use crate::signals;
 pub(crate) fn run(args: &Run) -> Error {
     let command = &args.command;
     let reservation = Mounted::open().and_then(|files| {
-        let pid = i32::try_from(std::process::id()).unwrap_or(0);
         let queues = queues(&files, args)?;
-        queues.iter().try_for_each(|queue| tag_process(&files, queue, pid))
+        queues.iter().try_for_each(|queue| tag_self(&files, queue))
     });
     if let Err(error) = reservation {
         return error.of_kind(Kind::RunReservation);
@@ -107,17 +106,26 @@ pub(crate) fn queue(files: &dyn Files, path: &str) -> Result<NodePath, Error> {
 
 /// Put a process, with its present threads and what it will start, under a queue.
 pub(crate) fn tag_process(files: &dyn Files, queue: &NodePath, pid: i32) -> Result<(), Error> {
-    let who = format!("process {pid}");
+    tag_as(files, queue, &format!("process {pid}"), (&format!("proc/{pid}"), &pid.to_string()))
+}
+
+/// Put this process there, whatever its number is where reservd runs: it may be another in this pid name space.
+fn tag_self(files: &dyn Files, queue: &NodePath) -> Result<(), Error> {
+    tag_as(files, queue, "process self", ("self", "self"))
+}
+
+/// `folder` has its lists; `word` is what `members` is told.
+fn tag_as(files: &dyn Files, queue: &NodePath, who: &str, (folder, word): (&str, &str)) -> Result<(), Error> {
     // The lists first: what the process starts from here on is in the reservation, and nothing is missed.
     for (list, called) in [("default", "default"), ("cdefault", "childdefault")] {
         files
-            .write(&format!("proc/{pid}/{list}"), queue.as_str())
-            .map_err(|e| of_process(files, queue, &who, &format!("write proc/{pid} {called}"), &e))?;
+            .write(&format!("{folder}/{list}"), queue.as_str())
+            .map_err(|e| of_process(files, queue, who, &format!("write {folder} {called}"), &e))?;
     }
-    match files.write(&queue.file("members"), &pid.to_string()) {
+    match files.write(&queue.file("members"), word) {
         // A resource whose queues take descriptors: the lists are all.
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
-        done => done.map_err(|e| of_process(files, queue, &who, &writing(queue, "members"), &e)),
+        done => done.map_err(|e| of_process(files, queue, who, &writing(queue, "members"), &e)),
     }
 }
 

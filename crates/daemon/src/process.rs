@@ -126,6 +126,13 @@ impl Stat {
     }
 }
 
+/// The pid name space that a living thread is in: device and inode of its file.
+pub fn pid_namespace(tid: i32) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = std::fs::metadata(format!("/proc/{tid}/ns/pid")).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 /// The threads of a process; none when it is gone.
 pub fn threads(pid: i32) -> Vec<i32> {
     let Ok(dir) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };

@@ -35,6 +35,23 @@ pub fn process_as_caller(pid: i32) -> Option<Caller> {
     Some(Caller { uid, gid, groups: status.groups, pid, start, unseen: false })
 }
 
+/// Refuses numbers of processes by who is in another pid name space than reservd: there they are others'.
+pub fn require_same_numbers(from: proto::Caller) -> Result<(), Refusal> {
+    let own = process::pid_namespace(std::process::id().cast_signed());
+    if own.is_some() && process::pid_namespace(from.tid) == own {
+        return Ok(());
+    }
+    let why = "the writer is in another pid name space than reservd: a number means another process here";
+    Err(Error::new(ErrorKind::NotPermitted, why)
+        .hint("self is the writer's own process, tid self its thread")
+        .into())
+}
+
+/// The same of a file of a process, but the writer's own (`self` leads there).
+pub fn require_meant(from: proto::Caller, pid: i32) -> Result<(), Refusal> {
+    if process::tgid(from.tid) == Some(pid) { Ok(()) } else { require_same_numbers(from) }
+}
+
 /// Refuses to touch a process or thread that has any uid but the caller's own.
 pub fn require_own(who: &Caller, tid: i32) -> Result<(), Refusal> {
     if who.uid == 0 {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
-    Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, attributes, list,
+    Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
     list_processes, lookup, mode_allows, parse_defaults, parse_descriptor, parse_write, permit_open,
     render_defaults, render_domain, render_read,
 };
@@ -36,7 +36,7 @@ use crate::engine::{Origin, Refusal};
 use crate::fuse::proto::{Attr, Cache, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::session::Server;
 use crate::process;
-use crate::rights::{caller, process_as_caller, require_own};
+use crate::rights::{caller, process_as_caller, require_meant, require_own, require_same_numbers};
 
 /// `FATTR_MODE | FATTR_UID | FATTR_GID`
 const SETATTR_OWNER: u32 = 1 | 2 | 4;
@@ -314,6 +314,9 @@ impl Fs {
                     core.engine(resource)?.edit_by(&by, &edits, origin)?;
                 }
                 Command::Access { node, change, fall } => {
+                    if change.party.process.is_some_and(|(_, start)| start == 0) {
+                        require_same_numbers(request.caller)?;
+                    }
                     let engine = core.engine(resource)?;
                     engine.change_access(&by, node, change, origin)?;
                     if fall {
@@ -321,6 +324,9 @@ impl Fs {
                     }
                 }
                 Command::Tag { queue, who, params } => {
+                    if matches!(who, Who::Process(_) | Who::Thread { .. }) {
+                        require_same_numbers(request.caller)?;
+                    }
                     let engine = core.engine(resource)?;
                     engine.tree().require(&by, queue, Right::Use)?;
                     tag(engine, queue, who, params, (request.caller, &by))?;
@@ -328,6 +334,7 @@ impl Fs {
             },
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
                 let pid = living(pid)?;
+                require_meant(request.caller, pid)?;
                 require_own(&by, pid)?;
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
                 let queues = parse_defaults(data, &self.mount, core.trees())?;
@@ -337,6 +344,7 @@ impl Fs {
                 // Held before it is asked whose it is: if the number was another's then,
                 // nothing is had of either.
                 let process = held(pid)?;
+                require_meant(request.caller, pid.cast_signed())?;
                 require_own(&by, pid.cast_signed())?;
                 let (fd, resource, queue) = parse_descriptor(data, &self.mount, core.trees())?;
                 tag_descriptor(core, &by, (pid, process.as_fd(), fd), resource, queue)?;
@@ -411,7 +419,8 @@ impl Fs {
             Op::Readlink => {
                 let tgid = process::tgid(request.caller.tid)
                     .ok_or_else(|| error(ErrorKind::NoProcess, "the caller is not visible here"))?;
-                reply.data(format!("{}/proc/{tgid}", self.mount).as_bytes());
+                // Relative: in a container it may be mounted elsewhere.
+                reply.data(format!("proc/{tgid}").as_bytes());
                 Ok(())
             }
             Op::Mkdir { name } => {
