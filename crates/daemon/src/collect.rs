@@ -33,6 +33,9 @@ pub(crate) struct Kept {
     /// Who opened them, but root.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     owners: BTreeMap<u64, Caller>,
+    /// Who but root opened files to write, whatever becomes of his rights: until they are closed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    writers: BTreeMap<u64, Caller>,
     /// Nodes that the configuration made, with the flag on, and that nobody has used yet.
     pub(crate) untouched: BTreeSet<NodeId>,
     /// Nodes whose files were perhaps opened under a daemon that died without telling.
@@ -44,11 +47,22 @@ impl Kept {
     pub(crate) fn new_session(&mut self) {
         self.handles.clear();
         self.owners.clear();
+        self.writers.clear();
         self.uncertain.clear();
     }
 
     pub(crate) fn knows(&self, handle: u64) -> bool {
         self.handles.contains_key(&handle)
+    }
+
+    /// Who opened a file to write; `None`: root.
+    pub(crate) fn writer(&self, handle: u64) -> Option<&Caller> {
+        self.writers.get(&handle)
+    }
+
+    pub(crate) fn writes(&mut self, handle: u64, who: Option<Caller>) {
+        self.writers.remove(&handle);
+        self.writers.extend(who.map(|who| (handle, who)));
     }
 
     pub(crate) fn opened(&mut self, handle: u64, node: NodeId, who: Option<Caller>) {

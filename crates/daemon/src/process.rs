@@ -91,6 +91,34 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     }
 }
 
+/// A descriptor of a living process, or of a thread where the kernel has such (Linux 6.9; else of its process).
+pub fn hold(tid: i32) -> io::Result<OwnedFd> {
+    /// `PIDFD_THREAD`
+    const THREAD: libc::c_long = libc::O_EXCL as libc::c_long;
+    // SAFETY: pidfd_open takes a number and flags by value and answers a new descriptor, which is ours alone.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(tid), THREAD);
+        if let Some(fd) = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0) {
+            return Ok(OwnedFd::from_raw_fd(fd));
+        }
+    }
+    let process = tgid(tid).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    pidfd_open(process.cast_unsigned())
+}
+
+/// Refuses a process or thread that has ended: while it has not, nobody else has its number. So what was asked of the number since it was opened
+/// was asked of it.
+pub fn require_alive(held: BorrowedFd<'_>, tid: i32) -> Result<(), reserv_model::Error> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: pidfd_send_signal takes all by value except the info pointer, which may be null; signal 0 is none.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held.as_raw_fd(), 0, none, 0) };
+    // EPERM: of who is there.
+    if sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) {
+        return Ok(());
+    }
+    Err(reserv_model::Error::new(reserv_model::ErrorKind::NoProcess, format!("no process or thread {tid}")))
+}
+
 /// When a process started, as in field 22 of `/proc/PID/stat`.
 pub fn start_time(pid: i32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.started)

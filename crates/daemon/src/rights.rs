@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Access control at work: who asks, whom he may tag, and what becomes of tags whose right was taken back.
 //!
-//! A request is checked when a file is opened and again when it is written: by the rights of who writes, now. So a descriptor from before a
-//! revocation, or one that somebody else opened, gives nothing.
+//! A request is checked when a file is opened and again when it is written: by the rights that who writes, and who opened it, have now. So a
+//! descriptor from before a revocation, or one that somebody else opened, gives nothing; nor does somebody who may more and is given one
+//! (as standard output, say) do more with it than who gave it to him.
 
 use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, Right};
 use reserv_plane::{Holders, List, Target};
@@ -23,6 +24,16 @@ pub fn caller(from: proto::Caller) -> Caller {
             Caller { uid, gid, groups, pid: pid.cast_unsigned(), start, unseen: false }
         }
         None => Caller { uid, gid, unseen: true, ..Caller::default() },
+    }
+}
+
+/// Who asks for what is written to a file: who writes, and who opened it, if that is not root. The last is the one as whom it is done. Root in
+/// between is nobody: he was given the file.
+pub fn asking(writer: Caller, opener: Option<&Caller>) -> Vec<Caller> {
+    match opener {
+        None => vec![writer],
+        Some(opener) if writer.uid == 0 || *opener == writer => vec![opener.clone()],
+        Some(opener) => vec![opener.clone(), writer],
     }
 }
 
@@ -68,10 +79,10 @@ pub fn require_own(who: &Caller, tid: i32) -> Result<(), Refusal> {
 }
 
 impl Engine {
-    /// Changes an access list as its writer may, and says how it was understood.
+    /// Changes an access list as all of those may who ask for it, and as the last of them.
     pub fn change_access(
         &mut self,
-        who: &Caller,
+        asking: &[Caller],
         id: NodeId,
         mut change: AccessChange,
         origin: Option<crate::engine::Origin>,
@@ -84,9 +95,12 @@ impl Engine {
             })?;
         }
         let request = Request::SetAccess { node: id.into(), change: change.clone() };
-        self.tree().permit(who, &request)?;
-        let change = self.tree().as_written_by(who, id, change)?;
-        self.edit(&[Request::SetAccess { node: id.into(), change }], origin)?;
+        let mut written = change.clone();
+        for who in asking {
+            self.tree().permit(who, &request)?;
+            written = self.tree().as_written_by(who, id, change.clone())?;
+        }
+        self.edit(&[Request::SetAccess { node: id.into(), change: written }], origin)?;
         Ok(())
     }
 

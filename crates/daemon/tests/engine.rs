@@ -532,7 +532,7 @@ fn a_flag_set_by_who_has_no_right_at_the_node_lets_it_go() {
     let a = engine.edit(&[queue("a")], None).unwrap().created[0];
     let (root, who) = (Caller::root(), Caller { uid: 12, ..Caller::root() });
     for (id, change) in [(NodeId::ROOT, "allow uid 12 modify"), (a, "deny uid 12 all")] {
-        engine.change_access(&root, id, change.parse().unwrap(), None).unwrap();
+        engine.change_access(std::slice::from_ref(&root), id, change.parse().unwrap(), None).unwrap();
     }
     engine.opened(7, a, &who).unwrap();
     let flag = Request::SetGc { node: a.into(), gc: true };

@@ -29,6 +29,30 @@ impl Engine {
         Ok(())
     }
 
+    /// A file was opened to write by who is not root. The next daemon knows it too: what is written there is bounded by his rights.
+    pub fn writes(&mut self, handle: u64, who: &Caller) -> Result<(), Refusal> {
+        self.append(&Entry::Writer { handle, who: Some(who.clone()) })?;
+        self.extras.collect.writes(handle, Some(who.clone()));
+        self.compact_when_long();
+        Ok(())
+    }
+
+    /// Who opened a file to write; `None`: root.
+    pub fn writer(&self, handle: u64) -> Option<&Caller> {
+        self.extras.collect.writer(handle)
+    }
+
+    /// It was closed.
+    pub fn writes_no_more(&mut self, handle: u64) {
+        if self.extras.collect.writer(handle).is_some() {
+            if let Err(error) = self.append(&Entry::Writer { handle, who: None }) {
+                tracing::warn!(%error, "not journaled: the next daemon will know a closed file's writer");
+            }
+            self.extras.collect.writes(handle, None);
+            self.compact_when_long();
+        }
+    }
+
     /// Whether that is the handle of an open file that counts.
     pub fn has_open(&self, handle: u64) -> bool {
         self.collector.handles.has(handle)

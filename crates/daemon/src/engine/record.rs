@@ -61,6 +61,8 @@ pub(super) enum Entry {
     Begin { undo: Undo },
     /// … and has ended, or was undone.
     End,
+    /// A file was opened to write by who is not root; without him, it was closed.
+    Writer { handle: u64, who: Option<Caller> },
     /// A file of a node that may be collected was opened …
     Opened {
         handle: u64,
@@ -145,6 +147,7 @@ pub(super) fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
             Entry::Begin { undo } => told.extras.unfinished = Some(undo),
             Entry::End => told.extras.unfinished = None,
             Entry::Opened { handle, node, who } => told.extras.collect.opened(handle, node, who),
+            Entry::Writer { handle, who } => told.extras.collect.writes(handle, who),
             Entry::Closed { handle } => told.extras.collect.closed(handle),
             Entry::Used { node } => told.extras.collect.used(node),
         }

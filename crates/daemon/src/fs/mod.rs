@@ -32,11 +32,11 @@ use reserv_plane::List;
 use self::seed::Seed;
 use self::tags::{descriptors, set_defaults, tag, tag_descriptor};
 use crate::core::{Core, lock};
-use crate::engine::{Origin, Refusal};
+use crate::engine::{Engine, Origin, Refusal};
 use crate::fuse::proto::{Attr, Cache, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::session::Server;
 use crate::process;
-use crate::rights::{caller, process_as_caller, require_meant, require_own, require_same_numbers};
+use crate::rights::{asking, caller, process_as_caller, require_meant, require_own, require_same_numbers};
 
 /// `FATTR_MODE | FATTR_UID | FATTR_GID`
 const SETATTR_OWNER: u32 = 1 | 2 | 4;
@@ -95,6 +95,24 @@ pub(crate) fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
 
 /// Notes an open file of a node, and answers its handle: the request's number; of a fresh inode the node, and which of its open files it is.
 fn opened(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+    let handle = opened_as(core, request, who)?;
+    let writes =
+        matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY);
+    if writes && who.uid != 0 {
+        written_in(core, request.node)?.writes(handle, who)?;
+    }
+    Ok(handle)
+}
+
+/// The engine whose journal keeps who opened a file to write: that of its node, or the CPU's.
+fn written_in(core: &mut Core, ino: u64) -> Result<&mut Engine, Refusal> {
+    match object(core, ino)? {
+        Object::Node { resource, .. } => core.engine(resource),
+        _ => core.cpu(),
+    }
+}
+
+fn opened_as(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
     let Object::Node { resource, id, .. } = object(core, request.node)? else { return Ok(request.unique) };
     let engine = core.engine(resource)?;
     let mut handle = request.unique;
@@ -303,22 +321,35 @@ impl Fs {
         Ok(())
     }
 
-    fn write(&self, core: &mut Core, request: &Request<'_>, data: &[u8]) -> Result<(), Refusal> {
+    fn write(
+        &self,
+        core: &mut Core,
+        request: &Request<'_>,
+        (handle, data): (u64, &[u8]),
+    ) -> Result<(), Refusal> {
         if data.len() >= WRITE_MAX as usize {
             return Err(error(ErrorKind::TooLong, "a write of 64 KiB or more"));
         }
-        let (by, origin) = (caller(request.caller), Some(Origin { unique: request.unique, fresh: None }));
+        let origin = Some(Origin { unique: request.unique, fresh: None });
+        let opener = written_in(core, request.node)?.writer(handle).cloned();
+        let asking = asking(caller(request.caller), opener.as_ref());
+        let each = || asking.iter();
         match object(core, request.node)? {
             Object::Node { resource, id, file } => match parse_write(file, id, data)? {
                 Command::Edit(edits) => {
-                    core.engine(resource)?.edit_by(&by, &edits, origin)?;
+                    let engine = core.engine(resource)?;
+                    for who in each() {
+                        edits.iter().try_for_each(|edit| engine.tree().permit(who, edit))?;
+                    }
+                    let by = asking.last().ok_or_else(gone)?;
+                    engine.edit_by(by, &edits, origin)?;
                 }
                 Command::Access { node, change, fall } => {
                     if change.party.process.is_some_and(|(_, start)| start == 0) {
                         require_same_numbers(request.caller)?;
                     }
                     let engine = core.engine(resource)?;
-                    engine.change_access(&by, node, change, origin)?;
+                    engine.change_access(&asking, node, change, origin)?;
                     if fall {
                         engine.fall(node)?;
                     }
@@ -328,26 +359,29 @@ impl Fs {
                         require_same_numbers(request.caller)?;
                     }
                     let engine = core.engine(resource)?;
-                    engine.tree().require(&by, queue, Right::Use)?;
-                    tag(engine, queue, who, params, (request.caller, &by))?;
+                    each().try_for_each(|by| engine.tree().require(by, queue, Right::Use))?;
+                    tag(engine, queue, who, params, (request.caller, &asking))?;
                 }
             },
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
-                let pid = living(pid)?;
+                let process = held(pid)?;
+                let pid = pid.cast_signed();
                 require_meant(request.caller, pid)?;
-                require_own(&by, pid)?;
+                each().try_for_each(|by| require_own(by, pid))?;
+                process::require_alive(process.as_fd(), pid)?;
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
                 let queues = parse_defaults(data, &self.mount, core.trees())?;
-                set_defaults(core, &by, (pid, which), &queues)?;
+                set_defaults(core, &asking, (pid, which), &queues)?;
             }
             Object::Process { pid, file: FileKind::Fds } => {
                 // Held before it is asked whose it is: if the number was another's then,
                 // nothing is had of either.
                 let process = held(pid)?;
                 require_meant(request.caller, pid.cast_signed())?;
-                require_own(&by, pid.cast_signed())?;
+                each().try_for_each(|by| require_own(by, pid.cast_signed()))?;
+                process::require_alive(process.as_fd(), pid.cast_signed())?;
                 let (fd, resource, queue) = parse_descriptor(data, &self.mount, core.trees())?;
-                tag_descriptor(core, &by, (pid, process.as_fd(), fd), resource, queue)?;
+                tag_descriptor(core, &asking, (pid, process.as_fd(), fd), resource, queue)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
         }
@@ -441,8 +475,8 @@ impl Fs {
                 reply.open(handle, OPEN_DIRECT_IO | OPEN_NOFLUSH);
                 Ok(())
             }
-            Op::Write { data, .. } => {
-                self.write(core, request, data)?;
+            Op::Write { handle, data, .. } => {
+                self.write(core, request, (handle, data))?;
                 reply.written(u32::try_from(data.len()).unwrap_or(0));
                 Ok(())
             }
@@ -460,6 +494,9 @@ impl Fs {
             }
             Op::Release { handle } | Op::Releasedir { handle } => {
                 self.texts.remove(&handle);
+                if let Ok(engine) = written_in(core, request.node) {
+                    engine.writes_no_more(handle);
+                }
                 if let Object::Node { resource, .. } = object(core, request.node)?
                     && core.closed(resource, handle)
                 {

@@ -2,7 +2,7 @@
 //! Tags and default lists that are written to files.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
 use reserv_model::{Caller as Rightful, Class, ErrorKind, Kind, NodeId, ResourceKind, Right, ThreadParams};
 use reserv_namespace::{Resource, Who, render_descriptors};
@@ -34,7 +34,7 @@ pub(super) fn tag(
     queue: NodeId,
     who: Who,
     params: Option<ThreadParams>,
-    (caller, by): (Caller, &Rightful),
+    (caller, asking): (Caller, &[Rightful]),
 ) -> Result<(), Refusal> {
     target_queue(engine, queue)?;
     let owner = |tid: i32| {
@@ -62,14 +62,25 @@ pub(super) fn tag(
         }
     };
     let (Target::Process(tid) | Target::Thread(tid)) = target;
-    require_own(by, tid)?;
-    engine.tag(target, queue, params)
+    let held = process::hold(tid)?;
+    asking.iter().try_for_each(|by| require_own(by, tid))?;
+    // What was asked was asked of this one.
+    process::require_alive(held.as_fd(), tid)?;
+    engine.tag(target, queue, params)?;
+    if let Err(gone) = process::require_alive(held.as_fd(), tid)
+        && process::tgid(tid).is_some()
+    {
+        // It ended meanwhile, and its number is somebody else's: he was not meant.
+        engine.tag(target, NodeId::Q0, None)?;
+        return Err(gone.into());
+    }
+    Ok(())
 }
 
 /// Sets one list of a process for several resources, all or none.
 pub(super) fn set_defaults(
     core: &mut Core,
-    by: &Rightful,
+    asking: &[Rightful],
     (pid, list): (i32, List),
     queues: &[(Resource, NodeId)],
 ) -> Result<(), Refusal> {
@@ -77,7 +88,7 @@ pub(super) fn set_defaults(
     for &(resource, queue) in queues {
         let engine = core.engine(resource)?;
         target_queue(engine, queue)?;
-        engine.tree().require(by, queue, Right::Use)?;
+        asking.iter().try_for_each(|by| engine.tree().require(by, queue, Right::Use))?;
         let lists = engine.plane().defaults(pid)?;
         before.push((resource, if list == List::Default { lists.default } else { lists.child }));
     }
@@ -111,14 +122,14 @@ pub(super) fn descriptors(core: &mut Core, mount: &str, pid: i32) -> Result<Stri
 /// Tags the open file or socket behind somebody's descriptor: through a copy of it.
 pub(super) fn tag_descriptor(
     core: &mut Core,
-    by: &Rightful,
+    asking: &[Rightful],
     (pid, process, fd): (u32, BorrowedFd<'_>, u32),
     resource: Resource,
     queue: NodeId,
 ) -> Result<(), Refusal> {
     let engine = core.engine(resource)?;
     target_queue(engine, queue)?;
-    engine.tree().require(by, queue, Right::Use)?;
+    asking.iter().try_for_each(|by| engine.tree().require(by, queue, Right::Use))?;
     let not_had = |e: io::Error| match e.raw_os_error() {
         Some(libc::EBADF) => error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}")),
         Some(libc::EMFILE) => Refusal::new(
