@@ -173,7 +173,7 @@ impl World {
         };
         let wanted = who.uid == 0 && (verb != Verb::Remove || lines.iter().any(there));
         let change = AccessChange { verb, party, rights: packed, quota: None, by: 0, via: None };
-        let got = self.engines[at].change_access(&who, node, change, None);
+        let got = self.engines[at].change_access(std::slice::from_ref(&who), node, change, None);
         self.note("access", || {
             format!("{verb:?} {party} {rights:?} at {node:?} of {at} by {who:?}: {got:?}")
         });
