@@ -27,6 +27,10 @@ static u64 rt_storage_slot(u64 slots, u32 resource)
 	return slots + resource;
 }
 static u64 file_cache;
+static u32 disk_count;
+static struct {
+	int *type;
+} slots __attribute__((unused)); /* nobody puts these programs by here: RT_CALL_EMPTY is not called */
 static u32 link_major[RT_RESOURCES];
 static int rt_call_disk(struct rt_call *c)
 {
