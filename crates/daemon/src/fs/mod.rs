@@ -453,8 +453,8 @@ impl Fs {
             Op::Readlink => {
                 let tgid = process::tgid(request.caller.tid)
                     .ok_or_else(|| error(ErrorKind::NoProcess, "the caller is not visible here"))?;
-                // Relative: in a container it may be mounted elsewhere.
-                reply.data(format!("proc/{tgid}").as_bytes());
+                // `self` and `proc/self` are one inode, so no relative path would do for both.
+                reply.data(format!("{}/proc/{tgid}", self.mount).as_bytes());
                 Ok(())
             }
             Op::Mkdir { name } => {
