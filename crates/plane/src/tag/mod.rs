@@ -184,7 +184,7 @@ const STOCK_LIMITS: &[&str] = &[
 pub fn mechanism() -> Mechanism {
     let folder = load::folder();
     load::loaded(&folder)
-        .or_else(|| park::mechanism(&folder))
+        .or_else(|| park::full(&folder))
         .unwrap_or_else(|| if load::trampolines() { Mechanism::Full } else { Mechanism::Stock })
 }
 

@@ -40,10 +40,10 @@ pub(super) fn forbid(folder: &Path, mechanism: Mechanism) {
     let _ = fs::remove_file(mark(folder, mechanism));
 }
 
-/// The mechanism of those that are put by.
-pub(super) fn mechanism(folder: &Path) -> Option<Mechanism> {
-    let all = [Mechanism::Full, Mechanism::Stock];
-    all.into_iter().find(|mechanism| parked::is_there(folder, build(*mechanism)))
+/// The full mechanism, where its programs are put by: the kernel has taken them. Those of the stock one
+/// say nothing, for whoever asks for it by name has it on any kernel.
+pub(super) fn full(folder: &Path) -> Option<Mechanism> {
+    parked::is_there(folder, build(Mechanism::Full)).then_some(Mechanism::Full)
 }
 
 /// Take up what was put by; `false` where there is nothing of this build and mechanism. On error what
