@@ -163,15 +163,12 @@ run_host() { # TEST
 }
 # compile_units: the programs of the unit tests, of all crates at once: for one crate alone Cargo
 # may choose other features of what is shared, and compiles that again. Lines of folder and program.
-# And the one example that a test of the guest runs as it is built with them.
 compile_units() {
-    local which=() example=() crate
-    [[ " ${guest[*]##*/} " != *' full_chcpures '* ]] || example=(--example full_cpu)
+    local which=() crate
     if [ ${#unit[@]} = "$(crates | wc -l)" ] && [ ${#unit[@]} -gt 0 ]; then
-        which=(--workspace "${example[@]}")
+        which=(--workspace)
     else
         for crate in "${unit[@]}"; do which+=(-p "$crate"); done
-        [ ${#example[@]} = 0 ] || cargo build -q -p reserv-plane "${example[@]}"
     fi
     [ ${#which[@]} -gt 0 ] || return 0
     cargo test "${which[@]}" --lib --bins --tests --no-run \
