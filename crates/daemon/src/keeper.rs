@@ -15,9 +15,10 @@
 //! ```
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -42,8 +43,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const FIRST_MAX: Duration = Duration::from_secs(10);
 /// How often a worker that never became ready is started again after it was killed.
 const START_TRIES: u32 = 3;
-/// How long a start waits for an earlier daemon's end.
-const LOCK_MAX: Duration = Duration::from_secs(1);
+/// How long a start waits for an earlier daemon's end, before it asks whether that one lives …
+const LOCK_MIN: Duration = Duration::from_secs(1);
+/// … and where it does not answer.
+const LOCK_MAX: Duration = Duration::from_secs(10);
 /// How long a full stop may take before the worker is killed and another one finishes it.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
@@ -99,6 +102,17 @@ pub fn end(pidfd: &OwnedFd) {
     reap(pidfd);
 }
 
+/// Whether a daemon lives there: one that is ending has its control socket still, but no answer.
+fn answers(settings: &Settings) -> bool {
+    let ask = || -> io::Result<usize> {
+        let mut stream = UnixStream::connect(settings.socket())?;
+        stream.set_read_timeout(Some(LOCK_MIN))?;
+        stream.write_all(b"{\"request\":\"version\"}\n")?;
+        stream.read(&mut [0])
+    };
+    ask().is_ok_and(|read| read > 0)
+}
+
 fn take_lock(settings: &Settings) -> io::Result<File> {
     let mut place = DirBuilder::new();
     place.recursive(true).mode(0o755).create(&settings.run)?;
@@ -117,8 +131,10 @@ fn take_lock(settings: &Settings) -> io::Result<File> {
                 std::mem::forget(guard);
                 return Ok(file);
             }
-            // A daemon that was just killed may still be ending.
-            Err((again, nix::errno::Errno::EWOULDBLOCK)) if start.elapsed() < LOCK_MAX => {
+            // A daemon that was just killed may still be ending, on a busy machine for long.
+            Err((again, nix::errno::Errno::EWOULDBLOCK))
+                if start.elapsed() < LOCK_MIN || start.elapsed() < LOCK_MAX && !answers(settings) =>
+            {
                 file = again;
                 std::thread::sleep(Duration::from_millis(20));
             }
