@@ -9,7 +9,7 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
-#define RC_ABI_VERSION 7
+#define RC_ABI_VERSION 8
 
 /*
  * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory or share file in /reserv the descriptor `fd`, opened for
@@ -30,6 +30,7 @@
  * EBADF, EINVAL as above. EINVAL: wrong size, or numbers out of range: weight up to RS_WEIGHT_MAX thousandths, priority up to 100, period 1 ms
  * to 10 s, deadline 1 ms to the period (0: the period), budget 10 us to the deadline; budget and deadline only with a period. EFAULT: no such memory, or not
  * there yet: a program of the kernel cannot have a page brought in, or copied after fork. Who has just written to *p has it.
+ * EACCES: more than the caller may ask for (bpf/cpu/asks.h). EAGAIN: the scheduler is not attached.
  * ENOSPC: the thread's queue is of class edf, and is not guaranteed what the budgets of all its threads come to until their deadlines, as in a
  * write to `members`; EOPNOTSUPP: it is q0 of class edf, where nobody is promised anything.
  */
@@ -227,6 +228,8 @@ struct rc_state {
 	u64 groups_folded; /* those whose threads stand in an ancestor's, for lack of room */
 	u32 mirror; /* 0: not asked for */
 	u32 grants; /* batch.h */
+	u64 section_ns; /* the longest section of the lock, where it is measured */
+	u32 section_line, pad; /* where it ended */
 	char exit_reason[RC_TEXT_MAX];
 	char exit_msg[RC_TEXT_MAX];
 };

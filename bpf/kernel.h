@@ -136,10 +136,27 @@ struct group_info {
 	kgid_t gid[];
 };
 
+struct user_namespace {
+	struct user_namespace *parent;
+	s32 level;
+	kuid_t owner;
+};
+
+typedef struct {
+	u64 val; /* 6.3 */
+} kernel_cap_t;
+
 struct cred {
+	kuid_t uid;
 	kuid_t fsuid;
 	kgid_t fsgid;
+	kernel_cap_t cap_effective;
+	struct user_namespace *user_ns;
 	struct group_info *group_info;
+};
+
+struct rlimit {
+	u64 rlim_cur;
 };
 
 struct net {
@@ -213,6 +230,7 @@ typedef struct {
 
 struct signal_struct {
 	atomic_t live;
+	struct rlimit rlim[16];
 };
 
 struct sched_entity {
@@ -231,6 +249,7 @@ struct task_struct {
 	struct sched_ext_entity scx;
 	struct signal_struct *signal;
 	struct files_struct *files;
+	const struct cred *real_cred;
 	const struct cred *cred;
 	u64 start_boottime;
 	struct task_struct *group_leader;

@@ -129,7 +129,7 @@ static u64 check_quantum(struct rs_tree *t, struct rs_node *n)
 
 static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 {
-	u32 children = 0, members = 0, queued = 0, nsvc = 0, nrun = 0, nall = 0;
+	u32 children = 0, listed, members = 0, queued = 0, nsvc = 0, nrun = 0, nall = 0;
 	u64 res = 0, wsum = 0, promised = 0, mask[RS_UNIT_WORDS] = { 0 };
 
 	for (u32 i = 0; i < t->items_used; i++) {
@@ -168,6 +168,15 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 			for (u32 k = 0; k < RS_UNIT_WORDS; k++)
 				mask[k] |= c->mask[k];
 	}
+	listed = 0;
+	for (u32 k = n->kids, b = 0; k && listed <= children; k = t->nodes[k - 1].next) {
+		RS_SAME("node", k - 1, "the parent in whose list it is", t->nodes[k - 1].parent, n);
+		RS_SAME("node", k - 1, "its neighbour before", t->nodes[k - 1].before, b);
+		b = k;
+		listed++;
+	}
+	if (n->kind == RS_SCHED)
+		RS_SAME("node", n->index, "listed children", listed, children);
 	RS_SAME("node", n->index, "children", n->nchildren, children);
 	RS_SAME("node", n->index, "sum of weights", n->wsum, wsum);
 	RS_SAME("node", n->index, "budgets promised", n->promised, promised);
@@ -511,7 +520,8 @@ static struct rs_fault rs_check(struct rs_tree *t)
 			continue;
 		}
 		RS_SAME("node", n->index, "index", &t->nodes[n->index], n);
-		RS_SAME("node", n->index, "quantum", n->quantum, check_quantum(t, n));
+		if (!t->quanta) /* else some have their former one */
+			RS_SAME("node", n->index, "quantum", n->quantum, check_quantum(t, n));
 		if (n->dying && !(n->kind == RS_QUEUE && n->members))
 			RS_FAIL("node", n->index, "draining without members", n->members, 0);
 		RS_CHECKED(check_heap(&n->ready, "node", i));

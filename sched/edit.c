@@ -44,7 +44,7 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 	case RS_OP_MOVE:
 		if (commit) {
 			if (!n->quantum_own && n->quantum != n->parent->quantum)
-				rs_quantum_all(t);
+				rs_quantum_later(t);
 			return RS_DONE;
 		}
 		if ((u32)op->node < 2)
@@ -116,7 +116,7 @@ RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op
 	case RS_OP_CREATE:
 		policy_leave(t, n->parent, n);
 		n->parent->wsum -= n->weight;
-		n->parent->nchildren--;
+		rs_unhang(t, n->parent, n);
 		n->kind = RS_FREE;
 		n->parent = (struct rs_node RS_ARENA *)op->undo;
 		n->gen = op->undo2 >> 32;
@@ -128,7 +128,7 @@ RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op
 			break;
 		n->kind = op->undo;
 		n->parent->wsum += n->weight;
-		n->parent->nchildren++;
+		rs_hang(t, n->parent, n);
 		if (op->undo >> 8 & 1)
 			rs_throttle(t, n, op->undo2);
 		break;
@@ -138,7 +138,7 @@ RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op
 	}
 }
 
-/* Apply a batch whole, or not at all: then b->error and b->failed say why. */
+/* Apply a batch whole, or not at all: then b->error and b->failed say why. Afterwards the caller calls rs_quantum_some until it answers 0. */
 RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 {
 	u32 done = 0, modes = 0;
@@ -184,6 +184,16 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 		rs_undo_one(t, &b->op[(done - 1 - i) & (RS_BATCH_MAX - 1)]);
 	}
 	return b->error;
+}
+
+/* The same with all that comes afterwards. */
+RS_FN int rs_edit_all(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
+{
+	int answer = rs_edit(t, b);
+
+	if (t->quanta)
+		rs_quantum_all(t);
+	return answer;
 }
 
 /* --- the tree itself ---------------------------------------------------------------------------- */
@@ -235,7 +245,7 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 	q0->kind = RS_QUEUE;
 	q0->depth = 1;
 	q0->parent = root;
-	root->nchildren = 1;
+	rs_hang(t, root, q0);
 	rs_node_reset(q0);
 	q0->weight = 100 * RS_WEIGHT_ONE;
 	root->wsum = q0->weight;

@@ -97,7 +97,7 @@ static void host_start_at(struct rs_tree *t, uint64_t v)
 
 static int host_edit(struct rs_tree *t, struct rs_batch *b)
 {
-	return rs_edit(t, b);
+	return rs_edit_all(t, b);
 }
 
 static uint32_t host_item_new(struct rs_tree *t, uint64_t queue, uint32_t weight, uint32_t flags)

@@ -26,6 +26,8 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_item_alloc, (struct rs_tree RS_ARENA *t), 
 	it->weight = RS_WEIGHT_ONE;
 	it->weight_by = RS_WEIGHT_ONE;
 	it->weight_own = 0;
+	it->weight_most = 0;
+	it->account = 0;
 	it->priority = 0;
 	it->edf.length = 0;
 #if RS_DISK
@@ -238,16 +240,25 @@ RS_FN void rs_item_reweight(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	it->weight = weight;
 }
 
+/* The weight in force: its own, as far as that counts. */
+RS_INLINE u32 rs_item_due(struct rs_item RS_ARENA *it)
+{
+	u32 most = it->weight_most > it->weight_by ? it->weight_most : it->weight_by;
+
+	if (!it->weight_own)
+		return it->weight_by;
+	return it->weight_most && it->weight_own > most ? most : it->weight_own;
+}
+
 /* The weight that others (nice) give the item: in force while it has none of its own. */
 RS_FN void rs_item_weight_by(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 weight)
 {
 	it->weight_by = weight ? weight : 1;
-	if (!it->weight_own)
-		rs_item_reweight(t, it, it->weight_by);
+	rs_item_reweight(t, it, rs_item_due(it));
 }
 
 /*
- * What an item asks of its queue's class: all of t->params, where 0 takes back. Answers 0, or a negative errno with nothing changed: RS_EINVAL for
+ * What an item asks of its queue's class: all of t->params, where 0 takes back; its weight counts as t->params_most says. Answers 0, or a negative errno with nothing changed: RS_EINVAL for
  * numbers out of range, RS_ENOSPC when its queue is of class edf and is not guaranteed what all budgets come to, or the pool is exhausted,
  * RS_EOPNOTSUPP for a period in q0 of class edf, which takes whoever comes.
  */
@@ -293,7 +304,8 @@ RS_FN int rs_item_params(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 	it->deadline_ns = deadline;
 	it->priority = t->params.priority;
 	it->weight_own = t->params.weight;
-	rs_item_reweight(t, it, it->weight_own ? it->weight_own : it->weight_by);
+	it->weight_most = t->params_most;
+	rs_item_reweight(t, it, rs_item_due(it));
 	if (it->state == RS_QUEUED && !class_keyed(q)) {
 		/* In the queue's order it is a newcomer. */
 		u64 key, at = it->queued_at;

@@ -80,6 +80,17 @@ RS_INLINE u32 rs_slots_with(struct rs_tree RS_ARENA *t, u32 index)
 	return open + hidden;
 }
 
+/* In the list of p's children. */
+RS_INLINE void rs_hang(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *n)
+{
+	n->before = 0;
+	n->next = p->kids;
+	if (p->kids)
+		t->nodes[(p->kids - 1) & (RS_NODES_MAX - 1)].before = n->index + 1;
+	p->kids = n->index + 1;
+	p->nchildren++;
+}
+
 /* The shape: the slot is taken and hangs under its parent. `op` keeps what was in the slot. */
 RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op)
 {
@@ -120,13 +131,14 @@ RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *
 	n->dying = 0;
 	n->depth = p->depth + 1;
 	n->nchildren = 0;
+	n->kids = 0;
 	n->members = 0;
 	n->parent = p;
 	n->tag.base = p->vb;
 	n->wsum = 0;
 	n->promised = 0;
 	p->wsum += n->weight; /* of who was in the slot before, until rs_node_fresh */
-	p->nchildren++;
+	rs_hang(t, p, n);
 	return RS_DONE;
 }
 
@@ -188,6 +200,8 @@ RS_FN void rs_node_fresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	n->cap.at = 0;
 	n->quantum_own = 0;
 	n->quantum = n->parent->quantum;
+	if (t->quanta)
+		t->quanta = 1; /* it may be its parent's former one */
 	n->lag_ns = 0;
 	n->turn_ns = 0;
 	n->decay_ns = 0;
@@ -195,13 +209,29 @@ RS_FN void rs_node_fresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	n->priority = RS_PRIORITY_DEFAULT;
 }
 
-/* The quantum in force at every node: after the tree's changed, or a node's own, or a path. */
-RS_FN void rs_quantum_all(struct rs_tree RS_ARENA *t)
+/*
+ * The quantum in force at every node, after the tree's changed, or a node's own, or a path: in pieces, so that no section of the caller's lock has all
+ * nodes in it. Until the last piece a node may have its former one, which decides the length of a step and nothing else.
+ */
+RS_INLINE void rs_quantum_later(struct rs_tree RS_ARENA *t)
 {
-	RS_LOOP(i, t->nodes_used + t->hidden_used) {
-		struct rs_node RS_ARENA *n = rs_slot(t, i), *x = n;
+	t->quanta = 1;
+}
+
+/* One piece. Answers whether there is more. */
+RS_FN int rs_quantum_some(struct rs_tree RS_ARENA *t)
+{
+	u32 from = t->quanta - 1, all = t->nodes_used + t->hidden_used;
+
+	if (!t->quanta)
+		return 0;
+	RS_LOOP(i, RS_QUANTA_PIECE) {
+		struct rs_node RS_ARENA *n, *x;
 		u64 quantum = 0;
 
+		if (from + i >= all)
+			break;
+		n = x = rs_slot(t, from + i);
 		if (n->kind == RS_FREE)
 			continue;
 		RS_LOOP(d, RS_DEPTH_MAX) {
@@ -211,6 +241,18 @@ RS_FN void rs_quantum_all(struct rs_tree RS_ARENA *t)
 			x = x->parent;
 		}
 		n->quantum = quantum ? quantum : t->quantum;
+	}
+	t->quanta = from + RS_QUANTA_PIECE < all ? from + RS_QUANTA_PIECE + 1 : 0;
+	return t->quanta != 0;
+}
+
+/* All of them, for who shares the tree with nobody. */
+RS_FN void rs_quantum_all(struct rs_tree RS_ARENA *t)
+{
+	rs_quantum_later(t);
+	RS_LOOP(i, RS_NODES_MAX / RS_QUANTA_PIECE + 1) {
+		if (!rs_quantum_some(t))
+			break;
 	}
 }
 
@@ -229,7 +271,7 @@ RS_FN void rs_node_tune(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, 
 	switch (which) {
 	case RS_TUNE_QUANTUM:
 		n->quantum_own = value;
-		rs_quantum_all(t);
+		rs_quantum_later(t);
 		break;
 	case RS_TUNE_LAG:
 		n->lag_ns = value;
@@ -469,47 +511,39 @@ RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	}
 }
 
-/* How many levels stand below n, itself included. Nodes have no list of children: look at all. */
-RS_FN u32 rs_height(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+/*
+ * All below n, once each, going down first: how many levels there are, n's included. With `set` their depths are
+ * those of who stands above them, after n's own changed.
+ */
+RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 set)
 {
-	u32 height = 1, top = n->depth;
+	struct rs_node RS_ARENA *x = n;
+	u32 levels = 1, level = 1, up = rs_zero;
 
-	if (n->kind == RS_QUEUE)
+	if (n->kind == RS_QUEUE || !n->nchildren)
 		return 1;
-	RS_LOOP(i, t->nodes_used) {
-		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], *x = m;
-
-		if (m->kind == RS_FREE || m->depth <= top)
-			continue;
-		RS_LOOP(d, RS_DEPTH_MAX) {
-			if (!x || x == n)
-				break;
+	RS_LOOP(i, 2 * RS_NODES_MAX) {
+		if (!up && x->kids) {
+			x = &t->nodes[(x->kids - 1) & (RS_NODES_MAX - 1)];
+			level++;
+		} else if (x == n) {
+			return levels;
+		} else if (x->next) {
+			x = &t->nodes[(x->next - 1) & (RS_NODES_MAX - 1)];
+			up = 0;
+		} else {
 			x = x->parent;
-		}
-		if (x == n && m->depth - top + 1 > height)
-			height = m->depth - top + 1;
-	}
-	return height;
-}
-
-/* Depths of everything below n, after n's own changed from `old`. */
-RS_FN void rs_redepth(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 old)
-{
-	if (n->kind == RS_QUEUE)
-		return;
-	RS_LOOP(i, t->nodes_used) {
-		struct rs_node RS_ARENA *m = &t->nodes[i & (RS_NODES_MAX - 1)], *x = m;
-
-		if (m->kind == RS_FREE || m == n)
+			level--;
+			up = 1;
 			continue;
-		RS_LOOP(d, RS_DEPTH_MAX) {
-			if (!x || x == n)
-				break;
-			x = x->parent;
 		}
-		if (x == n)
-			m->depth = m->depth + n->depth - old;
+		if (level > levels)
+			levels = level;
+		if (set)
+			x->depth = n->depth + level - 1;
 	}
+	rs_poison(t, RS_POISON_SCAN);
+	return RS_DEPTH_MAX;
 }
 
 /* The subtree hangs under `to` from now on: nothing is charged, tags as of a new child. */
@@ -529,7 +563,7 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 			return RS_ELOOP;
 		x = x->parent;
 	}
-	if (to->depth + rs_height(t, n) >= RS_DEPTH_MAX)
+	if (to->depth + rs_levels(t, n, 0) >= RS_DEPTH_MAX)
 		return RS_EINVAL;
 	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1) ||
 	    (to->aside_on && !rs_heap_reserve(t, &to->aside, to->aside_on * (to->nchildren + 1))))
@@ -560,13 +594,14 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 		rs_refresh_one(t, x);
 		x = x->parent;
 	}
-	from->nchildren--;
+	rs_unhang(t, from, n);
 	from->wsum -= n->weight;
-	to->nchildren++;
+	rs_hang(t, to, n);
 	to->wsum += n->weight;
 	n->parent = to;
 	n->depth = to->depth + 1;
-	rs_redepth(t, n, depth);
+	if (n->depth != depth)
+		rs_levels(t, n, 1);
 	n->throttled = was_throttled;
 	n->nsvc = nsvc;
 	rs_service_of(t, n, 1, top);

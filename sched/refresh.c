@@ -518,6 +518,18 @@ RS_FN void rs_refresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 		rs_poison(t, RS_POISON_PATH);
 }
 
+/* Out of the list of p's children. */
+RS_INLINE void rs_unhang(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *n)
+{
+	if (n->before)
+		t->nodes[(n->before - 1) & (RS_NODES_MAX - 1)].next = n->next;
+	else
+		p->kids = n->next;
+	if (n->next)
+		t->nodes[(n->next - 1) & (RS_NODES_MAX - 1)].before = n->before;
+	p->nchildren--;
+}
+
 /* n, which has no child and no member, goes: its slot is free. A ghost that leaves moves V, and what is above looks at that. */
 RS_INLINE void rs_node_gone(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
@@ -528,7 +540,7 @@ RS_INLINE void rs_node_gone(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 	n->throttled = 0;
 	policy_leave(t, p, n);
 	p->wsum -= n->weight;
-	p->nchildren--;
+	rs_unhang(t, p, n);
 	n->kind = RS_FREE;
 	rs_refresh(t, p);
 }

@@ -117,7 +117,7 @@ static volatile const u32 rs_zero = 0;
 #define RS_LOOP(i, max) for (u32 i = rs_zero; i < (max) && RS_CAN_LOOP; i++)
 
 #define RS_MAGIC 0x7672657365723031ULL /* "10reserv" */
-#define RS_ABI_VERSION 3
+#define RS_ABI_VERSION 4
 #define RS_NODES_MAX 16384
 #define RS_HIDDEN_MAX 2048 /* of these slots, the last ones are for nodes that a caller of edits does not see */
 #define RS_NODES_OPEN (RS_NODES_MAX - RS_HIDDEN_MAX)
@@ -135,6 +135,7 @@ static volatile const u32 rs_zero = 0;
 #define RS_PERIOD_MIN 1000000ULL /* of a thread, and its deadline */
 #define RS_PERIOD_MAX 10000000000ULL
 #define RS_BUDGET_MIN 10000ULL
+#define RS_QUANTA_PIECE 1024 /* nodes that rs_quantum_some looks at */
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 #define RS_CHUNK_ORDERS 18 /* heap arrays of 8 << order entries */
 #define RS_HEAP_LEVELS 20 /* log2 of the largest heap, and a margin */
@@ -173,6 +174,7 @@ enum rs_poison_reason {
 	RS_POISON_PATH = 3, /* a path longer than RS_DEPTH_MAX */
 	RS_POISON_STATE = 4, /* an item or node in a state it cannot be in */
 	RS_POISON_SCAN = 5, /* a scan for an allowed child did not end */
+	RS_POISON_LOCK = 6, /* the caller's: whoever has the lock does not give it back */
 };
 
 /* Answers of an op, and errors, as negative errno values. */
@@ -308,6 +310,8 @@ struct rs_node {
 	u64 promised; /* a queue's: parts per million of a unit that its members' budgets come to */
 	u32 members, members_max; /* a queue's; 0: no limit of its own */
 	struct rs_node RS_ARENA *parent;
+	u32 kids, next, before; /* its first child, and its neighbours in its parent's list; by index plus one, 0: none */
+	u32 pad1;
 	u64 service, service_base; /* work received; its value when the counters were reset */
 	u64 served; /* steps since the reset */
 	u64 throttled_ns;
@@ -398,6 +402,8 @@ struct rs_item {
 	struct rs_item RS_ARENA *post; /* posted before it */
 	/* parameters (rs_item_params); 0: not set */
 	u32 weight_own, weight_by; /* its own, and what others (nice) say while it has none */
+	u32 weight_most; /* its own counts for no more than this, or weight_by if that is more; 0: as it is */
+	u32 account; /* the caller's: whose it is */
 	u32 priority;
 	u32 posted; /* by rs_post_all, and not drained yet */
 	u64 period_ns, budget_ns, deadline_ns;
@@ -454,6 +460,8 @@ struct rs_tree {
 	u32 grants; /* odd, and another number after each promise to a thread (a budget, or one that comes into a queue) */
 	u32 calls; /* in rs_settle: those of its item */
 	struct rs_params params; /* under the lock: for rs_item_params */
+	u32 params_most; /* the same: the item's weight_most */
+	u32 quanta; /* rs_quantum_some: the first slot to look at, plus one; 0: none */
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */
 	u64 starve_gap_ns; /* but no two such within this, unless twice as late */

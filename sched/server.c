@@ -74,7 +74,7 @@ int rv_edit(struct rs_tree *t, struct rs_batch *b);
 int rv_edit(struct rs_tree *t, struct rs_batch *b)
 {
 	rv_settle(t);
-	return rs_edit(t, b);
+	return rs_edit_all(t, b);
 }
 
 /* RS_FREE, RS_SCHED or RS_QUEUE. */

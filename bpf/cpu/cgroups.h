@@ -87,7 +87,7 @@ RS_FN void rc_stand_in(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *from
 	if (from->quantum_own) {
 		to->quantum_own = from->quantum_own;
 		from->quantum_own = 0;
-		rs_quantum_all(t);
+		rs_quantum_later(t);
 	}
 	to->service = from->service;
 	to->service_base = from->service_base;
@@ -275,6 +275,8 @@ RS_FN void rc_mirror_forget(struct rs_tree RS_ARENA *t)
 		q->served = s->served;
 		q->throttled_ns = s->throttled_ns;
 		q->parent = &t->nodes[0];
+		rs_unhang(t, q->parent, s);
+		rs_hang(t, q->parent, q);
 		q->depth = 1;
 		t->front = q;
 	}
@@ -356,7 +358,7 @@ static __always_inline void rc_group_apply(struct rc_group *g)
 		if (burst > 1000000000000ULL)
 			burst = 1000000000000ULL;
 	}
-	RC_LOCK(irq);
+	RC_LOCK(irq, return);
 	rc_clock(scx_bpf_now());
 	rc_group_set(t, id, weight, ppm, burst);
 	RC_UNLOCK(irq);
@@ -461,9 +463,10 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 		g.folded = up->folded;
 	}
 	if (!g.folded) {
-		RC_LOCK(irq);
+		RC_LOCK(irq, return -E_AGAIN);
 		g.queue = rc_group_make(t, under, weight ? weight : 1, rc_clock(raw));
 		RC_UNLOCK(irq);
+		rc_quanta();
 		RC_CHECK(t);
 		g.folded = !g.queue;
 	}
@@ -472,7 +475,7 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 	g.dirty = !g.folded && g.quota_us != RC_NO_QUOTA; /* the weight is its node's already */
 	error = bpf_map_update_elem(&groups, &id, &g, BPF_ANY);
 	if (error && !g.folded) {
-		RC_LOCK(irq);
+		RC_LOCK(irq, return -E_AGAIN);
 		rc_group_gone(t, g.queue, under, rc_clock(raw));
 		RC_UNLOCK(irq);
 		g.folded = 1;
@@ -514,9 +517,10 @@ void RC_OP(rc_cgroup_exit, struct cgroup *cgrp)
 		return;
 	}
 	RC_COUNT(groups, -1);
-	RC_LOCK(irq);
+	RC_LOCK(irq, return);
 	rc_group_gone(t, queue, under, rc_clock(raw));
 	RC_UNLOCK(irq);
+	rc_quanta();
 	RC_CHECK(t);
 }
 
@@ -535,7 +539,7 @@ void RC_OP(rc_cgroup_move, struct task_struct *p, struct cgroup *from, struct cg
 	it = (struct rs_item RS_ARENA *)th->item;
 	g = bpf_map_lookup_elem(&groups, &id);
 	home = g ? g->queue : 0;
-	RC_LOCK(irq);
+	RC_LOCK(irq, return);
 	if (it->owner == owner && it->state != RS_ITEM_FREE) {
 		now = rc_clock(raw);
 		it->home = home;

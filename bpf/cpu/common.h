@@ -28,6 +28,12 @@ enum { cpus = 1 };
 const volatile u32 cpus SEC(".rodata.cpus") = 1;
 #endif
 
+/* How many threads have an item: RS_ITEMS_MAX; less only for tests (load.rs). */
+#ifndef RC_THREADS_MAX
+#define RC_THREADS_MAX 32768
+#endif
+const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
+
 #define RS_BATCH_MEM RS_ARENA
 #define RS_LENGTHS 0 /* how long a thread will run is not known before */
 #define RS_SEVERAL(t) (cpus > 1 && (t)->units > 1)
@@ -45,6 +51,14 @@ const volatile u32 cpus SEC(".rodata.cpus") = 1;
 #define RC_FLOOR_PERCENT 5 /* kernel threads' floor: this much of each CPU … */
 #define RC_FLOOR_BURST 20000000LL /* … and this much at once */
 
+/* The most that anybody waits for the lock: 2 s by the clock, and 2^26 looks whatever that says. */
+#ifndef RC_LOCK_NS
+#define RC_LOCK_NS 2000000000ULL
+#endif
+#define RC_LOCK_LOOKS 4096
+#define RC_LOCK_ROUNDS 64
+#define RC_LOCK_MOST 16384
+
 #define RC_Q0 (1ULL << 32 | 1) /* its handle */
 
 #define E_SRCH 3
@@ -56,6 +70,7 @@ const volatile u32 cpus SEC(".rodata.cpus") = 1;
 #define E_BUSY 16
 #define E_INVAL 22
 #define E_NOSPC 28
+#define E_TIMEDOUT 110
 #define E_STALE 116
 
 struct {
@@ -87,6 +102,7 @@ struct rc_thread {
 	u64 item;
 	struct rc_param param; /* what it asked for, in force while it has an item */
 	u64 epoch; /* when that was written; of another epoch it means nothing */
+	u64 most; /* of the item's weight_most */
 };
 
 struct {
@@ -164,6 +180,11 @@ u32 trace_on; /* trace.h; under the lock; a wake-up looks at it before it posts 
 /* 0 before loading: the verifier takes all of it out, and what a switch costs without a tracer can be measured (load.rs). */
 const volatile u32 trace_built SEC(".rodata.trace") = 1;
 
+/* 1: how long the longest section of the lock was, and the line that ended it, for tests (load.rs); else the verifier takes it out. */
+const volatile u32 timed SEC(".rodata.timed") = 0;
+u64 section_from, section_longest;
+u32 section_line, section_pad;
+
 static __always_inline u32 rc_traced(void)
 {
 	return trace_built ? trace_on : 0;
@@ -186,27 +207,38 @@ static __always_inline struct rs_tree RS_ARENA *rc_tree(void)
 #define RC_OP(name, args...) SEC("struct_ops/" #name) BPF_PROG(name, ##args)
 #define RC_OP_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
 
-/* Interrupts are off already in everything that the kernel calls with a run queue locked. */
+/*
+ * Interrupts are off already in everything that the kernel calls with a run queue locked. Answers whether we have the lock. Sections are microseconds (docs/notes/cpu-full.md), so who
+ * has it for RC_LOCK_NS is held up himself (a virtual machine's CPU that does not run), or will never give it back. We leave then, touching nothing, the tree is
+ * poisoned and the scheduler goes with the next dispatch; the tree is reset before it comes again. From then on nobody waits for long. By the clock alone a
+ * machine that was stopped for a while would be a time-out, so it takes RC_LOCK_ROUNDS of RC_LOCK_LOOKS looks at least, a millisecond or so.
+ */
 static __noinline int rc_lock_wait(void)
 {
+	u64 from = bpf_ktime_get_ns();
+	struct rs_tree RS_ARENA *t = rc_tree();
 	int i, k;
 
-	bpf_for(k, 0, 1 << 8) {
-		bpf_for(i, 0, 1 << 23) { /* the most that it takes */
+	bpf_for(k, 0, RC_LOCK_MOST) {
+		bpf_for(i, 0, RC_LOCK_LOOKS) {
 			if (!*(volatile u32 *)&tree_lock && !__sync_lock_test_and_set(&tree_lock, 1))
 				return 1;
 		}
+		if (t->poison == RS_POISON_LOCK || (k >= RC_LOCK_ROUNDS && bpf_ktime_get_ns() - from > RC_LOCK_NS))
+			break;
 	}
-	/* Many seconds. The scheduler goes, and the tree is built anew. */
-	rs_poison(rc_tree(), RS_POISON_STATE);
+	rs_poison(t, RS_POISON_LOCK);
 	return 0;
 }
 
-static __always_inline void rc_lock_bare(void)
+static __always_inline int rc_lock_bare(void)
 {
-	if (__sync_lock_test_and_set(&tree_lock, 1))
-		rc_lock_wait();
+	if (__sync_lock_test_and_set(&tree_lock, 1) && !rc_lock_wait())
+		return 0;
 	section_count++;
+	if (timed)
+		section_from = bpf_ktime_get_ns();
+	return 1;
 }
 
 RS_FN void rc_trace_posted(struct rs_item RS_ARENA *it);
@@ -225,22 +257,39 @@ static __always_inline void rc_drain(void)
 	rs_drain(t, it);
 }
 
-static __always_inline void rc_unlock(void)
+static __always_inline void rc_unlock_at(u32 line)
 {
+	u64 took;
+
+	if (timed) {
+		took = bpf_ktime_get_ns() - section_from;
+		if (took > section_longest) {
+			section_longest = took;
+			section_line = line;
+		}
+	}
 	__atomic_store_n(&tree_lock, 0, __ATOMIC_RELEASE);
 }
 
-static __always_inline void rc_lock(void)
+#define rc_unlock() rc_unlock_at(__LINE__)
+
+/* 0: it could not be had, and who asked leaves. */
+static __always_inline int rc_lock(void)
 {
-	rc_lock_bare();
+	if (!rc_lock_bare())
+		return 0;
 	rc_drain();
+	return 1;
 }
 
-/* Everywhere else. */
-#define RC_LOCK(irq)                                                                                              \
+/* Everywhere else. `leave` is what is done where the lock could not be had: it must not go on. */
+#define RC_LOCK(irq, leave)                                                                                       \
 	do {                                                                                                      \
 		bpf_local_irq_save(&irq);                                                                         \
-		rc_lock_bare();                                                                                   \
+		if (!rc_lock_bare()) {                                                                            \
+			bpf_local_irq_restore(&irq);                                                              \
+			leave;                                                                                    \
+		}                                                                                                 \
 		rc_drain();                                                                                       \
 	} while (0)
 #define RC_UNLOCK(irq)                                                                                            \
@@ -252,6 +301,17 @@ static __always_inline void rc_lock(void)
 static __always_inline struct rs_item RS_ARENA *rc_item(struct task_struct *p)
 {
 	return (struct rs_item RS_ARENA *)p->scx.dsq_vtime;
+}
+
+/*
+ * The same where the kernel does not ask us about the thread, as in hooks. `dsq_vtime` may be another scheduler's then, which came after the kernel had
+ * thrown us out, and any number. That of an item is the place whose `owner` is the thread; others are no thread's address, and an arena answers 0 where it has nothing.
+ */
+static __always_inline struct rs_item RS_ARENA *rc_own(struct task_struct *p)
+{
+	struct rs_item RS_ARENA *it = rc_item(p);
+
+	return it && it->owner == (u64)p ? it : 0;
 }
 
 /* Its thread; 0: it has gone. */
@@ -436,8 +496,13 @@ static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item
 static __noinline void rc_poisoned(u32 why, u32 line)
 {
 	static char text[] = "the tree is inconsistent: reason %d at line %d";
+	static char late[] = "the tree's lock was not to be had for two seconds";
 	unsigned long long args[2] = { why, line };
 
+	if (why == RS_POISON_LOCK) {
+		scx_bpf_error_bstr(late, args, 0);
+		return;
+	}
 	scx_bpf_error_bstr(text, args, sizeof(args));
 }
 
@@ -446,6 +511,25 @@ static __noinline void rc_poisoned(u32 why, u32 line)
 		if ((t)->poison)                                                                                  \
 			rc_poisoned((t)->poison, (t)->poison_line);                                               \
 	} while (0)
+
+/* After what may have changed quanta: the rest of it, a section for each piece (sched/node.c). */
+static __noinline int rc_quanta(void)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	u32 more;
+
+	if (!t->quanta)
+		return 0;
+	RS_LOOP(i, RS_NODES_MAX / RS_QUANTA_PIECE + 1) {
+		RC_LOCK(irq, return 0);
+		more = rs_quantum_some(t);
+		RC_UNLOCK(irq);
+		if (!more)
+			break;
+	}
+	return 0;
+}
 
 /* CPUs without work look again. */
 static __always_inline void rc_kick_idle(void)

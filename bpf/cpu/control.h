@@ -6,6 +6,13 @@
 
 #define RC_CALL(name) static __noinline int name(struct rc_call *c)
 
+/* The lock was not to be had. */
+static __always_inline int rc_late(struct rc_call *c)
+{
+	c->answer = -E_TIMEDOUT;
+	return 0;
+}
+
 static __always_inline struct rc_io *rc_io(void)
 {
 	u32 zero = 0;
@@ -33,7 +40,7 @@ RC_CALL(rc_setup)
 		c->answer = -E_NOMEM;
 		return 0;
 	}
-	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, RS_ITEMS_MAX);
+	rs_tree_init(t, (u64)t + head, body, RS_NODES_MAX, threads_max);
 	t->nodes_open = RS_NODES_OPEN;
 	tree_at = (u64)t;
 	batch_at = (u64)t + sizeof(struct rs_tree);
@@ -84,6 +91,8 @@ RC_CALL(rc_refresh)
 	s->sections = section_count;
 	s->steps = step_count;
 	s->grants = t->grants;
+	s->section_ns = section_longest;
+	s->section_line = section_line;
 	s->mount_dev = mount_dev;
 	s->nodes_used = t->nodes_used;
 	s->items_used = t->items_used;
@@ -124,11 +133,12 @@ RC_CALL(rc_edit)
 	b->seq = in->batch.seq;
 	b->count = count;
 	b->grants = in->batch.grants;
-	RC_LOCK(irq);
+	RC_LOCK(irq, return rc_late(c));
 	b->now = rc_clock(raw);
 	rs_edit(t, b);
 	rc_trace_edit(t, b);
 	RC_UNLOCK(irq);
+	rc_quanta();
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= count)
 			break;
@@ -184,7 +194,7 @@ RC_CALL(rc_sample)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RC_LOCK(irq);
+	RC_LOCK(irq, return rc_late(c));
 	RS_LOOP(cpu, RS_UNITS_MAX) {
 		struct rs_item RS_ARENA *it;
 		struct rc_run *run;
@@ -235,7 +245,7 @@ RC_CALL(rc_sample_one)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RC_LOCK(irq);
+	RC_LOCK(irq, return rc_late(c));
 	n = rs_node_at(t, id);
 	if (n)
 		rc_node_read(n, &out->node[0]);
@@ -261,7 +271,7 @@ RC_CALL(rc_members)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RC_LOCK(irq);
+	RC_LOCK(irq, return rc_late(c));
 	q = rs_node_at(t, id);
 	if (!q) {
 		answer = -E_STALE;
@@ -364,7 +374,7 @@ RC_CALL(rc_param)
 		c->answer = 0;
 	} else {
 		param = arg->param;
-		c->answer = rc_params_set(p, &param);
+		c->answer = rc_params_set(p, &param, 0);
 	}
 	bpf_task_release(p);
 	return 0;
@@ -433,10 +443,11 @@ RC_CALL(rc_configure)
 	if (c->what & 4)
 		__sync_fetch_and_or(&ruled, 1ULL << (c->node & 63));
 	if (c->what & 2) {
-		RC_LOCK(irq);
+		RC_LOCK(irq, return rc_late(c));
 		t->quantum = c->node2;
-		rs_quantum_all(t);
+		rs_quantum_later(t);
 		RC_UNLOCK(irq);
+		rc_quanta();
 	}
 	c->answer = 0;
 	return 0;
@@ -455,7 +466,7 @@ RC_CALL(rc_tracing)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RC_LOCK(irq);
+	RC_LOCK(irq, return rc_late(c));
 	rc_clock(raw);
 	if (what == RC_TRACE_CLAIM || what == RC_TRACE_CLAIM_FORCE) {
 		if (trace_owner && what == RC_TRACE_CLAIM) {

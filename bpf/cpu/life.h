@@ -8,6 +8,8 @@
  *   enable, disable  the thread enters and leaves our class
  */
 
+#include "pool.h"
+
 /*
  * What a dispatch on a CPU knows: of prev, when it begins. In memory whose contents the verifier does not follow: with the same on the
  * stack it went through eight times as many paths as all other operations together have.
@@ -19,37 +21,13 @@ struct rc_prev {
 	u64 old_owed; /* where there is one */
 	u32 more; /* prev may go on */
 	u32 touch; /* what was chosen is to run for an instant only */
-	u32 again; /* what was chosen was found unable to run here, and goes on waiting; 0 between dispatches */
 	u32 floor; /* kernel threads may have what is left of it */
 	u32 graces; /* that who runs here has had in this step (timer.h) */
 	u32 gone; /* the CPU went since the last dispatch anywhere: written by whoever takes it away, and by rc_gone_settle */
-	u32 pad[2];
+	u32 pad[3];
 };
 struct rc_prev prevs[RS_UNITS_MAX]; /* each changed on its CPU only, under its run queue's lock */
 u32 gone_any; /* some CPU's `gone` is set */
-
-/* The kernel's weights of nice -20 … 19 (sched_prio_to_weight), relative to 1024. */
-static const u32 rc_nice[40] = {
-	88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
-	3906,  3121,  2501,  1991,  1586,  1277,  1024,	 820,	655,   526,   423,  335,  272,	215,
-	172,   137,   110,   87,    70,	   56,	  45,	 36,	29,    23,    18,   15,
-};
-
-static __always_inline u32 rc_weight_of(struct task_struct *p, u32 *flags)
-{
-	u32 i = p->static_prio - 100;
-
-	*flags = 0;
-	if (p->policy == SCHED_IDLE) {
-		*flags = RS_ITEM_BACKGROUND;
-		return 3 * RS_WEIGHT_ONE / 1024;
-	}
-	if (p->policy == SCHED_BATCH)
-		*flags = RS_ITEM_BATCH;
-	if (i >= 40)
-		i = 20;
-	return (u64)rc_nice[i] * RS_WEIGHT_ONE / 1024;
-}
 
 void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
 {
@@ -59,7 +37,8 @@ void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
 
 	if (!it)
 		return;
-	rc_lock();
+	if (!rc_lock())
+		return;
 	it->flags = (it->flags & ~(RS_ITEM_BATCH | RS_ITEM_BACKGROUND)) | flags;
 	rs_item_weight_by(t, it, w);
 	rc_unlock();
@@ -77,22 +56,28 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	bool fork = args->fork;
 	u64 owner = (u64)p, owner2 = (u64)(u32)p->tgid << 32 | (u32)p->pid;
 	u64 home = rc_group_home(args);
-	u32 joined = 0, index = 0;
+	u32 joined = 0, index = 0, account = rc_account_of(p);
 	struct task_struct *held;
 
 	th = rc_thread_made(p);
 	if (!th)
 		return -E_NOMEM;
+	if (!rc_account_takes(account, !fork)) {
+		th->item = 0;
+		RC_COUNT(refused, 1);
+		return -E_AGAIN;
+	}
 	if (fork) {
 		rc_inherit(p, bpf_get_current_task_btf(), th);
 		if (p->tgid == p->pid)
 			rc_lists_inherit(p, bpf_get_current_task_btf());
 	}
-	RC_LOCK(irq);
+	RC_LOCK(irq, goto refused);
 	it = rs_item_alloc(t);
 	if (it) {
 		it->owner = owner;
 		it->owner2 = owner2;
+		it->account = account;
 		it->flags = p->flags & (PF_KTHREAD | PF_LOCAL_THROTTLE) ? RS_ITEM_APART : 0;
 		it->started = RC_OFF;
 		it->want = 0;
@@ -115,14 +100,17 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	if (joined)
 		index = it->index;
 	RC_UNLOCK(irq);
+refused:
 	if (joined) {
 		held = bpf_task_acquire(p);
 		if (held)
 			rc_thread_put(index, held);
 	}
 	th->item = joined ? (u64)it : 0;
-	if (!joined)
+	if (!joined) {
+		rc_account_gone(account);
 		RC_COUNT(refused, 1);
+	}
 	return joined ? 0 : -E_AGAIN;
 }
 
@@ -157,10 +145,11 @@ void RC_OP(rc_disable, struct task_struct *p)
 	u64 raw = scx_bpf_now();
 
 	if (it) {
-		RC_LOCK(irq);
+		RC_LOCK(irq, goto out);
 		rc_leave(t, it, p, raw);
 		RC_UNLOCK(irq);
 	}
+out:
 	scx_bpf_task_set_dsq_vtime(p, 0);
 }
 
@@ -177,11 +166,13 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 		return;
 	it = (struct rs_item RS_ARENA *)th->item;
 	rc_thread_put(it->index, 0); /* before another thread gets the item */
-	RC_LOCK(irq);
+	rc_account_gone(it->account);
+	RC_LOCK(irq, goto out); /* rc_init frees the item then */
 	/* It is idle, for disable() has been. From here on the thread's own storage has its tag. */
 	th->tag.node = rc_tag_of(it);
 	rs_item_leave(t, it);
 	RC_UNLOCK(irq);
+out:
 	th->item = 0;
 }
 
@@ -203,9 +194,11 @@ static __always_inline void rc_units_now(void)
 	u32 n = rc_online();
 
 	bpf_local_irq_save(&irq);
-	rc_lock_bare();
-	t->units = n;
-	RC_UNLOCK(irq);
+	if (rc_lock_bare()) {
+		t->units = n;
+		rc_unlock();
+	}
+	bpf_local_irq_restore(&irq);
 }
 
 /* Hotplug must not take the scheduler away, which is what the kernel does where these are missing. */
@@ -222,6 +215,17 @@ void RC_OP(rc_cpu_offline, s32 cpu)
 	gone_any = 1;
 }
 
+/* Items of threads that went while the lock was not to be had: nobody is anybody's when the scheduler comes. */
+RS_FN void rc_items_left(struct rs_tree RS_ARENA *t)
+{
+	RS_LOOP(i, t->items_used) {
+		struct rs_item RS_ARENA *it = &t->items[i & (RS_ITEMS_MAX - 1)];
+
+		if (it->state != RS_ITEM_FREE)
+			rs_item_leave(t, it);
+	}
+}
+
 s32 RC_OP_SLEEPABLE(rc_init)
 {
 	unsigned long irq;
@@ -229,16 +233,18 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	struct rc_state *s = rc_state();
 	u32 n = scx_bpf_nr_cpu_ids(), online = rc_online();
 
-	if (n > RS_UNITS_MAX)
-		n = RS_UNITS_MAX;
-	if (!tree_at || !s || n != cpus)
+	if (!tree_at || !s || n != cpus || n > RS_UNITS_MAX)
 		return -E_INVAL;
 	rc_graces_ready();
 	rc_timer_ready();
 	bpf_local_irq_save(&irq);
-	rc_lock_bare(); /* what was posted is of a time gone by */
+	if (!rc_lock_bare()) { /* not rc_lock: what was posted is of a time gone by */
+		bpf_local_irq_restore(&irq);
+		return -E_AGAIN;
+	}
 	rc_mirror_forget(t);
 	rs_tree_reset(t);
+	rc_items_left(t);
 	if (trace_on)
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
 	t->units = online;

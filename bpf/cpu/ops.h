@@ -123,7 +123,10 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	struct rs_item RS_ARENA *cur;
 	struct task_struct *me;
 
-	rc_lock();
+	if (!rc_lock()) {
+		RC_CHECK(t);
+		return 0;
+	}
 	now = rc_clock(raw);
 	if (it->flags & RC_ITEM_FLOOR)
 		rc_floor_charge(t, it, cpu, rc_owed(it, p));
@@ -221,9 +224,10 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if ((it->flags & RS_ITEM_APART) && it->state == RS_IDLE && it->queue == &t->nodes[1]) {
 		if ((it->flags & RC_ITEM_FLOOR) && rc_owed(it, p)) {
-			rc_lock();
-			rc_floor_charge(t, it, cpu, rc_owed(it, p));
-			rc_unlock();
+			if (rc_lock()) {
+				rc_floor_charge(t, it, cpu, rc_owed(it, p));
+				rc_unlock();
+			}
 		}
 		if (rc_floor(cpu, raw)) {
 			it->flags |= RC_ITEM_FLOOR;
@@ -298,8 +302,7 @@ static __noinline int rc_gone_settle(struct rs_tree RS_ARENA *t, u64 now)
 
 /*
  * Under the lock: what ran is charged, before something is chosen. What stands in service here and is not prev's was chosen and never arrived, or
- * blocked when another class was to run next: it is idle as far as we know (enqueue() comes if it is not), or, with `again`, goes on
- * waiting. A function of its own, so that it is verified once.
+ * blocked when another class was to run next: it is idle as far as we know (enqueue() comes if it is not). A function of its own, so that it is verified once.
  */
 RS_FN void rc_ended(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
 {
@@ -327,11 +330,11 @@ RS_FN void rc_ended(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
 	}
 	if (it) {
 		if ((u64)it == v->old && v->old_owed) {
-			rc_settle(t, it, v->old_owed, v->again, now);
+			rc_settle(t, it, v->old_owed, 0, now);
 			v->old_owed = 0;
 		} else {
 			lost_count++;
-			rc_settle(t, it, 0, v->again, now);
+			rc_settle(t, it, 0, 0, now);
 		}
 	}
 }
@@ -342,7 +345,8 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	struct rs_item RS_ARENA *it;
 	u64 now;
 
-	rc_lock();
+	if (!rc_lock())
+		return 0;
 	now = rc_clock(raw);
 	if (cpus > 1 && gone_any)
 		rc_gone_settle(t, now);
@@ -359,23 +363,23 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	return it;
 }
 
-/* The thread of the chosen item may not run here: it goes on waiting, for other CPUs. Answers whether it still stands in service. */
-static __noinline u32 rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p, u64 owner, u64 raw)
+/* The thread of the chosen item may not run here: it waits again, at once, for the CPUs that it may use. */
+static __noinline int rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p, u64 owner, u64 raw)
 {
-	u32 again = 0;
-
 	scx_bpf_dispatch_cancel();
-	rc_lock();
+	if (!rc_lock())
+		return 0;
 	if (it->owner == owner && it->state == RS_SERVICE) {
 		it->all = rc_units(it, p);
-		again = 1;
+		lost_count++;
+		rc_settle(t, it, 0, 1, rc_clock(raw));
 	} else if (it->owner == owner && it->state == RS_IDLE && (it->flags & RC_ITEM_FLOOR)) {
 		it->flags &= ~RC_ITEM_FLOOR;
 		it->all = rc_units(it, p);
 		rc_wake(t, it, rc_clock(raw));
 	}
 	rc_unlock();
-	return again;
+	return 0;
 }
 
 /*
@@ -395,6 +399,8 @@ static __always_inline bool rc_nobody_waits(struct rs_tree RS_ARENA *t)
 	RS_WRITTEN();
 	return !*(volatile u32 *)&tree_lock && *(volatile u64 *)&section_count == section;
 }
+
+#define RC_TRIES 8 /* items that a dispatch chooses, until one fits */
 
 void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -436,10 +442,9 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (v->floor && !rc_floor(cpu, raw))
 		v->floor = 0;
-	RS_LOOP(tries, 8) {
+	RS_LOOP(tries, RC_TRIES) {
 		it = rc_choose(t, cpu, v, raw);
 		v->floor = 0;
-		v->again = 0;
 		RC_CHECK(t);
 		if (!it)
 			return;
@@ -458,9 +463,10 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 				scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 			return;
 		}
-		v->again = rc_misfit(t, it, p, owner, raw);
+		rc_misfit(t, it, p, owner, raw);
 	}
-	v->again = 0;
+	/* So many in one go are enough, with interrupts off. There may be others that fit: the CPU asks again. */
+	scx_bpf_kick_cpu(cpu, 0);
 }
 
 SEC(".struct_ops.link")

@@ -7,6 +7,7 @@
  * new thread's queue (init_task) before the tracepoint of the fork: both find the same answer. So with the end of a process: exit_task and the tracepoint. The
  * scheduler's calls are never left out, tracepoints can be (hook.h).
  */
+#include "asks.h"
 
 /* A thread's tag by handle; 0 is q0. While it has an item, that is the truth, and its storage otherwise. */
 static __always_inline u64 rc_tag_now(struct rc_thread *th)
@@ -128,7 +129,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	if (!th)
 		return -E_NOMEM;
 	it = (struct rs_item RS_ARENA *)th->item;
-	RC_LOCK(irq);
+	RC_LOCK(irq, return -E_AGAIN);
 	q = (u32)node < RS_NODES_OPEN ? rs_node_at(t, node) : 0;
 	if (!q)
 		answer = -E_STALE;
@@ -146,9 +147,10 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	return answer;
 }
 
-/* Under the lock: a thread's parameters into force; 0, or a negative errno. */
-static __always_inline int rc_params_put(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rc_param *p, u64 now)
+/* Under the lock: a thread's parameters into force; 0, or a negative errno. `most`: rc_weight_most. */
+static __always_inline int rc_params_put(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rc_param *p, u32 most, u64 now)
 {
+	t->params_most = most;
 	t->params.weight = p->weight;
 	t->params.priority = p->prio;
 	t->params.period_ns = p->period_ns;
@@ -161,11 +163,14 @@ static __always_inline int rc_params_put(struct rs_tree RS_ARENA *t, struct rs_i
 static __always_inline void rc_params_again(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rc_thread *th)
 {
 	if (th->param.weight | th->param.prio | th->param.period_ns)
-		rc_params_put(t, it, &th->param, rc_clock(scx_bpf_now()));
+		rc_params_put(t, it, &th->param, th->most, rc_clock(scx_bpf_now()));
 }
 
-/* What thread p asks for. While the scheduler is detached nothing is checked, and nothing stored. */
-static __always_inline int rc_params_set(struct task_struct *p, struct rc_param *param)
+/*
+ * What thread p asks for, or root for it; then `most` is 0, and else what rc_weight_most said. While the scheduler is detached nothing is checked, and nothing
+ * stored.
+ */
+static __noinline int rc_params_set(struct task_struct *p, struct rc_param *param, u32 most)
 {
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
@@ -179,20 +184,24 @@ static __always_inline int rc_params_set(struct task_struct *p, struct rc_param 
 	it = (struct rs_item RS_ARENA *)th->item;
 	if (!it)
 		return -E_AGAIN;
-	RC_LOCK(irq);
-	if (it->owner == owner && it->state != RS_ITEM_FREE) {
+	RC_LOCK(irq, return -E_AGAIN);
+	if (most && param->weight > most && param->weight > it->weight_by) {
+		answer = -E_ACCES;
+	} else if (it->owner == owner && it->state != RS_ITEM_FREE) {
 		if (it->want) {
 			ran = it->part_ran[0] + it->part_ran[1];
 			it->paid += ran;
 			it->paid -= rc_catch_up(t, it, ran, rc_clock(raw)); /* what is left is charged when the step ends */
 		}
-		answer = rc_params_put(t, it, param, rc_clock(raw));
+		answer = rc_params_put(t, it, param, most, rc_clock(raw));
 		if (rc_traced() && !answer)
 			rc_trace_param(it);
 	}
 	RC_UNLOCK(irq);
-	if (!answer)
+	if (!answer) {
 		th->param = *param;
+		th->most = most;
+	}
 	RC_CHECK(t);
 	return answer;
 }
@@ -267,28 +276,6 @@ static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS
 	return true;
 }
 
-/* F_RESERV_SETPARAM */
-static __always_inline int rc_fcntl_set(struct inode *inode, unsigned long arg)
-{
-	struct rc_thread_param user = {};
-	struct rc_param param;
-	int answer;
-
-	if (inode->i_sb->s_dev != mount_dev)
-		return -E_INVAL;
-	if (bpf_probe_read_user(&user, sizeof(user), (void *)arg))
-		return -E_FAULT;
-	if (user.size != sizeof(user) || user.pad)
-		return -E_INVAL;
-	param.weight = user.weight;
-	param.prio = user.prio;
-	param.period_ns = user.period_ns;
-	param.budget_ns = user.budget_ns;
-	param.deadline_ns = user.deadline_ns;
-	answer = rc_params_set(bpf_get_current_task_btf(), &param);
-	return answer ? answer : 1;
-}
-
 /* F_RESERV_GETPARAM */
 static __always_inline int rc_fcntl_get(struct inode *inode, unsigned long arg)
 {
@@ -348,6 +335,50 @@ static __noinline s64 rc_by_share(u64 opened, u64 ino, u32 mode)
 }
 
 /*
+ * Whether the running thread may be promised something in its queue: asks.h. `ino` is of the descriptor by which it asks.
+ */
+static __noinline int rc_may_promise(struct rc_thread *th, u64 ino)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	u64 node = rc_id(rc_queue(t, rc_tag_now(th)));
+
+	if (bpf_map_lookup_elem(&uses, &node))
+		return rc_by_rules(node);
+	if (ino >> 48 == RC_QUEUE_DIR_WORD && node == ((ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff)))
+		return 1;
+	return !bpf_get_current_task_btf()->cred->fsuid.val;
+}
+
+/* F_RESERV_SETPARAM */
+static __always_inline int rc_fcntl_set(struct inode *inode, unsigned long arg)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct rc_thread_param user = {};
+	struct rc_param param;
+	u32 most;
+	int answer;
+
+	if (inode->i_sb->s_dev != mount_dev)
+		return -E_INVAL;
+	if (bpf_probe_read_user(&user, sizeof(user), (void *)arg))
+		return -E_FAULT;
+	if (user.size != sizeof(user) || user.pad)
+		return -E_INVAL;
+	param.weight = user.weight;
+	param.prio = user.prio;
+	param.period_ns = user.period_ns;
+	param.budget_ns = user.budget_ns;
+	param.deadline_ns = user.deadline_ns;
+	most = rc_weight_most();
+	if (most && param.prio > RS_PRIORITY_DEFAULT && param.prio <= RS_PRIORITY_MAX)
+		return -E_ACCES;
+	if (most && param.period_ns && !rc_may_promise(bpf_task_storage_get(&tags, me, 0, 0), inode->i_ino))
+		return -E_ACCES;
+	answer = rc_params_set(me, &param, most);
+	return answer ? answer : 1;
+}
+
+/*
  * chcpures(): fcntl on a descriptor of a queue's directory, or its share. The kernel has looked the descriptor up and holds the file; one that was opened
  * with O_PATH does not come here (EBADF). Answers are above 0, because 0 means to go on with the kernel's own fcntl, which knows no such command.
  */
@@ -386,7 +417,7 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 	node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
 	if (ruled >> (ino & 63) & 1 && !rc_by_rules(node))
 		return -E_ACCES;
-	it = rc_item(me);
+	it = rc_own(me);
 	if (it && rc_hop(t, it, me, node))
 		return 1;
 	answer = rc_retag(me, node);

@@ -30,7 +30,7 @@ static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 	struct rs_tree RS_ARENA *t = rc_tree();
 	u64 wait = 20000000, raw = scx_bpf_now(), due = 0;
 
-	RC_LOCK(irq);
+	RC_LOCK(irq, goto late);
 	if (t->throttle.n) {
 		wait = 4000000;
 		due = t->throttle.e[0].key;
@@ -40,6 +40,7 @@ static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 			wait = due - raw;
 	}
 	RC_UNLOCK(irq);
+late:
 	if (due == 1)
 		rc_kick_idle();
 	rc_watch(raw);

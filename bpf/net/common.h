@@ -34,6 +34,7 @@
 #define E_NOMEM 12
 #define E_BUSY 16
 #define E_INVAL 22
+#define E_TIMEDOUT 110
 #define E_STALE 116
 
 struct {
@@ -134,24 +135,44 @@ static __always_inline struct rs_tree RS_ARENA *rn_tree(void)
 	return (struct rs_tree RS_ARENA *)tree_at;
 }
 
+/* The most that anybody waits for the lock: 1 s by the clock, and 2^26 looks whatever that says. */
+#ifndef RN_LOCK_NS
+#define RN_LOCK_NS 1000000000ULL
+#endif
+#define RN_LOCK_LOOKS 4096
+#define RN_LOCK_ROUNDS 64
+#define RN_LOCK_MOST 16384
+
+u32 forget_due; /* the packets are freed, and the tree could not be told: it is before the next one comes (rn_flush) */
+u32 lock_late; /* somebody waited in vain, and nobody has had to wait since: no long wait before the lock is had again */
+
+/*
+ * Answers whether we have the lock. Who has it for longer is held up himself (a virtual machine's CPU that does not run), or will never give it back. Who waited leaves then and touches
+ * nothing: a packet that comes is dropped and counted, one is asked for again in a millisecond, a call answers ETIMEDOUT. By the clock alone a machine that was
+ * stopped for a while would be a time-out, so it takes RN_LOCK_ROUNDS of RN_LOCK_LOOKS looks at least.
+ */
 static __noinline int rn_lock_wait(void)
 {
+	u64 from = bpf_ktime_get_ns();
 	int i, k;
 
-	bpf_for(k, 0, 1 << 8) {
-		bpf_for(i, 0, 1 << 23) {
-			if (!*(volatile u32 *)&tree_lock && !__sync_lock_test_and_set(&tree_lock, 1))
+	bpf_for(k, 0, RN_LOCK_MOST) {
+		bpf_for(i, 0, RN_LOCK_LOOKS) {
+			if (!*(volatile u32 *)&tree_lock && !__sync_lock_test_and_set(&tree_lock, 1)) {
+				lock_late = 0;
 				return 1;
+			}
 		}
+		if (lock_late || (k >= RN_LOCK_ROUNDS && bpf_ktime_get_ns() - from > RN_LOCK_NS))
+			break;
 	}
-	rs_poison(rn_tree(), RS_POISON_STATE);
+	lock_late = 1;
 	return 0;
 }
 
-static __always_inline void rn_lock(void)
+static __always_inline int rn_lock(void)
 {
-	if (__sync_lock_test_and_set(&tree_lock, 1))
-		rn_lock_wait();
+	return !__sync_lock_test_and_set(&tree_lock, 1) || rn_lock_wait();
 }
 
 static __always_inline void rn_unlock(void)
@@ -159,10 +180,14 @@ static __always_inline void rn_unlock(void)
 	__atomic_store_n(&tree_lock, 0, __ATOMIC_RELEASE);
 }
 
-#define RN_LOCK(irq)                                                                                              \
+/* `leave`: what is done where the lock could not be had. */
+#define RN_LOCK(irq, leave)                                                                                              \
 	do {                                                                                                      \
 		bpf_local_irq_save(&irq);                                                                         \
-		rn_lock();                                                                                        \
+		if (!rn_lock()) {                                                                                 \
+			bpf_local_irq_restore(&irq);                                                              \
+			leave;                                                                                    \
+		}                                                                                                 \
 	} while (0)
 #define RN_UNLOCK(irq)                                                                                            \
 	do {                                                                                                      \

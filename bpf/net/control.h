@@ -3,6 +3,13 @@
 
 #define RN_CALL(name) SEC("syscall") int name(struct rn_call *c)
 
+/* The lock was not to be had. */
+static __always_inline int rn_late(struct rn_call *c)
+{
+	c->answer = -E_TIMEDOUT;
+	return 0;
+}
+
 /* An index as the verifier wants it: the compiler must not turn the loop into one over pointers. */
 static __always_inline u32 rn_at(u32 i)
 {
@@ -185,12 +192,12 @@ RN_CALL(rn_edit)
 	bpf_for(tries, 0, RN_POOL_TRIES) {
 		if (b->error && (!tries || b->error != RS_ENOSPC || !rn_pool_more()))
 			break;
-		RN_LOCK(irq);
+		RN_LOCK(irq, return rn_late(c));
 		rn_room_told(t);
 		b->now = rn_clock(raw);
 		t->progress = rn_progress(b->now);
 		rn_before(t, b);
-		rs_edit(t, b);
+		rs_edit_all(t, b);
 		rn_after(t, b);
 		rn_note(t, s);
 		RN_UNLOCK(irq);
@@ -248,7 +255,7 @@ RN_CALL(rn_sample)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RN_LOCK(irq);
+	RN_LOCK(irq, return rn_late(c));
 	RS_LOOP(i, RN_SAMPLES_MAX) {
 		u32 at = first + i;
 
@@ -286,7 +293,7 @@ RN_CALL(rn_sample_one)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RN_LOCK(irq);
+	RN_LOCK(irq, return rn_late(c));
 	n = rs_node_at(t, id);
 	if (n)
 		rn_node_read(n, &out->node[0], s);
@@ -341,7 +348,7 @@ RN_CALL(rn_carry)
 		c->answer = -E_INVAL;
 		return 0;
 	}
-	RN_LOCK(irq);
+	RN_LOCK(irq, return rn_late(c));
 	if (s->follows != first + 1) {
 		answer = -E_STALE;
 		count = 0;
@@ -381,7 +388,7 @@ RN_CALL(rn_do)
 		}
 		return 0;
 	}
-	RN_LOCK(irq);
+	RN_LOCK(irq, return rn_late(c));
 	switch (what) {
 	case RN_RATE:
 		s->rate = a;

@@ -32,8 +32,10 @@ int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 
 	if (flows_wanted)
 		hash = 1ULL << 32 | bpf_skb_get_hash(skb);
-	if (s) {
-		rn_lock();
+	if (s && rn_lock()) {
+		if (forget_due)
+			rn_forget();
+		forget_due = 0;
 		rn_coming();
 		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, hash);
 		if (!slot && rn_crowded())
@@ -75,7 +77,11 @@ struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 		}
 		return 0;
 	}
-	rn_lock();
+	if (!rn_lock()) {
+		timer_ns = 0;
+		bpf_qdisc_watchdog_schedule(sch, now + 1000000, 0);
+		return 0;
+	}
 	slot = rn_choose(now);
 	wait = wait_ns;
 	rn_unlock();
@@ -138,9 +144,10 @@ static __always_inline void rn_flush(struct Qdisc *sch)
 		}
 	}
 	/* Not as the packets' ways: where a qdisc is destroyed the kernel holds no lock that keeps this from being preempted, by a daemon's call on the same CPU, say, which would wait with interrupts off. */
-	RN_LOCK(irq);
+	RN_LOCK(irq, forget_due = 1; goto late);
 	rn_forget();
 	RN_UNLOCK(irq);
+late:
 	if (s) {
 		__sync_fetch_and_add(&s->flushed, gone);
 		__sync_fetch_and_add(&s->flushed_bytes, bytes);

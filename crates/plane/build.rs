@@ -18,7 +18,20 @@ fn fail(why: &str) -> ! {
     exit(1)
 }
 
+/// What the programs say to each other without their lock (sched/post.c, `rc_nobody_waits`) relies
+/// on the order in which x86 keeps reads and writes.
+fn require_x86() {
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    if arch != "x86_64" {
+        fail(&format!(
+            "Reserv's programs in the kernel are right on x86_64 only, and this build is for {arch}: \
+             they rely on the order in which that processor keeps reads and writes of memory"
+        ));
+    }
+}
+
 fn main() {
+    require_x86();
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     for folder in SOURCES {
@@ -43,12 +56,6 @@ fn main() {
 fn compile(root: &Path, out: &Path, name: &str, object: &str, options: &[&str]) {
     let clang = env::var("RESERV_CLANG").unwrap_or_else(|_| "clang-22".into());
     let source = format!("bpf/{name}/{name}.bpf.c");
-    let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
-        Ok("aarch64") => "arm64",
-        Ok("riscv64") => "riscv",
-        _ => "x86",
-    };
-    let target = format!("-D__TARGET_ARCH_{arch}");
     let mut words = vec![
         "-target",
         "bpf",
@@ -59,7 +66,7 @@ fn compile(root: &Path, out: &Path, name: &str, object: &str, options: &[&str]) 
         "-Wall",
         "-Wno-unused-function",
         "-Wno-ignored-attributes",
-        &target,
+        "-D__TARGET_ARCH_x86",
     ];
     words.extend(options);
     let object = out.join(format!("{object}.bpf.o"));

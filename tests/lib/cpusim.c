@@ -39,6 +39,7 @@ static void *arena_take(void);
 #define __ulong(name, number) int name##_[1]
 #define __kptr
 #define scx_bpf_now() (cpu_now += 1000)
+#define bpf_ktime_get_ns() (cpu_now += 1000000)
 #define bpf_arena_alloc_pages(map, at, pages, node, flags) arena_take()
 #define bpf_arena_free_pages(map, at, pages) ((void)(at))
 #define bpf_local_irq_save(irq) (*(irq) = 0)
@@ -55,7 +56,8 @@ static void *arena_take(void);
 #define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu))
 #define scx_bpf_task_running(p) ((void)(p), false)
 #define scx_bpf_task_set_dsq_vtime(p, time) ((p)->scx.dsq_vtime = (time))
-#define scx_bpf_error_bstr(text, args, size) abort()
+static int ejected;
+#define scx_bpf_error_bstr(text, args, size) ((void)(args), (void)(ejected = 1))
 #define scx_bpf_get_online_cpumask() (&one_cpu)
 #define scx_bpf_put_cpumask(mask) ((void)(mask))
 #define scx_bpf_nr_cpu_ids() 1
@@ -104,6 +106,7 @@ static void rc_front_counts(struct rc_node *out)
 }
 #include "../../bpf/cpu/life.h"
 #include "../../bpf/cpu/control.h"
+#include "../../bpf/cpu/calls.h"
 
 static void *arena_take(void)
 {
@@ -118,13 +121,13 @@ static void *arena_take(void)
 	{                                                                                                                       \
 		#map, sizeof(*(map).type) / sizeof(int), sizeof(*(map).key), sizeof(*(map).value), sizeof(*(map).max_entries) / sizeof(int), 0, 0, 0 \
 	}
-static struct native_map maps[6];
-static int memory_of[6];
+static struct native_map maps[7];
+static int memory_of[7];
 
 __attribute__((constructor)) static void begin(void)
 {
-	struct native_map all[6] = { MAP(io), MAP(state), MAP(tasks), MAP(cpu_lists), MAP(cpu_uses) };
-	void *programs[6] = { &io, &state, &tasks, &cpu_lists, &cpu_uses };
+	struct native_map all[7] = { MAP(io), MAP(state), MAP(tasks), MAP(cpu_lists), MAP(cpu_uses), MAP(accounts) };
+	void *programs[7] = { &io, &state, &tasks, &cpu_lists, &cpu_uses, &accounts };
 	struct rc_call call = { .what = RC_SETUP_FLAT };
 
 	for (u32 i = 0; all[i].name; i++) {
@@ -203,4 +206,126 @@ void cpu_end(struct task_struct *p)
 int cpu_fcntl(struct file *file, u32 command, u64 argument)
 {
 	return rc_fcntl(file, command, argument, 0);
+}
+
+/* What tests/host/cpu_programs asks and changes, of a thread by its number. */
+
+/* Another scheduler's. */
+void cpu_vtime(int tid, u64 vtime)
+{
+	native_task(tid)->scx.dsq_vtime = vtime;
+}
+
+u64 cpu_item(int tid)
+{
+	struct rc_thread *th = native_storage(native_task(tid), 0);
+
+	return th ? th->item : 0;
+}
+
+u32 cpu_weight(int tid)
+{
+	return ((struct rs_item *)cpu_item(tid))->weight;
+}
+
+u32 cpu_calls(int tid)
+{
+	return ((struct rs_item *)cpu_item(tid))->calls;
+}
+
+void cpu_receive(void)
+{
+	rc_received();
+}
+
+void cpu_nice(int tid, int nice)
+{
+	struct task_struct *p = native_task(tid);
+
+	p->static_prio = 120 + nice;
+	rc_set_weight(p, 0);
+}
+
+void cpu_limit(int tid, u64 limit)
+{
+	native_task(tid)->signal->rlim[RC_RLIMIT_NICE].rlim_cur = limit;
+}
+
+/* In a user name space of `depth` whose outermost one is `owner`'s; of the thread alone. */
+void cpu_namespace(int tid, u32 uid, int depth, u32 owner)
+{
+	static struct user_namespace all[4];
+	struct task_struct *p = native_task(tid);
+
+	for (int i = 0; i < 4; i++) {
+		all[i].level = i;
+		all[i].parent = i ? &all[i - 1] : 0;
+		all[i].owner.val = i == 1 ? owner : 4242;
+	}
+	p->own.uid.val = uid;
+	p->own.user_ns = &all[depth];
+}
+
+/* The lock is somebody's who does not give it back, or is free. */
+void cpu_hold(u32 held)
+{
+	tree_lock = held;
+}
+
+u32 cpu_held(void)
+{
+	return tree_lock;
+}
+
+/* Whether the scheduler was thrown out, since it was asked last. */
+int cpu_ejected(void)
+{
+	RC_CHECK(rc_tree());
+	if (!ejected)
+		return 0;
+	ejected = 0;
+	return 1;
+}
+
+int cpu_again(void)
+{
+	return rc_init();
+}
+
+u64 cpu_sections(void)
+{
+	return section_count;
+}
+
+u32 cpu_members(u64 node)
+{
+	struct rs_node *n = rs_node_at(rc_tree(), node);
+
+	return n ? n->members : ~0U;
+}
+
+/* Of all that is in the tree. */
+u64 cpu_digest(void)
+{
+	const struct rs_tree *t = rc_tree();
+	const u64 *parts[] = { (const u64 *)t, (const u64 *)t->nodes, (const u64 *)t->items };
+	u64 sizes[] = { sizeof(*t), 64 * sizeof(struct rs_node), 4096 * sizeof(struct rs_item) }, sum = 0;
+
+	for (u32 k = 0; k < 3; k++)
+		for (u64 i = 0; i < sizes[k] / 8; i++)
+			sum = (sum ^ parts[k][i]) * 0x9e3779b97f4a7c15ULL;
+	return sum;
+}
+
+/* F_RESERV_SETPARAM by the current thread, with a descriptor of inode `ino` of /reserv. */
+int cpu_setparam(u32 weight, u32 prio, u64 period, u64 budget, u64 ino)
+{
+	struct rc_thread_param param = { sizeof(param), weight, prio, 0, period, budget, 0 };
+	static struct super_block sb;
+	struct inode inode = { 0 };
+
+	sb.s_dev = mount_dev;
+	inode.i_sb = &sb;
+	inode.i_ino = ino;
+	return rc_fcntl_set(&inode, (unsigned long)&param);
 }

@@ -77,9 +77,21 @@ struct group_info {
 	kgid_t gid[8];
 };
 
+struct user_namespace {
+	struct user_namespace *parent;
+	s32 level;
+	kuid_t owner;
+};
+
+typedef struct {
+	u64 val;
+} kernel_cap_t;
+
 struct cred {
-	kuid_t fsuid;
+	kuid_t uid, fsuid;
 	kgid_t fsgid;
+	kernel_cap_t cap_effective;
+	struct user_namespace *user_ns;
 	struct group_info *group_info;
 	struct group_info groups; /* ours */
 };
@@ -127,8 +139,13 @@ typedef struct {
 	s32 counter;
 } atomic_t;
 
+struct rlimit {
+	u64 rlim_cur;
+};
+
 struct signal_struct {
 	atomic_t live;
+	struct rlimit rlim[16];
 };
 
 struct task_struct {
@@ -145,7 +162,7 @@ struct task_struct {
 	} scx;
 	struct signal_struct *signal;
 	struct files_struct *files;
-	const struct cred *cred;
+	const struct cred *real_cred, *cred;
 	u64 start_boottime;
 	struct task_struct *group_leader;
 	struct cred own; /* ours, and the next */

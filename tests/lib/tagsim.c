@@ -184,12 +184,15 @@ int k_as(int tid)
 
 static void cred(struct task_struct *p, u32 uid, u32 gid, u32 count, const u32 *groups)
 {
-	p->own.fsuid.val = uid;
+	p->own.uid.val = p->own.fsuid.val = uid;
 	p->own.fsgid.val = gid;
+	p->own.cap_effective.val = uid ? 0 : ~0ULL;
 	p->own.groups.ngroups = count;
 	for (u32 i = 0; i < count; i++)
 		p->own.groups.gid[i].val = groups[i];
 }
+
+static struct user_namespace first_ns;
 
 static struct task_struct *task_new(int tid, int tgid)
 {
@@ -197,7 +200,8 @@ static struct task_struct *task_new(int tid, int tgid)
 
 	p->pid = tid;
 	p->tgid = tgid;
-	p->cred = &p->own;
+	p->cred = p->real_cred = &p->own;
+	p->own.user_ns = &first_ns;
 	p->own.group_info = &p->own.groups;
 	return p;
 }

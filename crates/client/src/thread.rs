@@ -161,6 +161,10 @@ pub fn set_params(params: &Params) -> Result<()> {
             let text = "the thread's queue is not guaranteed what all its budgets need: ask for less, or raise its share";
             Err(Error::new(libc::ENOSPC, text))
         }
+        Some(libc::EACCES) => {
+            let text = "a weight above that of the thread's nice value, a priority above 50, or a period in a queue that it may not use: root's to give";
+            Err(Error::new(libc::EACCES, text))
+        }
         _ => Err(Error::of("the thread's parameters", &e)),
     }
 }

@@ -2,6 +2,7 @@
 //! The daemon: `/reserv` over FUSE, journal, adoption, supervision. Not here: policy, mechanisms of planes.
 
 pub mod admission;
+mod asks;
 pub mod backlog;
 pub mod collect;
 pub mod control;

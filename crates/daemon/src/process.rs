@@ -131,8 +131,12 @@ pub struct Stat {
     pub parent: i32,
     /// `PF_…` of the kernel (field 9).
     pub flags: u64,
+    /// Nice value (field 19).
+    pub nice: i64,
     /// Start time in clock ticks since boot (field 22).
     pub started: u64,
+    /// `SCHED_…` of the kernel (field 41).
+    pub policy: u64,
 }
 
 impl Stat {
@@ -149,7 +153,9 @@ impl Stat {
         Some(Self {
             parent: fields.get(1)?.parse().ok()?,
             flags: fields.get(6)?.parse().ok()?,
+            nice: fields.get(16)?.parse().ok()?,
             started: fields.get(19)?.parse().ok()?,
+            policy: fields.get(38)?.parse().ok()?,
         })
     }
 }
@@ -310,8 +316,10 @@ mod tests {
             (7, [1, 2, 3, 4], vec![10, 20], &b"bash"[..])
         );
         assert_eq!(parse(b"Name:\tbash\nTgid:\tx\n"), None);
-        let stat = b"7 (a) b) \xff 9) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 9";
-        assert_eq!(Stat::parse(stat), Some(Stat { parent: 1, flags: 4_194_560, started: 4711 }));
+        let stat = b"7 (a) b) \xff 9) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 -5 1 0 4711 \
+            23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 17 0 0 3 9";
+        let read = Stat { parent: 1, flags: 4_194_560, nice: -5, started: 4711, policy: 3 };
+        assert_eq!(Stat::parse(stat), Some(read));
     }
 
     /// A thread of ours goes by this name while something is asked of it.

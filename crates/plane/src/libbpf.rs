@@ -53,6 +53,29 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join(name)
 }
 
+/// Under PREEMPT_RT softirqs and qdiscs are preempted while they have the programs' locks, and who wants one then spins with interrupts off, for which that
+/// kernel is not made.
+pub(crate) fn not_realtime() -> Result<(), String> {
+    let file = fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
+    let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
+    if is_realtime(&file, &version) {
+        return Err("this kernel is a real-time one (PREEMPT_RT), for which the full driver is not made".into());
+    }
+    Ok(())
+}
+
+fn is_realtime(file: &str, version: &str) -> bool {
+    file.trim() == "1" || version.split_whitespace().any(|word| word == "PREEMPT_RT")
+}
+
+#[test]
+fn a_realtime_kernel_is_known_by_its_file_or_its_version() {
+    assert!(is_realtime("1\n", ""));
+    assert!(is_realtime("", "#1 SMP PREEMPT_RT Debian 7.2.13-1 (2026-10-01)"));
+    assert!(!is_realtime("", "#1 SMP PREEMPT_DYNAMIC Debian 7.2.13-1 (2026-10-01)"));
+    assert!(!is_realtime("0\n", "#1 SMP"));
+}
+
 /// The pin of the programs' variables that are 0 at first (.bss).
 pub(crate) const VARIABLES: &str = "bss";
 

@@ -9,6 +9,7 @@ use reserv_namespace::{Resource, Who, render_descriptors};
 use reserv_plane::{List, PlaneError, Target};
 
 use super::{Refusal, error};
+use crate::asks::require_modest;
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::fuse::proto::Caller;
@@ -64,6 +65,9 @@ pub(super) fn tag(
     let (Target::Process(tid) | Target::Thread(tid)) = target;
     let held = process::hold(tid)?;
     asking.iter().try_for_each(|by| require_own(by, tid))?;
+    if let Some(params) = &params {
+        require_modest(asking, tid, params)?;
+    }
     // What was asked was asked of this one.
     process::require_alive(held.as_fd(), tid)?;
     engine.tag(target, queue, params)?;

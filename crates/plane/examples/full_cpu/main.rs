@@ -7,6 +7,7 @@
 mod classes;
 mod edits;
 mod life;
+mod longest;
 mod policies;
 mod sections;
 mod setup;
@@ -64,6 +65,7 @@ fn main() {
         "herd" => shares::run_herd(60),
         "lag" => shares::run_lag(),
         "sections" => sections::run(),
+        "longest" => longest::run(),
         "owners" => threads::run_owners(),
         "edits" => edits::run_edits(),
         "mtrls" => classes::run_mtrls(),

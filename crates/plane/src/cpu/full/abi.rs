@@ -5,11 +5,13 @@
 pub(super) use crate::ops::{MAGIC, RsBatch};
 
 /// `RC_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 7;
+pub(super) const ABI_VERSION: u32 = 8;
 /// `RC_SAMPLES_MAX`
 pub(super) const SAMPLES_MAX: usize = 256;
 /// `RS_UNITS_MAX`
 pub(super) const UNITS_MAX: usize = 256;
+/// `RS_ITEMS_MAX`
+pub(super) const ITEMS_MAX: u32 = 32768;
 /// `RC_MEMBERS_MAX`
 pub(super) const MEMBERS_MAX: usize = 4096;
 const TEXT_MAX: usize = 160;
@@ -182,6 +184,9 @@ pub(super) struct RcState {
     pub(super) groups_folded: u64,
     pub(super) mirror: u32,
     pub(super) grants: u32,
+    pub(super) section_ns: u64,
+    pub(super) section_line: u32,
+    pub(super) pad: u32,
     pub(super) exit_reason: [u8; TEXT_MAX],
     pub(super) exit_msg: [u8; TEXT_MAX],
 }

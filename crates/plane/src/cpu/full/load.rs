@@ -92,36 +92,30 @@ fn may_write_user() -> bool {
     !lockdown.contains("[integrity]") && !lockdown.contains("[confidentiality]")
 }
 
-/// As many numbers as CPUs can have on this machine, those that are not there included.
-fn possible_cpus() -> Result<u32, PlaneError> {
-    const FILE: &str = "/sys/devices/system/cpu/possible";
-    let last = fs::read_to_string(FILE).and_then(|text| {
-        let last = text.trim().rsplit([',', '-']).next().unwrap_or_default();
-        last.parse::<u32>()
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("no last CPU in {text:?}")))
-    });
-    Ok(last.map_err(os(format!("read {FILE}")))?.saturating_add(1))
-}
-
 /// What is decided before the programs are loaded, and stands in them.
 struct Shape {
     cpus: u32,
     /// `RESERV_UNTRACED`: for whoever measures what the tracer costs while nobody traces.
     untraced: bool,
+    /// `RESERV_TIMED`: the longest section of the lock is measured, for tests.
+    timed: bool,
+    /// `RESERV_THREADS_MAX`: fewer than the tree has room for, for tests.
+    threads: Option<u32>,
     may_write_user: bool,
 }
 
 impl Shape {
     fn here() -> Result<Self, PlaneError> {
-        let cpus = possible_cpus()?;
-        if cpus as usize > abi::UNITS_MAX {
-            return Err(PlaneError::Unsupported(format!(
-                "this machine can have {cpus} CPUs, and the full driver knows {}",
-                abi::UNITS_MAX
-            )));
-        }
+        let cpus = probe::possible_cpus().map_err(os("count the CPUs"))?;
+        let threads = match env::var("RESERV_THREADS_MAX") {
+            Ok(text) => Some(text.parse().ok().filter(|n| (64..=abi::ITEMS_MAX).contains(n)).ok_or_else(
+                || PlaneError::Unsupported(format!("RESERV_THREADS_MAX={text}: 64 to {}", abi::ITEMS_MAX)),
+            )?),
+            Err(_) => None,
+        };
+        let timed = env::var_os("RESERV_TIMED").is_some();
         let untraced = env::var_os("RESERV_UNTRACED").is_some();
-        Ok(Self { cpus, untraced, may_write_user: may_write_user() })
+        Ok(Self { cpus, untraced, timed, threads, may_write_user: may_write_user() })
     }
 
     const fn object(&self) -> &'static [u8] {
@@ -130,7 +124,8 @@ impl Shape {
 
     /// Which programs these are, as loaded.
     fn build(&self) -> u32 {
-        let decided = format!("{} {} {}", self.cpus, self.untraced, self.may_write_user);
+        let Self { cpus, untraced, timed, threads, may_write_user } = self;
+        let decided = format!("{cpus} {untraced} {timed} {threads:?} {may_write_user}");
         crc32fast::hash(&[self.object(), decided.as_bytes()].concat())
     }
 }
@@ -187,7 +182,7 @@ fn empty(folder: &Path) -> Result<(), PlaneError> {
         0 => {}
         errno => return Err(os("forget the tree")(io::Error::from_raw_os_error(-errno))),
     }
-    for name in ["lists", "uses", "groups"] {
+    for name in ["lists", "uses", "groups", "accounts"] {
         sys::clear(&folder.join(name)).map_err(os(format!("empty the pinned map '{name}'")))?;
     }
     // A tracer that was killed has left its ring.
@@ -251,14 +246,14 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
             program.set_autoload(false);
         }
     }
-    for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.cpus") {
-        let cpus = shape.cpus.to_ne_bytes();
-        map.initial_value_mut().into_iter().for_each(|value| value.copy_from_slice(&cpus));
-    }
-    if shape.untraced {
-        for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.trace") {
-            map.initial_value_mut().into_iter().for_each(|value| value.fill(0));
-        }
+    // Constants of the programs, and what they are here.
+    let mut constants = vec![(".rodata.cpus", shape.cpus), (".rodata.timed", shape.timed.into())];
+    constants.extend(shape.untraced.then_some((".rodata.trace", 0)));
+    constants.extend(shape.threads.map(|threads| (".rodata.threads", threads)));
+    for mut map in open.maps_mut() {
+        let found = constants.iter().find(|(name, _)| map.name() == *name);
+        let Some(value) = found.map(|(_, value)| value.to_ne_bytes()) else { continue };
+        map.initial_value_mut().into_iter().for_each(|to| to.copy_from_slice(&value));
     }
     if env::var_os("RESERV_VERIFIER").is_some() {
         // For whoever works on the programs: what each costs the verifier.

@@ -68,6 +68,11 @@ pub struct Counters {
     pub groups: u64,
     /// Cgroups for which there was no room: their threads stand in an ancestor's queue.
     pub groups_folded: u64,
+    /// The longest section of the tree's lock, and the line of the programs where it ended: measured
+    /// with `RESERV_TIMED` in the environment only.
+    pub section_ns: u64,
+    /// See `section_ns`.
+    pub section_line: u32,
     /// Device number, as the kernel packs it, of the mount whose queues chcpures() takes; 0 when it is gone.
     pub mount: u64,
 }
@@ -170,6 +175,8 @@ impl Full {
             sections: s.sections,
             steps: s.steps,
             refused: s.refused,
+            section_ns: s.section_ns,
+            section_line: s.section_line,
             groups: s.groups,
             groups_folded: s.groups_folded,
             mount: s.mount_dev,

@@ -37,6 +37,7 @@ const KFUNCS: &[&str] = &[
 
 /// `Err` says in words what is missing.
 pub fn probe() -> Result<(), String> {
+    libbpf::not_realtime()?;
     let btf =
         Btf::from_vmlinux().map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
     if btf.type_by_name::<Struct<'_>>("bpf_struct_ops_Qdisc_ops").is_none() {

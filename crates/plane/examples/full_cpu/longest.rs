@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long the longest section of the tree's lock is, interrupts being off, in a tree of all its
+//! nodes and with thousands of threads. `RESERV_TIMED` must stand in the environment.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use reserv_model::{Batch, Class, Kind, NodeId, Op, Policy, TuneKey};
+use reserv_plane::{Plane as _, Target};
+
+use crate::setup::{Answer, Setup, check, weight};
+
+/// 200 us of a CPU of 3 GHz that does an instruction a cycle; here one takes 1 ns.
+const MOST_NS: u64 = 600_000;
+const SCHEDULERS: u32 = 14;
+const QUEUES: u32 = 1000;
+const THREADS: usize = 3000;
+/// As many edits as fit into a batch.
+const EDITS: usize = 128;
+
+/// What the sections took since the last time it was asked: the longest so far, and where it ended.
+struct Seen(u64);
+
+impl Seen {
+    /// Whether a step's sections are within the bound; the longest of all is known only.
+    fn now(&mut self, setup: &Setup, what: &str) {
+        let counters = setup.plane.0.counters();
+        let (longest, line) = (counters.section_ns, counters.section_line);
+        println!("# {what}: the longest section so far {longest} ns, ended at line {line}");
+        if longest > self.0 {
+            check(longest <= MOST_NS, &format!("{what}: no section is longer than {MOST_NS} instructions"));
+            self.0 = longest;
+        } else {
+            check(longest > 0, &format!("{what}: none longer than before"));
+        }
+    }
+}
+
+pub(crate) fn run() -> Answer {
+    let mut s = Setup::new()?;
+    let mut seen = Seen(0);
+    seen.now(&s, "after the start");
+    let (mut schedulers, mut queues) = (Vec::new(), Vec::new());
+    for _ in 0..SCHEDULERS {
+        let scheduler = s.make(NodeId::ROOT, Kind::Scheduler(Policy::Sfq), 100)?;
+        schedulers.push(scheduler);
+        for chunk in 0..QUEUES / 50 {
+            let ids: Vec<NodeId> = (0..50).map(|i| NodeId { index: s.next + i, generation: 1 }).collect();
+            s.next += 50;
+            let make = |id: &NodeId| Op::Create { id: *id, parent: scheduler, kind: Kind::Queue(Class::Ts) };
+            let weigh = |id: &NodeId| Op::Reweight { id: *id, weight: weight(1 + chunk) };
+            s.apply(ids.iter().map(make).chain(ids.iter().map(weigh)).collect())?;
+            queues.extend(ids);
+        }
+    }
+    seen.now(&s, &format!("{} nodes made, fifty a batch", s.next));
+    s.plane.0.sample()?;
+    seen.now(&s, "all nodes sampled");
+
+    let over = Arc::new((Mutex::new(false), Condvar::new()));
+    let mut threads = Vec::new();
+    for _ in 0..THREADS {
+        let over = Arc::clone(&over);
+        let wait = move || {
+            let (lock, told) = &*over;
+            let Ok(mut end) = lock.lock() else { return };
+            while !*end {
+                let Ok(next) = told.wait(end) else { return };
+                end = next;
+            }
+        };
+        threads.push(thread::Builder::new().stack_size(64 << 10).spawn(wait)?);
+    }
+    let own = Target::Process(i32::try_from(std::process::id())?);
+    let crowd = queues[0];
+    s.plane.0.tag(own, crowd)?;
+    let members = s.plane.0.members(crowd)?.len();
+    check(members > THREADS, &format!("{members} threads in one queue"));
+    seen.now(&s, "threads made, tagged and listed");
+    s.apply(vec![Op::SetClass { id: crowd, class: Class::Rr }, Op::SetClass { id: crowd, class: Class::Ts }])?;
+    seen.now(&s, "their queue's class changed");
+
+    let some = &queues[..EDITS];
+    let tuned = |id: &NodeId| Op::Tune { id: *id, key: TuneKey::Quantum, value: 5_000_000 };
+    s.apply(some.iter().map(tuned).collect())?;
+    seen.now(&s, "quanta of 128 queues, one batch");
+    s.apply(schedulers.iter().map(tuned).collect())?;
+    seen.now(&s, "quanta of all schedulers, one batch");
+    s.apply(some.iter().map(|id| Op::Reweight { id: *id, weight: weight(7) }).collect())?;
+    seen.now(&s, "weights of 128 queues, one batch");
+    let to = schedulers[1];
+    s.apply(some.iter().map(|id| Op::Move { id: *id, parent: to }).collect())?;
+    seen.now(&s, "128 queues moved, one batch");
+    s.apply(vec![Op::SetPolicy { id: to, policy: Policy::Eevdf }])?;
+    seen.now(&s, "a policy changed over a thousand queues");
+
+    *over.0.lock().map_err(|_| "poisoned")? = true;
+    over.1.notify_all();
+    s.plane.0.tag(own, NodeId::Q0)?;
+    for thread in threads {
+        thread.join().map_err(|_| "a thread")?;
+    }
+    seen.now(&s, "all threads woken and ended");
+    s.apply(vec![Op::Move { id: schedulers[2], parent: schedulers[3] }])?;
+    seen.now(&s, "a scheduler with a thousand queues moved");
+    let empty = Batch { seq: s.seq + 1, ops: Vec::new() };
+    s.plane.0.apply(&empty)?;
+    s.health("after that")
+}
