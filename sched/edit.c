@@ -257,9 +257,10 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
 
 /*
  * Forget the volatile half of everything: nothing runs, nothing waits. Items keep their queue. For the moment
- * when the mechanism that ran the tree has been taken away: it will wake the items anew.
+ * when the mechanism that ran the tree has been taken away: it will wake the items anew. First the tree itself, then nodes and items in
+ * pieces of RS_RESET_PIECE, between which the caller may let its lock go, if nobody but itself looks at more than names, kinds and counters until the last.
  */
-RS_FN void rs_tree_reset(struct rs_tree RS_ARENA *t)
+RS_FN void rs_tree_reset_begin(struct rs_tree RS_ARENA *t)
 {
 	t->poison = 0;
 	RS_LOOP(i, 2) {
@@ -275,23 +276,42 @@ RS_FN void rs_tree_reset(struct rs_tree RS_ARENA *t)
 	t->segments_used = 0;
 	t->segments_live = 0;
 #endif
-	RS_LOOP(i, t->nodes_used)
-		rs_node_reset(&t->nodes[i & (RS_NODES_MAX - 1)]);
-	RS_LOOP(i, t->items_used) {
-		struct rs_item RS_ARENA *it = &t->items[i & (RS_ITEMS_MAX - 1)];
-
-		it->link.pos = 0;
-		it->rlink.pos = 0;
-		it->edf.on = 0;
-		it->older = 0;
-		it->posted = 0;
-		it->stays = 0;
-		if (it->state != RS_ITEM_FREE) {
-			it->newer = 0;
-			it->state = RS_IDLE;
-			it->tag.epoch = 0;
-		}
-	}
 	RS_LOOP(i, RS_UNITS_MAX)
 		t->unit[i].item = 0;
+}
+
+/* Slots from `from` on, of nodes and of items. Answers whether there are more. */
+RS_FN int rs_tree_reset_some(struct rs_tree RS_ARENA *t, u32 from)
+{
+	RS_LOOP(k, RS_RESET_PIECE) {
+		u32 i = from + k;
+
+		if (i < t->nodes_used)
+			rs_node_reset(&t->nodes[i & (RS_NODES_MAX - 1)]);
+		if (i < t->items_used) {
+			struct rs_item RS_ARENA *it = &t->items[i & (RS_ITEMS_MAX - 1)];
+
+			it->link.pos = 0;
+			it->rlink.pos = 0;
+			it->edf.on = 0;
+			it->older = 0;
+			it->posted = 0;
+			it->stays = 0;
+			if (it->state != RS_ITEM_FREE) {
+				it->newer = 0;
+				it->state = RS_IDLE;
+				it->tag.epoch = 0;
+			}
+		}
+	}
+	return from + RS_RESET_PIECE < t->nodes_used || from + RS_RESET_PIECE < t->items_used;
+}
+
+RS_FN void rs_tree_reset(struct rs_tree RS_ARENA *t)
+{
+	rs_tree_reset_begin(t);
+	RS_LOOP(i, RS_ITEMS_MAX / RS_RESET_PIECE) {
+		if (!rs_tree_reset_some(t, i * RS_RESET_PIECE))
+			break;
+	}
 }

@@ -419,18 +419,36 @@ RS_FN int rs_node_room(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u
 RS_FN void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
-	u32 n = p->ready.n, some = rs_zero;
+	struct rs_node RS_ARENA *last = 0;
+	u32 n = p->ready.n, some = rs_zero, first = rs_zero, next;
 	s64 low = 0;
 	u64 seq;
 
 	if (policy == p->alg)
 		return;
-	/* Out of the old policy. The offset of a runnable child waits in its tag. */
+	/* Its children in the order of their slots, by which equals are told apart. */
 	RS_LOOP(i, t->nodes_used + t->hidden_used) {
 		struct rs_node RS_ARENA *c = rs_slot(t, i);
+
+		if (c->parent != p || c->kind == RS_FREE)
+			continue;
+		c->after = 0;
+		if (last)
+			last->after = c->index + 1;
+		else
+			first = c->index + 1;
+		last = c;
+	}
+	/* Out of the old policy. The offset of a runnable child waits in its tag. */
+	next = first;
+	RS_LOOP(i, RS_NODES_MAX) {
+		struct rs_node RS_ARENA *c = &t->nodes[(next - 1) & (RS_NODES_MAX - 1)];
 		s64 offset;
 
-		if (c->kind == RS_FREE || c->parent != p || !c->runnable || !c->weight)
+		if (!next)
+			break;
+		next = c->after;
+		if (!c->runnable || !c->weight)
 			continue;
 		offset = policy_offset(p, c);
 		c->tag.base = offset;
@@ -438,21 +456,27 @@ RS_FN void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 			low = offset;
 		some = 1;
 	}
-	RS_LOOP(i, t->nodes_used + t->hidden_used) {
-		struct rs_node RS_ARENA *c = rs_slot(t, i);
+	next = first;
+	RS_LOOP(i, RS_NODES_MAX) {
+		struct rs_node RS_ARENA *c = &t->nodes[(next - 1) & (RS_NODES_MAX - 1)];
 
-		if (c->kind == RS_FREE || c->parent != p)
-			continue;
+		if (!next)
+			break;
+		next = c->after;
 		policy_leave(t, p, c);
 		rs_child_reset(c);
 	}
 	p->alg = policy;
 	p->clock.epoch++;
 	rs_parent_reset(p);
-	RS_LOOP(i, t->nodes_used + t->hidden_used) {
-		struct rs_node RS_ARENA *c = rs_slot(t, i);
+	next = first;
+	RS_LOOP(i, RS_NODES_MAX) {
+		struct rs_node RS_ARENA *c = &t->nodes[(next - 1) & (RS_NODES_MAX - 1)];
 
-		if (c->kind == RS_FREE || c->parent != p || !c->runnable || !c->weight)
+		if (!next)
+			break;
+		next = c->after;
+		if (!c->runnable || !c->weight)
 			continue;
 		c->tag.rem = 0;
 #if RS_LENGTHS
@@ -466,11 +490,11 @@ RS_FN void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 	some = rs_zero;
 	RS_LOOP(i, n) {
 		struct rs_node RS_ARENA *c = (struct rs_node RS_ARENA *)e[i].obj;
-		u64 next = i + 1 < n ? e[i + 1].seq : 0;
+		u64 seq_next = i + 1 < n ? e[i + 1].seq : 0;
 
 		c->link.pos = 0;
 		rs_heap_push(t, &p->ready, policy_key(t, p, c), seq, &c->link);
-		seq = next;
+		seq = seq_next;
 		some++;
 	}
 	if (some != n)
@@ -512,13 +536,13 @@ RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 }
 
 /*
- * All below n, once each, going down first: how many levels there are, n's included. With `set` their depths are
- * those of who stands above them, after n's own changed.
+ * All below n, once each, going down first: their depths are those of who stands above them, after n's own changed. Answers how many
+ * levels there are, n's included.
  */
-RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 set)
+RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
 	struct rs_node RS_ARENA *x = n;
-	u32 levels = 1, level = 1, up = rs_zero;
+	u32 levels = rs_zero + 1, level = levels, up = rs_zero; /* see rs_zero */
 
 	if (n->kind == RS_QUEUE || !n->nchildren)
 		return 1;
@@ -539,8 +563,7 @@ RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 
 		}
 		if (level > levels)
 			levels = level;
-		if (set)
-			x->depth = n->depth + level - 1;
+		x->depth = n->depth + level - 1;
 	}
 	rs_poison(t, RS_POISON_SCAN);
 	return RS_DEPTH_MAX;
@@ -563,11 +586,16 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 			return RS_ELOOP;
 		x = x->parent;
 	}
-	if (to->depth + rs_levels(t, n, 0) >= RS_DEPTH_MAX)
-		return RS_EINVAL;
 	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1) ||
 	    (to->aside_on && !rs_heap_reserve(t, &to->aside, to->aside_on * (to->nchildren + 1))))
 		return RS_ENOSPC;
+	/* Once through all below, as it will be; and once more where that is too deep. */
+	n->depth = to->depth + 1;
+	if (n->depth != depth && to->depth + rs_levels(t, n) >= RS_DEPTH_MAX) {
+		n->depth = depth;
+		rs_levels(t, n);
+		return RS_EINVAL;
+	}
 	/* The lowest common ancestor, and all above it, see nothing of the move. */
 	top = from;
 	x = to;
@@ -599,9 +627,6 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	rs_hang(t, to, n);
 	to->wsum += n->weight;
 	n->parent = to;
-	n->depth = to->depth + 1;
-	if (n->depth != depth)
-		rs_levels(t, n, 1);
 	n->throttled = was_throttled;
 	n->nsvc = nsvc;
 	rs_service_of(t, n, 1, top);

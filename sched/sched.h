@@ -135,6 +135,7 @@ static volatile const u32 rs_zero = 0;
 #define RS_PERIOD_MIN 1000000ULL /* of a thread, and its deadline */
 #define RS_PERIOD_MAX 10000000000ULL
 #define RS_BUDGET_MIN 10000ULL
+#define RS_RESET_PIECE 1024 /* slots that rs_tree_reset_some looks at */
 #define RS_QUANTA_PIECE 1024 /* nodes that rs_quantum_some looks at */
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 #define RS_CHUNK_ORDERS 18 /* heap arrays of 8 << order entries */
@@ -311,7 +312,7 @@ struct rs_node {
 	u32 members, members_max; /* a queue's; 0: no limit of its own */
 	struct rs_node RS_ARENA *parent;
 	u32 kids, next, before; /* its first child, and its neighbours in its parent's list; by index plus one, 0: none */
-	u32 pad1;
+	u32 after; /* scratch of rs_node_policy */
 	u64 service, service_base; /* work received; its value when the counters were reset */
 	u64 served; /* steps since the reset */
 	u64 throttled_ns;

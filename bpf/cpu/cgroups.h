@@ -294,7 +294,7 @@ RS_FN void rc_mirror_forget(struct rs_tree RS_ARENA *t)
 			q->members++;
 		}
 	}
-	rs_quantum_all(t);
+	rs_quantum_later(t);
 }
 
 /* --- what is known of a cgroup ------------------------------------------------------------------- */

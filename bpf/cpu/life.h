@@ -216,14 +216,43 @@ void RC_OP(rc_cpu_offline, s32 cpu)
 }
 
 /* Items of threads that went while the lock was not to be had: nobody is anybody's when the scheduler comes. */
-RS_FN void rc_items_left(struct rs_tree RS_ARENA *t)
+RS_FN void rc_items_left(struct rs_tree RS_ARENA *t, u32 from)
 {
-	RS_LOOP(i, t->items_used) {
+	RS_LOOP(k, RS_RESET_PIECE) {
+		u32 i = from + k;
 		struct rs_item RS_ARENA *it = &t->items[i & (RS_ITEMS_MAX - 1)];
 
+		if (i >= t->items_used)
+			break;
 		if (it->state != RS_ITEM_FREE)
 			rs_item_leave(t, it);
 	}
+}
+
+/*
+ * All nodes and items begin anew, a section for each piece of them. The kernel calls nothing else of ours meanwhile, the daemon waits, hooks find no item of
+ * theirs and look at names of nodes only, and the timer waits for `starting`. Answers 0, or -1 where the lock was not to be had.
+ */
+static __noinline int rc_begin_anew(struct rs_tree RS_ARENA *t)
+{
+	unsigned long irq;
+	u32 more;
+
+	RS_LOOP(i, RS_ITEMS_MAX / RS_RESET_PIECE) {
+		RC_LOCK(irq, return -1);
+		more = rs_tree_reset_some(t, i * RS_RESET_PIECE);
+		RC_UNLOCK(irq);
+		if (!more)
+			break;
+	}
+	RS_LOOP(i, RS_ITEMS_MAX / RS_RESET_PIECE) {
+		if (i * RS_RESET_PIECE >= t->items_used)
+			break;
+		RC_LOCK(irq, return -1);
+		rc_items_left(t, i * RS_RESET_PIECE);
+		RC_UNLOCK(irq);
+	}
+	return rc_quanta();
 }
 
 s32 RC_OP_SLEEPABLE(rc_init)
@@ -242,9 +271,14 @@ s32 RC_OP_SLEEPABLE(rc_init)
 		bpf_local_irq_restore(&irq);
 		return -E_AGAIN;
 	}
+	starting = 1;
 	rc_mirror_forget(t);
-	rs_tree_reset(t);
-	rc_items_left(t);
+	rs_tree_reset_begin(t);
+	RC_UNLOCK(irq);
+	if (rc_begin_anew(t))
+		return -E_AGAIN;
+	RC_LOCK(irq, return -E_AGAIN);
+	starting = 0;
 	if (trace_on)
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
 	t->units = online;

@@ -19,6 +19,7 @@ struct {
  */
 #define CLOCK_MONOTONIC 1
 u32 timer_on;
+u32 starting; /* rc_init is at work */
 u32 groups_dirty; /* some cgroup's `dirty` is set */
 
 static int rc_watch(u64 raw);
@@ -30,6 +31,10 @@ static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 	struct rs_tree RS_ARENA *t = rc_tree();
 	u64 wait = 20000000, raw = scx_bpf_now(), due = 0;
 
+	if (starting) { /* there is nothing to look at yet */
+		bpf_timer_start(&timer->timer, 1000000, 0);
+		return 0;
+	}
 	RC_LOCK(irq, goto late);
 	if (t->throttle.n) {
 		wait = 4000000;

@@ -73,6 +73,7 @@ static void *native_storage(struct task_struct *p, u64 flags)
 	return p->storage[0] ? &p->storage[1] : 0;
 }
 #include "../../bpf/cpu/tags.h"
+static u32 starting; /* timer.h */
 static void rc_timer_on(void)
 {
 }

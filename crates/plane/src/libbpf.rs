@@ -59,7 +59,9 @@ pub(crate) fn not_realtime() -> Result<(), String> {
     let file = fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
     let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
     if is_realtime(&file, &version) {
-        return Err("this kernel is a real-time one (PREEMPT_RT), for which the full driver is not made".into());
+        return Err(
+            "this kernel is a real-time one (PREEMPT_RT), for which the full driver is not made".into()
+        );
     }
     Ok(())
 }

@@ -5,41 +5,33 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use reserv_model::{Batch, Class, Kind, NodeId, Op, Policy, TuneKey};
+use reserv_model::{Class, Kind, NodeId, Op, Policy, TuneKey};
 use reserv_plane::{Plane as _, Target};
 
+use crate::life::{detached, eject};
 use crate::setup::{Answer, Setup, check, weight};
 
 /// 200 us of a CPU of 3 GHz that does an instruction a cycle; here one takes 1 ns.
 const MOST_NS: u64 = 600_000;
+/// What a change of a scheduler's policy takes with as many children: it visits each, at once.
+const POLICY_NS: u64 = 1_200_000;
 const SCHEDULERS: u32 = 14;
 const QUEUES: u32 = 1000;
 const THREADS: usize = 3000;
 /// As many edits as fit into a batch.
 const EDITS: usize = 128;
 
-/// What the sections took since the last time it was asked: the longest so far, and where it ended.
-struct Seen(u64);
-
-impl Seen {
-    /// Whether a step's sections are within the bound; the longest of all is known only.
-    fn now(&mut self, setup: &Setup, what: &str) {
-        let counters = setup.plane.0.counters();
-        let (longest, line) = (counters.section_ns, counters.section_line);
-        println!("# {what}: the longest section so far {longest} ns, ended at line {line}");
-        if longest > self.0 {
-            check(longest <= MOST_NS, &format!("{what}: no section is longer than {MOST_NS} instructions"));
-            self.0 = longest;
-        } else {
-            check(longest > 0, &format!("{what}: none longer than before"));
-        }
-    }
+/// The longest section so far, of which the driver tells no other.
+fn longest(s: &Setup, what: &str, most: u64) {
+    let counters = s.plane.0.counters();
+    let (longest, line) = (counters.section_ns, counters.section_line);
+    println!("# {what}: the longest section so far {longest} instructions, ended at line {line}");
+    check(longest > 0 && longest <= most, &format!("{what}: no section is longer than {most} instructions"));
 }
 
 pub(crate) fn run() -> Answer {
     let mut s = Setup::new()?;
-    let mut seen = Seen(0);
-    seen.now(&s, "after the start");
+    longest(&s, "after the start", MOST_NS);
     let (mut schedulers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..SCHEDULERS {
         let scheduler = s.make(NodeId::ROOT, Kind::Scheduler(Policy::Sfq), 100)?;
@@ -53,9 +45,9 @@ pub(crate) fn run() -> Answer {
             queues.extend(ids);
         }
     }
-    seen.now(&s, &format!("{} nodes made, fifty a batch", s.next));
+    longest(&s, &format!("{} nodes made, fifty a batch", s.next), MOST_NS);
     s.plane.0.sample()?;
-    seen.now(&s, "all nodes sampled");
+    longest(&s, "all nodes sampled", MOST_NS);
 
     let over = Arc::new((Mutex::new(false), Condvar::new()));
     let mut threads = Vec::new();
@@ -76,23 +68,24 @@ pub(crate) fn run() -> Answer {
     s.plane.0.tag(own, crowd)?;
     let members = s.plane.0.members(crowd)?.len();
     check(members > THREADS, &format!("{members} threads in one queue"));
-    seen.now(&s, "threads made, tagged and listed");
-    s.apply(vec![Op::SetClass { id: crowd, class: Class::Rr }, Op::SetClass { id: crowd, class: Class::Ts }])?;
-    seen.now(&s, "their queue's class changed");
+    longest(&s, "threads made, tagged and listed", MOST_NS);
+    s.apply(vec![
+        Op::SetClass { id: crowd, class: Class::Rr },
+        Op::SetClass { id: crowd, class: Class::Ts },
+    ])?;
+    longest(&s, "their queue's class changed", MOST_NS);
 
     let some = &queues[..EDITS];
     let tuned = |id: &NodeId| Op::Tune { id: *id, key: TuneKey::Quantum, value: 5_000_000 };
     s.apply(some.iter().map(tuned).collect())?;
-    seen.now(&s, "quanta of 128 queues, one batch");
+    longest(&s, "quanta of 128 queues, one batch", MOST_NS);
     s.apply(schedulers.iter().map(tuned).collect())?;
-    seen.now(&s, "quanta of all schedulers, one batch");
+    longest(&s, "quanta of all schedulers, one batch", MOST_NS);
     s.apply(some.iter().map(|id| Op::Reweight { id: *id, weight: weight(7) }).collect())?;
-    seen.now(&s, "weights of 128 queues, one batch");
+    longest(&s, "weights of 128 queues, one batch", MOST_NS);
     let to = schedulers[1];
     s.apply(some.iter().map(|id| Op::Move { id: *id, parent: to }).collect())?;
-    seen.now(&s, "128 queues moved, one batch");
-    s.apply(vec![Op::SetPolicy { id: to, policy: Policy::Eevdf }])?;
-    seen.now(&s, "a policy changed over a thousand queues");
+    longest(&s, "128 queues moved, one batch", MOST_NS);
 
     *over.0.lock().map_err(|_| "poisoned")? = true;
     over.1.notify_all();
@@ -100,10 +93,18 @@ pub(crate) fn run() -> Answer {
     for thread in threads {
         thread.join().map_err(|_| "a thread")?;
     }
-    seen.now(&s, "all threads woken and ended");
+    longest(&s, "all threads woken and ended", MOST_NS);
     s.apply(vec![Op::Move { id: schedulers[2], parent: schedulers[3] }])?;
-    seen.now(&s, "a scheduler with a thousand queues moved");
-    let empty = Batch { seq: s.seq + 1, ops: Vec::new() };
-    s.plane.0.apply(&empty)?;
+    longest(&s, "a scheduler with a thousand queues moved", MOST_NS);
+    let below = schedulers[3];
+    let moves = schedulers[4..].iter().map(|id| Op::Move { id: *id, parent: below });
+    s.apply(moves.collect())?;
+    longest(&s, "ten schedulers with a thousand queues each moved, one batch", MOST_NS);
+    eject()?;
+    detached(&mut s.plane.0)?;
+    s.plane.0.revive()?;
+    longest(&s, "the scheduler came again", MOST_NS);
+    s.apply(vec![Op::SetPolicy { id: to, policy: Policy::Eevdf }])?;
+    longest(&s, "a policy changed over a thousand queues", POLICY_NS);
     s.health("after that")
 }

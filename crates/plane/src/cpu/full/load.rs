@@ -108,9 +108,11 @@ impl Shape {
     fn here() -> Result<Self, PlaneError> {
         let cpus = probe::possible_cpus().map_err(os("count the CPUs"))?;
         let threads = match env::var("RESERV_THREADS_MAX") {
-            Ok(text) => Some(text.parse().ok().filter(|n| (64..=abi::ITEMS_MAX).contains(n)).ok_or_else(
-                || PlaneError::Unsupported(format!("RESERV_THREADS_MAX={text}: 64 to {}", abi::ITEMS_MAX)),
-            )?),
+            Ok(text) => {
+                Some(text.parse().ok().filter(|n| (64..=abi::ITEMS_MAX).contains(n)).ok_or_else(|| {
+                    PlaneError::Unsupported(format!("RESERV_THREADS_MAX={text}: 64 to {}", abi::ITEMS_MAX))
+                })?)
+            }
             Err(_) => None,
         };
         let timed = env::var_os("RESERV_TIMED").is_some();
