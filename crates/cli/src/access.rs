@@ -75,7 +75,7 @@ pub(crate) fn deny(files: &dyn Files, args: &Deny) -> Result<Change, Error> {
 /// One right of a process at a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Answer {
-    /// `use`, `create`, `modify`, `grant` or `delete`.
+    /// `use`, `create`, `modify`, `grant`, `delete` or `read`.
     right: String,
     allowed: bool,
     /// The rule that decides.
@@ -104,6 +104,33 @@ pub(crate) fn why(files: &dyn Files, pid: i32, path: &str) -> Result<Vec<Answer>
         }
     })?;
     Ok(Right::ALL.into_iter().filter_map(|right| decide(&text, &path, right.word())).collect())
+}
+
+/// What is said to who does not see all of a node and what is below it; `None` where he does.
+pub(crate) fn partly(files: &dyn Files, paths: &[NodePath]) -> Option<String> {
+    let euid = nix::unistd::geteuid();
+    if euid.is_root() {
+        return None;
+    }
+    let domain = files.read("self/domain").ok()?;
+    let hidden: Vec<&str> = paths.iter().filter(|path| !reads(&domain, path)).map(NodePath::as_str).collect();
+    let first = hidden.first()?;
+    let user = nix::unistd::User::from_uid(euid).ok().flatten().map_or(euid.to_string(), |user| user.name);
+    Some(format!(
+        "of {} only your part is shown and the totals above it; root opens the rest: reserv allow {user} read {first}",
+        hidden.join(", ")
+    ))
+}
+
+/// Whether a domain lets everything be read at a node and below it.
+fn reads(domain: &str, path: &NodePath) -> bool {
+    let below = |line: &str| line.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let denied = || {
+        domain.lines().any(|line| {
+            below(line) && line.split(' ').nth(2) == Some("no") && line.split(' ').nth(1) == Some("read")
+        })
+    };
+    decide(domain, path, Right::Read.word()).is_some_and(|answer| answer.allowed) && !denied()
 }
 
 fn decide(domain: &str, path: &NodePath, right: &str) -> Option<Answer> {
@@ -137,7 +164,8 @@ mod tests {
         for bad in ["", "no-such-user-here", "pid:x", "tid:5", "group:", "uid:-1"] {
             assert!(party(bad).is_err(), "{bad}");
         }
-        assert!(rights("use,create").is_ok() && rights("use,").is_err() && rights("read").is_err());
+        assert!(rights("use,create").is_ok() && rights("use,").is_err());
+        assert!(rights("read").is_ok() && rights("look").is_err());
     }
 
     #[test]
@@ -150,6 +178,11 @@ mod tests {
         assert!(!at("cpu", "use").allowed && at("web", "use").allowed && at("web/y/z", "use").allowed);
         assert!(!at("web/x", "use").allowed && !at("web/x/y", "use").allowed && !at("webs", "use").allowed);
         assert!(at("web/s", "modify").allowed && !at("web/s/t", "modify").allowed);
+        let sees =
+            |domain: &str, path: &str| reads(domain, &NodePath::parse(path, Path::new("/reserv")).unwrap());
+        let seen = "cpu read no no entry allows it\ncpu/web read yes cpu/web: allow uid 5 use\ncpu/web/x read no cpu/web/x: deny uid 5 read\n";
+        assert!(!sees(seen, "cpu") && !sees(seen, "web") && sees(seen, "web/y") && !sees(seen, "web/x"));
+        assert!(!sees("", "cpu") && sees("cpu read yes cpu: allow everyone read\n", "web"));
         assert_eq!(at("web/x", "use").why, "cpu/web/x: deny uid 5 use");
         assert_eq!(decide(domain, &NodePath::parse("web", Path::new("/reserv")).unwrap(), "grant"), None);
     }

@@ -34,6 +34,7 @@ use args::{Cli, Command, Disk, Generated};
 use error::{Error, Kind};
 use fs::{Files as _, Mounted};
 use paint::Paint;
+use path::NodePath;
 
 /// The program.
 pub fn main() -> ExitCode {
@@ -66,6 +67,13 @@ fn render(error: &Error) -> String {
 fn say(text: &str) -> Result<ExitCode, Error> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::io("standard output", &e))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// For people, beside what a program may read.
+fn note(words: Option<String>) {
+    if let Some(words) = words {
+        eprintln!("# {words}");
+    }
 }
 
 fn say_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
@@ -136,11 +144,21 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             let files = Mounted::open()?;
             let Some(path) = path else {
                 let all = tree::load_all(&files)?;
+                if json {
+                    return say_json(&all);
+                }
                 let drawn: Vec<String> = all.iter().map(|node| tree::draw(node, Paint::stdout())).collect();
-                return if json { say_json(&all) } else { say(&drawn.join("\n")) };
+                let said = say(&drawn.join("\n"));
+                note(access::partly(&files, &NodePath::resources(&files)));
+                return said;
             };
             let node = tree::load(&files, &path)?;
-            if json { say_json(&node) } else { say(&tree::draw(&node, Paint::stdout())) }
+            if json {
+                return say_json(&node);
+            }
+            let said = say(&tree::draw(&node, Paint::stdout()));
+            note(access::partly(&files, &[NodePath::parse(&path, files.mount())?]));
+            said
         }
         Command::Top(args) => {
             let files = Mounted::open()?;

@@ -110,8 +110,8 @@ impl Node {
             for name in files.list(path.as_str())?.dirs {
                 match Self::read(files, &path.join(&name)) {
                     Ok(child) => children.push(child),
-                    // It went between the listing and the reading.
-                    Err(e) if gone(&e) => {}
+                    // Between the listing and the reading it went, or the right to see it.
+                    Err(e) if gone(&e) || e.raw_os_error() == Some(libc::EACCES) => {}
                     Err(e) => return Err(e),
                 }
             }

@@ -110,13 +110,16 @@ impl ResourceState {
     }
 
     /// What else the file tells.
-    pub fn more(&self, name: &str) -> String {
+    pub fn more(&self, name: &str, of_nodes: bool) -> String {
         let mut out = format!(
             "{name}.kind {}\n{name}.state {}\n{name}.beginning {}\n",
             self.kind.word(),
             self.state,
             self.beginning
         );
+        if !of_nodes {
+            return out;
+        }
         if !self.overcommitted.is_empty() {
             let _ = writeln!(out, "{name}.overcommitted {}", self.overcommitted.join(" "));
         }

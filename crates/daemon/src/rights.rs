@@ -78,6 +78,26 @@ pub fn require_own(who: &Caller, tid: i32) -> Result<(), Refusal> {
     Err(Error::new(ErrorKind::NotPermitted, why).hint("root may tag all, others their own").into())
 }
 
+/// Refuses to tell of a process that is neither the caller's own nor the caller.
+pub fn require_to_read(who: &Caller, pid: i32) -> Result<(), Refusal> {
+    let oneself = !who.unseen && who.pid.cast_signed() == pid;
+    if oneself { Ok(()) } else { require_own(who, pid) }
+}
+
+/// The queues of a resource that who asks is himself in, he and this thread of his; and those of his lists.
+/// Of himself only: to look for all processes of a user would take as long as others make it.
+pub fn within(engine: &Engine, who: &Caller, tid: i32) -> Vec<NodeId> {
+    if who.unseen {
+        return Vec::new();
+    }
+    let (plane, pid) = (engine.plane(), who.pid.cast_signed());
+    let mut queues: Vec<NodeId> = [tid, pid].into_iter().filter_map(|t| plane.tag_of(t).ok()).collect();
+    if let Ok(lists) = plane.defaults(pid) {
+        queues.extend([lists.default, lists.child]);
+    }
+    queues
+}
+
 impl Engine {
     /// Changes an access list as all of those may who ask for it, and as the last of them.
     pub fn change_access(

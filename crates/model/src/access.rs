@@ -7,7 +7,8 @@
 //! 2. An entry that denies a right, at the node or anywhere above, refuses it. Only root denies.
 //! 3. An entry that allows it, at the node or above, gives it: what is given for a node is given for all below it.
 //! 4. Who made a node may change and delete it while he may still make nodes there.
-//! 5. Nobody else may. q0 is no exception: whoever could use it could leave the cap of the queue that he was put into.
+//! 5. Who may do anything else at a node may read it (`sight.rs` has what is seen without that right).
+//! 6. Nobody else may. q0 is no exception: whoever could use it could leave the cap of the queue that he was put into.
 //!
 //! Rights are about what is inside a node. What a node is to its siblings (weight, minimum, cap, name, being there) is inside its parent: so
 //! whoever is given `web` divides it as he likes and cannot take more.
@@ -61,11 +62,18 @@ pub enum Right {
     Grant = 8,
     /// Delete nodes in it.
     Delete = 16,
+    /// See all that its files say, and what is below it. Any other right implies it.
+    Read = 32,
 }
 
 impl Right {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Use, Self::Create, Self::Modify, Self::Grant, Self::Delete];
+    pub const ALL: [Self; 6] = [Self::Use, Self::Create, Self::Modify, Self::Grant, Self::Delete, Self::Read];
+
+    /// Those by which something is done.
+    pub fn to_act() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|right| *right != Self::Read)
+    }
 
     /// As it stands in files.
     pub const fn word(self) -> &'static str {
@@ -75,20 +83,39 @@ impl Right {
             Self::Modify => "modify",
             Self::Grant => "grant",
             Self::Delete => "delete",
+            Self::Read => "read",
         }
     }
 }
 
 /// A set of rights; as text `use,create` or `all`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "u8", into = "u8")]
 pub struct Rights(u8);
 
 const RIGHTS_HINT: &str =
-    "rights are use, create, modify, grant and delete, with commas between them, or all";
+    "rights are read, use, create, modify, grant and delete, with commas between them, or all";
+
+/// In a journal's number: who wrote it knew of reading. Without it, all that there was is all that there is.
+const KNOWS_READING: u8 = 64;
+
+impl From<u8> for Rights {
+    fn from(saved: u8) -> Self {
+        let known = Self(saved & Self::ALL.0);
+        let old = saved & KNOWS_READING == 0;
+        if old && known.with(Right::Read.into()) == Self::ALL { Self::ALL } else { known }
+    }
+}
+
+impl From<Rights> for u8 {
+    fn from(rights: Rights) -> Self {
+        rights.0 | KNOWS_READING
+    }
+}
 
 impl Rights {
     /// All of them.
-    pub const ALL: Self = Self(31);
+    pub const ALL: Self = Self(63);
 
     /// Whether none is in it.
     pub const fn is_empty(self) -> bool {
@@ -115,6 +142,12 @@ impl Rights {
     #[must_use]
     pub const fn both(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+
+    /// With what they imply: who may do anything may look.
+    #[must_use]
+    pub const fn implied(self) -> Self {
+        if self.is_empty() { self } else { self.with(Self(Right::Read as u8)) }
     }
 
     /// Without these.
@@ -435,12 +468,17 @@ impl Tree {
         {
             return yes(Why::Maker);
         }
+        if right == Right::Read
+            && let Some(other) = Right::to_act().map(|r| self.decide(who, id, r)).find(|d| d.allowed)
+        {
+            return other;
+        }
         Decision { allowed: false, why: Why::Nobody }
     }
 
-    /// Whether somebody has any right at a node. Who has none refers to it in vain: he keeps nothing that would be collected.
+    /// Whether somebody may do anything with a node. Who only looks, if that, refers to it in vain: he keeps nothing that would be collected.
     pub fn concerns(&self, who: &Caller, id: NodeId) -> bool {
-        Right::ALL.iter().any(|&right| self.decide(who, id, right).allowed)
+        Right::to_act().any(|right| self.decide(who, id, right).allowed)
     }
 
     /// The rules about the use of a queue, as the kernel's check wants them: what is inherited is in them.

@@ -153,7 +153,7 @@ impl Tree {
         if let Some(right) = denied {
             return self.require(who, id, right).map(|()| change);
         }
-        match held.into_iter().find(|e| e.rights.has_all(needed)) {
+        match held.into_iter().find(|e| e.rights.implied().has_all(needed)) {
             Some(entry) => {
                 change.via = Some(entry.id);
                 Ok(change)
@@ -247,7 +247,8 @@ impl Tree {
                 let before = entries.clone();
                 let held = |id: u64| {
                     let mut all = way.iter().flat_map(|(_, entries, _)| entries).chain(&before);
-                    all.find(|e| e.id == id && e.allow && e.rights.has(Right::Grant)).map(|e| e.rights)
+                    all.find(|e| e.id == id && e.allow && e.rights.has(Right::Grant))
+                        .map(|e| e.rights.implied())
                 };
                 for entry in &mut entries {
                     if let Some(via) = entry.via {

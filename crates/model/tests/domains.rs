@@ -84,7 +84,14 @@ impl Naive {
         let place = self.place(id);
         let made = |parent| place.maker == who.uid && self.listed(who, parent, Right::Create);
         let own = [Right::Modify, Right::Delete].contains(&right) && place.parent.is_some_and(made);
-        self.listed(who, id, right) || own && !self.says(false, who, id, right)
+        let implied = || right == Right::Read && Right::to_act().any(|other| self.may(who, id, other));
+        self.listed(who, id, right) || (own || implied()) && !self.says(false, who, id, right)
+    }
+
+    /// Whether somebody who is in these queues sees the totals of a node.
+    fn sees(&self, who: &Caller, id: NodeId, within: &[NodeId]) -> bool {
+        let shows = |below: NodeId| within.contains(&below) || self.may(who, below, Right::Read);
+        self.place(id).parent.is_none() || self.places.iter().any(|p| self.within(p.id, id) && shows(p.id))
     }
 
     fn above(&self, who: &Caller, id: NodeId, right: Right) -> bool {
@@ -119,8 +126,8 @@ impl Naive {
                     && self.places.iter().any(|p| p.id == line.node)
                     && self.within(line.node, from.node)
                     && from.rights.contains(&Right::Grant);
-                let keep: Vec<Right> =
-                    line.rights.iter().copied().filter(|r| stands && from.rights.contains(r)).collect();
+                let has = |r: &Right| *r == Right::Read || from.rights.contains(r);
+                let keep: Vec<Right> = line.rights.iter().copied().filter(|r| stands && has(r)).collect();
                 changed |= keep.len() != line.rights.len();
                 self.lines[at].rights = keep;
             }
@@ -199,7 +206,7 @@ impl World {
     }
 
     fn rights(&mut self) -> Vec<Right> {
-        let mask = 1 + self.random.below(31);
+        let mask = 1 + self.random.below(63);
         if self.random.below(3) == 0 {
             return Right::ALL.to_vec();
         }
@@ -326,7 +333,8 @@ impl World {
             l.allow
                 && self.naive.within(id, l.node)
                 && Naive::meant(l.party, who)
-                && rights.iter().chain(&[Right::Grant]).all(|r| l.rights.contains(r))
+                && l.rights.contains(&Right::Grant)
+                && rights.iter().all(|r| *r == Right::Read || l.rights.contains(r))
         };
         let from = self.naive.lines.iter().any(covers);
         let has_all = rights.iter().all(|r| self.naive.may(who, id, *r));
@@ -537,6 +545,21 @@ impl World {
                 self.shown()
             );
         }
+        self.look(&who, id);
+    }
+
+    /// What somebody sees who is himself in some of the queues.
+    fn look(&mut self, who: &Caller, id: NodeId) {
+        if who.uid == 0 {
+            return;
+        }
+        let queues: Vec<NodeId> = self.naive.places.iter().filter(|p| p.queue).map(|p| p.id).collect();
+        let within: Vec<NodeId> = (0..self.random.below(3)).map(|_| self.random.of(&queues)).collect();
+        let sight = self.tree.sight(who, &within);
+        let (whole, totals) = (self.naive.may(who, id, Right::Read), self.naive.sees(who, id, &within));
+        let shown = || format!("{who:?} in {within:?} looks at {id:?}\n{}", self.shown());
+        assert_eq!((sight.is_whole(id), sight.has(id)), (whole, totals), "{}", shown());
+        assert_eq!(sight.require(id).is_ok(), totals, "{}", shown());
     }
 
     /// Everything that has ended is forgotten, so that the lists stay short; and the tree is what its snapshot says.

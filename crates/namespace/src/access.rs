@@ -1,35 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which right each file needs (Eclipse/BSD §2.7), and the text of a reservation domain.
 //!
-//! | file of a node | to write (open, and again at each write) | to read |
+//! | file of a node | to write (open, and again at each write) | to read (open, and each time from the beginning) |
 //! |---|---|---|
 //! | directory of a queue | – | `use` |
-//! | directory of a scheduler | `mkdir`: `create`; `rmdir`: `delete`; `mv`: `modify`, to elsewhere `delete` here and `create` there | all |
-//! | `share`, `cap`, `gc` | `modify` at the parent, or it is one's own node | all |
-//! | `shares`, `policy`, `class`, `backlog` | `modify` | all |
-//! | `tune` | `modify`; at the parent for what counts there | all |
+//! | directory of a scheduler | `mkdir`: `create`; `rmdir`: `delete`; `mv`: `modify`, to elsewhere `delete` here and `create` there | totals; names of what one sees |
+//! | `share`, `cap` | `modify` at the parent, or it is one's own node | totals |
+//! | `gc` | the same | `read` |
+//! | `policy`, `class` | `modify` | totals |
+//! | `shares`, `backlog` | `modify` | `read` |
+//! | `tune` | `modify`; at the parent for what counts there | `read` |
 //! | `newqueue`, `newsched`, `mk` | `create` | `create` (`mk`: nobody) |
-//! | `state` | `delete` at the parent, or it is one's own node | all |
-//! | `members` | `use`; and whom one tags is of one's own uid | all |
-//! | `access` | `grant` | all |
-//! | `stat` | nobody | all |
-//! | `default`, `cdefault` of a process | it is of one's own uid; `use` of each queue | all |
+//! | `state` | `delete` at the parent, or it is one's own node | totals |
+//! | `members` | `use`; and whom one tags is of one's own uid | `read`; totals: the threads of who asks |
+//! | `access` | `grant` | `read` |
+//! | `stat` | nobody | totals |
+//! | `default`, `cdefault` of a process | it is of one's own uid; `use` of each queue | it is of one's own uid, or oneself |
+//! | `domain` of a process | nobody | it is of one's own uid, or oneself |
 //! | `fds` of a process | it is of one's own uid; `use` of the queue | it is of one's own uid |
+//!
+//! *Totals* is what everybody has at the root, and for the rest `reserv_model::Sight` says who has it.
+//!
+//! A name is not listed to whom it is not shown, but whoever says it is told that it is there: the kernel
+//! keeps names for all users together, and one whose lookup failed would be taken from those who work in it
+//! (their current directory would have no path).
 
 use std::fmt::Write as _;
 
-use reserv_model::{Caller, Decision, Error, ErrorKind, NodeId, Right, Tree, Why};
+use reserv_model::{Caller, Decision, Error, ErrorKind, NodeId, Right, Sight, Tree, Why};
 
-use crate::ino::FileKind;
+use crate::directory::DirItem;
+use crate::ino::{FileKind, Object};
 use crate::table::{Place, entry};
 
-/// Whether somebody may open a file or directory of a node.
+/// Whether a file says no more of a node than its totals: what it is, has and uses as one.
+const fn of_totals(file: FileKind) -> bool {
+    matches!(
+        file,
+        FileKind::SchedulerDir
+            | FileKind::Share
+            | FileKind::Cap
+            | FileKind::Policy
+            | FileKind::Class
+            | FileKind::State
+            | FileKind::Stat
+    )
+}
+
+/// Whether somebody may open a file or directory of a node. `within` says in which queues he is himself; it
+/// is asked only where that decides.
 pub fn permit_open(
     tree: &Tree,
     who: &Caller,
     id: NodeId,
     file: FileKind,
     (read, write): (bool, bool),
+    within: impl FnOnce() -> Vec<NodeId>,
 ) -> Result<(), Error> {
     if who.uid == 0 {
         return Ok(());
@@ -41,7 +67,15 @@ pub fn permit_open(
             FileKind::QueueDir => tree.require(who, id, Right::Use)?,
             FileKind::NewQueue | FileKind::NewSched => tree.require(who, id, Right::Create)?,
             FileKind::Mk => return Err(never("read")),
-            _ => {}
+            _ if tree.decide(who, id, Right::Read).allowed => {}
+            file if of_totals(file) => {
+                // The root's totals are everybody's.
+                if id != NodeId::ROOT {
+                    tree.sight(who, &within()).require(id)?;
+                }
+            }
+            FileKind::Members if within().contains(&id) => {}
+            _ => tree.require(who, id, Right::Read)?,
         }
     }
     if !write {
@@ -61,6 +95,15 @@ pub fn permit_open(
         FileKind::Access => tree.require(who, id, Right::Grant),
         _ => Err(never("written")),
     }
+}
+
+/// Of what a directory lists, that which somebody sees.
+pub fn shown(sight: &Sight<'_>, dir: NodeId, items: Vec<DirItem>) -> Vec<DirItem> {
+    let sees = |item: &DirItem| match item.ino.object() {
+        Some(Object::Node { id, .. }) => id == dir || sight.has(id),
+        _ => true,
+    };
+    items.into_iter().filter(sees).collect()
 }
 
 /// Whether everybody may open a file that is no node's, by its mode.

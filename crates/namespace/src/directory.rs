@@ -54,7 +54,8 @@ pub struct Attributes {
     pub file_type: FileType,
     /// Type and permission bits, as in `st_mode`.
     pub mode: u32,
-    /// Links: 2 and one per directory in it for a directory, else 1.
+    /// Links. Of a node's directory always 1, as where directories are not counted: everybody may ask, and how
+    /// many nodes are in it is told to who sees them.
     pub nlink: u32,
 }
 
@@ -240,10 +241,7 @@ pub fn attributes<'t>(
         Object::Process { file, .. } => (file, 1, Place::Process),
         Object::Node { resource, id, file } => {
             let tree = trees(resource).ok_or_else(|| Error::new(ErrorKind::Stale, "not running"))?;
-            let node = tree.node(id)?;
-            let directory = file.file_type() == FileType::Directory;
-            let links = if directory { 2 + node.children.len() } else { 1 };
-            (file, u32::try_from(links).unwrap_or(u32::MAX), Place::of_node(node))
+            (file, 1, Place::of_node(tree.node(id)?))
         }
     };
     let permissions = match file {

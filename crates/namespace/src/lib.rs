@@ -23,7 +23,7 @@ mod table;
 mod text;
 mod write;
 
-pub use access::{mode_allows, permit_open, render_domain};
+pub use access::{mode_allows, permit_open, render_domain, shown};
 pub use directory::{
     Attributes, DirItem, FileType, attributes, list, list_processes, lookup, resource_name_taken,
     resource_named,

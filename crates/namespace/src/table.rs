@@ -21,7 +21,7 @@
 //! mk         = ("queue" | "scheduler") name [weight [amount]]          share 100 where none is given
 //! access     = ("allow" | "deny" | "remove") party rights ["quota" nodes] ["by" uid] ["tags" ("stay" | "fall")]
 //! party      = "everyone" | {("uid" | "gid") number | "pid" pid ["start" time]}        all that is named must hold
-//! rights     = "all" | right {"," right}                                               use, create, modify, grant, delete
+//! rights     = "all" | right {"," right}                                               read, use, create, modify, grant, delete
 //! default    = tag {tag}                     /reserv/cpu/q2            at most one per resource
 //! cdefault   = tag {tag}
 //! fds        = number tag

@@ -13,7 +13,7 @@ const LINES: usize = 10;
 const SILENT: u64 = 4000;
 
 /// All but to pass rights on, which is crates/model/tests/domains.rs's.
-const RIGHTS: [Right; 4] = [Right::Use, Right::Create, Right::Modify, Right::Delete];
+const RIGHTS: [Right; 5] = [Right::Use, Right::Create, Right::Modify, Right::Delete, Right::Read];
 
 impl World {
     /// mkdir and mk.
@@ -89,7 +89,7 @@ impl World {
             moved = place.parent != Some(parent);
             place.parent = Some(parent);
         }
-        if moved && !self.oracle.trees[at].lines.is_empty() {
+        if moved && !self.oracle.trees[at].said().is_empty() {
             self.oracle.trees[at].tell(id);
         }
         self.oracle.disown(at);

@@ -237,7 +237,7 @@ impl World {
             .ok_or("no new node")?
             .id;
         let tree = &mut self.oracle.trees[at];
-        let (draining, maker, told) = (false, who.uid, !tree.lines.is_empty());
+        let (draining, maker, told) = (false, who.uid, !tree.said().is_empty());
         tree.places.push(Place {
             id: new,
             parent: Some(parent),

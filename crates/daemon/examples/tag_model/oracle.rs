@@ -84,7 +84,14 @@ impl Tree {
         let Some(place) = self.place(id) else { return false };
         let made = |parent| place.maker == who.uid && self.listed(who, parent, Right::Create);
         let own = [Right::Modify, Right::Delete].contains(&right) && place.parent.is_some_and(made);
-        self.listed(who, id, right) || own && !self.says(false, who, id, right)
+        let implied = || right == Right::Read && self.concerns(who, id);
+        self.listed(who, id, right) || (own || implied()) && !self.says(false, who, id, right)
+    }
+
+    /// Whether somebody who is himself in these queues sees the totals of a node.
+    pub(crate) fn sees(&self, who: &Caller, id: NodeId, within: &[NodeId]) -> bool {
+        let shows = |below: NodeId| within.contains(&below) || self.may(who, below, Right::Read);
+        id == NodeId::ROOT || self.places.iter().any(|p| self.within(p.id, id) && shows(p.id))
     }
 
     /// What a node is to its siblings is inside its parent.
@@ -94,7 +101,7 @@ impl Tree {
     }
 
     pub(crate) fn concerns(&self, who: &Caller, id: NodeId) -> bool {
-        Right::ALL.into_iter().any(|right| self.may(who, id, right))
+        Right::to_act().any(|right| self.may(who, id, right))
     }
 
     /// Whether somebody may tag with it now, who was given it: by a list, or a descriptor of its directory.
@@ -111,6 +118,8 @@ impl Tree {
 
     /// Root changes a list.
     pub(crate) fn change(&mut self, node: NodeId, verb: Verb, party: Party, rights: &[Right]) {
+        // Who may look is nothing about use.
+        let said = self.said();
         for line in self.lines.iter_mut().filter(|l| l.node == node && l.party == party) {
             let taken = match verb {
                 Verb::Remove => true,
@@ -125,7 +134,21 @@ impl Tree {
             self.lines.push(Line { node, allow: verb == Verb::Allow, party, rights: rights.to_vec() });
         }
         self.lines.retain(|l| !l.rights.is_empty());
-        self.tell(node);
+        if self.said() != said {
+            self.tell(node);
+        }
+    }
+
+    /// What the lists say of what can be done, in any order.
+    pub(crate) fn said(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        for line in &self.lines {
+            let act = line.rights.iter().filter(|right| **right != Right::Read);
+            said.extend(act.map(|r| format!("{:?} {} {:?} {r:?}", line.node, line.allow, line.party)));
+        }
+        said.sort();
+        said.dedup();
+        said
     }
 }
 

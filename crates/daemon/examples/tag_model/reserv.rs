@@ -7,7 +7,7 @@ use reserv_model::{Caller, NewKind, NodeId, Request, Right};
 use reserv_namespace::{FileKind, Ino, Object, permit_open};
 
 use crate::operations::{NODES, done, of_resource};
-use crate::oracle::{Open, RESOURCES, What};
+use crate::oracle::{CPU, Open, RESOURCES, What};
 use crate::world::{Checked, MOUNT, World, agree};
 
 /// `FMODE_PATH`
@@ -32,11 +32,22 @@ impl World {
         }
         let (id, queue) = one;
         let directory = if queue { FileKind::QueueDir } else { FileKind::SchedulerDir };
-        let kinds = [FileKind::Share, FileKind::Share, directory, directory, FileKind::Stat];
+        let of_queue = [FileKind::Members, FileKind::Backlog];
+        let said = if queue { self.random.of(&of_queue) } else { Some(FileKind::Shares) };
+        let said = said.filter(|_| self.random.one_in(2)).unwrap_or(FileKind::Access);
+        let kinds = [FileKind::Share, FileKind::Share, directory, directory, FileKind::Stat, said];
         let kind = self.random.of(&kinds).unwrap_or(directory);
         let writes = kind == FileKind::Share && who.uid == 0 && self.random.one_in(8);
-        let got = done(&permit_open(self.engines[at].tree(), &who, id, kind, (!writes, writes)));
-        let wanted = kind != FileKind::QueueDir || self.oracle.trees[at].may(&who, id, Right::Use);
+        let within = self.within(pid, at);
+        let asked = (!writes, writes);
+        let got = done(&permit_open(self.engines[at].tree(), &who, id, kind, asked, || within.clone()));
+        let tree = &self.oracle.trees[at];
+        let wanted = match kind {
+            FileKind::QueueDir => tree.may(&who, id, Right::Use),
+            FileKind::Members => tree.may(&who, id, Right::Read) || who.uid == 0 || within.contains(&id),
+            FileKind::Shares | FileKind::Backlog | FileKind::Access => tree.may(&who, id, Right::Read),
+            _ => who.uid == 0 || tree.sees(&who, id, &within),
+        };
         agree(|| format!("{who:?} opens {kind:?} of {id:?} of {at}"), &got, &wanted)?;
         if self.random.one_in(10) {
             self.open_path(pid, at, id, kind, &who);
@@ -46,6 +57,13 @@ impl World {
             self.opened(pid, at, id, kind, if writes { 2 } else { 1 }, &who)?;
         }
         Ok(())
+    }
+
+    /// The queues that the oracle has a process in, by its tag or its lists; q0 is one as any other.
+    fn within(&self, pid: i32, at: usize) -> Vec<NodeId> {
+        let p = &self.oracle.processes[&pid];
+        let tag = p.threads.get(&pid).filter(|_| at == CPU);
+        tag.into_iter().chain(&p.lists[at]).map(|tag| tag.unwrap_or(NodeId::Q0)).collect()
     }
 
     fn opened(

@@ -173,7 +173,14 @@ impl World {
         self.clock += TICK;
         let start = self.clock;
         self.kernel.k_first(pid, start, uid, 20);
-        let who = Caller { uid, gid: 20, groups: Vec::new(), pid: pid.cast_unsigned(), start: start / TICK, unseen: false };
+        let who = Caller {
+            uid,
+            gid: 20,
+            groups: Vec::new(),
+            pid: pid.cast_unsigned(),
+            start: start / TICK,
+            unseen: false,
+        };
         let lists = [[None; 2]; RESOURCES];
         let fds = BTreeMap::new();
         self.oracle

@@ -45,15 +45,16 @@ pub struct Status {
 }
 
 impl Status {
-    /// The text of the `status` file: the name space's lines, then what only the daemon knows.
-    pub fn text(&self) -> String {
+    /// The text of the `status` file for a user (`None`: root): the name space's lines, then what only the
+    /// daemon knows. What others were refused, and which of their nodes lack something, is told to root.
+    pub fn text(&self, user: Option<u32>) -> String {
         let shown: Vec<_> = self.resources.iter().map(|(name, state)| state.shown(name.as_str())).collect();
         let mut out = render_status(self.version, &shown);
         for (name, state) in &self.resources {
-            out.push_str(&state.more(name.as_str()));
+            out.push_str(&state.more(name.as_str(), user.is_none()));
         }
         let _ = writeln!(out, "rules {}\nwatch {}", self.rules, self.watch);
-        for r in &self.refusals {
+        for r in self.refusals.iter().filter(|r| user.is_none_or(|user| user == r.uid)) {
             // One line each, whatever names and words hold.
             let mut line = format!("{} ms: uid {}: {}: {}", r.at_ms, r.uid, r.what, r.text);
             if !r.hint.is_empty() {

@@ -36,7 +36,7 @@ use reserv_plane::{Plane, PlaneError, Target, Upgraded};
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
 pub use self::refusal::Refusal;
-use self::uses::use_touched;
+use self::uses::{about_use, use_touched};
 use crate::collect::Collector;
 use crate::journal::Journal;
 use crate::whole::Undo;
@@ -117,7 +117,8 @@ impl Engine {
         let (mut journal, payloads) = Journal::open(path)?;
         let mut told = tell(name, &payloads)?;
         let had = told.tree.seq() > 0 || told.last.is_some();
-        let last: Vec<Edit> = told.last.iter().flat_map(|(record, _)| record.edits.clone()).collect();
+        let last: Vec<Edit> =
+            told.last.iter().flat_map(|(record, _)| about_use(&told.tree, &record.edits)).collect();
         if adopted {
             let mut applied = plane.applied_seq()?;
             if let Some((record, origin)) = told.last.take() {

@@ -4,9 +4,27 @@
 //! It is told of queues that exist between the intent and the batch, so that a change of which it cannot be told does not happen. Killed in between, the next
 //! daemon tells all that the last intent touched again, whatever became of it.
 
-use reserv_model::{Edit, Kind, Node, NodeId, Record, Tree};
+use reserv_model::{AccessEntry, Edit, Kind, Node, NodeId, Record, Right, Rights, Tree};
 
 use super::{Engine, Refusal};
+
+/// What a list says beside who may look: an entry of that alone speaks of no use.
+fn beside_reading(entries: &[AccessEntry]) -> Vec<(bool, reserv_model::Party, Rights)> {
+    let rights = |e: &AccessEntry| (e.allow, e.party, e.rights.without(Right::Read.into()));
+    entries.iter().map(rights).filter(|(.., rights)| !rights.is_empty()).collect()
+}
+
+/// Whether an edit changes what a list says beside that.
+fn speaks(tree: &Tree, edit: &Edit) -> bool {
+    let Edit::Access { id, entries } = edit else { return false };
+    let now = tree.get(*id).map_or(&[][..], |node| &node.access);
+    beside_reading(now) != beside_reading(entries)
+}
+
+/// The edits without those of lists that speak of no use, for who knows the tree `before` them.
+pub(super) fn about_use(before: &Tree, edits: &[Edit]) -> Vec<Edit> {
+    edits.iter().filter(|e| !matches!(e, Edit::Access { .. }) || speaks(before, e)).cloned().collect()
+}
 
 /// The queues of a tree whose rules about use are touched by edits: rules are inherited.
 pub(super) fn use_touched(tree: &Tree, edits: &[Edit]) -> Vec<NodeId> {
@@ -51,17 +69,18 @@ impl Engine {
     /// make is told afterwards: until then only who may use it can open its directory. Answers what is to be told again, whatever becomes of the edits.
     pub(super) fn tell_use(&mut self, record: &Record) -> Result<Vec<NodeId>, Refusal> {
         let changes = |e: &Edit| matches!(e, Edit::Access { .. });
-        let lists = self.tree.iter().any(|n| !n.access.is_empty());
-        if !lists && !record.edits.iter().any(changes) {
+        let edits = about_use(&self.tree, &record.edits);
+        let lists = self.tree.iter().any(|n| !beside_reading(&n.access).is_empty());
+        if !lists && !edits.iter().any(changes) {
             return Ok(Vec::new());
         }
-        if !record.edits.iter().any(|e| matches!(e, Edit::Access { .. } | Edit::Move { .. })) {
-            let made = record.edits.iter().filter(|e| matches!(e, Edit::Create { kind: Kind::Queue(_), .. }));
+        if !edits.iter().any(|e| changes(e) || matches!(e, Edit::Move { .. })) {
+            let made = edits.iter().filter(|e| matches!(e, Edit::Create { kind: Kind::Queue(_), .. }));
             return Ok(made.map(Edit::id).collect());
         }
         let mut next = self.tree.clone();
         next.replay(record)?;
-        let mut touched = use_touched(&next, &record.edits);
+        let mut touched = use_touched(&next, &edits);
         touched.extend(self.untold());
         let known: Vec<NodeId> = touched
             .iter()

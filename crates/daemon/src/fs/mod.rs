@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/reserv` as a FUSE server: requests → the pure name space, the engine, the plane.
 //!
-//! * Rights are checked here, when a file is opened and again at every write (`rights.rs`); modes only show what root may.
+//! * Rights are checked here (`permit`): when a file is opened, again at every write (`rights.rs`), and again
+//!   whenever its text is made or a directory listed, by who reads then. What root opened to read stays so,
+//!   whoever reads it: so a program can open as root and go on as somebody. Modes only show what root may.
 //! * A `write(2)` is one command, whatever its offset. A read from offset 0 takes a snapshot of the text, reads further on go on
 //!   in it.
 //! * The kernel may keep names and attributes of nodes for some seconds. It is told of names that are removed behind its back,
@@ -25,7 +27,7 @@ use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Reques
 use reserv_namespace::{
     Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
     list_processes, lookup, mode_allows, parse_defaults, parse_descriptor, parse_write, permit_open,
-    render_defaults, render_domain, render_read,
+    render_defaults, render_domain, render_read, shown,
 };
 use reserv_plane::List;
 
@@ -33,10 +35,13 @@ use self::seed::Seed;
 use self::tags::{descriptors, set_defaults, tag, tag_descriptor};
 use crate::core::{Core, lock};
 use crate::engine::{Engine, Origin, Refusal};
-use crate::fuse::proto::{Attr, Cache, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
+use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::session::Server;
 use crate::process;
-use crate::rights::{asking, caller, process_as_caller, require_meant, require_own, require_same_numbers};
+use crate::rights::{
+    asking, caller, process_as_caller, require_meant, require_own, require_same_numbers, require_to_read,
+    within,
+};
 
 /// `FATTR_MODE | FATTR_UID | FATTR_GID`
 const SETATTR_OWNER: u32 = 1 | 2 | 4;
@@ -44,6 +49,9 @@ const SETATTR_OWNER: u32 = 1 | 2 | 4;
 const SETATTR_SIZE: u32 = 8;
 /// `FATTR_ATIME | FATTR_MTIME`, and the same of now.
 const SETATTR_TIMES: u32 = 16 | 32 | 128 | 256;
+/// In a handle: root opened it. No request's number comes so far, nor a handle of a fresh inode
+/// (`seed::handle`). It is the kernel's to keep, so that another worker knows it.
+const OF_ROOT: u64 = 1 << 63;
 /// Most snapshots of half-read files; further readers get theirs made anew at each read.
 const TEXTS_MAX: usize = 4096;
 
@@ -113,9 +121,9 @@ fn written_in(core: &mut Core, ino: u64) -> Result<&mut Engine, Refusal> {
 }
 
 fn opened_as(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    let Object::Node { resource, id, .. } = object(core, request.node)? else { return Ok(request.unique) };
+    let mut handle = if who.uid == 0 { request.unique | OF_ROOT } else { request.unique };
+    let Object::Node { resource, id, .. } = object(core, request.node)? else { return Ok(handle) };
     let engine = core.engine(resource)?;
-    let mut handle = request.unique;
     if is_fresh(request.node) {
         if !engine.tree().concerns(who, id) {
             return Ok(seed::handle(id, 0)); // it keeps nothing
@@ -182,24 +190,35 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether somebody may open an object, or ask whether he could.
-    fn permit(core: &mut Core, who: &Rightful, object: Object, wanted: (bool, bool)) -> Result<(), Refusal> {
+    /// Whether somebody, whose thread this is, may open an object, or ask whether he could.
+    fn permit(
+        core: &mut Core,
+        (who, tid): (&Rightful, i32),
+        object: Object,
+        wanted: (bool, bool),
+    ) -> Result<(), Refusal> {
         let never = || error(ErrorKind::NotPermitted, "for root only");
         match object {
             _ if who.uid == 0 => {}
             Object::Node { resource, id, file } => {
-                permit_open(core.engine(resource)?.tree(), who, id, file, wanted)?;
+                let engine = &*core.engine(resource)?;
+                permit_open(engine.tree(), who, id, file, wanted, || within(engine, who, tid))?;
             }
             Object::Fresh(serial) => {
                 let seed = Seed::of(serial);
                 let tree = core.engine(seed.resource()?)?.tree();
                 let parent = seed.parent(tree).ok_or_else(gone)?;
-                permit_open(tree, who, parent, FileKind::NewQueue, wanted)?;
+                permit_open(tree, who, parent, FileKind::NewQueue, wanted, Vec::new)?;
             }
             Object::Process { pid, file: FileKind::Default | FileKind::ChildDefault } => {
                 if wanted.1 {
                     require_own(who, living(pid)?)?;
+                } else if wanted.0 {
+                    require_to_read(who, living(pid)?)?;
                 }
+            }
+            Object::Process { pid, file: FileKind::Domain } if !wanted.1 => {
+                require_to_read(who, living(pid)?)?;
             }
             Object::Process { pid, file: FileKind::Fds } => require_own(who, living(pid)?)?,
             Object::Process { file, .. } if !mode_allows(file, Place::Process, wanted) => return Err(never()),
@@ -221,7 +240,10 @@ impl Fs {
             Object::Node { resource, id, file: FileKind::SchedulerDir } if mask & 2 != 0 => {
                 Ok(core.engine(resource)?.tree().require(&who, id, Right::Create)?)
             }
-            _ => Self::permit(core, &who, object, (mask & 4 != 0, mask & 2 != 0)),
+            _ => {
+                let wanted = (mask & 4 != 0, mask & 2 != 0);
+                Self::permit(core, (&who, request.caller.tid), object, wanted)
+            }
         }
     }
 
@@ -230,7 +252,8 @@ impl Fs {
         let ino = request.node;
         let (who, found) = (caller(request.caller), object(core, ino)?);
         let mode = flags.cast_signed() & libc::O_ACCMODE;
-        Self::permit(core, &who, found, (mode != libc::O_WRONLY, mode != libc::O_RDONLY))?;
+        let wanted = (mode != libc::O_WRONLY, mode != libc::O_RDONLY);
+        Self::permit(core, (&who, request.caller.tid), found, wanted)?;
         match found {
             Object::Fresh(serial) => {
                 if flags & libc::O_PATH.cast_unsigned() == 0 {
@@ -253,15 +276,27 @@ impl Fs {
         opened(core, request, &who)
     }
 
-    fn text(&self, core: &mut Core, ino: u64) -> Result<Vec<u8>, Refusal> {
-        let text = match object(core, ino)? {
+    /// Who reads what was opened by this handle; `None`: root, or for root.
+    fn reader(from: Caller, handle: u64) -> Option<Rightful> {
+        (from.uid != 0 && handle & OF_ROOT == 0).then(|| caller(from))
+    }
+
+    fn text(&self, core: &mut Core, ino: u64, (from, handle): (Caller, u64)) -> Result<Vec<u8>, Refusal> {
+        let (found, reader) = (object(core, ino)?, Self::reader(from, handle));
+        if let Some(who) = &reader {
+            Self::permit(core, (who, from.tid), found, (true, false))?;
+        }
+        let text = match found {
             Object::Node { resource, id, file } => {
                 let engine = core.engine(resource)?;
+                let all = |who: &Rightful| engine.tree().decide(who, id, Right::Read).allowed;
+                let own = reader.as_ref().filter(|who| !all(who)).map(|who| who.pid.cast_signed());
                 let members: Vec<Member> = match file {
                     FileKind::Members if id != NodeId::Q0 => engine.plane().members(id)?,
                     _ => Vec::new(),
                 }
                 .into_iter()
+                .filter(|m| own.is_none_or(|pid| m.tgid == pid))
                 .map(|m| {
                     let (pid, tid) = (m.tgid.cast_unsigned(), m.tid.cast_unsigned());
                     Member { pid, tid, params: m.params }
@@ -289,7 +324,7 @@ impl Fs {
                 render_defaults(&self.mount, &queues)
             }
             Object::Process { pid, file: FileKind::Fds } => descriptors(core, &self.mount, living(pid)?)?,
-            Object::Mount(FileKind::Status) => core.status()?.text(),
+            Object::Mount(FileKind::Status) => core.status()?.text(reader.map(|who| who.uid)),
             Object::Process { pid, file: FileKind::Domain } => {
                 let who = process_as_caller(living(pid)?).ok_or_else(gone)?;
                 core.engines().map(|(_, engine)| render_domain(engine.tree(), &who)).collect()
@@ -301,7 +336,7 @@ impl Fs {
 
     fn read(
         &mut self,
-        ino: u64,
+        request: &Request<'_>,
         handle: u64,
         offset: u64,
         size: u32,
@@ -310,7 +345,7 @@ impl Fs {
         let kept = if offset == 0 { None } else { self.texts.remove(&handle) };
         let text = match kept {
             Some(text) => text,
-            None => self.text(&mut lock(&self.core), ino)?,
+            None => self.text(&mut lock(&self.core), request.node, (request.caller, handle))?,
         };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
         let to = from.saturating_add(size as usize).min(text.len());
@@ -388,9 +423,23 @@ impl Fs {
         Ok(())
     }
 
-    fn readdir(core: &mut Core, ino: u64, offset: u64, size: u32, reply: &mut Reply) -> Result<(), Refusal> {
+    fn readdir(
+        core: &mut Core,
+        request: &Request<'_>,
+        (handle, offset, size): (u64, u64, u32),
+        reply: &mut Reply,
+    ) -> Result<(), Refusal> {
+        let (ino, from) = (request.node, request.caller);
         let dir = object(core, ino)?;
         let mut items = list(dir, core.trees())?;
+        if let Object::Node { resource, id, .. } = dir
+            && let Some(who) = Self::reader(from, handle)
+        {
+            let engine = &*core.engine(resource)?;
+            let sight = engine.tree().sight(&who, &within(engine, &who, from.tid));
+            sight.require(id)?;
+            items = shown(&sight, id, items);
+        }
         if Place::of(dir) == Some(Place::Proc) {
             let pids: Vec<u32> = process::all().into_iter().map(i32::cast_unsigned).collect();
             items.extend(list_processes(&pids));
@@ -441,7 +490,7 @@ impl Fs {
                 let found = object(core, request.node)?;
                 let who = caller(request.caller);
                 if valid & SETATTR_SIZE != 0 {
-                    Self::permit(core, &who, found, (false, true))?;
+                    Self::permit(core, (&who, request.caller.tid), found, (false, true))?;
                 } else if valid & SETATTR_TIMES != 0 && who.uid != 0 {
                     return Err(error(ErrorKind::Protected, "times are fixed"));
                 }
@@ -483,11 +532,13 @@ impl Fs {
             Op::Opendir => {
                 let found = object(core, request.node)?;
                 let who = caller(request.caller);
-                Self::permit(core, &who, found, (true, false))?;
+                Self::permit(core, (&who, request.caller.tid), found, (true, false))?;
                 reply.open(opened(core, request, &who)?, 0);
                 Ok(())
             }
-            Op::Readdir { offset, size, .. } => Self::readdir(core, request.node, offset, size, reply),
+            Op::Readdir { handle, offset, size } => {
+                Self::readdir(core, request, (handle, offset, size), reply)
+            }
             Op::Statfs => {
                 reply.statfs();
                 Ok(())
@@ -570,7 +621,7 @@ fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
 impl Server for Fs {
     fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), i32> {
         let answer = match request.op {
-            Op::Read { handle, offset, size } => self.read(request.node, handle, offset, size, reply),
+            Op::Read { handle, offset, size } => self.read(request, handle, offset, size, reply),
             _ => self.dispatch(request, reply),
         };
         answer.map_err(|refusal| {
