@@ -314,7 +314,8 @@ static void nobody(void)
 		failed = 0;
 		if (setgid(65534) || setuid(65534))
 			_exit(1);
-		GOOD(reserv_get("cpu/a", "share", buf, sizeof(buf)));
+		REFUSED(reserv_get("cpu/a", "share", buf, sizeof(buf)), EACCES, "cpu/a");
+		GOOD(reserv_get("cpu", "share", buf, sizeof(buf)));
 		REFUSED(reserv_reweight("cpu/a", "9"), EACCES, "cpu/a");
 		REFUSED(reserv_mkqueue("cpu/b", "9"), EACCES, "cpu");
 		REFUSED(reserv_newqueue("cpu", NULL, 0), EACCES, "cpu");

@@ -404,7 +404,7 @@ pub struct Tag {
 pub struct Allow {
     /// A user, group:NAME, pid:N, everyone; with + between several, all must hold
     pub who: String,
-    /// use, create, modify, grant, delete, with commas between them; or all
+    /// read, use, create, modify, grant, delete, with commas between them; or all
     pub rights: String,
     /// The node; the rights hold for all below it too
     pub path: String,
@@ -418,7 +418,7 @@ pub struct Allow {
 pub struct Deny {
     /// A user, group:NAME, pid:N, everyone, or several with + between them
     pub who: String,
-    /// use, create, modify, grant, delete, with commas between them; or all
+    /// read, use, create, modify, grant, delete, with commas between them; or all
     pub rights: String,
     /// The node
     pub path: String,

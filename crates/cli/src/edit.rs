@@ -139,7 +139,7 @@ fn refused(
     if errno == Some(libc::ENOENT) {
         let kind = if at.is_resource() {
             "a resource"
-        } else if files.read(&at.file("policy")).is_ok() {
+        } else if is_scheduler(files, at) {
             "a scheduler node"
         } else {
             "a queue"
@@ -418,6 +418,11 @@ fn members(files: &dyn Files, path: &NodePath) -> usize {
     files.read(&path.file("members")).map_or(0, |text| text.lines().filter(|line| !line.is_empty()).count())
 }
 
+/// Whether a node has a policy, which only schedulers have; also one that is not shown to who asks.
+fn is_scheduler(files: &dyn Files, node: &NodePath) -> bool {
+    files.read(&node.file("policy")).map_or_else(|e| e.raw_os_error() == Some(libc::EACCES), |_| true)
+}
+
 /// Rename or move a node; answers its new path.
 pub(crate) fn mv(files: &dyn Files, from: &str, to: &str) -> Result<(NodePath, NodePath), Error> {
     let from = NodePath::parse(from, files.mount())?;
@@ -428,7 +433,7 @@ pub(crate) fn mv(files: &dyn Files, from: &str, to: &str) -> Result<(NodePath, N
     if from.is_resource() {
         return Err(Error::refused(format!("'{from}' is a resource and keeps its place")));
     }
-    if files.is_dir(to.as_str()) && files.read(&to.file("policy")).is_ok() && to != from {
+    if files.is_dir(to.as_str()) && is_scheduler(files, &to) && to != from {
         to = to.join(from.name());
     }
     if to.as_str().starts_with(&format!("{from}/", from = from.as_str())) {

@@ -5,7 +5,7 @@
 //! descriptor from before a revocation, or one that somebody else opened, gives nothing; nor does somebody who may more and is given one
 //! (as standard output, say) do more with it than who gave it to him.
 
-use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, Right};
+use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, ResourceKind, Right};
 use reserv_plane::{Holders, List, Target};
 
 use crate::engine::{Engine, Refusal};
@@ -91,9 +91,11 @@ pub fn within(engine: &Engine, who: &Caller, tid: i32) -> Vec<NodeId> {
         return Vec::new();
     }
     let (plane, pid) = (engine.plane(), who.pid.cast_signed());
-    let mut queues: Vec<NodeId> = [tid, pid].into_iter().filter_map(|t| plane.tag_of(t).ok()).collect();
-    if let Ok(lists) = plane.defaults(pid) {
-        queues.extend([lists.default, lists.child]);
+    let lists = plane.defaults(pid).map_or([NodeId::Q0; 2], |lists| [lists.default, lists.child]);
+    let mut queues: Vec<NodeId> = lists.into_iter().filter(|id| *id != NodeId::Q0).collect();
+    // Where a list names a queue, what is not tagged goes by it, but threads of the CPU.
+    if engine.kind() == ResourceKind::Cpu || lists[0] == NodeId::Q0 {
+        queues.extend([tid, pid].into_iter().filter_map(|t| plane.tag_of(t).ok()));
     }
     queues
 }
