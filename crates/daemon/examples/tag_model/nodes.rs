@@ -159,7 +159,7 @@ impl World {
             let Some(line) = self.random.of(&lines) else { return Ok(()) };
             (node, party) = (line.node, line.party);
         }
-        let mask = self.random.below(16);
+        let mask = self.random.below(32);
         let chosen = |bit: usize| bit == 0 && mask & 1 == 0 || mask >> bit & 1 == 1;
         let mut rights: Vec<Right> =
             RIGHTS.into_iter().enumerate().filter(|(bit, _)| chosen(*bit)).map(|(_, r)| r).collect();

@@ -365,7 +365,7 @@ impl Oracle {
             _ => return Err(libc::EINVAL),
         };
         let tree = &self.trees[resource];
-        // Everybody may open a share file: by that alone, root may.
+        // Who only sees a queue may open its share file: by that alone, root may.
         if share && resource != CPU && p.who.uid != 0 && tree.place(id).is_some_and(|p| p.queue && !p.told) {
             return Err(libc::EACCES);
         }
@@ -418,7 +418,7 @@ impl Oracle {
             }
             return Err(if self.drains(id) { libc::EAGAIN } else { libc::ESTALE });
         }
-        // Everybody may open a share file: by that alone, root may.
+        // Who only sees a queue may open its share file: by that alone, root may.
         let given = !share || p.who.uid == 0;
         let may = if place.told { tree.may(&p.who, id, Right::Use) } else { given };
         if may { Ok(id) } else { Err(libc::EACCES) }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/reserv` as a FUSE server: requests → the pure name space, the engine, the plane.
 //!
-//! * Rights are checked here (`permit`): when a file is opened, again at every write (`rights.rs`), and again
+//! * Rights are checked (`permit.rs`): when a file is opened, again at every write (`rights.rs`), and again
 //!   whenever its text is made or a directory listed, by who reads then. What root opened to read stays so,
 //!   whoever reads it: so a program can open as root and go on as somebody. Modes only show what root may.
 //! * A `write(2)` is one command, whatever its offset. A read from offset 0 takes a snapshot of the text, reads further on go on
@@ -14,6 +14,7 @@
 //!   carries the parent and what is to be made, so that a worker can open what another one looked up.
 
 mod directories;
+mod permit;
 pub mod seed;
 mod tags;
 
@@ -26,8 +27,8 @@ use std::sync::{Arc, Mutex};
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
     Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
-    list_processes, lookup, mode_allows, parse_defaults, parse_descriptor, parse_write, permit_open,
-    render_defaults, render_domain, render_read, shown,
+    list_processes, lookup, parse_defaults, parse_descriptor, parse_write, render_defaults, render_domain,
+    render_read, shown,
 };
 use reserv_plane::List;
 
@@ -39,8 +40,7 @@ use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, 
 use crate::fuse::session::Server;
 use crate::process;
 use crate::rights::{
-    asking, caller, process_as_caller, require_meant, require_own, require_same_numbers, require_to_read,
-    within,
+    asking, caller, process_as_caller, require_meant, require_own, require_same_numbers, within,
 };
 
 /// `FATTR_MODE | FATTR_UID | FATTR_GID`
@@ -190,63 +190,6 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether somebody, whose thread this is, may open an object, or ask whether he could.
-    fn permit(
-        core: &mut Core,
-        (who, tid): (&Rightful, i32),
-        object: Object,
-        wanted: (bool, bool),
-    ) -> Result<(), Refusal> {
-        let never = || error(ErrorKind::NotPermitted, "for root only");
-        match object {
-            _ if who.uid == 0 => {}
-            Object::Node { resource, id, file } => {
-                let engine = &*core.engine(resource)?;
-                permit_open(engine.tree(), who, id, file, wanted, || within(engine, who, tid))?;
-            }
-            Object::Fresh(serial) => {
-                let seed = Seed::of(serial);
-                let tree = core.engine(seed.resource()?)?.tree();
-                let parent = seed.parent(tree).ok_or_else(gone)?;
-                permit_open(tree, who, parent, FileKind::NewQueue, wanted, Vec::new)?;
-            }
-            Object::Process { pid, file: FileKind::Default | FileKind::ChildDefault } => {
-                if wanted.1 {
-                    require_own(who, living(pid)?)?;
-                } else if wanted.0 {
-                    require_to_read(who, living(pid)?)?;
-                }
-            }
-            Object::Process { pid, file: FileKind::Domain } if !wanted.1 => {
-                require_to_read(who, living(pid)?)?;
-            }
-            Object::Process { pid, file: FileKind::Fds } => require_own(who, living(pid)?)?,
-            Object::Process { file, .. } if !mode_allows(file, Place::Process, wanted) => return Err(never()),
-            Object::Mount(file) if !mode_allows(file, Place::Mount, wanted) => return Err(never()),
-            Object::Process { .. } | Object::Mount(_) => {}
-        }
-        Ok(())
-    }
-
-    /// What `access(2)` and `chdir(2)` ask. A directory is written by making something in it.
-    fn access(core: &mut Core, request: &Request<'_>, mask: u32) -> Result<(), Refusal> {
-        let (who, object) = (caller(request.caller), object(core, request.node)?);
-        let directory = matches!(object, Object::Node { file, .. } | Object::Mount(file) | Object::Process { file, .. }
-            if file.file_type() == FileType::Directory);
-        if mask & 1 != 0 && !directory {
-            return Err(error(ErrorKind::NotPermitted, "nothing here is executed"));
-        }
-        match object {
-            Object::Node { resource, id, file: FileKind::SchedulerDir } if mask & 2 != 0 => {
-                Ok(core.engine(resource)?.tree().require(&who, id, Right::Create)?)
-            }
-            _ => {
-                let wanted = (mask & 4 != 0, mask & 2 != 0);
-                Self::permit(core, (&who, request.caller.tid), object, wanted)
-            }
-        }
-    }
-
     /// Opening a fresh inode makes the node. A request that is sent again opens nothing twice, and has the same handle.
     fn open(&self, core: &mut Core, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
         let ino = request.node;
@@ -274,11 +217,6 @@ impl Fs {
             }
         }
         opened(core, request, &who)
-    }
-
-    /// Who reads what was opened by this handle; `None`: root, or for root.
-    fn reader(from: Caller, handle: u64) -> Option<Rightful> {
-        (from.uid != 0 && handle & OF_ROOT == 0).then(|| caller(from))
     }
 
     fn text(&self, core: &mut Core, ino: u64, (from, handle): (Caller, u64)) -> Result<Vec<u8>, Refusal> {
