@@ -305,9 +305,10 @@ static void nobody(void)
 {
 	pid_t child;
 	char buf[64];
-	int status = 0;
+	int status = 0, a;
 
 	GOOD(reserv_mkqueue("cpu/a", "1"));
+	a = reserv_open("cpu/a");
 	fflush(stdout);
 	child = fork();
 	if (child == 0) {
@@ -315,6 +316,7 @@ static void nobody(void)
 		if (setgid(65534) || setuid(65534))
 			_exit(1);
 		REFUSED(reserv_get("cpu/a", "share", buf, sizeof(buf)), EACCES, "cpu/a");
+		REFUSED(reserv_path(a, buf, sizeof(buf)), ESTALE, "not shown");
 		GOOD(reserv_get("cpu", "share", buf, sizeof(buf)));
 		REFUSED(reserv_reweight("cpu/a", "9"), EACCES, "cpu/a");
 		REFUSED(reserv_mkqueue("cpu/b", "9"), EACCES, "cpu");
@@ -329,6 +331,7 @@ static void nobody(void)
 	}
 	waitpid(child, &status, 0);
 	say(status == 0, "uid 65534 is refused in words");
+	close(a);
 	GOOD(reserv_delete("cpu/a", RESERV_REFUSE));
 }
 

@@ -10,7 +10,7 @@ use crate::calls::{self, GET_QUEUE, SET_QUEUE};
 use crate::error::{Error, Result};
 use crate::files::Attempt;
 use crate::node;
-use crate::place::Place;
+use crate::place::{self, Place};
 
 /// A descriptor of a node's directory, opened for reading.
 pub fn open(node: &str) -> Result<OwnedFd> {
@@ -31,9 +31,9 @@ pub fn path(fd: RawFd) -> Result<String> {
 
 fn below(place: &Place, fd: RawFd) -> Result<String> {
     let wanted = place.handle(fd)?;
-    place
-        .path_of(wanted.resource, |h| h.id == wanted.id)
-        .ok_or_else(|| Error::new(libc::ESTALE, format!("descriptor {fd}: its node is gone")))
+    place.path_of(wanted.resource, |h| h.id == wanted.id).ok_or_else(|| {
+        Error::new(libc::ESTALE, format!("descriptor {fd}: its node is gone{}", place::or_hidden()))
+    })
 }
 
 fn unknown(what: &str) -> Error {
@@ -177,7 +177,9 @@ pub(crate) fn by_index(place: &Place, resource: u64, index: i64) -> Result<Strin
         .ok()
         .and_then(|index| place.path_of(resource, |h| h.is_queue_dir() && h.index() == index))
         .map(|path| place.shown(&path))
-        .ok_or_else(|| Error::new(libc::ESTALE, format!("queue number {index} is gone")))
+        .ok_or_else(|| {
+            Error::new(libc::ESTALE, format!("queue number {index} is gone{}", place::or_hidden()))
+        })
 }
 
 /// [`node::set_collect`] by a descriptor of the node: its directory or a file of it. The right to do it is the right to write the node's `gc`,

@@ -10,7 +10,7 @@ use crate::calls::{self, CHCPURES, GETCPURES, GETPARAM, SETPARAM, ThreadParam};
 use crate::descriptor::{by_index, open_at};
 use crate::error::{Error, Result};
 use crate::files::{Attempt, command};
-use crate::place::Place;
+use crate::place::{self, Place};
 
 /// The resource whose queues threads are tagged with.
 const CPU: &str = "cpu";
@@ -49,7 +49,11 @@ pub fn chcpures(queue: RawFd) -> Result<()> {
                 format!("descriptor {queue} is of a queue that is no queue of {CPU}"),
             ));
         }
-        return Err(Error::new(libc::ESTALE, format!("descriptor {queue}: the queue is gone")));
+        if e.raw_os_error() == Some(libc::EACCES) {
+            return Err(Error::new(libc::EACCES, format!("descriptor {queue}: no right to use its queue")));
+        }
+        let text = format!("descriptor {queue}: the queue is gone{}", place::or_hidden());
+        return Err(Error::new(libc::ESTALE, text));
     };
     match e.raw_os_error() {
         Some(libc::EINVAL) => join(&place, &node, "tid self"),
