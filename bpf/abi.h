@@ -18,7 +18,7 @@
  * EBADF: no such descriptor, or opened with O_PATH, or a share not for reading. EINVAL: neither directory nor share of a queue of /reserv/cpu. ESTALE: the queue is
  * gone. EAGAIN: it takes no more members. ENOSPC: it is of class edf, and is not guaranteed what this thread's budget needs besides those of its
  * members. EINVAL also where Reserv's full CPU driver is not loaded. EACCES: rules about
- * the use of the queue were told, and the caller may not; where none were, whoever could open its directory may, and by its share, which everybody may open, root.
+ * the use of the queue were told, and the caller may not; where none were, whoever could open its directory may, and by its share, which who only sees the queue may open, root.
  */
 #define F_RESERV_CHCPURES 0x52530001
 #define F_RESERV_GETCPURES 0x52530002

@@ -310,7 +310,7 @@ static __noinline int rc_by_rules(u64 node)
 }
 
 /*
- * The number of the share file that a descriptor is of which is of no queue's directory, or a negative errno. Everybody may open a share file, so its descriptor says nothing by itself: where nobody was told who may use
+ * The number of the share file that a descriptor is of which is of no queue's directory, or a negative errno. Who only sees a queue may open its share file, so its descriptor says nothing by itself: where nobody was told who may use
  * the queue, root may. A function of its own, for it is rare.
  */
 static __noinline s64 rc_by_share(u64 opened, u64 ino, u32 mode)

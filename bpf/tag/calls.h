@@ -66,7 +66,7 @@ static __always_inline bool rt_is_socket(struct inode *inode, u32 format)
 }
 
 /*
- * Everybody may open a queue's share file, so its descriptor says nothing by itself, as that of its directory does: where nobody was told who may use the queue, root may.
+ * Who only sees a queue may open its share file, so its descriptor says nothing by itself, as that of its directory does: where nobody was told who may use the queue, root may.
  * 0, or a negative errno.
  */
 static __noinline int rt_share(u32 resource, u64 node)
