@@ -108,8 +108,11 @@ fn kept(root: &Path, out: &Path, clang: &str, source: &str, words: &[&str]) -> O
     Command::new(clang).arg("--version").output().ok()?.stdout.hash(&mut hash);
     (source, words, libbpf_sys::API_HEADERS).hash(&mut hash);
     for folder in SOURCES {
-        let mut files: Vec<PathBuf> =
-            fs::read_dir(root.join(folder)).ok()?.map(|e| e.map(|e| e.path())).collect::<io::Result<_>>().ok()?;
+        let mut files: Vec<PathBuf> = fs::read_dir(root.join(folder))
+            .ok()?
+            .map(|e| e.map(|e| e.path()))
+            .collect::<io::Result<_>>()
+            .ok()?;
         files.retain(|file| file.is_file());
         files.sort();
         for file in files {
