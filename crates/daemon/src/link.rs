@@ -88,8 +88,7 @@ impl Word {
                     return Some(Heard::Why(String::from_utf8_lossy(&bytes[1..len]).into_owned()));
                 }
                 // Of another version.
-                Ok(1..) => {}
-                Err(nix::errno::Errno::EINTR) => {}
+                Ok(1..) | Err(nix::errno::Errno::EINTR) => {}
                 _ => return None,
             }
         }
