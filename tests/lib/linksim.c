@@ -10,6 +10,7 @@
  *   do WHAT NODE A B                   -> ANSWER
  *   node ID                            -> gone, or PACKETS BYTES DROPPED DROPPED_BYTES SERVED SERVICE
  *   reset | poison                     -> ok
+ *   hold 0|1                           -> whether the lock was taken before; it is then, or is not
  *   check                              -> sound, or fault: …
  */
 #include "linknative.h"
@@ -17,10 +18,8 @@
 #define BPF_PROG(name, args...) name(args)
 #define bpf_arena_alloc_pages(map, at, pages, node, flags) ((void)(pages), (at))
 #define bpf_arena_free_pages(map, at, pages) ((void)(at))
-#define bpf_ktime_get_ns() sim_now
 #define bpf_local_irq_save(flags) (*(flags) = 0)
 #define bpf_local_irq_restore(flags) ((void)(flags))
-static u64 sim_now = 1000000000;
 #include "../../bpf/net/queues.h"
 #include "../../bpf/net/room.h"
 #include "../../bpf/net/control.h"
@@ -130,6 +129,9 @@ int main(void)
 		} else if (!strncmp(line, "reset", 5)) {
 			rn_forget();
 			printf("ok\n");
+		} else if (!strncmp(line, "hold", 4)) {
+			printf("%u\n", tree_lock);
+			tree_lock = word(&at);
 		} else if (!strncmp(line, "poison", 6)) {
 			rs_poison(rn_tree(), RS_POISON_STATE);
 			printf("ok\n");
