@@ -35,5 +35,6 @@
 #include "guarantee.c"
 #include "item.c"
 #include "post.c"
+#include "quantum.c"
 #include "node.c"
 #include "edit.c"
