@@ -5,6 +5,10 @@
 //! that waits there as it is killed, it would not end before the answer, and so nobody would be started to give it. This process holds nothing but `/dev/fuse`, nobody waits for its
 //! end, and it ends when the worker does. Where the keeper has died too, nobody is left who would answer, and the session lives on by this process alone: it aborts it then, so
 //! that the reader fails at once, and not only when the next start does so.
+//!
+//! Nor does anybody wait for this process for long: a user can keep a directory locked by reading it into memory that never comes. It is left to its wait then, and
+//! ends after it; the next names are told to another one, as long as there are not too many. A name that is not forgotten leads to a node that is stale, and
+//! goes by itself some seconds later.
 
 use std::fs::File;
 use std::io;
@@ -12,6 +16,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::{Child, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,6 +32,10 @@ use crate::settings::Settings;
 const END: [u8; 1] = [b'E'];
 /// A name's message is less.
 const MESSAGE_MAX: usize = 1024;
+/// Longest wait for a process of ours.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// Most processes that were left to their waits.
+const LEFT_MAX: usize = 4;
 
 /// The worker's side. The process is started when it is needed first, and again where somebody ended it.
 pub struct Forgetter {
@@ -47,7 +56,7 @@ impl Forgetter {
         Self { fuse, process: Mutex::default() }
     }
 
-    /// Returns when they are forgotten. Not for the thread that serves, which may have to answer first. `names`: of which directory, and the name.
+    /// Returns when they are forgotten, or after [`WAIT_MAX`]. Not for the thread that serves, which may have to answer first. `names`: of which directory, and the name.
     pub fn forget(&self, names: &[(u64, Vec<u8>)]) {
         if names.is_empty() {
             return;
@@ -55,7 +64,8 @@ impl Forgetter {
         let mut process = lock(&self.process);
         let known = process.link.is_some();
         let mut done = self.try_forget(&mut process, names);
-        if done.is_err() && known {
+        // Somebody ended it.
+        if known && done.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::TimedOut) {
             done = self.try_forget(&mut process, names);
         }
         if let Err(error) = done {
@@ -68,10 +78,16 @@ impl Forgetter {
             Some(link) => link,
             None => self.start(&mut process.children)?,
         };
+        let until = Instant::now() + WAIT_MAX;
+        let say = |message: &[u8]| {
+            ready(&link, PollFlags::POLLOUT, until)?;
+            send(link.0.as_raw_fd(), message, MsgFlags::MSG_NOSIGNAL).map_err(io::Error::from)
+        };
         for (parent, name) in names {
-            send(link.0.as_raw_fd(), &proto::forget_name(*parent, name), MsgFlags::MSG_NOSIGNAL)?;
+            say(&proto::forget_name(*parent, name))?;
         }
-        send(link.0.as_raw_fd(), &END, MsgFlags::MSG_NOSIGNAL)?;
+        say(&END)?;
+        ready(&link, PollFlags::POLLIN, until)?;
         if receive(&link, &mut [0])?.is_none() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -81,10 +97,31 @@ impl Forgetter {
 
     fn start(&self, children: &mut Vec<Child>) -> io::Result<UnixSeq> {
         children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        if children.len() >= LEFT_MAX {
+            let text = "the processes that tell it wait for directories that are locked";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
         let (ours, theirs) = UnixSeq::pair()?;
         let fds = [("fuse-fd", self.fuse.as_raw_fd()), ("link-fd", theirs.0.as_raw_fd())];
         children.push(link::spawn("forgetter", &fds, &[])?);
         Ok(ours)
+    }
+}
+
+/// Waits until the other can be written to or read from, or is gone.
+fn ready(link: &UnixSeq, what: PollFlags, until: Instant) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(link.0.as_fd(), what)], timeout) {
+            Ok(0) => {
+                let text = "who tells it waits for a directory that is locked";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            Ok(_) => return Ok(()),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
 }
 
