@@ -5,7 +5,7 @@
 //! One JSON object per line, one line per answer; a connection may carry several.
 //!
 //! ```text
-//! {"request":"version"}                          → {"version":"0.1.0","pid":4711}
+//! {"request":"version"}                          → {"version":"0.1.0","pid":4711,"mount":"/reserv"}
 //! {"request":"status"}                           → {"version":…,"resources":{"cpu":{"driver":…}},…}   (`core::Status`)
 //! {"request":"up","config":{…},"dry_run":true,
 //!  "mode":"refuse"|"drain"|"flush"}              → {"changes":["create cpu/web: …", …]}
@@ -19,17 +19,33 @@
 //! anything refused                               → {"error":{"errno":22,"text":"…","hint":"…"}}
 //! ```
 //!
+//! The same with files, for who must not wait for the mount (`fs/by_path.rs` says why, and what `number` is):
+//!
+//! ```text
+//! {"request":"kind","path":"cpu/web"}            → {"directory":true}
+//! {"request":"read","path":"cpu/web/share"}      → {"text":"24 0\n"}
+//! {"request":"list","path":"cpu/web"}            → {"files":["share",…],"directories":["site1"]}
+//! {"request":"write","path":"cpu/web/share","text":"24",
+//!  "number":N,"again":true}                      → {"done":true}
+//! {"request":"mkdir","path":"cpu/web/a",…}       → {"done":true}
+//! {"request":"rmdir","path":"cpu/web/a",…}       → {"done":true}
+//! {"request":"rename","from":"cpu/a","to":"cpu/b",…}  → {"done":true}
+//! ```
+//!
+//! No connection stops the others: a line has a greatest length and a longest time; a connection that says nothing
+//! is closed, at once where another one needs its place.
+//!
 //! A configuration is the model's `Config` as JSON. `config`, `dry_run` and `mode` may be left out of `up`: without `config` it
 //! only begins the count of revivals anew; `mode` says what happens to members of queues that the configuration leaves
 //! out, `refuse` if left out.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -39,17 +55,20 @@ use reserv_plane::private;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::connections::{Connections, Line, Lines, Place};
 use crate::core::{Core, lock};
 use crate::engine::Refusal;
 use crate::forgetter::Forgetter;
+use crate::fs::Fs;
+use crate::fs::by_path::{Ask, ByPath, Peer};
+use crate::fuse::proto::Caller;
+use crate::process;
 
-/// Longest line.
-const LINE_MAX: u64 = 1 << 20;
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 32;
 /// Most that wait to be accepted.
 const WAITING_MAX: i32 = 128;
-/// How long a connection may be silent.
+/// How long a connection may be silent, and how long a line may take.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same while all others wait for it.
 const SILENCE_SHORT: Duration = Duration::from_millis(500);
@@ -126,32 +145,40 @@ pub fn bind_at_last(path: &Path) -> UnixListener {
     }
 }
 
+/// What connections are served with.
+pub struct Served {
+    /// What they are about.
+    pub core: Arc<Mutex<Core>>,
+    /// For `down`.
+    pub stop: StopAsker,
+    /// For names that go.
+    pub forgetter: Arc<Forgetter>,
+    /// The name space, for one connection.
+    pub files: Box<dyn Fn() -> Fs + Send + Sync>,
+}
+
 /// Serves connections, for ever.
-pub fn serve(listener: &UnixListener, core: &Arc<Mutex<Core>>, stop: &StopAsker, forgetter: &Arc<Forgetter>) {
-    let connections = Arc::new(AtomicUsize::new(0));
+pub fn serve(listener: &UnixListener, served: Served) {
+    let served = Arc::new(served);
+    let connections = Arc::new(Connections::new(CONNECTIONS_MAX));
     for stream in listener.incoming() {
-        let Ok(stream) = stream else {
+        let Ok(stream) = stream.map(Arc::new) else {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
-        if connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-            connections.fetch_sub(1, Ordering::AcqRel);
+        let Some(place) = connections.enter(&stream).map(Arc::new) else {
+            tracing::debug!("as many connections as there may be, and all are served");
             continue;
-        }
-        let stream = Arc::new(stream);
-        let served = {
-            let (core, stop, connections) = (core.clone(), stop.clone(), connections.clone());
-            let (stream, forgetter) = (stream.clone(), forgetter.clone());
-            std::thread::Builder::new().name("connection".into()).spawn(move || {
-                said(talk(&stream, &core, &stop, &forgetter, SILENCE_MAX));
-                connections.fetch_sub(1, Ordering::AcqRel);
-            })
         };
-        if let Err(error) = served {
+        let spawned = {
+            let (stream, served, place) = (stream.clone(), served.clone(), place.clone());
+            let body = move || said(talk(&stream, &served, &place, SILENCE_MAX));
+            std::thread::Builder::new().name("connection".into()).spawn(body)
+        };
+        if let Err(error) = spawned {
             // Here, so that who wants to mend it can: others wait meanwhile, but not for long.
             tracing::warn!(%error, "no thread: a control connection is served by the listener");
-            said(talk(&stream, core, stop, forgetter, SILENCE_SHORT));
-            connections.fetch_sub(1, Ordering::AcqRel);
+            said(talk(&stream, &served, &place, SILENCE_SHORT));
         }
     }
 }
@@ -166,37 +193,50 @@ fn refusal(refusal: &Refusal) -> Value {
     json!({"error": {"errno": refusal.errno, "text": refusal.text, "hint": refusal.hint}})
 }
 
-fn talk(
-    stream: &UnixStream,
-    core: &Mutex<Core>,
-    stop: &StopAsker,
-    forgetter: &Forgetter,
-    silence: Duration,
-) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(silence))?;
+/// Who connected. Only root comes so far as to need it.
+fn peer(stream: &UnixStream, credentials: nix::sys::socket::UnixCredentials) -> Peer {
+    let (tid, pid) = (credentials.pid(), credentials.pid().cast_unsigned());
+    let held = if tid == 0 { None } else { process::hold_peer(stream.as_fd(), pid) };
+    Peer { caller: Caller { uid: credentials.uid(), gid: credentials.gid(), tid }, held }
+}
+
+fn talk(stream: &UnixStream, served: &Served, place: &Place, silence: Duration) -> std::io::Result<()> {
     stream.set_write_timeout(Some(silence))?;
-    let peer = getsockopt(stream, PeerCredentials)?;
-    let mut writer = stream;
-    let mut reader = BufReader::new(stream);
+    let credentials = getsockopt(stream, PeerCredentials)?;
+    let mut files = None;
+    let mut lines = Lines::new(stream, silence);
     loop {
-        let mut line = Vec::new();
-        reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
+        let line = lines.line()?;
+        // Whoever loses the place as he speaks asks again: nothing is begun for him here.
+        if matches!(line, Line::End) || !place.busy() {
             return Ok(());
         }
         let mut last = None;
-        let answer = if peer.uid() == 0 {
-            answer(&line, core, stop, &mut last).unwrap_or_else(|why| refusal(&why))
-        } else {
-            refusal(&Refusal::new(libc::EPERM, "only root may use the control socket"))
+        let answered = match &line {
+            _ if credentials.uid() != 0 => {
+                Err(Refusal::new(libc::EPERM, "only root may use the control socket"))
+            }
+            Line::Whole(line) => {
+                let mut by_path = |ask: &Ask| {
+                    let new = || ByPath::new((served.files)(), peer(stream, credentials));
+                    files.get_or_insert_with(new).answer(ask)
+                };
+                answer(line, served, &mut by_path, &mut last)
+            }
+            Line::TooLong | Line::End => Err(Refusal::new(libc::EMSGSIZE, "the line is too long")),
         };
         // Whoever is told that a node is gone finds it gone.
-        let removed = lock(core).take_removed();
-        forgetter.forget(&removed);
-        let mut text = answer.to_string();
+        let removed = lock(&served.core).take_removed();
+        served.forgetter.forget(&removed);
+        let mut text = answered.unwrap_or_else(|why| refusal(&why)).to_string();
         text.push('\n');
+        let mut writer = stream;
         writer.write_all(text.as_bytes())?;
         drop(last);
+        if matches!(line, Line::TooLong) {
+            return Ok(());
+        }
+        place.idle();
     }
 }
 
@@ -231,8 +271,8 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
 /// `last` holds, until the answer to a stop is written, what keeps this process alive so long.
 fn answer(
     line: &[u8],
-    core: &Mutex<Core>,
-    stop: &StopAsker,
+    Served { core, stop, .. }: &Served,
+    by_path: &mut dyn FnMut(&Ask) -> Result<Value, Refusal>,
     last: &mut Option<Stopped>,
 ) -> Result<Value, Refusal> {
     let wrong = |e: &dyn std::fmt::Display| {
@@ -242,9 +282,15 @@ fn answer(
     if let Some(place) = not_an_object(&value) {
         return Err(wrong(&format_args!("{place} is no object")));
     }
+    if Ask::is(&value) {
+        return by_path(&serde_json::from_value(value).map_err(|e| wrong(&e))?);
+    }
     let command: Command = serde_json::from_value(value).map_err(|e| wrong(&e))?;
     Ok(match command {
-        Command::Version {} => json!({"version": env!("CARGO_PKG_VERSION"), "pid": std::process::id()}),
+        Command::Version {} => {
+            let mount = lock(core).mount().display().to_string();
+            json!({"version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(), "mount": mount})
+        }
         Command::Status {} => json!(lock(core).status()?),
         Command::Up { config, personality, count, .. }
             if usize::from(config.is_some())

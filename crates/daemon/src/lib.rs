@@ -5,6 +5,7 @@ pub mod admission;
 mod asks;
 pub mod backlog;
 pub mod collect;
+pub mod connections;
 pub mod control;
 pub mod core;
 mod describe;

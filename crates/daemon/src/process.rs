@@ -160,6 +160,23 @@ impl Stat {
     }
 }
 
+/// A descriptor of the process `pid` that connected a socket; none where it has ended. From the socket
+/// itself where the kernel can (Linux 6.5), so that no other process is held that got the number since.
+pub fn hold_peer(socket: BorrowedFd<'_>, pid: u32) -> Option<OwnedFd> {
+    let mut fd: RawFd = -1;
+    let mut length = libc::socklen_t::try_from(size_of::<RawFd>()).ok()?;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERPIDFD);
+    // SAFETY: both pointers are to locals of the lengths told; an answered descriptor is new and ours alone.
+    unsafe {
+        let done = libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut fd).cast(), &raw mut length);
+        if done == 0 && fd >= 0 {
+            return Some(OwnedFd::from_raw_fd(fd));
+        }
+    }
+    let unknown = io::Error::last_os_error().raw_os_error() == Some(libc::ENOPROTOOPT);
+    if unknown { pidfd_open(pid).ok() } else { None }
+}
+
 /// The pid name space that a living thread is in: device and inode of its file.
 pub fn pid_namespace(tid: i32) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use reserv_model::{Config, DeleteMode, Driver, Name, Source};
 
-use crate::control;
+use crate::control::{self, Served};
 use crate::core::{Core, lock};
 use crate::drivers::{Choice, Wanted};
 use crate::engine::Refusal;
@@ -219,13 +219,17 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let (collector, released) = channel();
     start_fuse(settings, &held, core.clone(), collector.clone(), news.clone())?;
     let (asker, wishes) = channel();
-    let (core_, news_) = (core.clone(), news.clone());
+    let news_ = news.clone();
     let forgetter = Arc::new(Forgetter::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?));
-    let forgetter_ = forgetter.clone();
+    let files = {
+        let (core, mount, collector) = (core.clone(), settings.mount.clone(), collector.clone());
+        Box::new(move || Fs::new(core.clone(), &mount, collector.clone()))
+    };
+    let served = Served { core: core.clone(), stop: asker, forgetter: forgetter.clone(), files };
     let socket = settings.socket();
     spawn("control", move || {
         let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
-        control::serve(&listener, &core_, &asker, &forgetter_);
+        control::serve(&listener, served);
     })?;
     spawn("stop", move || {
         for answer in wishes {

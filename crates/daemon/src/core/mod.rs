@@ -7,6 +7,7 @@ mod status;
 mod up;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,11 @@ impl Core {
             engine.plane_mut().set_mount(dev)?;
         }
         Ok(())
+    }
+
+    /// The mount point.
+    pub fn mount(&self) -> &Path {
+        &self.settings.mount
     }
 
     /// Whether nothing was there before this worker.

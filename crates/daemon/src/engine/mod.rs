@@ -501,6 +501,11 @@ impl Engine {
         std::mem::take(&mut self.removed)
     }
 
+    /// A name that the kernel may know was moved away without its knowledge.
+    pub fn moved(&mut self, parent: NodeId, name: Name) {
+        self.removed.push((parent, name));
+    }
+
     /// Takes note of queues that have drained meanwhile.
     pub fn collect(&mut self) -> Result<(), Refusal> {
         let mut gone = self.plane.collect_drained()?;
@@ -526,9 +531,7 @@ impl Engine {
     /// A new mount: what requests and inodes of an earlier one meant is void.
     pub fn new_session(&mut self) -> Result<(), Refusal> {
         self.append(&Entry::Session)?;
-        self.extras.answered.clear();
-        self.extras.fresh.clear();
-        self.extras.collect.new_session();
+        self.extras.new_session();
         self.collector = Collector::taken_over(&self.tree, &mut self.extras.collect);
         // No file is open in a new mount, so of all nodes all are known.
         self.extras.collect.new_session();

@@ -24,6 +24,22 @@ pub struct Origin {
     pub fresh: Option<u64>,
 }
 
+impl Origin {
+    /// Numbers below this may be chosen.
+    pub const CHOSEN_END: u64 = 1 << 61;
+
+    /// The request's number where its client chose one (`fs/by_path.rs`): odd, while the kernel's are
+    /// even (`FUSE_REQ_ID_STEP`), so neither is ever taken for the other.
+    pub const fn chosen(number: u64) -> u64 {
+        number << 1 | 1
+    }
+
+    /// Whether a request's number is such a one: the kernel then knows nothing of the request.
+    pub const fn is_chosen(unique: u64) -> bool {
+        unique & 1 == 1
+    }
+}
+
 /// What the journal keeps beside the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Extras {
@@ -78,6 +94,13 @@ pub(super) enum Entry {
 }
 
 impl Extras {
+    /// What the kernel's numbers meant is void. Those that clients chose are random, and go on.
+    pub(super) fn new_session(&mut self) {
+        self.answered.retain(|(unique, _)| Origin::is_chosen(*unique));
+        self.fresh.clear();
+        self.collect.new_session();
+    }
+
     pub(super) fn note(&mut self, origin: Option<Origin>, record: &Record) {
         self.collect.note(origin.is_some(), record);
         let Some(origin) = origin else { return };
@@ -135,9 +158,7 @@ pub(super) fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
             }
             Entry::Edit { record, origin } => told.last = Some((record, origin)),
             Entry::Session => {
-                told.extras.answered.clear();
-                told.extras.fresh.clear();
-                told.extras.collect.new_session();
+                told.extras.new_session();
             }
             Entry::Fresh { end } => told.extras.fresh_end = end,
             Entry::Forgotten { fresh } => {

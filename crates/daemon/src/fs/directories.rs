@@ -59,7 +59,12 @@ impl Fs {
         }
         let edit = Edit::Move { node: id.into(), parent: parent.into(), name };
         let origin = Origin { unique: request.unique, fresh: None };
-        core.engine(resource)?.edit_by(&caller(request.caller), &[edit], Some(origin))?;
+        let engine = core.engine(resource)?;
+        let before = engine.tree().get(id).and_then(|node| Some((node.parent?, node.name.clone())));
+        engine.edit_by(&caller(request.caller), &[edit], Some(origin))?;
+        if let Some((parent, name)) = before.filter(|_| Origin::is_chosen(request.unique)) {
+            engine.moved(parent, name);
+        }
         Ok(())
     }
 
@@ -91,8 +96,10 @@ impl Fs {
         let engine = core.engine(resource)?;
         let origin = Origin { unique: request.unique, fresh: None };
         engine.edit_by(&caller(request.caller), &[delete], Some(origin))?;
-        // The kernel removes the name itself.
-        engine.take_removed();
+        if !Origin::is_chosen(request.unique) {
+            // The kernel removes the name itself.
+            engine.take_removed();
+        }
         Ok(())
     }
 }

@@ -12,7 +12,9 @@
 //!   worker; only the snapshots of half-read files are lost with it (the text is made anew then).
 //! * Every lookup of `newqueue` gives a fresh inode. When it is opened it becomes the new node's `share`, for `fstat` too. Its number
 //!   carries the parent and what is to be made, so that a worker can open what another one looked up.
+//! * Requests come from the kernel, and from the control socket by path (`by_path.rs`). Both are answered by the same functions.
 
+pub mod by_path;
 mod directories;
 mod permit;
 pub mod seed;
@@ -556,19 +558,39 @@ fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
     Some(format!("{word} {}", place.to_lowercase()))
 }
 
-impl Server for Fs {
-    fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), i32> {
+impl Fs {
+    /// Answers a request, the kernel's or one by path (`by_path.rs`). What is refused is told in `status` too.
+    pub(crate) fn answer_in_words(
+        &mut self,
+        request: &Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Refusal> {
         let answer = match request.op {
             Op::Read { handle, offset, size } => self.read(request, handle, offset, size, reply),
             _ => self.dispatch(request, reply),
         };
-        answer.map_err(|refusal| {
+        answer.inspect_err(|refusal| {
             let mut core = lock(&self.core);
             if let Some(what) = changing(&core, request) {
-                core.refused(request.caller.uid, what, &refusal);
+                core.refused(request.caller.uid, what, refusal);
             }
-            refusal.errno
         })
+    }
+
+    /// Whether the edit of this request happened, under this worker or one before it.
+    pub(crate) fn answered(&self, unique: u64) -> bool {
+        lock(&self.core).answered(unique).is_some()
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn mount(&self) -> &str {
+        &self.mount
+    }
+}
+
+impl Server for Fs {
+    fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), i32> {
+        self.answer_in_words(request, reply).map_err(|refusal| refusal.errno)
     }
 
     fn caught_up(&mut self) {

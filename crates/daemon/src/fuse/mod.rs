@@ -2,4 +2,5 @@
 //! `/reserv` over the kernel's FUSE protocol; why the protocol is spoken directly: `docs/notes/fuse.md`.
 
 pub mod proto;
+pub mod seen;
 pub mod session;

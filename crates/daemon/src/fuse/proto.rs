@@ -405,6 +405,11 @@ impl Reply {
         }
     }
 
+    /// What was answered so far, without the header.
+    pub fn body(&self) -> &[u8] {
+        self.bytes.get(OUT_HEADER..).unwrap_or_default()
+    }
+
     /// Closes the reply to request `unique` (with the resend bit where it had one) and gives the bytes to write. An error
     /// drops the body.
     pub fn finish(&mut self, unique: u64, error: Option<i32>) -> &[u8] {
