@@ -59,14 +59,14 @@ fn write(files: &dyn Files, path: &NodePath, line: &str) -> Result<Change, Error
 
 /// Let somebody do something at a node and below it.
 pub(crate) fn allow(files: &dyn Files, args: &Allow) -> Result<Change, Error> {
-    let path = NodePath::parse(&args.path, files.mount())?;
+    let path = NodePath::parse(&args.path, files.place())?;
     let quota = args.quota.map_or_else(String::new, |quota| format!(" quota {quota}"));
     write(files, &path, &format!("allow {} {}{quota}", party(&args.who)?, rights(&args.rights)?))
 }
 
 /// Refuse it, whatever else stands; who is not root takes back what he allowed.
 pub(crate) fn deny(files: &dyn Files, args: &Deny) -> Result<Change, Error> {
-    let path = NodePath::parse(&args.path, files.mount())?;
+    let path = NodePath::parse(&args.path, files.place())?;
     let verb = if args.take_back || !nix::unistd::geteuid().is_root() { "remove" } else { "deny" };
     let tags = if args.fall { " tags fall" } else { "" };
     write(files, &path, &format!("{verb} {} {}{tags}", party(&args.who)?, rights(&args.rights)?))
@@ -91,7 +91,7 @@ impl std::fmt::Display for Answer {
 
 /// What a process may do at a node, and which rule says so: from its domain, where the line of the nearest node upwards holds.
 pub(crate) fn why(files: &dyn Files, pid: i32, path: &str) -> Result<Vec<Answer>, Error> {
-    let path = NodePath::parse(path, files.mount())?;
+    let path = NodePath::parse(path, files.place())?;
     if let Some(error) = missing(files, &path) {
         return Err(error);
     }
@@ -173,17 +173,20 @@ mod tests {
         let domain = "cpu use no no entry allows it\ncpu/web use yes cpu/web: allow uid 5 use\ncpu/web/x use no cpu/web/x: deny uid 5 use\n\
                       cpu/web/s modify yes he made it\ncpu modify no no entry allows it\n";
         let at = |path: &str, right| {
-            decide(domain, &NodePath::parse(path, Path::new("/reserv")).unwrap(), right).unwrap()
+            decide(domain, &NodePath::parse(path, &crate::fs::fake::place()).unwrap(), right).unwrap()
         };
         assert!(!at("cpu", "use").allowed && at("web", "use").allowed && at("web/y/z", "use").allowed);
         assert!(!at("web/x", "use").allowed && !at("web/x/y", "use").allowed && !at("webs", "use").allowed);
         assert!(at("web/s", "modify").allowed && !at("web/s/t", "modify").allowed);
         let sees =
-            |domain: &str, path: &str| reads(domain, &NodePath::parse(path, Path::new("/reserv")).unwrap());
+            |domain: &str, path: &str| reads(domain, &NodePath::parse(path, &crate::fs::fake::place()).unwrap());
         let seen = "cpu read no no entry allows it\ncpu/web read yes cpu/web: allow uid 5 use\ncpu/web/x read no cpu/web/x: deny uid 5 read\n";
         assert!(!sees(seen, "cpu") && !sees(seen, "web") && sees(seen, "web/y") && !sees(seen, "web/x"));
         assert!(!sees("", "cpu") && sees("cpu read yes cpu: allow everyone read\n", "web"));
         assert_eq!(at("web/x", "use").why, "cpu/web/x: deny uid 5 use");
-        assert_eq!(decide(domain, &NodePath::parse("web", Path::new("/reserv")).unwrap(), "grant"), None);
+        assert_eq!(
+            decide(domain, &NodePath::parse("web", &crate::fs::fake::place()).unwrap(), "grant"),
+            None
+        );
     }
 }

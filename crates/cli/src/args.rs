@@ -16,7 +16,9 @@ Exit status: 0 done; 1 refused or failed, with a reason on standard error; 2 wro
 4 no such node or process; 5 not permitted. 'run' exits with the program's own status, or 125 when the reservation \
 could not be taken, 126 when the program could not be executed, 127 when it was not found.
 
-Environment: RESERV_MOUNT (the mount point, /reserv), RESERV_RUN (run-time directory, /run/reserv), NO_COLOR.";
+Environment: RESERV_MOUNT (the mount point, /reserv), RESERV_RUN (run-time directory, /run/reserv), \
+RESERV_VIA (files or socket: through the mount, or through reservd's control socket, which is root's way where reservd \
+answers there), NO_COLOR.";
 
 /// Give every tenant, program and thread its reserved share of the machine.
 #[derive(Debug, Parser)]

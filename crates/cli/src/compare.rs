@@ -24,7 +24,6 @@ use serde_json::{Value, json};
 use crate::args::Compare;
 use crate::control::Control;
 use crate::error::Error;
-use crate::fs::{Files as _, Mounted};
 use crate::load::{self, Got};
 use crate::node::Node;
 use crate::paint::{duration, percent, table};
@@ -142,9 +141,9 @@ fn check_driver(control: &mut Control) -> Result<(), Error> {
 
 /// Members would lose their tags.
 fn check_members(args: &Compare) -> Result<(), Error> {
-    let files = Mounted::open()?;
-    let cpu = NodePath::parse("cpu", files.mount())?;
-    let root = Node::read(&files, &cpu).map_err(|e| Error::io("cpu", &e))?;
+    let files = crate::fs::open()?;
+    let cpu = NodePath::parse("cpu", files.place())?;
+    let root = Node::read(&*files, &cpu).map_err(|e| Error::io("cpu", &e))?;
     let mut members = 0;
     root.each(&mut |node, _| {
         let listed = node.kind == "queue" && node.path != "cpu/q0";
@@ -183,9 +182,9 @@ fn all(args: &Compare, held: &Held) -> Result<Report, Error> {
         }
         let policy =
             format!("{}, {}", personality.policy(ResourceKind::Cpu), personality.class(ResourceKind::Cpu));
-        let files = Mounted::open()?;
+        let files = crate::fs::open()?;
         let tag = |part: &Part, pid: i32| {
-            run::tag_process(&files, &NodePath::parse(part.name, files.mount())?, pid)
+            run::tag_process(&*files, &NodePath::parse(part.name, files.place())?, pid)
         };
         report.rows.push(measure(args, parts, cpu, length, (personality.word(), &policy), &tag)?);
         stop()?;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! reservd's control socket: one JSON line there, one back (the commands stand in the daemon's `control.rs`). It carries what is no file: starting configurations,
-//! saving, stopping, and what the daemon says about itself.
+//! saving, stopping, and what the daemon says about itself; and for root the files too (`socket.rs`).
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, send};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Kind};
@@ -28,15 +31,19 @@ pub(crate) fn run_dir() -> PathBuf {
 pub(crate) struct Control(BufReader<UnixStream>);
 
 impl Control {
+    /// Or why not.
+    pub(crate) fn connect_now() -> io::Result<Self> {
+        UnixStream::connect(run_dir().join("control.sock")).map(|stream| Self(BufReader::new(stream)))
+    }
+
     /// `None` when no reservd listens.
     pub(crate) fn connect() -> Result<Option<Self>, Error> {
-        let path = run_dir().join("control.sock");
-        match UnixStream::connect(&path) {
-            Ok(stream) => Ok(Some(Self(BufReader::new(stream)))),
+        match Self::connect_now() {
+            Ok(control) => Ok(Some(control)),
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 Ok(None)
             }
-            Err(e) => Err(Error::io(path.display(), &e)),
+            Err(e) => Err(Error::io(run_dir().join("control.sock").display(), &e)),
         }
     }
 
@@ -62,21 +69,39 @@ impl Control {
 
     /// Ask, and wait for the answer.
     pub(crate) fn ask(&mut self, request: &Value) -> Result<Value, Error> {
-        let lost = |e: &io::Error| Error::io("reservd went away", e).of_kind(Kind::NotRunning);
-        let mut line = request.to_string();
-        line.push('\n');
-        self.0.get_mut().write_all(line.as_bytes()).map_err(|e| lost(&e))?;
-        let mut answer = String::new();
-        self.0.read_line(&mut answer).map_err(|e| lost(&e))?;
-        if answer.is_empty() {
-            return Err(Error::new(Kind::NotRunning, "reservd went away before it answered"));
-        }
-        let answer: Value = serde_json::from_str(&answer)
-            .map_err(|e| Error::refused(format!("reservd's answer is no JSON: {e}")))?;
+        let answer = self.exchange(request).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Error::new(Kind::NotRunning, "reservd went away before it answered")
+            }
+            io::ErrorKind::InvalidData => Error::refused(format!("reservd's answer is no JSON: {e}")),
+            _ => Error::io("reservd went away", &e).of_kind(Kind::NotRunning),
+        })?;
         match answer.get("error") {
             Some(error) => Err(refusal(error)),
             None => Ok(answer),
         }
+    }
+}
+
+impl Control {
+    /// A line there, a line back. Without an answer nobody knows whether it was done.
+    pub(crate) fn exchange(&mut self, request: &Value) -> io::Result<Value> {
+        let mut line = request.to_string();
+        line.push('\n');
+        // Who is ended by SIGPIPE where nobody reads his output is not to be ended by this.
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match send(self.0.get_ref().as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL) {
+                Err(Errno::EINTR) => {}
+                sent => rest = &rest[sent?..],
+            }
+        }
+        let mut answer = String::new();
+        self.0.read_line(&mut answer)?;
+        if !answer.ends_with('\n') {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        serde_json::from_str(&answer).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
 }
 

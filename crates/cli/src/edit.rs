@@ -71,7 +71,7 @@ fn value_of(key: &str, file: &str, text: &str) -> String {
 /// Make a node. With nothing but a share that is one write. Class, policy or cap are set while its weight is
 /// still 0, so that it competes with nobody before it is as it was asked for.
 pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
-    let path = NodePath::parse(&args.path, files.mount())?;
+    let path = NodePath::parse(&args.path, files.place())?;
     let parent = path
         .parent()
         .ok_or_else(|| Error::usage(format!("'{path}' is a resource; resources are there already")))?;
@@ -279,10 +279,10 @@ pub(crate) fn set_thread(files: &dyn Files, tid: i32, words: &[String]) -> Resul
             worded(format!("thread {tid}: {wrong}"), wrong.hint, &source)
         })?;
     }
-    let root = NodePath::parse("cpu", files.mount())?;
+    let root = NodePath::parse("cpu", files.place())?;
     let found = find_thread(files, &root, tid);
     let path = match (paths.first(), &found) {
-        (Some(path), _) => NodePath::parse(path, files.mount())?,
+        (Some(path), _) => NodePath::parse(path, files.place())?,
         (None, Some((path, _))) => path.clone(),
         (None, None) => {
             let error = Error::new(
@@ -306,7 +306,7 @@ pub(crate) fn set_thread(files: &dyn Files, tid: i32, words: &[String]) -> Resul
 
 fn take_back(files: &dyn Files, done: &[Change], mut error: Error) -> Error {
     for change in done.iter().rev() {
-        let Ok(path) = NodePath::parse(&change.path, files.mount()) else { continue };
+        let Ok(path) = NodePath::parse(&change.path, files.place()) else { continue };
         let file = KEYS.iter().find(|(key, _)| *key == change.key).map_or("", |(_, file)| *file);
         if let Err(e) = files.write(&path.file(file), &text_of(&change.key, file, &change.old)) {
             error.add(&format!(
@@ -328,7 +328,7 @@ fn understand<'a>(
     let mut changes: Vec<Setting<'a>> = Vec::new();
     for word in words {
         let Some((key, value)) = word.split_once('=') else {
-            let path = NodePath::parse(word, files.mount())?;
+            let path = NodePath::parse(word, files.place())?;
             if !paths.contains(&path) {
                 paths.push(path);
             }
@@ -372,7 +372,7 @@ pub(crate) enum Removed {
 
 /// Delete one node.
 pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, Removed), Error> {
-    let path = NodePath::parse(text, files.mount())?;
+    let path = NodePath::parse(text, files.place())?;
     if path.is_resource() {
         return Err(Error::refused(format!("'{path}' is a resource and cannot be deleted"))
             .hint("'reserv down' gives it back to the kernel"));
@@ -425,8 +425,8 @@ fn is_scheduler(files: &dyn Files, node: &NodePath) -> bool {
 
 /// Rename or move a node; answers its new path.
 pub(crate) fn mv(files: &dyn Files, from: &str, to: &str) -> Result<(NodePath, NodePath), Error> {
-    let from = NodePath::parse(from, files.mount())?;
-    let mut to = NodePath::parse(to, files.mount())?;
+    let from = NodePath::parse(from, files.place())?;
+    let mut to = NodePath::parse(to, files.place())?;
     if let Some(error) = missing(files, &from) {
         return Err(error);
     }

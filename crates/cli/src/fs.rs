@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files: everything that the commands know of /reserv goes through here.
+//! The files: everything that the commands know of /reserv goes through here, by one of two ways.
+//!
+//! | way | of whom | what |
+//! |---|---|---|
+//! | the control socket ([`Socket`]) | root, where reservd answers on it | nobody who holds a directory of /reserv locked can keep root waiting; a refusal comes with its reason |
+//! | the mount ([`Mounted`]) | all others | the files themselves |
+//!
+//! `RESERV_VIA` (`files` or `socket`) says which to take.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::rc::Rc;
 
 use crate::control::Control;
 use crate::error::{Error, Kind};
-use crate::path::NodePath;
+use crate::path::{Mount, NodePath, Place};
+use crate::socket::Socket;
 
 /// Where /reserv is mounted, unless `RESERV_MOUNT` says otherwise.
 const MOUNT: &str = "/reserv";
@@ -17,8 +26,8 @@ const READ: usize = 4096;
 
 /// The operations on files that commands are made of. Paths are relative to the mount point.
 pub(crate) trait Files {
-    /// The mount point, for paths that people type.
-    fn mount(&self) -> &Path;
+    /// Where the paths that people type begin.
+    fn place(&self) -> &Rc<dyn Place>;
     /// All of a file.
     fn read(&self, path: &str) -> io::Result<String>;
     /// One value, in one write.
@@ -31,6 +40,11 @@ pub(crate) trait Files {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Whether there is a directory.
     fn is_dir(&self, dir: &str) -> bool;
+
+    /// Whether each refusal is the daemon's own. The kernel refuses by a file's mode, and the daemon never hears of it.
+    fn asks_the_daemon(&self) -> bool {
+        false
+    }
 
     /// Why the daemon refused the calling user's last operation of this kind, in its own words, and what would be
     /// right: an errno alone cannot say. From `status`, which keeps the last refusals.
@@ -64,29 +78,58 @@ pub(crate) struct Listing {
     pub dirs: Vec<String>,
 }
 
+impl Listing {
+    /// As it is shown.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.files.sort();
+        self.dirs.sort_by_cached_key(|name| natural(name));
+        self
+    }
+}
+
+/// The way that is the caller's; an error when Reserv does not run.
+pub(crate) fn open() -> Result<Box<dyn Files>, Error> {
+    let via = std::env::var("RESERV_VIA").unwrap_or_default();
+    let socket = match via.as_str() {
+        "files" => None,
+        "" if !nix::unistd::geteuid().is_root() => None,
+        "" => Socket::open(&mount_point()),
+        "socket" => Some(Socket::need(&mount_point())?),
+        other => {
+            let error = Error::usage(format!("RESERV_VIA is '{other}'"));
+            return Err(error.hint("files: through the mount; socket: through reservd's control socket"));
+        }
+    };
+    if let Some(socket) = socket {
+        return Ok(Box::new(socket));
+    }
+    crate::watch::begin();
+    Ok(Box::new(Mounted::open()?))
+}
+
+/// `RESERV_MOUNT`, or /reserv.
+pub(crate) fn mount_point() -> PathBuf {
+    std::env::var_os("RESERV_MOUNT").map_or_else(|| PathBuf::from(MOUNT), PathBuf::from)
+}
+
 /// The real ones.
-#[derive(Debug)]
 pub(crate) struct Mounted {
     root: PathBuf,
+    place: Rc<dyn Place>,
 }
 
 impl Mounted {
-    /// At `RESERV_MOUNT`, or /reserv; an error when nothing is mounted there.
-    pub(crate) fn open() -> Result<Self, Error> {
-        let mounted = Self::unchecked();
+    /// At the mount point; an error when nothing is mounted there.
+    fn open() -> Result<Self, Error> {
+        let mounted = Self::at(mount_point());
         mounted.check()?;
         Ok(mounted)
     }
 
-    /// The same without looking.
-    pub(crate) fn unchecked() -> Self {
-        Self { root: std::env::var_os("RESERV_MOUNT").map_or_else(|| PathBuf::from(MOUNT), PathBuf::from) }
-    }
-
-    /// Files below another directory.
-    #[cfg(test)]
+    /// Files below any directory.
     pub(crate) fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        let root = root.into();
+        Self { place: Rc::new(Mount(root.clone())), root }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -111,8 +154,8 @@ impl Mounted {
 }
 
 impl Files for Mounted {
-    fn mount(&self) -> &Path {
-        &self.root
+    fn place(&self) -> &Rc<dyn Place> {
+        &self.place
     }
 
     fn read(&self, path: &str) -> io::Result<String> {
@@ -155,9 +198,7 @@ impl Files for Mounted {
                 listing.files.push(name);
             }
         }
-        listing.files.sort();
-        listing.dirs.sort_by_cached_key(|name| natural(name));
-        Ok(listing)
+        Ok(listing.sorted())
     }
 
     fn rmdir(&self, dir: &str) -> io::Result<()> {
@@ -221,9 +262,9 @@ pub(crate) fn explain(
         return error;
     }
     let mut error = Error::io(format!("{path}: {what}"), source);
-    // What the kernel refuses by the file's mode, the daemon never hears of.
-    let told = operation.is_empty() || source.raw_os_error() == Some(libc::EACCES);
-    if let Some((reason, hint)) = (!told).then(|| files.refusal(operation)).flatten() {
+    let heard = files.asks_the_daemon() || source.raw_os_error() != Some(libc::EACCES);
+    if let Some((reason, hint)) = (heard && !operation.is_empty()).then(|| files.refusal(operation)).flatten()
+    {
         let reason = plain(&reason);
         let names_it = reason.starts_with(path.as_str());
         error.message = if names_it { reason.to_owned() } else { format!("{path}: {reason}") };
@@ -314,14 +355,20 @@ pub(crate) mod fake {
     pub(crate) struct Fake {
         pub inner: Mounted,
         pub refuse: std::cell::RefCell<Vec<(String, i32)>>,
+        place: Rc<dyn Place>,
         _dir: tempfile::TempDir,
+    }
+
+    /// Where nothing but the CPU runs.
+    pub(crate) fn place() -> Rc<dyn Place> {
+        Rc::new(Mount("/reserv".into()))
     }
 
     impl Fake {
         pub(crate) fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let fake =
-                Self { inner: Mounted::at(dir.path()), refuse: std::cell::RefCell::default(), _dir: dir };
+            let refuse = std::cell::RefCell::default();
+            let fake = Self { inner: Mounted::at(dir.path()), refuse, place: place(), _dir: dir };
             fake.node("cpu", true);
             fake.put("cpu/share", "1 0");
             fake.node("cpu/q0", false);
@@ -355,8 +402,8 @@ pub(crate) mod fake {
     }
 
     impl Files for Fake {
-        fn mount(&self) -> &Path {
-            Path::new("/reserv")
+        fn place(&self) -> &Rc<dyn Place> {
+            &self.place
         }
         fn read(&self, path: &str) -> io::Result<String> {
             self.inner.read(path)
@@ -398,7 +445,7 @@ mod tests {
     use super::*;
 
     fn path(text: &str) -> NodePath {
-        NodePath::parse(text, Path::new("/reserv")).unwrap()
+        NodePath::parse(text, &fake::place()).unwrap()
     }
 
     #[test]

@@ -19,10 +19,12 @@ mod paint;
 mod path;
 mod run;
 mod signals;
+mod socket;
 mod top;
 mod trace;
 mod tree;
 mod up;
+mod watch;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -32,7 +34,6 @@ use serde_json::json;
 
 use args::{Cli, Command, Disk, Generated};
 use error::{Error, Kind};
-use fs::{Files as _, Mounted};
 use paint::Paint;
 use path::NodePath;
 
@@ -141,42 +142,42 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             Ok(if report.driver.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Refused as u8) })
         }
         Command::Tree { path } => {
-            let files = Mounted::open()?;
+            let files = fs::open()?;
             let Some(path) = path else {
-                let all = tree::load_all(&files)?;
+                let all = tree::load_all(&*files)?;
                 if json {
                     return say_json(&all);
                 }
                 let drawn: Vec<String> = all.iter().map(|node| tree::draw(node, Paint::stdout())).collect();
                 let said = say(&drawn.join("\n"));
-                note(access::partly(&files, &NodePath::resources(&files)));
+                note(access::partly(&*files, &NodePath::resources(&*files)));
                 return said;
             };
-            let node = tree::load(&files, &path)?;
+            let node = tree::load(&*files, &path)?;
             if json {
                 return say_json(&node);
             }
             let said = say(&tree::draw(&node, Paint::stdout()));
-            note(access::partly(&files, &[NodePath::parse(&path, files.mount())?]));
+            note(access::partly(&*files, &[NodePath::parse(&path, files.place())?]));
             said
         }
         Command::Top(args) => {
-            let files = Mounted::open()?;
+            let files = fs::open()?;
             if args.batch.is_some() || json || !std::io::stdout().is_terminal() {
-                top::batch(&files, &args, json)?;
+                top::batch(&*files, &args, json)?;
             } else {
-                top::live(&files, &args)?;
+                top::live(&*files, &args)?;
             }
             Ok(ExitCode::SUCCESS)
         }
         Command::Mk(args) => {
-            let path = edit::mk(&Mounted::open()?, &args)?;
+            let path = edit::mk(&*fs::open()?, &args)?;
             if json { say_json(&json!({ "made": path.as_str() })) } else { Ok(ExitCode::SUCCESS) }
         }
         Command::Rm(args) => rm(&args, json),
         Command::Set { words, thread } => set(&words, thread, json),
         Command::Mv { from, to } => {
-            let (from, to) = edit::mv(&Mounted::open()?, &from, &to)?;
+            let (from, to) = edit::mv(&*fs::open()?, &from, &to)?;
             if json {
                 say_json(&json!({ "from": from.as_str(), "to": to.as_str() }))
             } else {
@@ -185,17 +186,17 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Run(args) => Err(run::run(&args)),
         Command::Tag(args) => {
-            let (queue, tagged) = run::tag(&Mounted::open()?, &args)?;
+            let (queue, tagged) = run::tag(&*fs::open()?, &args)?;
             if json {
                 say_json(&json!({ "queue": queue.as_str(), "tagged": tagged }))
             } else {
                 Ok(ExitCode::SUCCESS)
             }
         }
-        Command::Allow(args) => changed(&[access::allow(&Mounted::open()?, &args)?], json),
-        Command::Deny(args) => changed(&[access::deny(&Mounted::open()?, &args)?], json),
+        Command::Allow(args) => changed(&[access::allow(&*fs::open()?, &args)?], json),
+        Command::Deny(args) => changed(&[access::deny(&*fs::open()?, &args)?], json),
         Command::Why { pid, path } => {
-            let answers = access::why(&Mounted::open()?, pid, &path)?;
+            let answers = access::why(&*fs::open()?, pid, &path)?;
             if json {
                 return say_json(&answers);
             }
@@ -203,7 +204,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             say(&answers.iter().map(line).collect::<String>())
         }
         Command::Stat { path } => {
-            let (text, stat) = tree::stat(&Mounted::open()?, &path)?;
+            let (text, stat) = tree::stat(&*fs::open()?, &path)?;
             if json { say_json(&stat) } else { say(&text) }
         }
         Command::Completion { shell } => {
@@ -275,10 +276,10 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
 }
 
 fn set(words: &[String], thread: Option<i32>, json: bool) -> Result<ExitCode, Error> {
-    let files = Mounted::open()?;
+    let files = fs::open()?;
     let changes = match thread {
-        Some(tid) => edit::set_thread(&files, tid, words)?,
-        None => edit::set(&files, words)?,
+        Some(tid) => edit::set_thread(&*files, tid, words)?,
+        None => edit::set(&*files, words)?,
     };
     changed(&changes, json)
 }
@@ -304,7 +305,7 @@ fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
         }))?;
     } else {
         if brought.started {
-            say(&format!("Reserv is up: {}\n", Mounted::unchecked().mount().display()))?;
+            say(&format!("Reserv is up: {}\n", fs::mount_point().display()))?;
         }
         match &brought.difference {
             Some(lines) if lines.is_empty() => say("no difference\n")?,
@@ -352,11 +353,11 @@ fn probes() -> Vec<(&'static str, Result<(), String>)> {
 
 /// Every path is tried; what went is said, what did not is the error.
 fn rm(args: &args::Rm, json: bool) -> Result<ExitCode, Error> {
-    let files = Mounted::open()?;
+    let files = fs::open()?;
     let mut removed = Vec::new();
     let mut failed: Option<Error> = None;
     for path in &args.paths {
-        match edit::rm(&files, path, args) {
+        match edit::rm(&*files, path, args) {
             Ok((path, how)) => {
                 if how == edit::Removed::Draining && !json {
                     say(&format!("{path} goes when its last member has left\n"))?;

@@ -174,10 +174,9 @@ fn weight_of(word: &str) -> f64 {
 mod tests {
     use super::*;
     use crate::fs::fake::Fake;
-    use std::path::Path;
 
     fn path(text: &str) -> NodePath {
-        NodePath::parse(text, Path::new("/reserv")).unwrap()
+        NodePath::parse(text, &crate::fs::fake::place()).unwrap()
     }
 
     #[test]

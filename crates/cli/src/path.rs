@@ -10,7 +10,7 @@
 //! reached as `cpu/NAME`.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::error::Error;
@@ -19,25 +19,60 @@ use crate::fs::Files;
 /// The resource that is meant where none is named. It is always there.
 const USUAL: &str = "cpu";
 
-/// A node, as a path below the mount point: `cpu/web/site1`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NodePath {
-    path: String,
-    mount: Rc<Path>,
+/// Where paths begin.
+pub(crate) trait Place {
+    /// The mount point, for paths that begin with it.
+    fn mount(&self) -> &Path;
+    /// Whether a resource of this name runs: whatever stands in the mount's root and has a share.
+    fn has(&self, name: &str) -> bool;
 }
 
-/// Whether a resource of this name runs: whatever stands in the mount's root and has a share.
-fn is_resource(name: &str, mount: &Path) -> bool {
-    name == USUAL || mount.join(name).join("share").symlink_metadata().is_ok()
+/// The mount, asked itself.
+#[derive(Debug)]
+pub(crate) struct Mount(pub PathBuf);
+
+impl Place for Mount {
+    fn mount(&self) -> &Path {
+        &self.0
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.join(name).join("share").symlink_metadata().is_ok()
+    }
+}
+
+/// A node, as a path below the mount point: `cpu/web/site1`.
+#[derive(Clone)]
+pub(crate) struct NodePath {
+    path: String,
+    place: Rc<dyn Place>,
+}
+
+impl PartialEq for NodePath {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for NodePath {}
+
+impl fmt::Debug for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
+    }
+}
+
+fn is_resource(name: &str, place: &dyn Place) -> bool {
+    name == USUAL || place.has(name)
 }
 
 impl NodePath {
-    /// Understand what was typed. `mount` is the mount point, for paths that begin with it.
-    pub(crate) fn parse(text: &str, mount: &Path) -> Result<Self, Error> {
+    /// Understand what was typed.
+    pub(crate) fn parse(text: &str, place: &Rc<dyn Place>) -> Result<Self, Error> {
         let wrong = |why: &str| Error::usage(format!("'{text}' names no node: {why}"));
         let mut rest = text;
         if text.starts_with('/') {
-            let mount = mount.to_string_lossy();
+            let mount = place.mount().to_string_lossy();
             // The usual place is understood wherever /reserv really is.
             let below = [mount.trim_end_matches('/'), "/reserv"]
                 .into_iter()
@@ -56,26 +91,26 @@ impl NodePath {
             return Err(wrong("write 'cpu' for the resource itself, or a path such as 'web/site1'"));
         }
         let mut path = names.join("/");
-        if !is_resource(names[0], mount) {
+        if !is_resource(names[0], &**place) {
             if text.starts_with('/') {
                 return Err(wrong(&format!("'{}' is no resource; there is '{USUAL}'", names[0])));
             }
             path = format!("{USUAL}/{path}");
         }
-        Ok(Self { path, mount: mount.into() })
+        Ok(Self { path, place: place.clone() })
     }
 
     /// Every resource that runs: the CPU, then the others by name.
     pub(crate) fn resources(files: &dyn Files) -> Vec<Self> {
-        let mount = files.mount();
+        let place = files.place();
         let mut names = files.list("").map(|listing| listing.dirs).unwrap_or_default();
-        names.retain(|name| name != USUAL && is_resource(name, mount));
+        names.retain(|name| name != USUAL && is_resource(name, &**place));
         names.insert(0, USUAL.to_owned());
-        names.into_iter().map(|path| Self { path, mount: mount.into() }).collect()
+        names.into_iter().map(|path| Self { path, place: place.clone() }).collect()
     }
 
     fn at(&self, path: String) -> Self {
-        Self { path, mount: self.mount.clone() }
+        Self { path, place: self.place.clone() }
     }
 
     /// Below the mount point.
@@ -118,7 +153,7 @@ impl NodePath {
 impl fmt::Display for NodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.strip_prefix(USUAL).and_then(|rest| rest.strip_prefix('/')) {
-            Some(rest) if !is_resource(rest.split('/').next().unwrap_or(""), &self.mount) => {
+            Some(rest) if !is_resource(rest.split('/').next().unwrap_or(""), &*self.place) => {
                 f.write_str(rest)
             }
             _ => f.write_str(&self.path),
@@ -130,8 +165,12 @@ impl fmt::Display for NodePath {
 mod tests {
     use super::*;
 
+    fn at(mount: impl Into<PathBuf>) -> Rc<dyn Place> {
+        Rc::new(Mount(mount.into()))
+    }
+
     fn parse(text: &str) -> Result<NodePath, Error> {
-        NodePath::parse(text, Path::new("/reserv"))
+        NodePath::parse(text, &at("/reserv"))
     }
 
     #[test]
@@ -147,7 +186,7 @@ mod tests {
         assert!(parse("/reserv/cpu/").unwrap().is_resource());
         assert_eq!(parse("cpu/cpu").unwrap().to_string(), "cpu/cpu");
         for text in ["/reserv/cpu/a", "/mnt/x/cpu/a"] {
-            assert_eq!(NodePath::parse(text, Path::new("/mnt/x/")).unwrap().to_string(), "a");
+            assert_eq!(NodePath::parse(text, &at("/mnt/x/")).unwrap().to_string(), "a");
         }
     }
 
@@ -162,7 +201,7 @@ mod tests {
     #[test]
     fn a_resource_is_what_runs_at_the_mount() {
         let dir = tempfile::tempdir().unwrap();
-        let parse = |text: &str| NodePath::parse(text, dir.path()).unwrap();
+        let parse = |text: &str| NodePath::parse(text, &at(dir.path())).unwrap();
         assert_eq!(parse("disk/web").as_str(), "cpu/disk/web");
         assert_eq!(parse("disk/web").to_string(), "disk/web");
         std::fs::create_dir(dir.path().join("disk")).unwrap();

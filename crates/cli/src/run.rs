@@ -11,16 +11,16 @@ use nix::errno::Errno;
 
 use crate::args::{Run, Tag};
 use crate::error::{Error, Kind};
-use crate::fs::{Files, Mounted, explain, missing, writing};
+use crate::fs::{Files, explain, missing, writing};
 use crate::path::NodePath;
 use crate::signals;
 
 /// Tag the calling process with a queue and execute the program. Returns only when that failed.
 pub(crate) fn run(args: &Run) -> Error {
     let command = &args.command;
-    let reservation = Mounted::open().and_then(|files| {
-        let queues = queues(&files, args)?;
-        queues.iter().try_for_each(|queue| tag_self(&files, queue))
+    let reservation = crate::fs::open().and_then(|files| {
+        let queues = queues(&*files, args)?;
+        queues.iter().try_for_each(|queue| tag_self(&*files, queue))
     });
     if let Err(error) = reservation {
         return error.of_kind(Kind::RunReservation);
@@ -82,7 +82,7 @@ fn kind(files: &dyn Files, resource: &str) -> Option<String> {
 
 /// A queue that exists.
 pub(crate) fn queue(files: &dyn Files, path: &str) -> Result<NodePath, Error> {
-    let path = NodePath::parse(path, files.mount())?;
+    let path = NodePath::parse(path, files.place())?;
     if let Some(error) = missing(files, &path) {
         return Err(error);
     }

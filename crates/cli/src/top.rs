@@ -71,7 +71,7 @@ pub(crate) struct Meter {
 impl Meter {
     /// Measures `path` and what is below it, or every resource.
     pub(crate) fn new(files: &dyn Files, path: Option<&str>) -> Result<Self, Error> {
-        let path = path.map(|path| NodePath::parse(path, files.mount())).transpose()?;
+        let path = path.map(|path| NodePath::parse(path, files.place())).transpose()?;
         Ok(Self { path, before: None })
     }
 

@@ -11,7 +11,7 @@ const BAR: usize = 12;
 
 /// Read a node for showing.
 pub(crate) fn load(files: &dyn Files, path: &str) -> Result<Node, Error> {
-    read(files, &NodePath::parse(path, files.mount())?)
+    read(files, &NodePath::parse(path, files.place())?)
 }
 
 /// The same of a path that is understood already.
@@ -93,7 +93,7 @@ fn label(node: &Node, lead: &str, elbow: &str, below: &str, labels: &mut Vec<Str
 
 /// The counters of a node as `key value` lines, the way the file has them.
 pub(crate) fn stat(files: &dyn Files, path: &str) -> Result<(String, Stat), Error> {
-    let path = NodePath::parse(path, files.mount())?;
+    let path = NodePath::parse(path, files.place())?;
     let text = files
         .read(&path.file("stat"))
         .map_err(|e| explain(files, &path, "its counters cannot be read", "", &e))?;

@@ -17,7 +17,6 @@ use crate::args::{Driver, Front, Up};
 use crate::control::{Control, run_dir};
 use crate::delta::{self, Line};
 use crate::error::Error;
-use crate::fs::{Files as _, Mounted};
 use crate::launch::{LOOK, Progress, STOP_MAX, start};
 use crate::signals::Held;
 
@@ -215,7 +214,7 @@ fn policies(args: &Up) -> Result<(), Error> {
 
 fn set_policy(name: &str, policy: reserv_model::Policy) -> Result<(), Error> {
     let words = [name.to_owned(), format!("policy={policy}")];
-    crate::fs::Mounted::open().and_then(|files| crate::edit::set(&files, &words)).map(drop)
+    crate::fs::open().and_then(|files| crate::edit::set(&*files, &words)).map(drop)
 }
 
 /// `reserv disk attach`: as `up --disk`, where Reserv runs; and with this policy, or not at all.
@@ -474,7 +473,7 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
 
 /// What the daemon says about itself, as text. Everybody may read it.
 pub(crate) fn status() -> Result<String, Error> {
-    Mounted::open()?.read("status").map_err(|e| Error::io("status", &e))
+    crate::fs::open()?.read("status").map_err(|e| Error::io("status", &e))
 }
 
 /// The same for programs.
@@ -497,7 +496,7 @@ pub(crate) struct DiskLine {
 /// All of them.
 pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
     let status = status_json()?;
-    let files = Mounted::open().ok();
+    let files = crate::fs::open().ok();
     let policy =
         |name: &str| Some(files.as_ref()?.read(&format!("{name}/policy")).ok()?.trim_end().to_owned());
     let all = status["resources"].as_object().into_iter().flatten();

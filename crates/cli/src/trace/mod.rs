@@ -19,6 +19,7 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use reserv_plane::PlaneError;
@@ -27,9 +28,9 @@ use reserv_plane::cpu::full::{Event, Tracer};
 use self::books::Books;
 use crate::args::Trace;
 use crate::error::{Error, Kind};
-use crate::fs::{Files as _, Mounted};
+use crate::fs::mount_point;
 use crate::paint::Paint;
-use crate::path::NodePath;
+use crate::path::{Mount, NodePath, Place};
 
 /// Room for about a hundred thousand events between two readings.
 const RING_BYTES: u32 = 8 << 20;
@@ -46,10 +47,11 @@ struct Taken {
 
 /// The command.
 pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
+    let place: Rc<dyn Place> = Rc::new(Mount(mount_point()));
     let paths = args
         .paths
         .iter()
-        .map(|path| NodePath::parse(path, Mounted::unchecked().mount()).map(|p| p.as_str().to_owned()))
+        .map(|path| NodePath::parse(path, &place).map(|p| p.as_str().to_owned()))
         .collect::<Result<Vec<_>, _>>()?;
     let taken = match &args.from {
         Some(file) => raw::read(file)?,
@@ -123,10 +125,10 @@ fn take(args: &Trace) -> Result<Taken, Error> {
 /// Paths by id.
 fn names() -> BTreeMap<u64, String> {
     let mut names = BTreeMap::new();
-    let mount = Mounted::unchecked();
+    let mount = mount_point();
     let mut todo = vec![PathBuf::from("cpu")];
     while let Some(path) = todo.pop() {
-        let full = mount.mount().join(&path);
+        let full = mount.join(&path);
         let Ok(meta) = std::fs::metadata(&full) else { continue };
         names.insert(id_of(meta.ino()), path.display().to_string());
         todo.extend(below(&full).into_iter().map(|name| path.join(name)));
