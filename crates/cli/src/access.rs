@@ -178,8 +178,9 @@ mod tests {
         assert!(!at("cpu", "use").allowed && at("web", "use").allowed && at("web/y/z", "use").allowed);
         assert!(!at("web/x", "use").allowed && !at("web/x/y", "use").allowed && !at("webs", "use").allowed);
         assert!(at("web/s", "modify").allowed && !at("web/s/t", "modify").allowed);
-        let sees =
-            |domain: &str, path: &str| reads(domain, &NodePath::parse(path, &crate::fs::fake::place()).unwrap());
+        let sees = |domain: &str, path: &str| {
+            reads(domain, &NodePath::parse(path, &crate::fs::fake::place()).unwrap())
+        };
         let seen = "cpu read no no entry allows it\ncpu/web read yes cpu/web: allow uid 5 use\ncpu/web/x read no cpu/web/x: deny uid 5 read\n";
         assert!(!sees(seen, "cpu") && !sees(seen, "web") && sees(seen, "web/y") && !sees(seen, "web/x"));
         assert!(!sees("", "cpu") && sees("cpu read yes cpu: allow everyone read\n", "web"));

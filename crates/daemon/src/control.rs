@@ -154,7 +154,7 @@ pub struct Served {
     /// For names that go.
     pub forgetter: Arc<Forgetter>,
     /// The name space, for one connection.
-    pub files: Box<dyn Fn() -> Fs + Send + Sync>,
+    pub files: Fs,
 }
 
 /// Serves connections, for ever.
@@ -218,7 +218,7 @@ fn talk(stream: &UnixStream, served: &Served, place: &Place, silence: Duration) 
             }
             Line::Whole(line) => {
                 let mut by_path = |ask: &Ask| {
-                    let new = || ByPath::new((served.files)(), peer(stream, credentials));
+                    let new = || ByPath::new(served.files.clone(), peer(stream, credentials));
                     files.get_or_insert_with(new).answer(ask)
                 };
                 answer(line, served, &mut by_path, &mut last)
@@ -314,12 +314,18 @@ fn answer(
                 Mode::Drain => DeleteMode::Drain,
                 Mode::Flush => DeleteMode::Flush,
             };
-            let mut core = lock(core);
-            let config = match config {
-                Some(config) => *config,
-                None => core.save()?,
+            let changes = {
+                let mut core = lock(core);
+                let config = match config {
+                    Some(config) => *config,
+                    None => core.save()?,
+                };
+                core.apply(&config, dry_run, mode)?
             };
-            json!({"changes": core.apply(&config, dry_run, mode)?})
+            if !dry_run {
+                Core::scan(core);
+            }
+            json!({"changes": changes})
         }
         Command::Save {} => {
             json!({"config": lock(core).save()?})

@@ -2,6 +2,7 @@
 //! The daemon: `/reserv` over FUSE, journal, adoption, supervision. Not here: policy, mechanisms of planes.
 
 pub mod admission;
+pub mod aside;
 mod asks;
 pub mod backlog;
 pub mod collect;

@@ -4,7 +4,7 @@
 //!
 //! The threads that answer requests and look after the resource get a reservation of the kernel's own, beside our tree:
 //! `SCHED_DEADLINE`, 2 ms in 10 ms. It is a guarantee and a bound: whoever floods /reserv with requests takes at most a fifth of one
-//! CPU from the others (a real-time priority would have no such bound).
+//! CPU from the others for each of the two threads that have it (a real-time priority would have no such bound).
 
 use std::io;
 use std::time::Duration;

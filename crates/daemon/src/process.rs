@@ -3,12 +3,12 @@
 //! program and, where he was given some, its cgroups as he likes, and nothing that he chooses may keep
 //! the rest from being read.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The facts of a process that rules and rights ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,9 +71,45 @@ fn parse(text: &[u8]) -> Option<Status> {
     })
 }
 
-/// Of a living process or thread.
+/// Of a living process or thread. Of another than who waits for the answer it may take for ever (see
+/// [`learn`]).
 pub fn status(tid: i32) -> Option<Status> {
+    if let Some(status) = known(tid, |known| known.status.clone()) {
+        return status;
+    }
     parse(&std::fs::read(format!("/proc/{tid}/status")).ok()?)
+}
+
+/// What was learnt of a process or thread.
+#[derive(Debug)]
+struct Known {
+    /// Since before the rest was asked.
+    held: Option<OwnedFd>,
+    status: Option<Status>,
+    stat: Option<Stat>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<BTreeMap<i32, Known>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+fn known<T>(tid: i32, part: impl FnOnce(&Known) -> T) -> Option<T> {
+    KNOWN.with_borrow(|all| all.get(&tid).map(part))
+}
+
+/// Asks `/proc` about a process or thread, and about the process of a thread. What is asked of them by
+/// this thread from now on is answered from that.
+///
+/// It may take for ever: `stat`, `ns/pid` and others wait while the process executes a program (seen on
+/// Linux 6.18: the kernel's exec lock), and whoever serves what the old one had mapped decides for how
+/// long. Who waits for an answer of ours cannot be in the middle of an exec. So it is done by a thread
+/// that may be lost ([`crate::aside`]), before anything is locked.
+pub fn learn(tid: i32) {
+    let ask = |tid| Known { held: hold(tid).ok(), status: status(tid), stat: Stat::of(tid) };
+    let of_thread = ask(tid);
+    let process = of_thread.status.as_ref().map(|status| status.tgid).filter(|pid| *pid != tid);
+    let of_process = process.map(|pid| (pid, ask(pid)));
+    KNOWN.with_borrow_mut(|all| all.extend(of_process.into_iter().chain([(tid, of_thread)])));
 }
 
 /// The process of a living thread.
@@ -93,6 +129,9 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
 
 /// A descriptor of a living process, or of a thread where the kernel has such (Linux 6.9; else of its process).
 pub fn hold(tid: i32) -> io::Result<OwnedFd> {
+    if let Some(held) = known(tid, |known| known.held.as_ref().map(OwnedFd::try_clone)) {
+        return held.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ESRCH)));
+    }
     /// `PIDFD_THREAD`
     const THREAD: libc::c_long = libc::O_EXCL as libc::c_long;
     // SAFETY: pidfd_open takes a number and flags by value and answers a new descriptor, which is ours alone.
@@ -142,6 +181,9 @@ pub struct Stat {
 impl Stat {
     /// Of a living process or thread.
     pub fn of(tid: i32) -> Option<Self> {
+        if let Some(stat) = known(tid, |known| known.stat) {
+            return stat;
+        }
         Self::parse(&std::fs::read(format!("/proc/{tid}/stat")).ok()?)
     }
 
@@ -198,24 +240,20 @@ pub fn all() -> Vec<i32> {
     pids
 }
 
-/// Inodes of a file system that processes refer to through the links of this kind in `/proc/PID`: `cwd`, or the folder `fd`; those on whose
-/// path one of these names stands, with who refers to them. The file system is not asked, so that its own server may call this; nor are others, that may hang.
-pub fn inodes_in_use(dev: u64, links: &str, names: &BTreeSet<&str>) -> BTreeSet<(u64, i32)> {
+/// Inodes of a file system that a process refers to, by its current directory and, where `descriptors`, by
+/// these; those on whose path one of these names stands. The file system is not asked, so that its own
+/// server may call this. Others may be, and the process's exec: it may take for ever.
+pub fn inodes_in_use(dev: u64, pid: i32, descriptors: bool, names: &BTreeSet<String>) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
-    for pid in all() {
-        let at = format!("/proc/{pid}/{links}");
-        if links == "fd" {
-            let Ok(dir) = std::fs::read_dir(&at) else { continue };
-            found.extend(dir.filter_map(|e| Some((inode_behind(dev, &e.ok()?.path(), names)?, pid))));
-        } else {
-            found.extend(inode_behind(dev, Path::new(&at), names).map(|ino| (ino, pid)));
-        }
+    found.extend(inode_behind(dev, Path::new(&format!("/proc/{pid}/cwd")), names));
+    if descriptors && let Ok(dir) = std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        found.extend(dir.filter_map(|entry| inode_behind(dev, &entry.ok()?.path(), names)));
     }
     found
 }
 
 /// What a link of `/proc` leads to, if that is in this file system, from what the kernel has cached.
-fn inode_behind(dev: u64, link: &Path, names: &BTreeSet<&str>) -> Option<u64> {
+fn inode_behind(dev: u64, link: &Path, names: &BTreeSet<String>) -> Option<u64> {
     let path = std::fs::read_link(link).ok()?;
     let path = path.as_os_str().as_bytes();
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
@@ -267,57 +305,17 @@ pub fn unit(cgroup: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Copies of others' descriptors that are held, or are being closed.
-static COPIES: AtomicUsize = AtomicUsize::new(0);
-const COPIES_MOST: usize = 64;
-
-/// One of so many places for them, free again when it is dropped.
-#[derive(Debug)]
-struct Place;
-
-impl Place {
-    fn take() -> io::Result<Self> {
-        let place = Self;
-        if COPIES.fetch_add(1, Ordering::Relaxed) >= COPIES_MOST {
-            return Err(io::Error::from_raw_os_error(libc::EMFILE));
-        }
-        Ok(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        COPIES.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Does something with a copy of a process's descriptor. The process is named by its pidfd, since
-/// its number may be another's by now. EMFILE: too many copies wait to be closed; EAGAIN: there is no
-/// thread to close this one.
-///
-/// Whoever serves the file may let the close wait for ever (FUSE, a network file system, a socket
-/// that lingers), so a thread of its own closes the copy.
-pub fn with_descriptor<T>(
-    process: BorrowedFd<'_>,
-    fd: u32,
-    act: impl FnOnce(BorrowedFd<'_>) -> T,
-) -> io::Result<T> {
-    let place = Place::take()?;
-    // Before there is a copy: without a thread to close it none is made (EAGAIN).
-    let (hand, take) = std::sync::mpsc::channel::<(OwnedFd, Place)>();
-    let thread = std::thread::Builder::new().name("close".into()).stack_size(1 << 16);
-    // In this order: the place is free when the copy is closed.
-    thread.spawn(move || drop(take.recv()))?;
+/// A copy of a process's descriptor. The process is named by its pidfd, since its number may be
+/// another's by now. It may take for ever: while the process executes a program the kernel waits, and
+/// what it has mapped of others' file systems decides how long. So may the copy's close, for whoever
+/// serves the file (FUSE, a network file system, a socket that lingers). See [`crate::aside`].
+pub fn copy_descriptor(process: BorrowedFd<'_>, fd: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
-    let copy = unsafe {
+    unsafe {
         let got = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
-        let got = RawFd::try_from(got).ok().filter(|&got| got >= 0);
-        OwnedFd::from_raw_fd(got.ok_or_else(io::Error::last_os_error)?)
-    };
-    let done = act(copy.as_fd());
-    // Not there any more: it ends by itself, and nothing is left to close it but this thread.
-    let _ = hand.send((copy, place));
-    Ok(done)
+        let got = RawFd::try_from(got).ok().filter(|&got| got >= 0).ok_or_else(io::Error::last_os_error)?;
+        Ok(OwnedFd::from_raw_fd(got))
+    }
 }
 
 #[cfg(test)]
@@ -382,16 +380,17 @@ mod tests {
         let me = std::process::id().cast_signed();
         let here = std::fs::metadata(".").unwrap();
         let path = std::env::current_dir().unwrap();
-        let name = BTreeSet::from([path.file_name().unwrap().to_str().unwrap()]);
-        assert!(inodes_in_use(here.dev(), "cwd", &name).contains(&(here.ino(), me)));
+        let name = BTreeSet::from([path.file_name().unwrap().to_str().unwrap().to_owned()]);
+        assert!(inodes_in_use(here.dev(), me, false, &name).contains(&here.ino()));
         assert!(
-            !inodes_in_use(here.dev(), "cwd", &BTreeSet::from(["no such name"])).contains(&(here.ino(), me))
+            !inodes_in_use(here.dev(), me, false, &BTreeSet::from(["no such name".to_owned()]))
+                .contains(&here.ino())
         );
         let path = std::env::current_exe().unwrap();
-        let name = BTreeSet::from([path.file_name().unwrap().to_str().unwrap()]);
+        let name = BTreeSet::from([path.file_name().unwrap().to_str().unwrap().to_owned()]);
         let file = std::fs::File::open(&path).unwrap();
         let exe = file.metadata().unwrap();
-        assert!(inodes_in_use(exe.dev(), "fd", &name).contains(&(exe.ino(), me)));
+        assert!(inodes_in_use(exe.dev(), me, true, &name).contains(&exe.ino()));
     }
 
     #[test]

@@ -7,11 +7,14 @@
 //! `reserv run` and later tags win. Kernel threads are not subject to rules.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex};
 
 use nix::unistd::{Gid, Group, Uid, User};
 use reserv_model::{Rule, Subject};
 
+use crate::core::lock;
 use crate::process;
 
 /// The facts about a process that rules look at.
@@ -27,14 +30,22 @@ pub struct Facts {
     pub parent: i32,
     /// Start time in clock ticks: tells a process from a later one of the same number.
     pub started: u64,
+    /// Names of its user and group, where somebody gave them.
+    pub user: Option<String>,
+    /// See there.
+    pub group: Option<String>,
+    /// The process, since before the rest was asked.
+    pub held: Option<Arc<OwnedFd>>,
 }
 
 /// Flag of a kernel thread in `/proc/PID/stat`.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 impl Facts {
-    /// Of a living process; `None` when it is gone or a kernel thread.
-    pub fn of(pid: i32) -> Option<Self> {
+    /// Of a living process; `None` when it is gone or a kernel thread. Both `/proc` and whoever gives names
+    /// may take for ever: not under a lock ([`crate::aside`]).
+    pub fn of(pid: i32, names: &Names) -> Option<Self> {
+        let held = process::hold(pid).ok()?;
         let stat = process::Stat::of(pid)?;
         if stat.flags & PF_KTHREAD != 0 {
             return None;
@@ -42,8 +53,13 @@ impl Facts {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
         let name =
             exe.as_deref().and_then(|path| path.file_name()).map(OsStrExt::as_bytes).unwrap_or_default();
+        let status = process::status(pid)?;
+        let (user, group) = (names.user(status.uids[1]), names.group(status.gids[1]));
         Some(Self {
-            status: process::status(pid)?,
+            user,
+            group,
+            held: Some(Arc::new(held)),
+            status,
             cgroup: process::cgroup(pid).unwrap_or_default(),
             executable: name.strip_suffix(b" (deleted)").unwrap_or(name).to_owned(),
             parent: stat.parent,
@@ -51,13 +67,13 @@ impl Facts {
         })
     }
 
-    fn first(&self, rules: &[Rule], names: &Names) -> Option<usize> {
+    fn first(&self, rules: &[Rule]) -> Option<usize> {
         let (uid, gid) = (self.status.uids[1], self.status.gids[1]);
         let mut subject = Subject {
             uid,
-            user: names.user(uid),
+            user: self.user.as_deref(),
             gid,
-            group: names.group(gid),
+            group: self.group.as_deref(),
             unit: process::unit(&self.cgroup),
             cgroup: &self.cgroup,
             command: &self.executable,
@@ -70,26 +86,34 @@ impl Facts {
     }
 }
 
-/// Names of users and groups, looked up once each.
+/// Names of users and groups, looked up once each, by whoever needs one first.
 #[derive(Debug, Default)]
-struct Names {
-    users: BTreeMap<u32, Option<String>>,
-    groups: BTreeMap<u32, Option<String>>,
+pub struct Names {
+    users: Mutex<BTreeMap<u32, Option<String>>>,
+    groups: Mutex<BTreeMap<u32, Option<String>>>,
+}
+
+/// From the table, which is locked for that only, else from whoever gives names.
+fn name_of(
+    known: &Mutex<BTreeMap<u32, Option<String>>>,
+    id: u32,
+    ask: impl FnOnce() -> Option<String>,
+) -> Option<String> {
+    if let Some(name) = lock(known).get(&id) {
+        return name.clone();
+    }
+    let name = ask();
+    lock(known).insert(id, name.clone());
+    name
 }
 
 impl Names {
-    /// Both borrow only what is there already: filled by [`Names::learn`].
-    fn user(&self, uid: u32) -> Option<&str> {
-        self.users.get(&uid)?.as_deref()
+    fn user(&self, uid: u32) -> Option<String> {
+        name_of(&self.users, uid, || User::from_uid(Uid::from_raw(uid)).ok()?.map(|user| user.name))
     }
 
-    fn group(&self, gid: u32) -> Option<&str> {
-        self.groups.get(&gid)?.as_deref()
-    }
-
-    fn learn(&mut self, uid: u32, gid: u32) {
-        self.users.entry(uid).or_insert_with(|| User::from_uid(Uid::from_raw(uid)).ok()?.map(|u| u.name));
-        self.groups.entry(gid).or_insert_with(|| Group::from_gid(Gid::from_raw(gid)).ok()?.map(|g| g.name));
+    fn group(&self, gid: u32) -> Option<String> {
+        name_of(&self.groups, gid, || Group::from_gid(Gid::from_raw(gid)).ok()?.map(|group| group.name))
     }
 }
 
@@ -105,7 +129,6 @@ struct Done {
 #[derive(Debug, Default)]
 pub struct Rules {
     list: Vec<Rule>,
-    names: Names,
     done: BTreeMap<i32, Done>,
 }
 
@@ -129,8 +152,7 @@ impl Rules {
     /// What to do with a process that is in queue `now` (`q0` packed likewise): the number of the rule, to call
     /// [`Rules::applied`] with, and the rule. `None`: leave it alone.
     pub fn consider(&mut self, pid: i32, facts: &Facts, now: u64, q0: u64) -> Option<(usize, Rule)> {
-        self.names.learn(facts.status.uids[1], facts.status.gids[1]);
-        let rule = facts.first(&self.list, &self.names);
+        let rule = facts.first(&self.list);
         let before = self.done.get(&pid).filter(|d| d.started == facts.started);
         if before.is_some_and(|d| d.rule == rule) {
             return None;
@@ -173,7 +195,8 @@ mod tests {
 
     fn facts(uid: u32, name: &str, cgroup: &str) -> Facts {
         let status = process::Status { uids: [uid; 4], name: name.into(), ..Default::default() };
-        Facts { status, cgroup: cgroup.into(), parent: 1, started: 5, ..Default::default() }
+        let user = Names::default().user(uid);
+        Facts { status, cgroup: cgroup.into(), parent: 1, started: 5, user, ..Default::default() }
     }
 
     #[test]

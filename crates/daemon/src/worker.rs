@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use reserv_model::{Config, DeleteMode, Driver, Name, Source};
 
+use crate::aside::{Asides, Looker};
 use crate::control::{self, Served};
 use crate::core::{Core, lock};
 use crate::drivers::{Choice, Wanted};
@@ -28,7 +29,7 @@ use crate::engine::Refusal;
 use crate::events::{Events, News};
 use crate::forgetter::Forgetter;
 use crate::fs::Fs;
-use crate::fuse::session;
+use crate::fuse::{serve, session};
 use crate::held::Held;
 use crate::keeper;
 use crate::link::{self, EXIT_REOPEN, Heard, Held as Descriptors, UnixSeq, Word};
@@ -217,15 +218,13 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         tracing::warn!(%error, "requests that the last worker took are lost (no resend before Linux 6.9)");
     }
     let (collector, released) = channel();
-    start_fuse(settings, &held, core.clone(), collector.clone(), news.clone())?;
+    let asides = Asides::begin()?;
+    let fs = Fs::new(core.clone(), &settings.mount, collector.clone(), asides);
+    start_fuse(&held, fs.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let news_ = news.clone();
     let forgetter = Arc::new(Forgetter::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?));
-    let files = {
-        let (core, mount, collector) = (core.clone(), settings.mount.clone(), collector.clone());
-        Box::new(move || Fs::new(core.clone(), &mount, collector.clone()))
-    };
-    let served = Served { core: core.clone(), stop: asker, forgetter: forgetter.clone(), files };
+    let served = Served { core: core.clone(), stop: asker, forgetter: forgetter.clone(), files: fs };
     let socket = settings.socket();
     spawn("control", move || {
         let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
@@ -241,6 +240,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         // Kept here too, so that the wait below ends by time when nobody serves.
         let _collector = collector;
         priority::reserve();
+        let looker = Looker::default();
         let mut polled = Instant::now();
         // Nothing is collected before the files are known that were being opened when another worker died.
         let mut caught_up = false;
@@ -257,10 +257,11 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
                     polled = Instant::now();
                     core.poll();
                 }
+                drop(core);
                 if caught_up {
-                    core.sweep();
+                    Core::sweep(&core_, &looker);
                 }
-                core.take_removed()
+                lock(&core_).take_removed()
             };
             forgetter.forget(&removed);
         }
@@ -290,23 +291,16 @@ fn make_mount(settings: &Settings, held: &Descriptors, core: &mut Core) -> Resul
     dev.ok_or_else(|| Refusal::new(libc::EIO, format!("{at}: it is not in the mount table")))
 }
 
-fn start_fuse(
-    settings: &Settings,
-    held: &Descriptors,
-    core: Arc<Mutex<Core>>,
-    collector: Sender<()>,
-    news: Sender<Wake>,
-) -> Result<(), Refusal> {
+fn start_fuse(held: &Descriptors, fs: Fs, news: Sender<Wake>) -> Result<(), Refusal> {
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
-    let mut fs = Fs::new(core, &settings.mount, collector);
-    spawn("fuse", move || {
-        priority::reserve();
-        match session::serve(&device, &mut fs) {
-            Ok(session::End::Unmounted) => tracing::info!("unmounted"),
+    let ended = move |how: io::Result<()>| {
+        match how {
+            Ok(()) => tracing::info!("unmounted"),
             Err(error) => tracing::error!(%error, "/dev/fuse"),
         }
         let _ = news.send(Wake::Unmounted);
-    })
+    };
+    serve::serve(device, fs, ended).map_err(context("fuse"))
 }
 
 /// One thread per life of the link: it ends when the keeper does, and takes the keeper's status if that is a child of ours.
@@ -421,8 +415,8 @@ fn watch(core: &Mutex<Core>, scan: bool) {
         core.watch = if events.is_some() { "events" } else { "scan" };
         core.events = events.as_ref().map(Events::subscription);
         core.listen();
-        core.scan();
     }
+    Core::scan(core);
     let mut scanned = std::time::Instant::now();
     loop {
         let every = if events.is_some() { SCAN_CGROUPS } else { SCAN };
@@ -434,12 +428,8 @@ fn watch(core: &Mutex<Core>, scan: bool) {
         };
         let (rules, need_scan) = lock(core).has_rules();
         match news {
-            Ok(News::Changed(pids)) if rules => {
-                for pid in pids {
-                    lock(core).consider(pid);
-                }
-            }
-            Ok(News::Lost) => lock(core).scan(),
+            Ok(News::Changed(pids)) if rules => Core::consider(core, &pids),
+            Ok(News::Lost) => Core::scan(core),
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "process events ended; scanning");
@@ -450,7 +440,7 @@ fn watch(core: &Mutex<Core>, scan: bool) {
             }
         }
         if rules && need_scan && scanned.elapsed() >= every {
-            lock(core).scan();
+            Core::scan(core);
             scanned = std::time::Instant::now();
         }
     }

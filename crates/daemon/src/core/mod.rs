@@ -7,8 +7,9 @@ mod status;
 mod up;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use reserv_model::{Config, Name, NodeId, Personality, Request, Rule, Tree};
@@ -17,6 +18,7 @@ use reserv_plane::{List, Target};
 
 use self::quiet::Quiet;
 pub use self::status::{Refused, Status};
+use crate::aside::Looker;
 use crate::collect::Due;
 use crate::describe::describe;
 use crate::engine::{Engine, Refusal};
@@ -25,7 +27,7 @@ use crate::held::Held;
 use crate::process;
 use crate::registry::Registry;
 use crate::rights;
-use crate::rules::{Facts, Rules};
+use crate::rules::{Facts, Names, Rules};
 use crate::settings::Settings;
 
 /// Refusals that are kept for `status`.
@@ -48,7 +50,18 @@ pub struct Core {
     gone: Vec<Name>,
     refusals: VecDeque<Refused>,
     quiet: Quiet,
+    /// Where somebody may have gone since the last sweep began.
+    entered: BTreeSet<(Resource, NodeId)>,
+    eyes: Arc<Eyes>,
     start: Instant,
+}
+
+/// What looks at processes for the rules.
+#[derive(Default)]
+struct Eyes {
+    /// At those of others, which may block.
+    looker: Looker,
+    names: Arc<Names>,
 }
 
 /// What a lock guards. A thread that panicked has ended the process (see `worker`), so poison is never seen.
@@ -77,6 +90,8 @@ impl Core {
             gone: Vec::new(),
             refusals: VecDeque::new(),
             quiet: Quiet::default(),
+            entered: BTreeSet::new(),
+            eyes: Arc::default(),
             start: Instant::now(),
         };
         core.bring_up_known()?;
@@ -213,19 +228,36 @@ impl Core {
         (!self.rules.is_empty(), self.events.is_none() || self.rules.need_scan())
     }
 
-    /// Applies the rules to one process.
-    pub fn consider(&mut self, pid: i32) {
-        if self.rules.is_empty() || pid == std::process::id().cast_signed() {
+    /// Applies the rules to processes, of which all is asked before the lock is taken.
+    pub fn consider(core: &Mutex<Self>, pids: &[i32]) {
+        let eyes = {
+            let core = lock(core);
+            if core.rules.is_empty() {
+                return;
+            }
+            core.eyes.clone()
+        };
+        let names = eyes.names.clone();
+        for (pid, facts) in eyes.looker.each(pids, move |pid| Facts::of(pid, &names)) {
+            lock(core).consider_one(pid, &facts);
+        }
+    }
+
+    fn consider_one(&mut self, pid: i32, facts: &Facts) {
+        if pid == std::process::id().cast_signed() {
             return;
         }
-        let Some(facts) = Facts::of(pid) else { return };
+        // What was asked was asked of this one.
+        if facts.held.as_ref().is_some_and(|held| process::require_alive(held.as_fd(), pid).is_err()) {
+            return;
+        }
         let Some(Held { engine, .. }) = self.resources.get_mut(&Resource::CPU) else { return };
         let Ok(now) = engine.plane().tag_of(pid) else { return };
-        let Some((number, rule)) = self.rules.consider(pid, &facts, now.pack(), NodeId::Q0.pack()) else {
+        let Some((number, rule)) = self.rules.consider(pid, facts, now.pack(), NodeId::Q0.pack()) else {
             return;
         };
         match self.apply_rule(pid, &rule) {
-            Ok(queue) => self.rules.applied(pid, &facts, number, queue.unwrap_or(now).pack()),
+            Ok(queue) => self.rules.applied(pid, facts, number, queue.unwrap_or(now).pack()),
             Err(error) => tracing::debug!(pid, %error, "a rule was not applied"),
         }
     }
@@ -260,15 +292,13 @@ impl Core {
     }
 
     /// Applies the rules to all processes.
-    pub fn scan(&mut self) {
-        if self.rules.is_empty() {
+    pub fn scan(core: &Mutex<Self>) {
+        if lock(core).rules.is_empty() {
             return;
         }
         let living = process::all();
-        self.rules.retain(&living);
-        for pid in living {
-            self.consider(pid);
-        }
+        lock(core).rules.retain(&living);
+        Self::consider(core, &living);
     }
 
     /// The regular poll: are the resources still ours; have queues drained.
@@ -282,43 +312,60 @@ impl Core {
         self.engine(resource).is_ok_and(|engine| engine.closed(handle))
     }
 
-    /// Collects what nobody refers to.
-    pub fn sweep(&mut self) {
-        let now = self.now();
-        let due: Vec<(Resource, Due)> = self
-            .engines()
-            .map(|(resource, engine)| (resource, engine.due(now)))
-            .filter(|(_, due)| !due.nodes.is_empty())
-            .collect();
+    /// Collects what nobody refers to. Who stands where is looked up without the lock; where somebody went
+    /// meanwhile is not collected.
+    pub fn sweep(core: &Mutex<Self>, looker: &Looker) {
+        let (due, dev, now) = {
+            let mut core = lock(core);
+            let now = core.now();
+            let due: Vec<(Resource, Due)> = core
+                .engines()
+                .map(|(resource, engine)| (resource, engine.due(now)))
+                .filter(|(_, due)| !due.nodes.is_empty())
+                .collect();
+            core.entered.clear();
+            (due, core.mount, now)
+        };
         if due.is_empty() {
             return;
         }
-        let names: BTreeSet<&str> =
-            due.iter().flat_map(|(_, due)| due.names.iter().map(Name::as_str)).collect();
-        let mut inodes = BTreeSet::new();
-        if let Some(dev) = self.mount {
-            inodes.extend(process::inodes_in_use(dev, "cwd", &names));
-            if due.iter().any(|(_, due)| due.uncertain) {
-                inodes.extend(process::inodes_in_use(dev, "fd", &names));
-            }
-        }
+        let names: BTreeSet<String> =
+            due.iter().flat_map(|(_, due)| due.names.iter().map(Name::to_string)).collect();
+        let uncertain = due.iter().any(|(_, due)| due.uncertain);
+        let look = move |pid| {
+            let inodes = process::inodes_in_use(dev?, pid, uncertain, &names);
+            let who = if inodes.is_empty() { None } else { rights::process_as_caller(pid) };
+            who.map(|who| (inodes, who))
+        };
+        let pids = if dev.is_some() { process::all() } else { Vec::new() };
+        let found = looker.each(&pids, look);
+        let mut core = lock(core);
         let mut weak: BTreeMap<Resource, BTreeSet<NodeId>> = BTreeMap::new();
-        for (ino, pid) in inodes {
-            if let Ok(Object::Node { resource, id, .. }) = crate::fs::object(self, ino)
-                && let Some(who) = rights::process_as_caller(pid)
-                && self.engine(resource).is_ok_and(|engine| engine.tree().concerns(&who, id))
-            {
-                weak.entry(resource).or_default().insert(id);
+        for (resource, node) in std::mem::take(&mut core.entered) {
+            weak.entry(resource).or_default().insert(node);
+        }
+        for (_, (inodes, who)) in found {
+            for ino in inodes {
+                if let Ok(Object::Node { resource, id, .. }) = crate::fs::object(&mut core, ino)
+                    && core.engine(resource).is_ok_and(|engine| engine.tree().concerns(&who, id))
+                {
+                    weak.entry(resource).or_default().insert(id);
+                }
             }
         }
         for (resource, due) in due {
             let weak = weak.remove(&resource).unwrap_or_default();
-            if let Ok(engine) = self.engine(resource)
+            if let Ok(engine) = core.engine(resource)
                 && let Err(error) = engine.sweep(now, &due.nodes, &weak)
             {
                 tracing::error!(%error, "nodes that nobody refers to were not collected");
             }
         }
+    }
+
+    /// Somebody may go to a node now, as `chdir(2)` asks: he is not yet where a sweep that is under way looks.
+    pub fn enters(&mut self, resource: Resource, node: NodeId) {
+        self.entered.insert((resource, node));
     }
 
     /// Names that the kernel may still have cached: directories and what was removed from them.

@@ -54,7 +54,8 @@ impl Core {
         Ok(jobs)
     }
 
-    /// Makes the trees as the configuration wants them, all or nothing; answers the differences in words.
+    /// Makes the trees as the configuration wants them, all or nothing; answers the differences in words. The
+    /// rules are in force then, and [`Core::scan`] applies them to who is there already.
     pub fn apply(
         &mut self,
         config: &Config,
@@ -138,7 +139,6 @@ impl Core {
         self.rules.set(&rules);
         self.warn_of_rules(config);
         self.listen();
-        self.scan();
         Ok(words)
     }
 

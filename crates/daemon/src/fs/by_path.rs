@@ -228,7 +228,7 @@ impl ByPath {
         let Change { unique, again } = change.unwrap_or(Change { unique: Origin::chosen(0), again: false });
         let request = Request { unique, resent: again, node: ino, caller: self.peer.caller, op };
         self.reply.clear();
-        self.fs.answer_in_words(&request, &mut self.reply)
+        self.fs.answer_waiting(&request, &mut self.reply)
     }
 
     /// Along a path, links included.

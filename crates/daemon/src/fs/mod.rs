@@ -16,11 +16,12 @@
 
 pub mod by_path;
 mod directories;
+mod foreign;
 mod permit;
 pub mod seed;
 mod tags;
+mod texts;
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -28,18 +29,22 @@ use std::sync::{Arc, Mutex};
 
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
-    Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
-    list_processes, lookup, parse_defaults, parse_descriptor, parse_write, render_defaults, render_domain,
+    Command, FileKind, FileType, Ino, Member, Object, Place, RESOURCES_MAX, Resource, Survey, View, Who,
+    attributes, list, list_processes, lookup, parse_defaults, parse_write, render_defaults, render_domain,
     render_read, shown,
 };
 use reserv_plane::List;
 
+use self::foreign::{Apart, PATIENCE};
 use self::seed::Seed;
-use self::tags::{descriptors, set_defaults, tag, tag_descriptor};
+use self::tags::{descriptors, set_defaults, tag};
+use self::texts::{Kept, Texts};
+use crate::aside::Asides;
 use crate::core::{Core, lock};
 use crate::engine::{Engine, Origin, Refusal};
 use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
-use crate::fuse::session::Server;
+use crate::fuse::serve::{Server, Ticket};
+use crate::priority;
 use crate::process;
 use crate::rights::{
     asking, caller, process_as_caller, require_meant, require_own, require_same_numbers, within,
@@ -54,16 +59,21 @@ const SETATTR_TIMES: u32 = 16 | 32 | 128 | 256;
 /// In a handle: root opened it. No request's number comes so far, nor a handle of a fresh inode
 /// (`seed::handle`). It is the kernel's to keep, so that another worker knows it.
 const OF_ROOT: u64 = 1 << 63;
-/// Most snapshots of half-read files; further readers get theirs made anew at each read.
-const TEXTS_MAX: usize = 4096;
+/// Lanes of what is no resource's: the mount's own files, and those of processes.
+const LANE_MOUNT: usize = RESOURCES_MAX as usize;
+const LANE_PROCESSES: usize = LANE_MOUNT + 1;
+/// Threads that answer requests under a reservation of their own: one of a resource that somebody holds
+/// up, and one for all else.
+const RESERVED: usize = 2;
 
 /// See the head of this file.
+#[derive(Clone)]
 pub struct Fs {
     core: Arc<Mutex<Core>>,
     /// Where it is mounted, as text in lists and links.
     mount: String,
-    /// Texts of open files that were read from their beginning.
-    texts: BTreeMap<u64, Vec<u8>>,
+    texts: Arc<Mutex<Texts>>,
+    asides: Asides,
     /// To whoever collects; the first word says that all that was opened under a dead worker is known.
     collector: Sender<()>,
     /// What all times show.
@@ -142,6 +152,14 @@ fn opened_as(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u
     Ok(handle)
 }
 
+/// Refuses what may be the beginning of a longer write.
+fn require_whole(data: &[u8]) -> Result<(), Refusal> {
+    if data.len() >= WRITE_MAX as usize {
+        return Err(error(ErrorKind::TooLong, "a write of 64 KiB or more"));
+    }
+    Ok(())
+}
+
 fn is_fresh(ino: u64) -> bool {
     matches!(Ino(ino).object(), Some(Object::Fresh(_)))
 }
@@ -158,13 +176,14 @@ fn held(pid: u32) -> Result<OwnedFd, Refusal> {
 
 impl Fs {
     /// Over the core, mounted at `mount`. `collector` is told when something may be garbage.
-    pub fn new(core: Arc<Mutex<Core>>, mount: &Path, collector: Sender<()>) -> Self {
+    pub fn new(core: Arc<Mutex<Core>>, mount: &Path, collector: Sender<()>, asides: Asides) -> Self {
         let since_epoch =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self {
             core,
             mount: mount.to_string_lossy().into_owned(),
-            texts: BTreeMap::new(),
+            texts: Arc::default(),
+            asides,
             collector,
             time: since_epoch.as_secs(),
         }
@@ -275,24 +294,22 @@ impl Fs {
     }
 
     fn read(
-        &mut self,
+        &self,
         request: &Request<'_>,
-        handle: u64,
-        offset: u64,
-        size: u32,
+        (handle, offset, size): (u64, u64, u32),
         reply: &mut Reply,
     ) -> Result<(), Refusal> {
-        let kept = if offset == 0 { None } else { self.texts.remove(&handle) };
-        let text = match kept {
-            Some(text) => text,
-            None => self.text(&mut lock(&self.core), request.node, (request.caller, handle))?,
+        let kept = if offset == 0 { None } else { lock(&self.texts).get(handle) };
+        let text: Arc<[u8]> = match kept {
+            Some(Kept::Text(text)) => text,
+            Some(Kept::Read(len)) if offset >= len => return Ok(()),
+            _ => self.text(&mut lock(&self.core), request.node, (request.caller, handle))?.into(),
         };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
         let to = from.saturating_add(size as usize).min(text.len());
         reply.data(&text[from..to]);
-        if self.texts.len() < TEXTS_MAX {
-            self.texts.insert(handle, text);
-        }
+        let kept = if to == text.len() { Kept::Read(to as u64) } else { Kept::Text(text) };
+        lock(&self.texts).keep(handle, request.caller.uid, kept);
         Ok(())
     }
 
@@ -302,9 +319,7 @@ impl Fs {
         request: &Request<'_>,
         (handle, data): (u64, &[u8]),
     ) -> Result<(), Refusal> {
-        if data.len() >= WRITE_MAX as usize {
-            return Err(error(ErrorKind::TooLong, "a write of 64 KiB or more"));
-        }
+        require_whole(data)?;
         let origin = Some(Origin { unique: request.unique, fresh: None });
         let opener = written_in(core, request.node)?.writer(handle).cloned();
         let asking = asking(caller(request.caller), opener.as_ref());
@@ -347,16 +362,6 @@ impl Fs {
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
                 let queues = parse_defaults(data, &self.mount, core.trees())?;
                 set_defaults(core, &asking, (pid, which), &queues)?;
-            }
-            Object::Process { pid, file: FileKind::Fds } => {
-                // Held before it is asked whose it is: if the number was another's then,
-                // nothing is had of either.
-                let process = held(pid)?;
-                require_meant(request.caller, pid.cast_signed())?;
-                each().try_for_each(|by| require_own(by, pid.cast_signed()))?;
-                process::require_alive(process.as_fd(), pid.cast_signed())?;
-                let (fd, resource, queue) = parse_descriptor(data, &self.mount, core.trees())?;
-                tag_descriptor(core, &asking, (pid, process.as_fd(), fd), resource, queue)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
         }
@@ -403,7 +408,7 @@ impl Fs {
         Ok(())
     }
 
-    fn dispatch(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
+    fn dispatch(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
         let core = self.core.clone();
         let mut core = lock(&core);
         let core = &mut *core;
@@ -484,7 +489,7 @@ impl Fs {
                 Ok(())
             }
             Op::Release { handle } | Op::Releasedir { handle } => {
-                self.texts.remove(&handle);
+                lock(&self.texts).closed(handle);
                 if let Ok(engine) = written_in(core, request.node) {
                     engine.writes_no_more(handle);
                 }
@@ -504,7 +509,7 @@ impl Fs {
 
     /// The answer to a request whose edit happened under a worker that died before it answered.
     fn answer_again(
-        &mut self,
+        &self,
         core: &mut Core,
         request: &Request<'_>,
         made: Option<(Resource, NodeId)>,
@@ -558,15 +563,22 @@ fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
     Some(format!("{word} {}", place.to_lowercase()))
 }
 
+fn lane_of(ino: u64) -> usize {
+    match Ino(ino).object() {
+        Some(Object::Node { resource, .. }) => resource.number().into(),
+        Some(Object::Fresh(serial)) => {
+            Seed::of(serial).resource().map_or(LANE_MOUNT, |resource| resource.number().into())
+        }
+        Some(Object::Process { .. }) => LANE_PROCESSES,
+        Some(Object::Mount(_)) | None => LANE_MOUNT,
+    }
+}
+
 impl Fs {
     /// Answers a request, the kernel's or one by path (`by_path.rs`). What is refused is told in `status` too.
-    pub(crate) fn answer_in_words(
-        &mut self,
-        request: &Request<'_>,
-        reply: &mut Reply,
-    ) -> Result<(), Refusal> {
+    fn answer_now(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
         let answer = match request.op {
-            Op::Read { handle, offset, size } => self.read(request, handle, offset, size, reply),
+            Op::Read { handle, offset, size } => self.read(request, (handle, offset, size), reply),
             _ => self.dispatch(request, reply),
         };
         answer.inspect_err(|refusal| {
@@ -589,21 +601,49 @@ impl Fs {
 }
 
 impl Server for Fs {
-    fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), i32> {
-        self.answer_in_words(request, reply).map_err(|refusal| refusal.errno)
+    const LANES: usize = LANE_PROCESSES + 1;
+
+    fn lane(&self, request: &Request<'_>) -> usize {
+        lane_of(request.node)
     }
 
-    fn caught_up(&mut self) {
+    fn forgets(&self, node: u64) -> Option<usize> {
+        is_fresh(node).then(|| lane_of(node))
+    }
+
+    fn answer(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Reply,
+        ticket: Ticket,
+    ) -> Option<(Ticket, Result<(), i32>)> {
+        if let Some(apart) = Apart::of(request) {
+            // Nearly all are done by then, so that those who are not blocked take one thread in all.
+            if let Some(ended) = self.answer_aside(apart, ticket) {
+                let _ = ended.recv_timeout(PATIENCE);
+            }
+            return None;
+        }
+        Some((ticket, self.answer_now(request, reply).map_err(|refusal| refusal.errno)))
+    }
+
+    fn caught_up(&self) {
         let _ = self.collector.send(());
     }
 
-    fn forget(&mut self, node: u64, _count: u64) {
+    fn forget(&self, node: u64, _count: u64) {
         // Each fresh inode is looked up once, hence forgotten once.
         if let Some(Object::Fresh(serial)) = Ino(node).object()
             && let Ok(resource) = Seed::of(serial).resource()
             && let Ok(engine) = lock(&self.core).engine(resource)
         {
             engine.forget_fresh(node);
+        }
+    }
+
+    fn begins(&self, thread: usize) {
+        if thread < RESERVED {
+            priority::reserve();
         }
     }
 }

@@ -57,6 +57,9 @@ impl Fs {
         if mask & 1 != 0 && !directory {
             return Err(error(ErrorKind::NotPermitted, "nothing here is executed"));
         }
+        if let Object::Node { resource, id, file: FileKind::SchedulerDir | FileKind::QueueDir } = object {
+            core.enters(resource, id);
+        }
         match object {
             Object::Node { resource, id, file: FileKind::SchedulerDir } if mask & 2 != 0 => {
                 Ok(core.engine(resource)?.tree().require(&who, id, Right::Create)?)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tags and default lists that are written to files.
 
-use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use reserv_model::{Caller as Rightful, Class, ErrorKind, Kind, NodeId, ResourceKind, Right, ThreadParams};
 use reserv_namespace::{Resource, Who, render_descriptors};
@@ -123,29 +122,43 @@ pub(super) fn descriptors(core: &mut Core, mount: &str, pid: i32) -> Result<Stri
     Ok(render_descriptors(mount, &tags))
 }
 
-/// Tags the open file or socket behind somebody's descriptor: through a copy of it.
-pub(super) fn tag_descriptor(
-    core: &mut Core,
-    asking: &[Rightful],
-    (pid, process, fd): (u32, BorrowedFd<'_>, u32),
-    resource: Resource,
-    queue: NodeId,
-) -> Result<(), Refusal> {
-    let engine = core.engine(resource)?;
-    target_queue(engine, queue)?;
-    asking.iter().try_for_each(|by| engine.tree().require(by, queue, Right::Use))?;
-    let not_had = |e: io::Error| match e.raw_os_error() {
-        Some(libc::EBADF) => error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}")),
-        Some(libc::EMFILE) => Refusal::new(
-            libc::EMFILE,
-            "copies of others' descriptors wait to be closed, for those who serve their files",
-        ),
-        _ => Refusal::new(
-            e.raw_os_error().unwrap_or(libc::EIO),
-            format!("descriptor {fd} of process {pid}: {e}"),
-        ),
-    };
-    process::with_descriptor(process, fd, |copy| tag_copy(engine, (pid, copy, fd), queue)).map_err(not_had)?
+/// Somebody's descriptor, and the queue for the open file or socket behind it.
+pub(super) struct Descriptor {
+    /// Who asks for it.
+    pub(super) asking: Vec<Rightful>,
+    /// What the process was called.
+    pub(super) pid: u32,
+    /// It, whatever its number is by now.
+    pub(super) process: OwnedFd,
+    pub(super) fd: u32,
+    pub(super) resource: Resource,
+    pub(super) queue: NodeId,
+}
+
+impl Descriptor {
+    /// Asked before there is a copy, and again when there is one.
+    pub(super) fn may_be_tagged(&self, core: &mut Core) -> Result<(), Refusal> {
+        let engine = core.engine(self.resource)?;
+        target_queue(engine, self.queue)?;
+        Ok(self.asking.iter().try_for_each(|by| engine.tree().require(by, self.queue, Right::Use))?)
+    }
+
+    /// A copy of it. May take for ever, and so may the copy's close.
+    pub(super) fn copy(&self) -> Result<OwnedFd, Refusal> {
+        let (pid, fd) = (self.pid, self.fd);
+        process::copy_descriptor(self.process.as_fd(), fd).map_err(|e| match e.raw_os_error() {
+            Some(libc::EBADF) => error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}")),
+            errno => {
+                Refusal::new(errno.unwrap_or(libc::EIO), format!("descriptor {fd} of process {pid}: {e}"))
+            }
+        })
+    }
+
+    /// Tags the copy.
+    pub(super) fn tag(&self, core: &mut Core, copy: &OwnedFd) -> Result<(), Refusal> {
+        self.may_be_tagged(core)?;
+        tag_copy(core.engine(self.resource)?, (self.pid, copy.as_fd(), self.fd), self.queue)
+    }
 }
 
 /// The same of the copy. `pid` and `fd` are what it is told as.

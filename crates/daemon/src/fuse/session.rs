@@ -1,40 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The loop between `/dev/fuse` and a file system: one `read`, one call, one `write` per request.
-//!
-//! A session outlives its server: the keeper holds the descriptor, a new server calls [`resend`] and gets all
-//! requests again that the old one took and did not answer, marked as such ([`Request::resent`]).
+//! The session with the kernel: `/dev/fuse`, the mount, and what is said without being asked.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags};
-use nix::poll::{PollFd, PollFlags, PollTimeout};
 
-use super::proto::{self, Op, Reply, Request};
-
-/// What answers requests.
-pub trait Server {
-    /// Answers one request by filling `reply`, or with an errno. INIT, FORGET and their like do not come here, except
-    /// that forgotten nodes are announced through [`Server::forget`].
-    fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), i32>;
-
-    /// The kernel dropped `count` references to a node. Unknown nodes must be tolerated: a dead server's successor hears of
-    /// nodes that it never gave out.
-    fn forget(&mut self, node: u64, count: u64);
-
-    /// Said once: whatever a dead server left unanswered, and the kernel sent again, has been answered.
-    fn caught_up(&mut self);
-}
-
-/// Why the loop ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The file system is mounted no more.
-    Unmounted,
-}
+use super::proto;
 
 /// Opens `/dev/fuse`, not yet bound to a mount. The descriptor is inherited by children only when they are given it.
 pub fn open_device() -> io::Result<File> {
@@ -125,78 +100,6 @@ pub fn resend(device: &File) -> io::Result<()> {
 /// Says something that is no answer.
 pub fn tell(mut device: &File, message: &[u8]) -> io::Result<()> {
     device.write_all(message)
-}
-
-/// Whether a request waits, as far as can be told.
-fn readable(device: &File) -> bool {
-    let mut fds = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
-    nix::poll::poll(&mut fds, PollTimeout::ZERO) != Ok(0)
-}
-
-/// Serves until the end. `server` is called with one request at a time.
-pub fn serve(device: &File, server: &mut dyn Server) -> io::Result<End> {
-    let mut buffer = vec![0_u8; proto::BUFFER_LEN];
-    let mut reply = Reply::default();
-    let mut device = device;
-    let mut behind = true;
-    loop {
-        // What is sent again stands before all other requests.
-        if behind && !readable(device) {
-            behind = false;
-            server.caught_up();
-        }
-        let len = match device.read(&mut buffer) {
-            Ok(len) => len,
-            Err(error) => match error.raw_os_error() {
-                // A request that was interrupted before we had it; a signal; nothing there yet.
-                Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => continue,
-                Some(libc::ENODEV) => return Ok(End::Unmounted),
-                _ => return Err(error),
-            },
-        };
-        let Some(request) = proto::decode(&buffer[..len]) else {
-            tracing::error!(len, "request that is not FUSE");
-            continue;
-        };
-        // Those without an answer come whenever they like.
-        let unanswered = matches!(request.op, Op::Forget { .. } | Op::BatchForget { .. } | Op::Interrupt);
-        if behind && !request.resent && !unanswered {
-            behind = false;
-            server.caught_up();
-        }
-        reply.clear();
-        let answer = match request.op {
-            Op::Forget { count } => {
-                server.forget(request.node, count);
-                continue;
-            }
-            Op::BatchForget { pairs } => {
-                for (node, count) in proto::forgets(pairs) {
-                    server.forget(node, count);
-                }
-                continue;
-            }
-            // All our requests are short: there is nothing to interrupt. EAGAIN would ask for it again.
-            Op::Interrupt => continue,
-            Op::Init { major, minor, flags } => {
-                tracing::info!(major, minor, resend = flags & proto::INIT_HAS_RESEND != 0, "session begins");
-                reply.init(flags);
-                if major == 7 { Ok(()) } else { Err(libc::EPROTO) }
-            }
-            Op::Destroy => Ok(()),
-            Op::Unknown { .. } => Err(libc::ENOSYS),
-            _ => server.answer(&request, &mut reply),
-        };
-        let unique = request.unique | if request.resent { proto::UNIQUE_RESEND } else { 0 };
-        let bytes = reply.finish(unique, answer.err());
-        match device.write(bytes) {
-            Ok(_) => {}
-            // The caller was killed meanwhile: nobody waits for the answer.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(End::Unmounted),
-            Err(error) => tracing::error!(%error, ?request.op, "the kernel refused an answer"),
-        }
-    }
 }
 
 #[cfg(test)]
