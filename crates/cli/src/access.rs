@@ -154,7 +154,6 @@ fn decide(domain: &str, path: &NodePath, right: &str) -> Option<Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn whom_people_name() {
