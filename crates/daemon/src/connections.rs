@@ -16,6 +16,9 @@ use crate::core::lock;
 
 /// Longest line.
 const LINE_MAX: usize = 1 << 20;
+/// What of a longer one is taken, and for how long, before its connection is closed.
+const DRAIN_MAX: usize = 64 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// What is read at once.
 const READ: usize = 16 << 10;
 
@@ -118,6 +121,22 @@ impl<'s> Lines<'s> {
     /// Each comes within `silence`, and takes no longer than that.
     pub fn new(stream: &'s UnixStream, silence: Duration) -> Self {
         Self { stream, silence, read: Vec::new(), seen: 0 }
+    }
+
+    /// Takes what is still said in a line that was too long, and throws it away, so that who says it
+    /// comes to read the answer: with something unread a socket's end is a reset.
+    pub fn drain(&mut self) {
+        let until = Instant::now() + DRAIN_TIME;
+        let mut stream = self.stream;
+        let mut piece = [0; READ];
+        let mut left = DRAIN_MAX;
+        while left > 0 && Instant::now() < until {
+            let _ = stream.set_read_timeout(Some(DRAIN_TIME));
+            match stream.read(&mut piece) {
+                Ok(0) | Err(_) => return,
+                Ok(got) => left = left.saturating_sub(got),
+            }
+        }
     }
 
     /// The next one. `TimedOut` or `WouldBlock` when it does not come.

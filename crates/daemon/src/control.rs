@@ -41,6 +41,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::Shutdown;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -234,6 +235,8 @@ fn talk(stream: &UnixStream, served: &Served, place: &Place, silence: Duration) 
         writer.write_all(text.as_bytes())?;
         drop(last);
         if matches!(line, Line::TooLong) {
+            stream.shutdown(Shutdown::Write)?;
+            lines.drain();
             return Ok(());
         }
         place.idle();

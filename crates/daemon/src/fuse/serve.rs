@@ -161,11 +161,16 @@ pub fn serve<S: Server>(
 }
 
 impl<S: Server> Session<S> {
+    /// With all that a thread needs: without a descriptor for it there is none, and the others go on.
     fn spawn(self: Arc<Self>, number: usize) -> io::Result<()> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        // One of those who wait is woken, the first that can be.
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
+        epoll.add(&self.device, EpollEvent::new(flags, 0))?;
         let thread = std::thread::Builder::new().name("fuse".into());
         let body = move || {
             self.server.begins(number);
-            match self.work(number) {
+            match self.work(number, &epoll) {
                 Ok(Found::Unmounted) => (self.ended)(Ok(())),
                 Ok(_) => {}
                 Err(error) => (self.ended)(Err(error)),
@@ -175,11 +180,7 @@ impl<S: Server> Session<S> {
     }
 
     /// Until the end, or until there are enough others.
-    fn work(self: &Arc<Self>, number: usize) -> io::Result<Found> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        // One of those who wait is woken, the first that can be.
-        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
-        epoll.add(&self.device, EpollEvent::new(flags, 0))?;
+    fn work(self: &Arc<Self>, number: usize, epoll: &Epoll) -> io::Result<Found> {
         let mut buffer = vec![0_u8; proto::BUFFER_LEN];
         let mut reply = Reply::default();
         loop {
