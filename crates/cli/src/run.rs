@@ -155,8 +155,13 @@ fn of_process(files: &dyn Files, queue: &NodePath, who: &str, operation: &str, e
             error.errno = e.raw_os_error();
             error
         }
-        Some(libc::EAGAIN) => Error::refused(format!("'{queue}' has as many members as it may have"))
-            .hint(format!("raise its limit: reserv set {queue} limit=N (0 is none)")),
+        // The same errno says that answers about stuck processes are waited for, in the daemon's words.
+        Some(libc::EAGAIN)
+            if !files.refusal(operation).is_some_and(|(why, _)| why.contains("waited for")) =>
+        {
+            Error::refused(format!("'{queue}' has as many members as it may have"))
+                .hint(format!("raise its limit: reserv set {queue} limit=N (0 is none)"))
+        }
         Some(libc::EBUSY) => Error::refused(format!("'{queue}' is being drained and takes no new members")),
         _ => explain(files, queue, &format!("{who} cannot be tagged"), operation, e),
     }

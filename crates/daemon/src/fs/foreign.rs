@@ -188,13 +188,16 @@ impl Fs {
         let wanted = self.wanted_descriptor(request, pid, (handle, data));
         let copied = wanted.and_then(|wanted| Ok((wanted.copy()?, wanted)));
         let Some(asker) = turn.take() else { return };
-        let done = copied.and_then(|(copy, wanted)| {
-            wanted.tag(&mut lock(&self.core), &copy)?;
-            Ok(copy)
-        });
+        // Closed after the answer, whatever that is: whoever serves the file may let it take for ever.
+        let (_copy, done) = match copied {
+            Ok((copy, wanted)) => {
+                let done = wanted.tag(&mut lock(&self.core), &copy);
+                (Some(copy), done)
+            }
+            Err(refusal) => (None, Err(refusal)),
+        };
         match done {
-            // It is closed after the answer, for that may take for ever.
-            Ok(_copy) => {
+            Ok(()) => {
                 let mut reply = Reply::default();
                 reply.clear();
                 reply.written(u32::try_from(data.len()).unwrap_or(0));
