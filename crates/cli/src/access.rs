@@ -180,8 +180,8 @@ mod tests {
         let sees = |domain: &str, path: &str| {
             reads(domain, &NodePath::parse(path, &crate::fs::fake::place()).unwrap())
         };
-        let seen = "cpu read no no entry allows it\ncpu/web read yes cpu/web: allow uid 5 use\ncpu/web/x read no cpu/web/x: deny uid 5 read\n";
-        assert!(!sees(seen, "cpu") && !sees(seen, "web") && sees(seen, "web/y") && !sees(seen, "web/x"));
+        let rules = "cpu read no no entry allows it\ncpu/web read yes cpu/web: allow uid 5 use\ncpu/web/x read no cpu/web/x: deny uid 5 read\n";
+        assert!(!sees(rules, "cpu") && !sees(rules, "web") && sees(rules, "web/y") && !sees(rules, "web/x"));
         assert!(!sees("", "cpu") && sees("cpu read yes cpu: allow everyone read\n", "web"));
         assert_eq!(at("web/x", "use").why, "cpu/web/x: deny uid 5 use");
         assert_eq!(

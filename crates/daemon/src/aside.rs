@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(looker.each(&[3, 5], move |pid| again(pid)), [(5, 50)]);
         assert!(begun.elapsed() < LOOK_MAX, "nobody waits for him a second time");
         drop(end);
-        while looker.each(&[3], |pid| Some(pid)).is_empty() {
+        while looker.each(&[3], Some).is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(looker.each(&[3], move |pid| once_more(pid)), [(3, 30)]);

@@ -129,11 +129,11 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
 
 /// A descriptor of a living process, or of a thread where the kernel has such (Linux 6.9; else of its process).
 pub fn hold(tid: i32) -> io::Result<OwnedFd> {
+    /// `PIDFD_THREAD`
+    const THREAD: libc::c_long = libc::O_EXCL as libc::c_long;
     if let Some(held) = known(tid, |known| known.held.as_ref().map(OwnedFd::try_clone)) {
         return held.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ESRCH)));
     }
-    /// `PIDFD_THREAD`
-    const THREAD: libc::c_long = libc::O_EXCL as libc::c_long;
     // SAFETY: pidfd_open takes a number and flags by value and answers a new descriptor, which is ours alone.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(tid), THREAD);
@@ -354,8 +354,8 @@ mod tests {
             let status = status.unwrap_or_else(|| panic!("{name:?}: no status"));
             assert_eq!((status.tgid, &status.name[..]), (pid, name.to_bytes()), "{name:?}");
             assert_eq!(status.uids[0], nix::unistd::getuid().as_raw());
-            let start = start_time(pid).unwrap();
-            assert!(stat.is_some_and(|stat| stat.started >= start), "{name:?}: {stat:?}");
+            let born = start_time(pid).unwrap();
+            assert!(stat.is_some_and(|stat| stat.started >= born), "{name:?}: {stat:?}");
         }
     }
 

@@ -333,10 +333,7 @@ fn wait(
     listen(&link, news, None).map_err(context("link"))?;
     let mut keepers = 0_u32;
     loop {
-        let what = match hear.recv() {
-            Ok(what) => what,
-            Err(_) => return Ok(ExitCode::FAILURE),
-        };
+        let Ok(what) = hear.recv() else { return Ok(ExitCode::FAILURE) };
         match what {
             Wake::Unmounted => {
                 tracing::warn!("the file system was unmounted by somebody else; reservations hold");
