@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! reservd's control socket: one JSON line there, one back (the commands stand in the daemon's `control.rs`). It carries what is no file: starting configurations,
-//! saving, stopping, and what the daemon says about itself; and for root the files too (`socket.rs`).
+//! reservd's control socket: one JSON line there, one back (the commands stand in the daemon's
+//! `control.rs`). It carries what is no file: starting configurations, saving, stopping, and what
+//! the daemon says about itself; and for root the files too (`socket.rs`).
 
 use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::AsRawFd as _;

@@ -41,7 +41,8 @@ pub(crate) trait Files {
     /// Whether there is a directory.
     fn is_dir(&self, dir: &str) -> bool;
 
-    /// Whether each refusal is the daemon's own. The kernel refuses by a file's mode, and the daemon never hears of it.
+    /// Whether each refusal is the daemon's own. The kernel refuses by a file's mode, and the
+    /// daemon never hears of it.
     fn asks_the_daemon(&self) -> bool {
         false
     }

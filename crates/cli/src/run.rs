@@ -155,7 +155,8 @@ fn of_process(files: &dyn Files, queue: &NodePath, who: &str, operation: &str, e
             error.errno = e.raw_os_error();
             error
         }
-        // The same errno says that answers about stuck processes are waited for, in the daemon's words.
+        // The same errno says that answers about stuck processes are waited for, in the daemon's
+        // words.
         Some(libc::EAGAIN)
             if !files.refusal(operation).is_some_and(|(why, _)| why.contains("waited for")) =>
         {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The files by way of the control socket: root's, for nobody can keep it locked.
 //!
-//! A request that was not answered is sent again, to the next worker. A change has a number, by which
-//! reservd knows whether it has happened (the daemon's `fs/by_path.rs`).
+//! A request that was not answered is sent again, to the next worker. A change has a number, by
+//! which reservd knows whether it has happened (the daemon's `fs/by_path.rs`).
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -83,7 +83,8 @@ fn number() -> u64 {
 }
 
 impl Asker {
-    /// Asks until there is an answer. After a time without one, or when it is not worth while, the last failure is the error.
+    /// Asks until there is an answer. After a time without one, or when it is not worth while, the
+    /// last failure is the error.
     fn ask_while(&self, request: &Value, worth: impl Fn() -> bool) -> io::Result<Value> {
         let mut request = request.clone();
         let mut until = None;
@@ -123,7 +124,8 @@ impl Asker {
     /// An answer, or its errno.
     fn ask(&self, request: &Value) -> io::Result<Value> {
         let lost = |error: io::Error| match error.kind() {
-            // As of a mount whose daemon is dead. Where there is no socket, there would be no mount.
+            // As of a mount whose daemon is dead. Where there is no socket, there would be no
+            // mount.
             io::ErrorKind::UnexpectedEof => io::Error::from_raw_os_error(libc::ENOTCONN),
             _ => error,
         };

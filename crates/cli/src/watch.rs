@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who must go through the mount is told why he waits.
 //!
-//! A process that waits for a directory's lock in the kernel can be neither interrupted nor killed, and
-//! any user can keep that lock (`getdents` into memory that never comes). A second thread looks
-//! whether the first one waits so, says it after a while, and ends the command: at once as far as it
-//! has to do with reservd (nothing more is asked for), for who waits for it when the lock is let go.
+//! A process that waits for a directory's lock in the kernel can be neither interrupted nor killed,
+//! and any user can keep that lock (`getdents` into memory that never comes). A second thread looks
+//! whether the first one waits so, says it after a while, and ends the command: at once as far as
+//! it has to do with reservd (nothing more is asked for), for who waits for it when the lock is let
+//! go.
 
 use std::time::{Duration, Instant};
 

@@ -107,8 +107,8 @@ fn hook(place: &Place, command: i32) -> io::Result<i32> {
     calls::number(root.as_raw_fd(), command, 0)
 }
 
-/// Where the files say that the calling thread is, with its line there; `q0` shows no members. The queue that it
-/// is in is listed, and shows it at least its own line.
+/// Where the files say that the calling thread is, with its line there; `q0` shows no members. The
+/// queue that it is in is listed, and shows it at least its own line.
 fn member(place: &Place) -> Result<(String, String)> {
     let own = format!("tid {} ", calls::gettid());
     let line = |text: &str| text.lines().find(|l| l.starts_with(&own)).map(str::to_owned);
@@ -123,7 +123,8 @@ fn member(place: &Place) -> Result<(String, String)> {
                 Ok(text) => found = found.or_else(|| line(&text).map(|line| (node, line))),
                 // A scheduler node; or it went meanwhile.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => todo.push(node),
-                // Of others, it is seen that they are there, and no more: this thread is not in them.
+                // Of others, it is seen that they are there, and no more: this thread is not in
+                // them.
                 Err(e) if e.raw_os_error() == Some(libc::EACCES) => {}
                 Err(e) => return Err(place.explain(&Attempt::reading(&node, "members"), &e)),
             }

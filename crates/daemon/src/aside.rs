@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Work whose end somebody else decides: a copy of another's descriptor (his exec may hold it up, and
-//! whoever serves its file the close), a name service, a look at what others have open. It is done on
-//! threads of its own that may be lost, never under a lock and never by a thread that serves others.
+//! Work whose end somebody else decides: a copy of another's descriptor (his exec may hold it up,
+//! and whoever serves its file the close), a name service, a look at what others have open. It is
+//! done on threads of its own that may be lost, never under a lock and never by a thread that
+//! serves others.
 //!
-//! * An answer is bounded: who waits longer is told so (ETIMEDOUT), and what comes of the work later
-//!   does nothing ([`Turn::take`] is had once, by the work or by the clock).
+//! * An answer is bounded: who waits longer is told so (ETIMEDOUT), and what comes of the work
+//!   later does nothing ([`Turn::take`] is had once, by the work or by the clock).
 //! * The threads are bounded, for each user and for all, lost ones included: beyond it EAGAIN. So a
 //!   process that blocks its reader costs its own user.
 
@@ -116,9 +117,9 @@ impl Asides {
         Ok(Self(shared))
     }
 
-    /// Does `work` on a thread of its own, for this user. It takes `token` when it comes to what it does;
-    /// if it does not in time, `too_late` has it. What comes back hangs up when the work is done. On error
-    /// nothing is begun, and the token comes back.
+    /// Does `work` on a thread of its own, for this user. It takes `token` when it comes to what it
+    /// does; if it does not in time, `too_late` has it. What comes back hangs up when the work is
+    /// done. On error nothing is begun, and the token comes back.
     pub fn start<T: Send + 'static>(
         &self,
         uid: u32,
@@ -160,8 +161,8 @@ impl Asides {
 /// How long one process may take to be looked at.
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
-/// Looks at many processes, one after the other, on a thread that may be lost. Whoever blocks it is left
-/// out then, and from then on until he lets it go: he costs himself only.
+/// Looks at many processes, one after the other, on a thread that may be lost. Whoever blocks it is
+/// left out then, and from then on until he lets it go: he costs himself only.
 #[derive(Default)]
 pub struct Looker {
     asides: Asides,

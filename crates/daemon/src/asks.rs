@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What may be asked for a thread by who is not root, in `members`: no more than it may ask for itself
-//! by `F_RESERV_SETPARAM`. `bpf/cpu/asks.h` has the rule; a period needs `use`, which is asked for every
-//! write to `members`.
+//! What may be asked for a thread by who is not root, in `members`: no more than it may ask for
+//! itself by `F_RESERV_SETPARAM`. `bpf/cpu/asks.h` has the rule; a period needs `use`, which is
+//! asked for every write to `members`.
 
 use std::fs;
 

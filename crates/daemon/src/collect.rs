@@ -7,8 +7,9 @@
 //! * The trigger is the release of the last open file; the kernel sends it at once, also for a client that was killed. It also comes
 //!   when a child has gone. For threads, descriptors and lists there is no such news: a node that they keep is tried again, less
 //!   and less often.
-//! * Who has no right at a node keeps nothing: neither does a file that he opened (who may only read may) nor his current directory, and what he opened
-//!   no longer keeps it when his rights are taken back. Else anybody could fill the tree with what others have left.
+//! * Who has no right at a node keeps nothing: neither does a file that he opened (who may only
+//!   read may) nor his current directory, and what he opened no longer keeps it when his rights are
+//!   taken back. Else anybody could fill the tree with what others have left.
 //! * The current directory of a process keeps a node; an `O_PATH` descriptor, a bind mount, and a current directory that one thread has for
 //!   itself do not: none tells the file system when it goes, and only the first is quickly looked up in `/proc`.
 //! * A file of a node whose flag was off when the worker died, and on afterwards, is looked up in `/proc` too: under way over a socket it keeps nothing.

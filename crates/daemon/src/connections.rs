@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the connections of the control socket may take from each other: nothing.
 //!
-//! There is a place for each. When all are taken, who comes gets that of the connection that has been
-//! idle longest (its client asks again on a new one: `crates/cli/src/control.rs`); where none is idle,
-//! none. A line has a greatest length, and a longest time from its first byte to its last.
+//! There is a place for each. When all are taken, who comes gets that of the connection that has
+//! been idle longest (its client asks again on a new one: `crates/cli/src/control.rs`); where none
+//! is idle, none. A line has a greatest length, and a longest time from its first byte to its last.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -123,8 +123,8 @@ impl<'s> Lines<'s> {
         Self { stream, silence, read: Vec::new(), seen: 0 }
     }
 
-    /// Takes what is still said in a line that was too long, and throws it away, so that who says it
-    /// comes to read the answer: with something unread a socket's end is a reset.
+    /// Takes what is still said in a line that was too long, and throws it away, so that who says
+    /// it comes to read the answer: with something unread a socket's end is a reset.
     pub fn drain(&mut self) {
         let until = Instant::now() + DRAIN_TIME;
         let mut stream = self.stream;

@@ -19,7 +19,8 @@
 //! anything refused                               → {"error":{"errno":22,"text":"…","hint":"…"}}
 //! ```
 //!
-//! The same with files, for who must not wait for the mount (`fs/by_path.rs` says why, and what `number` is):
+//! The same with files, for who must not wait for the mount (`fs/by_path.rs` says why, and what
+//! `number` is):
 //!
 //! ```text
 //! {"request":"kind","path":"cpu/web"}            → {"directory":true}
@@ -32,8 +33,8 @@
 //! {"request":"rename","from":"cpu/a","to":"cpu/b",…}  → {"done":true}
 //! ```
 //!
-//! No connection stops the others: a line has a greatest length and a longest time; a connection that says nothing
-//! is closed, at once where another one needs its place.
+//! No connection stops the others: a line has a greatest length and a longest time; a connection
+//! that says nothing is closed, at once where another one needs its place.
 //!
 //! A configuration is the model's `Config` as JSON. `config`, `dry_run` and `mode` may be left out of `up`: without `config` it
 //! only begins the count of revivals anew; `mode` says what happens to members of queues that the configuration leaves

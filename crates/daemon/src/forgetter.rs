@@ -6,9 +6,10 @@
 //! end, and it ends when the worker does. Where the keeper has died too, nobody is left who would answer, and the session lives on by this process alone: it aborts it then, so
 //! that the reader fails at once, and not only when the next start does so.
 //!
-//! Nor does anybody wait for this process for long: a user can keep a directory locked by reading it into memory that never comes. It is left to its wait then, and
-//! ends after it; the next names are told to another one, as long as there are not too many. A name that is not forgotten leads to a node that is stale, and
-//! goes by itself some seconds later.
+//! Nor does anybody wait for this process for long: a user can keep a directory locked by reading
+//! it into memory that never comes. It is left to its wait then, and ends after it; the next names
+//! are told to another one, as long as there are not too many. A name that is not forgotten leads
+//! to a node that is stale, and goes by itself some seconds later.
 
 use std::fs::File;
 use std::io;
@@ -56,7 +57,8 @@ impl Forgetter {
         Self { fuse, process: Mutex::default() }
     }
 
-    /// Returns when they are forgotten, or after [`WAIT_MAX`]. Not for the thread that serves, which may have to answer first. `names`: of which directory, and the name.
+    /// Returns when they are forgotten, or after [`WAIT_MAX`]. Not for the thread that serves,
+    /// which may have to answer first. `names`: of which directory, and the name.
     pub fn forget(&self, names: &[(u64, Vec<u8>)]) {
         if names.is_empty() {
             return;

@@ -2,9 +2,10 @@
 //! The daemon is not to wait for the tree that it manages: under full load each round trip of an edit would wait for a turn of
 //! q0 (measured in the guest, q0 at 4 of 204 with two busy queues: about 100 edits per second instead of 580).
 //!
-//! The threads that answer requests and look after the resource get a reservation of the kernel's own, beside our tree:
-//! `SCHED_DEADLINE`, 2 ms in 10 ms. It is a guarantee and a bound: whoever floods /reserv with requests takes at most a fifth of one
-//! CPU from the others for each of the two threads that have it (a real-time priority would have no such bound).
+//! The threads that answer requests and look after the resource get a reservation of the kernel's
+//! own, beside our tree: `SCHED_DEADLINE`, 2 ms in 10 ms. It is a guarantee and a bound: whoever
+//! floods /reserv with requests takes at most a fifth of one CPU from the others for each of the
+//! two threads that have it (a real-time priority would have no such bound).
 
 use std::io;
 use std::time::Duration;

@@ -71,8 +71,8 @@ fn parse(text: &[u8]) -> Option<Status> {
     })
 }
 
-/// Of a living process or thread. Of another than who waits for the answer it may take for ever (see
-/// [`learn`]).
+/// Of a living process or thread. Of another than who waits for the answer it may take for ever
+/// (see [`learn`]).
 pub fn status(tid: i32) -> Option<Status> {
     if let Some(status) = known(tid, |known| known.status.clone()) {
         return status;
@@ -97,13 +97,13 @@ fn known<T>(tid: i32, part: impl FnOnce(&Known) -> T) -> Option<T> {
     KNOWN.with_borrow(|all| all.get(&tid).map(part))
 }
 
-/// Asks `/proc` about a process or thread, and about the process of a thread. What is asked of them by
-/// this thread from now on is answered from that.
+/// Asks `/proc` about a process or thread, and about the process of a thread. What is asked of them
+/// by this thread from now on is answered from that.
 ///
-/// It may take for ever: `stat`, `ns/pid` and others wait while the process executes a program (seen on
-/// Linux 6.18: the kernel's exec lock), and whoever serves what the old one had mapped decides for how
-/// long. Who waits for an answer of ours cannot be in the middle of an exec. So it is done by a thread
-/// that may be lost ([`crate::aside`]), before anything is locked.
+/// It may take for ever: `stat`, `ns/pid` and others wait while the process executes a program
+/// (seen on Linux 6.18: the kernel's exec lock), and whoever serves what the old one had mapped
+/// decides for how long. Who waits for an answer of ours cannot be in the middle of an exec. So it
+/// is done by a thread that may be lost ([`crate::aside`]), before anything is locked.
 pub fn learn(tid: i32) {
     let ask = |tid| Known { held: hold(tid).ok(), status: status(tid), stat: Stat::of(tid) };
     let of_thread = ask(tid);
@@ -202,13 +202,15 @@ impl Stat {
     }
 }
 
-/// A descriptor of the process `pid` that connected a socket; none where it has ended. From the socket
-/// itself where the kernel can (Linux 6.5), so that no other process is held that got the number since.
+/// A descriptor of the process `pid` that connected a socket; none where it has ended. From the
+/// socket itself where the kernel can (Linux 6.5), so that no other process is held that got the
+/// number since.
 pub fn hold_peer(socket: BorrowedFd<'_>, pid: u32) -> Option<OwnedFd> {
     let mut fd: RawFd = -1;
     let mut length = libc::socklen_t::try_from(size_of::<RawFd>()).ok()?;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERPIDFD);
-    // SAFETY: both pointers are to locals of the lengths told; an answered descriptor is new and ours alone.
+    // SAFETY: both pointers are to locals of the lengths told; an answered descriptor is new and
+    // ours alone.
     unsafe {
         let done = libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut fd).cast(), &raw mut length);
         if done == 0 && fd >= 0 {
@@ -240,9 +242,10 @@ pub fn all() -> Vec<i32> {
     pids
 }
 
-/// Inodes of a file system that a process refers to, by its current directory and, where `descriptors`, by
-/// these; those on whose path one of these names stands. The file system is not asked, so that its own
-/// server may call this. Others may be, and the process's exec: it may take for ever.
+/// Inodes of a file system that a process refers to, by its current directory and, where
+/// `descriptors`, by these; those on whose path one of these names stands. The file system is not
+/// asked, so that its own server may call this. Others may be, and the process's exec: it may take
+/// for ever.
 pub fn inodes_in_use(dev: u64, pid: i32, descriptors: bool, names: &BTreeSet<String>) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     found.extend(inode_behind(dev, Path::new(&format!("/proc/{pid}/cwd")), names));
@@ -306,9 +309,10 @@ pub fn unit(cgroup: &[u8]) -> Option<&[u8]> {
 }
 
 /// A copy of a process's descriptor. The process is named by its pidfd, since its number may be
-/// another's by now. It may take for ever: while the process executes a program the kernel waits, and
-/// what it has mapped of others' file systems decides how long. So may the copy's close, for whoever
-/// serves the file (FUSE, a network file system, a socket that lingers). See [`crate::aside`].
+/// another's by now. It may take for ever: while the process executes a program the kernel waits,
+/// and what it has mapped of others' file systems decides how long. So may the copy's close, for
+/// whoever serves the file (FUSE, a network file system, a socket that lingers). See
+/// [`crate::aside`].
 pub fn copy_descriptor(process: BorrowedFd<'_>, fd: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
     unsafe {

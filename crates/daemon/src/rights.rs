@@ -84,8 +84,9 @@ pub fn require_to_read(who: &Caller, pid: i32) -> Result<(), Refusal> {
     if oneself { Ok(()) } else { require_own(who, pid) }
 }
 
-/// The queues of a resource that who asks is himself in, he and this thread of his; and those of his lists.
-/// Of himself only: to look for all processes of a user would take as long as others make it.
+/// The queues of a resource that who asks is himself in, he and this thread of his; and those of
+/// his lists. Of himself only: to look for all processes of a user would take as long as others
+/// make it.
 pub fn within(engine: &Engine, who: &Caller, tid: i32) -> Vec<NodeId> {
     if who.unseen {
         return Vec::new();

@@ -42,8 +42,8 @@ pub struct Facts {
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 impl Facts {
-    /// Of a living process; `None` when it is gone or a kernel thread. Both `/proc` and whoever gives names
-    /// may take for ever: not under a lock ([`crate::aside`]).
+    /// Of a living process; `None` when it is gone or a kernel thread. Both `/proc` and whoever
+    /// gives names may take for ever: not under a lock ([`crate::aside`]).
     pub fn of(pid: i32, names: &Names) -> Option<Self> {
         let held = process::hold(pid).ok()?;
         let stat = process::Stat::of(pid)?;

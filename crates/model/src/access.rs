@@ -7,8 +7,10 @@
 //! 2. An entry that denies a right, at the node or anywhere above, refuses it. Only root denies.
 //! 3. An entry that allows it, at the node or above, gives it: what is given for a node is given for all below it.
 //! 4. Who made a node may change and delete it while he may still make nodes there.
-//! 5. Who may do anything else at a node may read it (`sight.rs` has what is seen without that right).
-//! 6. Nobody else may. q0 is no exception: whoever could use it could leave the cap of the queue that he was put into.
+//! 5. Who may do anything else at a node may read it (`sight.rs` has what is seen without that
+//!    right).
+//! 6. Nobody else may. q0 is no exception: whoever could use it could leave the cap of the queue
+//!    that he was put into.
 //!
 //! Rights are about what is inside a node. What a node is to its siblings (weight, minimum, cap, name, being there) is inside its parent: so
 //! whoever is given `web` divides it as he likes and cannot take more.
@@ -96,7 +98,8 @@ pub struct Rights(u8);
 const RIGHTS_HINT: &str =
     "rights are read, use, create, modify, grant and delete, with commas between them, or all";
 
-/// In a journal's number: who wrote it knew of reading. Without it, all that there was is all that there is.
+/// In a journal's number: who wrote it knew of reading. Without it, all that there was is all that
+/// there is.
 const KNOWS_READING: u8 = 64;
 
 impl From<u8> for Rights {
@@ -476,7 +479,8 @@ impl Tree {
         Decision { allowed: false, why: Why::Nobody }
     }
 
-    /// Whether somebody may do anything with a node. Who only looks, if that, refers to it in vain: he keeps nothing that would be collected.
+    /// Whether somebody may do anything with a node. Who only looks, if that, refers to it in vain:
+    /// he keeps nothing that would be collected.
     pub fn concerns(&self, who: &Caller, id: NodeId) -> bool {
         Right::to_act().any(|right| self.decide(who, id, right).allowed)
     }

@@ -2,8 +2,9 @@
 //! What somebody sees of a tree (Eclipse/BSD §2.7 has no such right: there everybody may read).
 //!
 //! 1. Where he may read ([`Right::Read`], which any other right implies): everything.
-//! 2. Of the root, of every node above one that he may read, and of those queues in which he is himself
-//!    with the nodes above them: the name and the totals. So each knows what his own part is a part of.
+//! 2. Of the root, of every node above one that he may read, and of those queues in which he is
+//!    himself with the nodes above them: the name and the totals. So each knows what his own part
+//!    is a part of.
 //! 3. Of all other nodes nothing; their names are not listed.
 //!
 //! What is below a node that he may read is his to read too, unless root denies it there.
@@ -42,9 +43,9 @@ impl Tree {
     /// What somebody sees who is himself in these queues.
     pub fn sight<'t>(&'t self, who: &'t Caller, within: &[NodeId]) -> Sight<'t> {
         let mut way = BTreeSet::from([NodeId::ROOT]);
-        // A right that holds anywhere holds at the entry that gives it: what refuses it there refuses it
-        // below. So the nodes with entries are enough. The same of what somebody made: he may make nodes
-        // where it stands.
+        // A right that holds anywhere holds at the entry that gives it: what refuses it there
+        // refuses it below. So the nodes with entries are enough. The same of what somebody made:
+        // he may make nodes where it stands.
         let named = |n: &&crate::Node| n.access.iter().any(|e| e.allow && e.party.is(who));
         let read = self.iter().filter(named).map(|n| n.id);
         let own = read.filter(|id| self.decide(who, *id, Right::Read).allowed);

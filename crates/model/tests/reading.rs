@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The right to read: its place in lists, what it is in journals from before it, and what is seen without it.
+//! The right to read: its place in lists, what it is in journals from before it, and what is seen
+//! without it.
 
 use reserv_model::{AccessChange, Caller, Name, NewKind, NodeId, NodeRef, Request, Right, Rights, Tree};
 

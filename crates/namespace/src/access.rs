@@ -19,11 +19,12 @@
 //! | `domain` of a process | nobody | it is of one's own uid, or oneself |
 //! | `fds` of a process | it is of one's own uid; `use` of the queue | it is of one's own uid |
 //!
-//! *Totals* is what everybody has at the root, and for the rest `reserv_model::Sight` says who has it.
+//! *Totals* is what everybody has at the root, and for the rest `reserv_model::Sight` says who has
+//! it.
 //!
-//! A name is not listed to whom it is not shown, but whoever says it is told that it is there: the kernel
-//! keeps names for all users together, and one whose lookup failed would be taken from those who work in it
-//! (their current directory would have no path).
+//! A name is not listed to whom it is not shown, but whoever says it is told that it is there: the
+//! kernel keeps names for all users together, and one whose lookup failed would be taken from those
+//! who work in it (their current directory would have no path).
 
 use std::fmt::Write as _;
 
@@ -47,8 +48,8 @@ const fn of_totals(file: FileKind) -> bool {
     )
 }
 
-/// Whether somebody may open a file or directory of a node. `within` says in which queues he is himself; it
-/// is asked only where that decides.
+/// Whether somebody may open a file or directory of a node. `within` says in which queues he is
+/// himself; it is asked only where that decides.
 pub fn permit_open(
     tree: &Tree,
     who: &Caller,

@@ -54,8 +54,8 @@ pub struct Attributes {
     pub file_type: FileType,
     /// Type and permission bits, as in `st_mode`.
     pub mode: u32,
-    /// Links. Of a node's directory always 1, as where directories are not counted: everybody may ask, and how
-    /// many nodes are in it is told to who sees them.
+    /// Links. Of a node's directory always 1, as where directories are not counted: everybody may
+    /// ask, and how many nodes are in it is told to who sees them.
     pub nlink: u32,
 }
 

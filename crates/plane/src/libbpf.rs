@@ -53,8 +53,8 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join(name)
 }
 
-/// Under PREEMPT_RT softirqs and qdiscs are preempted while they have the programs' locks, and who wants one then spins with interrupts off, for which that
-/// kernel is not made.
+/// Under PREEMPT_RT softirqs and qdiscs are preempted while they have the programs' locks, and who
+/// wants one then spins with interrupts off, for which that kernel is not made.
 pub(crate) fn not_realtime() -> Result<(), String> {
     let file = fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
     let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();

@@ -59,7 +59,8 @@ impl World {
         Ok(())
     }
 
-    /// The queues that the oracle has a process in, by its tag or its lists; q0 is one as any other.
+    /// The queues that the oracle has a process in, by its tag or its lists; q0 is one as any
+    /// other.
     fn within(&self, pid: i32, at: usize) -> Vec<NodeId> {
         let p = &self.oracle.processes[&pid];
         let tag = p.threads.get(&pid).filter(|_| at == CPU);

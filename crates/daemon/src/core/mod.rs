@@ -312,8 +312,8 @@ impl Core {
         self.engine(resource).is_ok_and(|engine| engine.closed(handle))
     }
 
-    /// Collects what nobody refers to. Who stands where is looked up without the lock; where somebody went
-    /// meanwhile is not collected.
+    /// Collects what nobody refers to. Who stands where is looked up without the lock; where
+    /// somebody went meanwhile is not collected.
     pub fn sweep(core: &Mutex<Self>, looker: &Looker) {
         let (due, dev, now) = {
             let mut core = lock(core);
@@ -363,7 +363,8 @@ impl Core {
         }
     }
 
-    /// Somebody may go to a node now, as `chdir(2)` asks: he is not yet where a sweep that is under way looks.
+    /// Somebody may go to a node now, as `chdir(2)` asks: he is not yet where a sweep that is under
+    /// way looks.
     pub fn enters(&mut self, resource: Resource, node: NodeId) {
         self.entered.insert((resource, node));
     }

@@ -45,8 +45,9 @@ pub struct Status {
 }
 
 impl Status {
-    /// The text of the `status` file for a user (`None`: root): the name space's lines, then what only the
-    /// daemon knows. What others were refused, and which of their nodes lack something, is told to root.
+    /// The text of the `status` file for a user (`None`: root): the name space's lines, then what
+    /// only the daemon knows. What others were refused, and which of their nodes lack something, is
+    /// told to root.
     pub fn text(&self, user: Option<u32>) -> String {
         let shown: Vec<_> = self.resources.iter().map(|(name, state)| state.shown(name.as_str())).collect();
         let mut out = render_status(self.version, &shown);

@@ -54,8 +54,8 @@ impl Core {
         Ok(jobs)
     }
 
-    /// Makes the trees as the configuration wants them, all or nothing; answers the differences in words. The
-    /// rules are in force then, and [`Core::scan`] applies them to who is there already.
+    /// Makes the trees as the configuration wants them, all or nothing; answers the differences in
+    /// words. The rules are in force then, and [`Core::scan`] applies them to who is there already.
     pub fn apply(
         &mut self,
         config: &Config,

@@ -28,8 +28,8 @@ impl Origin {
     /// Numbers below this may be chosen.
     pub const CHOSEN_END: u64 = 1 << 61;
 
-    /// The request's number where its client chose one (`fs/by_path.rs`): odd, while the kernel's are
-    /// even (`FUSE_REQ_ID_STEP`), so neither is ever taken for the other.
+    /// The request's number where its client chose one (`fs/by_path.rs`): odd, while the kernel's
+    /// are even (`FUSE_REQ_ID_STEP`), so neither is ever taken for the other.
     pub const fn chosen(number: u64) -> u64 {
         number << 1 | 1
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The name space by path, for the control socket: what a process does with files, for one that must
-//! not wait for the mount.
+//! The name space by path, for the control socket: what a process does with files, for one that
+//! must not wait for the mount.
 //!
-//! The kernel takes locks of a directory for who reads it, makes and removes in it. Any user can hold
-//! such a lock for as long as he likes: by `getdents` into memory that never comes. Who waits for
-//! it can be neither interrupted nor killed. So root's commands come here, past the kernel.
+//! The kernel takes locks of a directory for who reads it, makes and removes in it. Any user can
+//! hold such a lock for as long as he likes: by `getdents` into memory that never comes. Who waits
+//! for it can be neither interrupted nor killed. So root's commands come here, past the kernel.
 //!
 //! This is the kernel's part of a file operation: the way along a path, links included, and an
-//! operation on what is there. Each is a request to [`Fs`], as the kernel's are, so rights, grammar and
-//! answers are the files'. What has no open file has nothing to be closed either: `newqueue`,
+//! operation on what is there. Each is a request to [`Fs`], as the kernel's are, so rights, grammar
+//! and answers are the files'. What has no open file has nothing to be closed either: `newqueue`,
 //! whose node is there as long as it is open, is not made here; `mk` is.
 //!
 //! A client gives each change a number of its choice, a random one. It is in the journal with
@@ -35,7 +35,8 @@ const LINKS_MAX: u32 = 8;
 /// `RENAME_NOREPLACE`
 const NOREPLACE: u32 = 1;
 
-/// What is asked. Paths are below the mount point: `cpu/web/share`; the mount itself is the empty path.
+/// What is asked. Paths are below the mount point: `cpu/web/share`; the mount itself is the empty
+/// path.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of the lines in `control.rs`")]
@@ -90,7 +91,8 @@ impl Ask {
 pub struct Peer {
     /// Root, and the process that connected.
     pub caller: Caller,
-    /// The same process, whatever its number becomes; none where it has ended, or is not visible here.
+    /// The same process, whatever its number becomes; none where it has ended, or is not visible
+    /// here.
     pub held: Option<OwnedFd>,
 }
 
@@ -305,7 +307,8 @@ impl ByPath {
     fn require_peer(&self) -> Result<(), Refusal> {
         match &self.peer.held {
             Some(held) => Ok(process::require_alive(held.as_fd(), self.peer.caller.tid)?),
-            // Not visible here, so nobody is taken for him: `self` is refused where it is asked for.
+            // Not visible here, so nobody is taken for him: `self` is refused where it is asked
+            // for.
             None if self.peer.caller.tid == 0 => Ok(()),
             None => Err(error(ErrorKind::NoProcess, "the process that connected has ended")),
         }

@@ -42,8 +42,8 @@ impl Asker for SyncSender<Result<Reply, Refusal>> {
     }
 }
 
-/// What is asked in a request that is answered apart: what needs no more than its caller, to be taken
-/// along.
+/// What is asked in a request that is answered apart: what needs no more than its caller, to be
+/// taken along.
 enum Wanted {
     Open(u32),
     Access(u32),
@@ -104,8 +104,8 @@ fn written_descriptors(request: &Request<'_>) -> Option<u32> {
     }
 }
 
-/// The process or thread whose facts the answer to a request needs, but who asks himself: of him they are
-/// had at once, since he waits for the answer.
+/// The process or thread whose facts the answer to a request needs, but who asks himself: of him
+/// they are had at once, since he waits for the answer.
 fn concerned(request: &Request<'_>) -> Option<i32> {
     let number = match (Ino(request.node).object()?, request.op) {
         (Object::Process { pid, file: FileKind::Domain }, Op::Read { .. })
@@ -140,8 +140,8 @@ impl Fs {
         asker.told(Err(refusal));
     }
 
-    /// Answers on a thread that may be lost: it first learns of the process that the request is about.
-    /// What comes back hangs up when that thread has ended.
+    /// Answers on a thread that may be lost: it first learns of the process that the request is
+    /// about. What comes back hangs up when that thread has ended.
     pub(super) fn answer_aside<A: Asker>(&self, apart: Apart, asker: A) -> Option<Receiver<()>> {
         let fs = self.clone();
         let uid = apart.caller.uid;
@@ -181,14 +181,15 @@ impl Fs {
         Ok(())
     }
 
-    /// Tags a descriptor of somebody's: his exec, and whoever serves the file, decide when a copy of it is
-    /// had and closed.
+    /// Tags a descriptor of somebody's: his exec, and whoever serves the file, decide when a copy
+    /// of it is had and closed.
     fn write_descriptor<A: Asker>(&self, request: &Request<'_>, pid: u32, turn: &Turn<A>) {
         let Op::Write { handle, data, .. } = request.op else { return };
         let wanted = self.wanted_descriptor(request, pid, (handle, data));
         let copied = wanted.and_then(|wanted| Ok((wanted.copy()?, wanted)));
         let Some(asker) = turn.take() else { return };
-        // Closed after the answer, whatever that is: whoever serves the file may let it take for ever.
+        // Closed after the answer, whatever that is: whoever serves the file may let it take for
+        // ever.
         let (_copy, done) = match copied {
             Ok((copy, wanted)) => {
                 let done = wanted.tag(&mut lock(&self.core), &copy);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/reserv` as a FUSE server: requests → the pure name space, the engine, the plane.
 //!
-//! * Rights are checked (`permit.rs`): when a file is opened, again at every write (`rights.rs`), and again
-//!   whenever its text is made or a directory listed, by who reads then. What root opened to read stays so,
-//!   whoever reads it: so a program can open as root and go on as somebody. Modes only show what root may.
+//! * Rights are checked (`permit.rs`): when a file is opened, again at every write (`rights.rs`),
+//!   and again whenever its text is made or a directory listed, by who reads then. What root opened
+//!   to read stays so, whoever reads it: so a program can open as root and go on as somebody. Modes
+//!   only show what root may.
 //! * A `write(2)` is one command, whatever its offset. A read from offset 0 takes a snapshot of the text, reads further on go on
 //!   in it.
 //! * The kernel may keep names and attributes of nodes for some seconds. It is told of names that are removed behind its back,
@@ -12,7 +13,8 @@
 //!   worker; only the snapshots of half-read files are lost with it (the text is made anew then).
 //! * Every lookup of `newqueue` gives a fresh inode. When it is opened it becomes the new node's `share`, for `fstat` too. Its number
 //!   carries the parent and what is to be made, so that a worker can open what another one looked up.
-//! * Requests come from the kernel, and from the control socket by path (`by_path.rs`). Both are answered by the same functions.
+//! * Requests come from the kernel, and from the control socket by path (`by_path.rs`). Both are
+//!   answered by the same functions.
 
 pub mod by_path;
 mod directories;
@@ -62,8 +64,8 @@ const OF_ROOT: u64 = 1 << 63;
 /// Lanes of what is no resource's: the mount's own files, and those of processes.
 const LANE_MOUNT: usize = RESOURCES_MAX as usize;
 const LANE_PROCESSES: usize = LANE_MOUNT + 1;
-/// Threads that answer requests under a reservation of their own: one of a resource that somebody holds
-/// up, and one for all else.
+/// Threads that answer requests under a reservation of their own: one of a resource that somebody
+/// holds up, and one for all else.
 const RESERVED: usize = 2;
 
 /// See the head of this file.
@@ -575,7 +577,8 @@ fn lane_of(ino: u64) -> usize {
 }
 
 impl Fs {
-    /// Answers a request, the kernel's or one by path (`by_path.rs`). What is refused is told in `status` too.
+    /// Answers a request, the kernel's or one by path (`by_path.rs`). What is refused is told in
+    /// `status` too.
     fn answer_now(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
         let answer = match request.op {
             Op::Read { handle, offset, size } => self.read(request, (handle, offset, size), reply),
@@ -618,7 +621,8 @@ impl Server for Fs {
         ticket: Ticket,
     ) -> Option<(Ticket, Result<(), i32>)> {
         if let Some(apart) = Apart::of(request) {
-            // Nearly all are done by then, so that those who are not blocked take one thread in all.
+            // Nearly all are done by then, so that those who are not blocked take one thread in
+            // all.
             if let Some(ended) = self.answer_aside(apart, ticket) {
                 let _ = ended.recv_timeout(PATIENCE);
             }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one place where the name space asks for rights: at open, at `access(2)`, and whenever a text is made.
+//! The one place where the name space asks for rights: at open, at `access(2)`, and whenever a text
+//! is made.
 
 use reserv_model::{Caller as Rightful, ErrorKind, Right};
 use reserv_namespace::{FileKind, FileType, Object, Place, mode_allows, permit_open};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Texts of files that were read from their beginning and not yet to their end, so that who reads on
-//! reads the same text. Bounded in bytes, for each user and for all but root: beyond it the user's own
-//! oldest goes, and is made anew if it is read on. What was read to its end is dropped but for its
-//! length, for most readers ask once more. Pure.
+//! Texts of files that were read from their beginning and not yet to their end, so that who reads
+//! on reads the same text. Bounded in bytes, for each user and for all but root: beyond it the
+//! user's own oldest goes, and is made anew if it is read on. What was read to its end is dropped
+//! but for its length, for most readers ask once more. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

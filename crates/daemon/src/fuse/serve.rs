@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The loop between `/dev/fuse` and a file system. All threads do the same: they read what the kernel
-//! has, put it where its turn is kept ([`Fair`]), serve whose turn it is, and read again, so that who
-//! comes first does not stand behind a thousand others in the kernel's own queue. The kernel wakes one
-//! thread for a request, so an idle daemon answers it without a change of threads.
+//! The loop between `/dev/fuse` and a file system. All threads do the same: they read what the
+//! kernel has, put it where its turn is kept ([`Fair`]), serve whose turn it is, and read again, so
+//! that who comes first does not stand behind a thousand others in the kernel's own queue. The
+//! kernel wakes one thread for a request, so an idle daemon answers it without a change of threads.
 //!
-//! There is always one thread more than there are requests that are being served, up to a bound that
-//! is more than all lanes; the rest end.
+//! There is always one thread more than there are requests that are being served, up to a bound
+//! that is more than all lanes; the rest end.
 //!
 //! A session outlives its server: the keeper holds the descriptor, a new server calls
 //! [`session::resend`] and gets all requests again that the old one took and did not answer, marked
@@ -95,7 +95,8 @@ impl Drop for Ticket {
 fn write(mut device: &File, bytes: &[u8]) {
     match device.write(bytes) {
         Ok(_) => {}
-        // The caller was killed meanwhile, or all are gone with the mount, which whoever reads finds out.
+        // The caller was killed meanwhile, or all are gone with the mount, which whoever reads
+        // finds out.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {}
         Err(error) => tracing::error!(%error, "the kernel refused an answer"),
     }
@@ -161,7 +162,8 @@ pub fn serve<S: Server>(
 }
 
 impl<S: Server> Session<S> {
-    /// With all that a thread needs: without a descriptor for it there is none, and the others go on.
+    /// With all that a thread needs: without a descriptor for it there is none, and the others go
+    /// on.
     fn spawn(self: Arc<Self>, number: usize) -> io::Result<()> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         // One of those who wait is woken, the first that can be.

@@ -53,8 +53,8 @@ pub(crate) fn run_prio() -> Answer {
     }
     let all = [high, high2, low, idle];
     settle();
-    // Usage moves an equal by a level for part of a period (2.4 s by default). That evens out, but for
-    // the turn that lies over either end of the window: 0.4 s of 16 (0.22 s were seen).
+    // Usage moves an equal by a level for part of a period (2.4 s by default). That evens out, but
+    // for the turn that lies over either end of the window: 0.4 s of 16 (0.22 s were seen).
     near(
         &shares(&s.plane.0, &all, time * 8)?,
         &[0.5, 0.5, 0.0, 0.0],
