@@ -155,7 +155,7 @@ pub struct Served {
     pub stop: StopAsker,
     /// For names that go.
     pub forgetter: Arc<Forgetter>,
-    /// The name space, for one connection.
+    /// The name space. Each connection has a handle of its own to the same one.
     pub files: Fs,
 }
 

@@ -21,9 +21,10 @@ use crate::rights::{asking, caller, require_meant, require_own};
 /// How long the next request of the same lane waits for one.
 pub(super) const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Whoever waits for the answer to a request.
+/// Who is told the answer to a request: the kernel ([`Ticket`]), or a connection of the control socket
+/// (a channel).
 pub(super) trait Asker: Send + 'static {
-    /// Once. A refusal has been told in `status`.
+    /// Called once. `status` has heard of a refusal before.
     fn told(self, answer: Result<&mut Reply, Refusal>);
 }
 
@@ -42,8 +43,8 @@ impl Asker for SyncSender<Result<Reply, Refusal>> {
     }
 }
 
-/// What is asked in a request that is answered apart: what needs no more than its caller, to be
-/// taken along.
+/// The operation of a request that another thread answers, with data of its own: what the kernel sent
+/// lies in the buffer of the thread that read it.
 enum Wanted {
     Open(u32),
     Access(u32),
@@ -51,7 +52,7 @@ enum Wanted {
     Write(u64, u64, Vec<u8>),
 }
 
-/// A request about the process of somebody else.
+/// A request about the process of somebody else, for another thread to answer.
 pub(super) struct Apart {
     unique: u64,
     resent: bool,
