@@ -32,6 +32,11 @@ typedef _Bool bool;
 typedef u64 size_t;
 enum { false = 0, true = 1 };
 
+/* Of our maps, not the kernel's memory. */
+struct bpf_spin_lock {
+	__u32 val;
+};
+
 /* As the system call knows them. */
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,

@@ -145,7 +145,7 @@ static __noinline int rt_call_tag_fd(struct rt_call *c)
 
 /*
  * What is to stand in the slot of the socket of the caller's descriptor `a`, if it may be tagged. The
- * caller holds the descriptor, and ends this by RT_CALL_STORED.
+ * caller holds the descriptor, and ends this by RT_CALL_STORED (stock.h).
  */
 static __always_inline int rt_call_store(struct rt_call *c)
 {
@@ -170,7 +170,7 @@ static __always_inline int rt_call_store(struct rt_call *c)
 	if (answer)
 		return answer;
 	c->b = rt_stored_word(c->resource, rt_pack(c->node));
-	__sync_fetch_and_add(&stored_writing, 1);
+	rt_stored_begin(sk);
 	return 0;
 }
 
@@ -294,7 +294,7 @@ int rt_call(struct rt_call *c)
 	case RT_CALL_CONFIGURE:
 		mount_dev = c->node;
 		forks_unseen = c->a;
-		stored_writing = 0; /* by a daemon that was killed */
+		storing += storing & 1; /* a daemon was killed with a socket in hand */
 		break;
 	case RT_CALL_STATE:
 		c->node = mount_dev;
@@ -357,7 +357,7 @@ int rt_call(struct rt_call *c)
 		answer = rt_call_store(c);
 		break;
 	case RT_CALL_STORED:
-		__sync_fetch_and_add(&stored_writing, -1);
+		c->a = rt_stored_end(c);
 		break;
 	case RT_CALL_TAG_FD:
 		answer = rt_call_tag_fd(c);

@@ -55,8 +55,10 @@ static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, boo
 	struct rt_sock *s;
 
 	resource &= RT_RESOURCES - 1;
-	s = stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key);
-	node = s ? s->slot[resource] : 0;
+	if (!stored || !rt_stored_held(sk, resource, &node)) {
+		s = stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key);
+		node = s ? s->slot[resource] : 0;
+	}
 	if (stored)
 		node = rt_stored_tag(resource, node);
 	if (node && rt_node(resource, node))

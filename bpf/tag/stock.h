@@ -61,28 +61,139 @@ static __noinline u64 rt_storage_of(struct sock *sk)
 	return 0;
 }
 
-static __always_inline u64 rt_storage_slot(u64 slots, u32 resource)
+/*
+ * The daemon replaces a storage by a copy of it with another tag, so what a process sets in the old
+ * one meanwhile would be lost. The daemon has one socket in hand at a time. Who sets something in that
+ * one says it here as well; the daemon puts it into the new storage before it ends (rt_stored_end),
+ * and until then it holds here. Invariant: what is set is said before the daemon's last look, or
+ * stands in the storage that stays. A daemon that is killed with a socket in hand may have replaced
+ * what was set in that moment.
+ */
+struct rt_hand {
+	struct bpf_spin_lock lock; /* of who changes something here */
+	u32 said; /* resources that somebody has set meanwhile, and the daemon has not seen: bits */
+	u32 held; /* those that were set meanwhile at all */
+	u32 pad;
+	u64 sock; /* the socket in hand */
+	u64 slot[RT_RESOURCES]; /* what was set */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct rt_hand);
+} stored_hand SEC(".maps");
+u64 storing; /* odd: a socket is in hand; counts each beginning and each end */
+/* Each further try needs a beginning or an end by the daemon within the one before. */
+#define RT_STORE_TRIES 1000
+
+static __always_inline struct rt_hand *rt_hand(void)
 {
-	return rt_stored_tag(resource, rt_word_at(slots + 8 * (resource & (RT_RESOURCES - 1))));
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&stored_hand, &zero);
 }
 
-/*
- * The daemon replaces a storage by a copy of it with another tag. What is set in the old one between
- * its reading and its writing would be lost, so whoever sets something while the daemon does that
- * (stored_writing) sets it again, until the storage stays the same; not for ever, for the daemon may
- * be stopped there.
- */
-u32 stored_writing;
-#define RT_STORE_TRIES 1000
+static __always_inline u64 rt_storing(void)
+{
+	return *(volatile u64 *)&storing;
+}
+
+static __always_inline void rt_stored_begin(struct sock *sk)
+{
+	struct rt_hand *h = rt_hand();
+
+	if (!h)
+		return;
+	bpf_spin_lock(&h->lock);
+	h->said = h->held = 0;
+	h->sock = (u64)sk;
+	storing += 1 + (storing & 1); /* odd, also after one that never ended */
+	bpf_spin_unlock(&h->lock);
+}
+
+/* One thing that was set meanwhile: true, and which. Nothing, or the daemon gives up: the end. */
+static __always_inline bool rt_stored_end(struct rt_call *c)
+{
+	struct rt_hand *h = rt_hand();
+	u32 said = 0, r = 0;
+
+	if (!h)
+		return false;
+	bpf_spin_lock(&h->lock);
+	said = c->a ? 0 : h->said;
+	if (said)
+		h->said = said & (said - 1);
+	else if (storing & 1)
+		storing++;
+	bpf_spin_unlock(&h->lock);
+	if (!said)
+		return false;
+	bpf_for(r, 0, RT_RESOURCES - 1)
+		if (said >> r & 1)
+			break;
+	c->resource = r;
+	c->b = *(volatile u64 *)&h->slot[r & (RT_RESOURCES - 1)];
+	return true;
+}
+
+static __always_inline void rt_stored_say(const void *sk, u32 resource, u64 word)
+{
+	struct rt_hand *h;
+
+	if (!(rt_storing() & 1))
+		return;
+	h = rt_hand();
+	if (!h)
+		return;
+	resource &= RT_RESOURCES - 1;
+	bpf_spin_lock(&h->lock);
+	if ((storing & 1) && h->sock == (u64)sk) {
+		h->slot[resource] = word;
+		h->held |= 1U << resource;
+		h->said |= 1U << resource;
+	}
+	bpf_spin_unlock(&h->lock);
+}
+
+/* Whether a socket's word for a resource is held here. If not, it stands in the storage that is asked
+ * for afterwards. */
+static __always_inline bool rt_stored_held(const void *sk, u32 resource, u64 *word)
+{
+	u64 now = rt_storing();
+	struct rt_hand *h;
+
+	if (!(now & 1))
+		return false;
+	h = rt_hand();
+	if (!h || *(volatile u64 *)&h->sock != (u64)sk)
+		return false;
+	resource &= RT_RESOURCES - 1;
+	if (!(*(volatile u32 *)&h->held >> resource & 1))
+		return false;
+	*word = *(volatile u64 *)&h->slot[resource];
+	return rt_storing() == now;
+}
+
+/* The tag of a socket that has its storage at `slots`. */
+static __always_inline u64 rt_storage_slot(const void *sk, u64 slots, u32 resource)
+{
+	u64 word;
+
+	if (!rt_stored_held(sk, resource, &word))
+		word = rt_word_at(slots + 8 * (resource & (RT_RESOURCES - 1)));
+	return rt_stored_tag(resource, word);
+}
 
 SEC("cgroup/setsockopt")
 int rt_setsockopt(struct bpf_sockopt *ctx)
 {
 	struct rt_name name = {};
 	int answer = rt_option_set(ctx, &name);
-	struct rt_sock *s, *was = 0;
-	u32 i, writing;
-	u64 word;
+	struct rt_sock *s;
+	u64 word, now;
+	u32 i;
 
 	if (answer > 0)
 		return 1;
@@ -90,15 +201,14 @@ int rt_setsockopt(struct bpf_sockopt *ctx)
 		return rt_refuse(answer);
 	word = rt_stored_word(name.resource, rt_pack(name.node));
 	bpf_for(i, 0, RT_STORE_TRIES) {
-		/* Asked before the storage is: one that was replaced since is another one by then. */
-		writing = __sync_fetch_and_add(&stored_writing, 0);
+		now = rt_storing();
+		rt_stored_say(RT_CAST(sock, ctx->sk), name.resource, word);
 		s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!s)
 			return rt_refuse(-E_NOSPC);
-		if (s == was && !writing)
-			break;
 		__sync_lock_test_and_set(&s->slot[name.resource & (RT_RESOURCES - 1)], word);
-		was = s;
+		if (rt_storing() == now)
+			break; /* no beginning since, so the storage was this one, or it was said */
 	}
 	ctx->optlen = -1; /* the kernel's own code is not asked */
 	return 1;
@@ -116,8 +226,10 @@ int rt_getsockopt(struct bpf_sockopt *ctx)
 		return 1;
 	if (answer)
 		return rt_refuse(answer);
-	s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, 0);
-	word = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
+	if (!rt_stored_held(RT_CAST(sock, ctx->sk), resource, &word)) {
+		s = bpf_sk_storage_get(&stored_socks, ctx->sk, 0, 0);
+		word = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
+	}
 	return rt_option_tell(ctx, 1 + rt_index(resource, rt_stored_tag(resource, word)));
 }
 

@@ -37,7 +37,7 @@ static __noinline u32 rt_walk_file(struct rt_walk *w, struct file *seen, u32 fro
 		if (!s && !storage)
 			return 0;
 		bpf_for(i, from, RT_RESOURCES) {
-			node = s ? s->slot[i & (RT_RESOURCES - 1)] : rt_storage_slot(storage, i);
+			node = s ? s->slot[i & (RT_RESOURCES - 1)] : rt_storage_slot(sk, storage, i);
 			if (!node || !rt_node(i, node))
 				continue;
 			w->node = node;

@@ -16,14 +16,31 @@
 static struct {
 	int *type;
 } stored_socks __attribute__((unused));
-static u32 stored_writing;
+static u64 storing;
+static void rt_stored_begin(struct sock *sk)
+{
+	(void)sk;
+}
+static bool rt_stored_held(const void *sk, u32 resource, u64 *word)
+{
+	(void)sk;
+	(void)resource;
+	(void)word;
+	return false;
+}
+static bool rt_stored_end(struct rt_call *c)
+{
+	(void)c;
+	return false;
+}
 static u64 rt_storage_of(struct sock *sk)
 {
 	(void)sk;
 	return 0;
 }
-static u64 rt_storage_slot(u64 slots, u32 resource)
+static u64 rt_storage_slot(const void *sk, u64 slots, u32 resource)
 {
+	(void)sk;
 	return slots + resource;
 }
 static u64 file_cache;

@@ -20,6 +20,11 @@ const ENDS_TRIES: u32 = 100;
 /// How often a walk is begun again because what it walks over has become another one on the way.
 const CHANGES: u32 = 64;
 
+/// How often a socket's storage is replaced again because its process sets something meanwhile: some
+/// 10 ms. Who sets one socket's queue without a pause may need tens of rounds; beyond these he loses a
+/// setting of his own.
+const ROUNDS: u32 = 4096;
+
 /// Numbers that a folder of `/proc` has: its processes, or the threads of one.
 fn numbers(folder: &str) -> Vec<i32> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
@@ -111,20 +116,28 @@ impl Tags {
         self.call(call).map(drop)
     }
 
-    /// A socket of ours (stock): a copy of its storage with the tag takes the storage's place.
+    /// A socket of ours (stock): a copy of its storage with the tag takes the storage's place. What its
+    /// process sets meanwhile the programs tell, and it is put there too.
     fn tag_stored(&self, fd: BorrowedFd<'_>, store: RtCall) -> Result<(), PlaneError> {
         let map = self.map("stored_socks")?;
         let word = self.call(store)?.b;
         let key = fd.as_raw_fd();
-        let put = || -> io::Result<()> {
+        let put = |resource: u32, word: u64| -> io::Result<()> {
             let mut value = sys::get::<i32, RtSock>(&map, &key)?.unwrap_or_default();
-            if let Some(slot) = value.slot.get_mut(store.resource as usize) {
+            if let Some(slot) = value.slot.get_mut(resource as usize) {
                 *slot = word;
             }
             sys::put(&map, &key, &value)
         };
-        let done = put();
-        self.call(RtCall { what: what::STORED, ..store })?;
+        let mut done = put(store.resource, word);
+        for round in 0.. {
+            let give_up = done.is_err() || round == ROUNDS;
+            let said = self.call(RtCall { what: what::STORED, a: give_up.into(), ..store })?;
+            if said.a == 0 {
+                break;
+            }
+            done = put(said.resource, said.b);
+        }
         done.map_err(os("tag a socket"))
     }
 
