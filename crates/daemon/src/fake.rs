@@ -15,7 +15,10 @@ use std::path::{Path, PathBuf};
 use reserv_model::{
     Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, Tune, UseRule, Weight,
 };
-use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
+use reserv_plane::{
+    Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError, Sample,
+    Target, Threads, Upgrade,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
@@ -302,16 +305,6 @@ impl Plane for FakePlane {
         }
     }
 
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        if self.state.mount == dev {
-            return Ok(());
-        }
-        self.change(|state| {
-            state.mount = dev;
-            Ok(())
-        })
-    }
-
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         self.refuse_if_told()?;
         let mut next = self.state.clone();
@@ -351,6 +344,36 @@ impl Plane for FakePlane {
         Ok(Sample { id: id.pack(), members, draining: node.draining, ..Sample::default() })
     }
 
+    fn health(&mut self) -> Result<Health, PlaneError> {
+        match std::fs::read_to_string(self.beside("fake-detach")) {
+            Ok(reason) => Ok(Health::Detached(reason.trim().to_owned())),
+            Err(_) => Ok(Health::Running),
+        }
+    }
+
+    fn revive(&mut self) -> Result<(), PlaneError> {
+        if self.beside("fake-detach-hold").exists() {
+            return Err(PlaneError::Taken("fake-detach-hold exists".into()));
+        }
+        let _ = std::fs::remove_file(self.beside("fake-detach"));
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), PlaneError> {
+        let tried = |source| PlaneError::Os { context: "removing the fake plane".into(), source };
+        std::fs::remove_file(&self.path).map_err(tried)
+    }
+
+    fn supports_class(&self, _class: Class) -> bool {
+        true
+    }
+
+    fn supports_policy(&self, _policy: Policy) -> bool {
+        true
+    }
+}
+
+impl Threads for FakePlane {
     fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
         let (tgid, tids) = match target {
             Target::Thread(tid) => (process_of(tid)?, vec![tid]),
@@ -400,6 +423,18 @@ impl Plane for FakePlane {
         let member = |(tgid, tid)| Member { tgid, tid, params: params(tid) };
         Ok(self.state.members(queue).filter(|(_, tid)| lives(*tid)).map(member).collect())
     }
+}
+
+impl Lists for FakePlane {
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        if self.state.mount == dev {
+            return Ok(());
+        }
+        self.change(|state| {
+            state.mount = dev;
+            Ok(())
+        })
+    }
 
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
         threads(pid)?;
@@ -433,32 +468,10 @@ impl Plane for FakePlane {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(self.beside("fake-use"));
         file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(tried)
     }
-
-    fn health(&mut self) -> Result<Health, PlaneError> {
-        match std::fs::read_to_string(self.beside("fake-detach")) {
-            Ok(reason) => Ok(Health::Detached(reason.trim().to_owned())),
-            Err(_) => Ok(Health::Running),
-        }
-    }
-
-    fn revive(&mut self) -> Result<(), PlaneError> {
-        if self.beside("fake-detach-hold").exists() {
-            return Err(PlaneError::Taken("fake-detach-hold exists".into()));
-        }
-        let _ = std::fs::remove_file(self.beside("fake-detach"));
-        Ok(())
-    }
-
-    fn stop(&mut self) -> Result<(), PlaneError> {
-        let tried = |source| PlaneError::Os { context: "removing the fake plane".into(), source };
-        std::fs::remove_file(&self.path).map_err(tried)
-    }
-
-    fn supports_class(&self, _class: Class) -> bool {
-        true
-    }
-
-    fn supports_policy(&self, _policy: Policy) -> bool {
-        true
-    }
 }
+
+impl Descriptors for FakePlane {}
+
+impl Packets for FakePlane {}
+
+impl Upgrade for FakePlane {}

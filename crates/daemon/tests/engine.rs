@@ -14,7 +14,10 @@ use reserv_model::{
     Batch, Caller, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request, ResourceKind,
     Share, ThreadParams, Tree, Weight,
 };
-use reserv_plane::{Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Sample, Target};
+use reserv_plane::{
+    Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError, Sample,
+    Target, Threads, Upgrade,
+};
 
 struct Dir(PathBuf);
 
@@ -108,12 +111,6 @@ impl Plane for Watched {
         }
         if grants != 0 && grants != self.grants()? { Err(PlaneError::Overtaken) } else { self.apply(batch) }
     }
-    fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
-        self.plane.set_params(tid, params)
-    }
-    fn params_of(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
-        self.plane.params_of(tid)
-    }
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
         if self.forgetful { Ok(None) } else { self.plane.applied_seq() }
     }
@@ -126,27 +123,6 @@ impl Plane for Watched {
     }
     fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
         self.plane.sample_one(id)
-    }
-    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
-        self.plane.tag(target, queue)
-    }
-    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
-        self.plane.tag_of(tid)
-    }
-    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
-        let mut members = self.plane.members(queue)?;
-        if self.instants.lock().unwrap().unkept {
-            for m in &mut members {
-                m.params = ThreadParams::default();
-            }
-        }
-        Ok(members)
-    }
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        self.plane.defaults(pid)
-    }
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        self.plane.set_default(pid, list, queue)
     }
     fn health(&mut self) -> Result<Health, PlaneError> {
         self.plane.health()
@@ -164,6 +140,45 @@ impl Plane for Watched {
         class != Class::Fifo
     }
 }
+
+impl Threads for Watched {
+    fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
+        self.plane.set_params(tid, params)
+    }
+    fn params_of(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
+        self.plane.params_of(tid)
+    }
+    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
+        self.plane.tag(target, queue)
+    }
+    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
+        self.plane.tag_of(tid)
+    }
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        let mut members = self.plane.members(queue)?;
+        if self.instants.lock().unwrap().unkept {
+            for m in &mut members {
+                m.params = ThreadParams::default();
+            }
+        }
+        Ok(members)
+    }
+}
+
+impl Lists for Watched {
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
+        self.plane.defaults(pid)
+    }
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
+        self.plane.set_default(pid, list, queue)
+    }
+}
+
+impl Descriptors for Watched {}
+
+impl Packets for Watched {}
+
+impl Upgrade for Watched {}
 
 fn cpu() -> (Name, ResourceKind) {
     (Name::new("cpu").unwrap(), ResourceKind::Cpu)

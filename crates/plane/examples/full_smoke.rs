@@ -13,7 +13,7 @@ use std::{env, process, thread};
 
 use reserv_model::{Batch, Class, Kind, NodeId, Op, Weight};
 use reserv_plane::cpu::full;
-use reserv_plane::{Plane as _, Target};
+use reserv_plane::{Plane as _, Target, Threads as _};
 
 fn main() -> Result<(), Box<dyn Error>> {
     if env::args().nth(1).as_deref() == Some("--hog") {

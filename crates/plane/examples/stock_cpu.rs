@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use reserv_model::{Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, Weight};
 use reserv_plane::cpu::stock::{self, Stock};
-use reserv_plane::{Health, List, Plane, PlaneError, Target};
+use reserv_plane::{Health, List, Lists as _, Plane, PlaneError, Target, Threads as _};
 
 /// Largest error of a share that the stock driver may have.
 const SHARE_ERROR_MAX: f64 = 0.02;

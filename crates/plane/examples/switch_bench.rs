@@ -21,7 +21,7 @@ use std::{env, process, thread};
 
 use reserv_model::{Batch, Class, Kind, NodeId, Op, Policy, Weight};
 use reserv_plane::cpu::full::{self, Full};
-use reserv_plane::{Plane as _, Target};
+use reserv_plane::{Plane as _, Target, Threads as _};
 
 const ROUNDS: u32 = 1000;
 const DEPTHS: [u32; 4] = [1, 3, 5, 8];

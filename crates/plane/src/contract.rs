@@ -169,7 +169,7 @@ pub struct Holders {
     pub pids: Vec<i32>,
 }
 
-/// What [`Plane::upgrade`] did.
+/// What [`Upgrade::upgrade`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Upgraded {
     /// ABI version of the programs that ran.
@@ -186,17 +186,12 @@ pub struct Upgraded {
     pub counters: bool,
 }
 
-/// A driver that holds a resource. Calls come from one thread at a time.
-pub trait Plane: Send {
+/// A driver that holds a resource: its tree, its counters and its life. Calls come from one thread at a
+/// time. What some drivers can besides is in traits of their own, whose defaults say that a driver
+/// cannot; a driver writes down what it can.
+pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
     /// See [`DriverInfo`]. Cheap; called for `status`.
     fn info(&self) -> DriverInfo;
-
-    /// The device number of the file system at which `/reserv` is mounted, told after each mount and adoption. A
-    /// driver that recognises descriptors of `/reserv` in the kernel compares it; others ignore it.
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        let _ = dev;
-        Ok(())
-    }
 
     /// How much there is to be promised, in bytes per second; 0: nobody knows. (The CPU's is the machine's.)
     fn capacity(&self) -> u64 {
@@ -214,7 +209,7 @@ pub trait Plane: Send {
     }
 
     /// Apply edits, all or none. One outcome per op. On error nothing has changed. A deletion that flushes is `Draining` when
-    /// members could not be moved at once; the caller moves them by [`Plane::tag`].
+    /// members could not be moved at once; the caller moves them by [`Threads::tag`].
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError>;
 
     /// A number that is another one after each budget that a thread was promised, for [`Plane::apply_if`]; 0 where threads ask nobody but the caller.
@@ -241,75 +236,6 @@ pub trait Plane: Send {
 
     /// Counters of one node (`NoNode` when stale).
     fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError>;
-
-    /// Tag threads with a queue, moving them at once, running or queued. Answers how many were moved.
-    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError>;
-
-    /// A thread's queue.
-    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError>;
-
-    /// Set what a thread asks of its queue's class, all of it; the defaults take it back. Kept while it lives, whatever its
-    /// queue. `Unsupported` where the mechanism has no such thing.
-    fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
-        let _ = (tid, params);
-        Err(PlaneError::Unsupported("threads have no parameters but their nice values".into()))
-    }
-
-    /// What a thread asks of its queue's class.
-    fn params_of(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
-        let _ = tid;
-        Ok(ThreadParams::default())
-    }
-
-    /// Who is tagged with a queue. q0 lists nobody: it is everyone else.
-    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError>;
-
-    /// The lists of a process.
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError>;
-
-    /// Change one of them.
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError>;
-
-    /// Who may tag with this queue, whole and in order (at most [`reserv_model::USE_RULES_MAX`]); none: root only. Told for every queue
-    /// after start and adoption, and whenever it changes. A driver that sets tags in the kernel checks it there; others need nothing,
-    /// because the daemon checks before [`Plane::tag`].
-    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
-        let _ = (queue, rules);
-        Ok(())
-    }
-
-    /// Which queues untagged packets go to, of a link: whole and in order, the first rule that fits, else q0. Told after start and adoption and whenever it changes; they
-    /// stand in the kernel.
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
-        if rules.is_empty() {
-            return Ok(());
-        }
-        Err(PlaneError::Unsupported("there are no packets here that rules could tell apart".into()))
-    }
-
-    /// The tagged descriptors of a process, with their queues. None where descriptors are not tagged.
-    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
-        let _ = pid;
-        Ok(Vec::new())
-    }
-
-    /// Tag the open file or socket behind a descriptor of ours (a copy of somebody's).
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        let _ = (fd, queue);
-        Err(PlaneError::Unsupported("descriptors are not tagged here".into()))
-    }
-
-    /// The open files and sockets that are tagged with a queue, and who has them.
-    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
-        let _ = queue;
-        Ok(Vec::new())
-    }
-
-    /// These of them fall back to q0. Answers how many did.
-    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
-        let _ = (queue, keys);
-        Ok(0)
-    }
 
     /// What refers to nodes in the kernel, in their order; nothing for nodes that are gone. Where the mechanism does not count its lists,
     /// they are looked up process by process.
@@ -339,15 +265,6 @@ pub trait Plane: Send {
     /// Take the resource again after a detachment, with the tree and tags as they were.
     fn revive(&mut self) -> Result<(), PlaneError>;
 
-    /// Put the programs of this version in the place of those that an earlier daemon loaded; `None`: they are these already. `tree` is what makes the tree as it is out of root and
-    /// q0, its last batch with the tree's number; tags stay. On error the old ones go on as they were. Whoever is killed in the middle leaves the old ones or the new.
-    fn upgrade(&mut self, tree: &[Batch]) -> Result<Option<Upgraded>, PlaneError> {
-        let _ = tree;
-        Err(PlaneError::Unsupported(
-            "there are no programs here that could be upgraded while they run".into(),
-        ))
-    }
-
     /// Whether [`Plane::stop`] would be refused now because somebody uses what the driver offers. Changes nothing.
     fn may_stop(&self) -> Result<(), PlaneError> {
         Ok(())
@@ -361,6 +278,117 @@ pub trait Plane: Send {
 
     /// Whether this driver can order the children of a scheduler node by `policy`.
     fn supports_policy(&self, policy: Policy) -> bool;
+}
+
+/// Threads that are tagged: the CPU's. By default there are none.
+pub trait Threads {
+    /// Tag threads with a queue, moving them at once, running or queued. Answers how many were moved.
+    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
+        let _ = (target, queue);
+        Err(PlaneError::Unsupported(format!("threads have no place here: {}", self.tagged_instead())))
+    }
+
+    /// What is tagged where threads are not, in words.
+    fn tagged_instead(&self) -> String {
+        "nothing is tagged".into()
+    }
+
+    /// A thread's queue.
+    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
+        let _ = tid;
+        Ok(NodeId::Q0)
+    }
+
+    /// Set what a thread asks of its queue's class, all of it; the defaults take it back. Kept while it lives, whatever its
+    /// queue. `Unsupported` where the mechanism has no such thing.
+    fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
+        let _ = (tid, params);
+        Err(PlaneError::Unsupported("threads have no parameters but their nice values".into()))
+    }
+
+    /// What a thread asks of its queue's class.
+    fn params_of(&self, tid: i32) -> Result<ThreadParams, PlaneError> {
+        let _ = tid;
+        Ok(ThreadParams::default())
+    }
+
+    /// Who is tagged with a queue. q0 lists nobody: it is everyone else.
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError>;
+}
+
+/// Processes' lists for this resource, and who may tag with its queues.
+pub trait Lists {
+    /// The device number of the file system at which `/reserv` is mounted, told after each mount and adoption. A
+    /// driver that recognises descriptors of `/reserv` in the kernel compares it; others ignore it.
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        let _ = dev;
+        Ok(())
+    }
+
+    /// The lists of a process.
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError>;
+
+    /// Change one of them.
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError>;
+
+    /// Who may tag with this queue, whole and in order (at most [`reserv_model::USE_RULES_MAX`]); none: root only. Told for every queue
+    /// after start and adoption, and whenever it changes. A driver that sets tags in the kernel checks it there; others need nothing,
+    /// because the daemon checks before [`Threads::tag`].
+    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
+        let _ = (queue, rules);
+        Ok(())
+    }
+}
+
+/// Open files and sockets that are tagged: those of disks and links.
+pub trait Descriptors {
+    /// The tagged descriptors of a process, with their queues. None where descriptors are not tagged.
+    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
+        let _ = pid;
+        Ok(Vec::new())
+    }
+
+    /// Tag the open file or socket behind a descriptor of ours (a copy of somebody's).
+    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
+        let _ = (fd, queue);
+        Err(PlaneError::Unsupported("descriptors are not tagged here".into()))
+    }
+
+    /// The open files and sockets that are tagged with a queue, and who has them.
+    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
+        let _ = queue;
+        Ok(Vec::new())
+    }
+
+    /// These of them fall back to q0. Answers how many did.
+    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
+        let _ = (queue, keys);
+        Ok(0)
+    }
+}
+
+/// Packets that are told apart: those of links.
+pub trait Packets {
+    /// Which queues untagged packets go to, of a link: whole and in order, the first rule that fits, else q0. Told after start and adoption and whenever it changes; they
+    /// stand in the kernel.
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        if rules.is_empty() {
+            return Ok(());
+        }
+        Err(PlaneError::Unsupported("there are no packets here that rules could tell apart".into()))
+    }
+}
+
+/// Programs that can be replaced while they run.
+pub trait Upgrade {
+    /// Put the programs of this version in the place of those that an earlier daemon loaded; `None`: they are these already. `tree` is what makes the tree as it is out of root and
+    /// q0, its last batch with the tree's number; tags stay. On error the old ones go on as they were. Whoever is killed in the middle leaves the old ones or the new.
+    fn upgrade(&mut self, tree: &[Batch]) -> Result<Option<Upgraded>, PlaneError> {
+        let _ = tree;
+        Err(PlaneError::Unsupported(
+            "there are no programs here that could be upgraded while they run".into(),
+        ))
+    }
 }
 
 /// The processes that live now.

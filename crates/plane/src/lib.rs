@@ -20,6 +20,6 @@ mod uses;
 pub use reserv_blockd::private;
 
 pub use contract::{
-    Cgroups, Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target,
-    Upgraded,
+    Cgroups, Defaults, Descriptors, DriverInfo, Health, Holders, List, Lists, Member, Packets, Plane,
+    PlaneError, Refs, Sample, Target, Threads, Upgrade, Upgraded,
 };

@@ -123,7 +123,7 @@ impl World {
             let source = if name == "n" { Source::Net(on.into()) } else { Source::File(on.into()) };
             let mut plane =
                 count::start(folder, number, &source, Box::new(Tagged::new(number))).map_err(said)?;
-            reserv_plane::Plane::set_mount(&mut plane, u64::from(MOUNT)).map_err(said)?;
+            reserv_plane::Lists::set_mount(&mut plane, u64::from(MOUNT)).map_err(said)?;
             let name = Name::new(name).map_err(said)?;
             let journal = folder.join(format!("journal-{number}"));
             let (engine, _) =
@@ -137,7 +137,7 @@ impl World {
             fs::write(pins.join(call), "").map_err(said)?;
         }
         let mut cpu = full::adopt().map_err(said)?.ok_or("no scheduler")?;
-        reserv_plane::Plane::set_mount(&mut cpu, u64::from(MOUNT)).map_err(said)?;
+        reserv_plane::Lists::set_mount(&mut cpu, u64::from(MOUNT)).map_err(said)?;
         let name = Name::new("cpu").map_err(said)?;
         let (cpu, _) =
             Engine::open(&folder.join("journal-0"), (name, ResourceKind::Cpu), Box::new(cpu), false)

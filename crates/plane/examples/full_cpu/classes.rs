@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use reserv_model::{Class, Kind, NodeId, Op, Policy, ThreadParams, TuneKey};
-use reserv_plane::{Plane as _, PlaneError};
+use reserv_plane::{Plane as _, PlaneError, Threads as _};
 
 use crate::setup::{Answer, Load, Setup, check, near, service, settle, shares, weight};
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use reserv_model::{Batch, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy};
-use reserv_plane::{Plane as _, PlaneError, Target};
+use reserv_plane::{Plane as _, PlaneError, Target, Threads as _};
 
 use crate::setup::{Answer, Load, Setup, check, near, settle, shares, weight};
 

@@ -8,7 +8,7 @@ use std::{env, fs, process, thread};
 
 use reserv_model::{Batch, Class, Kind, NodeId, Op};
 use reserv_plane::cpu::full::{self, Full};
-use reserv_plane::{Health, List, Plane as _};
+use reserv_plane::{Health, List, Lists as _, Plane as _, Threads as _};
 
 use crate::setup::{Answer, Guard, Load, Setup, check, near, service, settle, shares};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use reserv_model::{Class, Kind, NodeId, Op, Policy, TuneKey};
-use reserv_plane::{Plane as _, Target};
+use reserv_plane::{Plane as _, Target, Threads as _};
 
 use crate::life::{detached, eject};
 use crate::setup::{Answer, Setup, check, weight};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use reserv_model::NodeId;
-use reserv_plane::{Plane as _, Target};
+use reserv_plane::{Target, Threads as _};
 
 use crate::setup::{Answer, Load, Setup, check};
 

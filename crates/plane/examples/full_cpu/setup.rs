@@ -9,7 +9,7 @@ use std::{env, thread};
 
 use reserv_model::{Batch, Class, Kind, NodeId, Op, Outcome, Weight};
 use reserv_plane::cpu::full::{self, Full};
-use reserv_plane::{Health, Plane as _, PlaneError, Sample, Target};
+use reserv_plane::{Health, Plane as _, PlaneError, Sample, Target, Threads as _};
 
 pub(crate) type Answer = Result<(), Box<dyn Error>>;
 

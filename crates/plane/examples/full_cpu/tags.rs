@@ -8,7 +8,7 @@ use std::{env, fs, process, thread};
 
 use reserv_model::{DeleteMode, NodeId, Op};
 use reserv_plane::cpu::full::Full;
-use reserv_plane::{List, Plane as _, PlaneError, Target};
+use reserv_plane::{List, Lists as _, Plane as _, PlaneError, Target, Threads as _};
 
 use crate::setup::{Answer, Setup, check};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
 use reserv_model::{NodeId, Op};
-use reserv_plane::{Plane as _, Target};
+use reserv_plane::{Plane as _, Target, Threads as _};
 
 use crate::setup::{Answer, Load, Setup, check, near, service, settle, shares, weight};
 

@@ -27,7 +27,7 @@ pub trait Meter: Send {
     /// What it cannot do, one sentence each.
     fn limits(&self, source: &Source) -> Vec<String>;
 
-    /// See [`crate::Plane::set_mount`].
+    /// See [`crate::Lists::set_mount`].
     fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
         let _ = dev;
         Ok(())
@@ -52,13 +52,13 @@ pub trait Meter: Send {
         Ok(())
     }
 
-    /// See [`crate::Plane::set_use`].
+    /// See [`crate::Lists::set_use`].
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         let _ = (queue, rules);
         Ok(())
     }
 
-    /// See [`crate::Plane::set_packet_rules`].
+    /// See [`crate::Packets::set_packet_rules`].
     fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
         let _ = rules;
         Ok(())
@@ -76,25 +76,25 @@ pub trait Meter: Send {
     /// The lists of a process.
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError>;
 
-    /// See [`crate::Plane::descriptors`].
+    /// See [`crate::Descriptors::descriptors`].
     fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
         let _ = pid;
         Ok(Vec::new())
     }
 
-    /// See [`crate::Plane::tag_descriptor`].
+    /// See [`crate::Descriptors::tag_descriptor`].
     fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
         let _ = (fd, queue);
         Err(PlaneError::Unsupported("descriptors are not tagged here".into()))
     }
 
-    /// See [`crate::Plane::holders`].
+    /// See [`crate::Descriptors::holders`].
     fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
         let _ = queue;
         Ok(Vec::new())
     }
 
-    /// See [`crate::Plane::untag`].
+    /// See [`crate::Descriptors::untag`].
     fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
         let _ = (queue, keys);
         Ok(0)

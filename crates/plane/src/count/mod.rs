@@ -8,23 +8,25 @@
 mod books;
 mod fake;
 mod meter;
+mod metered;
 mod tagged;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::mem;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use reserv_model::{Batch, Class, NodeId, Op, Outcome, PacketRule, Policy, Source, UseRule};
+use reserv_model::{Batch, Class, NodeId, Op, Outcome, PacketRule, Policy, Source};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
-use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::{DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade};
 
 use books::{Before, Entry};
 pub use books::{Books, Seen, Usage};
 pub use fake::Fake;
 pub use meter::{Meter, Told};
+pub(crate) use metered::{Metered, tags_by_meter};
 pub use tagged::Tagged;
 
 /// The file is written anew when it is this long, and four times as long as it was then.
@@ -41,12 +43,17 @@ enum Change {
     Gone { ids: Vec<(NodeId, Usage)> },
 }
 
+/// What was done through a queue since it was made.
+pub(crate) type Reads = Box<dyn Fn(NodeId) -> Usage + Send>;
+
 /// See the head of this file.
 pub struct Count {
     source: Source,
     file: Journal,
     books: Books,
     meter: Box<dyn Meter>,
+    /// What knows how much was done, where the meter does not.
+    reads: Option<Reads>,
     /// Length of the file when it was last written anew.
     compacted: u64,
 }
@@ -84,7 +91,7 @@ pub fn start(run: &Path, number: u8, source: &Source, meter: Box<dyn Meter>) -> 
     probe(source)?;
     let (file, _) = Journal::open(&place(run, number)).map_err(tried)?;
     let books = Books::default();
-    let mut plane = Count { source: source.clone(), file, books, meter, compacted: 0 };
+    let mut plane = Count { source: source.clone(), file, books, meter, reads: None, compacted: 0 };
     // The file first: what the meter holds is found by it.
     plane.compact()?;
     if let Err(error) = plane.begin(true) {
@@ -120,7 +127,7 @@ pub fn adopt(
             Change::Gone { ids } => ids.into_iter().for_each(|(id, usage)| books.gone(id, usage)),
         }
     }
-    let mut plane = Count { source: source.clone(), file, books, meter, compacted: 0 };
+    let mut plane = Count { source: source.clone(), file, books, meter, reads: None, compacted: 0 };
     plane.compact()?;
     plane.begin(false)?;
     Ok(Some(plane))
@@ -130,6 +137,15 @@ impl Count {
     fn begin(&mut self, fresh: bool) -> Result<(), PlaneError> {
         let nodes: Vec<Told> = self.books.iter().map(|(id, node)| told(id, node)).collect();
         self.meter.begin(&self.source, &nodes, fresh)
+    }
+
+    /// It is asked for usage instead of the meter.
+    pub(crate) fn counted_by(self, reads: Reads) -> Self {
+        Self { reads: Some(reads), ..self }
+    }
+
+    fn usage(&self, queue: NodeId) -> Result<Usage, PlaneError> {
+        self.reads.as_ref().map_or_else(|| self.meter.usage(queue), |reads| Ok(reads(queue)))
     }
 
     /// Tells the meter of the nodes that these ops have made, or will not have made when the batch is put back.
@@ -148,11 +164,6 @@ impl Count {
         if let Err(error) = self.tell(made) {
             tracing::error!(%error, "the meter still knows nodes that were not made");
         }
-    }
-
-    /// What a list names, or q0 for what is gone.
-    fn there(&self, queue: NodeId) -> NodeId {
-        if self.books.queue(queue).is_ok() { queue } else { NodeId::Q0 }
     }
 
     fn append(&mut self, change: &Change) -> Result<(), PlaneError> {
@@ -180,16 +191,6 @@ impl Count {
         &self.books
     }
 
-    /// Its meter.
-    pub(crate) fn meter_ref(&self) -> &dyn Meter {
-        &*self.meter
-    }
-
-    /// Its meter.
-    pub(crate) fn meter(&mut self) -> &mut dyn Meter {
-        &mut *self.meter
-    }
-
     /// The tree as it will be after a batch.
     pub(crate) fn after(&self, batch: &Batch) -> Result<Books, PlaneError> {
         let mut books = self.books.clone();
@@ -201,13 +202,15 @@ impl Count {
     /// A batch into books, file and meter, whole or not at all.
     pub(crate) fn enter(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         let mut seen = Vec::new();
-        let meter = &*self.meter;
+        let mut books = mem::take(&mut self.books);
         let mut see = |id| {
-            let now = Seen { busy: meter.refs(id)?.tags() > 0, usage: meter.usage(id)? };
+            let now = Seen { busy: self.meter.refs(id)?.tags() > 0, usage: self.usage(id)? };
             seen.push((id, now));
             Ok(now)
         };
-        let (outcomes, before) = self.books.apply(batch, &mut see)?;
+        let applied = books.apply(batch, &mut see);
+        self.books = books;
+        let (outcomes, before) = applied?;
         let touched = |made: bool| -> Vec<NodeId> {
             let of = |op: &Op| match *op {
                 Op::Create { id, .. } if made => Some(id),
@@ -237,7 +240,7 @@ impl Count {
         let node = self.books.get(id)?;
         let mut sample = Sample { draining: node.draining, ..Sample::new(id) };
         if node.kind.is_queue() {
-            let usage = self.meter.usage(id)?;
+            let usage = self.usage(id)?;
             let since = usage.since(node.usage);
             sample.service_ns = usage.bytes;
             sample.served = since.operations;
@@ -264,10 +267,6 @@ impl Plane for Count {
             chcpures: false,
             cgroups: None,
         }
-    }
-
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        self.meter.set_mount(dev)
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
@@ -297,7 +296,7 @@ impl Plane for Count {
         let mut ids = Vec::new();
         for id in self.books.draining() {
             if self.meter.refs(id)?.tags() == 0 {
-                ids.push((id, self.meter.usage(id)?));
+                ids.push((id, self.usage(id)?));
             }
         }
         if ids.is_empty() {
@@ -336,61 +335,8 @@ impl Plane for Count {
         self.sample_of(id)
     }
 
-    fn tag(&mut self, _target: Target, _queue: NodeId) -> Result<usize, PlaneError> {
-        let tagged = self.source.kind().tagged();
-        Err(PlaneError::Unsupported(format!("threads have no place here: {tagged} are tagged")))
-    }
-
-    fn tag_of(&self, _tid: i32) -> Result<NodeId, PlaneError> {
-        Ok(NodeId::Q0)
-    }
-
-    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
-        self.books.queue(queue)?;
-        Ok(Vec::new())
-    }
-
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        let Defaults { default, child } = self.meter.defaults(pid)?;
-        Ok(Defaults { default: self.there(default), child: self.there(child) })
-    }
-
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        self.books.queue(queue)?;
-        self.meter.set_default(pid, list, queue)
-    }
-
-    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
-        self.meter.descriptors(pid)
-    }
-
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        self.books.queue(queue)?;
-        self.meter.tag_descriptor(fd, queue)
-    }
-
-    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
-        self.meter.holders(queue)
-    }
-
-    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
-        self.meter.untag(queue, keys)
-    }
-
-    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
-        self.books.queue(queue)?;
-        self.meter.set_use(queue, rules)
-    }
-
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
-        self.meter.set_packet_rules(rules)
-    }
-
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        let of = |id: &NodeId| {
-            if self.books.queue(*id).is_ok() { self.meter.refs(*id) } else { Ok(Refs::default()) }
-        };
-        ids.iter().map(of).collect()
+        self.references(ids)
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
@@ -414,3 +360,37 @@ impl Plane for Count {
         true
     }
 }
+
+impl Threads for Count {
+    fn tagged_instead(&self) -> String {
+        format!("{} are tagged", self.source.kind().tagged())
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.there(queue).map(|()| Vec::new())
+    }
+}
+
+impl Metered for Count {
+    fn meter(&self) -> &dyn Meter {
+        &*self.meter
+    }
+
+    fn meter_mut(&mut self) -> &mut dyn Meter {
+        &mut *self.meter
+    }
+
+    fn there(&self, queue: NodeId) -> Result<(), PlaneError> {
+        self.books.queue(queue).map(drop)
+    }
+}
+
+tags_by_meter!(Count);
+
+impl Packets for Count {
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        self.meter_mut().set_packet_rules(rules)
+    }
+}
+
+impl Upgrade for Count {}

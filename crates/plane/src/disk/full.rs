@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -13,16 +12,16 @@ use reserv_blockd::book::text;
 use reserv_blockd::wire::{self, Hello, delete, what};
 use reserv_model::{
     Batch, Class, DeleteMode, DiskModel, DiskSample, Driver, Front, Name, NodeId, Op, Outcome, Policy, Rate,
-    Source, TuneKey, UseRule,
+    Source, TuneKey,
 };
 
 use super::above::{self, Above};
 use super::server::{Files, Server};
 use super::uevents::Uevents;
-use crate::count::{Meter, Tagged, Told};
+use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
 use crate::libbpf::os;
 use crate::ops::{RsBatch, io_error, refusal};
-use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::{DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade};
 
 /// Where disks have their names: links to the devices that the servers offer.
 const NAMES: &str = "/dev/reserv";
@@ -358,10 +357,6 @@ impl Plane for Disk {
         }
     }
 
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        self.meter.set_mount(dev)
-    }
-
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         let encoded = self.encode(batch)?;
         self.meter.announce(batch)?;
@@ -415,61 +410,8 @@ impl Plane for Disk {
         Ok(self.sample_of(&self.one(id)?))
     }
 
-    fn tag(&mut self, _target: Target, _queue: NodeId) -> Result<usize, PlaneError> {
-        Err(PlaneError::Unsupported(
-            "threads have no place here: open files are tagged, and processes by their lists".into(),
-        ))
-    }
-
-    fn tag_of(&self, _tid: i32) -> Result<NodeId, PlaneError> {
-        Ok(NodeId::Q0)
-    }
-
-    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
-        self.queue(queue).map(|_| Vec::new())
-    }
-
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        let there = |id: NodeId| if self.queue(id).is_ok() { id } else { NodeId::Q0 };
-        let Defaults { default, child } = self.meter.defaults(pid)?;
-        Ok(Defaults { default: there(default), child: there(child) })
-    }
-
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.follow_above();
-        self.meter.set_default(pid, list, queue)
-    }
-
-    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
-        self.meter.descriptors(pid)
-    }
-
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.follow_above();
-        self.meter.tag_descriptor(fd, queue)
-    }
-
-    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
-        self.meter.holders(queue)
-    }
-
-    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
-        self.meter.untag(queue, keys)
-    }
-
-    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.meter.set_use(queue, rules)
-    }
-
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        let of = |id: &NodeId| match self.queue(*id) {
-            Ok(_) => self.meter.refs(*id),
-            Err(_) => Ok(Refs::default()),
-        };
-        ids.iter().map(of).collect()
+        self.references(ids)
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
@@ -529,3 +471,37 @@ impl Plane for Disk {
         matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Yfq | Policy::Cello)
     }
 }
+
+impl Threads for Disk {
+    fn tagged_instead(&self) -> String {
+        "open files are tagged, and processes by their lists".into()
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.there(queue).map(|()| Vec::new())
+    }
+}
+
+impl Metered for Disk {
+    fn meter(&self) -> &dyn Meter {
+        &self.meter
+    }
+
+    fn meter_mut(&mut self) -> &mut dyn Meter {
+        &mut self.meter
+    }
+
+    fn there(&self, queue: NodeId) -> Result<(), PlaneError> {
+        self.queue(queue).map(drop)
+    }
+
+    fn about_to_tag(&mut self) {
+        self.follow_above();
+    }
+}
+
+tags_by_meter!(Disk);
+
+impl Packets for Disk {}
+
+impl Upgrade for Disk {}

@@ -29,7 +29,10 @@ use self::calls::Calls;
 use self::load::os;
 use crate::ops::{io_error, refusal, registered};
 use crate::sys::{self, Mapped};
-use crate::{Cgroups, Defaults, DriverInfo, Health, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::{
+    Cgroups, Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError,
+    Refs, Sample, Target, Threads, Upgrade,
+};
 
 pub use self::probe::probe;
 pub use self::trace::{Event, EventKind, Tracer};
@@ -363,13 +366,6 @@ impl Plane for Full {
         }
     }
 
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        // st_dev as the C library packs it, to the kernel's own form.
-        let dev = u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev));
-        let mut call = RcCall { node: dev, what: 1, ..RcCall::default() };
-        self.call(to::CONFIGURE, &mut call).map(drop)
-    }
-
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         self.apply_if(batch, 0)
     }
@@ -469,6 +465,48 @@ impl Plane for Full {
         all.into_iter().find(|s| s.id == id.pack()).ok_or_else(|| PlaneError::NoNode(format!("{id:?}")))
     }
 
+    fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
+        self.references(ids)
+    }
+
+    fn health(&mut self) -> Result<Health, PlaneError> {
+        let state = self.state();
+        if state.attached > state.detached {
+            return Ok(Health::Running);
+        }
+        let text = |bytes: &[u8]| {
+            let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+            String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
+        };
+        let (reason, message) = (text(&state.exit_reason), text(&state.exit_msg));
+        let mut why = format!("the kernel took the CPUs back: {reason} (kind {})", state.exit_kind);
+        if !message.is_empty() {
+            why = format!("{why}: {message}");
+        }
+        Ok(Health::Detached(why))
+    }
+
+    fn revive(&mut self) -> Result<(), PlaneError> {
+        if self.state().attached > self.state().detached {
+            return Ok(());
+        }
+        load::attach_again(&self.folder)
+    }
+
+    fn stop(&mut self) -> Result<(), PlaneError> {
+        load::put_by(&self.folder)
+    }
+
+    fn supports_class(&self, class: Class) -> bool {
+        registered("RS_CLASSES", class as u8)
+    }
+
+    fn supports_policy(&self, policy: Policy) -> bool {
+        registered("RS_POLICIES", policy as u8)
+    }
+}
+
+impl Threads for Full {
     fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
         let pid = match target {
             Target::Thread(tid) => return self.tag_thread(tid, queue).map(|()| 1),
@@ -529,6 +567,15 @@ impl Plane for Full {
         }
         self.threads_of(queue)
     }
+}
+
+impl Lists for Full {
+    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
+        // st_dev as the C library packs it, to the kernel's own form.
+        let dev = u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev));
+        let mut call = RcCall { node: dev, what: 1, ..RcCall::default() };
+        self.call(to::CONFIGURE, &mut call).map(drop)
+    }
 
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
         let mut call = RcCall { tid: pid, ..RcCall::default() };
@@ -542,47 +589,13 @@ impl Plane for Full {
         self.call_node(to::LISTS_SET, &mut call, queue)
     }
 
-    fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        self.references(ids)
-    }
-
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         self.tell_use(queue, rules)
     }
-
-    fn health(&mut self) -> Result<Health, PlaneError> {
-        let state = self.state();
-        if state.attached > state.detached {
-            return Ok(Health::Running);
-        }
-        let text = |bytes: &[u8]| {
-            let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-            String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
-        };
-        let (reason, message) = (text(&state.exit_reason), text(&state.exit_msg));
-        let mut why = format!("the kernel took the CPUs back: {reason} (kind {})", state.exit_kind);
-        if !message.is_empty() {
-            why = format!("{why}: {message}");
-        }
-        Ok(Health::Detached(why))
-    }
-
-    fn revive(&mut self) -> Result<(), PlaneError> {
-        if self.state().attached > self.state().detached {
-            return Ok(());
-        }
-        load::attach_again(&self.folder)
-    }
-
-    fn stop(&mut self) -> Result<(), PlaneError> {
-        load::put_by(&self.folder)
-    }
-
-    fn supports_class(&self, class: Class) -> bool {
-        registered("RS_CLASSES", class as u8)
-    }
-
-    fn supports_policy(&self, policy: Policy) -> bool {
-        registered("RS_POLICIES", policy as u8)
-    }
 }
+
+impl Descriptors for Full {}
+
+impl Packets for Full {}
+
+impl Upgrade for Full {}

@@ -8,7 +8,10 @@ use super::mirror::{self, Carried};
 use super::{Stock, outcome, sync};
 use crate::cgroup::mounts::Version;
 use crate::cgroup::weights::Share;
-use crate::{Defaults, DriverInfo, Health, List, Plane, PlaneError, Sample, Target};
+use crate::{
+    Defaults, Descriptors, DriverInfo, Health, List, Lists, Packets, Plane, PlaneError, Sample, Target,
+    Threads, Upgrade,
+};
 
 /// Of our directories and files; there is one so far.
 const VERSION: u32 = 1;
@@ -203,37 +206,6 @@ impl Plane for Stock {
         self.sample_node(id)
     }
 
-    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
-        self.retag(target, queue)
-    }
-
-    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
-        Ok(self.node_at(&self.cg.locate(tid)?))
-    }
-
-    fn members(&self, queue: NodeId) -> Result<Vec<crate::Member>, PlaneError> {
-        self.members_of(queue)
-    }
-
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        let queue = self.tag_of(pid)?;
-        Ok(Defaults { default: queue, child: queue })
-    }
-
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        let now = self.tag_of(pid)?;
-        self.state.mirror.get(queue)?;
-        if now == queue {
-            return Ok(());
-        }
-        match list {
-            List::Default => self.tag(Target::Process(pid), queue).map(drop),
-            List::Child => Err(PlaneError::Unsupported(
-                "children start in their parent's cgroup, so cdefault follows default: set default".into(),
-            )),
-        }
-    }
-
     fn health(&mut self) -> Result<Health, PlaneError> {
         // q0 is the first directory made and the last removed but the root.
         let q0 = self.cg.cpu(&self.state.mirror.path(NodeId::Q0)?);
@@ -272,3 +244,44 @@ impl Plane for Stock {
         mirror::policy_refused(policy).is_none()
     }
 }
+
+impl Threads for Stock {
+    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
+        self.retag(target, queue)
+    }
+
+    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
+        Ok(self.node_at(&self.cg.locate(tid)?))
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<crate::Member>, PlaneError> {
+        self.members_of(queue)
+    }
+}
+
+impl Lists for Stock {
+    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
+        let queue = self.tag_of(pid)?;
+        Ok(Defaults { default: queue, child: queue })
+    }
+
+    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
+        let now = self.tag_of(pid)?;
+        self.state.mirror.get(queue)?;
+        if now == queue {
+            return Ok(());
+        }
+        match list {
+            List::Default => self.tag(Target::Process(pid), queue).map(drop),
+            List::Child => Err(PlaneError::Unsupported(
+                "children start in their parent's cgroup, so cdefault follows default: set default".into(),
+            )),
+        }
+    }
+}
+
+impl Descriptors for Stock {}
+
+impl Packets for Stock {}
+
+impl Upgrade for Stock {}

@@ -11,7 +11,7 @@ use reserv_model::{Batch, Cap, Class, DeleteMode, Kind as NodeKind, NodeId, Op, 
 
 use super::{Config, Stock, probe_with};
 use crate::cgroup::fake::{Fake, Group, KINDS, Kind};
-use crate::{Health, List, Plane, PlaneError, Target};
+use crate::{Health, List, Lists as _, Plane, PlaneError, Target, Threads as _};
 
 fn id(index: u32, generation: u32) -> NodeId {
     NodeId { index, generation }

@@ -23,8 +23,11 @@ use self::shares::Groups;
 use self::tree::Tree;
 use crate::cgroup::kernel::{Kernel, Real};
 use crate::cgroup::mounts::{self, Version};
-use crate::count::{self, Books, Count, Meter, Usage};
-use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::count::{self, Books, Count, Meter, Metered, Usage, tags_by_meter};
+use crate::{
+    Defaults, DriverInfo, Health, List, Member, Packets, Plane, PlaneError, Refs, Sample, Target, Threads,
+    Upgrade,
+};
 
 /// Of our directories and files.
 const VERSION: u32 = 1;
@@ -371,52 +374,8 @@ impl Plane for Stock {
         self.count.sample_one(id)
     }
 
-    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
-        self.count.books().queue(queue)?;
-        let mut tree = locked(&self.tree);
-        let pid = match target {
-            Target::Process(pid) => pid,
-            // A process that is one thread is moved whole by either name.
-            Target::Thread(tid) => {
-                let pid = tree.places.tgid(tid)?;
-                if tree.places.threads(pid)?.len() > 1 {
-                    return whole_processes();
-                }
-                pid
-            }
-        };
-        tree.place(pid, queue)
-    }
-
-    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
-        locked(&self.tree).queue_of(tid)
-    }
-
-    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
-        self.count.books().queue(queue)?;
-        let pids = locked(&self.tree).pids(queue)?;
-        let member = |pid| Member { tgid: pid, tid: pid, params: reserv_model::ThreadParams::default() };
-        Ok(pids.into_iter().map(member).collect())
-    }
-
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        self.count.defaults(pid)
-    }
-
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        self.count.set_default(pid, list, queue)
-    }
-
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        self.count.tag_descriptor(fd, queue)
-    }
-
-    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
-        self.count.holders(queue)
-    }
-
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        self.count.refs(ids)
+        self.references(ids)
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
@@ -447,3 +406,53 @@ impl Plane for Stock {
         policy == Policy::Sfq
     }
 }
+
+impl Threads for Stock {
+    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
+        self.count.books().queue(queue)?;
+        let mut tree = locked(&self.tree);
+        let pid = match target {
+            Target::Process(pid) => pid,
+            // A process that is one thread is moved whole by either name.
+            Target::Thread(tid) => {
+                let pid = tree.places.tgid(tid)?;
+                if tree.places.threads(pid)?.len() > 1 {
+                    return whole_processes();
+                }
+                pid
+            }
+        };
+        tree.place(pid, queue)
+    }
+
+    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
+        locked(&self.tree).queue_of(tid)
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.count.books().queue(queue)?;
+        let pids = locked(&self.tree).pids(queue)?;
+        let member = |pid| Member { tgid: pid, tid: pid, params: reserv_model::ThreadParams::default() };
+        Ok(pids.into_iter().map(member).collect())
+    }
+}
+
+impl Metered for Stock {
+    fn meter(&self) -> &dyn Meter {
+        self.count.meter()
+    }
+
+    fn meter_mut(&mut self) -> &mut dyn Meter {
+        self.count.meter_mut()
+    }
+
+    fn there(&self, queue: NodeId) -> Result<(), PlaneError> {
+        self.count.there(queue)
+    }
+}
+
+tags_by_meter!(Stock);
+
+impl Packets for Stock {}
+
+impl Upgrade for Stock {}

@@ -10,6 +10,7 @@ use reserv_model::{
 };
 
 use super::*;
+use crate::Lists as _;
 use crate::cgroup::fake::{ELEVATOR, Fake, Group, IO_KINDS, Kind as Machine, QOS};
 
 fn id(index: u32) -> NodeId {

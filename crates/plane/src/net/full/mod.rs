@@ -8,14 +8,12 @@ mod load;
 mod tests;
 mod upgrade;
 
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, ptr, thread};
 
 use reserv_model::{
     Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source,
-    UseRule,
 };
 
 use self::abi::{RnCall, RnIo, RnNode, RnState, RsBatch, what};
@@ -24,12 +22,12 @@ pub use self::load::{probe, try_load};
 use self::upgrade::Foreign;
 use super::former::{put_back, replaceable, write_former};
 use super::{index_of, link, netns, room, rtnl};
-use crate::count::{Meter, Tagged, Told};
+use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
 use crate::libbpf::os;
 use crate::ops::{io_error, refusal};
 use crate::sys::{self, Mapped};
 use crate::{
-    Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target, Upgraded,
+    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade, Upgraded,
 };
 
 /// Most packets that wait in a queue, where nothing else is said.
@@ -340,10 +338,6 @@ impl Plane for Link {
         }
     }
 
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        self.meter.set_mount(dev)
-    }
-
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         self.understood()?;
         let mut done = self.encode(batch)?;
@@ -400,61 +394,8 @@ impl Plane for Link {
         Ok(self.sample_of(&self.one(id)?))
     }
 
-    fn tag(&mut self, _target: Target, _queue: NodeId) -> Result<usize, PlaneError> {
-        Err(PlaneError::Unsupported("threads have no place here: sockets are tagged".into()))
-    }
-
-    fn tag_of(&self, _tid: i32) -> Result<NodeId, PlaneError> {
-        Ok(NodeId::Q0)
-    }
-
-    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
-        self.queue(queue).map(|_| Vec::new())
-    }
-
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        let there = |id: NodeId| if self.queue(id).is_ok() { id } else { NodeId::Q0 };
-        let Defaults { default, child } = self.meter.defaults(pid)?;
-        Ok(Defaults { default: there(default), child: there(child) })
-    }
-
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.meter.set_default(pid, list, queue)
-    }
-
-    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
-        self.meter.descriptors(pid)
-    }
-
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.meter.tag_descriptor(fd, queue)
-    }
-
-    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
-        self.meter.holders(queue)
-    }
-
-    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
-        self.meter.untag(queue, keys)
-    }
-
-    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
-        self.queue(queue)?;
-        self.meter.set_use(queue, rules)
-    }
-
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
-        self.meter.set_packet_rules(rules)
-    }
-
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        let of = |id: &NodeId| match self.queue(*id) {
-            Ok(_) => self.meter.refs(*id),
-            Err(_) => Ok(Refs::default()),
-        };
-        ids.iter().map(of).collect()
+        self.references(ids)
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
@@ -509,10 +450,6 @@ impl Plane for Link {
         load::folders(self.number).iter().try_for_each(|folder| load::unload(folder))
     }
 
-    fn upgrade(&mut self, tree: &[Batch]) -> Result<Option<Upgraded>, PlaneError> {
-        self.upgrade_to(tree)
-    }
-
     fn backlog(&self) -> Option<Backlog> {
         let (_, rate) = link(&self.source).ok()?;
         let units = PACKETS_MAX - LIMIT_PACKETS; // as many as q0 may always have
@@ -538,5 +475,43 @@ impl Plane for Link {
     fn supports_policy(&self, policy: Policy) -> bool {
         // The others' tunables are times, and work here is bytes.
         matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Wf2q)
+    }
+}
+
+impl Threads for Link {
+    fn tagged_instead(&self) -> String {
+        "sockets are tagged".into()
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.there(queue).map(|()| Vec::new())
+    }
+}
+
+impl Metered for Link {
+    fn meter(&self) -> &dyn Meter {
+        &self.meter
+    }
+
+    fn meter_mut(&mut self) -> &mut dyn Meter {
+        &mut self.meter
+    }
+
+    fn there(&self, queue: NodeId) -> Result<(), PlaneError> {
+        self.queue(queue).map(drop)
+    }
+}
+
+tags_by_meter!(Link);
+
+impl Packets for Link {
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        self.meter_mut().set_packet_rules(rules)
+    }
+}
+
+impl Upgrade for Link {
+    fn upgrade(&mut self, tree: &[Batch]) -> Result<Option<Upgraded>, PlaneError> {
+        self.upgrade_to(tree)
     }
 }

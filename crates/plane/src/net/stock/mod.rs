@@ -9,12 +9,11 @@ mod shape;
 mod tests;
 
 use std::fs;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reserv_model::{
-    Backlog, Batch, Class, Kind, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source, UseRule,
+    Backlog, Batch, Class, Kind, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source,
 };
 
 use self::classes::Classes;
@@ -22,9 +21,9 @@ use self::shape::{Shapes, shapes};
 use super::former::{put_back, replaceable, write_former};
 use super::rtnl::{self, Qdisc};
 use super::{index_of, link, room};
-use crate::count::{self, Books, Count, Meter, Tagged, Told, Usage};
+use crate::count::{self, Books, Count, Meter, Metered, Reads, Tagged, tags_by_meter};
 use crate::libbpf::os;
-use crate::{Defaults, DriverInfo, Health, Holders, List, Member, Plane, PlaneError, Refs, Sample, Target};
+use crate::{DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade};
 
 /// The upper half of HTB's handle, with the resource's number below.
 const MAJOR: u16 = 0x5200;
@@ -54,86 +53,6 @@ fn locked(classes: &Shared) -> MutexGuard<'_, Classes> {
     classes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tags are the kernel's as everywhere; what was sent HTB has counted.
-struct HtbMeter {
-    tagged: Tagged,
-    classes: Shared,
-}
-
-impl Meter for HtbMeter {
-    fn mechanism(&self) -> &'static str {
-        self.tagged.mechanism()
-    }
-
-    fn limits(&self, source: &Source) -> Vec<String> {
-        self.tagged.limits(source)
-    }
-
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        self.tagged.set_mount(dev)
-    }
-
-    fn begin(&mut self, source: &Source, nodes: &[Told], fresh: bool) -> Result<(), PlaneError> {
-        self.tagged.begin(source, nodes, fresh)
-    }
-
-    fn again(&mut self, source: &Source) -> Result<(), PlaneError> {
-        self.tagged.again(source)
-    }
-
-    fn node(&mut self, told: Told) -> Result<(), PlaneError> {
-        self.tagged.node(told)
-    }
-
-    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
-        self.tagged.set_use(queue, rules)
-    }
-
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
-        self.tagged.set_packet_rules(rules)
-    }
-
-    fn usage(&self, queue: NodeId) -> Result<Usage, PlaneError> {
-        Ok(locked(&self.classes).usage(queue))
-    }
-
-    fn refs(&self, queue: NodeId) -> Result<Refs, PlaneError> {
-        self.tagged.refs(queue)
-    }
-
-    fn removed(&mut self, queue: NodeId) -> Result<(), PlaneError> {
-        self.tagged.removed(queue)
-    }
-
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        self.tagged.defaults(pid)
-    }
-
-    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
-        self.tagged.descriptors(pid)
-    }
-
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        self.tagged.tag_descriptor(fd, queue)
-    }
-
-    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
-        self.tagged.holders(queue)
-    }
-
-    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
-        self.tagged.untag(queue, keys)
-    }
-
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        self.tagged.set_default(pid, list, queue)
-    }
-
-    fn stop(&mut self) -> Result<(), PlaneError> {
-        self.tagged.stop()
-    }
-}
-
 fn rated(source: &Source, lacks: Option<&String>) -> Result<(String, Rate), PlaneError> {
     let (interface, rate) = link(source)?;
     let rate = rate.ok_or_else(|| {
@@ -151,9 +70,14 @@ fn longest(interface: &str) -> Result<u32, PlaneError> {
     Ok(rtnl::mtu(interface).map_err(os(format!("the MTU of {interface}")))? + LINK_HEADER)
 }
 
-fn meter(number: u8, classes: &Shared) -> Box<dyn Meter> {
-    let tagged = Tagged::new(number).with_htb(major(number));
-    Box::new(HtbMeter { tagged, classes: Arc::clone(classes) })
+fn meter(number: u8) -> Box<dyn Meter> {
+    Box::new(Tagged::new(number).with_htb(major(number)))
+}
+
+/// Tags are the kernel's as everywhere; what was sent HTB has counted.
+fn counted(classes: &Shared) -> Reads {
+    let classes = Arc::clone(classes);
+    Box::new(move |queue| locked(&classes).usage(queue))
 }
 
 fn counters(run: &Path, number: u8) -> PathBuf {
@@ -193,8 +117,8 @@ pub fn start(run: &Path, number: u8, source: &Source, lacks: Option<String>) -> 
     let made = plan(&Books::default(), rate, &interface)
         .and_then(|(wanted, longest)| locked(&classes).put(&wanted, longest))
         .and_then(|()| locked(&classes).limit_segments(index, rate.bytes()))
-        .and_then(|()| count::start(run, number, source, meter(number, &classes)));
-    let count = made.map_err(give_back)?;
+        .and_then(|()| count::start(run, number, source, meter(number)));
+    let count = made.map_err(give_back)?.counted_by(counted(&classes));
     Ok(Htb { source: source.clone(), interface, number, rate, former, count, classes, lacks, index })
 }
 
@@ -206,7 +130,8 @@ pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Htb>, Pla
     }
     let (interface, rate) = rated(source, None)?;
     let classes = Arc::new(Mutex::new(Classes::new(&interface, major(number), file, true)));
-    let Some(count) = count::adopt(run, number, source, meter(number, &classes))? else { return Ok(None) };
+    let Some(count) = count::adopt(run, number, source, meter(number))? else { return Ok(None) };
+    let count = count.counted_by(counted(&classes));
     let former = run.join(format!("qdisc-{number}"));
     let mut plane = Htb {
         source: source.clone(),
@@ -303,14 +228,14 @@ impl Plane for Htb {
             format!("weights of siblings differ by {} to 1 at most, and a tree has 8 levels", shape::WEIGHT_RANGE),
             "a queue that is deleted, moved, or given weight 0 drops what waits in it; bytes dropped are not counted".into(),
         ]);
-        limits.extend(self.count.meter_ref().limits(&self.source));
+        limits.extend(self.count.meter().limits(&self.source));
         DriverInfo {
             name: "stock",
             mechanism: format!(
                 "HTB on {}, {}, {}",
                 self.interface,
                 self.rate,
-                self.count.meter_ref().mechanism()
+                self.count.meter().mechanism()
             ),
             version: 1,
             limits,
@@ -318,10 +243,6 @@ impl Plane for Htb {
             chcpures: false,
             cgroups: None,
         }
-    }
-
-    fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
-        self.count.set_mount(dev)
     }
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
@@ -392,52 +313,8 @@ impl Plane for Htb {
         Ok(self.with_link(self.count.sample_one(id)?))
     }
 
-    fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
-        self.count.tag(target, queue)
-    }
-
-    fn tag_of(&self, tid: i32) -> Result<NodeId, PlaneError> {
-        self.count.tag_of(tid)
-    }
-
-    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
-        self.count.members(queue)
-    }
-
-    fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
-        self.count.defaults(pid)
-    }
-
-    fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError> {
-        self.count.set_default(pid, list, queue)
-    }
-
-    fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
-        self.count.descriptors(pid)
-    }
-
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        self.count.tag_descriptor(fd, queue)
-    }
-
-    fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
-        self.count.holders(queue)
-    }
-
-    fn untag(&mut self, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
-        self.count.untag(queue, keys)
-    }
-
-    fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
-        self.count.set_use(queue, rules)
-    }
-
-    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
-        self.count.set_packet_rules(rules)
-    }
-
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        self.count.refs(ids)
+        self.references(ids)
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
@@ -470,7 +347,7 @@ impl Plane for Htb {
         classes.limit_segments(index, self.rate.bytes())?;
         drop(classes);
         self.index = index;
-        self.count.meter().again(&self.source)
+        self.count.meter_mut().again(&self.source)
     }
 
     fn stop(&mut self) -> Result<(), PlaneError> {
@@ -510,3 +387,37 @@ impl Plane for Htb {
         policy == Policy::Sfq
     }
 }
+
+impl Threads for Htb {
+    fn tagged_instead(&self) -> String {
+        self.count.tagged_instead()
+    }
+
+    fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
+        self.there(queue).map(|()| Vec::new())
+    }
+}
+
+impl Metered for Htb {
+    fn meter(&self) -> &dyn Meter {
+        self.count.meter()
+    }
+
+    fn meter_mut(&mut self) -> &mut dyn Meter {
+        self.count.meter_mut()
+    }
+
+    fn there(&self, queue: NodeId) -> Result<(), PlaneError> {
+        self.count.there(queue)
+    }
+}
+
+tags_by_meter!(Htb);
+
+impl Packets for Htb {
+    fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
+        self.meter_mut().set_packet_rules(rules)
+    }
+}
+
+impl Upgrade for Htb {}
