@@ -28,7 +28,7 @@ impl Tree {
     }
 
     /// The node that a request names; `None` where it does not exist: that is the plan's to say.
-    fn named(&self, node: &NodeRef) -> Option<NodeId> {
+    pub fn named(&self, node: &NodeRef) -> Option<NodeId> {
         match node {
             NodeRef::Id(id) => self.get(*id).map(|n| n.id),
             NodeRef::Path(path) => self.resolve(path).ok(),

@@ -17,6 +17,7 @@
 //! record carries the request's number ([`Origin`]), and its answer is made from what exists.
 
 mod garbage;
+mod leaving;
 mod packets;
 mod record;
 mod refusal;
@@ -360,8 +361,8 @@ impl Engine {
         requests: &[Request],
         origin: Option<Origin>,
     ) -> Result<Done, Refusal> {
-        requests.iter().try_for_each(|request| self.tree.permit(who, request))?;
-        let plan = self.tree.plan(requests)?.made_by(&self.tree, who);
+        requests.iter().try_for_each(|request| self.permit(who, request))?;
+        let plan = self.tree.plan(&self.kept_in(who, requests))?.made_by(&self.tree, who);
         self.carry_out_plan(&plan, origin)
     }
 

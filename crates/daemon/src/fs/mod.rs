@@ -331,7 +331,7 @@ impl Fs {
                 Command::Edit(edits) => {
                     let engine = core.engine(resource)?;
                     for who in each() {
-                        edits.iter().try_for_each(|edit| engine.tree().permit(who, edit))?;
+                        edits.iter().try_for_each(|edit| engine.permit(who, edit))?;
                     }
                     let by = asking.last().ok_or_else(gone)?;
                     engine.edit_by(by, &edits, origin)?;
@@ -341,6 +341,10 @@ impl Fs {
                         require_same_numbers(request.caller)?;
                     }
                     let engine = core.engine(resource)?;
+                    if fall {
+                        // Whoever has lost his right would be in q0.
+                        each().try_for_each(|by| engine.tree().require(by, NodeId::Q0, Right::Use))?;
+                    }
                     engine.change_access(&asking, node, change, origin)?;
                     if fall {
                         engine.fall(node)?;
