@@ -26,7 +26,6 @@ mod texts;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
@@ -41,9 +40,10 @@ use self::foreign::{Apart, PATIENCE};
 use self::seed::Seed;
 use self::tags::{descriptors, set_defaults, tag};
 use self::texts::{Kept, Texts};
-use crate::aside::Asides;
-use crate::core::{Core, lock};
-use crate::engine::{Engine, Origin, Refusal};
+use crate::aside::{Asides, Turn};
+use crate::core::slot::{HadEngine, News};
+use crate::core::{Core, Trees, lock};
+use crate::engine::{Origin, Refusal};
 use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::serve::{Server, Ticket};
 use crate::priority;
@@ -71,13 +71,11 @@ const RESERVED: usize = 2;
 /// See the head of this file.
 #[derive(Clone)]
 pub struct Fs {
-    core: Arc<Mutex<Core>>,
+    core: Arc<Core>,
     /// Where it is mounted, as text in lists and links.
     mount: String,
     texts: Arc<Mutex<Texts>>,
     asides: Asides,
-    /// To whoever collects; the first word says that all that was opened under a dead worker is known.
-    collector: Sender<()>,
     /// What all times show.
     time: u64,
 }
@@ -104,7 +102,7 @@ fn gone() -> Refusal {
 }
 
 /// The object behind an inode; a fresh one that was opened is its node's `share`.
-pub(crate) fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
+fn object(core: &Core, ino: u64) -> Result<Object, Refusal> {
     let object = Ino(ino).object().ok_or_else(gone)?;
     if let Object::Fresh(serial) = object {
         let resource = Seed::of(serial).resource()?;
@@ -116,7 +114,7 @@ pub(crate) fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
 }
 
 /// Notes an open file of a node, and answers its handle: the request's number; of a fresh inode the node, and which of its open files it is.
-fn opened(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+fn opened(core: &Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
     let handle = opened_as(core, request, who)?;
     let writes =
         matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY);
@@ -127,17 +125,25 @@ fn opened(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64,
 }
 
 /// The engine whose journal keeps who opened a file to write: that of its node, or the CPU's.
-fn written_in(core: &mut Core, ino: u64) -> Result<&mut Engine, Refusal> {
+fn written_in(core: &Core, ino: u64) -> Result<HadEngine, Refusal> {
     match object(core, ino)? {
         Object::Node { resource, .. } => core.engine(resource),
         _ => core.cpu(),
     }
 }
 
-fn opened_as(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+/// Who opened a file to write; `None`: root.
+fn writer(core: &Core, ino: u64, handle: u64) -> Result<Option<Rightful>, Refusal> {
+    if handle & OF_ROOT != 0 && !matches!(Ino(ino).object(), Some(Object::Node { .. } | Object::Fresh(_))) {
+        return Ok(None);
+    }
+    Ok(written_in(core, ino)?.writer(handle).cloned())
+}
+
+fn opened_as(core: &Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
     let mut handle = if who.uid == 0 { request.unique | OF_ROOT } else { request.unique };
     let Object::Node { resource, id, .. } = object(core, request.node)? else { return Ok(handle) };
-    let engine = core.engine(resource)?;
+    let mut engine = core.engine(resource)?;
     if is_fresh(request.node) {
         if !engine.tree().concerns(who, id) {
             return Ok(seed::handle(id, 0)); // it keeps nothing
@@ -162,6 +168,23 @@ fn require_whole(data: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The trees that a directory is looked up and listed by.
+fn trees_in(core: &Core, dir: Object) -> Result<Trees, Refusal> {
+    match dir {
+        Object::Node { resource, .. } => core.trees(resource),
+        _ => Ok(core.names()),
+    }
+}
+
+/// The resource that an inode belongs to, if any.
+fn resource_of(ino: u64) -> Option<Resource> {
+    match Ino(ino).object()? {
+        Object::Node { resource, .. } => Some(resource),
+        Object::Fresh(serial) => Seed::of(serial).resource().ok(),
+        Object::Process { .. } | Object::Mount(_) => None,
+    }
+}
+
 fn is_fresh(ino: u64) -> bool {
     matches!(Ino(ino).object(), Some(Object::Fresh(_)))
 }
@@ -177,8 +200,8 @@ fn held(pid: u32) -> Result<OwnedFd, Refusal> {
 }
 
 impl Fs {
-    /// Over the core, mounted at `mount`. `collector` is told when something may be garbage.
-    pub fn new(core: Arc<Mutex<Core>>, mount: &Path, collector: Sender<()>, asides: Asides) -> Self {
+    /// Over the core, mounted at `mount`.
+    pub fn new(core: Arc<Core>, mount: &Path, asides: Asides) -> Self {
         let since_epoch =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -186,35 +209,39 @@ impl Fs {
             mount: mount.to_string_lossy().into_owned(),
             texts: Arc::default(),
             asides,
-            collector,
             time: since_epoch.as_secs(),
         }
     }
 
     fn attr(&self, core: &Core, object: Object) -> Result<Attr, Refusal> {
+        self.attr_by(&core.trees_of(object)?, object)
+    }
+
+    fn attr_by(&self, trees: &Trees, object: Object) -> Result<Attr, Refusal> {
         if let Object::Process { pid, .. } = object {
             living(pid)?;
         }
-        let a = attributes(object, core.trees())?;
+        let a = attributes(object, trees.of())?;
         Ok(Attr { ino: Ino::from(object).0, mode: a.mode, nlink: a.nlink, uid: 0, gid: 0, time: self.time })
     }
 
-    fn lookup(&self, core: &mut Core, dir: u64, name: &[u8], reply: &mut Reply) -> Result<(), Refusal> {
+    fn lookup(&self, core: &Core, dir: u64, name: &[u8], reply: &mut Reply) -> Result<(), Refusal> {
         let dir = object(core, dir)?;
-        let mut found = lookup(dir, name, core.trees())?;
+        let mut trees = trees_in(core, dir)?;
+        let mut found = lookup(dir, name, trees.of())?;
         if let Object::Node { resource, id, file: file @ (FileKind::NewQueue | FileKind::NewSched) } = found {
-            let number = core.engine(resource)?.fresh_number()?;
+            let number = trees.engine()?.fresh_number()?;
             let scheduler = file == FileKind::NewSched;
             let resource = resource.number();
             let seed = Seed { resource, scheduler, index: id.index, generation: id.generation, number };
             found = Object::Fresh(seed.serial());
         }
-        reply.entry(Ino::from(found).0, &self.attr(core, found)?, cache(found));
+        reply.entry(Ino::from(found).0, &self.attr_by(&trees, found)?, cache(found));
         Ok(())
     }
 
     /// Opening a fresh inode makes the node. A request that is sent again opens nothing twice, and has the same handle.
-    fn open(&self, core: &mut Core, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
+    fn open(&self, core: &Core, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
         let ino = request.node;
         let (who, found) = (caller(request.caller), object(core, ino)?);
         let mode = flags.cast_signed() & libc::O_ACCMODE;
@@ -224,7 +251,7 @@ impl Fs {
             Object::Fresh(serial) => {
                 if flags & libc::O_PATH.cast_unsigned() == 0 {
                     let seed = Seed::of(serial);
-                    let engine = core.engine(seed.resource()?)?;
+                    let mut engine = core.engine(seed.resource()?)?;
                     let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
                     let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
                     let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
@@ -242,14 +269,14 @@ impl Fs {
         opened(core, request, &who)
     }
 
-    fn text(&self, core: &mut Core, ino: u64, (from, handle): (Caller, u64)) -> Result<Vec<u8>, Refusal> {
+    fn text(&self, core: &Core, ino: u64, (from, handle): (Caller, u64)) -> Result<Vec<u8>, Refusal> {
         let (found, reader) = (object(core, ino)?, Self::reader(from, handle));
         if let Some(who) = &reader {
             Self::permit(core, (who, from.tid), found, (true, false))?;
         }
         let text = match found {
             Object::Node { resource, id, file } => {
-                let engine = core.engine(resource)?;
+                let mut engine = core.engine(resource)?;
                 let all = |who: &Rightful| engine.tree().decide(who, id, Right::Read).allowed;
                 let own = reader.as_ref().filter(|who| !all(who)).map(|who| who.pid.cast_signed());
                 let members: Vec<Member> = match file {
@@ -275,12 +302,13 @@ impl Fs {
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
                 let pid = living(pid)?;
                 let mut queues = Vec::new();
-                for (_, engine) in core.engines() {
+                for slot in core.slots().values().filter(|slot| slot.is_shown()) {
+                    let engine = slot.engine()?;
                     let lists = engine.plane().defaults(pid)?;
                     let id = if file == FileKind::Default { lists.default } else { lists.child };
                     let tree = engine.tree();
                     let path = tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(gone)?;
-                    queues.push((tree, path));
+                    queues.push((slot.name.clone(), path));
                 }
                 render_defaults(&self.mount, &queues)
             }
@@ -288,7 +316,11 @@ impl Fs {
             Object::Mount(FileKind::Status) => core.status()?.text(reader.map(|who| who.uid)),
             Object::Process { pid, file: FileKind::Domain } => {
                 let who = process_as_caller(living(pid)?).ok_or_else(gone)?;
-                core.engines().map(|(_, engine)| render_domain(engine.tree(), &who)).collect()
+                let mut text = String::new();
+                for slot in core.slots().values().filter(|slot| slot.is_shown()) {
+                    text.push_str(&render_domain(slot.engine()?.tree(), &who));
+                }
+                text
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not read")),
         };
@@ -305,7 +337,7 @@ impl Fs {
         let text: Arc<[u8]> = match kept {
             Some(Kept::Text(text)) => text,
             Some(Kept::Read(len)) if offset >= len => return Ok(()),
-            _ => self.text(&mut lock(&self.core), request.node, (request.caller, handle))?.into(),
+            _ => self.text(&self.core, request.node, (request.caller, handle))?.into(),
         };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
         let to = from.saturating_add(size as usize).min(text.len());
@@ -315,21 +347,16 @@ impl Fs {
         Ok(())
     }
 
-    fn write(
-        &self,
-        core: &mut Core,
-        request: &Request<'_>,
-        (handle, data): (u64, &[u8]),
-    ) -> Result<(), Refusal> {
+    fn write(&self, core: &Core, request: &Request<'_>, (handle, data): (u64, &[u8])) -> Result<(), Refusal> {
         require_whole(data)?;
         let origin = Some(Origin { unique: request.unique, fresh: None });
-        let opener = written_in(core, request.node)?.writer(handle).cloned();
+        let opener = writer(core, request.node, handle)?;
         let asking = asking(caller(request.caller), opener.as_ref());
         let each = || asking.iter();
         match object(core, request.node)? {
             Object::Node { resource, id, file } => match parse_write(file, id, data)? {
                 Command::Edit(edits) => {
-                    let engine = core.engine(resource)?;
+                    let mut engine = core.engine(resource)?;
                     for who in each() {
                         edits.iter().try_for_each(|edit| engine.tree().permit(who, edit))?;
                     }
@@ -340,19 +367,18 @@ impl Fs {
                     if change.party.process.is_some_and(|(_, start)| start == 0) {
                         require_same_numbers(request.caller)?;
                     }
-                    let engine = core.engine(resource)?;
-                    engine.change_access(&asking, node, change, origin)?;
+                    core.engine(resource)?.change_access(&asking, node, change, origin)?;
                     if fall {
-                        engine.fall(node)?;
+                        core.fall(resource, node)?;
                     }
                 }
                 Command::Tag { queue, who, params } => {
                     if matches!(who, Who::Process(_) | Who::Thread { .. }) {
                         require_same_numbers(request.caller)?;
                     }
-                    let engine = core.engine(resource)?;
+                    let mut engine = core.engine(resource)?;
                     each().try_for_each(|by| engine.tree().require(by, queue, Right::Use))?;
-                    tag(engine, queue, who, params, (request.caller, &asking))?;
+                    tag(&mut engine, queue, who, params, (request.caller, &asking))?;
                 }
             },
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
@@ -362,7 +388,7 @@ impl Fs {
                 each().try_for_each(|by| require_own(by, pid))?;
                 process::require_alive(process.as_fd(), pid)?;
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
-                let queues = parse_defaults(data, &self.mount, core.trees())?;
+                let queues = parse_defaults(data, &self.mount, |name, path| core.resolve(name, path))?;
                 set_defaults(core, &asking, (pid, which), &queues)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
@@ -371,22 +397,24 @@ impl Fs {
     }
 
     fn readdir(
-        core: &mut Core,
+        core: &Core,
         request: &Request<'_>,
         (handle, offset, size): (u64, u64, u32),
         reply: &mut Reply,
     ) -> Result<(), Refusal> {
         let (ino, from) = (request.node, request.caller);
         let dir = object(core, ino)?;
-        let mut items = list(dir, core.trees())?;
-        if let Object::Node { resource, id, .. } = dir
+        let mut trees = trees_in(core, dir)?;
+        let mut items = list(dir, trees.of())?;
+        if let Object::Node { id, .. } = dir
             && let Some(who) = Self::reader(from, handle)
         {
-            let engine = &*core.engine(resource)?;
+            let engine = &*trees.engine()?;
             let sight = engine.tree().sight(&who, &within(engine, &who, from.tid));
             sight.require(id)?;
             items = shown(&sight, id, items);
         }
+        drop(trees);
         if Place::of(dir) == Some(Place::Proc) {
             let pids: Vec<u32> = process::all().into_iter().map(i32::cast_unsigned).collect();
             items.extend(list_processes(&pids));
@@ -411,11 +439,10 @@ impl Fs {
     }
 
     fn dispatch(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
-        let core = self.core.clone();
-        let mut core = lock(&core);
-        let core = &mut *core;
+        let core = &*self.core;
         if request.resent
-            && let Some(made) = core.answered(request.unique)
+            && let Some(resource) = resource_of(request.node)
+            && let Some(made) = core.answered_by(resource, request.unique)
         {
             tracing::info!(unique = request.unique, ?made, "answered for a dead worker");
             return self.answer_again(core, request, made, reply);
@@ -492,15 +519,7 @@ impl Fs {
             }
             Op::Release { handle } | Op::Releasedir { handle } => {
                 lock(&self.texts).closed(handle);
-                if let Ok(engine) = written_in(core, request.node) {
-                    engine.writes_no_more(handle);
-                }
-                if let Object::Node { resource, .. } = object(core, request.node)?
-                    && core.closed(resource, handle)
-                {
-                    // Nobody there: the daemon is ending.
-                    let _ = self.collector.send(());
-                }
+                Self::closed(core, request.node, handle);
                 Ok(())
             }
             Op::Fsync => Ok(()),
@@ -509,10 +528,31 @@ impl Fs {
         }
     }
 
+    /// A file was closed. Of a resource that somebody has, he hears it afterwards.
+    fn closed(core: &Core, ino: u64, handle: u64) {
+        let resource = match Ino(ino).object() {
+            // Nobody but root opens the mount's own files to write.
+            Some(Object::Mount(_)) | None => return,
+            Some(Object::Process { .. }) if handle & OF_ROOT != 0 => return,
+            Some(Object::Process { .. }) => Resource::CPU,
+            Some(Object::Node { .. } | Object::Fresh(_)) => match resource_of(ino) {
+                Some(resource) => resource,
+                None => return,
+            },
+        };
+        let Ok(slot) = core.slot(resource) else { return };
+        let Ok(mut engine) = slot.engine() else { return slot.tell(News::Closed(handle)) };
+        engine.writes_no_more(handle);
+        if engine.closed(handle) {
+            drop(engine);
+            slot.wake();
+        }
+    }
+
     /// The answer to a request whose edit happened under a worker that died before it answered.
     fn answer_again(
         &self,
-        core: &mut Core,
+        core: &Core,
         request: &Request<'_>,
         made: Option<(Resource, NodeId)>,
         reply: &mut Reply,
@@ -533,7 +573,7 @@ impl Fs {
                     object(core, request.node)?
                     && let Command::Access { fall: true, .. } = parse_write(file, id, data)?
                 {
-                    core.engine(resource)?.fall(id)?;
+                    core.fall(resource, id)?;
                 }
                 reply.written(u32::try_from(data.len()).unwrap_or(0));
             }
@@ -554,9 +594,7 @@ fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
         _ => return None,
     };
     let place = match Ino(request.node).object() {
-        Some(Object::Node { resource, id, file }) => {
-            format!("{} {file:?}", (core.trees())(resource).map_or_else(|| "?".to_owned(), |t| t.shown(id)))
-        }
+        Some(Object::Node { resource, id, file }) => format!("{} {file:?}", core.shown(resource, id)),
         Some(Object::Process { pid, file }) => format!("proc/{pid} {file:?}"),
         Some(Object::Mount(file)) => format!("{file:?}"),
         Some(Object::Fresh(_)) => "newqueue".to_owned(),
@@ -566,13 +604,10 @@ fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
 }
 
 fn lane_of(ino: u64) -> usize {
-    match Ino(ino).object() {
-        Some(Object::Node { resource, .. }) => resource.number().into(),
-        Some(Object::Fresh(serial)) => {
-            Seed::of(serial).resource().map_or(LANE_MOUNT, |resource| resource.number().into())
-        }
-        Some(Object::Process { .. }) => LANE_PROCESSES,
-        Some(Object::Mount(_)) | None => LANE_MOUNT,
+    match (resource_of(ino), Ino(ino).object()) {
+        (Some(resource), _) => resource.number().into(),
+        (None, Some(Object::Process { .. })) => LANE_PROCESSES,
+        (None, _) => LANE_MOUNT,
     }
 }
 
@@ -585,8 +620,8 @@ impl Fs {
             _ => self.dispatch(request, reply),
         };
         answer.inspect_err(|refusal| {
-            let mut core = lock(&self.core);
-            if let Some(what) = changing(&core, request) {
+            let core = &self.core;
+            if let Some(what) = changing(core, request) {
                 core.refused(request.caller.uid, what, refusal);
             }
         })
@@ -594,7 +629,7 @@ impl Fs {
 
     /// Whether the edit of this request happened, under this worker or one before it.
     pub(crate) fn answered(&self, unique: u64) -> bool {
-        lock(&self.core).answered(unique).is_some()
+        self.core.answered(unique).is_some()
     }
 
     /// Where it is mounted.
@@ -618,30 +653,44 @@ impl Server for Fs {
         &self,
         request: &Request<'_>,
         reply: &mut Reply,
-        ticket: Ticket,
-    ) -> Option<(Ticket, Result<(), i32>)> {
+        ticket: &Turn<Ticket>,
+    ) -> Option<Result<(), i32>> {
         if let Some(apart) = Apart::of(request) {
             // Nearly all are done by then, so that those who are not blocked take one thread in
             // all.
-            if let Some(ended) = self.answer_aside(apart, ticket) {
+            if let Some(ended) = ticket.take().and_then(|ticket| self.answer_aside(apart, ticket)) {
                 let _ = ended.recv_timeout(PATIENCE);
             }
             return None;
         }
-        Some((ticket, self.answer_now(request, reply).map_err(|refusal| refusal.errno)))
+        Some(self.answer_now(request, reply).map_err(|refusal| refusal.errno))
+    }
+
+    fn late(&self, request: &Request<'_>) {
+        let refusal = Refusal {
+            errno: libc::ETIMEDOUT,
+            text: "no answer in time: the driver waits for somebody".into(),
+            hint: "what was asked for may still happen".into(),
+        };
+        if let Some(what) = changing(&self.core, request) {
+            self.core.refused(request.caller.uid, what, &refusal);
+        }
     }
 
     fn caught_up(&self) {
-        let _ = self.collector.send(());
+        self.core.caught_up();
     }
 
     fn forget(&self, node: u64, _count: u64) {
         // Each fresh inode is looked up once, hence forgotten once.
         if let Some(Object::Fresh(serial)) = Ino(node).object()
             && let Ok(resource) = Seed::of(serial).resource()
-            && let Ok(engine) = lock(&self.core).engine(resource)
+            && let Ok(slot) = self.core.slot(resource)
         {
-            engine.forget_fresh(node);
+            match slot.engine() {
+                Ok(mut engine) => engine.forget_fresh(node),
+                Err(_) => slot.tell(News::Forgotten(node)),
+            }
         }
     }
 

@@ -22,7 +22,10 @@ use crate::PlaneError;
 use crate::libbpf::os;
 
 /// How long an answer may take.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// What the server reads later than so many seconds after it was asked it does not do, so that who
+/// was given no answer may say that nothing has happened.
+const ASKED_MAX: u64 = 3;
 /// How long a start may take; under emulation a module is loaded in it.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long a killed worker's successor may take to answer.
@@ -88,14 +91,26 @@ fn program() -> Result<PathBuf, PlaneError> {
 
 fn connected(path: &Path) -> io::Result<OwnedFd> {
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    let limit = nix::sys::time::TimeVal::new(i64::try_from(ANSWER_MAX.as_secs()).unwrap_or(5), 0);
+    setsockopt(&fd, sockopt::ReceiveTimeout, &limit)?;
+    // Of `connect`, too: of a server that is stopped more connections may wait than there is room for.
+    setsockopt(&fd, sockopt::SendTimeout, &limit)?;
     connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     if !private::is_ours(&fd) {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
-    let limit = nix::sys::time::TimeVal::new(i64::try_from(ANSWER_MAX.as_secs()).unwrap_or(30), 0);
-    setsockopt(&fd, sockopt::ReceiveTimeout, &limit)?;
-    setsockopt(&fd, sockopt::SendTimeout, &limit)?;
     Ok(fd)
+}
+
+/// Whether somebody gave no answer in time.
+pub(super) fn is_late(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// What is said of that.
+pub(super) fn late() -> PlaneError {
+    let words = format!("no answer of the block server within {} s", ANSWER_MAX.as_secs());
+    os(words)(io::Error::from_raw_os_error(libc::ETIMEDOUT))
 }
 
 fn exchange(fd: &OwnedFd, ask: Ask, body: &[u8]) -> io::Result<Said> {
@@ -248,6 +263,8 @@ impl Server {
             *talk = Some(connected(&self.files.socket())?);
         }
         let Some(fd) = talk.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let until = reserv_blockd::serve::now() / 1_000_000_000 + ASKED_MAX;
+        let ask = Ask { until: u32::try_from(until).unwrap_or(0), ..ask };
         let said = exchange(fd, ask, body);
         if said.is_err() {
             *talk = None;
@@ -259,11 +276,10 @@ impl Server {
     pub(super) fn ask(&self, what: u32, a: u64, body: &[u8]) -> Result<Said, PlaneError> {
         let end = Instant::now() + SUCCESSOR_MAX;
         loop {
-            match self.try_ask(Ask { what, pad: 0, a }, body) {
+            match self.try_ask(Ask { what, a, ..Ask::default() }, body) {
                 Ok(said) => return Ok(said),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock || Instant::now() > end => {
-                    return Err(os("ask the block server")(error));
-                }
+                Err(error) if is_late(&error) => return Err(late()),
+                Err(error) if Instant::now() > end => return Err(os("ask the block server")(error)),
                 // Between two workers the keeper listens.
                 Err(_) if !self.is_kept() => {
                     return Err(os("the block server is gone")(io::ErrorKind::NotConnected.into()));
@@ -275,7 +291,7 @@ impl Server {
 
     /// Asked once: for who must know whether it was heard.
     pub(super) fn ask_once(&self, what: u32, a: u64, body: &[u8]) -> io::Result<Said> {
-        self.try_ask(Ask { what, pad: 0, a }, body)
+        self.try_ask(Ask { what, a, ..Ask::default() }, body)
     }
 
     fn try_hello(&self) -> io::Result<Hello> {
@@ -310,7 +326,7 @@ impl Server {
 
     /// Whether somebody answers, without waiting for a successor.
     pub(super) fn is_there(&self) -> io::Result<Hello> {
-        self.try_hello().or_else(|_| self.try_hello())
+        self.try_hello().or_else(|error| if is_late(&error) { Err(error) } else { self.try_hello() })
     }
 
     /// Whether somebody keeps the server: it may be between two workers.
