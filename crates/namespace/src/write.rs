@@ -74,13 +74,16 @@ pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command
     }
 }
 
+/// A running resource, and the node that is at a path in its tree; `None`: no resource is called so.
+pub type Named = Option<(Resource, Result<NodeId, Error>)>;
+
 /// A write to a process's `default` or `cdefault`: at most one queue per resource; resources that are not named
 /// keep theirs. `mount` is where `/reserv` is mounted; `find` gives a running resource by its name, and the node
 /// that is there by this path. Its own refusals are answered as they are.
 pub fn parse_defaults<E: From<Error>>(
     bytes: &[u8],
     mount: &str,
-    mut find: impl FnMut(&str, &NodePath) -> Result<Option<(Resource, Result<NodeId, Error>)>, E>,
+    mut find: impl FnMut(&str, &NodePath) -> Result<Named, E>,
 ) -> Result<Vec<(Resource, NodeId)>, E> {
     let hint = "queues, one per resource: /reserv/cpu/q2";
     let mut tags: Vec<(Resource, NodeId)> = Vec::new();
@@ -112,20 +115,18 @@ pub fn parse_defaults<E: From<Error>>(
 pub fn parse_descriptor<E: From<Error>>(
     bytes: &[u8],
     mount: &str,
-    find: impl FnMut(&str, &NodePath) -> Result<Option<(Resource, Result<NodeId, Error>)>, E>,
+    find: impl FnMut(&str, &NodePath) -> Result<Named, E>,
 ) -> Result<(u32, Resource, NodeId), E> {
     let hint = "a descriptor and a queue: 7 /reserv/disk/web";
     let text = line(bytes)?.trim_ascii();
     let (fd, queue) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
     let number = || Error::new(ErrorKind::Invalid, format!("{} is no descriptor", quoted(fd))).hint(hint);
     let fd = fd.parse::<u32>().ok().filter(|fd| *fd <= i32::MAX.cast_unsigned()).ok_or_else(number)?;
-    match parse_defaults(queue.as_bytes(), mount, find)?[..] {
-        [(resource, id)] => Ok((fd, resource, id)),
-        _ => {
-            let why = format!("{} is not one queue", quoted(queue));
-            Err(Error::new(ErrorKind::Invalid, why).hint(hint).into())
-        }
+    if let [(resource, id)] = parse_defaults(queue.as_bytes(), mount, find)?[..] {
+        return Ok((fd, resource, id));
     }
+    let why = format!("{} is not one queue", quoted(queue));
+    Err(Error::new(ErrorKind::Invalid, why).hint(hint).into())
 }
 
 fn edit(request: Request) -> Command {

@@ -13,9 +13,7 @@ use reserv_namespace::*;
 const MOUNT: Object = Object::Mount(FileKind::MountDir);
 
 /// A resource by its name, and what is there by a path.
-fn by<'t>(
-    trees: impl Fn(Resource) -> Option<&'t Tree>,
-) -> impl Fn(&str, &NodePath) -> Result<Option<(Resource, Result<NodeId, Error>)>, Error> {
+fn by<'t>(trees: impl Fn(Resource) -> Option<&'t Tree>) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
     move |name, path| Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
 }
 

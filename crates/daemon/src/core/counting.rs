@@ -27,6 +27,15 @@ fn packets_of(name: &Name, rules: &[Rule]) -> Vec<(Packets, NodePath)> {
     ours.collect()
 }
 
+/// Tells a link the rules about packets that name its queues, if they are not those of before.
+fn tell_packets(slot: &Arc<Slot>, before: &[Rule], rules: &[Rule]) -> Result<(), Refusal> {
+    let ours = packets_of(&slot.name, rules);
+    if !matches!(slot.on, Some(Source::Link { .. })) || ours == packets_of(&slot.name, before) {
+        return Ok(());
+    }
+    Ok(slot.engine()?.set_packet_rules(ours)?)
+}
+
 impl Core {
     /// What runs under this name, if it counts `on`; `None` if nothing is called so.
     pub(super) fn counting(&self, name: &Name, on: &Source) -> Result<Option<Arc<Slot>>, Refusal> {
@@ -137,33 +146,25 @@ impl Core {
         // Who changed them meanwhile has not seen this one.
         let now = self.rules();
         if !Arc::ptr_eq(&rules, &now)
-            && let Err(refusal) = self.tell_packets(slot, &[], &now)
+            && let Err(refusal) = tell_packets(slot, &[], &now)
         {
             tracing::error!(%refusal, %name, "the rules about packets could not be told");
         }
         Ok(())
     }
 
-    /// Tells a link the rules about packets that name its queues, if they are not those of before.
-    fn tell_packets(&self, slot: &Arc<Slot>, before: &[Rule], rules: &[Rule]) -> Result<(), Refusal> {
-        let ours = packets_of(&slot.name, rules);
-        if !matches!(slot.on, Some(Source::Link { .. })) || ours == packets_of(&slot.name, before) {
-            return Ok(());
-        }
-        Ok(slot.engine()?.set_packet_rules(ours)?)
-    }
-
     /// Tells all links.
     pub(super) fn tell_all_packets(&self, before: &[Rule], rules: &[Rule]) -> Result<(), Refusal> {
         let slots = self.slots();
-        slots.values().filter(|s| s.is_up()).try_for_each(|slot| self.tell_packets(slot, before, rules))
+        slots.values().filter(|s| s.is_up()).try_for_each(|slot| tell_packets(slot, before, rules))
     }
 
     /// What a dead daemon had, or was about to have or to end: each on a thread of its own, so that
     /// what one waits for is waited for by no other.
     pub(super) fn bring_up_known(self: &Arc<Self>) {
         let (done, wait) = channel::<()>();
-        for known in lock(&self.registry).known().to_vec() {
+        let all = lock(&self.registry).known().to_vec();
+        for known in all {
             let Some(resource) = known.resource() else { continue };
             let slot = Slot::coming(resource, &known.name, &known.on, !known.going);
             self.change_slots(|slots| {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use reserv_model::{Config, Name, NodeId, NodePath, Personality, Request, Rule, Tree};
-use reserv_namespace::{FileKind, Ino, Object, Resource};
+use reserv_namespace::{FileKind, Ino, Named, Object, Resource};
 
 use self::refusals::Refusals;
 use self::slot::{HadEngine, Slot};
@@ -36,7 +36,7 @@ use crate::settings::Settings;
 
 /// How long a change of the configuration may be under way before others stop to wait for it. The
 /// kernel's verifier takes seconds for each resource, under emulation many.
-const CHANGE_MAX: Duration = Duration::from_mins(1);
+const CHANGE_MAX: Duration = Duration::from_secs(60);
 /// How long who could do without a resource waits for it.
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -205,11 +205,7 @@ impl Core {
     }
 
     /// A resource by its name, and what is there by a path.
-    pub fn resolve(
-        &self,
-        name: &str,
-        path: &NodePath,
-    ) -> Result<Option<(Resource, Result<NodeId, reserv_model::Error>)>, Refusal> {
+    pub fn resolve(&self, name: &str, path: &NodePath) -> Result<Named, Refusal> {
         let slots = self.slots();
         let Some(slot) = slots.values().find(|slot| slot.is_shown() && slot.name.as_str() == name) else {
             return Ok(None);
@@ -268,9 +264,9 @@ impl Core {
     }
 
     /// Keeps a refusal for those who ask why.
-    pub fn refused(&self, uid: u32, what: String, refusal: &Refusal) {
+    pub fn refused(&self, uid: u32, what: &str, refusal: &Refusal) {
         let at_ms = self.now_ms();
-        let said = lock(&self.refusals).add(uid, what.clone(), refusal, at_ms);
+        let said = lock(&self.refusals).add(uid, what, refusal, at_ms);
         if let Some(unsaid) = said {
             let Refusal { errno, text, hint } = refusal;
             tracing::info!(uid, what, errno, hint, unsaid, "refused: {text}");

@@ -77,21 +77,8 @@ impl Core {
         {
             tracing::warn!(%refusal, name = %slot.name, "it was not told where /reserv is mounted");
         }
-        self.hear(slot, &mut held);
+        hear(slot, &mut held);
         held.poll(self.now());
-    }
-
-    /// What was told of a resource while somebody had it.
-    pub(super) fn hear(&self, slot: &Arc<Slot>, held: &mut Had) {
-        for news in slot.take_news() {
-            match news {
-                News::Closed(handle) => {
-                    held.engine.writes_no_more(handle);
-                    held.engine.closed(handle);
-                }
-                News::Forgotten(fresh) => held.engine.forget_fresh(fresh),
-            }
-        }
     }
 
     /// All that was opened under a dead worker is known.
@@ -138,6 +125,19 @@ impl Core {
         }
         if let Err(error) = held.engine.sweep(now, &due.nodes, &weak) {
             tracing::error!(%error, "nodes that nobody refers to were not collected");
+        }
+    }
+}
+
+/// What was told of a resource while somebody had it.
+fn hear(slot: &Slot, held: &mut Had) {
+    for news in slot.take_news() {
+        match news {
+            News::Closed(handle) => {
+                held.engine.writes_no_more(handle);
+                held.engine.closed(handle);
+            }
+            News::Forgotten(fresh) => held.engine.forget_fresh(fresh),
         }
     }
 }

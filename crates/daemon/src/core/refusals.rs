@@ -19,7 +19,7 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// Answers whether it is logged: with how many before it that were not.
-    pub(super) fn add(&mut self, uid: u32, what: String, refusal: &Refusal, at_ms: u64) -> Option<u64> {
+    pub(super) fn add(&mut self, uid: u32, what: &str, refusal: &Refusal, at_ms: u64) -> Option<u64> {
         if self.last.len() == REFUSALS_MAX {
             let of = |uid: u32| self.last.iter().filter(|one| one.uid == uid).count();
             let most = self.last.iter().map(|one| of(one.uid)).max();
@@ -27,7 +27,7 @@ impl Refusals {
             self.last.remove(oldest.unwrap_or(0));
         }
         let Refusal { errno, text, hint } = refusal.clone();
-        self.last.push_back(Refused { uid, what, errno, text, hint, at_ms });
+        self.last.push_back(Refused { uid, what: what.to_owned(), errno, text, hint, at_ms });
         self.quiet.says(uid, at_ms)
     }
 

@@ -69,7 +69,7 @@ pub struct Slot {
     news: Mutex<Vec<News>>,
     /// What `status` told of it last.
     last: Mutex<Option<ResourceState>>,
-    waker: Sender<()>,
+    wake_up: Sender<()>,
     wakes: Mutex<Option<Receiver<()>>>,
 }
 
@@ -94,7 +94,7 @@ fn is_gone() -> Refusal {
 
 impl Slot {
     fn at(resource: Resource, name: &Name, on: Option<&Source>, place: Place, shown: bool) -> Arc<Self> {
-        let (waker, wakes) = channel();
+        let (wake_up, wakes) = channel();
         Arc::new(Self {
             resource,
             name: name.clone(),
@@ -106,7 +106,7 @@ impl Slot {
             entered: Mutex::default(),
             news: Mutex::default(),
             last: Mutex::default(),
-            waker,
+            wake_up,
             wakes: Mutex::new(Some(wakes)),
         })
     }
@@ -266,7 +266,7 @@ impl Slot {
 
     /// Whoever looks after it does so now.
     pub fn wake(&self) {
-        let _ = self.waker.send(());
+        let _ = self.wake_up.send(());
     }
 
     /// What wakes whoever looks after it: had once.
@@ -371,5 +371,103 @@ impl Deref for HadEngine {
 impl DerefMut for HadEngine {
     fn deref_mut(&mut self) -> &mut Engine {
         &mut self.0.engine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reserv_model::{Driver, ResourceKind};
+
+    use super::*;
+    use crate::fake::FakePlane;
+
+    const SHORT: Duration = Duration::from_millis(50);
+    /// No wait that is tested comes near it.
+    const LONG: Duration = Duration::from_secs(4);
+
+    fn held(dir: &std::path::Path, name: &Name) -> Held {
+        let plane = Box::new(FakePlane::start(&dir.join(format!("{name}.plane"))).unwrap());
+        let journal = dir.join(format!("{name}.journal"));
+        let identity = (name.clone(), ResourceKind::Cpu);
+        let (engine, beginning) = Engine::open(&journal, identity, plane, false).unwrap();
+        Held::new(engine, beginning, Driver::Auto, None)
+    }
+
+    fn in_a_place(test: impl FnOnce(&Arc<Slot>, &Arc<Slot>, Held)) {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| Name::new(name).unwrap());
+        let up = |number, name| Slot::up(Resource::new(number).unwrap(), name, None, held(dir.path(), name));
+        test(&up(1, &a), &up(2, &b), held(dir.path(), &c));
+    }
+
+    fn refused<T>(got: Result<T, Refusal>) -> i32 {
+        got.map(drop).unwrap_err().errno
+    }
+
+    #[test]
+    fn who_waits_for_a_resource_is_told_in_time_and_another_one_is_had() {
+        in_a_place(|a, b, _| {
+            let had = a.held().unwrap();
+            std::thread::scope(|scope| {
+                let elsewhere = scope.spawn(|| {
+                    let begun = Instant::now();
+                    assert_eq!(refused(a.held_within(SHORT)), libc::EAGAIN);
+                    assert!(begun.elapsed() < LONG);
+                    assert_eq!(refused(a.ask(SHORT, |_| ())), libc::EAGAIN);
+                    assert!(b.held().is_ok(), "another one");
+                    assert!(b.ask(LONG, |held| held.engine.tree().len()).is_ok_and(|nodes| nodes == 2));
+                });
+                elsewhere.join().unwrap();
+                let waits = scope.spawn(|| a.held_within(LONG).map(drop));
+                std::thread::sleep(SHORT);
+                drop(had);
+                assert!(waits.join().unwrap().is_ok(), "who waits has it next");
+            });
+        });
+    }
+
+    #[test]
+    fn who_asks_is_not_lost_with_whoever_answers() {
+        in_a_place(|a, _, _| {
+            let (end, wait) = channel::<()>();
+            let asked = a.begin(LONG, move |_| wait.recv()).unwrap();
+            assert_eq!(refused(asked.answer(SHORT)), libc::ETIMEDOUT);
+            assert_eq!(refused(a.held_within(SHORT)), libc::EAGAIN, "he has it still");
+            drop(end);
+            assert!(a.held_within(LONG).is_ok(), "until he is answered");
+        });
+    }
+
+    #[test]
+    fn what_comes_is_waited_for_and_what_goes_is_not() {
+        in_a_place(|a, _, held| {
+            let new = Slot::coming(a.resource, &a.name, &"net:lo".parse().unwrap(), false);
+            assert!(!new.is_shown() && !new.is_up());
+            assert_eq!(refused(new.held_within(Duration::ZERO)), libc::EAGAIN);
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| new.held_within(LONG).map(drop));
+                std::thread::sleep(SHORT);
+                new.arrives(held);
+                assert!(waits.join().unwrap().is_ok());
+            });
+            assert!(new.is_shown() && new.is_up());
+            let held = new.held().unwrap().goes().unwrap();
+            assert!(!new.is_up());
+            assert_eq!(refused(new.held()), libc::EBUSY);
+            new.stays(held);
+            assert!(new.held().unwrap().goes().is_some());
+            new.ends();
+            assert_eq!((refused(new.held()), new.is_gone()), (libc::ESTALE, true));
+        });
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "a thread takes a second resource")]
+    fn nobody_has_two() {
+        in_a_place(|a, b, _| {
+            let _one = a.held().unwrap();
+            let _other = b.held();
+        });
     }
 }

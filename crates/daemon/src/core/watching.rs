@@ -125,7 +125,7 @@ impl Core {
             (rules.turn(), rules.consider(pid, facts, now.pack(), NodeId::Q0.pack()))
         };
         let Some((number, rule)) = considered else { return };
-        match self.apply_rule(pid, &rule) {
+        match self.apply_rule(pid, now, &rule) {
             Ok(queue) => {
                 let mut rules = lock(&self.watch.rules);
                 if rules.turn() == turn {
@@ -139,13 +139,16 @@ impl Core {
     /// Both lists, as `reserv run` does: what the process starts stays with it; and the tag of its
     /// threads, which is answered. A rule begins with the CPU, and waits for it; of another
     /// resource that does not answer it is tried again.
-    fn apply_rule(&self, pid: i32, rule: &Rule) -> Result<Option<NodeId>, Refusal> {
+    fn apply_rule(&self, pid: i32, now: NodeId, rule: &Rule) -> Result<Option<NodeId>, Refusal> {
         let mut tagged = None;
         for slot in self.slots().values().filter(|slot| rule.queue(slot.name.as_str()).is_some()) {
             if slot.resource == Resource::CPU {
                 let mut held = slot.held()?;
                 if let Some(path) = rule.queue(slot.name.as_str()) {
                     let queue = held.engine.tree().resolve(path)?;
+                    if held.engine.plane().tag_of(pid)? != now {
+                        return Err(Refusal::new(libc::EAGAIN, "somebody has tagged it meanwhile"));
+                    }
                     held.engine.tag(Target::Process(pid), queue, None)?;
                     tagged = Some(queue);
                 }

@@ -135,7 +135,7 @@ impl Fs {
     /// Tells `status`, and answers.
     fn refuse<A: Asker>(core: &Core, (uid, what): (u32, Option<String>), asker: A, refusal: Refusal) {
         if let Some(what) = what {
-            core.refused(uid, what, &refusal);
+            core.refused(uid, &what, &refusal);
         }
         asker.told(Err(refusal));
     }
@@ -231,7 +231,7 @@ impl Fs {
         let (fd, resource, queue) =
             parse_descriptor(data, &self.mount, |name, path| core.resolve(name, path))?;
         let wanted = Descriptor { asking, pid, process, fd, resource, queue };
-        wanted.may_be_tagged(core)?;
+        wanted.may_be_tagged(&*core.engine(resource)?)?;
         Ok(wanted)
     }
 }

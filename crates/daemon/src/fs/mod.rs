@@ -43,7 +43,7 @@ use self::texts::{Kept, Texts};
 use crate::aside::{Asides, Turn};
 use crate::core::slot::{HadEngine, News};
 use crate::core::{Core, Trees, lock};
-use crate::engine::{Origin, Refusal};
+use crate::engine::{Engine, Origin, Refusal};
 use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::serve::{Server, Ticket};
 use crate::priority;
@@ -113,23 +113,66 @@ fn object(core: &Core, ino: u64) -> Result<Object, Refusal> {
     Ok(object)
 }
 
-/// Notes an open file of a node, and answers its handle: the request's number; of a fresh inode the node, and which of its open files it is.
+/// Notes an open file, and answers its handle.
 fn opened(core: &Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    let handle = opened_as(core, request, who)?;
-    let writes =
-        matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY);
-    if writes && who.uid != 0 {
-        written_in(core, request.node)?.writes(handle, who)?;
+    if let Some(resource) = resource_of(request.node) {
+        return opened_in(&mut *core.engine(resource)?, request, who);
+    }
+    let handle = plain_handle(request, who);
+    if writes(request, who) {
+        core.cpu()?.writes(handle, who)?;
     }
     Ok(handle)
 }
 
+/// The same of a node: the request's number; of a fresh inode the node, and which of its open files
+/// it is.
+fn opened_in(engine: &mut Engine, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+    let mut handle = plain_handle(request, who);
+    let node = match Ino(request.node).object() {
+        Some(Object::Node { id, .. }) => Some(id),
+        _ => engine.fresh_node(request.node),
+    };
+    if let Some(id) = node {
+        if is_fresh(request.node) {
+            handle = fresh_handle(engine, id, request, who)?;
+        }
+        // That of nobody who has a right there keeps nothing.
+        if handle != seed::handle(id, 0) {
+            engine.opened(handle, id, who)?;
+        }
+    }
+    if writes(request, who) {
+        engine.writes(handle, who)?;
+    }
+    Ok(handle)
+}
+
+fn plain_handle(request: &Request<'_>, who: &Rightful) -> u64 {
+    if who.uid == 0 { request.unique | OF_ROOT } else { request.unique }
+}
+
+fn writes(request: &Request<'_>, who: &Rightful) -> bool {
+    who.uid != 0
+        && matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY)
+}
+
+fn fresh_handle(engine: &Engine, id: NodeId, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+    if !engine.tree().concerns(who, id) {
+        return Ok(seed::handle(id, 0)); // it keeps nothing
+    }
+    // Who is sent again gets what he had, unless that is another's by now, who came 65535 opens of this node later.
+    let first = u16::try_from(request.unique >> 1 & 0xffff).unwrap_or(0);
+    let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
+    places
+        .map(|which| seed::handle(id, which))
+        .find(|handle| request.resent || !engine.has_open(*handle))
+        .ok_or_else(|| Refusal::new(libc::ENFILE, "it is open 65535 times"))
+}
+
 /// The engine whose journal keeps who opened a file to write: that of its node, or the CPU's.
 fn written_in(core: &Core, ino: u64) -> Result<HadEngine, Refusal> {
-    match object(core, ino)? {
-        Object::Node { resource, .. } => core.engine(resource),
-        _ => core.cpu(),
-    }
+    core.engine(resource_of(ino).unwrap_or(Resource::CPU))
 }
 
 /// Who opened a file to write; `None`: root.
@@ -138,26 +181,6 @@ fn writer(core: &Core, ino: u64, handle: u64) -> Result<Option<Rightful>, Refusa
         return Ok(None);
     }
     Ok(written_in(core, ino)?.writer(handle).cloned())
-}
-
-fn opened_as(core: &Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    let mut handle = if who.uid == 0 { request.unique | OF_ROOT } else { request.unique };
-    let Object::Node { resource, id, .. } = object(core, request.node)? else { return Ok(handle) };
-    let mut engine = core.engine(resource)?;
-    if is_fresh(request.node) {
-        if !engine.tree().concerns(who, id) {
-            return Ok(seed::handle(id, 0)); // it keeps nothing
-        }
-        // Who is sent again gets what he had, unless that is another's by now, who came 65535 opens of this node later.
-        let first = u16::try_from(request.unique >> 1 & 0xffff).unwrap_or(0);
-        let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
-        handle = places
-            .map(|which| seed::handle(id, which))
-            .find(|handle| request.resent || !engine.has_open(*handle))
-            .ok_or_else(|| Refusal::new(libc::ENFILE, "it is open 65535 times"))?;
-    }
-    engine.opened(handle, id, who)?;
-    Ok(handle)
 }
 
 /// Refuses what may be the beginning of a longer write.
@@ -255,11 +278,10 @@ impl Fs {
                     let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
                     let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
                     let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
-                    engine.edit_by(
-                        &who,
-                        &[create],
-                        Some(Origin { unique: request.unique, fresh: Some(ino) }),
-                    )?;
+                    let origin = Origin { unique: request.unique, fresh: Some(ino) };
+                    engine.edit_by(&who, &[create], Some(origin))?;
+                    // In one: what is not open may be collected.
+                    return opened_in(&mut engine, request, &who);
                 }
             }
             object => {
@@ -481,8 +503,8 @@ impl Fs {
                 Ok(())
             }
             Op::Mkdir { name } => {
-                let made = Self::make_directory(core, request, name)?;
-                reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
+                let (made, trees) = Self::make_directory(core, request, name)?;
+                reply.entry(Ino::from(made).0, &self.attr_by(&trees, made)?, cache(made));
                 Ok(())
             }
             Op::Rmdir { name } => Self::remove_directory(core, request, name),
@@ -622,7 +644,7 @@ impl Fs {
         answer.inspect_err(|refusal| {
             let core = &self.core;
             if let Some(what) = changing(core, request) {
-                core.refused(request.caller.uid, what, refusal);
+                core.refused(request.caller.uid, &what, refusal);
             }
         })
     }
@@ -673,7 +695,7 @@ impl Server for Fs {
             hint: "what was asked for may still happen".into(),
         };
         if let Some(what) = changing(&self.core, request) {
-            self.core.refused(request.caller.uid, what, &refusal);
+            self.core.refused(request.caller.uid, &what, &refusal);
         }
     }
 

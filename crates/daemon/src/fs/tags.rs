@@ -140,9 +140,8 @@ pub(super) struct Descriptor {
 
 impl Descriptor {
     /// Asked before there is a copy, and again when there is one.
-    pub(super) fn may_be_tagged(&self, core: &Core) -> Result<(), Refusal> {
-        let engine = core.engine(self.resource)?;
-        target_queue(&engine, self.queue)?;
+    pub(super) fn may_be_tagged(&self, engine: &Engine) -> Result<(), Refusal> {
+        target_queue(engine, self.queue)?;
         Ok(self.asking.iter().try_for_each(|by| engine.tree().require(by, self.queue, Right::Use))?)
     }
 
@@ -159,8 +158,8 @@ impl Descriptor {
 
     /// Tags the copy.
     pub(super) fn tag(&self, core: &Core, copy: &OwnedFd) -> Result<(), Refusal> {
-        self.may_be_tagged(core)?;
         let mut engine = core.engine(self.resource)?;
+        self.may_be_tagged(&engine)?;
         tag_copy(&mut engine, (self.pid, copy.as_fd(), self.fd), self.queue)
     }
 }

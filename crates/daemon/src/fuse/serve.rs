@@ -350,6 +350,14 @@ impl<S: Server> Session<S> {
         {
             ticket.answer(reply, done.err());
         }
+        // Of one that was given up this has been said.
+        if let Some(serving) = &mut lock(&self.state).serving[lane]
+            && serving.number == number
+        {
+            serving.request = None;
+        } else {
+            return;
+        }
         self.answered(&request);
     }
 
@@ -375,10 +383,12 @@ impl<S: Server> Session<S> {
         }
         drop(state);
         for (bytes, turn) in lost.into_iter().filter_map(|serving| serving.request) {
-            if let (Some(request), Some(ticket)) = (proto::decode(&bytes), turn.take()) {
+            let Some(request) = proto::decode(&bytes) else { continue };
+            if let Some(ticket) = turn.take() {
                 self.server.late(&request);
                 ticket.refuse(libc::ETIMEDOUT);
             }
+            self.answered(&request);
         }
         if begin && let Err(error) = self.clone().spawn(number) {
             tracing::warn!(%error, "no other thread to serve");
