@@ -18,6 +18,8 @@ use crate::registry::Known;
 
 /// How long a start waits for what was up before. What takes longer comes up beside the others.
 const KNOWN_MAX: Duration = Duration::from_secs(2);
+/// Between tries of what gave no answer.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The rules about packets that name queues of a link.
 fn packets_of(name: &Name, rules: &[Rule]) -> Vec<(Packets, NodePath)> {
@@ -186,13 +188,26 @@ impl Core {
         let _ = wait.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 
+    /// Whoever gives no answer now may give one later.
+    fn begin_again(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), Refusal> {
+        loop {
+            match self.begin_counting(slot) {
+                Err(refusal) if refusal.errno == libc::ETIMEDOUT && !self.stopping.load(Ordering::SeqCst) => {
+                    tracing::warn!(%refusal, name = %slot.name, "not up again yet");
+                    std::thread::sleep(AGAIN);
+                }
+                done => return done,
+            }
+        }
+    }
+
     fn bring_up_again(self: &Arc<Self>, slot: &Arc<Slot>, known: &Known) {
         let (name, resource) = (&known.name, slot.resource);
         let wanted = Wanted::Count { name: name.clone(), resource, on: known.on.clone() };
         let ended = if known.going {
             Held::end_what_is_left(&self.settings, &wanted)
         } else {
-            let Err(refusal) = self.begin_counting(slot) else { return };
+            let Err(refusal) = self.begin_again(slot) else { return };
             tracing::error!(%refusal, %name, "a resource did not come up again; its tree is lost");
             Held::end_what_is_left(&self.settings, &wanted)
         };

@@ -42,6 +42,12 @@ enum Place {
     Gone,
 }
 
+struct State {
+    place: Place,
+    /// Threads that wait for another one: without any, waking them is a system call for nothing.
+    waiting: usize,
+}
+
 /// What the kernel told of a resource while somebody had it.
 pub enum News {
     /// This open file was closed.
@@ -60,7 +66,7 @@ pub struct Slot {
     pub on: Option<Source>,
     /// A tree without nodes under its name: what the mount's own directory needs of it.
     stub: Tree,
-    place: Mutex<Place>,
+    state: Mutex<State>,
     changed: Condvar,
     /// Whether it is shown: it is up, or was before this worker.
     shown: Mutex<bool>,
@@ -100,7 +106,7 @@ impl Slot {
             name: name.clone(),
             on: on.cloned(),
             stub: Tree::new(name.clone()),
-            place: Mutex::new(place),
+            state: Mutex::new(State { place, waiting: 0 }),
             changed: Condvar::new(),
             shown: Mutex::new(shown),
             entered: Mutex::default(),
@@ -133,17 +139,20 @@ impl Slot {
 
     /// Whether it is neither coming nor going.
     pub fn is_up(&self) -> bool {
-        matches!(*lock(&self.place), Place::Here(_) | Place::Out(_))
+        matches!(lock(&self.state).place, Place::Here(_) | Place::Out(_))
     }
 
     /// Whether it will not come again.
     pub fn is_gone(&self) -> bool {
-        matches!(*lock(&self.place), Place::Gone)
+        matches!(lock(&self.state).place, Place::Gone)
     }
 
     fn set(&self, place: Place) {
-        *lock(&self.place) = place;
-        self.changed.notify_all();
+        let mut state = lock(&self.state);
+        state.place = place;
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// It is up.
@@ -184,11 +193,12 @@ impl Slot {
     }
 
     fn take(self: &Arc<Self>, patience: Duration) -> Result<Had, Refusal> {
-        let mut place = lock(&self.place);
+        let mut state = lock(&self.state);
         loop {
-            let (since, comes) = match *place {
+            let (since, comes) = match state.place {
                 Place::Here(_) => {
-                    let Place::Here(held) = std::mem::replace(&mut *place, Place::Out(Instant::now())) else {
+                    let Place::Here(held) = std::mem::replace(&mut state.place, Place::Out(Instant::now()))
+                    else {
                         return Err(is_gone());
                     };
                     return Ok(Had { slot: self.clone(), held: Some(held) });
@@ -205,7 +215,9 @@ impl Slot {
             if left.is_zero() {
                 return Err(self.late(since, comes));
             }
-            place = self.changed.wait_timeout(place, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting += 1;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.waiting -= 1;
         }
     }
 
@@ -351,8 +363,11 @@ impl Drop for Had {
     fn drop(&mut self) {
         note(false);
         if let Some(held) = self.held.take() {
-            *lock(&self.slot.place) = Place::Here(held);
-            self.slot.changed.notify_one();
+            let mut state = lock(&self.slot.state);
+            state.place = Place::Here(held);
+            if state.waiting > 0 {
+                self.slot.changed.notify_one();
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
@@ -26,6 +27,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// What the server reads later than so many seconds after it was asked it does not do, so that who
 /// was given no answer may say that nothing has happened.
 const ASKED_MAX: u64 = 3;
+/// How long it is waited for a sign of a server that gave no answer before.
+const SIGN_MAX: Duration = Duration::from_millis(200);
 /// How long a start may take; under emulation a module is loaded in it.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long a killed worker's successor may take to answer.
@@ -70,6 +73,8 @@ impl Files {
 pub(super) struct Server {
     files: Files,
     talk: Mutex<Option<OwnedFd>>,
+    /// It gave no answer the last time: nobody waits for it again before it gives a sign.
+    late: AtomicBool,
     /// Its keeper, where we started it.
     child: Option<Child>,
 }
@@ -89,17 +94,30 @@ fn program() -> Result<PathBuf, PlaneError> {
     Err(PlaneError::Unsupported(format!("there is no block server: {} is missing", beside.display())))
 }
 
-fn connected(path: &Path) -> io::Result<OwnedFd> {
-    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-    let limit = nix::sys::time::TimeVal::new(i64::try_from(ANSWER_MAX.as_secs()).unwrap_or(5), 0);
-    setsockopt(&fd, sockopt::ReceiveTimeout, &limit)?;
+fn bounded(fd: &OwnedFd, answer: Duration) -> io::Result<()> {
+    let limit = libc::timeval {
+        tv_sec: i64::try_from(answer.as_secs()).map_err(io::Error::other)?,
+        tv_usec: answer.subsec_micros().into(),
+    }
+    .into();
+    setsockopt(fd, sockopt::ReceiveTimeout, &limit)?;
     // Of `connect`, too: of a server that is stopped more connections may wait than there is room for.
-    setsockopt(&fd, sockopt::SendTimeout, &limit)?;
+    setsockopt(fd, sockopt::SendTimeout, &limit)?;
+    Ok(())
+}
+
+fn connected(path: &Path, answer: Duration) -> io::Result<OwnedFd> {
+    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    bounded(&fd, answer)?;
     connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     if !private::is_ours(&fd) {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
     Ok(fd)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether somebody gave no answer in time.
@@ -164,16 +182,24 @@ fn told(model: Option<DiskModel>) -> Vec<&'static str> {
 }
 
 impl Server {
+    fn with(files: Files, talk: Option<OwnedFd>, child: Option<Child>) -> Self {
+        Self { files, talk: Mutex::new(talk), late: AtomicBool::new(false), child }
+    }
+
     /// One that runs already, or was killed with its keeper and left a device that waits for another; `None`: neither.
     pub(super) fn find(
         files: Files,
         target: &str,
         model: Option<DiskModel>,
     ) -> Result<Option<Self>, PlaneError> {
-        if let Ok(fd) = connected(&files.socket()) {
-            return Ok(Some(Self { files, talk: Mutex::new(Some(fd)), child: None }));
+        let found = connected(&files.socket(), ANSWER_MAX);
+        if found.as_ref().is_err_and(is_late) {
+            return Err(late());
         }
-        let mut server = Self { files, talk: Mutex::new(None), child: None };
+        let mut server = Self::with(files, found.ok(), None);
+        if lock(&server.talk).is_some() {
+            return Ok(Some(server));
+        }
         if !server.may_recover() {
             return Ok(None);
         }
@@ -202,7 +228,7 @@ impl Server {
     ) -> Result<(Self, Hello), PlaneError> {
         let _ = fs::remove_file(files.log());
         let child = launch(&files, target, &[&["--front", front.name()][..], &told(model)].concat())?;
-        let mut server = Self { files, talk: Mutex::new(None), child: Some(child) };
+        let mut server = Self::with(files, None, Some(child));
         let hello = server.await_device(target)?;
         Ok((server, hello))
     }
@@ -258,18 +284,36 @@ impl Server {
 
     /// Once, whatever happens.
     fn try_ask(&self, ask: Ask, body: &[u8]) -> io::Result<Said> {
-        let Ok(mut talk) = self.talk.lock() else { return Err(io::Error::other("a thread died here")) };
-        if talk.is_none() {
-            *talk = Some(connected(&self.files.socket())?);
+        let was_late = self.late.load(Ordering::SeqCst);
+        if was_late && ask.what != what::HELLO {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
-        let Some(fd) = talk.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
-        let until = reserv_blockd::serve::now() / 1_000_000_000 + ASKED_MAX;
-        let ask = Ask { until: u32::try_from(until).unwrap_or(0), ..ask };
-        let said = exchange(fd, ask, body);
-        if said.is_err() {
+        let mut talk = lock(&self.talk);
+        let said = self.ask_by(&mut talk, if was_late { SIGN_MAX } else { ANSWER_MAX }, ask, body);
+        self.late.store(said.as_ref().is_err_and(is_late), Ordering::SeqCst);
+        let bounds = match (&said, &*talk) {
+            (Ok(_), Some(fd)) if was_late => bounded(fd, ANSWER_MAX),
+            _ => Ok(()),
+        };
+        if said.is_err() || bounds.is_err() {
             *talk = None;
         }
         said
+    }
+
+    fn ask_by(
+        &self,
+        talk: &mut Option<OwnedFd>,
+        answer: Duration,
+        ask: Ask,
+        body: &[u8],
+    ) -> io::Result<Said> {
+        if talk.is_none() {
+            *talk = Some(connected(&self.files.socket(), answer)?);
+        }
+        let Some(fd) = talk.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let until = reserv_blockd::serve::now() / 1_000_000_000 + ASKED_MAX;
+        exchange(fd, Ask { until: u32::try_from(until).unwrap_or(0), ..ask }, body)
     }
 
     /// A question that may be asked twice: if the worker dies over it, its successor answers.
@@ -331,7 +375,8 @@ impl Server {
 
     /// Whether somebody keeps the server: it may be between two workers.
     pub(super) fn is_kept(&self) -> bool {
-        self.files.socket().exists() && connected(&self.files.socket()).is_ok()
+        let talk = || connected(&self.files.socket(), SIGN_MAX);
+        self.files.socket().exists() && talk().map_or_else(|error| is_late(&error), |_| true)
     }
 
     /// Removes what a server left that was killed with its keeper.
