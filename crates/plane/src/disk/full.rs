@@ -277,7 +277,6 @@ impl Disk {
     fn tell(&self, batch: &Batch, encoded: &RsBatch) -> Result<(i32, RsBatch), PlaneError> {
         for _ in 0..3 {
             match self.server.ask_once(what::EDIT, 0, encoded.bytes()) {
-                Ok((answer, _)) if answer.answer == -libc::ETIMEDOUT => return Err(late()),
                 Ok((answer, body)) => {
                     let done = RsBatch::from_bytes(&body);
                     return done.map(|done| (answer.answer, done)).ok_or_else(|| {

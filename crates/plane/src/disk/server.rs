@@ -142,6 +142,10 @@ fn exchange(fd: &OwnedFd, ask: Ask, body: &[u8]) -> io::Result<Said> {
     // SAFETY: plain numbers.
     let answer = unsafe { wire::of_bytes::<Answer>(&got) };
     let answer = answer.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    if answer.answer == -libc::ETIMEDOUT {
+        // It goes on again, and has read this too late to do it.
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
     Ok((answer, got.split_off(size_of::<Answer>())))
 }
 
