@@ -2,11 +2,12 @@
 """A user who means harm, with a queue of his own and no other right: random operations on /reserv,
 on the control socket and on the scheduler, without a pause, for ever.
 
-    pid = hostile(uid, seed, "cpu/u1", cgroup)
+    hostile(uid, seed, "cpu/u1", tell)  # in a process of its own
 
 He is told nothing of what others do, and may do whatever a process without privilege can. Each of
 his operations ends within moments, so that the next one comes; what it answers is not judged here.
 """
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -47,7 +48,7 @@ class Hostile:
 
     def do_read(self):
         for _ in range(self.rng.randrange(1, 30)):
-            with open(self.path(), "rb", buffering=0) as file:
+            with contextlib.suppress(OSError), open(self.path(), "rb", buffering=0) as file:
                 file.read(self.rng.choice((1, 100, 1 << 16)))
 
     def do_write(self):
@@ -98,9 +99,11 @@ class Hostile:
         held = []
         try:
             for _ in range(DESCRIPTORS):
-                held.append(os.open(self.path(), os.O_RDONLY))
+                with contextlib.suppress(OSError):
+                    held.append(os.open(self.path(), os.O_RDONLY))
             for fd in held:
-                os.pread(fd, 1, 0)
+                with contextlib.suppress(OSError):  # a folder
+                    os.pread(fd, 1, 0)
         finally:
             for fd in held:
                 os.close(fd)
@@ -204,8 +207,9 @@ OPERATIONS = [name for name in dir(Hostile) if name.startswith("do_")]
 
 
 def hostile(uid, seed, home, tell):
-    """His process, which is to be in his queue already by what `enter` did; `tell`: a descriptor to
-    which it writes a line with each operation's counts, now and then."""
+    """What his process does from here on, for ever. It is in his queue already. `tell`: a descriptor
+    to which it writes each operation's counts now and then: how often, and how often nothing of it
+    was refused."""
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)

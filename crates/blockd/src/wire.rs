@@ -55,8 +55,9 @@ pub mod delete {
 pub struct Ask {
     /// [`what`]
     pub what: u32,
-    /// Nothing.
-    pub pad: u32,
+    /// The second of the monotonic clock after which whoever asked has given up: what is read later
+    /// is not done. 0: there is none.
+    pub until: u32,
     /// By what.
     pub a: u64,
 }

@@ -145,7 +145,10 @@ fn reason(errno: Errno) -> &'static str {
         Errno::EBUSY => "it is in use",
         Errno::EINVAL => "Reserv does not understand this value",
         Errno::ENOSPC => "the tree is full",
-        Errno::EAGAIN => "the queue has as many members as it may have",
+        Errno::EAGAIN => {
+            "the queue has as many members as it may have, or the resource waits for its driver ('reserv status')"
+        }
+        Errno::ETIMEDOUT => "no answer in time: the resource waits for its driver ('reserv status')",
         Errno::EOPNOTSUPP => "the driver in use cannot do this",
         Errno::EROFS => "this is read-only",
         Errno::EACCES => "not permitted",

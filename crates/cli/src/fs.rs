@@ -41,6 +41,11 @@ pub(crate) trait Files {
     /// Whether there is a directory.
     fn is_dir(&self, dir: &str) -> bool;
 
+    /// Why nobody can say whether it is one: its resource waits for its driver.
+    fn is_late(&self, _dir: &str) -> Option<io::Error> {
+        None
+    }
+
     /// Whether each refusal is the daemon's own. The kernel refuses by a file's mode, and the
     /// daemon never hears of it.
     fn asks_the_daemon(&self) -> bool {
@@ -226,6 +231,10 @@ impl Files for Mounted {
         self.full(dir).is_dir()
     }
 
+    fn is_late(&self, dir: &str) -> Option<io::Error> {
+        fs::metadata(self.full(dir)).err().filter(late)
+    }
+
     fn refusal(&self, operation: &str) -> Option<(String, Option<String>)> {
         // The control socket has the hint too, but speaks to root only.
         let status = Control::connect().ok()??.ask(&serde_json::json!({ "request": "status" })).ok()?;
@@ -282,10 +291,18 @@ fn plain(reason: &str) -> &str {
     }
 }
 
-/// The error for a node that does not exist; `None` if it does.
+/// Whether an answer says that a resource gives none.
+pub(crate) fn late(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ETIMEDOUT | libc::EBUSY))
+}
+
+/// The error for a node that does not exist, or of which nobody can say that it does; `None` if it does.
 pub(crate) fn missing(files: &dyn Files, path: &NodePath) -> Option<Error> {
     if files.is_dir(path.as_str()) {
         return None;
+    }
+    if let Some(error) = files.is_late(path.as_str()) {
+        return Some(Error::io(path, &error));
     }
     if !files.is_dir(root_of(path).as_str()) {
         return Some(

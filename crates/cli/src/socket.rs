@@ -201,6 +201,10 @@ impl Files for Socket {
         self.asker.is_dir(dir).unwrap_or(false)
     }
 
+    fn is_late(&self, dir: &str) -> Option<io::Error> {
+        self.asker.is_dir(dir).err().filter(crate::fs::late)
+    }
+
     fn asks_the_daemon(&self) -> bool {
         true
     }

@@ -85,7 +85,18 @@ impl Drop for Place {
 /// What only one may have: who does the work, or the clock.
 pub struct Turn<T>(Arc<Mutex<Option<T>>>);
 
+impl<T> Clone for Turn<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
 impl<T> Turn<T> {
+    /// Of this.
+    pub fn new(token: T) -> Self {
+        Self(Arc::new(Mutex::new(Some(token))))
+    }
+
     /// `None`: it is too late, and nothing is to be done.
     pub fn take(&self) -> Option<T> {
         lock(&self.0).take()
@@ -132,15 +143,14 @@ impl Asides {
             Ok(place) => place,
             Err(refusal) => return Err((token, refusal)),
         };
-        let shared = Arc::new(Mutex::new(Some(token)));
-        let (of_work, of_clock) = (Turn(shared.clone()), Turn(shared.clone()));
+        let turn = Turn::new(token);
+        let (of_work, of_clock) = (turn.clone(), turn.clone());
         let begun = spawn("aside", move || {
             work(&of_work);
             drop((place, ends));
         });
         if let Err(refusal) = begun {
-            let token = Turn(shared).take();
-            return match token {
+            return match turn.take() {
                 Some(token) => Err((token, refusal)),
                 None => Ok(ended),
             };

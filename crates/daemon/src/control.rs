@@ -47,7 +47,6 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -58,7 +57,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::connections::{Connections, Line, Lines, Place};
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::engine::Refusal;
 use crate::forgetter::Forgetter;
 use crate::fs::Fs;
@@ -74,6 +73,8 @@ const WAITING_MAX: i32 = 128;
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same while all others wait for it.
 const SILENCE_SHORT: Duration = Duration::from_millis(500);
+/// How long the answer to a request about files may take, as through the mount.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
@@ -150,7 +151,7 @@ pub fn bind_at_last(path: &Path) -> UnixListener {
 /// What connections are served with.
 pub struct Served {
     /// What they are about.
-    pub core: Arc<Mutex<Core>>,
+    pub core: Arc<Core>,
     /// For `down`.
     pub stop: StopAsker,
     /// For names that go.
@@ -202,6 +203,28 @@ fn peer(stream: &UnixStream, credentials: nix::sys::socket::UnixCredentials) -> 
     Peer { caller: Caller { uid: credentials.uid(), gid: credentials.gid(), tid }, held }
 }
 
+/// On a thread that may be lost, with what it answers by.
+fn answer_in_time(files: &mut Option<ByPath>, new: impl Fn() -> ByPath, ask: Ask) -> Result<Value, Refusal> {
+    let (tell, hear) = channel();
+    let mut by = files.take().unwrap_or_else(&new);
+    let ask = Arc::new(ask);
+    let of_thread = ask.clone();
+    let body = move || {
+        let answer = by.answer(&of_thread);
+        let _ = tell.send((by, answer));
+    };
+    if std::thread::Builder::new().name("by path".into()).spawn(body).is_err() {
+        return files.insert(new()).answer(&ask);
+    }
+    let (by, answer) = hear.recv_timeout(ANSWER_MAX).map_err(|_| Refusal {
+        errno: libc::ETIMEDOUT,
+        text: "no answer in time: the driver waits for somebody".into(),
+        hint: "what was asked for may still happen".into(),
+    })?;
+    *files = Some(by);
+    answer
+}
+
 fn talk(stream: &UnixStream, served: &Served, place: &Place, silence: Duration) -> std::io::Result<()> {
     stream.set_write_timeout(Some(silence))?;
     let credentials = getsockopt(stream, PeerCredentials)?;
@@ -219,16 +242,16 @@ fn talk(stream: &UnixStream, served: &Served, place: &Place, silence: Duration) 
                 Err(Refusal::new(libc::EPERM, "only root may use the control socket"))
             }
             Line::Whole(line) => {
-                let mut by_path = |ask: &Ask| {
+                let mut by_path = |ask: Ask| {
                     let new = || ByPath::new(served.files.clone(), peer(stream, credentials));
-                    files.get_or_insert_with(new).answer(ask)
+                    answer_in_time(&mut files, new, ask)
                 };
                 answer(line, served, &mut by_path, &mut last)
             }
             Line::TooLong | Line::End => Err(Refusal::new(libc::EMSGSIZE, "the line is too long")),
         };
         // Whoever is told that a node is gone finds it gone.
-        let removed = lock(&served.core).take_removed();
+        let removed = served.core.take_removed();
         served.forgetter.forget(&removed);
         let mut text = answered.unwrap_or_else(|why| refusal(&why)).to_string();
         text.push('\n');
@@ -276,7 +299,7 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
 fn answer(
     line: &[u8],
     Served { core, stop, .. }: &Served,
-    by_path: &mut dyn FnMut(&Ask) -> Result<Value, Refusal>,
+    by_path: &mut dyn FnMut(Ask) -> Result<Value, Refusal>,
     last: &mut Option<Stopped>,
 ) -> Result<Value, Refusal> {
     let wrong = |e: &dyn std::fmt::Display| {
@@ -287,15 +310,15 @@ fn answer(
         return Err(wrong(&format_args!("{place} is no object")));
     }
     if Ask::is(&value) {
-        return by_path(&serde_json::from_value(value).map_err(|e| wrong(&e))?);
+        return by_path(serde_json::from_value(value).map_err(|e| wrong(&e))?);
     }
     let command: Command = serde_json::from_value(value).map_err(|e| wrong(&e))?;
     Ok(match command {
         Command::Version {} => {
-            let mount = lock(core).mount().display().to_string();
+            let mount = core.mount().display().to_string();
             json!({"version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(), "mount": mount})
         }
-        Command::Status {} => json!(lock(core).status()?),
+        Command::Status {} => json!(core.status()?),
         Command::Up { config, personality, count, .. }
             if usize::from(config.is_some())
                 + usize::from(personality.is_some())
@@ -307,10 +330,10 @@ fn answer(
             return Err(Refusal::new(libc::EINVAL, text));
         }
         Command::Up { count: Some(count), dry_run, .. } => {
-            json!({"changes": lock(core).bring_up_all(&count, dry_run)?})
+            json!({"changes": core.bring_up_all(&count, dry_run)?})
         }
         Command::Up { personality: Some(personality), dry_run, .. } => {
-            json!({"changes": lock(core).set_personality(personality, dry_run)?})
+            json!({"changes": core.set_personality(personality, dry_run)?})
         }
         Command::Up { config, dry_run, mode, .. } => {
             let mode = match mode {
@@ -318,30 +341,28 @@ fn answer(
                 Mode::Drain => DeleteMode::Drain,
                 Mode::Flush => DeleteMode::Flush,
             };
-            let changes = {
-                let mut core = lock(core);
-                let config = match config {
-                    Some(config) => *config,
-                    None => core.save()?,
-                };
-                core.apply(&config, dry_run, mode)?
+            let changes = match config {
+                Some(config) => core.apply(&config, dry_run, mode)?,
+                None if dry_run => Vec::new(),
+                None => {
+                    core.try_again()?;
+                    Vec::new()
+                }
             };
             if !dry_run {
-                Core::scan(core);
+                core.scan();
             }
             json!({"changes": changes})
         }
         Command::Save {} => {
-            json!({"config": lock(core).save()?})
+            json!({"config": core.save()?})
         }
         Command::Rules {} => {
-            let mut core = lock(core);
-            let watch = core.watch;
-            json!({"rules": core.cpu()?.rules(), "watch": watch})
+            json!({"rules": *core.rules(), "watch": core.watched()})
         }
-        Command::Upgrade { resource } => json!({"upgraded": lock(core).upgrade(&resource)?}),
+        Command::Upgrade { resource } => json!({"upgraded": core.upgrade(&resource)?}),
         Command::Down { resource: Some(name) } => {
-            lock(core).take_down(&name)?;
+            core.take_down(&name)?;
             json!({"stopped": true})
         }
         Command::Down { resource: None } => {

@@ -6,7 +6,7 @@ use reserv_namespace::Resource;
 use reserv_plane::{Plane, PlaneError, count, cpu, disk, net};
 
 use crate::engine::Refusal;
-use crate::fake::FakePlane;
+use crate::fake::{Blocks, FakePlane};
 use crate::link;
 use crate::settings::Settings;
 
@@ -88,6 +88,11 @@ impl Wanted {
 
 type AnyPlane = Box<dyn Plane>;
 
+/// A test may hold up what stands for a plane.
+fn faked<P: Plane + 'static>(settings: &Settings, resource: Resource, plane: P) -> AnyPlane {
+    if is_fake(settings) { boxed(Blocks::new(&settings.run, resource, plane)) } else { boxed(plane) }
+}
+
 fn is_fake(settings: &Settings) -> bool {
     settings.driver.as_deref() == Some("fake")
 }
@@ -140,7 +145,7 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
         return Ok(opened);
     }
     let plane = match wanted {
-        Wanted::Cpu(Choice::Fake) => boxed(FakePlane::start(&fake_path(settings))?),
+        Wanted::Cpu(Choice::Fake) => faked(settings, Resource::CPU, FakePlane::start(&fake_path(settings))?),
         Wanted::Cpu(Choice::Real(driver)) => start(*driver)?,
         Wanted::Count { resource, on: on @ Source::Link { .. }, .. } if !is_fake(settings) => {
             net::start(&settings.run, resource.number(), on)?
@@ -149,7 +154,8 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
             disk::start(&settings.run, resource.number(), name, on)?
         }
         Wanted::Count { resource, on, .. } => {
-            boxed(count::start(&settings.run, resource.number(), on, meter(settings, *resource))?)
+            let meter = meter(settings, *resource);
+            faked(settings, *resource, count::start(&settings.run, resource.number(), on, meter)?)
         }
     };
     Ok(Opened { plane, adopted: false })
@@ -159,7 +165,10 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
 pub fn adopt(settings: &Settings, wanted: &Wanted) -> Result<Option<Opened>, Refusal> {
     let adopted = |plane| Opened { plane, adopted: true };
     Ok(match wanted {
-        Wanted::Cpu(Choice::Fake) => FakePlane::adopt(&fake_path(settings))?.map(boxed).map(adopted),
+        Wanted::Cpu(Choice::Fake) => {
+            let found = FakePlane::adopt(&fake_path(settings))?;
+            found.map(|plane| faked(settings, Resource::CPU, plane)).map(adopted)
+        }
         Wanted::Cpu(Choice::Real(driver)) => adopt_cpu(*driver)?.map(adopted),
         Wanted::Count { resource, on: on @ Source::Link { .. }, .. } if !is_fake(settings) => {
             net::adopt(&settings.run, resource.number(), on)?.map(adopted)
@@ -169,7 +178,8 @@ pub fn adopt(settings: &Settings, wanted: &Wanted) -> Result<Option<Opened>, Ref
         }
         Wanted::Count { resource, on, .. } => {
             let meter = meter(settings, *resource);
-            count::adopt(&settings.run, resource.number(), on, meter)?.map(boxed).map(adopted)
+            let found = count::adopt(&settings.run, resource.number(), on, meter)?;
+            found.map(|plane| faked(settings, *resource, plane)).map(adopted)
         }
     })
 }

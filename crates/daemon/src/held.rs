@@ -38,7 +38,8 @@ pub struct ResourceState {
     pub mechanism: String,
     /// Of the data plane.
     pub abi: u32,
-    /// `running`, `detached` (being revived) or `out` (given up).
+    /// `running`, `detached` (being revived), `out` (given up) or `late`: it does not answer, and what
+    /// stands here is what it told last.
     pub state: &'static str,
     /// What the driver cannot do.
     pub limits: Vec<String>,
@@ -66,6 +67,9 @@ pub struct ResourceState {
     pub untold: Vec<String>,
     /// The last losses of the resource, newest last.
     pub detachments: Vec<Detached>,
+    /// Why it is late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late: Option<String>,
     /// Times that it came back.
     pub revivals: u64,
     /// Threads' budgets that did not fit any more when it last did.
@@ -86,9 +90,36 @@ fn in_words(cgroups: &reserv_plane::Cgroups) -> String {
 }
 
 impl ResourceState {
+    /// Of one that does not answer: what it told last.
+    pub fn late(last: Option<Self>, on: Option<&Source>, why: &Refusal) -> Self {
+        let unknown = || Self {
+            driver: "unknown",
+            mechanism: "not known yet".into(),
+            abi: 0,
+            state: "late",
+            limits: Vec::new(),
+            outside: None,
+            chcpures: false,
+            cgroups: None,
+            beginning: "empty",
+            kind: on.map_or(ResourceKind::Cpu, Source::kind),
+            personality: Personality::default(),
+            nodes: 0,
+            edits: 0,
+            capacity_ns: 0,
+            overcommitted: Vec::new(),
+            untold: Vec::new(),
+            detachments: Vec::new(),
+            late: None,
+            revivals: 0,
+            budgets_lost: Vec::new(),
+        };
+        Self { state: "late", late: Some(why.text.clone()), ..last.unwrap_or_else(unknown) }
+    }
+
     /// For the file.
     pub fn shown<'a>(&'a self, name: &'a str) -> ResourceStatus<'a> {
-        let last = self.detachments.last().map(|d| d.reason.as_str());
+        let last = self.late.as_deref().or(self.detachments.last().map(|d| d.reason.as_str()));
         ResourceStatus {
             resource: name,
             driver: self.driver,
@@ -159,6 +190,8 @@ pub struct Held {
     detachments: VecDeque<Detached>,
     /// When the machine is asked again how much of it there is.
     capacity_at: Duration,
+    /// The mount that its plane knows.
+    mount: u64,
 }
 
 impl Held {
@@ -175,7 +208,17 @@ impl Held {
             budgets_lost: Vec::new(),
             detachments: VecDeque::new(),
             capacity_at: Duration::ZERO,
+            mount: 0,
         }
+    }
+
+    /// Tells the plane where `/reserv` is mounted, if it does not know.
+    pub fn tell_mount(&mut self, dev: u64) -> Result<(), Refusal> {
+        if self.mount != dev {
+            self.engine.plane_mut().set_mount(dev)?;
+            self.mount = dev;
+        }
+        Ok(())
     }
 
     /// Takes over what runs, or starts a driver with an empty tree, or with the journal's. On error nothing is left running that was
@@ -269,6 +312,7 @@ impl Held {
             overcommitted: engine.tree().overcommitted().iter().map(|&id| engine.tree().shown(id)).collect(),
             untold: engine.untold().iter().map(|&id| engine.tree().shown(id)).collect(),
             detachments: self.detachments.iter().cloned().collect(),
+            late: None,
             revivals: self.revivals,
             budgets_lost: self.budgets_lost.clone(),
         }

@@ -127,12 +127,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Brings threads, descriptors and lists that may no longer use their queue, at or below a node, back to q0.
-    pub fn fall(&mut self, top: NodeId) -> Result<(), Refusal> {
-        self.fall_among(top, process::all, process_as_caller)
-    }
-
-    /// The same where `all` says which processes live, and `who` whose they are.
+    /// Brings threads, descriptors and lists that may no longer use their queue, at or below a node, back to q0,
+    /// where `all` says which processes live, and `who` whose they are (`None`: they stay). He is
+    /// asked about all whom it concerns.
     pub fn fall_among(
         &mut self,
         top: NodeId,
@@ -157,7 +154,10 @@ impl Engine {
         }
         for &queue in &queues {
             // What several processes have stays as long as one of them may use the queue.
-            let fallen = |held: &Holders| held.pids.iter().all(|&pid| lost(self, pid, queue));
+            let fallen = |held: &Holders| {
+                let all: Vec<bool> = held.pids.iter().map(|&pid| lost(self, pid, queue)).collect();
+                all.into_iter().all(|lost| lost)
+            };
             let keys: Vec<u64> = match self.plane().holders(queue) {
                 Ok(held) => held.iter().filter(|held| fallen(held)).map(|held| held.key).collect(),
                 Err(error) => {

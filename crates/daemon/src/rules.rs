@@ -130,13 +130,20 @@ struct Done {
 pub struct Rules {
     list: Vec<Rule>,
     done: BTreeMap<i32, Done>,
+    /// Another one after each [`Rules::set`].
+    turn: u64,
 }
 
 impl Rules {
     /// Takes rules, of which those about packets are the kernel's business (`core/counting.rs`); processes are considered anew.
     pub fn set(&mut self, rules: &[Rule]) {
         let list = rules.iter().filter(|rule| rule.conditions.packets().is_none()).cloned().collect();
-        *self = Self { list, ..Self::default() };
+        *self = Self { list, turn: self.turn + 1, ..Self::default() };
+    }
+
+    /// What numbers of rules are good for: until it is another one.
+    pub fn turn(&self) -> u64 {
+        self.turn
     }
 
     /// Whether there is none.

@@ -6,9 +6,10 @@
 //! | main | starts, then waits for the end |
 //! | fuse | answers requests, one at a time |
 //! | link | hears the keeper; starts a new one when it dies |
-//! | poll | every 100 ms: are the resources ours, have queues drained; collects what nobody refers to, at releases too |
+//! | poll | one per resource (`core/polls.rs`) |
 //! | watch | process events or scans, for the rules |
 //! | control | one per connection |
+//! | ask | asks a resource for who must not be lost over it |
 //!
 //! A thread that panics ends the process: the state of the others cannot be trusted then, the journal's can.
 
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use reserv_model::{Config, DeleteMode, Driver, Name, Source};
 
-use crate::aside::{Asides, Looker};
+use crate::aside::Asides;
 use crate::control::{self, Served};
 use crate::core::{Core, lock};
 use crate::drivers::{Choice, Wanted};
@@ -34,16 +35,14 @@ use crate::held::Held;
 use crate::keeper;
 use crate::link::{self, EXIT_REOPEN, Heard, Held as Descriptors, UnixSeq, Word};
 use crate::log;
-use crate::priority;
 use crate::registry::Registry;
 use crate::settings::Settings;
 
-const POLL: Duration = Duration::from_millis(100);
+/// Between tries to start a keeper.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Longest wait for the answer to a stop to be written.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// From a release to the collection that it causes.
-const GATHER: Duration = Duration::from_millis(20);
 /// Between scans where the kernel gives no events.
 const SCAN: Duration = Duration::from_secs(1);
 /// Between scans for what there are no events of.
@@ -120,13 +119,13 @@ fn driver_of(settings: &Settings, config: Option<&Config>) -> Driver {
 
 /// The resources with their trees: adopted, or started and set up as configured. On error nothing is left running that
 /// was not running before.
-fn begin(settings: &Settings) -> Result<Core, Refusal> {
+fn begin(settings: &Settings, new_mount: bool) -> Result<Arc<Core>, Refusal> {
     let config = read_config(settings)?;
     let choice = Choice::of(settings, config.as_ref().and_then(|c| c.cpu.as_ref()).map(|c| c.driver))?;
     let driver = driver_of(settings, config.as_ref());
     let cpu = Held::begin(settings, &Wanted::Cpu(choice), &cpu_name()?, driver)?;
     let fresh = cpu.is_fresh();
-    let mut core = Core::new(settings, cpu)?;
+    let core = Core::new(settings, cpu, new_mount)?;
     if let (true, Some(config)) = (fresh, config)
         && let Err(refusal) = core.apply(&config, false, DeleteMode::Flush)
     {
@@ -177,7 +176,8 @@ fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitC
 
 fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> {
     let Inherited { held, link, .. } = inherited;
-    let mut core = begin(settings)?;
+    let found = session::mounted(&settings.mount).map_err(context("mount table"))?;
+    let core = begin(settings, found.is_none())?;
     let fresh_start = core.is_fresh();
     // Before the mount: a start that fails leaves none.
     let listener = match control::bind(&settings.socket()) {
@@ -192,10 +192,9 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
             None
         }
     };
-    let found = session::mounted(&settings.mount).map_err(context("mount table"))?;
     let ready = match found {
         Some(dev) => Ok((dev, true)),
-        None => make_mount(settings, &held, &mut core).map(|dev| (dev, false)),
+        None => make_mount(settings, &held).map(|dev| (dev, false)),
     };
     let (dev, takeover) = match ready {
         Ok(ready) => ready,
@@ -209,17 +208,15 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
             return Ok(exit_code(EXIT_REOPEN));
         }
     };
-    core.set_mount(dev)?;
-    let core = Arc::new(Mutex::new(core));
+    core.set_mount(dev);
     let (news, hear) = channel();
 
     // Before anything is read here: what this worker has taken itself must not be sent again.
     if takeover && let Err(error) = session::resend(&held.fuse) {
         tracing::warn!(%error, "requests that the last worker took are lost (no resend before Linux 6.9)");
     }
-    let (collector, released) = channel();
     let asides = Asides::begin()?;
-    let fs = Fs::new(core.clone(), &settings.mount, collector.clone(), asides);
+    let fs = Fs::new(core.clone(), &settings.mount, asides);
     start_fuse(&held, fs.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let news_ = news.clone();
@@ -235,37 +232,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
             let _ = news_.send(Wake::Stop(Some(answer)));
         }
     })?;
-    let core_ = core.clone();
-    spawn("poll", move || {
-        // Kept here too, so that the wait below ends by time when nobody serves.
-        let _collector = collector;
-        priority::reserve();
-        let looker = Looker::default();
-        let mut polled = Instant::now();
-        // Nothing is collected before the files are known that were being opened when another worker died.
-        let mut caught_up = false;
-        loop {
-            // What is released together is collected together.
-            if released.recv_timeout(POLL).is_ok() {
-                caught_up = true;
-                std::thread::sleep(GATHER);
-                while released.try_recv().is_ok() {}
-            }
-            let removed = {
-                let mut core = lock(&core_);
-                if polled.elapsed() >= POLL {
-                    polled = Instant::now();
-                    core.poll();
-                }
-                drop(core);
-                if caught_up {
-                    Core::sweep(&core_, &looker);
-                }
-                lock(&core_).take_removed()
-            };
-            forgetter.forget(&removed);
-        }
-    })?;
+    core.look_after_all(forgetter)?;
     let core_ = core.clone();
     let scan = settings.scan;
     spawn("watch", move || watch(&core_, scan))?;
@@ -283,8 +250,7 @@ fn exit_code(code: i32) -> ExitCode {
     u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn make_mount(settings: &Settings, held: &Descriptors, core: &mut Core) -> Result<u64, Refusal> {
-    core.new_session()?;
+fn make_mount(settings: &Settings, held: &Descriptors) -> Result<u64, Refusal> {
     let at = format!("mount at {}", settings.mount.display());
     session::mount(&held.fuse, &settings.mount).map_err(context(&at))?;
     let dev = session::mounted(&settings.mount).map_err(context("mount table"))?;
@@ -324,7 +290,7 @@ fn listen(link: &UnixSeq, news: &Sender<Wake>, keeper: Option<Child>) -> io::Res
 
 fn wait(
     settings: &Settings,
-    core: &Mutex<Core>,
+    core: &Arc<Core>,
     held: &Descriptors,
     mut link: UnixSeq,
     news: &Sender<Wake>,
@@ -351,7 +317,7 @@ fn wait(
                     // No process, thread or descriptor: /reserv is served all the same, and it is tried again.
                     Err(error) => {
                         tracing::error!(%error, "no keeper can be started: trying again");
-                        std::thread::sleep(POLL);
+                        std::thread::sleep(AGAIN);
                         let _ = news.send(Wake::KeeperDied);
                     }
                 }
@@ -382,8 +348,8 @@ fn wait(
     }
 }
 
-fn stop(settings: &Settings, core: &Mutex<Core>, leave: bool) -> Result<(), Refusal> {
-    lock(core).stop(leave)?;
+fn stop(settings: &Settings, core: &Arc<Core>, leave: bool) -> Result<(), Refusal> {
+    core.stop(leave)?;
     let _ = std::fs::remove_file(settings.socket());
     session::unmount(&settings.mount).map_err(context("unmount"))
 }
@@ -399,7 +365,7 @@ fn new_keeper(held: &Descriptors, news: &Sender<Wake>) -> io::Result<UnixSeq> {
     Ok(ours)
 }
 
-fn watch(core: &Mutex<Core>, scan: bool) {
+fn watch(core: &Arc<Core>, scan: bool) {
     let mut events = match Events::open() {
         Ok(events) => (!scan).then_some(events),
         Err(error) => {
@@ -407,13 +373,8 @@ fn watch(core: &Mutex<Core>, scan: bool) {
             None
         }
     };
-    {
-        let mut core = lock(core);
-        core.watch = if events.is_some() { "events" } else { "scan" };
-        core.events = events.as_ref().map(Events::subscription);
-        core.listen();
-    }
-    Core::scan(core);
+    core.watch(events.as_ref().map(Events::subscription));
+    core.scan();
     let mut scanned = std::time::Instant::now();
     loop {
         let every = if events.is_some() { SCAN_CGROUPS } else { SCAN };
@@ -423,21 +384,19 @@ fn watch(core: &Mutex<Core>, scan: bool) {
             std::thread::sleep(SCAN);
             Ok(News::Quiet)
         };
-        let (rules, need_scan) = lock(core).has_rules();
+        let (rules, need_scan) = core.has_rules();
         match news {
-            Ok(News::Changed(pids)) if rules => Core::consider(core, &pids),
-            Ok(News::Lost) => Core::scan(core),
+            Ok(News::Changed(pids)) if rules => core.consider(&pids),
+            Ok(News::Lost) => core.scan(),
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "process events ended; scanning");
                 events = None;
-                let mut core = lock(core);
-                core.watch = "scan";
-                core.events = None;
+                core.watch(None);
             }
         }
         if rules && need_scan && scanned.elapsed() >= every {
-            Core::scan(core);
+            core.scan();
             scanned = std::time::Instant::now();
         }
     }

@@ -24,7 +24,7 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Amount, Error, ErrorKind, Kind, Node, NodeId, NodePath, Personality, ResourceKind, Sample, Shares,
+    Amount, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Personality, ResourceKind, Sample, Shares,
     ThreadParams, Tree, show_cap, show_tune,
 };
 
@@ -286,18 +286,16 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
 }
 
 /// The text of a process's `default` or `cdefault`, in the paper's form: paths with a blank between two.
-pub fn render_defaults(mount: &str, queues: &[(&Tree, NodePath)]) -> String {
+pub fn render_defaults(mount: &str, queues: &[(Name, NodePath)]) -> String {
     let words: Vec<String> =
-        queues.iter().map(|(tree, path)| format!("{mount}/{}/{path}", tree.root().name)).collect();
+        queues.iter().map(|(resource, path)| format!("{mount}/{resource}/{path}")).collect();
     words.join(" ") + "\n"
 }
 
 /// The text of a process's `fds`: a line `FD RESOURCE PATH` for each tag, in order.
-pub fn render_descriptors(mount: &str, tags: &[(u32, &Tree, NodePath)]) -> String {
-    let lines = tags.iter().map(|(fd, tree, path)| {
-        let resource = &tree.root().name;
-        format!("{fd} {resource} {mount}/{resource}/{path}\n")
-    });
+pub fn render_descriptors(mount: &str, tags: &[(u32, Name, NodePath)]) -> String {
+    let lines =
+        tags.iter().map(|(fd, resource, path)| format!("{fd} {resource} {mount}/{resource}/{path}\n"));
     lines.collect()
 }
 

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 
 use reserv_model::{
     AccessChange, Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, NodeRef, Policy,
-    Request, Share, ThreadParams, Tree, Verb, Weight, parse_cap, parse_tune, quoted,
+    Request, Share, ThreadParams, Verb, Weight, parse_cap, parse_tune, quoted,
 };
 
-use crate::directory::resource_named;
 use crate::ino::{FileKind, Resource};
 use crate::table::{TABLE, Write};
 use crate::text::{line, lines, number, single, surplus};
@@ -75,13 +74,17 @@ pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command
     }
 }
 
+/// A running resource, and the node that is at a path in its tree; `None`: no resource is called so.
+pub type Named = Option<(Resource, Result<NodeId, Error>)>;
+
 /// A write to a process's `default` or `cdefault`: at most one queue per resource; resources that are not named
-/// keep theirs. `mount` is where `/reserv` is mounted; `trees` gives the trees of the resources that run.
-pub fn parse_defaults<'t>(
+/// keep theirs. `mount` is where `/reserv` is mounted; `find` gives a running resource by its name, and the node
+/// that is there by this path. Its own refusals are answered as they are.
+pub fn parse_defaults<E: From<Error>>(
     bytes: &[u8],
     mount: &str,
-    trees: impl Fn(Resource) -> Option<&'t Tree>,
-) -> Result<Vec<(Resource, NodeId)>, Error> {
+    mut find: impl FnMut(&str, &NodePath) -> Result<Named, E>,
+) -> Result<Vec<(Resource, NodeId)>, E> {
     let hint = "queues, one per resource: /reserv/cpu/q2";
     let mut tags: Vec<(Resource, NodeId)> = Vec::new();
     for word in line(bytes)?.split_ascii_whitespace() {
@@ -91,43 +94,39 @@ pub fn parse_defaults<'t>(
             None => Some(word),
         };
         let Some(below) = below else {
-            return Err(
-                Error::new(ErrorKind::Invalid, format!("{} is not below {mount}", quoted(word))).hint(hint)
-            );
+            let why = format!("{} is not below {mount}", quoted(word));
+            return Err(Error::new(ErrorKind::Invalid, why).hint(hint).into());
         };
         let (name, path) = below.split_once('/').unwrap_or((below, ""));
-        let found = resource_named(name, &trees).and_then(|r| Some((r, trees(r)?)));
-        let (resource, tree) = found.ok_or_else(|| {
+        let path: NodePath = path.parse().map_err(|e: Error| e.at(quoted(word)))?;
+        let (resource, node) = find(name, &path)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("{} names no resource", quoted(word))).hint(hint)
         })?;
         if tags.iter().any(|(r, _)| *r == resource) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("{} is a second queue of {name}", quoted(word)),
-            )
-            .hint(hint));
+            let why = format!("{} is a second queue of {name}", quoted(word));
+            return Err(Error::new(ErrorKind::Invalid, why).hint(hint).into());
         }
-        let path: NodePath = path.parse().map_err(|e: Error| e.at(quoted(word)))?;
-        tags.push((resource, tree.resolve(&path).map_err(|e| e.at(quoted(word)))?));
+        tags.push((resource, node.map_err(|e| e.at(quoted(word)))?));
     }
     Ok(tags)
 }
 
 /// A write to a process's `fds`: one descriptor and its queue.
-pub fn parse_descriptor<'t>(
+pub fn parse_descriptor<E: From<Error>>(
     bytes: &[u8],
     mount: &str,
-    trees: impl Fn(Resource) -> Option<&'t Tree>,
-) -> Result<(u32, Resource, NodeId), Error> {
+    find: impl FnMut(&str, &NodePath) -> Result<Named, E>,
+) -> Result<(u32, Resource, NodeId), E> {
     let hint = "a descriptor and a queue: 7 /reserv/disk/web";
     let text = line(bytes)?.trim_ascii();
     let (fd, queue) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
     let number = || Error::new(ErrorKind::Invalid, format!("{} is no descriptor", quoted(fd))).hint(hint);
     let fd = fd.parse::<u32>().ok().filter(|fd| *fd <= i32::MAX.cast_unsigned()).ok_or_else(number)?;
-    match parse_defaults(queue.as_bytes(), mount, trees)?[..] {
-        [(resource, id)] => Ok((fd, resource, id)),
-        _ => Err(Error::new(ErrorKind::Invalid, format!("{} is not one queue", quoted(queue))).hint(hint)),
+    if let [(resource, id)] = parse_defaults(queue.as_bytes(), mount, find)?[..] {
+        return Ok((fd, resource, id));
     }
+    let why = format!("{} is not one queue", quoted(queue));
+    Err(Error::new(ErrorKind::Invalid, why).hint(hint).into())
 }
 
 fn edit(request: Request) -> Command {

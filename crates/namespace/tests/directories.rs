@@ -12,6 +12,11 @@ use reserv_namespace::*;
 
 const MOUNT: Object = Object::Mount(FileKind::MountDir);
 
+/// A resource by its name, and what is there by a path.
+fn by<'t>(trees: impl Fn(Resource) -> Option<&'t Tree>) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
+    move |name, path| Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
+}
+
 fn node_dir(tree: &Tree, id: NodeId) -> Object {
     let queue = tree.get(id).unwrap().kind.is_queue();
     let file = if queue { FileKind::QueueDir } else { FileKind::SchedulerDir };
@@ -223,10 +228,16 @@ fn several_resources_stand_side_by_side() {
         assert_eq!(resource_name_taken(name, trees).is_some(), taken, "{name}");
     }
     // One queue of each in a list, in any order; what is read can be written.
-    let text = render_defaults("/reserv", &[(&cpu, "q0".parse().unwrap()), (&disk, "q0".parse().unwrap())]);
+    let text = render_defaults(
+        "/reserv",
+        &[
+            (cpu.root().name.clone(), "q0".parse().unwrap()),
+            (disk.root().name.clone(), "q0".parse().unwrap()),
+        ],
+    );
     assert_eq!(text, "/reserv/cpu/q0 /reserv/disk/q0\n");
     let wanted = vec![(Resource::CPU, NodeId::Q0), (three, NodeId::Q0)];
-    assert_eq!(parse_defaults(text.as_bytes(), "/reserv", trees), Ok(wanted));
-    assert_eq!(parse_defaults(b"disk/q0", "/reserv", trees), Ok(vec![(three, NodeId::Q0)]));
-    assert!(parse_defaults(b"disk/q0 disk/q0", "/reserv", trees).is_err());
+    assert_eq!(parse_defaults(text.as_bytes(), "/reserv", by(trees)), Ok(wanted));
+    assert_eq!(parse_defaults(b"disk/q0", "/reserv", by(trees)), Ok(vec![(three, NodeId::Q0)]));
+    assert!(parse_defaults(b"disk/q0 disk/q0", "/reserv", by(trees)).is_err());
 }

@@ -120,6 +120,11 @@ const SEEDS: [&str; 83] = [
     "udplite",
 ];
 
+/// A resource by its name, and what is there by a path.
+fn by<'t>(trees: impl Fn(Resource) -> Option<&'t Tree>) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
+    move |name, path| Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
+}
+
 fn bytes(random: &mut Random) -> Vec<u8> {
     let mut out = SEEDS[random.below(SEEDS.len())].as_bytes().to_vec();
     for _ in 0..random.below(6) {
@@ -240,7 +245,7 @@ fn round(random: &mut Random, tree: &mut Tree, counts: &mut Counts) {
     members(random, &text);
 
     let trees = |r| (r == Resource::CPU).then_some(&*tree);
-    match parse_defaults(&text, "/reserv", trees) {
+    match parse_defaults(&text, "/reserv", by(trees)) {
         Ok(tags) => assert!(tags.iter().all(|(_, id)| tree.get(*id).is_some())),
         Err(e) => says_why(&e),
     }

@@ -10,6 +10,11 @@ use reserv_namespace::*;
 
 const Q: NodeId = NodeId::Q0;
 
+/// A resource by its name, and what is there by a path.
+fn by<'t>(trees: impl Fn(Resource) -> Option<&'t Tree>) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
+    move |name, path| Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
+}
+
 /// A node's view without counters.
 fn plain(tree: &Tree, node: NodeId) -> View<'_> {
     static NOTHING: std::sync::LazyLock<Survey> = std::sync::LazyLock::new(Survey::default);
@@ -136,12 +141,12 @@ proptest! {
     fn lists_read_can_be_written(all in common::steps(60)) {
         let tree = common::grown(&all);
         for node in tree.iter().filter(|n| n.kind.is_queue()) {
-            let text = render_defaults("/reserv", &[(&tree, tree.path(node.id).unwrap())]);
+            let text = render_defaults("/reserv", &[(tree.root().name.clone(), tree.path(node.id).unwrap())]);
             let find = |r| (r == Resource::CPU).then_some(&tree);
-            prop_assert_eq!(parse_defaults(text.as_bytes(), "/reserv", find), Ok(vec![(Resource::CPU, node.id)]));
+            prop_assert_eq!(parse_defaults(text.as_bytes(), "/reserv", by(find)), Ok(vec![(Resource::CPU, node.id)]));
             // Where it is mounted does not matter to the short form.
             let short = text.trim_end().strip_prefix("/reserv/").unwrap();
-            prop_assert_eq!(parse_defaults(short.as_bytes(), "/mnt", find), Ok(vec![(Resource::CPU, node.id)]));
+            prop_assert_eq!(parse_defaults(short.as_bytes(), "/mnt", by(find)), Ok(vec![(Resource::CPU, node.id)]));
         }
     }
 }
@@ -330,8 +335,9 @@ fn wrong_writes() {
 #[test]
 fn wrong_lists() {
     let tree = Tree::new(Name::new("cpu").unwrap());
-    let parse =
-        |text: &str| parse_defaults(text.as_bytes(), "/reserv", |r| (r == Resource::CPU).then_some(&tree));
+    let parse = |text: &str| {
+        parse_defaults(text.as_bytes(), "/reserv", by(|r| (r == Resource::CPU).then_some(&tree)))
+    };
     assert_eq!(parse("/reserv/cpu/q0\n"), Ok(vec![(Resource::CPU, Q)]));
     for (text, errno, holds) in [
         ("", Errno::EINVAL, "nothing"),

@@ -160,6 +160,13 @@ pub enum PlaneError {
     },
 }
 
+impl PlaneError {
+    /// Whether somebody gave no answer in time.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Os { source, .. } if source.raw_os_error() == Some(libc::ETIMEDOUT))
+    }
+}
+
 /// An open file or socket that is tagged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holders {

@@ -54,6 +54,10 @@ impl Worker {
             let count = u32::try_from(nodes.len()).unwrap_or(0);
             (Answer { answer: 0, count, a: next as u64 }, bytes)
         };
+        // Of a server that was stopped, who asked meanwhile was told that nothing has happened.
+        if ask.until != 0 && now() / 1_000_000_000 > u64::from(ask.until) {
+            return only(-libc::ETIMEDOUT);
+        }
         match ask.what {
             what::HELLO => {
                 let hello = self.hello();

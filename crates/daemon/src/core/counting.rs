@@ -1,30 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counting resources come and go.
+//! Counting resources come: nobody else waits meanwhile.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
-use reserv_model::{Name, Rule, Source};
-use reserv_namespace::{Resource, resource_name_taken};
+use reserv_model::{Driver, Name, NodePath, Packets, Rule, Source};
+use reserv_namespace::resource_name_taken;
 
-use super::{Core, Refusal};
+use super::slot::Slot;
+use super::{Core, Refusal, lock, stopped};
 use crate::drivers::Wanted;
 use crate::held::Held;
+use crate::registry::Known;
+
+/// How long a start waits for what was up before. What takes longer comes up beside the others.
+const KNOWN_MAX: Duration = Duration::from_secs(2);
+/// Between tries of what gave no answer.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The rules about packets that name queues of a link.
+fn packets_of(name: &Name, rules: &[Rule]) -> Vec<(Packets, NodePath)> {
+    let ours = rules
+        .iter()
+        .filter_map(|rule| Some((rule.conditions.packets()?, rule.queue(name.as_str())?.clone())));
+    ours.collect()
+}
+
+/// Tells a link the rules about packets that name its queues, if they are not those of before.
+fn tell_packets(slot: &Arc<Slot>, before: &[Rule], rules: &[Rule]) -> Result<(), Refusal> {
+    let ours = packets_of(&slot.name, rules);
+    if !matches!(slot.on, Some(Source::Link { .. })) || ours == packets_of(&slot.name, before) {
+        return Ok(());
+    }
+    Ok(slot.engine()?.set_packet_rules(ours)?)
+}
 
 impl Core {
     /// What runs under this name, if it counts `on`; `None` if nothing is called so.
-    pub(super) fn counting(&self, name: &Name, on: &Source) -> Result<Option<Resource>, Refusal> {
-        let found = self.resources.iter().find(|(_, held)| held.engine.tree().root().name == *name);
-        match found {
-            Some((resource, held)) if held.on.as_ref() == Some(on) => Ok(Some(*resource)),
-            Some((_, held)) => {
-                let counts = held.on.as_ref().map_or_else(
+    pub(super) fn counting(&self, name: &Name, on: &Source) -> Result<Option<Arc<Slot>>, Refusal> {
+        match self.named(name) {
+            Some(slot) if slot.on.as_ref() == Some(on) => Ok(Some(slot)),
+            Some(slot) => {
+                let counts = slot.on.as_ref().map_or_else(
                     || "is no counting resource".to_owned(),
                     |on| format!("runs already, on {on}"),
                 );
                 let hint = "another name, or take it down first: reserv down NAME".to_owned();
                 Err(Refusal { errno: libc::EBUSY, text: format!("{name} {counts}"), hint })
             }
-            None => match resource_name_taken(name.as_str(), self.trees()) {
+            None => match resource_name_taken(name.as_str(), self.names().of()) {
                 Some(why) => Err(Refusal::new(libc::EEXIST, format!("{name}: {why}"))),
                 None => Ok(None),
             },
@@ -32,32 +59,54 @@ impl Core {
     }
 
     /// Brings a counting resource up, with root and q0. One that runs and counts the same stays as it is. Answers whether it came.
-    pub fn bring_up(&mut self, name: &Name, on: &Source) -> Result<bool, Refusal> {
-        if self.counting(name, on)?.is_some() {
+    pub fn bring_up(self: &Arc<Self>, name: &Name, on: &Source) -> Result<bool, Refusal> {
+        if self.counting(name, on)?.is_some_and(|slot| slot.is_up()) {
             return Ok(false);
         }
         reserv_plane::count::probe(on)?;
-        let known = self.registry.enter(name, on)?.and_then(|known| known.resource());
-        let full = || Refusal::new(libc::ENOSPC, "there are as many resources as there can be");
-        let resource = known.ok_or_else(full)?;
-        let brought = self.begin_counting(resource, name, on);
+        let Some(slot) = self.enter(name, on)? else { return Ok(false) };
+        let brought = self.begin_counting(&slot);
         if brought.is_err()
-            && let Err(error) = self.registry.remove(resource)
+            && let Err(error) = self.take_out(&slot, true)
         {
             tracing::error!(%error, %name, "a resource that did not come up stays entered");
         }
         brought.map(|()| true)
     }
 
+    /// A number for it, under which it is coming. `None`: it has come meanwhile.
+    fn enter(&self, name: &Name, on: &Source) -> Result<Option<Arc<Slot>>, Refusal> {
+        let mut registry = lock(&self.registry);
+        if self.stopping.load(Ordering::SeqCst) {
+            return Err(stopped());
+        }
+        match self.counting(name, on)? {
+            Some(slot) if slot.is_up() => return Ok(None),
+            Some(_) => {
+                let text = format!("{name} is being brought up or taken down");
+                return Err(Refusal::new(libc::EAGAIN, text));
+            }
+            None => {}
+        }
+        let known = registry.enter(name, on)?.and_then(|known| known.resource());
+        let full = || Refusal::new(libc::ENOSPC, "there are as many resources as there can be");
+        let resource = known.ok_or_else(full)?;
+        let slot = Slot::coming(resource, name, on, false);
+        self.change_slots(|slots| {
+            slots.insert(resource, slot.clone());
+        });
+        Ok(Some(slot))
+    }
+
     /// Brings counting resources up, all or none; answers which, in words.
     pub fn bring_up_all(
-        &mut self,
+        self: &Arc<Self>,
         count: &BTreeMap<Name, Source>,
         dry_run: bool,
     ) -> Result<Vec<String>, Refusal> {
         let mut new = Vec::new();
         for (name, on) in count {
-            if self.counting(name, on)?.is_none() {
+            if self.counting(name, on)?.is_none_or(|slot| !slot.is_up()) {
                 new.push((name, on));
             }
         }
@@ -74,120 +123,110 @@ impl Core {
         Ok(new.iter().map(|(name, on)| format!("bring up {name}, counting {on}")).collect())
     }
 
-    pub(super) fn begin_counting(
-        &mut self,
-        resource: Resource,
-        name: &Name,
-        on: &Source,
-    ) -> Result<(), Refusal> {
-        let wanted = Wanted::Count { name: name.clone(), resource, on: on.clone() };
-        let mut held = Held::begin(&self.settings, &wanted, name, reserv_model::Driver::Auto)?;
-        if let Some(dev) = self.mount {
-            held.engine.plane_mut().set_mount(dev)?;
+    /// What it takes time to do: nothing is locked meanwhile.
+    fn begin_counting(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), Refusal> {
+        let Some(on) = &slot.on else { return Ok(()) };
+        // Where no thread is to be had for it there is no use in beginning.
+        self.look_after(slot)?;
+        let (name, known) = (&slot.name, slot.is_shown());
+        let wanted = Wanted::Count { name: name.clone(), resource: slot.resource, on: on.clone() };
+        let mut held = Held::begin(&self.settings, &wanted, name, Driver::Auto)?;
+        if known && self.new_mount {
+            held.engine.new_session()?;
         }
-        self.resources.insert(resource, held);
-        let rules = self.cpu()?.rules().to_vec();
-        if let Err(refusal) = self.tell_packets(resource, &rules) {
+        let dev = self.mount.load(Ordering::SeqCst);
+        if dev != 0 {
+            held.tell_mount(dev)?;
+        }
+        let rules = self.rules();
+        if matches!(on, Source::Link { .. })
+            && let Err(error) = held.engine.set_packet_rules(packets_of(name, &rules))
+        {
+            tracing::error!(%error, %name, "the rules about packets could not be told");
+        }
+        slot.arrives(held);
+        // Who changed them meanwhile has not seen this one.
+        let now = self.rules();
+        if !Arc::ptr_eq(&rules, &now)
+            && let Err(refusal) = tell_packets(slot, &[], &now)
+        {
             tracing::error!(%refusal, %name, "the rules about packets could not be told");
         }
         Ok(())
     }
 
-    /// Tells a link the rules about packets that name its queues.
-    pub(super) fn tell_packets(&mut self, resource: Resource, rules: &[Rule]) -> Result<(), Refusal> {
-        let Some(held) = self.resources.get_mut(&resource) else { return Ok(()) };
-        if !matches!(held.on, Some(Source::Link { .. })) {
-            return Ok(());
-        }
-        let name = held.engine.tree().root().name.clone();
-        let ours = rules
-            .iter()
-            .filter_map(|rule| Some((rule.conditions.packets()?, rule.queue(name.as_str())?.clone())));
-        Ok(held.engine.set_packet_rules(ours.collect())?)
-    }
-
     /// Tells all links.
-    pub(super) fn tell_all_packets(&mut self, rules: &[Rule]) -> Result<(), Refusal> {
-        let all: Vec<Resource> = self.resources.keys().copied().collect();
-        all.into_iter().try_for_each(|resource| self.tell_packets(resource, rules))
+    pub(super) fn tell_all_packets(&self, before: &[Rule], rules: &[Rule]) -> Result<(), Refusal> {
+        let slots = self.slots();
+        slots.values().filter(|s| s.is_up()).try_for_each(|slot| tell_packets(slot, before, rules))
     }
 
-    /// What a dead daemon had, or was about to have or to end.
-    pub(super) fn bring_up_known(&mut self) -> Result<(), Refusal> {
-        for known in self.registry.known().to_vec() {
+    /// What a dead daemon had, or was about to have or to end: each on a thread of its own, so that
+    /// what one waits for is waited for by no other.
+    pub(super) fn bring_up_known(self: &Arc<Self>) {
+        let (done, wait) = channel::<()>();
+        let all = lock(&self.registry).known().to_vec();
+        for known in all {
             let Some(resource) = known.resource() else { continue };
-            let name = &known.name;
-            let wanted = Wanted::Count { name: name.clone(), resource, on: known.on.clone() };
-            let brought = if known.going {
-                Held::end_what_is_left(&self.settings, &wanted).map(|()| false)
-            } else {
-                self.begin_counting(resource, name, &known.on).map(|()| true)
+            let slot = Slot::coming(resource, &known.name, &known.on, !known.going);
+            self.change_slots(|slots| {
+                slots.insert(resource, slot.clone());
+            });
+            let (core, of_thread) = (self.clone(), done.clone());
+            let (slot_, known_) = (slot.clone(), known.clone());
+            let body = move || {
+                core.bring_up_again(&slot_, &known_);
+                drop(of_thread);
             };
-            match brought {
-                Ok(true) => {}
-                Ok(false) => self.registry.remove(resource)?,
-                Err(refusal) => {
-                    tracing::error!(%refusal, %name, "a resource did not come up again; its tree is lost");
-                    match Held::end_what_is_left(&self.settings, &wanted) {
-                        // It is mounted, or its server is another version's: it goes on without us.
-                        Err(again) if matches!(known.on, Source::Disk { .. }) => {
-                            tracing::error!(refusal = %again, %name, "left as it is");
-                        }
-                        done => {
-                            done?;
-                            self.registry.remove(resource)?;
-                        }
-                    }
-                }
+            if std::thread::Builder::new().name("again".into()).spawn(body).is_err() {
+                self.bring_up_again(&slot, &known);
             }
         }
-        Ok(())
+        drop(done);
+        // It hangs up when all have ended.
+        let until = Instant::now() + KNOWN_MAX;
+        let _ = wait.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 
-    /// Takes a counting resource down, with all that refers to it.
-    pub fn take_down(&mut self, name: &Name) -> Result<(), Refusal> {
-        let found = self.resources.iter().find(|(_, held)| held.engine.tree().root().name == *name);
-        let resource = match found {
-            Some((resource, held)) if held.on.is_some() => *resource,
-            Some(_) => {
-                let text = format!("{name} goes with everything else");
-                return Err(Refusal {
-                    errno: libc::EINVAL,
-                    text,
-                    hint: "reserv down, without a name".into(),
-                });
+    /// Whoever gives no answer now may give one later.
+    fn begin_again(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), Refusal> {
+        loop {
+            match self.begin_counting(slot) {
+                Err(refusal) if refusal.errno == libc::ETIMEDOUT && !self.stopping.load(Ordering::SeqCst) => {
+                    tracing::warn!(%refusal, name = %slot.name, "not up again yet");
+                    std::thread::sleep(AGAIN);
+                }
+                done => return done,
             }
-            None => return Err(Refusal::new(libc::ENOENT, format!("no resource {name} runs"))),
+        }
+    }
+
+    fn bring_up_again(self: &Arc<Self>, slot: &Arc<Slot>, known: &Known) {
+        let (name, resource) = (&known.name, slot.resource);
+        let wanted = Wanted::Count { name: name.clone(), resource, on: known.on.clone() };
+        let ended = if known.going {
+            Held::end_what_is_left(&self.settings, &wanted)
+        } else {
+            let Err(refusal) = self.begin_again(slot) else { return };
+            tracing::error!(%refusal, %name, "a resource did not come up again; its tree is lost");
+            Held::end_what_is_left(&self.settings, &wanted)
         };
-        self.stop_one(resource)
+        // Mounted, or its server is another version's: it goes on without us.
+        if let Err(again) = &ended {
+            tracing::error!(refusal = %again, %name, "left as it is");
+        }
+        if let Err(refusal) = self.take_out(slot, ended.is_ok()) {
+            tracing::error!(%refusal, %name, "what is gone stays entered");
+        }
     }
 
     /// Puts the programs of this version in the place of those that schedule a resource; what that lost, or nothing if they are this version's already.
-    pub fn upgrade(&mut self, name: &Name) -> Result<Option<reserv_plane::Upgraded>, Refusal> {
-        let found = self.resources.values_mut().find(|held| held.engine.tree().root().name == *name);
-        let held = found.ok_or_else(|| Refusal::new(libc::ENOENT, format!("no resource {name} runs")))?;
+    pub fn upgrade(&self, name: &Name) -> Result<Option<reserv_plane::Upgraded>, Refusal> {
+        let found = self.named(name).filter(|slot| slot.is_shown());
+        let slot = found.ok_or_else(|| Refusal::new(libc::ENOENT, format!("no resource {name} runs")))?;
+        let mut held = slot.held()?;
         let done = held.engine.upgrade()?;
         held.try_again();
         Ok(done)
-    }
-
-    pub(super) fn stop_one(&mut self, resource: Resource) -> Result<(), Refusal> {
-        if resource != Resource::CPU {
-            if let Some(held) = self.resources.get(&resource) {
-                held.engine.plane().may_stop()?;
-            }
-            self.registry.going(resource, true)?;
-        }
-        let Some(held) = self.resources.remove(&resource) else { return Ok(()) };
-        let name = held.engine.tree().root().name.clone();
-        held.stop().map_err(|(held, refusal)| {
-            self.resources.insert(resource, *held);
-            refusal
-        })?;
-        if resource != Resource::CPU {
-            self.registry.remove(resource)?;
-        }
-        self.gone.push(name);
-        Ok(())
     }
 }

@@ -1,67 +1,76 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the threads of the worker share, under one lock: the resources that run, the rules, and what `status` tells.
+//! What the threads of the worker share: which resources there are, each behind a lock of its own
+//! (`slot.rs` has the order of locks), and what is no resource's, behind small ones.
 
 mod counting;
+mod fall;
+mod polls;
 mod quiet;
+mod refusals;
+pub mod slot;
 mod status;
+mod stop;
 mod up;
+mod watching;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::AsFd as _;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use reserv_model::{Config, Name, NodeId, Personality, Request, Rule, Tree};
-use reserv_namespace::{FileKind, Ino, Object, Resource};
-use reserv_plane::{List, Target};
+use reserv_model::{Config, Name, NodeId, NodePath, Personality, Request, Rule, Tree};
+use reserv_namespace::{FileKind, Ino, Named, Object, Resource};
 
-use self::quiet::Quiet;
+use self::refusals::Refusals;
+use self::slot::{HadEngine, Slot};
 pub use self::status::{Refused, Status};
+use self::watching::Watch;
 use crate::aside::Looker;
-use crate::collect::Due;
 use crate::describe::describe;
 use crate::engine::{Engine, Refusal};
-use crate::events::Subscription;
+use crate::forgetter::Forgetter;
 use crate::held::Held;
-use crate::process;
 use crate::registry::Registry;
-use crate::rights;
-use crate::rules::{Facts, Names, Rules};
 use crate::settings::Settings;
 
-/// Refusals that are kept for `status`.
-const REFUSALS_MAX: usize = 16;
+/// How long a change of the configuration may be under way before others stop to wait for it. The
+/// kernel's verifier takes seconds for each resource, under emulation many.
+const CHANGE_MAX: Duration = Duration::from_secs(60);
+/// How long who could do without a resource waits for it.
+const SHORT: Duration = Duration::from_millis(200);
+
+/// The resources, by number.
+pub type Slots = BTreeMap<Resource, Arc<Slot>>;
 
 /// See the head of this file.
 pub struct Core {
     settings: Settings,
     /// The CPU is missing only after the daemon was stopped.
-    resources: BTreeMap<Resource, Held>,
-    registry: Registry,
-    /// Where `/reserv` is mounted, once it is.
-    mount: Option<u64>,
-    rules: Rules,
-    /// How processes are watched.
-    pub watch: &'static str,
-    /// Where process events are asked for, if they come.
-    pub events: Option<Subscription>,
+    slots: RwLock<Arc<Slots>>,
+    /// Whoever enters a resource, or takes one out, has this while `slots` is changed.
+    registry: Mutex<Registry>,
+    /// Since when a change of the configuration is under way.
+    changes: Mutex<Option<Instant>>,
+    changed: Condvar,
+    /// Where `/reserv` is mounted, once it is; else 0.
+    mount: AtomicU64,
+    /// Whether no request and no inode of an earlier worker is of use.
+    new_mount: bool,
+    /// The rules of the configuration, which stand in the CPU's journal.
+    rules: Mutex<Arc<Vec<Rule>>>,
+    watch: Watch,
     /// Names of resources that are gone and that the kernel may still have cached.
-    gone: Vec<Name>,
-    refusals: VecDeque<Refused>,
-    quiet: Quiet,
-    /// Where somebody may have gone since the last sweep began.
-    entered: BTreeSet<(Resource, NodeId)>,
-    eyes: Arc<Eyes>,
-    start: Instant,
-}
-
-/// What looks at processes for the rules.
-#[derive(Default)]
-struct Eyes {
-    /// At those of others, which may block.
+    gone: Mutex<Vec<Name>>,
+    refusals: Mutex<Refusals>,
+    /// What looks at who stands where.
     looker: Looker,
-    names: Arc<Names>,
+    /// Whether all that was opened under a dead worker is known.
+    caught_up: AtomicBool,
+    stopping: AtomicBool,
+    /// Who tells the kernel of names that went, once resources are looked after.
+    forgetter: OnceLock<Arc<Forgetter>>,
+    start: Instant,
 }
 
 /// What a lock guards. A thread that panicked has ended the process (see `worker`), so poison is never seen.
@@ -73,74 +82,167 @@ fn stopped() -> Refusal {
     Refusal::new(libc::ENODEV, "reservd is stopping")
 }
 
+/// The trees that a request needs: at most one resource's own. Of the others their names.
+pub struct Trees {
+    slots: Arc<Slots>,
+    own: Option<(Resource, HadEngine)>,
+}
+
+impl Trees {
+    /// As the name space asks for them.
+    pub fn of<'t>(&'t self) -> impl Fn(Resource) -> Option<&'t Tree> + Copy + 't {
+        move |resource| match &self.own {
+            Some((own, engine)) if *own == resource => Some(engine.tree()),
+            _ => self.slots.get(&resource).filter(|slot| slot.is_shown()).map(|slot| slot.stub()),
+        }
+    }
+
+    /// The engine of the one that is had.
+    pub fn engine(&mut self) -> Result<&mut Engine, Refusal> {
+        self.own.as_mut().map(|(_, engine)| &mut **engine).ok_or_else(is_gone)
+    }
+}
+
+fn is_gone() -> Refusal {
+    Refusal::new(libc::ESTALE, "this resource is gone")
+}
+
+/// The change of the configuration that is under way.
+pub(crate) struct Changing<'c>(&'c Core);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.changes) = None;
+        self.0.changed.notify_one();
+    }
+}
+
 impl Core {
-    /// Around the CPU; the other resources that are entered are brought up too.
-    pub fn new(settings: &Settings, cpu: Held) -> Result<Self, Refusal> {
+    /// Around the CPU; the other resources that are entered come up beside it. `new_mount`: there is
+    /// no mount that another worker served.
+    pub fn new(settings: &Settings, mut cpu: Held, new_mount: bool) -> Result<Arc<Self>, Refusal> {
         crate::backlog::remember(&settings.run);
-        let mut rules = Rules::default();
-        rules.set(cpu.engine.rules());
-        let mut core = Self {
+        let rules = cpu.engine.rules().to_vec();
+        if new_mount {
+            cpu.engine.new_session()?;
+        }
+        let name = cpu.engine.tree().root().name.clone();
+        let slots = Slots::from([(Resource::CPU, Slot::up(Resource::CPU, &name, None, cpu))]);
+        let core = Arc::new(Self {
             settings: settings.clone(),
-            resources: [(Resource::CPU, cpu)].into(),
-            registry: Registry::open(&settings.run)?,
-            mount: None,
-            rules,
-            watch: "none",
-            events: None,
-            gone: Vec::new(),
-            refusals: VecDeque::new(),
-            quiet: Quiet::default(),
-            entered: BTreeSet::new(),
-            eyes: Arc::default(),
+            slots: RwLock::new(Arc::new(slots)),
+            registry: Mutex::new(Registry::open(&settings.run)?),
+            changes: Mutex::default(),
+            changed: Condvar::new(),
+            mount: AtomicU64::new(0),
+            new_mount,
+            watch: Watch::new(&rules),
+            rules: Mutex::new(Arc::new(rules)),
+            gone: Mutex::default(),
+            refusals: Mutex::default(),
+            looker: Looker::default(),
+            caught_up: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            forgetter: OnceLock::new(),
             start: Instant::now(),
-        };
-        core.bring_up_known()?;
+        });
+        core.bring_up_known();
         Ok(core)
     }
 
-    /// A resource's engine.
-    pub fn engine(&mut self, resource: Resource) -> Result<&mut Engine, Refusal> {
-        if !self.resources.contains_key(&Resource::CPU) {
+    /// All resources that are up, coming or going.
+    pub fn slots(&self) -> Arc<Slots> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change_slots(&self, change: impl FnOnce(&mut Slots)) {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Slots::clone(&slots);
+        change(&mut next);
+        *slots = Arc::new(next);
+    }
+
+    /// A resource.
+    pub fn slot(&self, resource: Resource) -> Result<Arc<Slot>, Refusal> {
+        if self.stopping.load(Ordering::SeqCst) && self.slots().is_empty() {
             return Err(stopped());
         }
-        let held = self.resources.get_mut(&resource);
-        held.map(|held| &mut held.engine).ok_or_else(|| Refusal::new(libc::ESTALE, "this resource is gone"))
+        self.slots().get(&resource).cloned().ok_or_else(is_gone)
+    }
+
+    fn named(&self, name: &Name) -> Option<Arc<Slot>> {
+        self.slots().values().find(|slot| slot.name == *name).cloned()
+    }
+
+    /// A resource's engine, when nobody else has it.
+    pub fn engine(&self, resource: Resource) -> Result<HadEngine, Refusal> {
+        self.slot(resource)?.engine()
     }
 
     /// The CPU's engine.
-    pub fn cpu(&mut self) -> Result<&mut Engine, Refusal> {
+    pub fn cpu(&self) -> Result<HadEngine, Refusal> {
         self.engine(Resource::CPU)
     }
 
-    /// All engines, in order of number.
-    pub fn engines(&mut self) -> impl Iterator<Item = (Resource, &mut Engine)> {
-        self.resources.iter_mut().map(|(resource, held)| (*resource, &mut held.engine))
+    /// The names of the resources.
+    pub fn names(&self) -> Trees {
+        Trees { slots: self.slots(), own: None }
     }
 
-    /// The trees of the resources that run.
-    pub fn trees<'t>(&'t self) -> impl Fn(Resource) -> Option<&'t Tree> + Copy + 't {
-        |resource| self.resources.get(&resource).map(|held| held.engine.tree())
+    /// The same with a resource's own tree.
+    pub fn trees(&self, resource: Resource) -> Result<Trees, Refusal> {
+        Ok(Trees { own: Some((resource, self.engine(resource)?)), slots: self.slots() })
     }
 
-    /// If the edit of this request happened before its answer was given: the node that it made, if any.
-    pub fn answered(&self, unique: u64) -> Option<Option<(Resource, NodeId)>> {
-        self.resources.iter().find_map(|(resource, held)| {
-            held.engine.answered(unique).map(|made| made.map(|id| (*resource, id)))
-        })
-    }
-
-    /// A new mount: what requests and inodes of an earlier one meant is void.
-    pub fn new_session(&mut self) -> Result<(), Refusal> {
-        self.engines().try_for_each(|(_, engine)| engine.new_session())
-    }
-
-    /// Where `/reserv` is mounted.
-    pub fn set_mount(&mut self, dev: u64) -> Result<(), Refusal> {
-        self.mount = Some(dev);
-        for (_, engine) in self.engines() {
-            engine.plane_mut().set_mount(dev)?;
+    /// The trees that it takes to say what an object is: its resource's, but of a resource's own
+    /// directory, which is there as long as the resource is.
+    pub fn trees_of(&self, object: Object) -> Result<Trees, Refusal> {
+        match object {
+            Object::Node { id: NodeId::ROOT, .. } => Ok(self.names()),
+            Object::Node { resource, .. } => self.trees(resource),
+            _ => Ok(self.names()),
         }
-        Ok(())
+    }
+
+    /// A resource by its name, and what is there by a path.
+    pub fn resolve(&self, name: &str, path: &NodePath) -> Result<Named, Refusal> {
+        let slots = self.slots();
+        let Some(slot) = slots.values().find(|slot| slot.is_shown() && slot.name.as_str() == name) else {
+            return Ok(None);
+        };
+        Ok(Some((slot.resource, slot.engine()?.tree().resolve(path))))
+    }
+
+    /// If the edit of this request happened before its answer was given: the node that it made, if
+    /// any. By all resources that can be asked.
+    pub fn answered(&self, unique: u64) -> Option<Option<(Resource, NodeId)>> {
+        self.slots().keys().find_map(|resource| self.answered_by(*resource, unique))
+    }
+
+    /// The same of a request that can only have been about one.
+    pub fn answered_by(&self, resource: Resource, unique: u64) -> Option<Option<(Resource, NodeId)>> {
+        let made = self.engine(resource).ok()?.answered(unique)?;
+        Some(made.map(|id| (resource, id)))
+    }
+
+    /// A node in words, for `status` and the log. Nobody waits long for that.
+    pub fn shown(&self, resource: Resource, id: NodeId) -> String {
+        let Ok(slot) = self.slot(resource) else { return "?".to_owned() };
+        match slot.held_within(SHORT) {
+            Ok(held) => held.engine.tree().shown(id),
+            Err(_) => format!("{}/?", slot.name),
+        }
+    }
+
+    /// Where `/reserv` is mounted. What cannot be told now is told when it is looked after next.
+    pub fn set_mount(&self, dev: u64) {
+        self.mount.store(dev, Ordering::SeqCst);
+        for slot in self.slots().values().filter(|slot| slot.is_up()) {
+            let told = slot.ask(SHORT * 10, move |held| held.tell_mount(dev));
+            if let Err(refusal) = told.and_then(|told| told) {
+                tracing::warn!(%refusal, name = %slot.name, "it was not told where /reserv is mounted");
+            }
+        }
     }
 
     /// The mount point.
@@ -150,7 +252,7 @@ impl Core {
 
     /// Whether nothing was there before this worker.
     pub fn is_fresh(&self) -> bool {
-        self.resources.values().all(Held::is_fresh)
+        self.slots().values().all(|slot| slot.held_within(SHORT).is_ok_and(|held| held.is_fresh()))
     }
 
     fn now(&self) -> Duration {
@@ -161,268 +263,88 @@ impl Core {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Keeps a refusal for those who ask why. No user drives out those of others.
-    pub fn refused(&mut self, uid: u32, what: String, refusal: &Refusal) {
+    /// Keeps a refusal for those who ask why.
+    pub fn refused(&self, uid: u32, what: &str, refusal: &Refusal) {
         let at_ms = self.now_ms();
-        if let Some(unsaid) = self.quiet.says(uid, at_ms) {
+        let said = lock(&self.refusals).add(uid, what, refusal, at_ms);
+        if let Some(unsaid) = said {
             let Refusal { errno, text, hint } = refusal;
             tracing::info!(uid, what, errno, hint, unsaid, "refused: {text}");
         }
-        if self.refusals.len() == REFUSALS_MAX {
-            let of = |uid: u32| self.refusals.iter().filter(|one| one.uid == uid).count();
-            let most = self.refusals.iter().map(|one| of(one.uid)).max();
-            let oldest = self.refusals.iter().position(|one| Some(of(one.uid)) == most);
-            self.refusals.remove(oldest.unwrap_or(0));
-        }
-        let Refusal { errno, text, hint } = refusal.clone();
-        self.refusals.push_back(Refused { uid, what, errno, text, hint, at_ms });
     }
 
-    /// For the file and the control socket.
-    pub fn status(&self) -> Result<Status, Refusal> {
-        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?;
-        let state = |held: &Held| (held.engine.tree().root().name.clone(), held.state());
-        Ok(Status {
-            version: env!("CARGO_PKG_VERSION"),
-            pid: std::process::id(),
-            resources: self.resources.values().map(state).collect(),
-            rules: cpu.engine.rules().len(),
-            watch: self.watch,
-            refusals: self.refusals.iter().cloned().collect(),
-        })
+    /// One change of the configuration at a time.
+    fn change(&self) -> Result<Changing<'_>, Refusal> {
+        let mut since = lock(&self.changes);
+        while let Some(begun) = *since {
+            let left = (begun + CHANGE_MAX).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let text = format!("another change is under way, since {} s", begun.elapsed().as_secs());
+                return Err(Refusal::new(libc::EBUSY, text));
+            }
+            since = self.changed.wait_timeout(since, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *since = Some(Instant::now());
+        Ok(Changing(self))
+    }
+
+    /// The rules of the configuration.
+    pub fn rules(&self) -> Arc<Vec<Rule>> {
+        lock(&self.rules).clone()
     }
 
     /// The running trees and rules as a configuration.
     pub fn save(&self) -> Result<Config, Refusal> {
-        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?;
-        let counting = self.resources.values().filter(|held| held.on.is_some());
-        let count = counting.map(|held| (held.engine.tree().root().name.clone(), held.config())).collect();
-        let rules = cpu.engine.rules().to_vec();
-        Ok(Config { backlog: crate::backlog::said(), cpu: Some(cpu.config()), count, rules })
+        let cpu = self.slot(Resource::CPU)?.held()?.config();
+        let mut count = BTreeMap::new();
+        for slot in self.slots().values().filter(|slot| slot.on.is_some() && slot.is_shown()) {
+            count.insert(slot.name.clone(), slot.held()?.config());
+        }
+        let rules = self.rules().to_vec();
+        Ok(Config { backlog: crate::backlog::said(), cpu: Some(cpu), count, rules })
     }
 
     /// Makes new nodes, and the roots, those of a personality.
-    pub fn set_personality(
-        &mut self,
-        personality: Personality,
-        dry_run: bool,
-    ) -> Result<Vec<String>, Refusal> {
+    pub fn set_personality(&self, personality: Personality, dry_run: bool) -> Result<Vec<String>, Refusal> {
+        let _changing = self.change()?;
         let requests = [Request::SetPersonality { personality }];
         let mut words = Vec::new();
-        for (_, engine) in self.engines() {
+        let slots = self.slots();
+        let shown = || slots.values().filter(|slot| slot.is_shown());
+        for slot in shown() {
+            let engine = slot.engine()?;
             engine.check(&requests)?;
             if !engine.tree().plan(&requests)?.edits().is_empty() {
                 words.push(describe(engine.tree(), &requests[0]));
             }
         }
         if !dry_run {
-            for (_, engine) in self.engines() {
-                engine.edit(&requests, None)?;
+            for slot in shown() {
+                slot.engine()?.edit(&requests, None)?;
             }
         }
         Ok(words)
     }
 
-    /// Whether there are rules, and whether they need scans beside events.
-    pub fn has_rules(&self) -> (bool, bool) {
-        (!self.rules.is_empty(), self.events.is_none() || self.rules.need_scan())
-    }
-
-    /// Applies the rules to processes, of which all is asked before the lock is taken.
-    pub fn consider(core: &Mutex<Self>, pids: &[i32]) {
-        let eyes = {
-            let core = lock(core);
-            if core.rules.is_empty() {
-                return;
-            }
-            core.eyes.clone()
-        };
-        let names = eyes.names.clone();
-        for (pid, facts) in eyes.looker.each(pids, move |pid| Facts::of(pid, &names)) {
-            lock(core).consider_one(pid, &facts);
-        }
-    }
-
-    fn consider_one(&mut self, pid: i32, facts: &Facts) {
-        if pid == std::process::id().cast_signed() {
-            return;
-        }
-        // What was asked was asked of this one.
-        if facts.held.as_ref().is_some_and(|held| process::require_alive(held.as_fd(), pid).is_err()) {
-            return;
-        }
-        let Some(Held { engine, .. }) = self.resources.get_mut(&Resource::CPU) else { return };
-        let Ok(now) = engine.plane().tag_of(pid) else { return };
-        let Some((number, rule)) = self.rules.consider(pid, facts, now.pack(), NodeId::Q0.pack()) else {
-            return;
-        };
-        match self.apply_rule(pid, &rule) {
-            Ok(queue) => self.rules.applied(pid, facts, number, queue.unwrap_or(now).pack()),
-            Err(error) => tracing::debug!(pid, %error, "a rule was not applied"),
-        }
-    }
-
-    /// Both lists, as `reserv run` does: what the process starts stays with it; and the tag of its threads, which is answered.
-    fn apply_rule(&mut self, pid: i32, rule: &Rule) -> Result<Option<NodeId>, Refusal> {
-        let mut tagged = None;
-        for (resource, engine) in self.engines() {
-            let name = engine.tree().root().name.clone();
-            let Some(path) = rule.queue(name.as_str()) else { continue };
-            let queue = engine.tree().resolve(path)?;
-            if resource == Resource::CPU {
-                engine.tag(Target::Process(pid), queue, None)?;
-                tagged = Some(queue);
-            }
-            engine.plane_mut().set_default(pid, List::Default, queue)?;
-            engine.plane_mut().set_default(pid, List::Child, queue)?;
-        }
-        Ok(tagged)
-    }
-
-    /// Process events come as long as there are rules. A scan afterwards sees what happened before.
-    pub fn listen(&mut self) {
-        let on = !self.rules.is_empty();
-        if let Some(events) = &mut self.events
-            && let Err(error) = events.listen(on)
-        {
-            tracing::warn!(%error, "process events cannot be asked for; scanning");
-            self.events = None;
-            self.watch = "scan";
-        }
-    }
-
-    /// Applies the rules to all processes.
-    pub fn scan(core: &Mutex<Self>) {
-        if lock(core).rules.is_empty() {
-            return;
-        }
-        let living = process::all();
-        lock(core).rules.retain(&living);
-        Self::consider(core, &living);
-    }
-
-    /// The regular poll: are the resources still ours; have queues drained.
-    pub fn poll(&mut self) {
-        let now = self.now();
-        self.resources.values_mut().for_each(|held| held.poll(now));
-    }
-
-    /// An open file of the name space was closed. Answers whether there is something to collect.
-    pub fn closed(&mut self, resource: Resource, handle: u64) -> bool {
-        self.engine(resource).is_ok_and(|engine| engine.closed(handle))
-    }
-
-    /// Collects what nobody refers to. Who stands where is looked up without the lock; where
-    /// somebody went meanwhile is not collected.
-    pub fn sweep(core: &Mutex<Self>, looker: &Looker) {
-        let (due, dev, now) = {
-            let mut core = lock(core);
-            let now = core.now();
-            let due: Vec<(Resource, Due)> = core
-                .engines()
-                .map(|(resource, engine)| (resource, engine.due(now)))
-                .filter(|(_, due)| !due.nodes.is_empty())
-                .collect();
-            core.entered.clear();
-            (due, core.mount, now)
-        };
-        if due.is_empty() {
-            return;
-        }
-        let names: BTreeSet<String> =
-            due.iter().flat_map(|(_, due)| due.names.iter().map(Name::to_string)).collect();
-        let uncertain = due.iter().any(|(_, due)| due.uncertain);
-        let look = move |pid| {
-            let inodes = process::inodes_in_use(dev?, pid, uncertain, &names);
-            let who = if inodes.is_empty() { None } else { rights::process_as_caller(pid) };
-            who.map(|who| (inodes, who))
-        };
-        let pids = if dev.is_some() { process::all() } else { Vec::new() };
-        let found = looker.each(&pids, look);
-        let mut core = lock(core);
-        let mut weak: BTreeMap<Resource, BTreeSet<NodeId>> = BTreeMap::new();
-        for (resource, node) in std::mem::take(&mut core.entered) {
-            weak.entry(resource).or_default().insert(node);
-        }
-        for (_, (inodes, who)) in found {
-            for ino in inodes {
-                if let Ok(Object::Node { resource, id, .. }) = crate::fs::object(&mut core, ino)
-                    && core.engine(resource).is_ok_and(|engine| engine.tree().concerns(&who, id))
-                {
-                    weak.entry(resource).or_default().insert(id);
-                }
-            }
-        }
-        for (resource, due) in due {
-            let weak = weak.remove(&resource).unwrap_or_default();
-            if let Ok(engine) = core.engine(resource)
-                && let Err(error) = engine.sweep(now, &due.nodes, &weak)
-            {
-                tracing::error!(%error, "nodes that nobody refers to were not collected");
-            }
-        }
-    }
-
-    /// Somebody may go to a node now, as `chdir(2)` asks: he is not yet where a sweep that is under
-    /// way looks.
-    pub fn enters(&mut self, resource: Resource, node: NodeId) {
-        self.entered.insert((resource, node));
-    }
-
     /// Names that the kernel may still have cached: directories and what was removed from them.
-    pub fn take_removed(&mut self) -> Vec<(u64, Vec<u8>)> {
-        let bytes = |name: &Name| name.as_str().as_bytes().to_vec();
-        let mut removed: Vec<_> =
-            std::mem::take(&mut self.gone).iter().map(|name| (Ino::ROOT.0, bytes(name))).collect();
-        for (resource, engine) in self.engines() {
-            let ino = |parent| Ino::of_node(resource, parent, FileKind::SchedulerDir).0;
-            removed.extend(engine.take_removed().iter().map(|(parent, name)| (ino(*parent), bytes(name))));
+    pub fn take_removed(&self) -> Vec<(u64, Vec<u8>)> {
+        let mut removed = self.take_gone();
+        for slot in self.slots().values() {
+            removed.extend(Self::take_removed_of(slot));
         }
         removed
     }
 
-    /// Gives the resources back to the kernel. A disk that is in use stays: either that is an error, and so does everything else, or (`leave`) it is left with its
-    /// server, which goes on, and its journal: the next start adopts it.
-    pub fn stop(&mut self, leave: bool) -> Result<(), Refusal> {
-        let mut others = Vec::new();
-        for (&resource, held) in &self.resources {
-            match held.engine.plane().may_stop() {
-                Ok(()) if resource == Resource::CPU => {}
-                Ok(()) => others.push(resource),
-                Err(why) if leave && resource != Resource::CPU => self.leaves(resource, &why.to_string()),
-                Err(why) => return Err(why.into()),
-            }
-        }
-        for &other in &others {
-            self.registry.going(other, true)?;
-        }
-        // The CPU first: where it does not go, nothing does.
-        if let Err(refusal) = self.stop_one(Resource::CPU) {
-            for &other in &others {
-                self.registry.going(other, false)?;
-            }
-            return Err(refusal);
-        }
-        for other in others {
-            match self.stop_one(other) {
-                // Somebody began to use it just now.
-                Err(refusal) if leave && refusal.errno == libc::EBUSY => {
-                    self.registry.going(other, false)?;
-                    self.leaves(other, &refusal.text);
-                }
-                done => done?,
-            }
-        }
-        // What is left goes on without us.
-        self.resources.clear();
-        if self.registry.known().is_empty() {
-            self.registry.end()?;
-        }
-        Ok(())
+    fn take_gone(&self) -> Vec<(u64, Vec<u8>)> {
+        let bytes = |name: Name| name.as_str().as_bytes().to_vec();
+        std::mem::take(&mut *lock(&self.gone)).into_iter().map(|name| (Ino::ROOT.0, bytes(name))).collect()
     }
 
-    fn leaves(&self, resource: Resource, why: &str) {
-        let name = self.resources.get(&resource).map(|held| held.engine.tree().root().name.as_str());
-        tracing::warn!(name, why, "left as it is: its server goes on, and the next start finds it");
+    /// The same of one resource; of one that somebody has for long, whoever looks after it says it.
+    fn take_removed_of(slot: &Arc<Slot>) -> Vec<(u64, Vec<u8>)> {
+        let Ok(mut held) = slot.held_within(SHORT) else { return Vec::new() };
+        let ino = |parent| Ino::of_node(slot.resource, parent, FileKind::SchedulerDir).0;
+        let removed = held.engine.take_removed();
+        removed.into_iter().map(|(parent, name)| (ino(parent), name.as_str().as_bytes().to_vec())).collect()
     }
 }

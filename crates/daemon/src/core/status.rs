@@ -3,12 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use reserv_model::Name;
 use reserv_namespace::render_status;
 use serde::Serialize;
 
+use super::slot::Slot;
+use super::{Core, Refusal, SHORT, lock, stopped};
 use crate::held::ResourceState;
+
+/// How long `status` waits for all resources together.
+const STATUS_MAX: Duration = Duration::from_millis(700);
 
 /// Something refused, for people who ask why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,6 +49,44 @@ pub struct Status {
     pub watch: &'static str,
     /// The last refusals, newest last.
     pub refusals: Vec<Refused>,
+}
+
+impl Core {
+    /// For the file and the control socket. What a resource told last stands there if it does not
+    /// answer in time.
+    pub fn status(&self) -> Result<Status, Refusal> {
+        let slots = self.slots();
+        if slots.is_empty() {
+            return Err(stopped());
+        }
+        let until = Instant::now() + STATUS_MAX;
+        let shown: Vec<Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).cloned().collect();
+        let asked: Vec<_> = shown.iter().map(|slot| slot.begin(SHORT, |held| held.state())).collect();
+        let mut resources = BTreeMap::new();
+        for (slot, asked) in shown.iter().zip(asked) {
+            let answer = match asked {
+                Ok(asked) => asked.answer(until.saturating_duration_since(Instant::now())),
+                // No thread is to be had: here, as long as that takes.
+                Err(_) => slot.held_within(SHORT).map(|held| held.state()),
+            };
+            let state = match answer {
+                Ok(state) => {
+                    slot.keep(&state);
+                    state
+                }
+                Err(refusal) => ResourceState::late(slot.last(), slot.on.as_ref(), &refusal),
+            };
+            resources.insert(slot.name.clone(), state);
+        }
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            resources,
+            rules: self.rules().len(),
+            watch: self.watched(),
+            refusals: lock(&self.refusals).all(),
+        })
+    }
 }
 
 impl Status {

@@ -1,68 +1,86 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `reserv up`: the trees as a configuration wants them, all or nothing.
+//! `reserv up`: the trees as a configuration wants them, all or nothing. One such change at a time;
+//! resources are had one by one, so that edits of others go on.
 
-use reserv_model::{Config, DeleteMode, Memory, Name, PACKET_RULES_MAX, Request, Source, Tree, diff};
+use std::sync::Arc;
+
+use reserv_model::{
+    Config, DeleteMode, Memory, Name, PACKET_RULES_MAX, Request, ResourceConfig, Rule, Source, Tree, diff,
+};
 use reserv_namespace::Resource;
 
-use super::{Core, Refusal, stopped};
+use super::slot::Slot;
+use super::{Core, Refusal, SHORT, stopped};
 use crate::describe::describe;
-use crate::held::Held;
 
 /// What `up` does to one resource.
 struct Job {
     /// `None`: it is brought up first, and counts that.
-    resource: Option<Resource>,
+    slot: Option<Arc<Slot>>,
     name: Name,
     on: Option<Source>,
-    requests: Vec<Request>,
+    wanted: ResourceConfig,
+    /// What it was just before it was changed.
+    before: Option<ResourceConfig>,
     words: Vec<String>,
 }
 
 impl Core {
     fn jobs(&self, config: &Config, mode: DeleteMode) -> Result<Vec<Job>, Refusal> {
         let mut jobs = Vec::new();
-        let cpu = self.resources.get(&Resource::CPU).ok_or_else(stopped)?.engine.tree();
-        let described = |tree: &Tree, requests: &[Request]| -> Vec<String> {
-            requests.iter().map(|request| describe(tree, request)).collect()
-        };
         if let Some(wanted) = &config.cpu {
-            let requests = diff(cpu, wanted, mode)?;
-            let words = described(cpu, &requests);
-            let name = cpu.root().name.clone();
-            jobs.push(Job { resource: Some(Resource::CPU), name, on: None, requests, words });
+            let slot = self.slot(Resource::CPU)?;
+            jobs.push(job(&slot, wanted, mode)?);
         }
         for (name, wanted) in &config.count {
             let Some(on) = &wanted.on else { continue };
-            let resource = self.counting(name, on)?;
-            let held = resource.and_then(|resource| self.resources.get(&resource));
-            let (requests, words) = if let Some(held) = held {
-                let requests = diff(held.engine.tree(), wanted, mode)?;
-                let words = described(held.engine.tree(), &requests);
-                (requests, words)
-            } else {
-                reserv_plane::count::probe(on)?;
-                let mut new = Tree::new(name.clone());
-                new.set_resource(on.kind());
-                let requests = diff(&new, wanted, mode)?;
-                new.plan(&requests)?;
-                let mut words = vec![format!("bring up {name}, counting {on}")];
-                words.extend(described(&new, &requests));
-                (requests, words)
-            };
-            jobs.push(Job { resource, name: name.clone(), on: Some(on.clone()), requests, words });
+            if let Some(slot) = self.counting(name, on)? {
+                jobs.push(job(&slot, wanted, mode)?);
+                continue;
+            }
+            reserv_plane::count::probe(on)?;
+            let mut new = Tree::new(name.clone());
+            new.set_resource(on.kind());
+            let requests = diff(&new, wanted, mode)?;
+            new.plan(&requests)?;
+            let mut words = vec![format!("bring up {name}, counting {on}")];
+            words.extend(described(&new, &requests));
+            jobs.push(Job {
+                slot: None,
+                name: name.clone(),
+                on: Some(on.clone()),
+                wanted: wanted.clone(),
+                before: None,
+                words,
+            });
         }
         Ok(jobs)
+    }
+
+    /// Begins the count of revivals anew, and what the rules did to processes.
+    pub fn try_again(&self) -> Result<(), Refusal> {
+        let _changing = self.change()?;
+        for slot in self.slots().values().filter(|slot| slot.is_shown()) {
+            match slot.held() {
+                Ok(mut held) => held.try_again(),
+                Err(refusal) if slot.resource == Resource::CPU => return Err(refusal),
+                Err(refusal) => tracing::warn!(%refusal, name = %slot.name, "not begun anew"),
+            }
+        }
+        self.enforce(&self.rules());
+        Ok(())
     }
 
     /// Makes the trees as the configuration wants them, all or nothing; answers the differences in
     /// words. The rules are in force then, and [`Core::scan`] applies them to who is there already.
     pub fn apply(
-        &mut self,
+        self: &Arc<Self>,
         config: &Config,
         dry_run: bool,
         mode: DeleteMode,
     ) -> Result<Vec<String>, Refusal> {
         config.check()?;
+        let _changing = self.change()?;
         let was = crate::backlog::said();
         if config.backlog.is_none() || config.backlog == was {
             return self.apply_trees(config, dry_run, mode);
@@ -78,24 +96,33 @@ impl Core {
         done.map(|rest| std::iter::once(words).chain(rest).collect())
     }
 
-    fn set_backlog(&mut self, memory: Option<Memory>) -> Result<(), Refusal> {
+    /// Whoever does not answer learns of it when he is looked after next.
+    fn set_backlog(&self, memory: Option<Memory>) -> Result<(), Refusal> {
         crate::backlog::set(&self.settings.run, memory)
             .map_err(|error| Refusal::new(libc::EIO, format!("the file backlog: {error}")))?;
-        self.engines().for_each(|(_, engine)| engine.measure_capacity());
+        for slot in self.slots().values() {
+            if let Ok(mut held) = slot.held_within(SHORT) {
+                held.engine.measure_capacity();
+            }
+        }
         Ok(())
     }
 
     fn apply_trees(
-        &mut self,
+        self: &Arc<Self>,
         config: &Config,
         dry_run: bool,
         mode: DeleteMode,
     ) -> Result<Vec<String>, Refusal> {
-        self.resources.values_mut().for_each(Held::try_again);
-        let running =
-            |name: &Name| self.resources.values().any(|held| held.engine.tree().root().name == *name);
+        let slots = self.slots();
+        let shown = || slots.values().filter(|slot| slot.is_shown());
+        for slot in shown() {
+            if let Ok(mut held) = slot.held_within(SHORT) {
+                held.try_again();
+            }
+        }
         for name in config.rules.iter().flat_map(|rule| rule.queues.keys()) {
-            if !config.count.contains_key(name) && !running(name) {
+            if !config.count.contains_key(name) && !shown().any(|slot| slot.name == *name) {
                 let hint = "match, or the name of a resource that runs or that this configuration brings up"
                     .to_owned();
                 return Err(Refusal {
@@ -105,119 +132,120 @@ impl Core {
                 });
             }
         }
-        self.check_packet_rules(config)?;
-        let jobs = self.jobs(config, mode)?;
-        for job in &jobs {
-            if let Some(resource) = job.resource {
-                self.engine(resource)?.check(&job.requests)?;
-            }
-        }
+        shown().try_for_each(|slot| check_packet_rules(slot, config))?;
+        let mut jobs = self.jobs(config, mode)?;
         let mut words: Vec<String> = jobs.iter().flat_map(|job| job.words.iter().cloned()).collect();
-        let rules = self.cpu()?.rules();
-        if config.rules != rules {
-            words.push(format!("rules: {} instead of {}", config.rules.len(), rules.len()));
+        let before = self.rules();
+        if config.rules != *before {
+            words.push(format!("rules: {} instead of {}", config.rules.len(), before.len()));
         }
         if dry_run {
             return Ok(words);
         }
-        let before = self.save()?;
-        for (at, job) in jobs.iter().enumerate() {
-            if let Err(refusal) = self.carry_out(job, config) {
+        for at in 0..jobs.len() {
+            if let Err(refusal) = self.carry_out(&mut jobs[at], config, mode) {
                 return Err(self.undo(&jobs[..at], &before, refusal));
             }
         }
         // Those that the CPU's job has not put into the journal yet come last: until then a death leaves the old ones.
-        if let Err(refusal) = self.tell_all_packets(&config.rules) {
+        if let Err(refusal) = self.tell_all_packets(&before, &config.rules) {
             let refusal = self.undo(&jobs, &before, refusal);
-            self.tell_all_packets(&before.rules)?;
+            self.tell_all_packets(&config.rules, &before)?;
             return Err(refusal);
         }
         if config.cpu.is_none() {
             self.cpu()?.set_rules(config.rules.clone())?;
         }
-        let rules = self.cpu()?.rules().to_vec();
-        self.rules.set(&rules);
+        self.enforce(&config.rules);
         self.warn_of_rules(config);
-        self.listen();
         Ok(words)
     }
 
-    /// A rule about packets names links, and each link has room for so many. (What the configuration itself brings up it has checked itself.)
-    fn check_packet_rules(&self, config: &Config) -> Result<(), Refusal> {
-        let of_packets = || config.rules.iter().filter(|rule| rule.conditions.packets().is_some());
-        for held in self.resources.values() {
-            let name = &held.engine.tree().root().name;
-            let count = of_packets().filter(|rule| rule.queues.contains_key(name)).count();
-            let (errno, text) = if count > 0 && !matches!(held.on, Some(Source::Link { .. })) {
-                (libc::EINVAL, format!("a rule is about packets, and {name} is no link that is scheduled"))
-            } else if count > PACKET_RULES_MAX {
-                (libc::ENOSPC, format!("{name} has more than {PACKET_RULES_MAX} rules about packets"))
-            } else {
-                continue;
-            };
-            return Err(Refusal::new(errno, text));
-        }
-        Ok(())
-    }
-
-    fn carry_out(&mut self, job: &Job, config: &Config) -> Result<(), Refusal> {
-        let (resource, new) = match (job.resource, &job.on) {
-            (Some(resource), _) => (resource, false),
+    fn carry_out(self: &Arc<Self>, job: &mut Job, config: &Config, mode: DeleteMode) -> Result<(), Refusal> {
+        let slot = match (&job.slot, &job.on) {
+            (Some(slot), _) => slot.clone(),
             (None, Some(on)) => {
                 self.bring_up(&job.name, on)?;
-                (self.counting(&job.name, on)?.ok_or_else(stopped)?, true)
+                self.counting(&job.name, on)?.ok_or_else(stopped)?
             }
             (None, None) => return Ok(()),
         };
         // The rules stand with the tree that they name queues of.
-        let rules = if resource == Resource::CPU { config.rules.clone() } else { Vec::new() };
-        let done = self.engine(resource)?.edit_whole(&job.requests, &rules);
-        if new && done.is_err() {
+        let rules = if slot.resource == Resource::CPU { config.rules.clone() } else { Vec::new() };
+        let mut held = slot.held()?;
+        // Others may have changed it since it was looked at.
+        job.before = Some(held.config());
+        let done = diff(held.engine.tree(), &job.wanted, mode)
+            .map_err(Refusal::from)
+            .and_then(|requests| held.engine.edit_whole(&requests, &rules));
+        drop(held);
+        if job.slot.is_none() && done.is_err() {
             self.take_down(&job.name)?;
         }
         done
     }
 
     /// Undoes what was done to other resources before one refused.
-    fn undo(&mut self, done: &[Job], before: &Config, refusal: Refusal) -> Refusal {
+    fn undo(&self, done: &[Job], rules: &[Rule], refusal: Refusal) -> Refusal {
         let mut also = Vec::new();
         for job in done.iter().rev() {
-            let undone = match job.resource {
+            let undone = match &job.slot {
                 None => self.take_down(&job.name),
-                Some(resource) => {
-                    let was = if resource == Resource::CPU {
-                        before.cpu.as_ref()
-                    } else {
-                        before.count.get(&job.name)
-                    };
-                    self.put_back(resource, was, before)
-                }
+                Some(slot) => put_back(slot, job.before.as_ref(), rules),
             };
             also.extend(undone.err().map(|why| format!("; and {} was not put back: {why}", job.name)));
         }
         Refusal { text: format!("{refusal}{}", also.concat()), ..refusal }
     }
 
-    fn put_back(
-        &mut self,
-        resource: Resource,
-        was: Option<&reserv_model::ResourceConfig>,
-        before: &Config,
-    ) -> Result<(), Refusal> {
-        let engine = self.engine(resource)?;
-        let Some(was) = was else { return Ok(()) };
-        let requests = diff(engine.tree(), was, DeleteMode::Flush)?;
-        let rules = if resource == Resource::CPU { before.rules.clone() } else { Vec::new() };
-        engine.edit_whole(&requests, &rules)
-    }
-
     fn warn_of_rules(&self, config: &Config) {
         for (name, path) in config.rules.iter().flat_map(|rule| &rule.queues) {
-            let tree =
-                self.resources.values().map(|held| held.engine.tree()).find(|tree| tree.root().name == *name);
-            if tree.is_some_and(|tree| tree.resolve(path).is_err()) {
+            let held = self.named(name).and_then(|slot| slot.held_within(SHORT).ok());
+            if held.is_some_and(|held| held.engine.tree().resolve(path).is_err()) {
                 tracing::warn!(resource = %name, queue = %path, "a rule names a queue that does not exist");
             }
         }
     }
+}
+
+fn described(tree: &Tree, requests: &[Request]) -> Vec<String> {
+    requests.iter().map(|request| describe(tree, request)).collect()
+}
+
+/// What is to be done to a resource that runs, if it can be.
+fn job(slot: &Arc<Slot>, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Job, Refusal> {
+    let engine = slot.engine()?;
+    let requests = diff(engine.tree(), wanted, mode)?;
+    engine.check(&requests)?;
+    Ok(Job {
+        slot: Some(slot.clone()),
+        name: slot.name.clone(),
+        on: slot.on.clone(),
+        wanted: wanted.clone(),
+        before: None,
+        words: described(engine.tree(), &requests),
+    })
+}
+
+/// A rule about packets names links, and each link has room for so many. (What the configuration itself brings up it has checked itself.)
+fn check_packet_rules(slot: &Slot, config: &Config) -> Result<(), Refusal> {
+    let name = &slot.name;
+    let of_packets = config.rules.iter().filter(|rule| rule.conditions.packets().is_some());
+    let count = of_packets.filter(|rule| rule.queues.contains_key(name)).count();
+    let (errno, text) = if count > 0 && !matches!(slot.on, Some(Source::Link { .. })) {
+        (libc::EINVAL, format!("a rule is about packets, and {name} is no link that is scheduled"))
+    } else if count > PACKET_RULES_MAX {
+        (libc::ENOSPC, format!("{name} has more than {PACKET_RULES_MAX} rules about packets"))
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(errno, text))
+}
+
+fn put_back(slot: &Arc<Slot>, was: Option<&ResourceConfig>, rules: &[Rule]) -> Result<(), Refusal> {
+    let Some(was) = was else { return Ok(()) };
+    let mut engine = slot.engine()?;
+    let requests = diff(engine.tree(), was, DeleteMode::Flush)?;
+    let rules = if slot.resource == Resource::CPU { rules.to_vec() } else { Vec::new() };
+    engine.edit_whole(&requests, &rules)
 }

@@ -4,8 +4,8 @@
 use reserv_model::{ErrorKind, Name, NewKind, NodeId, Request as Edit, quoted};
 use reserv_namespace::{FileKind, FileType, Object, Place, Resource, lookup};
 
-use super::{Fs, Refusal, error, gone, object};
-use crate::core::Core;
+use super::{Fs, Refusal, error, gone, object, trees_in};
+use crate::core::{Core, Trees};
 use crate::engine::Origin;
 use crate::fuse::proto::Request;
 use crate::rights::caller;
@@ -28,20 +28,22 @@ fn name_of(bytes: &[u8]) -> Result<Name, Refusal> {
     Ok(Name::new(text)?)
 }
 
-/// A child that is a node. Other entries are there and cannot be changed.
-fn child(core: &Core, parent: Object, name: &[u8]) -> Result<(Resource, NodeId, FileKind), Refusal> {
+/// A child that is a node. Other entries are there and cannot be changed. With its tree, so that it
+/// is what is called so until it has been changed.
+fn child(core: &Core, parent: Object, name: &[u8]) -> Result<(Resource, NodeId, FileKind, Trees), Refusal> {
     let stays = || error(ErrorKind::Protected, format!("{} stays", quoted(&String::from_utf8_lossy(name))));
-    match lookup(parent, name, core.trees())? {
+    let trees = trees_in(core, parent)?;
+    match lookup(parent, name, trees.of())? {
         // A resource comes and goes with `reserv up` and `down`.
         Object::Node { id: NodeId::ROOT, .. } if Place::of(parent) == Some(Place::Mount) => Err(stays()),
-        Object::Node { resource, id, file } => Ok((resource, id, file)),
+        Object::Node { resource, id, file } => Ok((resource, id, file, trees)),
         _ => Err(stays()),
     }
 }
 
 impl Fs {
     pub(super) fn rename(
-        core: &mut Core,
+        core: &Core,
         request: &Request<'_>,
         (from, new_parent, to, flags): (&[u8], u64, &[u8], u32),
     ) -> Result<(), Refusal> {
@@ -49,7 +51,7 @@ impl Fs {
             return Err(error(ErrorKind::Invalid, "nodes are not exchanged"));
         }
         let (old, new) = (object(core, request.node)?, object(core, new_parent)?);
-        let (resource, id, file) = child(core, old, from)?;
+        let (resource, id, file, mut trees) = child(core, old, from)?;
         if file.file_type() != FileType::Directory {
             return Err(error(ErrorKind::Protected, "a file keeps its name"));
         }
@@ -59,7 +61,7 @@ impl Fs {
         }
         let edit = Edit::Move { node: id.into(), parent: parent.into(), name };
         let origin = Origin { unique: request.unique, fresh: None };
-        let engine = core.engine(resource)?;
+        let engine = trees.engine()?;
         let before = engine.tree().get(id).and_then(|node| Some((node.parent?, node.name.clone())));
         engine.edit_by(&caller(request.caller), &[edit], Some(origin))?;
         if let Some((parent, name)) = before.filter(|_| Origin::is_chosen(request.unique)) {
@@ -69,31 +71,28 @@ impl Fs {
     }
 
     pub(super) fn make_directory(
-        core: &mut Core,
+        core: &Core,
         request: &Request<'_>,
         name: &[u8],
-    ) -> Result<Object, Refusal> {
+    ) -> Result<(Object, Trees), Refusal> {
         let (resource, parent) = node_of(object(core, request.node)?)?;
         let kind = NewKind::Scheduler(None);
         let create = Edit::Create { parent: parent.into(), name: Some(name_of(name)?), kind, share: None };
         let origin = Origin { unique: request.unique, fresh: None };
-        let done = core.engine(resource)?.edit_by(&caller(request.caller), &[create], Some(origin))?;
+        let mut trees = core.trees(resource)?;
+        let done = trees.engine()?.edit_by(&caller(request.caller), &[create], Some(origin))?;
         let id = done.created.first().copied().ok_or_else(gone)?;
-        Ok(Object::Node { resource, id, file: FileKind::SchedulerDir })
+        Ok((Object::Node { resource, id, file: FileKind::SchedulerDir }, trees))
     }
 
-    pub(super) fn remove_directory(
-        core: &mut Core,
-        request: &Request<'_>,
-        name: &[u8],
-    ) -> Result<(), Refusal> {
+    pub(super) fn remove_directory(core: &Core, request: &Request<'_>, name: &[u8]) -> Result<(), Refusal> {
         let parent = object(core, request.node)?;
-        let (resource, id, file) = child(core, parent, name)?;
+        let (_, id, file, mut trees) = child(core, parent, name)?;
         if file.file_type() != FileType::Directory {
             return Err(error(ErrorKind::NotScheduler, "not a directory"));
         }
         let delete = Edit::Delete { node: id.into(), mode: reserv_model::DeleteMode::Refuse };
-        let engine = core.engine(resource)?;
+        let engine = trees.engine()?;
         let origin = Origin { unique: request.unique, fresh: None };
         engine.edit_by(&caller(request.caller), &[delete], Some(origin))?;
         if !Origin::is_chosen(request.unique) {

@@ -3,16 +3,15 @@
 //! ([`crate::aside`]), which first learn of him all that is asked afterwards, under the lock.
 
 use std::os::fd::AsFd as _;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use reserv_namespace::{Command, FileKind, FileType, Ino, Object, Who, parse_descriptor, parse_write};
 
 use super::tags::Descriptor;
-use super::{Fs, Refusal, changing, held, require_whole, written_in};
+use super::{Fs, Refusal, changing, held, require_whole, writer};
 use crate::aside::Turn;
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::fuse::proto::{Caller, Op, Reply, Request};
 use crate::fuse::serve::Ticket;
 use crate::process;
@@ -134,9 +133,9 @@ fn concerned(request: &Request<'_>) -> Option<i32> {
 
 impl Fs {
     /// Tells `status`, and answers.
-    fn refuse<A: Asker>(core: &Mutex<Core>, (uid, what): (u32, Option<String>), asker: A, refusal: Refusal) {
+    fn refuse<A: Asker>(core: &Core, (uid, what): (u32, Option<String>), asker: A, refusal: Refusal) {
         if let Some(what) = what {
-            lock(core).refused(uid, what, &refusal);
+            core.refused(uid, &what, &refusal);
         }
         asker.told(Err(refusal));
     }
@@ -146,7 +145,7 @@ impl Fs {
     pub(super) fn answer_aside<A: Asker>(&self, apart: Apart, asker: A) -> Option<Receiver<()>> {
         let fs = self.clone();
         let uid = apart.caller.uid;
-        let what = changing(&lock(&self.core), &apart.request());
+        let what = changing(&self.core, &apart.request());
         let (late, what_late) = (self.core.clone(), what.clone());
         let too_late = move |asker: A, refusal: Refusal| {
             Self::refuse(&late, (uid, what_late), asker, refusal);
@@ -193,7 +192,7 @@ impl Fs {
         // ever.
         let (_copy, done) = match copied {
             Ok((copy, wanted)) => {
-                let done = wanted.tag(&mut lock(&self.core), &copy);
+                let done = wanted.tag(&self.core, &copy);
                 (Some(copy), done)
             }
             Err(refusal) => (None, Err(refusal)),
@@ -206,7 +205,7 @@ impl Fs {
                 asker.told(Ok(&mut reply));
             }
             Err(refusal) => {
-                let what = changing(&lock(&self.core), request);
+                let what = changing(&self.core, request);
                 Self::refuse(&self.core, (request.caller.uid, what), asker, refusal);
             }
         }
@@ -220,8 +219,8 @@ impl Fs {
         (handle, data): (u64, &[u8]),
     ) -> Result<Descriptor, Refusal> {
         require_whole(data)?;
-        let core = &mut *lock(&self.core);
-        let opener = written_in(core, request.node)?.writer(handle).cloned();
+        let core = &self.core;
+        let opener = writer(core, request.node, handle)?;
         let asking = asking(caller(request.caller), opener.as_ref());
         // Held before it is asked whose it is: if the number was another's then,
         // nothing is had of either.
@@ -229,9 +228,10 @@ impl Fs {
         require_meant(request.caller, pid.cast_signed())?;
         asking.iter().try_for_each(|by| require_own(by, pid.cast_signed()))?;
         process::require_alive(process.as_fd(), pid.cast_signed())?;
-        let (fd, resource, queue) = parse_descriptor(data, &self.mount, core.trees())?;
+        let (fd, resource, queue) =
+            parse_descriptor(data, &self.mount, |name, path| core.resolve(name, path))?;
         let wanted = Descriptor { asking, pid, process, fd, resource, queue };
-        wanted.may_be_tagged(core)?;
+        wanted.may_be_tagged(&*core.engine(resource)?)?;
         Ok(wanted)
     }
 }

@@ -26,7 +26,6 @@ mod texts;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
@@ -41,8 +40,9 @@ use self::foreign::{Apart, PATIENCE};
 use self::seed::Seed;
 use self::tags::{descriptors, set_defaults, tag};
 use self::texts::{Kept, Texts};
-use crate::aside::Asides;
-use crate::core::{Core, lock};
+use crate::aside::{Asides, Turn};
+use crate::core::slot::{HadEngine, News};
+use crate::core::{Core, Trees, lock};
 use crate::engine::{Engine, Origin, Refusal};
 use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::serve::{Server, Ticket};
@@ -71,13 +71,11 @@ const RESERVED: usize = 2;
 /// See the head of this file.
 #[derive(Clone)]
 pub struct Fs {
-    core: Arc<Mutex<Core>>,
+    core: Arc<Core>,
     /// Where it is mounted, as text in lists and links.
     mount: String,
     texts: Arc<Mutex<Texts>>,
     asides: Asides,
-    /// To whoever collects; the first word says that all that was opened under a dead worker is known.
-    collector: Sender<()>,
     /// What all times show.
     time: u64,
 }
@@ -104,7 +102,7 @@ fn gone() -> Refusal {
 }
 
 /// The object behind an inode; a fresh one that was opened is its node's `share`.
-pub(crate) fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
+fn object(core: &Core, ino: u64) -> Result<Object, Refusal> {
     let object = Ino(ino).object().ok_or_else(gone)?;
     if let Object::Fresh(serial) = object {
         let resource = Seed::of(serial).resource()?;
@@ -115,43 +113,74 @@ pub(crate) fn object(core: &mut Core, ino: u64) -> Result<Object, Refusal> {
     Ok(object)
 }
 
-/// Notes an open file of a node, and answers its handle: the request's number; of a fresh inode the node, and which of its open files it is.
-fn opened(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    let handle = opened_as(core, request, who)?;
-    let writes =
-        matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY);
-    if writes && who.uid != 0 {
-        written_in(core, request.node)?.writes(handle, who)?;
+/// Notes an open file, and answers its handle.
+fn opened(core: &Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+    if let Some(resource) = resource_of(request.node) {
+        return opened_in(&mut *core.engine(resource)?, request, who);
+    }
+    let handle = plain_handle(request, who);
+    if writes(request, who) {
+        core.cpu()?.writes(handle, who)?;
     }
     Ok(handle)
+}
+
+/// The same of a node: the request's number; of a fresh inode the node, and which of its open files
+/// it is.
+fn opened_in(engine: &mut Engine, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+    let mut handle = plain_handle(request, who);
+    let node = match Ino(request.node).object() {
+        Some(Object::Node { id, .. }) => Some(id),
+        _ => engine.fresh_node(request.node),
+    };
+    if let Some(id) = node {
+        if is_fresh(request.node) {
+            handle = fresh_handle(engine, id, request, who)?;
+        }
+        // That of nobody who has a right there keeps nothing.
+        if handle != seed::handle(id, 0) {
+            engine.opened(handle, id, who)?;
+        }
+    }
+    if writes(request, who) {
+        engine.writes(handle, who)?;
+    }
+    Ok(handle)
+}
+
+fn plain_handle(request: &Request<'_>, who: &Rightful) -> u64 {
+    if who.uid == 0 { request.unique | OF_ROOT } else { request.unique }
+}
+
+fn writes(request: &Request<'_>, who: &Rightful) -> bool {
+    who.uid != 0
+        && matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY)
+}
+
+fn fresh_handle(engine: &Engine, id: NodeId, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+    if !engine.tree().concerns(who, id) {
+        return Ok(seed::handle(id, 0)); // it keeps nothing
+    }
+    // Who is sent again gets what he had, unless that is another's by now, who came 65535 opens of this node later.
+    let first = u16::try_from(request.unique >> 1 & 0xffff).unwrap_or(0);
+    let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
+    places
+        .map(|which| seed::handle(id, which))
+        .find(|handle| request.resent || !engine.has_open(*handle))
+        .ok_or_else(|| Refusal::new(libc::ENFILE, "it is open 65535 times"))
 }
 
 /// The engine whose journal keeps who opened a file to write: that of its node, or the CPU's.
-fn written_in(core: &mut Core, ino: u64) -> Result<&mut Engine, Refusal> {
-    match object(core, ino)? {
-        Object::Node { resource, .. } => core.engine(resource),
-        _ => core.cpu(),
-    }
+fn written_in(core: &Core, ino: u64) -> Result<HadEngine, Refusal> {
+    core.engine(resource_of(ino).unwrap_or(Resource::CPU))
 }
 
-fn opened_as(core: &mut Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    let mut handle = if who.uid == 0 { request.unique | OF_ROOT } else { request.unique };
-    let Object::Node { resource, id, .. } = object(core, request.node)? else { return Ok(handle) };
-    let engine = core.engine(resource)?;
-    if is_fresh(request.node) {
-        if !engine.tree().concerns(who, id) {
-            return Ok(seed::handle(id, 0)); // it keeps nothing
-        }
-        // Who is sent again gets what he had, unless that is another's by now, who came 65535 opens of this node later.
-        let first = u16::try_from(request.unique >> 1 & 0xffff).unwrap_or(0);
-        let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
-        handle = places
-            .map(|which| seed::handle(id, which))
-            .find(|handle| request.resent || !engine.has_open(*handle))
-            .ok_or_else(|| Refusal::new(libc::ENFILE, "it is open 65535 times"))?;
+/// Who opened a file to write; `None`: root.
+fn writer(core: &Core, ino: u64, handle: u64) -> Result<Option<Rightful>, Refusal> {
+    if handle & OF_ROOT != 0 && !matches!(Ino(ino).object(), Some(Object::Node { .. } | Object::Fresh(_))) {
+        return Ok(None);
     }
-    engine.opened(handle, id, who)?;
-    Ok(handle)
+    Ok(written_in(core, ino)?.writer(handle).cloned())
 }
 
 /// Refuses what may be the beginning of a longer write.
@@ -160,6 +189,23 @@ fn require_whole(data: &[u8]) -> Result<(), Refusal> {
         return Err(error(ErrorKind::TooLong, "a write of 64 KiB or more"));
     }
     Ok(())
+}
+
+/// The trees that a directory is looked up and listed by.
+fn trees_in(core: &Core, dir: Object) -> Result<Trees, Refusal> {
+    match dir {
+        Object::Node { resource, .. } => core.trees(resource),
+        _ => Ok(core.names()),
+    }
+}
+
+/// The resource that an inode belongs to, if any.
+fn resource_of(ino: u64) -> Option<Resource> {
+    match Ino(ino).object()? {
+        Object::Node { resource, .. } => Some(resource),
+        Object::Fresh(serial) => Seed::of(serial).resource().ok(),
+        Object::Process { .. } | Object::Mount(_) => None,
+    }
 }
 
 fn is_fresh(ino: u64) -> bool {
@@ -177,8 +223,8 @@ fn held(pid: u32) -> Result<OwnedFd, Refusal> {
 }
 
 impl Fs {
-    /// Over the core, mounted at `mount`. `collector` is told when something may be garbage.
-    pub fn new(core: Arc<Mutex<Core>>, mount: &Path, collector: Sender<()>, asides: Asides) -> Self {
+    /// Over the core, mounted at `mount`.
+    pub fn new(core: Arc<Core>, mount: &Path, asides: Asides) -> Self {
         let since_epoch =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -186,35 +232,39 @@ impl Fs {
             mount: mount.to_string_lossy().into_owned(),
             texts: Arc::default(),
             asides,
-            collector,
             time: since_epoch.as_secs(),
         }
     }
 
     fn attr(&self, core: &Core, object: Object) -> Result<Attr, Refusal> {
+        self.attr_by(&core.trees_of(object)?, object)
+    }
+
+    fn attr_by(&self, trees: &Trees, object: Object) -> Result<Attr, Refusal> {
         if let Object::Process { pid, .. } = object {
             living(pid)?;
         }
-        let a = attributes(object, core.trees())?;
+        let a = attributes(object, trees.of())?;
         Ok(Attr { ino: Ino::from(object).0, mode: a.mode, nlink: a.nlink, uid: 0, gid: 0, time: self.time })
     }
 
-    fn lookup(&self, core: &mut Core, dir: u64, name: &[u8], reply: &mut Reply) -> Result<(), Refusal> {
+    fn lookup(&self, core: &Core, dir: u64, name: &[u8], reply: &mut Reply) -> Result<(), Refusal> {
         let dir = object(core, dir)?;
-        let mut found = lookup(dir, name, core.trees())?;
+        let mut trees = trees_in(core, dir)?;
+        let mut found = lookup(dir, name, trees.of())?;
         if let Object::Node { resource, id, file: file @ (FileKind::NewQueue | FileKind::NewSched) } = found {
-            let number = core.engine(resource)?.fresh_number()?;
+            let number = trees.engine()?.fresh_number()?;
             let scheduler = file == FileKind::NewSched;
             let resource = resource.number();
             let seed = Seed { resource, scheduler, index: id.index, generation: id.generation, number };
             found = Object::Fresh(seed.serial());
         }
-        reply.entry(Ino::from(found).0, &self.attr(core, found)?, cache(found));
+        reply.entry(Ino::from(found).0, &self.attr_by(&trees, found)?, cache(found));
         Ok(())
     }
 
     /// Opening a fresh inode makes the node. A request that is sent again opens nothing twice, and has the same handle.
-    fn open(&self, core: &mut Core, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
+    fn open(&self, core: &Core, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
         let ino = request.node;
         let (who, found) = (caller(request.caller), object(core, ino)?);
         let mode = flags.cast_signed() & libc::O_ACCMODE;
@@ -224,15 +274,14 @@ impl Fs {
             Object::Fresh(serial) => {
                 if flags & libc::O_PATH.cast_unsigned() == 0 {
                     let seed = Seed::of(serial);
-                    let engine = core.engine(seed.resource()?)?;
+                    let mut engine = core.engine(seed.resource()?)?;
                     let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
                     let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
                     let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
-                    engine.edit_by(
-                        &who,
-                        &[create],
-                        Some(Origin { unique: request.unique, fresh: Some(ino) }),
-                    )?;
+                    let origin = Origin { unique: request.unique, fresh: Some(ino) };
+                    engine.edit_by(&who, &[create], Some(origin))?;
+                    // In one: what is not open may be collected.
+                    return opened_in(&mut engine, request, &who);
                 }
             }
             object => {
@@ -242,14 +291,14 @@ impl Fs {
         opened(core, request, &who)
     }
 
-    fn text(&self, core: &mut Core, ino: u64, (from, handle): (Caller, u64)) -> Result<Vec<u8>, Refusal> {
+    fn text(&self, core: &Core, ino: u64, (from, handle): (Caller, u64)) -> Result<Vec<u8>, Refusal> {
         let (found, reader) = (object(core, ino)?, Self::reader(from, handle));
         if let Some(who) = &reader {
             Self::permit(core, (who, from.tid), found, (true, false))?;
         }
         let text = match found {
             Object::Node { resource, id, file } => {
-                let engine = core.engine(resource)?;
+                let mut engine = core.engine(resource)?;
                 let all = |who: &Rightful| engine.tree().decide(who, id, Right::Read).allowed;
                 let own = reader.as_ref().filter(|who| !all(who)).map(|who| who.pid.cast_signed());
                 let members: Vec<Member> = match file {
@@ -275,12 +324,13 @@ impl Fs {
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
                 let pid = living(pid)?;
                 let mut queues = Vec::new();
-                for (_, engine) in core.engines() {
+                for slot in core.slots().values().filter(|slot| slot.is_shown()) {
+                    let engine = slot.engine()?;
                     let lists = engine.plane().defaults(pid)?;
                     let id = if file == FileKind::Default { lists.default } else { lists.child };
                     let tree = engine.tree();
                     let path = tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(gone)?;
-                    queues.push((tree, path));
+                    queues.push((slot.name.clone(), path));
                 }
                 render_defaults(&self.mount, &queues)
             }
@@ -288,7 +338,11 @@ impl Fs {
             Object::Mount(FileKind::Status) => core.status()?.text(reader.map(|who| who.uid)),
             Object::Process { pid, file: FileKind::Domain } => {
                 let who = process_as_caller(living(pid)?).ok_or_else(gone)?;
-                core.engines().map(|(_, engine)| render_domain(engine.tree(), &who)).collect()
+                let mut text = String::new();
+                for slot in core.slots().values().filter(|slot| slot.is_shown()) {
+                    text.push_str(&render_domain(slot.engine()?.tree(), &who));
+                }
+                text
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not read")),
         };
@@ -305,7 +359,7 @@ impl Fs {
         let text: Arc<[u8]> = match kept {
             Some(Kept::Text(text)) => text,
             Some(Kept::Read(len)) if offset >= len => return Ok(()),
-            _ => self.text(&mut lock(&self.core), request.node, (request.caller, handle))?.into(),
+            _ => self.text(&self.core, request.node, (request.caller, handle))?.into(),
         };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
         let to = from.saturating_add(size as usize).min(text.len());
@@ -315,21 +369,16 @@ impl Fs {
         Ok(())
     }
 
-    fn write(
-        &self,
-        core: &mut Core,
-        request: &Request<'_>,
-        (handle, data): (u64, &[u8]),
-    ) -> Result<(), Refusal> {
+    fn write(&self, core: &Core, request: &Request<'_>, (handle, data): (u64, &[u8])) -> Result<(), Refusal> {
         require_whole(data)?;
         let origin = Some(Origin { unique: request.unique, fresh: None });
-        let opener = written_in(core, request.node)?.writer(handle).cloned();
+        let opener = writer(core, request.node, handle)?;
         let asking = asking(caller(request.caller), opener.as_ref());
         let each = || asking.iter();
         match object(core, request.node)? {
             Object::Node { resource, id, file } => match parse_write(file, id, data)? {
                 Command::Edit(edits) => {
-                    let engine = core.engine(resource)?;
+                    let mut engine = core.engine(resource)?;
                     for who in each() {
                         edits.iter().try_for_each(|edit| engine.permit(who, edit))?;
                     }
@@ -340,23 +389,24 @@ impl Fs {
                     if change.party.process.is_some_and(|(_, start)| start == 0) {
                         require_same_numbers(request.caller)?;
                     }
-                    let engine = core.engine(resource)?;
+                    let mut engine = core.engine(resource)?;
                     if fall {
                         // Whoever has lost his right would be in q0.
                         each().try_for_each(|by| engine.tree().require(by, NodeId::Q0, Right::Use))?;
                     }
                     engine.change_access(&asking, node, change, origin)?;
+                    drop(engine);
                     if fall {
-                        engine.fall(node)?;
+                        core.fall(resource, node)?;
                     }
                 }
                 Command::Tag { queue, who, params } => {
                     if matches!(who, Who::Process(_) | Who::Thread { .. }) {
                         require_same_numbers(request.caller)?;
                     }
-                    let engine = core.engine(resource)?;
+                    let mut engine = core.engine(resource)?;
                     each().try_for_each(|by| engine.tree().require(by, queue, Right::Use))?;
-                    tag(engine, queue, who, params, (request.caller, &asking))?;
+                    tag(&mut engine, queue, who, params, (request.caller, &asking))?;
                 }
             },
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
@@ -366,7 +416,7 @@ impl Fs {
                 each().try_for_each(|by| require_own(by, pid))?;
                 process::require_alive(process.as_fd(), pid)?;
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
-                let queues = parse_defaults(data, &self.mount, core.trees())?;
+                let queues = parse_defaults(data, &self.mount, |name, path| core.resolve(name, path))?;
                 set_defaults(core, &asking, (pid, which), &queues)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
@@ -375,22 +425,24 @@ impl Fs {
     }
 
     fn readdir(
-        core: &mut Core,
+        core: &Core,
         request: &Request<'_>,
         (handle, offset, size): (u64, u64, u32),
         reply: &mut Reply,
     ) -> Result<(), Refusal> {
         let (ino, from) = (request.node, request.caller);
         let dir = object(core, ino)?;
-        let mut items = list(dir, core.trees())?;
-        if let Object::Node { resource, id, .. } = dir
+        let mut trees = trees_in(core, dir)?;
+        let mut items = list(dir, trees.of())?;
+        if let Object::Node { id, .. } = dir
             && let Some(who) = Self::reader(from, handle)
         {
-            let engine = &*core.engine(resource)?;
+            let engine = &*trees.engine()?;
             let sight = engine.tree().sight(&who, &within(engine, &who, from.tid));
             sight.require(id)?;
             items = shown(&sight, id, items);
         }
+        drop(trees);
         if Place::of(dir) == Some(Place::Proc) {
             let pids: Vec<u32> = process::all().into_iter().map(i32::cast_unsigned).collect();
             items.extend(list_processes(&pids));
@@ -415,11 +467,10 @@ impl Fs {
     }
 
     fn dispatch(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
-        let core = self.core.clone();
-        let mut core = lock(&core);
-        let core = &mut *core;
+        let core = &*self.core;
         if request.resent
-            && let Some(made) = core.answered(request.unique)
+            && let Some(resource) = resource_of(request.node)
+            && let Some(made) = core.answered_by(resource, request.unique)
         {
             tracing::info!(unique = request.unique, ?made, "answered for a dead worker");
             return self.answer_again(core, request, made, reply);
@@ -458,8 +509,8 @@ impl Fs {
                 Ok(())
             }
             Op::Mkdir { name } => {
-                let made = Self::make_directory(core, request, name)?;
-                reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
+                let (made, trees) = Self::make_directory(core, request, name)?;
+                reply.entry(Ino::from(made).0, &self.attr_by(&trees, made)?, cache(made));
                 Ok(())
             }
             Op::Rmdir { name } => Self::remove_directory(core, request, name),
@@ -496,15 +547,7 @@ impl Fs {
             }
             Op::Release { handle } | Op::Releasedir { handle } => {
                 lock(&self.texts).closed(handle);
-                if let Ok(engine) = written_in(core, request.node) {
-                    engine.writes_no_more(handle);
-                }
-                if let Object::Node { resource, .. } = object(core, request.node)?
-                    && core.closed(resource, handle)
-                {
-                    // Nobody there: the daemon is ending.
-                    let _ = self.collector.send(());
-                }
+                Self::closed(core, request.node, handle);
                 Ok(())
             }
             Op::Fsync => Ok(()),
@@ -513,10 +556,31 @@ impl Fs {
         }
     }
 
+    /// A file was closed. Of a resource that somebody has, he hears it afterwards.
+    fn closed(core: &Core, ino: u64, handle: u64) {
+        let resource = match Ino(ino).object() {
+            // Nobody but root opens the mount's own files to write.
+            Some(Object::Mount(_)) | None => return,
+            Some(Object::Process { .. }) if handle & OF_ROOT != 0 => return,
+            Some(Object::Process { .. }) => Resource::CPU,
+            Some(Object::Node { .. } | Object::Fresh(_)) => match resource_of(ino) {
+                Some(resource) => resource,
+                None => return,
+            },
+        };
+        let Ok(slot) = core.slot(resource) else { return };
+        let Ok(mut engine) = slot.engine() else { return slot.tell(News::Closed(handle)) };
+        engine.writes_no_more(handle);
+        if engine.closed(handle) {
+            drop(engine);
+            slot.wake();
+        }
+    }
+
     /// The answer to a request whose edit happened under a worker that died before it answered.
     fn answer_again(
         &self,
-        core: &mut Core,
+        core: &Core,
         request: &Request<'_>,
         made: Option<(Resource, NodeId)>,
         reply: &mut Reply,
@@ -537,7 +601,7 @@ impl Fs {
                     object(core, request.node)?
                     && let Command::Access { fall: true, .. } = parse_write(file, id, data)?
                 {
-                    core.engine(resource)?.fall(id)?;
+                    core.fall(resource, id)?;
                 }
                 reply.written(u32::try_from(data.len()).unwrap_or(0));
             }
@@ -558,9 +622,7 @@ fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
         _ => return None,
     };
     let place = match Ino(request.node).object() {
-        Some(Object::Node { resource, id, file }) => {
-            format!("{} {file:?}", (core.trees())(resource).map_or_else(|| "?".to_owned(), |t| t.shown(id)))
-        }
+        Some(Object::Node { resource, id, file }) => format!("{} {file:?}", core.shown(resource, id)),
         Some(Object::Process { pid, file }) => format!("proc/{pid} {file:?}"),
         Some(Object::Mount(file)) => format!("{file:?}"),
         Some(Object::Fresh(_)) => "newqueue".to_owned(),
@@ -570,13 +632,10 @@ fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
 }
 
 fn lane_of(ino: u64) -> usize {
-    match Ino(ino).object() {
-        Some(Object::Node { resource, .. }) => resource.number().into(),
-        Some(Object::Fresh(serial)) => {
-            Seed::of(serial).resource().map_or(LANE_MOUNT, |resource| resource.number().into())
-        }
-        Some(Object::Process { .. }) => LANE_PROCESSES,
-        Some(Object::Mount(_)) | None => LANE_MOUNT,
+    match (resource_of(ino), Ino(ino).object()) {
+        (Some(resource), _) => resource.number().into(),
+        (None, Some(Object::Process { .. })) => LANE_PROCESSES,
+        (None, _) => LANE_MOUNT,
     }
 }
 
@@ -589,16 +648,16 @@ impl Fs {
             _ => self.dispatch(request, reply),
         };
         answer.inspect_err(|refusal| {
-            let mut core = lock(&self.core);
-            if let Some(what) = changing(&core, request) {
-                core.refused(request.caller.uid, what, refusal);
+            let core = &self.core;
+            if let Some(what) = changing(core, request) {
+                core.refused(request.caller.uid, &what, refusal);
             }
         })
     }
 
     /// Whether the edit of this request happened, under this worker or one before it.
     pub(crate) fn answered(&self, unique: u64) -> bool {
-        lock(&self.core).answered(unique).is_some()
+        self.core.answered(unique).is_some()
     }
 
     /// Where it is mounted.
@@ -622,30 +681,44 @@ impl Server for Fs {
         &self,
         request: &Request<'_>,
         reply: &mut Reply,
-        ticket: Ticket,
-    ) -> Option<(Ticket, Result<(), i32>)> {
+        ticket: &Turn<Ticket>,
+    ) -> Option<Result<(), i32>> {
         if let Some(apart) = Apart::of(request) {
             // Nearly all are done by then, so that those who are not blocked take one thread in
             // all.
-            if let Some(ended) = self.answer_aside(apart, ticket) {
+            if let Some(ended) = ticket.take().and_then(|ticket| self.answer_aside(apart, ticket)) {
                 let _ = ended.recv_timeout(PATIENCE);
             }
             return None;
         }
-        Some((ticket, self.answer_now(request, reply).map_err(|refusal| refusal.errno)))
+        Some(self.answer_now(request, reply).map_err(|refusal| refusal.errno))
+    }
+
+    fn late(&self, request: &Request<'_>) {
+        let refusal = Refusal {
+            errno: libc::ETIMEDOUT,
+            text: "no answer in time: the driver waits for somebody".into(),
+            hint: "what was asked for may still happen".into(),
+        };
+        if let Some(what) = changing(&self.core, request) {
+            self.core.refused(request.caller.uid, &what, &refusal);
+        }
     }
 
     fn caught_up(&self) {
-        let _ = self.collector.send(());
+        self.core.caught_up();
     }
 
     fn forget(&self, node: u64, _count: u64) {
         // Each fresh inode is looked up once, hence forgotten once.
         if let Some(Object::Fresh(serial)) = Ino(node).object()
             && let Ok(resource) = Seed::of(serial).resource()
-            && let Ok(engine) = lock(&self.core).engine(resource)
+            && let Ok(slot) = self.core.slot(resource)
         {
-            engine.forget_fresh(node);
+            match slot.engine() {
+                Ok(mut engine) => engine.forget_fresh(node),
+                Err(_) => slot.tell(News::Forgotten(node)),
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::rights::{caller, require_own, require_to_read, within};
 impl Fs {
     /// Whether somebody, whose thread this is, may open an object, or ask whether he could.
     pub(super) fn permit(
-        core: &mut Core,
+        core: &Core,
         (who, tid): (&Rightful, i32),
         object: Object,
         wanted: (bool, bool),
@@ -23,14 +23,14 @@ impl Fs {
         match object {
             _ if who.uid == 0 => {}
             Object::Node { resource, id, file } => {
-                let engine = &*core.engine(resource)?;
-                permit_open(engine.tree(), who, id, file, wanted, || within(engine, who, tid))?;
+                let engine = core.engine(resource)?;
+                permit_open(engine.tree(), who, id, file, wanted, || within(&engine, who, tid))?;
             }
             Object::Fresh(serial) => {
                 let seed = Seed::of(serial);
-                let tree = core.engine(seed.resource()?)?.tree();
-                let parent = seed.parent(tree).ok_or_else(gone)?;
-                permit_open(tree, who, parent, FileKind::NewQueue, wanted, Vec::new)?;
+                let engine = core.engine(seed.resource()?)?;
+                let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
+                permit_open(engine.tree(), who, parent, FileKind::NewQueue, wanted, Vec::new)?;
             }
             Object::Process { pid, file: FileKind::Default | FileKind::ChildDefault } => {
                 if wanted.1 {
@@ -51,7 +51,7 @@ impl Fs {
     }
 
     /// What `access(2)` and `chdir(2)` ask. A directory is written by making something in it.
-    pub(super) fn access(core: &mut Core, request: &Request<'_>, mask: u32) -> Result<(), Refusal> {
+    pub(super) fn access(core: &Core, request: &Request<'_>, mask: u32) -> Result<(), Refusal> {
         let (who, object) = (caller(request.caller), object(core, request.node)?);
         let directory = matches!(object, Object::Node { file, .. } | Object::Mount(file) | Object::Process { file, .. }
             if file.file_type() == FileType::Directory);
@@ -59,7 +59,7 @@ impl Fs {
             return Err(error(ErrorKind::NotPermitted, "nothing here is executed"));
         }
         if let Object::Node { resource, id, file: FileKind::SchedulerDir | FileKind::QueueDir } = object {
-            core.enters(resource, id);
+            core.slot(resource)?.enters(id);
         }
         match object {
             Object::Node { resource, id, file: FileKind::SchedulerDir } if mask & 2 != 0 => {

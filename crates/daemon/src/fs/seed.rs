@@ -39,7 +39,7 @@ impl Seed {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the fields are that wide")]
-    pub(super) fn of(serial: u64) -> Self {
+    pub(crate) fn of(serial: u64) -> Self {
         Self {
             number: serial as u32,
             index: (serial >> 32) as u32 & SEED_INDEX,
@@ -50,7 +50,7 @@ impl Seed {
     }
 
     /// Whose tree it is to stand in.
-    pub(super) fn resource(self) -> Result<Resource, Refusal> {
+    pub(crate) fn resource(self) -> Result<Resource, Refusal> {
         Resource::new(self.resource).ok_or_else(gone)
     }
 

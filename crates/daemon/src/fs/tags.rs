@@ -82,7 +82,7 @@ pub(super) fn tag(
 
 /// Sets one list of a process for several resources, all or none.
 pub(super) fn set_defaults(
-    core: &mut Core,
+    core: &Core,
     asking: &[Rightful],
     (pid, list): (i32, List),
     queues: &[(Resource, NodeId)],
@@ -90,32 +90,35 @@ pub(super) fn set_defaults(
     let mut before = Vec::new();
     for &(resource, queue) in queues {
         let engine = core.engine(resource)?;
-        target_queue(engine, queue)?;
+        target_queue(&engine, queue)?;
         asking.iter().try_for_each(|by| engine.tree().require(by, queue, Right::Use))?;
         let lists = engine.plane().defaults(pid)?;
         before.push((resource, if list == List::Default { lists.default } else { lists.child }));
     }
     for (at, &(resource, queue)) in queues.iter().enumerate() {
-        if let Err(error) = core.engine(resource)?.plane_mut().set_default(pid, list, queue) {
+        let set = |resource, queue| -> Result<(), Refusal> {
+            Ok(core.engine(resource)?.plane_mut().set_default(pid, list, queue)?)
+        };
+        if let Err(refusal) = set(resource, queue) {
             for &(resource, old) in &before[..at] {
-                if let Err(error) = core.engine(resource)?.plane_mut().set_default(pid, list, old) {
+                if let Err(error) = set(resource, old) {
                     tracing::warn!(%error, pid, "a default list was not put back");
                 }
             }
-            return Err(error.into());
+            return Err(refusal);
         }
     }
     Ok(())
 }
 
 /// What the descriptors of a process are tagged with.
-pub(super) fn descriptors(core: &mut Core, mount: &str, pid: i32) -> Result<String, Refusal> {
+pub(super) fn descriptors(core: &Core, mount: &str, pid: i32) -> Result<String, Refusal> {
     let mut tags = Vec::new();
-    for (_, engine) in core.engines() {
+    for slot in core.slots().values().filter(|slot| slot.is_shown()) {
+        let engine = slot.engine()?;
         for (fd, queue) in engine.plane().descriptors(pid)? {
-            let tree = engine.tree();
             // One whose queue has gone meanwhile is q0's, as all that is not listed.
-            tags.extend(tree.path(queue).map(|path| (fd, tree, path)));
+            tags.extend(engine.tree().path(queue).map(|path| (fd, slot.name.clone(), path)));
         }
     }
     tags.sort_by_key(|(fd, ..)| *fd);
@@ -137,8 +140,7 @@ pub(super) struct Descriptor {
 
 impl Descriptor {
     /// Asked before there is a copy, and again when there is one.
-    pub(super) fn may_be_tagged(&self, core: &mut Core) -> Result<(), Refusal> {
-        let engine = core.engine(self.resource)?;
+    pub(super) fn may_be_tagged(&self, engine: &Engine) -> Result<(), Refusal> {
         target_queue(engine, self.queue)?;
         Ok(self.asking.iter().try_for_each(|by| engine.tree().require(by, self.queue, Right::Use))?)
     }
@@ -155,9 +157,10 @@ impl Descriptor {
     }
 
     /// Tags the copy.
-    pub(super) fn tag(&self, core: &mut Core, copy: &OwnedFd) -> Result<(), Refusal> {
-        self.may_be_tagged(core)?;
-        tag_copy(core.engine(self.resource)?, (self.pid, copy.as_fd(), self.fd), self.queue)
+    pub(super) fn tag(&self, core: &Core, copy: &OwnedFd) -> Result<(), Refusal> {
+        let mut engine = core.engine(self.resource)?;
+        self.may_be_tagged(&engine)?;
+        tag_copy(&mut engine, (self.pid, copy.as_fd(), self.fd), self.queue)
     }
 }
 

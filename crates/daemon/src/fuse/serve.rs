@@ -7,6 +7,10 @@
 //! There is always one thread more than there are requests that are being served, up to a bound
 //! that is more than all lanes; the rest end.
 //!
+//! A request that is not answered within [`ANSWER_MAX`] is answered ETIMEDOUT, whatever holds up
+//! the thread that serves it: its lane goes on with another thread, and what that one answers later
+//! nobody hears.
+//!
 //! A session outlives its server: the keeper holds the descriptor, a new server calls
 //! [`session::resend`] and gets all requests again that the old one took and did not answer, marked
 //! as such ([`Request::resent`]).
@@ -14,18 +18,25 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::fair::{Fair, Lane};
 use super::proto::{self, Op, Reply, Request};
+use crate::aside::Turn;
 use crate::core::lock;
 
 /// Threads that wait, at most.
 const IDLE_MAX: usize = 2;
 /// Requests that are read at once, before one is served.
 const READ_MAX: usize = 256;
+/// How long an answer may take. What a plane waits for has shorter bounds of its own; this is for
+/// what has none.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked whether one is late.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What answers requests, from several threads at once.
 pub trait Server: Send + Sync + 'static {
@@ -38,15 +49,18 @@ pub trait Server: Send + Sync + 'static {
     /// The same of a node that is forgotten; `None`: it is nothing to us.
     fn forgets(&self, node: u64) -> Option<Lane>;
 
-    /// Answers one request by filling `reply`, or with an errno. `None`: the ticket was kept, and
+    /// Answers one request by filling `reply`, or with an errno. `None`: the ticket was taken, and
     /// somebody answers later. INIT, FORGET and their like do not come here, except that forgotten
     /// nodes are announced through [`Server::forget`].
     fn answer(
         &self,
         request: &Request<'_>,
         reply: &mut Reply,
-        ticket: Ticket,
-    ) -> Option<(Ticket, Result<(), i32>)>;
+        ticket: &Turn<Ticket>,
+    ) -> Option<Result<(), i32>>;
+
+    /// This request was answered with ETIMEDOUT.
+    fn late(&self, request: &Request<'_>);
 
     /// The kernel dropped `count` references to a node. Unknown nodes must be tolerated: a dead
     /// server's successor hears of nodes that it never gave out.
@@ -103,7 +117,7 @@ fn write(mut device: &File, bytes: &[u8]) {
 }
 
 enum Job {
-    Request(Vec<u8>),
+    Request(Arc<[u8]>),
     Forget(u64, u64),
 }
 
@@ -114,8 +128,20 @@ struct Behind {
     told: bool,
 }
 
+/// What is being served of a lane.
+struct Serving {
+    number: u64,
+    since: Instant,
+    /// A request, and the right to answer it.
+    request: Option<(Arc<[u8]>, Turn<Ticket>)>,
+}
+
 struct State {
     fair: Fair<Job>,
+    /// By lane.
+    serving: Vec<Option<Serving>>,
+    served: u64,
+    /// Those that are not lost over a request.
     threads: usize,
     idle: usize,
     begun: usize,
@@ -149,7 +175,9 @@ pub fn serve<S: Server>(
     let flags = OFlag::from_bits_retain(fcntl(&device, FcntlArg::F_GETFL)?);
     fcntl(&device, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     let behind = Behind { may_come: true, unanswered: 0, told: false };
-    let state = State { fair: Fair::new(S::LANES), threads: 1, idle: 0, begun: 1, behind };
+    let serving = (0..S::LANES.max(1)).map(|_| None).collect();
+    let fair = Fair::new(S::LANES);
+    let state = State { fair, serving, served: 0, threads: 1, idle: 0, begun: 1, behind };
     let device = Arc::new(device);
     let session = Session {
         device,
@@ -158,7 +186,15 @@ pub fn serve<S: Server>(
         reading: Mutex::default(),
         ended: Box::new(ended),
     };
-    Arc::new(session).spawn(0)
+    let session = Arc::new(session);
+    let of_clock = session.clone();
+    std::thread::Builder::new().name("late".into()).spawn(move || {
+        loop {
+            std::thread::sleep(LOOK);
+            of_clock.look();
+        }
+    })?;
+    session.spawn(0)
 }
 
 impl<S: Server> Session<S> {
@@ -188,10 +224,10 @@ impl<S: Server> Session<S> {
         loop {
             let mut found = self.read(&mut buffer, &mut reply)?;
             while found != Found::Unmounted
-                && let Some((lane, job)) = self.take()
+                && let Some((lane, number, job)) = self.take()
             {
-                self.serve(job, &mut reply);
-                if self.done(lane) {
+                self.serve((lane, number), job, &mut reply);
+                if self.done(lane, number) {
                     found = self.read(&mut buffer, &mut reply)?;
                 }
             }
@@ -267,7 +303,7 @@ impl<S: Server> Session<S> {
                     state.behind.may_come = false;
                 }
                 let lane = self.server.lane(&request);
-                if state.fair.push(lane, uid, bytes.len(), Job::Request(bytes.to_vec())).is_ok() {
+                if state.fair.push(lane, uid, bytes.len(), Job::Request(bytes.into())).is_ok() {
                     return;
                 }
                 drop(state);
@@ -296,17 +332,68 @@ impl<S: Server> Session<S> {
         Ticket { device: self.device.clone(), unique, open: true }
     }
 
-    fn serve(&self, job: Job, reply: &mut Reply) {
+    fn serve(&self, (lane, number): (Lane, u64), job: Job, reply: &mut Reply) {
         let bytes = match job {
             Job::Forget(node, count) => return self.server.forget(node, count),
             Job::Request(bytes) => bytes,
         };
         let Some(request) = proto::decode(&bytes) else { return };
+        let turn = Turn::new(self.ticket(&request));
+        if let Some(serving) = &mut lock(&self.state).serving[lane]
+            && serving.number == number
+        {
+            serving.request = Some((bytes.clone(), turn.clone()));
+        }
         reply.clear();
-        if let Some((ticket, done)) = self.server.answer(&request, reply, self.ticket(&request)) {
+        if let Some(done) = self.server.answer(&request, reply, &turn)
+            && let Some(ticket) = turn.take()
+        {
             ticket.answer(reply, done.err());
         }
+        // Of one that was given up this has been said.
+        if let Some(serving) = &mut lock(&self.state).serving[lane]
+            && serving.number == number
+        {
+            serving.request = None;
+        } else {
+            return;
+        }
         self.answered(&request);
+    }
+
+    /// Goes on without those who have served a request for too long.
+    fn look(self: &Arc<Self>) {
+        let mut lost = Vec::new();
+        let mut state = lock(&self.state);
+        for lane in 0..state.serving.len() {
+            let serving = &mut state.serving[lane];
+            if serving.as_ref().is_some_and(|serving| serving.since.elapsed() >= ANSWER_MAX) {
+                lost.extend(serving.take());
+                state.fair.done(lane);
+                state.threads -= 1;
+            }
+        }
+        // Those who rest hear of what comes, and not of what waited for these.
+        let wanted = state.fair.has_next() || (!lost.is_empty() && state.idle == 0);
+        let begin = wanted && state.threads <= S::LANES;
+        let number = state.begun;
+        if begin {
+            state.threads += 1;
+            state.begun += 1;
+        }
+        drop(state);
+        for (bytes, turn) in lost.into_iter().filter_map(|serving| serving.request) {
+            let Some(request) = proto::decode(&bytes) else { continue };
+            if let Some(ticket) = turn.take() {
+                self.server.late(&request);
+                ticket.refuse(libc::ETIMEDOUT);
+            }
+            self.answered(&request);
+        }
+        if begin && let Err(error) = self.clone().spawn(number) {
+            tracing::warn!(%error, "no other thread to serve");
+            lock(&self.state).threads -= 1;
+        }
     }
 
     fn answered(&self, request: &Request<'_>) {
@@ -332,9 +419,12 @@ impl<S: Server> Session<S> {
     }
 
     /// What is served next. Somebody else reads meanwhile.
-    fn take(self: &Arc<Self>) -> Option<(Lane, Job)> {
+    fn take(self: &Arc<Self>) -> Option<(Lane, u64, Job)> {
         let mut state = lock(&self.state);
-        let taken = state.fair.take()?;
+        let (lane, job) = state.fair.take()?;
+        state.served += 1;
+        let serving = state.served;
+        state.serving[lane] = Some(Serving { number: serving, since: Instant::now(), request: None });
         if state.idle == 0 && state.threads <= S::LANES {
             state.threads += 1;
             let number = state.begun;
@@ -346,13 +436,19 @@ impl<S: Server> Session<S> {
                 lock(&self.state).threads -= 1;
             }
         }
-        Some(taken)
+        Some((lane, serving, job))
     }
 
     /// Answers whether there may be more to do.
-    fn done(&self, lane: Lane) -> bool {
+    fn done(&self, lane: Lane, number: u64) -> bool {
         let mut state = lock(&self.state);
-        state.fair.done(lane);
+        if state.serving[lane].as_ref().is_some_and(|serving| serving.number == number) {
+            state.serving[lane] = None;
+            state.fair.done(lane);
+        } else {
+            // It was given up, and is one of those who serve again.
+            state.threads += 1;
+        }
         state.fair.has_next()
     }
 

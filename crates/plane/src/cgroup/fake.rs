@@ -482,7 +482,9 @@ impl World {
                 let zeros = "0 ".repeat(17);
                 format!("{tid} (a) b) R {} {zeros}{} 0\n", t.parent, t.started)
             }
-            ("status", _) => format!("Name:\ta\nTgid:\t{}\n", t.tgid),
+            ("status", _) => {
+                format!("Name:\ta\nState:\tR (running)\nTgid:\t{}\nPPid:\t{}\n", t.tgid, t.parent)
+            }
             _ => return Err(errno(libc::ENOENT)),
         })
     }

@@ -54,7 +54,7 @@ impl Origins {
     /// Forgets the records of threads that have gone or left, and writes the file anew.
     fn prune(&mut self, cg: &Places) -> Result<(), PlaneError> {
         self.records.retain(|tid, (started, _)| {
-            cg.stat(*tid).is_ok_and(|s| s.started == *started)
+            cg.started(*tid).is_ok_and(|now| now == *started)
                 && cg.locate(*tid).is_ok_and(|place| cg.ours(&place))
         });
         self.watermark = 2 * self.records.len() + SPARE;
@@ -67,9 +67,9 @@ impl Origins {
     pub(crate) fn add(&mut self, cg: &Places, entering: &[(i32, Place)]) -> Result<(), PlaneError> {
         let mut lines = String::new();
         for (tid, place) in entering {
-            let Ok(stat) = cg.stat(*tid) else { continue };
-            lines += &line(*tid, stat.started, place);
-            self.records.insert(*tid, (stat.started, place.clone()));
+            let Ok(started) = cg.started(*tid) else { continue };
+            lines += &line(*tid, started, place);
+            self.records.insert(*tid, (started, place.clone()));
         }
         cg.kernel().append(&self.file, &lines).map_err(os(format!("append to {}", self.file)))?;
         if self.records.len() > self.watermark {
@@ -80,7 +80,7 @@ impl Origins {
 
     fn own(&self, cg: &Places, tid: i32) -> Option<Place> {
         let (started, place) = self.records.get(&tid)?;
-        cg.stat(tid).is_ok_and(|s| s.started == *started).then(|| place.clone())
+        cg.started(tid).is_ok_and(|now| now == *started).then(|| place.clone())
     }
 
     /// Where a thread of ours came from.
@@ -96,7 +96,7 @@ impl Origins {
                 at = leader;
                 continue;
             }
-            at = cg.stat(at).ok()?.parent;
+            at = cg.parent(at).ok()?;
             if at <= 0 {
                 return None;
             }

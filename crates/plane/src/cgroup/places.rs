@@ -29,15 +29,6 @@ pub(crate) fn gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ESRCH))
 }
 
-/// What of /proc/TID/stat matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stat {
-    pub(crate) runnable: bool,
-    pub(crate) parent: i32,
-    /// With the tid, names a thread for the time since boot.
-    pub(crate) started: u64,
-}
-
 /// One tree of ours.
 pub(crate) struct Places {
     pub(crate) kernel: Box<dyn Kernel>,
@@ -176,27 +167,43 @@ impl Places {
         })
     }
 
-    pub(crate) fn stat(&self, tid: i32) -> io::Result<Stat> {
+    /// When a thread was started: with its number, that names it for the time since boot. Reading
+    /// it may wait for a process that is in the middle of an exec; nothing else that is read here may.
+    pub(crate) fn started(&self, tid: i32) -> io::Result<u64> {
         let path = format!("/proc/{tid}/stat");
         let text = self.kernel.read(&path)?;
         // tid (comm) state ppid …; the 22nd field is the start time. comm may hold blanks and parentheses.
         let rest = text.rsplit_once(')').map(|(_, rest)| rest).ok_or_else(|| malformed(&path))?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let number = |at: usize| fields.get(at).and_then(|f| f.parse::<u64>().ok());
-        Ok(Stat {
-            runnable: fields.first() == Some(&"R"),
-            parent: number(1).and_then(|n| i32::try_from(n).ok()).ok_or_else(|| malformed(&path))?,
-            started: number(19).ok_or_else(|| malformed(&path))?,
-        })
+        let field = rest.split_whitespace().nth(19);
+        field.and_then(|field| field.parse().ok()).ok_or_else(|| malformed(&path))
+    }
+
+    /// A line of /proc/TID/status.
+    fn status(&self, tid: i32, key: &str) -> Result<String, PlaneError> {
+        let text =
+            self.kernel.read(&format!("/proc/{tid}/status")).map_err(|_| PlaneError::NoProcess(tid))?;
+        text.lines()
+            .find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim().to_owned()))
+            .ok_or(PlaneError::NoProcess(tid))
+    }
+
+    fn status_number(&self, tid: i32, key: &str) -> Result<i32, PlaneError> {
+        self.status(tid, key)?.parse().map_err(|_| PlaneError::NoProcess(tid))
+    }
+
+    /// Whether a thread runs or wants to.
+    pub(crate) fn is_runnable(&self, tid: i32) -> bool {
+        self.status(tid, "State").is_ok_and(|state| state.starts_with('R'))
+    }
+
+    /// The process that a process is a child of.
+    pub(crate) fn parent(&self, tid: i32) -> Result<i32, PlaneError> {
+        self.status_number(tid, "PPid")
     }
 
     /// The process of a thread.
     pub(crate) fn tgid(&self, tid: i32) -> Result<i32, PlaneError> {
-        let text =
-            self.kernel.read(&format!("/proc/{tid}/status")).map_err(|_| PlaneError::NoProcess(tid))?;
-        text.lines()
-            .find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok())
-            .ok_or(PlaneError::NoProcess(tid))
+        self.status_number(tid, "Tgid")
     }
 
     /// The threads of a process.

@@ -16,7 +16,7 @@ use reserv_model::{
 };
 
 use super::above::{self, Above};
-use super::server::{Files, Server};
+use super::server::{Files, Server, is_late, late};
 use super::uevents::Uevents;
 use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
 use crate::libbpf::os;
@@ -275,11 +275,16 @@ impl Disk {
     /// The batch is told once: if the worker dies over it, its successor says whether it is in effect.
     fn tell(&self, batch: &Batch, encoded: &RsBatch) -> Result<(i32, RsBatch), PlaneError> {
         for _ in 0..3 {
-            if let Ok((answer, body)) = self.server.ask_once(what::EDIT, 0, encoded.bytes()) {
-                let done = RsBatch::from_bytes(&body);
-                return done
-                    .map(|done| (answer.answer, done))
-                    .ok_or_else(|| PlaneError::Invalid("the block server gave no sensible answer".into()));
+            match self.server.ask_once(what::EDIT, 0, encoded.bytes()) {
+                Ok((answer, body)) => {
+                    let done = RsBatch::from_bytes(&body);
+                    return done.map(|done| (answer.answer, done)).ok_or_else(|| {
+                        PlaneError::Invalid("the block server gave no sensible answer".into())
+                    });
+                }
+                // It reads it too late to do it.
+                Err(error) if is_late(&error) => return Err(late()),
+                Err(_) => {}
             }
             if batch.seq != 0 && self.server.hello()?.seq == batch.seq {
                 let mut done = RsBatch::new(batch)?;
@@ -360,7 +365,17 @@ impl Plane for Disk {
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         let encoded = self.encode(batch)?;
         self.meter.announce(batch)?;
-        let (answer, done) = self.tell(batch, &encoded)?;
+        let (answer, done) = match self.tell(batch, &encoded) {
+            Err(error) if error.is_late() => {
+                for op in &batch.ops {
+                    if let Op::Create { id, .. } = *op {
+                        self.meter.removed(id)?;
+                    }
+                }
+                return Err(error);
+            }
+            told => told?,
+        };
         if answer < 0 {
             for op in &batch.ops {
                 if let Op::Create { id, .. } = *op

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
@@ -22,7 +23,12 @@ use crate::PlaneError;
 use crate::libbpf::os;
 
 /// How long an answer may take.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// What the server reads later than so many seconds after it was asked it does not do, so that who
+/// was given no answer may say that nothing has happened.
+const ASKED_MAX: u64 = 3;
+/// How long it is waited for a sign of a server that gave no answer before.
+const SIGN_MAX: Duration = Duration::from_millis(200);
 /// How long a start may take; under emulation a module is loaded in it.
 const START_MAX: Duration = Duration::from_secs(60);
 /// How long a killed worker's successor may take to answer.
@@ -67,6 +73,8 @@ impl Files {
 pub(super) struct Server {
     files: Files,
     talk: Mutex<Option<OwnedFd>>,
+    /// It gave no answer the last time: nobody waits for it again before it gives a sign.
+    late: AtomicBool,
     /// Its keeper, where we started it.
     child: Option<Child>,
 }
@@ -86,16 +94,41 @@ fn program() -> Result<PathBuf, PlaneError> {
     Err(PlaneError::Unsupported(format!("there is no block server: {} is missing", beside.display())))
 }
 
-fn connected(path: &Path) -> io::Result<OwnedFd> {
+fn bounded(fd: &OwnedFd, answer: Duration) -> io::Result<()> {
+    let limit = libc::timeval {
+        tv_sec: i64::try_from(answer.as_secs()).map_err(io::Error::other)?,
+        tv_usec: answer.subsec_micros().into(),
+    }
+    .into();
+    setsockopt(fd, sockopt::ReceiveTimeout, &limit)?;
+    // Of `connect`, too: of a server that is stopped more connections may wait than there is room for.
+    setsockopt(fd, sockopt::SendTimeout, &limit)?;
+    Ok(())
+}
+
+fn connected(path: &Path, answer: Duration) -> io::Result<OwnedFd> {
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    bounded(&fd, answer)?;
     connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     if !private::is_ours(&fd) {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
-    let limit = nix::sys::time::TimeVal::new(i64::try_from(ANSWER_MAX.as_secs()).unwrap_or(30), 0);
-    setsockopt(&fd, sockopt::ReceiveTimeout, &limit)?;
-    setsockopt(&fd, sockopt::SendTimeout, &limit)?;
     Ok(fd)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether somebody gave no answer in time.
+pub(super) fn is_late(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// What is said of that.
+pub(super) fn late() -> PlaneError {
+    let words = format!("no answer of the block server within {} s", ANSWER_MAX.as_secs());
+    os(words)(io::Error::from_raw_os_error(libc::ETIMEDOUT))
 }
 
 fn exchange(fd: &OwnedFd, ask: Ask, body: &[u8]) -> io::Result<Said> {
@@ -109,6 +142,10 @@ fn exchange(fd: &OwnedFd, ask: Ask, body: &[u8]) -> io::Result<Said> {
     // SAFETY: plain numbers.
     let answer = unsafe { wire::of_bytes::<Answer>(&got) };
     let answer = answer.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+    if answer.answer == -libc::ETIMEDOUT {
+        // It goes on again, and has read this too late to do it.
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
     Ok((answer, got.split_off(size_of::<Answer>())))
 }
 
@@ -149,16 +186,24 @@ fn told(model: Option<DiskModel>) -> Vec<&'static str> {
 }
 
 impl Server {
+    fn with(files: Files, talk: Option<OwnedFd>, child: Option<Child>) -> Self {
+        Self { files, talk: Mutex::new(talk), late: AtomicBool::new(false), child }
+    }
+
     /// One that runs already, or was killed with its keeper and left a device that waits for another; `None`: neither.
     pub(super) fn find(
         files: Files,
         target: &str,
         model: Option<DiskModel>,
     ) -> Result<Option<Self>, PlaneError> {
-        if let Ok(fd) = connected(&files.socket()) {
-            return Ok(Some(Self { files, talk: Mutex::new(Some(fd)), child: None }));
+        let found = connected(&files.socket(), ANSWER_MAX);
+        if found.as_ref().is_err_and(is_late) {
+            return Err(late());
         }
-        let mut server = Self { files, talk: Mutex::new(None), child: None };
+        let mut server = Self::with(files, found.ok(), None);
+        if lock(&server.talk).is_some() {
+            return Ok(Some(server));
+        }
         if !server.may_recover() {
             return Ok(None);
         }
@@ -187,7 +232,7 @@ impl Server {
     ) -> Result<(Self, Hello), PlaneError> {
         let _ = fs::remove_file(files.log());
         let child = launch(&files, target, &[&["--front", front.name()][..], &told(model)].concat())?;
-        let mut server = Self { files, talk: Mutex::new(None), child: Some(child) };
+        let mut server = Self::with(files, None, Some(child));
         let hello = server.await_device(target)?;
         Ok((server, hello))
     }
@@ -243,27 +288,46 @@ impl Server {
 
     /// Once, whatever happens.
     fn try_ask(&self, ask: Ask, body: &[u8]) -> io::Result<Said> {
-        let Ok(mut talk) = self.talk.lock() else { return Err(io::Error::other("a thread died here")) };
-        if talk.is_none() {
-            *talk = Some(connected(&self.files.socket())?);
+        let was_late = self.late.load(Ordering::SeqCst);
+        if was_late && ask.what != what::HELLO {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
-        let Some(fd) = talk.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
-        let said = exchange(fd, ask, body);
-        if said.is_err() {
+        let mut talk = lock(&self.talk);
+        let said = self.ask_by(&mut talk, if was_late { SIGN_MAX } else { ANSWER_MAX }, ask, body);
+        self.late.store(said.as_ref().is_err_and(is_late), Ordering::SeqCst);
+        let bounds = match (&said, &*talk) {
+            (Ok(_), Some(fd)) if was_late => bounded(fd, ANSWER_MAX),
+            _ => Ok(()),
+        };
+        if said.is_err() || bounds.is_err() {
             *talk = None;
         }
         said
+    }
+
+    fn ask_by(
+        &self,
+        talk: &mut Option<OwnedFd>,
+        answer: Duration,
+        ask: Ask,
+        body: &[u8],
+    ) -> io::Result<Said> {
+        if talk.is_none() {
+            *talk = Some(connected(&self.files.socket(), answer)?);
+        }
+        let Some(fd) = talk.as_ref() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let until = reserv_blockd::serve::now() / 1_000_000_000 + ASKED_MAX;
+        exchange(fd, Ask { until: u32::try_from(until).unwrap_or(0), ..ask }, body)
     }
 
     /// A question that may be asked twice: if the worker dies over it, its successor answers.
     pub(super) fn ask(&self, what: u32, a: u64, body: &[u8]) -> Result<Said, PlaneError> {
         let end = Instant::now() + SUCCESSOR_MAX;
         loop {
-            match self.try_ask(Ask { what, pad: 0, a }, body) {
+            match self.try_ask(Ask { what, a, ..Ask::default() }, body) {
                 Ok(said) => return Ok(said),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock || Instant::now() > end => {
-                    return Err(os("ask the block server")(error));
-                }
+                Err(error) if is_late(&error) => return Err(late()),
+                Err(error) if Instant::now() > end => return Err(os("ask the block server")(error)),
                 // Between two workers the keeper listens.
                 Err(_) if !self.is_kept() => {
                     return Err(os("the block server is gone")(io::ErrorKind::NotConnected.into()));
@@ -275,7 +339,7 @@ impl Server {
 
     /// Asked once: for who must know whether it was heard.
     pub(super) fn ask_once(&self, what: u32, a: u64, body: &[u8]) -> io::Result<Said> {
-        self.try_ask(Ask { what, pad: 0, a }, body)
+        self.try_ask(Ask { what, a, ..Ask::default() }, body)
     }
 
     fn try_hello(&self) -> io::Result<Hello> {
@@ -310,12 +374,13 @@ impl Server {
 
     /// Whether somebody answers, without waiting for a successor.
     pub(super) fn is_there(&self) -> io::Result<Hello> {
-        self.try_hello().or_else(|_| self.try_hello())
+        self.try_hello().or_else(|error| if is_late(&error) { Err(error) } else { self.try_hello() })
     }
 
     /// Whether somebody keeps the server: it may be between two workers.
     pub(super) fn is_kept(&self) -> bool {
-        self.files.socket().exists() && connected(&self.files.socket()).is_ok()
+        let talk = || connected(&self.files.socket(), SIGN_MAX);
+        self.files.socket().exists() && talk().map_or_else(|error| is_late(&error), |_| true)
     }
 
     /// Removes what a server left that was killed with its keeper.

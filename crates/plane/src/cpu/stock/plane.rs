@@ -53,7 +53,7 @@ impl Stock {
         let now = self.counters(id)?;
         let node = self.state.mirror.get(id)?;
         let tids = if node.scheduler { Vec::new() } else { self.cg.tids(&self.state.mirror.path(id)?)? };
-        let runnable = tids.iter().filter(|tid| self.cg.stat(**tid).is_ok_and(|s| s.runnable)).count();
+        let runnable = tids.iter().filter(|tid| self.cg.is_runnable(**tid)).count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Ok(Sample {
             id: id.pack(),
