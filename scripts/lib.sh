@@ -7,6 +7,12 @@ export PATH=$PATH:/usr/sbin:/sbin
 target=${CARGO_TARGET_DIR:-$root/target}
 # Read by the scripts that source this file.
 export root target
+# Of `cargo test`, for the unit tests: they share what they depend on with the release build
+# (target/release/deps), and what has no hash in its name, as `reserv`, goes to a folder of its own.
+# Cargo before 1.91 knows no build-dir, and compiles all of it in that folder.
+# shellcheck disable=SC2034 # Read by the scripts that source this file.
+unit_words=(--release --config "$root/scripts/units.toml" --config "build.build-dir='$target'"
+    --target-dir "$target/units")
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$*"; exit 1; }

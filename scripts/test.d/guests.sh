@@ -177,9 +177,9 @@ run_group() { # OPTIONS TEST…
 }
 
 # Tests with equal options (but for what is of each test alone) go together, the long ones first: a
-# boot costs 8 s of a processor, and the first `up` in it 20 s and more, which later ones do not.
-# Not more to a boot than what takes boot_most seconds.
-boot_most=600
+# boot costs 6 s of a processor, and the first `up` in it 5 s, of which later ones cost a tenth.
+# Not more to a boot than what takes boot_most seconds, so that the lanes end together.
+boot_most=300
 boot_options() {
     header "$1" guest |
         sed 's/--timeout[ =][0-9]*//; s/--about[ =][0-9]*//; s/  */ /g; s/^ //; s/ $//'

@@ -171,14 +171,14 @@ compile_units() {
         for crate in "${unit[@]}"; do which+=(-p "$crate"); done
     fi
     [ ${#which[@]} -gt 0 ] || return 0
-    cargo test "${which[@]}" --lib --bins --tests --no-run \
+    cargo test "${unit_words[@]}" "${which[@]}" --lib --bins --tests --no-run \
         --message-format=json-render-diagnostics >"$logs/.cargo" &&
         sed -n 's|.*"manifest_path":"\([^"]*\)/Cargo.toml".*"executable":"\([^"]*\)".*|\1\t\2|p' \
             "$logs/.cargo" | grep -P '/deps/[^/]*$' >"$logs/.units"
 }
 run_unit() { # CRATE: its programs, each in the crate's folder, as `cargo test` does it
     local name=unit-$1 begin=$SECONDS status ms began left_s why='' folder
-    local -a command=(cargo test -p "$1" --no-fail-fast) programs=()
+    local -a command=(cargo test "${unit_words[@]}" -p "$1" --no-fail-fast) programs=()
     if too_late; then result unit "$name" 124 0 "$late"; return; fi
     folder=$(dirname "$(grep -l "^name = \"$1\"" crates/*/Cargo.toml)")
     mapfile -t programs < <(
