@@ -11,9 +11,8 @@
  * free as each of those before him has (dynamic thresholds: Choudhury and Hahne, INFOCOM'96). A number
  * that stands fast would be too small for one alone, or too large for two.
  *
- * Whose a thread is: its real user's; in a user name space that of who made the outermost one, for
- * numbers cost nothing there, unless root did (then the numbers are root's to give). It stays so over
- * setuid. Threads that are there when the scheduler comes all have an item while there are any.
+ * Whose a thread is, account.h says; it stays so over setuid. Threads that are there when the
+ * scheduler comes all have an item while there are any.
  *
  * Invariant: an account has as many threads as its entry says, and one that has none has no entry. So
  * there is room for each: every entry is some item's, and the table is larger than the pool by one
@@ -24,8 +23,8 @@
 #ifndef RESERV_CPU_POOL_H
 #define RESERV_CPU_POOL_H
 
-#define RC_RESERVE_PART 16
-#define RC_USER_DEPTH 40 /* more than the kernel nests user name spaces */
+#include "../account.h"
+
 #define RC_NO_ACCOUNT ((u32)-1) /* no user's number */
 
 /* Threads by user; root's and the kernel's, for which nobody asks, are not there. */
@@ -39,24 +38,9 @@ struct {
 
 u32 threads_live; /* that have an item */
 
-static __noinline u32 rc_account_of(struct task_struct *p)
+static __always_inline u32 rc_account_of(struct task_struct *p)
 {
-	const struct cred *cred = p->real_cred;
-	struct user_namespace *ns = cred->user_ns;
-	u32 uid = cred->uid.val, owner;
-	int i;
-
-	if (p->flags & PF_KTHREAD)
-		return 0;
-	if (!ns->level)
-		return uid;
-	bpf_for(i, 0, RC_USER_DEPTH) {
-		if (ns->level <= 1)
-			break;
-		ns = ns->parent;
-	}
-	owner = ns->owner.val;
-	return owner ? owner : uid;
+	return p->flags & PF_KTHREAD ? 0 : account_of(p->real_cred);
 }
 
 /*
@@ -66,7 +50,7 @@ static __noinline u32 rc_account_of(struct task_struct *p)
  */
 static __noinline u32 rc_account_takes(u32 account, bool must)
 {
-	u32 one = 1, live = threads_live, all = threads_max - threads_max / RC_RESERVE_PART;
+	u32 one = 1, live = threads_live, all = threads_max - threads_max / ACCOUNT_RESERVE_PART;
 	u32 *had = account ? bpf_map_lookup_elem(&accounts, &account) : 0;
 
 	if (account && !must && (live >= all || (had ? *had : 0) >= all - live))

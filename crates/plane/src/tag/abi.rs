@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 11;
+pub(super) const ABI_VERSION: u32 = 12;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -184,7 +184,7 @@ pub(super) struct RtStored {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct RtFile {
-    pub(super) file: u64,
+    pub(super) file: u64, // in `hot`; in `files` whose the entry is
     pub(super) tag: u64,
 }
 
@@ -194,7 +194,7 @@ pub(super) struct RtFile {
 pub(super) struct RtSock {
     pub(super) slot: [u64; RESOURCES],
     pub(super) said: u32,
-    pub(super) pad: u32,
+    pub(super) account: u32,
 }
 
 /// `struct rt_call`
