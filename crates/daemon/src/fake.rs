@@ -6,7 +6,8 @@
 //! is given, and knows which processes live. A test detaches it by making `fake-detach` beside the file, with the reason in it;
 //! while `fake-detach-hold` exists, revival fails. `fake-refuse` with a number n in it lets n batches pass and refuses the next as busy.
 //! While `fake-refuse-use` exists, it cannot be told who may use a queue of the number in it or a higher one; what it was told
-//! stands in `fake-use`.
+//! stands in `fake-use`. While `fake-panic` exists, a batch ends the worker;
+//! while `fake-hold` does, it waits.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -248,6 +249,10 @@ impl FakePlane {
     }
 
     fn refuse_if_told(&self) -> Result<(), PlaneError> {
+        assert!(!self.beside("fake-panic").exists(), "fake-panic exists");
+        while self.beside("fake-hold").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         let file = self.beside("fake-refuse");
         let Ok(text) = std::fs::read_to_string(&file) else { return Ok(()) };
         let left: u32 = text.trim().parse().unwrap_or(0);

@@ -37,6 +37,7 @@ use crate::log;
 use crate::priority;
 use crate::registry::Registry;
 use crate::settings::Settings;
+use crate::unanswered::Unanswered;
 
 const POLL: Duration = Duration::from_millis(100);
 /// Longest wait for the answer to a stop to be written.
@@ -220,11 +221,13 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let (collector, released) = channel();
     let asides = Asides::begin()?;
     let fs = Fs::new(core.clone(), &settings.mount, collector.clone(), asides);
-    start_fuse(&held, fs.clone(), news.clone())?;
+    let unanswered = Unanswered::open(&settings.unanswered());
+    start_fuse(&held, fs.clone(), unanswered.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let news_ = news.clone();
     let forgetter = Arc::new(Forgetter::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?));
-    let served = Served { core: core.clone(), stop: asker, forgetter: forgetter.clone(), files: fs };
+    let served =
+        Served { core: core.clone(), stop: asker, forgetter: forgetter.clone(), files: fs, unanswered };
     let socket = settings.socket();
     spawn("control", move || {
         let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
@@ -291,7 +294,7 @@ fn make_mount(settings: &Settings, held: &Descriptors, core: &mut Core) -> Resul
     dev.ok_or_else(|| Refusal::new(libc::EIO, format!("{at}: it is not in the mount table")))
 }
 
-fn start_fuse(held: &Descriptors, fs: Fs, news: Sender<Wake>) -> Result<(), Refusal> {
+fn start_fuse(held: &Descriptors, fs: Fs, unanswered: Unanswered, news: Sender<Wake>) -> Result<(), Refusal> {
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     let ended = move |how: io::Result<()>| {
         match how {
@@ -300,7 +303,7 @@ fn start_fuse(held: &Descriptors, fs: Fs, news: Sender<Wake>) -> Result<(), Refu
         }
         let _ = news.send(Wake::Unmounted);
     };
-    serve::serve(device, fs, ended).map_err(context("fuse"))
+    serve::serve(device, fs, unanswered, ended).map_err(context("fuse"))
 }
 
 /// One thread per life of the link: it ends when the keeper does, and takes the keeper's status if that is a child of ours.

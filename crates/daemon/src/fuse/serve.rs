@@ -21,6 +21,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use super::fair::{Fair, Lane};
 use super::proto::{self, Op, Reply, Request};
 use crate::core::lock;
+use crate::unanswered::{Fatal, Note, Unanswered};
 
 /// Threads that wait, at most.
 const IDLE_MAX: usize = 2;
@@ -65,6 +66,8 @@ pub struct Ticket {
     device: Arc<File>,
     unique: u64,
     open: bool,
+    /// Dropped behind the answer.
+    note: Option<Note>,
 }
 
 impl Ticket {
@@ -125,6 +128,7 @@ struct State {
 struct Session<S> {
     device: Arc<File>,
     server: S,
+    unanswered: Unanswered,
     state: Mutex<State>,
     /// Who reads: what comes first is put into its queue first.
     reading: Mutex<()>,
@@ -143,6 +147,7 @@ enum Found {
 pub fn serve<S: Server>(
     device: File,
     server: S,
+    unanswered: Unanswered,
     ended: impl Fn(io::Result<()>) + Send + Sync + 'static,
 ) -> io::Result<()> {
     // Of the open file, so of all who hold it: nobody else reads.
@@ -154,6 +159,7 @@ pub fn serve<S: Server>(
     let session = Session {
         device,
         server,
+        unanswered,
         state: Mutex::new(state),
         reading: Mutex::default(),
         ended: Box::new(ended),
@@ -293,7 +299,7 @@ impl<S: Server> Session<S> {
 
     fn ticket(&self, request: &Request<'_>) -> Ticket {
         let unique = request.unique | if request.resent { proto::UNIQUE_RESEND } else { 0 };
-        Ticket { device: self.device.clone(), unique, open: true }
+        Ticket { device: self.device.clone(), unique, open: true, note: None }
     }
 
     fn serve(&self, job: Job, reply: &mut Reply) {
@@ -303,8 +309,19 @@ impl<S: Server> Session<S> {
         };
         let Some(request) = proto::decode(&bytes) else { return };
         reply.clear();
-        if let Some((ticket, done)) = self.server.answer(&request, reply, self.ticket(&request)) {
-            ticket.answer(reply, done.err());
+        let mut ticket = self.ticket(&request);
+        match self.unanswered.begin(request.unique) {
+            Ok(note) => {
+                ticket.note = Some(note);
+                if let Some((ticket, done)) = self.server.answer(&request, reply, ticket) {
+                    ticket.answer(reply, done.err());
+                }
+            }
+            Err(Fatal) => {
+                let (uid, pid) = (request.caller.uid, request.caller.tid);
+                tracing::error!(uid, pid, "a request that has ended two workers is answered EIO");
+                ticket.refuse(libc::EIO);
+            }
         }
         self.answered(&request);
     }
