@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whose something is that has a quota for each user: the real user's; in a user name space that of who
- * made the outermost one, for numbers cost nothing there, unless root did (then the numbers are root's
- * to give). 0 is root, who has none.
+ * Whose something is that has a quota for each user: the real user's; in a user name space that
+ * of who made the outermost one, for numbers cost nothing there, unless root did (then the
+ * numbers are root's to give). 0 is root, who has none.
  */
 #ifndef RESERV_ACCOUNT_H
 #define RESERV_ACCOUNT_H

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who gets an item where they run short. There are as many as the tree was made for (threads_max), and
- * a fork for which there is none fails with EAGAIN: for everybody, if one user could have them all.
+ * Who gets an item where they run short. There are as many as the tree was made for
+ * (threads_max), and a fork for which there is none fails with EAGAIN: for everybody, if one user
+ * could have them all.
  *
  *   root and kernel threads  whatever is free;
  *   a user                   another one while he has fewer than are free beyond the reserve of the
  *                            first, a sixteenth of all.
  *
- * So one user has half of what others leave, two a third each, and whoever comes next finds as many
- * free as each of those before him has (dynamic thresholds: Choudhury and Hahne, INFOCOM'96). A number
- * that stands fast would be too small for one alone, or too large for two.
+ * So one user has half of what others leave, two a third each, and whoever comes next finds as
+ * many free as each of those before him has (dynamic thresholds: Choudhury and Hahne,
+ * INFOCOM'96). A number that stands fast would be too small for one alone, or too large for two.
  *
  * Whose a thread is, account.h says; it stays so over setuid. Threads that are there when the
  * scheduler comes all have an item while there are any.
  *
- * Invariant: an account has as many threads as its entry says, and one that has none has no entry. So
- * there is room for each: every entry is some item's, and the table is larger than the pool by one
- * (load.rs), for who is counted before he finds that no item is free. Entries that stayed would be
- * used up by whoever may fork once under each of many uids. All changes are made under the tree's
- * lock, for an entry that is found, counted up and taken out by several at once has no right number.
+ * Invariant: an account has as many threads as its entry says, and one that has none has no
+ * entry. So there is room for each: every entry is some item's, and the table is larger than the
+ * pool by one (load.rs), for who is counted before he finds that no item is free. Entries that
+ * stayed would be used up by whoever may fork once under each of many uids. All changes are made
+ * under the tree's lock, for an entry that is found, counted up and taken out by several at once
+ * has no right number.
  */
 #ifndef RESERV_CPU_POOL_H
 #define RESERV_CPU_POOL_H
@@ -44,9 +46,9 @@ static __always_inline u32 rc_account_of(struct task_struct *p)
 }
 
 /*
- * One more of the account, if it may have it; `must`: it may. Answers the account that it was counted
- * for, or RC_NO_ACCOUNT. Under the lock. Where the kernel has no memory for an entry a thread that
- * must have an item is counted as root's.
+ * One more of the account, if it may have it; `must`: it may. Answers the account that it was
+ * counted for, or RC_NO_ACCOUNT. Under the lock. Where the kernel has no memory for an entry a
+ * thread that must have an item is counted as root's.
  */
 static __noinline u32 rc_account_takes(u32 account, bool must)
 {

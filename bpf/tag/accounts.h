@@ -5,19 +5,20 @@
  *   root  has whatever is free;
  *   a user another one while he has fewer than are free beyond root's reserve, a sixteenth of all.
  *
- * So one user has half of what others leave, as of the CPU's threads (bpf/cpu/pool.h). Tags at a file's
- * own place in `hot` are not counted: there is one for each file, and nobody has it instead of another.
+ * So one user has half of what others leave, as of the CPU's threads (bpf/cpu/pool.h). Tags at a
+ * file's own place in `hot` are not counted: there is one for each file, and nobody has it
+ * instead of another.
  *
- * An entry is its account's until it goes. An account is a word of a table: the user, which of the two
- * maps, and how many entries. It changes by compare and exchange only, so user and number are of one
- * moment. One with no entry is free for any user; nothing is ever taken out, and a search ends at a
- * word that was never used. Where all words at which a user may stand are in use he is counted in one
- * account with all others of whom that is true, under the same bound; with 65 536 users who have
- * entries in both maps there is none such.
+ * An entry is its account's until it goes. An account is a word of a table: the user, which of
+ * the two maps, and how many entries. It changes by compare and exchange only, so user and number
+ * are of one moment. One with no entry is free for any user; nothing is ever taken out, and a
+ * search ends at a word that was never used. Where all words at which a user may stand are in use
+ * he is counted in one account with all others of whom that is true, under the same bound; of the
+ * 65 536 users of a range of uids, all with entries in both maps, there is none such.
  *
- * Invariants: an account's number is that of the entries whose `account` it is. A user has one account
- * for each map; two at once only where two threads took their first entries at the same moment while a
- * word between was given back, and then the second grows no more.
+ * Invariants: an account's number is that of the entries whose `account` it is. A user has one
+ * account for each map; two at once only where two threads took their first entries at the same
+ * moment while a word between was given back, and then the second grows no more.
  */
 
 enum rt_table { RT_OF_FILES, RT_OF_SOCKS };
@@ -30,13 +31,13 @@ enum rt_table { RT_OF_FILES, RT_OF_SOCKS };
 #define RT_ACCOUNT_BITS 18
 #endif
 #define RT_ACCOUNT_LOOKS 64 /* words from a user's first one on at which he may stand */
-#define RT_ACCOUNT_TRIES 64 /* each is lost to another thread of the same user's, or of the same place's */
+#define RT_ACCOUNT_TRIES 64 /* each is lost to a thread of the same user or place */
 #define RT_ACCOUNT_SHARED 1 /* for `files`; the next one for `socks` */
 #define RT_ACCOUNT_FIRST 4
 #define RT_ACCOUNT_END (RT_ACCOUNT_FIRST + (1 << RT_ACCOUNT_BITS) + RT_ACCOUNT_LOOKS)
 #define RT_ACCOUNT_NUMBER 0x7fffffffULL
 const volatile u32 tags_max[2] SEC(".rodata.tags") = { RT_FILES_MAX, RT_SOCKS_MAX };
-u64 tag_accounts[RT_ACCOUNT_END]; /* user << 32 | table << 31 | entries; [0] is root's, not counted */
+u64 tag_accounts[RT_ACCOUNT_END]; /* user << 32 | table << 31 | entries; [0]: root's, none */
 u64 tag_counted[2]; /* entries of each map, root's too */
 
 static __always_inline u64 rt_account_name(u32 user, u32 table)
@@ -47,7 +48,8 @@ static __always_inline u64 rt_account_name(u32 user, u32 table)
 /* Where the account stands, or may; else that of all who have no place. */
 static __noinline u32 rt_account_find(u64 name)
 {
-	u32 free = 0, i, at, from = RT_ACCOUNT_FIRST + ((name >> 31) * 0x9e3779b97f4a7c15ULL >> (64 - RT_ACCOUNT_BITS));
+	u64 spread = (name >> 31) * 0x9e3779b97f4a7c15ULL;
+	u32 free = 0, i, at, from = RT_ACCOUNT_FIRST + (spread >> (64 - RT_ACCOUNT_BITS));
 	u64 word;
 
 	bpf_for(i, 0, RT_ACCOUNT_LOOKS) {
@@ -66,8 +68,8 @@ static __noinline u32 rt_account_find(u64 name)
 }
 
 /*
- * One more entry of a map is a user's: the account that it is counted in, or -ENOSPC. Whoever makes no
- * entry after all, or takes it away, gives it back.
+ * One more entry of a map is a user's: the account that it is counted in, or -ENOSPC. Whoever
+ * makes no entry after all, or takes it away, gives it back.
  */
 static __noinline int rt_account_take(u32 user, u32 table)
 {
@@ -125,12 +127,15 @@ static __noinline int rt_account_give(u32 account, u32 table)
 }
 
 /*
- * Who pays for a tag: who makes it. Where reservd does, for whoever asked it, it is who opened the
- * file, `by`.
+ * Who pays for a tag: who makes it. Where reservd does, for whoever asked it, it is who opened
+ * the file, `by`.
  */
 static __noinline u32 rt_payer(u64 by)
 {
-	const struct cred *cred = by ? RT_CAST(file, (void *)by)->f_cred : bpf_get_current_task_btf()->real_cred;
+	const struct cred *cred = bpf_get_current_task_btf()->real_cred;
+
+	if (by)
+		cred = RT_CAST(file, (void *)by)->f_cred;
 
 	return account_of(RT_CAST(cred, cred));
 }

@@ -152,7 +152,10 @@ HOOK(rt_accept, struct socket *sock, struct socket *newsock, void *arg, int ret)
 }
 HOOKED("fexit/inet_accept", rt_accept)
 
-/* A connection that comes in has what was asked for its listener from its first packet on, at the same user's cost. */
+/*
+ * A connection that comes in has what was asked for its listener from its first packet on, and is
+ * counted for the same user.
+ */
 HOOK(rt_clone, struct sock *sk, void *req, u32 priority, struct sock *newsk)
 {
 	struct rt_sock *from, *to;

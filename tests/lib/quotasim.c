@@ -42,6 +42,15 @@ u64 q_shared(u32 table)
 	return tag_accounts[RT_ACCOUNT_SHARED + table];
 }
 
+/* One entry more in both maps for each of so many users from this one on. */
+void q_users(u32 first, u32 count)
+{
+	for (u32 user = first; user < first + count; user++)
+		for (u32 table = 0; table < 2; table++)
+			if (rt_account_take(user, table) < 0)
+				abort();
+}
+
 u64 q_lost(void)
 {
 	return lost;

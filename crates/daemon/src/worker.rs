@@ -178,6 +178,8 @@ fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitC
 
 fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> {
     let Inherited { held, link, .. } = inherited;
+    // Before anything can fail: a death until then is no request's.
+    let unanswered = Unanswered::open(&settings.unanswered());
     let mut core = begin(settings)?;
     let fresh_start = core.is_fresh();
     // Before the mount: a start that fails leaves none.
@@ -221,7 +223,6 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let (collector, released) = channel();
     let asides = Asides::begin()?;
     let fs = Fs::new(core.clone(), &settings.mount, collector.clone(), asides);
-    let unanswered = Unanswered::open(&settings.unanswered());
     start_fuse(&held, fs.clone(), unanswered.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let news_ = news.clone();
