@@ -107,6 +107,7 @@ struct file {
 	struct inode *f_inode;
 	void *private_data;
 	u32 f_mode;
+	const struct cred *f_cred;
 };
 
 /* An open file of FUSE: the server's number of it, and of its inode. */

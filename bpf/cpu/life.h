@@ -62,18 +62,11 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	th = rc_thread_made(p);
 	if (!th)
 		return -E_NOMEM;
-	if (!rc_account_takes(account, !fork)) {
-		th->item = 0;
-		RC_COUNT(refused, 1);
-		return -E_AGAIN;
-	}
-	if (fork) {
+	if (fork)
 		rc_inherit(p, bpf_get_current_task_btf(), th);
-		if (p->tgid == p->pid)
-			rc_lists_inherit(p, bpf_get_current_task_btf());
-	}
 	RC_LOCK(irq, goto refused);
-	it = rs_item_alloc(t);
+	account = rc_account_takes(account, !fork);
+	it = account == RC_NO_ACCOUNT ? 0 : rs_item_alloc(t);
 	if (it) {
 		it->owner = owner;
 		it->owner2 = owner2;
@@ -99,18 +92,20 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	}
 	if (joined)
 		index = it->index;
+	else if (account != RC_NO_ACCOUNT)
+		rc_account_gone(account);
 	RC_UNLOCK(irq);
 refused:
 	if (joined) {
+		if (fork && p->tgid == p->pid)
+			rc_lists_inherit(p, bpf_get_current_task_btf());
 		held = bpf_task_acquire(p);
 		if (held)
 			rc_thread_put(index, held);
 	}
 	th->item = joined ? (u64)it : 0;
-	if (!joined) {
-		rc_account_gone(account);
+	if (!joined)
 		RC_COUNT(refused, 1);
-	}
 	return joined ? 0 : -E_AGAIN;
 }
 
@@ -166,10 +161,10 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 		return;
 	it = (struct rs_item RS_ARENA *)th->item;
 	rc_thread_put(it->index, 0); /* before another thread gets the item */
-	rc_account_gone(it->account);
-	RC_LOCK(irq, goto out); /* rc_init frees the item then */
+	RC_LOCK(irq, goto out); /* rc_init frees the item then, and forgets the account */
 	/* It is idle, for disable() has been. From here on the thread's own storage has its tag. */
 	th->tag.node = rc_tag_of(it);
+	rc_account_gone(it->account);
 	rs_item_leave(t, it);
 	RC_UNLOCK(irq);
 out:
@@ -277,6 +272,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	RC_UNLOCK(irq);
 	if (rc_begin_anew(t))
 		return -E_AGAIN;
+	rc_accounts_begin();
 	RC_LOCK(irq, return -E_AGAIN);
 	starting = 0;
 	if (trace_on)

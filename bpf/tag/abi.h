@@ -15,7 +15,8 @@
  * descriptor `qfd`, opened for reading, stands for; what opening newqueue gave is the new queue's share. q0 takes the tag back. Answers 1.
  * EBADF: no such descriptor `qfd`, or not opened for reading. EISDIR: a scheduler's. EINVAL: not a queue's directory or share in /reserv. EXDEV: a
  * queue of a resource that the object does not live on. ESTALE: the queue is gone, or going. EACCES: no right to use it. EOPNOTSUPP: nothing of
- * what `fd` stands for is scheduled by anybody. ENOSPC: no room for more tags.
+ * what `fd` stands for is scheduled by anybody. ENOSPC: no room
+ * for more tags, or this user has as many as he may (accounts.h).
  *
  * fcntl(fd, F_RESERV_GET_QUEUE, resource): the number of fd's queue of that resource, plus one; with a descriptor of /reserv the number of its
  * own node, plus one. ENOENT: `fd` does not live on that resource. EINVAL: no such resource.

@@ -141,8 +141,8 @@ static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 	return RT_BY_SHARE;
 }
 
-/* A file of RT_SEVERAL, by number: 1, or a negative errno. */
-static __noinline int rt_tag_several(u64 file, u32 dev, u32 resource, u64 node)
+/* A file of RT_SEVERAL, by number: 1, or a negative errno. `by`: of rt_payer. */
+static __noinline int rt_tag_several(u64 file, u32 dev, u32 resource, u64 node, u64 by)
 {
 	u32 resources = rt_resources_of_dev(dev);
 	int answer;
@@ -153,12 +153,12 @@ static __noinline int rt_tag_several(u64 file, u32 dev, u32 resource, u64 node)
 		return -E_XDEV;
 	answer = rt_usable(resource, node);
 	if (!answer)
-		answer = rt_file_tag_one(file, resource, resources, rt_pack(node));
+		answer = rt_file_tag_one(file, resource, resources, rt_pack(node), by);
 	return answer < 0 ? answer : 1;
 }
 
-/* Tag an open file or socket: 1, or a negative errno. */
-static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
+/* Tag an open file or socket: 1, or a negative errno. `by`: of rt_payer. */
+static __always_inline int rt_tag_with(struct file *file, struct rt_name name, u64 by)
 {
 	u64 key = (u64)file, word;
 	struct inode *inode;
@@ -187,20 +187,20 @@ static __always_inline int rt_tag_with(struct file *file, struct rt_name name)
 		if (!answer)
 			answer = rt_usable(name.resource, name.node);
 		if (!answer)
-			answer = rt_sock_tag((u64)sk, name.resource, rt_pack(name.node));
+			answer = rt_sock_tag((u64)sk, name.resource, rt_pack(name.node), by);
 		return answer ? answer : 1;
 	}
 	dev = rt_dev_of(inode, format);
 	resource = rt_one_resource(dev);
 	if (resource == RT_SEVERAL)
-		return rt_tag_several(rt_number(key), dev, name.resource, name.node);
+		return rt_tag_several(rt_number(key), dev, name.resource, name.node, by);
 	if (!resource)
 		return -E_OPNOTSUPP;
 	if (resource != name.resource)
 		return -E_XDEV;
 	answer = rt_usable_node(resource, name.node, &n);
 	if (!answer)
-		answer = rt_file_tag_first(key, f, rt_word(resource, rt_pack(name.node)), n);
+		answer = rt_file_tag_first(key, f, rt_word(resource, rt_pack(name.node)), n, by);
 	return answer < 0 ? answer : 1;
 }
 
@@ -210,7 +210,7 @@ static __noinline int rt_set_by_share(struct file *file, u32 resource, u64 node)
 	struct rt_name name = { .node = node, .resource = resource };
 	int answer = rt_share(resource, node);
 
-	return answer ? answer : rt_tag_with(file, name);
+	return answer ? answer : rt_tag_with(file, name, 0);
 }
 
 /* These two are functions, so that the hook itself saves no registers for them: everybody's fcntl passes it. */
@@ -220,7 +220,7 @@ static __noinline int rt_set_queue(struct file *file, unsigned long arg)
 	int answer = rt_queue_of(arg, &name);
 
 	if (__builtin_expect(!answer, 1))
-		return rt_tag_with(file, name);
+		return rt_tag_with(file, name, 0);
 	return answer == RT_BY_SHARE ? rt_set_by_share(file, name.resource, name.node) : answer;
 }
 

@@ -11,6 +11,7 @@
 
 #include "../hook.h"
 #include "../fresh.h"
+#include "../account.h"
 #include "abi.h"
 
 #define RT_Q0 (1ULL << 32 | 1)
@@ -52,9 +53,14 @@ struct {
 	__type(value, struct rt_use);
 } uses SEC(".maps");
 
+#include "accounts.h"
+
 /* The tag of a file for one resource: see files.h. */
 struct rt_file {
-	u64 file; /* struct file, or that plus a resource; 0: nobody's */
+	union {
+		u64 file; /* in `hot`: struct file, or that plus a resource; 0: nobody's */
+		u64 account; /* in `files`, where the key says that: whose the entry is (accounts.h) */
+	};
 	u64 tag; /* its handle and its resource, so that both change at once; 0: q0 */
 };
 
@@ -74,7 +80,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, RT_FILES_MAX);
 	__type(key, u64);
 	__type(value, struct rt_file);
 } files SEC(".maps");
@@ -83,13 +89,13 @@ struct {
 struct rt_sock {
 	u64 slot[RT_RESOURCES];
 	u32 said; /* slots that were asked for, not filled from a default list */
-	u32 pad;
+	u32 account; /* in `socks`: whose the entry is (accounts.h) */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 18);
+	__uint(max_entries, RT_SOCKS_MAX);
 	__type(key, u64);
 	__type(value, struct rt_sock);
 } socks SEC(".maps");

@@ -194,12 +194,15 @@ static __noinline int rt_entry_empty(u64 file)
 	return 0;
 }
 
-/* `file`: a pointer or a number. `place`: its own. 0, or RT_TAKEN where it had neither place nor entry before, or a negative errno. */
+/*
+ * `file`: a pointer or a number. `place`: its own. `by`: of rt_payer. 0, or RT_TAKEN where it had neither
+ * place nor entry before, or a negative errno.
+ */
 #define RT_TAKEN 1
-static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word)
+static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word, u64 by)
 {
-	struct rt_file new = { .file = file }, *f = 0;
-	int taken = 0;
+	struct rt_file new = {}, *f = 0;
+	int taken = 0, account;
 	u64 holder;
 
 	if (!place)
@@ -214,10 +217,17 @@ static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word)
 		if (!f && !holder && file_entries)
 			rt_entry_empty(file);
 		if (!f && holder && holder != file) {
+			account = rt_account_take(rt_payer(by), RT_OF_FILES);
+			if (account < 0) {
+				__sync_fetch_and_add(&lost, 1);
+				return account;
+			}
+			new.account = account;
 			__sync_fetch_and_add(&file_entries, 1); /* before, so that nobody misses it */
 			taken = RT_TAKEN;
 			if (bpf_map_update_elem(&files, &file, &new, BPF_NOEXIST)) {
 				__sync_fetch_and_add(&file_entries, -1);
+				rt_account_give(account, RT_OF_FILES);
 				taken = 0; /* another thread has made it */
 			}
 			f = bpf_map_lookup_elem(&files, &file);
@@ -240,19 +250,19 @@ static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word)
 }
 
 /* The same for a file that most often has no tag yet, and whose place is free. `n`: the word's node. */
-static __always_inline int rt_file_tag_first(u64 file, struct rt_file *place, u64 word, struct rt_node *n)
+static __always_inline int rt_file_tag_first(u64 file, struct rt_file *place, u64 word, struct rt_node *n, u64 by)
 {
 	if (!word || !place || file_entries || __sync_val_compare_and_swap(&place->file, 0, file))
-		return rt_file_tag(file, place, word);
+		return rt_file_tag(file, place, word, by);
 	if (file_entries)
 		rt_entry_empty(file);
 	rt_put_known(&place->tag, word, n);
 	return 0;
 }
 
-static __always_inline int rt_file_tag_at(u64 file, u64 word)
+static __always_inline int rt_file_tag_at(u64 file, u64 word, u64 by)
 {
-	return rt_file_tag(file, rt_place_at(file - *(volatile u64 *)&anchor_at), word);
+	return rt_file_tag(file, rt_place_at(file - *(volatile u64 *)&anchor_at), word, by);
 }
 
 /* A place or entry elsewhere was given back, or not taken. The last one ends the search for them. */
@@ -266,17 +276,17 @@ static __always_inline void rt_elsewhere_less(void)
 }
 
 /* The tag of one of the resources of a file of RT_SEVERAL, by number. */
-static __noinline int rt_file_tag_one(u64 file, u32 resource, u32 resources, u64 node)
+static __noinline int rt_file_tag_one(u64 file, u32 resource, u32 resources, u64 node, u64 by)
 {
 	u64 at = rt_tag_at(file, resource, resources);
 	int answer;
 
 	if (at == file)
-		return rt_file_tag_at(at, rt_word(resource, node));
+		return rt_file_tag_at(at, rt_word(resource, node), by);
 	__sync_fetch_and_add(&file_entries, 1);
 	__sync_fetch_and_add(&several, RT_ELSEWHERE);
 	__sync_fetch_and_or(&several, 1ULL << (resource & (RT_RESOURCES - 1)));
-	answer = rt_file_tag_at(at, rt_word(resource, node));
+	answer = rt_file_tag_at(at, rt_word(resource, node), by);
 	if (answer != RT_TAKEN)
 		rt_elsewhere_less();
 	return answer;
@@ -308,7 +318,7 @@ static __noinline int rt_opened_several(u64 file, u32 dev)
 		return 0;
 	l = rt_my_lists();
 	if (rt_file_find_at(file)) /* as in rt_opened */
-		rt_file_tag_at(file, 0);
+		rt_file_tag_at(file, 0, 0);
 	bpf_for(r, 1, RT_RESOURCES) {
 		if (!(resources >> (r & 31) & 1))
 			continue;
@@ -317,7 +327,7 @@ static __noinline int rt_opened_several(u64 file, u32 dev)
 		if (node && rt_usable(r, node))
 			node = 0;
 		if (node || (several && rt_file_find_at(file + r)))
-			rt_file_tag_one(file, r, resources, node);
+			rt_file_tag_one(file, r, resources, node, 0);
 	}
 	return 0;
 }
@@ -342,9 +352,9 @@ int BPF_PROG(rt_opened, struct file *file)
 	l = rt_my_lists();
 	node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
 	if (node && !rt_usable_node(resource, node, &n))
-		rt_file_tag_first((u64)file, rt_place((u64)file), rt_word(resource, node), n);
+		rt_file_tag_first((u64)file, rt_place((u64)file), rt_word(resource, node), n, 0);
 	else if (rt_file_find((u64)file)) /* a tag of a former file at this address, whose end was not seen, is none of it */
-		rt_file_tag((u64)file, rt_place((u64)file), 0);
+		rt_file_tag((u64)file, rt_place((u64)file), 0, 0);
 	return 0;
 }
 
@@ -362,12 +372,15 @@ static __always_inline bool rt_place_end(u64 key, struct rt_file *f)
 static __always_inline bool rt_entry_end(u64 key)
 {
 	struct rt_file *f = bpf_map_lookup_elem(&files, &key);
+	u32 account;
 
 	if (!f)
 		return false;
+	account = f->account;
 	rt_put_word(&f->tag, 0);
 	if (bpf_map_delete_elem(&files, &key))
 		return false;
+	rt_account_give(account, RT_OF_FILES);
 	__sync_fetch_and_add(&file_entries, -1);
 	return true;
 }

@@ -6,24 +6,48 @@
  * socket with no tag for its interface takes the sender's default (late tagging).
  */
 
-static __always_inline struct rt_sock *rt_sock_entry(u64 key)
+/* A socket's first entry, which is counted in an account. Nobody ends the socket meanwhile. */
+static __noinline int rt_sock_new(u64 key, u32 account)
 {
 	static const struct rt_sock none;
-	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
+	struct rt_sock *s;
 
-	if (s)
-		return s;
-	if (!bpf_map_update_elem(&socks, &key, (void *)&none, BPF_NOEXIST))
-		__sync_fetch_and_add(&sock_entries, 1);
+	if (bpf_map_update_elem(&socks, &key, (void *)&none, BPF_NOEXIST)) {
+		rt_account_give(account, RT_OF_SOCKS); /* another thread has made it, or there is no room */
+		return 0;
+	}
+	__sync_fetch_and_add(&sock_entries, 1);
 	s = bpf_map_lookup_elem(&socks, &key);
+	if (s)
+		s->account = account;
+	return 0;
+}
+
+/* The one that was made, or 0, which is counted. `account`: negative, there may be none. */
+static __always_inline struct rt_sock *rt_sock_made(u64 key, int account)
+{
+	struct rt_sock *s = 0;
+
+	if (account >= 0) {
+		rt_sock_new(key, account);
+		s = bpf_map_lookup_elem(&socks, &key);
+	}
 	if (!s)
 		__sync_fetch_and_add(&lost, 1);
 	return s;
 }
 
-static __always_inline int rt_sock_tag(u64 key, u32 resource, u64 node)
+/* `by`: of rt_payer. */
+static __always_inline struct rt_sock *rt_sock_entry(u64 key, u64 by)
 {
-	struct rt_sock *s = rt_sock_entry(key);
+	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
+
+	return s ? s : rt_sock_made(key, rt_account_take(rt_payer(by), RT_OF_SOCKS));
+}
+
+static __always_inline int rt_sock_tag(u64 key, u32 resource, u64 node, u64 by)
+{
+	struct rt_sock *s = rt_sock_entry(key, by);
 
 	if (!s)
 		return -E_NOSPC;
@@ -99,7 +123,7 @@ static __noinline int rt_sock_defaults(u64 key)
 		node = l->list[RT_DEFAULT][resource];
 		if (!node || rt_usable(resource, node))
 			continue;
-		s = rt_sock_entry(key);
+		s = rt_sock_entry(key, 0);
 		if (!s)
 			break;
 		if ((s->said & 1U << resource) && rt_node(resource, s->slot[resource]))
@@ -128,19 +152,23 @@ HOOK(rt_accept, struct socket *sock, struct socket *newsock, void *arg, int ret)
 }
 HOOKED("fexit/inet_accept", rt_accept)
 
-/* A connection that comes in has what was asked for its listener from its first packet on. */
+/*
+ * A connection that comes in has what was asked for its listener from its first packet on, and is
+ * counted for the same user.
+ */
 HOOK(rt_clone, struct sock *sk, void *req, u32 priority, struct sock *newsk)
 {
 	struct rt_sock *from, *to;
 	u64 key = (u64)sk;
-	u32 i, said;
+	u32 i, said, account;
 
 	if (!sock_entries || !newsk || closed)
 		return 0;
 	from = bpf_map_lookup_elem(&socks, &key);
 	if (!from || !from->said)
 		return 0;
-	to = rt_sock_entry((u64)newsk);
+	account = from->account;
+	to = rt_sock_made((u64)newsk, rt_account_join(account, RT_OF_SOCKS) ? -1 : (int)account);
 	if (!to)
 		return 0;
 	said = from->said;
@@ -157,7 +185,7 @@ HOOK(rt_destruct, struct sock *sk)
 {
 	struct rt_sock *s;
 	u64 key = (u64)sk;
-	u32 i;
+	u32 i, account;
 
 	if (!sock_entries)
 		return 0;
@@ -166,8 +194,11 @@ HOOK(rt_destruct, struct sock *sk)
 		return 0;
 	bpf_for(i, 0, RT_RESOURCES)
 		rt_put(&s->slot[i & (RT_RESOURCES - 1)], i, 0, RT_DESCRIPTORS);
-	if (!bpf_map_delete_elem(&socks, &key))
+	account = s->account;
+	if (!bpf_map_delete_elem(&socks, &key)) {
+		rt_account_give(account, RT_OF_SOCKS);
 		__sync_fetch_and_add(&sock_entries, -1);
+	}
 	return 0;
 }
 HOOKED("fentry/inet_sock_destruct", rt_destruct)

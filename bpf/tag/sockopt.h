@@ -65,7 +65,7 @@ int rt_option(struct bpf_sockopt *ctx)
 	if (answer > 0)
 		return 1;
 	if (!answer)
-		answer = rt_sock_tag((u64)RT_CAST(sock, ctx->sk), name.resource, rt_pack(name.node));
+		answer = rt_sock_tag((u64)RT_CAST(sock, ctx->sk), name.resource, rt_pack(name.node), 0);
 	if (answer)
 		return rt_refuse(answer);
 	ctx->optlen = -1; /* the kernel's own code is not asked */

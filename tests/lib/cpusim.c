@@ -288,6 +288,17 @@ int cpu_ejected(void)
 	return 1;
 }
 
+/* Users with an account, and how many threads are counted in all. */
+u32 cpu_accounts(void)
+{
+	return NATIVE_MAP(&accounts)->used;
+}
+
+u32 cpu_counted(void)
+{
+	return threads_live;
+}
+
 int cpu_again(void)
 {
 	return rc_init();

@@ -24,49 +24,6 @@ typedef uint64_t u64;
 typedef int64_t s64;
 #define BPF_MAP_TYPE_ARENA 33 /* 6.9 */
 
-struct super_block {
-	u32 s_dev;
-	unsigned long s_magic;
-};
-
-struct inode {
-	struct super_block *i_sb;
-	unsigned long i_ino;
-	u16 i_mode;
-	u32 i_rdev;
-};
-
-struct file {
-	struct inode *f_inode;
-	void *private_data;
-	u32 f_mode;
-	/* ours: */
-	struct super_block sb;
-	struct inode inode;
-	u32 count; /* references */
-	u64 handle; /* of a file of /reserv, as the daemon knows it; 0: none */
-	struct fuse_file {
-		u64 fh, nodeid;
-	} opened;
-};
-
-struct list_head {
-	struct list_head *next;
-};
-
-struct fdtable {
-	u32 max_fds;
-	struct file **fd;
-	unsigned long *open_fds; /* ours are all said to be open */
-};
-
-struct files_struct {
-	struct fdtable *fdt;
-	/* ours: */
-	struct fdtable table;
-	u32 count;
-};
-
 typedef struct {
 	u32 val;
 } kuid_t;
@@ -94,6 +51,51 @@ struct cred {
 	struct user_namespace *user_ns;
 	struct group_info *group_info;
 	struct group_info groups; /* ours */
+};
+
+struct super_block {
+	u32 s_dev;
+	unsigned long s_magic;
+};
+
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	u16 i_mode;
+	u32 i_rdev;
+};
+
+struct file {
+	struct inode *f_inode;
+	void *private_data;
+	u32 f_mode;
+	const struct cred *f_cred;
+	/* ours: */
+	struct super_block sb;
+	struct inode inode;
+	struct cred opener;
+	u32 count; /* references */
+	u64 handle; /* of a file of /reserv, as the daemon knows it; 0: none */
+	struct fuse_file {
+		u64 fh, nodeid;
+	} opened;
+};
+
+struct list_head {
+	struct list_head *next;
+};
+
+struct fdtable {
+	u32 max_fds;
+	struct file **fd;
+	unsigned long *open_fds; /* ours are all said to be open */
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+	/* ours: */
+	struct fdtable table;
+	u32 count;
 };
 
 struct net {

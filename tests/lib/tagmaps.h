@@ -82,8 +82,10 @@ long native_each(struct native_map *map, long (*what)(void *, const void *, void
 			what(map, &at, place(map, at), context);
 	} else {
 		for (u32 bucket = 0; bucket < NATIVE_BUCKETS; bucket++)
-			for (struct native_element *e = map->hash[bucket]; e; e = e->next)
+			for (struct native_element *e = map->hash[bucket], *next; e; e = next) {
+				next = e->next; /* `what` may delete its element */
 				what(map, &e->key, e->value, context);
+			}
 	}
 	return 0;
 }

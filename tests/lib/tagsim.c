@@ -15,7 +15,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef FDS
 #define FDS 24
+#endif
 
 struct task_struct *native_current;
 struct net native_netns;
@@ -136,6 +138,8 @@ static struct file *file_new(u32 dev, u16 format, u64 ino)
 	struct file *file = take(&open_files);
 
 	file->f_inode = &file->inode;
+	file->opener = native_current->own;
+	file->f_cred = &file->opener;
 	file->inode.i_sb = &file->sb;
 	file->inode.i_ino = ino;
 	file->inode.i_mode = format | 0666;
@@ -565,5 +569,8 @@ u64 k_left(void)
 
 		taken += f->file != 0;
 	}
+	for (u32 i = 0; i < RT_ACCOUNT_END; i++)
+		taken += tag_accounts[i] & RT_ACCOUNT_NUMBER;
+	taken += tag_counted[RT_OF_FILES] + tag_counted[RT_OF_SOCKS];
 	return taken + NATIVE_MAP(&files)->used + NATIVE_MAP(&socks)->used + NATIVE_MAP(&lists)->used + file_entries + sock_entries + several + lost;
 }

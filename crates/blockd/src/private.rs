@@ -3,10 +3,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen, setsockopt,
+    socket, sockopt,
 };
 use nix::sys::stat::{Mode, fchmod};
 
@@ -19,6 +22,20 @@ pub fn listen_at(path: &Path, kind: SockType, backlog: i32) -> io::Result<OwnedF
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     listen(&fd, Backlog::new(backlog)?)?;
     Ok(fd)
+}
+
+/// A connection, if whoever listens there has room for it within that time: where he accepts none, and as
+/// many wait as he lets wait, EAGAIN. The same bound holds for what is written to it.
+pub fn connect_within(path: &Path, most: Duration) -> io::Result<UnixStream> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&fd, sockopt::SendTimeout, &nix::sys::time::TimeVal::from(libc_time(most)))?;
+    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(fd.into())
+}
+
+fn libc_time(time: Duration) -> libc::timeval {
+    let (sec, usec) = (time.as_secs(), time.subsec_micros());
+    libc::timeval { tv_sec: libc::time_t::try_from(sec).unwrap_or(libc::time_t::MAX), tv_usec: usec.into() }
 }
 
 /// Whether the other end of a connection was made by root or by this process's user.
@@ -52,6 +69,22 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
         made.unwrap();
         assert_eq!(found.permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn who_accepts_nobody_is_not_waited_for() {
+        let dir = std::env::temp_dir().join(format!("reserv-backlog-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("socket");
+        let _listener = listen_at(&path, SockType::Stream, 1).unwrap();
+        let most = Duration::from_millis(200);
+        let begun = std::time::Instant::now();
+        let all: Vec<_> = (0..4).map(|_| connect_within(&path, most)).collect();
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(all[0].is_ok());
+        let refused = all.iter().filter_map(|one| one.as_ref().err()?.raw_os_error());
+        assert_eq!(refused.collect::<Vec<_>>(), [libc::EAGAIN, libc::EAGAIN]);
+        assert!(begun.elapsed() < most * 4, "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -129,6 +129,9 @@ fn why_not(fd: RawFd, queue: RawFd, e: &io::Error) -> Result<Error> {
         libc::EACCES => format!("{queue_shown}: no right to use this queue"),
         libc::EOPNOTSUPP => format!("descriptor {fd} is neither a file nor a socket that can be tagged"),
         libc::EBADF => format!("descriptor {fd} or {queue} was opened with O_PATH, which gives no right"),
+        libc::ENOSPC => {
+            format!("no room for a tag of descriptor {fd}: this user's tags are half of what others leave")
+        }
         libc::EISDIR | libc::EINVAL if !place.has(&queue_shown, "class") => {
             format!("{queue_shown} is a scheduler node; only queues take tags")
         }

@@ -33,9 +33,21 @@ type Late = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct Shared {
     places: Mutex<BTreeMap<u32, usize>>,
-    /// What is to be said, and when, if nobody has answered by then.
+    /// What is to be said, and when, if nobody has answered by then. What has ended is not there.
     due: Mutex<BTreeMap<(Instant, u64), Late>>,
     changed: Condvar,
+}
+
+impl Shared {
+    /// That is said when its time has come, unless it is taken back by this key.
+    fn wait_for(&self, late: Late) -> (Instant, u64) {
+        let mut due = lock(&self.due);
+        let number = due.last_key_value().map_or(0, |((_, number), _)| number + 1);
+        let key = (Instant::now() + ANSWER_MAX, number);
+        due.insert(key, late);
+        self.changed.notify_one();
+        key
+    }
 }
 
 /// See the head of this file.
@@ -145,25 +157,26 @@ impl Asides {
         };
         let turn = Turn::new(token);
         let (of_work, of_clock) = (turn.clone(), turn.clone());
-        let begun = spawn("aside", move || {
-            work(&of_work);
-            drop((place, ends));
-        });
-        if let Err(refusal) = begun {
-            return match turn.take() {
-                Some(token) => Err((token, refusal)),
-                None => Ok(ended),
-            };
-        }
-        let mut due = lock(&self.0.due);
-        let number = due.last_key_value().map_or(0, |((_, number), _)| number + 1);
         let say = move || {
             if let Some(token) = of_clock.take() {
                 too_late(token, late());
             }
         };
-        due.insert((Instant::now() + ANSWER_MAX, number), Box::new(say));
-        self.0.changed.notify_one();
+        let key = self.0.wait_for(Box::new(say));
+        let of_all = self.0.clone();
+        let begun = spawn("aside", move || {
+            work(&of_work);
+            let ended = lock(&of_all.due).remove(&key);
+            drop((ended, place, ends));
+        });
+        if let Err(refusal) = begun {
+            let forgotten = lock(&self.0.due).remove(&key);
+            drop(forgotten);
+            return match turn.take() {
+                Some(token) => Err((token, refusal)),
+                None => Ok(ended),
+            };
+        }
         Ok(ended)
     }
 }
@@ -302,6 +315,16 @@ mod tests {
         let work = move |turn: &Turn<u32>| told.send(turn.take()).unwrap();
         asides.start(0, 3, move |_, _| tell.send(None).unwrap(), work).map_err(|(_, why)| why).unwrap();
         assert_eq!(hear.recv().unwrap(), Some(3));
+        let begun = Instant::now();
+        for _ in 0..200 {
+            let ended = asides
+                .start(0, (), |(), _| {}, |turn| assert!(turn.take().is_some()))
+                .map_err(|_| ())
+                .unwrap();
+            assert!(ended.recv().is_err(), "it hangs up");
+        }
+        let kept = lock(&asides.0.due).len();
+        assert!(begun.elapsed() >= ANSWER_MAX || kept == 0, "{kept} that have ended are waited for");
     }
 
     #[test]

@@ -64,6 +64,7 @@ use crate::fs::Fs;
 use crate::fs::by_path::{Ask, ByPath, Peer};
 use crate::fuse::proto::Caller;
 use crate::process;
+use crate::unanswered::{Fatal, Unanswered};
 
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 32;
@@ -158,6 +159,8 @@ pub struct Served {
     pub forgetter: Arc<Forgetter>,
     /// The name space. Each connection has a handle of its own to the same one.
     pub files: Fs,
+    /// What ended a worker before.
+    pub unanswered: Unanswered,
 }
 
 /// Serves connections, for ever.
@@ -295,24 +298,55 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
     .find_map(|(place, good)| (!good).then_some(place))
 }
 
+/// What a line asks for.
+enum Meant {
+    Files(Ask),
+    Command(Command),
+}
+
+fn wrong(why: impl std::fmt::Display) -> Refusal {
+    Refusal::new(libc::EINVAL, format!("no command of the control socket: {why}"))
+}
+
+fn value_of(line: &[u8]) -> Result<Value, Refusal> {
+    let value: Value = serde_json::from_slice(line).map_err(wrong)?;
+    match not_an_object(&value) {
+        Some(place) => Err(wrong(format_args!("{place} is no object"))),
+        None => Ok(value),
+    }
+}
+
+fn meant(value: Value) -> Result<Meant, Refusal> {
+    if Ask::is(&value) {
+        serde_json::from_value(value).map(Meant::Files).map_err(wrong)
+    } else {
+        serde_json::from_value(value).map(Meant::Command).map_err(wrong)
+    }
+}
+
+/// Reads a line: for `fuzz/`.
+#[doc(hidden)]
+pub fn understands(line: &[u8]) -> Result<(), Refusal> {
+    meant(value_of(line)?).map(drop)
+}
+
 /// `last` holds, until the answer to a stop is written, what keeps this process alive so long.
 fn answer(
     line: &[u8],
-    Served { core, stop, .. }: &Served,
+    Served { core, stop, unanswered, .. }: &Served,
     by_path: &mut dyn FnMut(Ask) -> Result<Value, Refusal>,
     last: &mut Option<Stopped>,
 ) -> Result<Value, Refusal> {
-    let wrong = |e: &dyn std::fmt::Display| {
-        Refusal::new(libc::EINVAL, format!("no command of the control socket: {e}"))
+    let value = value_of(line)?;
+    // Until the answer is there; it may be lost on its way all the same.
+    let _note = unanswered.begin_said(&value).map_err(|Fatal| {
+        tracing::error!("a request of the control socket that has ended two workers is answered EIO");
+        Refusal::new(libc::EIO, "this request has ended reservd's worker twice")
+    })?;
+    let command = match meant(value)? {
+        Meant::Files(ask) => return by_path(ask),
+        Meant::Command(command) => command,
     };
-    let value: Value = serde_json::from_slice(line).map_err(|e| wrong(&e))?;
-    if let Some(place) = not_an_object(&value) {
-        return Err(wrong(&format_args!("{place} is no object")));
-    }
-    if Ask::is(&value) {
-        return by_path(serde_json::from_value(value).map_err(|e| wrong(&e))?);
-    }
-    let command: Command = serde_json::from_value(value).map_err(|e| wrong(&e))?;
     Ok(match command {
         Command::Version {} => {
             let mount = core.mount().display().to_string();

@@ -63,7 +63,8 @@ fn changed(message: &[u8]) -> Option<i32> {
 }
 
 /// The messages in one datagram.
-fn split(mut bytes: &[u8]) -> Vec<i32> {
+#[doc(hidden)] // but for `fuzz/`
+pub fn split(mut bytes: &[u8]) -> Vec<i32> {
     let mut found = Vec::new();
     while let Some(len) = bytes.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_ne_bytes) {
         let len = len as usize;

@@ -18,7 +18,6 @@ use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -27,12 +26,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use reserv_plane::private;
 
 use crate::fuse::session;
 use crate::link::{self, Heard, Held, UnixSeq, Word};
 use crate::log;
 use crate::process::pidfd_open;
 use crate::settings::Settings;
+use crate::unanswered;
 
 /// A worker that lived this long is followed by another at once. One that dies sooner, again and again (on a request, say,
 /// that the kernel then gives to the next), is followed more and more slowly.
@@ -102,10 +103,11 @@ pub fn end(pidfd: &OwnedFd) {
     reap(pidfd);
 }
 
-/// Whether a daemon lives there: one that is ending has its control socket still, but no answer.
+/// Whether a daemon lives there: one that is ending has its control socket still, but no answer. One that
+/// is stopped may have as many who wait as it can have, and a connection is not waited for then.
 fn answers(settings: &Settings) -> bool {
     let ask = || -> io::Result<usize> {
-        let mut stream = UnixStream::connect(settings.socket())?;
+        let mut stream = private::connect_within(&settings.socket(), LOCK_MIN)?;
         stream.set_read_timeout(Some(LOCK_MIN))?;
         stream.write_all(b"{\"request\":\"version\"}\n")?;
         stream.read(&mut [0])
@@ -160,6 +162,7 @@ fn remove_dead(settings: &Settings) -> io::Result<()> {
 fn prepare(settings: &Settings) -> io::Result<Held> {
     let lock = take_lock(settings)?;
     remove_dead(settings)?;
+    unanswered::forget(&settings.unanswered());
     std::fs::create_dir_all(&settings.mount)?;
     let fuse = session::open_device().map_err(|e| io::Error::new(e.kind(), format!("/dev/fuse: {e}")))?;
     Ok(Held { fuse, lock })
@@ -204,8 +207,17 @@ fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool
             },
         };
         keeper.watch(&current)?;
-        let code = reap(&current.pidfd);
+        let ended = reap(&current.pidfd);
+        let code = match ended {
+            Ended::By(code) => Some(code),
+            Ended::Fault => {
+                unanswered::died(&settings.unanswered());
+                None
+            }
+            Ended::Killed => None,
+        };
         if keeper.done {
+            unanswered::forget(&settings.unanswered());
             return Ok(true);
         }
         if code == Some(link::EXIT_REOPEN) {
@@ -222,11 +234,22 @@ fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool
     }
 }
 
-/// Takes the dead worker's status. `None` when it was killed, or is not our child.
-fn reap(pidfd: &OwnedFd) -> Option<i32> {
+/// How a worker ended.
+enum Ended {
+    /// By itself, with this status.
+    By(i32),
+    /// By a signal for what it did itself: a panic, a wrong address.
+    Fault,
+    /// By somebody, or it is not our child.
+    Killed,
+}
+
+/// Takes the dead worker's status.
+fn reap(pidfd: &OwnedFd) -> Ended {
     match waitid(Id::PIDFd(pidfd.as_fd()), WaitPidFlag::WEXITED) {
-        Ok(WaitStatus::Exited(_, code)) => Some(code),
-        _ => None,
+        Ok(WaitStatus::Exited(_, code)) => Ended::By(code),
+        Ok(WaitStatus::Signaled(_, signal, _)) if signal != Signal::SIGKILL => Ended::Fault,
+        _ => Ended::Killed,
     }
 }
 
@@ -267,6 +290,7 @@ impl Keeper {
         while self.stopping.is_none() {
             match remove_dead(settings).and_then(|()| session::open_device()) {
                 Ok(fuse) => {
+                    unanswered::forget(&settings.unanswered());
                     self.held.fuse = fuse;
                     return;
                 }

@@ -28,6 +28,7 @@ pub mod revive;
 pub mod rights;
 pub mod rules;
 pub mod settings;
+pub mod unanswered;
 pub mod whole;
 pub mod worker;
 

@@ -50,6 +50,11 @@ impl Settings {
         }
     }
 
+    /// What a worker is answering ([`crate::unanswered`]).
+    pub fn unanswered(&self) -> PathBuf {
+        self.run.join("unanswered")
+    }
+
     /// The control socket.
     pub fn socket(&self) -> PathBuf {
         self.run.join("control.sock")

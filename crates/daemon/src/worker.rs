@@ -37,6 +37,7 @@ use crate::link::{self, EXIT_REOPEN, Heard, Held as Descriptors, UnixSeq, Word};
 use crate::log;
 use crate::registry::Registry;
 use crate::settings::Settings;
+use crate::unanswered::Unanswered;
 
 /// Between tries to start a keeper.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -176,6 +177,8 @@ fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitC
 
 fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> {
     let Inherited { held, link, .. } = inherited;
+    // Before anything can fail: a death until then is no request's.
+    let unanswered = Unanswered::open(&settings.unanswered());
     let found = session::mounted(&settings.mount).map_err(context("mount table"))?;
     let core = begin(settings, found.is_none())?;
     let fresh_start = core.is_fresh();
@@ -217,11 +220,12 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     }
     let asides = Asides::begin()?;
     let fs = Fs::new(core.clone(), &settings.mount, asides);
-    start_fuse(&held, fs.clone(), news.clone())?;
+    start_fuse(&held, fs.clone(), unanswered.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let news_ = news.clone();
     let forgetter = Arc::new(Forgetter::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?));
-    let served = Served { core: core.clone(), stop: asker, forgetter: forgetter.clone(), files: fs };
+    let served =
+        Served { core: core.clone(), stop: asker, forgetter: forgetter.clone(), files: fs, unanswered };
     let socket = settings.socket();
     spawn("control", move || {
         let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
@@ -257,7 +261,7 @@ fn make_mount(settings: &Settings, held: &Descriptors) -> Result<u64, Refusal> {
     dev.ok_or_else(|| Refusal::new(libc::EIO, format!("{at}: it is not in the mount table")))
 }
 
-fn start_fuse(held: &Descriptors, fs: Fs, news: Sender<Wake>) -> Result<(), Refusal> {
+fn start_fuse(held: &Descriptors, fs: Fs, unanswered: Unanswered, news: Sender<Wake>) -> Result<(), Refusal> {
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     let ended = move |how: io::Result<()>| {
         match how {
@@ -266,7 +270,7 @@ fn start_fuse(held: &Descriptors, fs: Fs, news: Sender<Wake>) -> Result<(), Refu
         }
         let _ = news.send(Wake::Unmounted);
     };
-    serve::serve(device, fs, ended).map_err(context("fuse"))
+    serve::serve(device, fs, unanswered, ended).map_err(context("fuse"))
 }
 
 /// One thread per life of the link: it ends when the keeper does, and takes the keeper's status if that is a child of ours.

@@ -37,7 +37,8 @@ pub struct Journal {
 }
 
 /// Splits the records off `bytes` (without the magic); answers them and how many bytes they take. What follows is torn.
-fn records(bytes: &[u8]) -> (Vec<Vec<u8>>, usize) {
+#[doc(hidden)] // but for `fuzz/`
+pub fn records(bytes: &[u8]) -> (Vec<Vec<u8>>, usize) {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(frame) = bytes.get(at..at + FRAME) {

@@ -169,6 +169,15 @@ impl Fuse {
         self.reply(unique, 0, &[&words.0])
     }
 
+    /// Reads one request, and answers what is answered at once: for `fuzz/`.
+    #[doc(hidden)]
+    pub fn understand(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut head = [0_u8; HEAD + 40];
+        let got = bytes.len().min(head.len());
+        head[..got].copy_from_slice(&bytes[..got]);
+        self.take(&head, got).map(drop)
+    }
+
     /// What is answered at once, or a request for the disk.
     fn take(&mut self, head: &[u8], got: usize) -> io::Result<Option<Arrived>> {
         let (opcode, unique) = (word32(head, 4), word64(head, 8));

@@ -7,6 +7,7 @@
 //! while `fake-detach-hold` exists, revival fails. `fake-refuse` with a number n in it lets n batches pass and refuses the next as busy.
 //! While `fake-refuse-use` exists, it cannot be told who may use a queue of the number in it or a higher one; what it was told
 //! stands in `fake-use`. While `fake-block-N` exists, whatever is asked of the plane of resource N waits ([`Blocks`]).
+//! While `fake-panic` exists, a batch ends the worker; while `fake-hold` does, it waits.
 
 mod blocks;
 
@@ -254,6 +255,10 @@ impl FakePlane {
     }
 
     fn refuse_if_told(&self) -> Result<(), PlaneError> {
+        assert!(!self.beside("fake-panic").exists(), "fake-panic exists");
+        while self.beside("fake-hold").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         let file = self.beside("fake-refuse");
         let Ok(text) = std::fs::read_to_string(&file) else { return Ok(()) };
         let left: u32 = text.trim().parse().unwrap_or(0);

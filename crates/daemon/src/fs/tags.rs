@@ -174,8 +174,16 @@ fn tag_copy(
         let name = engine.tree().root().name.clone();
         // What the plane cannot do at all it says in words of its own.
         let in_words = matches!(e, PlaneError::Unsupported(_));
+        let full = matches!(e, PlaneError::Full(_));
         let mut refusal = Refusal::from(e);
         match refusal.errno {
+            _ if full => {
+                refusal.errno = libc::ENOSPC; // as fcntl has it
+                refusal.text = format!(
+                    "no room for a tag of descriptor {fd} of process {pid}: the tags of its user are half \
+                     of what others leave"
+                );
+            }
             libc::EXDEV => {
                 refusal.text = format!("descriptor {fd} of process {pid} is no file or socket of {name}");
             }

@@ -27,6 +27,7 @@ use super::fair::{Fair, Lane};
 use super::proto::{self, Op, Reply, Request};
 use crate::aside::Turn;
 use crate::core::lock;
+use crate::unanswered::{Note, Unanswered};
 
 /// Threads that wait, at most.
 const IDLE_MAX: usize = 2;
@@ -79,6 +80,8 @@ pub struct Ticket {
     device: Arc<File>,
     unique: u64,
     open: bool,
+    /// Dropped behind the answer.
+    note: Option<Note>,
 }
 
 impl Ticket {
@@ -151,6 +154,7 @@ struct State {
 struct Session<S> {
     device: Arc<File>,
     server: S,
+    unanswered: Unanswered,
     state: Mutex<State>,
     /// Who reads: what comes first is put into its queue first.
     reading: Mutex<()>,
@@ -169,6 +173,7 @@ enum Found {
 pub fn serve<S: Server>(
     device: File,
     server: S,
+    unanswered: Unanswered,
     ended: impl Fn(io::Result<()>) + Send + Sync + 'static,
 ) -> io::Result<()> {
     // Of the open file, so of all who hold it: nobody else reads.
@@ -182,6 +187,7 @@ pub fn serve<S: Server>(
     let session = Session {
         device,
         server,
+        unanswered,
         state: Mutex::new(state),
         reading: Mutex::default(),
         ended: Box::new(ended),
@@ -329,7 +335,7 @@ impl<S: Server> Session<S> {
 
     fn ticket(&self, request: &Request<'_>) -> Ticket {
         let unique = request.unique | if request.resent { proto::UNIQUE_RESEND } else { 0 };
-        Ticket { device: self.device.clone(), unique, open: true }
+        Ticket { device: self.device.clone(), unique, open: true, note: None }
     }
 
     fn serve(&self, (lane, number): (Lane, u64), job: Job, reply: &mut Reply) {
@@ -338,7 +344,16 @@ impl<S: Server> Session<S> {
             Job::Request(bytes) => bytes,
         };
         let Some(request) = proto::decode(&bytes) else { return };
-        let turn = Turn::new(self.ticket(&request));
+        let mut ticket = self.ticket(&request);
+        if let Ok(note) = self.unanswered.begin(request.unique) {
+            ticket.note = Some(note);
+        } else {
+            let (uid, pid) = (request.caller.uid, request.caller.tid);
+            tracing::error!(uid, pid, "a request that has ended two workers is answered EIO");
+            ticket.refuse(libc::EIO);
+            return self.answered(&request);
+        }
+        let turn = Turn::new(ticket);
         if let Some(serving) = &mut lock(&self.state).serving[lane]
             && serving.number == number
         {

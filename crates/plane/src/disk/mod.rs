@@ -11,6 +11,9 @@ mod tests;
 mod uevents;
 mod unit;
 
+#[doc(hidden)]
+pub use uevents::understand;
+
 use std::path::Path;
 
 use reserv_model::{Driver, Name, Source};

@@ -7,6 +7,9 @@ pub mod full;
 mod rtnl;
 pub mod stock;
 
+#[doc(hidden)]
+pub use rtnl::understand;
+
 use std::path::Path;
 
 use reserv_model::{Driver, Rate, Source};

@@ -120,46 +120,67 @@ fn talk(message: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
         // SAFETY: the buffer is writable memory of that length.
         let got = unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
-        let mut rest = &buffer[..got];
-        while rest.len() >= HEADER {
-            let length = word(rest, 0) as usize;
-            let kind = u16::from_ne_bytes([rest[4], rest[5]]);
-            let Some(body) = rest.get(HEADER..length) else { break };
-            match i32::from(kind) {
-                libc::NLMSG_DONE => return Ok(()),
-                libc::NLMSG_ERROR => {
-                    return match word(body, 0).cast_signed() {
-                        0 => Ok(()),
-                        errno => Err(io::Error::from_raw_os_error(-errno)),
-                    };
-                }
-                _ => each(kind, body),
-            }
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        if let Some(ended) = answers(&buffer[..got], each) {
+            return ended;
         }
     }
+}
+
+/// The answers of one datagram; how they ended, if this was the last one.
+fn answers(mut rest: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> Option<io::Result<()>> {
+    while rest.len() >= HEADER {
+        let length = word(rest, 0) as usize;
+        let kind = u16::from_ne_bytes([rest[4], rest[5]]);
+        let Some(body) = rest.get(HEADER..length) else { break };
+        match i32::from(kind) {
+            libc::NLMSG_DONE => return Some(Ok(())),
+            libc::NLMSG_ERROR => {
+                return Some(match word(body, 0).cast_signed() {
+                    0 => Ok(()),
+                    errno => Err(io::Error::from_raw_os_error(errno.saturating_neg())),
+                });
+            }
+            _ => each(kind, body),
+        }
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    None
+}
+
+/// Reads a datagram as every answer that is asked for here: for `fuzz/`.
+pub fn understand(bytes: &[u8]) {
+    let index = word(bytes, HEADER + 4);
+    let (mut top, mut below) = (None, 0);
+    let _ = answers(bytes, &mut |kind, body| {
+        qdisc_in(kind, index, body, &mut top, &mut below);
+        let _ = class_in(kind, index, body);
+        let _ = of_body(body, IFLA_STATS64, &mut |stats| long(stats, TX_DROPPED));
+        let _ = of_body(body, IFLA_GSO_MAX_SIZE, &mut |size| word(size, 0).into());
+    });
 }
 
 /// The root qdisc of an interface, and how many others hang below it.
 pub(super) fn root(index: u32) -> io::Result<(Option<Qdisc>, usize)> {
     let ask = message(libc::RTM_GETQDISC, libc::NLM_F_DUMP, index, 0, 0, &[]);
     let (mut root, mut below) = (None, 0);
-    talk(&ask, &mut |kind, body| {
-        if kind != libc::RTM_NEWQDISC || word(body, 4) != index {
-            return;
-        }
-        let (handle, parent) = (word(body, 8), word(body, 12));
-        let found = attributes(body.get(TCMSG..).unwrap_or_default());
-        let of = |wanted| found.iter().find(|(kind, _)| *kind == wanted).map(|(_, value)| *value);
-        let kind = of(TCA_KIND).unwrap_or_default();
-        let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
-        if parent == TC_H_ROOT {
-            root = Some(Qdisc { kind, handle, options: of(TCA_OPTIONS).unwrap_or_default().to_vec() });
-        } else if kind != "clsact" && kind != "ingress" {
-            below += 1;
-        }
-    })?;
+    talk(&ask, &mut |kind, body| qdisc_in(kind, index, body, &mut root, &mut below))?;
     Ok((root, below))
+}
+
+fn qdisc_in(kind: u16, index: u32, body: &[u8], root: &mut Option<Qdisc>, below: &mut usize) {
+    if kind != libc::RTM_NEWQDISC || word(body, 4) != index {
+        return;
+    }
+    let (handle, parent) = (word(body, 8), word(body, 12));
+    let found = attributes(body.get(TCMSG..).unwrap_or_default());
+    let of = |wanted| found.iter().find(|(kind, _)| *kind == wanted).map(|(_, value)| *value);
+    let kind = of(TCA_KIND).unwrap_or_default();
+    let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
+    if parent == TC_H_ROOT {
+        *root = Some(Qdisc { kind, handle, options: of(TCA_OPTIONS).unwrap_or_default().to_vec() });
+    } else if kind != "clsact" && kind != "ingress" {
+        *below += 1;
+    }
 }
 
 /// A qdisc at the root, instead of what is there.
@@ -272,11 +293,13 @@ pub(super) fn tx_dropped(index: u32) -> io::Result<u64> {
 fn of_link(index: u32, wanted: u16, read: &mut dyn FnMut(&[u8]) -> u64) -> io::Result<u64> {
     let ask = message_of(libc::RTM_GETLINK, libc::NLM_F_ACK, &[0, index, 0, 0], &[]);
     let mut found = 0;
-    talk(&ask, &mut |_, body| {
-        let all = attributes(body.get(IFINFOMSG..).unwrap_or_default());
-        found = all.iter().find(|(kind, _)| *kind == wanted).map_or(found, |(_, value)| read(value));
-    })?;
+    talk(&ask, &mut |_, body| found = of_body(body, wanted, read).unwrap_or(found))?;
     Ok(found)
+}
+
+fn of_body(body: &[u8], wanted: u16, read: &mut dyn FnMut(&[u8]) -> u64) -> Option<u64> {
+    let all = attributes(body.get(IFINFOMSG..).unwrap_or_default());
+    all.iter().find(|(kind, _)| *kind == wanted).map(|(_, value)| read(value))
 }
 
 /// And another one; connections that there are keep theirs.

@@ -184,7 +184,7 @@ pub(super) struct RtStored {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct RtFile {
-    pub(super) file: u64,
+    pub(super) file: u64, // in `hot`; in `files` whose the entry is
     pub(super) tag: u64,
 }
 
@@ -194,7 +194,7 @@ pub(super) struct RtFile {
 pub(super) struct RtSock {
     pub(super) slot: [u64; RESOURCES],
     pub(super) said: u32,
-    pub(super) pad: u32,
+    pub(super) account: u32,
 }
 
 /// `struct rt_call`

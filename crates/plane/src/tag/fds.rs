@@ -180,7 +180,10 @@ impl Tags {
             |value: &[u8], at: usize| Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
         Ok(found
             .filter(|(_, value)| word(value, offset_of!(RtFile, tag)) == Some(tag))
-            .filter_map(|(_, value)| word(&value, offset_of!(RtFile, file)))
+            .filter_map(|(key, value)| match map {
+                "hot" => word(&value, offset_of!(RtFile, file)),
+                _ => word(&key, 0),
+            })
             .filter(|file| *file != 0)
             .collect())
     }

@@ -10,7 +10,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::{ErrorExt as _, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel};
 
-use super::park;
+use super::{park, room};
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, attach_once, detach, listen, refused, refused_program, remove_pins};
 use crate::{PlaneError, libbpf, sys};
@@ -362,6 +362,7 @@ fn of_its_kind(name: &str) -> Vec<String> {
 /// (copies have their own) that are left out as well, because the kernel takes them.
 fn load_object(without: &BTreeSet<String>, taken: &BTreeSet<String>) -> Result<Object, PlaneError> {
     let mut open = open_object()?;
+    room::set(&mut open)?;
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         program.set_autoload(!without.contains(original(&name)) && !taken.contains(&name));

@@ -7,6 +7,7 @@ mod fds;
 mod load;
 mod packets;
 mod park;
+mod room;
 #[cfg(test)]
 mod tests;
 

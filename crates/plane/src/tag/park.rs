@@ -13,7 +13,7 @@ use std::{fs, io};
 
 use super::abi::{RtCall, RtPacketTable, what};
 use super::load::{self, os};
-use super::{Mechanism, RESOURCES};
+use super::{Mechanism, RESOURCES, room};
 use crate::{PlaneError, libbpf, parked, sys};
 
 /// Stands in the folder of programs that may be put by: the kernel has refused none of them, so it
@@ -25,7 +25,7 @@ fn mark(folder: &Path, mechanism: Mechanism) -> PathBuf {
 
 /// Which programs these are.
 fn build(mechanism: Mechanism) -> u32 {
-    crc32fast::hash(&[load::OBJECT, format!("{mechanism:?}").as_bytes()].concat())
+    crc32fast::hash(&[load::OBJECT, format!("{mechanism:?} {:?}", room::told()).as_bytes()].concat())
 }
 
 /// These programs may be put by, later.

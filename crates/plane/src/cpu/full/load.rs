@@ -253,6 +253,10 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
     constants.extend(shape.untraced.then_some((".rodata.trace", 0)));
     constants.extend(shape.threads.map(|threads| (".rodata.threads", threads)));
     for mut map in open.maps_mut() {
+        // One more than there are items: bpf/cpu/pool.h.
+        if let (true, Some(threads)) = (map.name() == "accounts", shape.threads) {
+            map.set_max_entries(threads + 1).map_err(|error| refused("size the CPU's accounts", &error))?;
+        }
         let found = constants.iter().find(|(name, _)| map.name() == *name);
         let Some(value) = found.map(|(_, value)| value.to_ne_bytes()) else { continue };
         map.initial_value_mut().into_iter().for_each(|to| to.copy_from_slice(&value));

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Who gets an entry in `files` and `socks`, where tags may run short. In each of them
+ *
+ *   root  has whatever is free;
+ *   a user another one while he has fewer than are free beyond root's reserve, a sixteenth of all.
+ *
+ * So one user has half of what others leave, as of the CPU's threads (bpf/cpu/pool.h). Tags at a
+ * file's own place in `hot` are not counted: there is one for each file, and nobody has it
+ * instead of another.
+ *
+ * An entry is its account's until it goes. An account is a word of a table: the user, which of
+ * the two maps, and how many entries. It changes by compare and exchange only, so user and number
+ * are of one moment. One with no entry is free for any user; nothing is ever taken out, and a
+ * search ends at a word that was never used. Where all words at which a user may stand are in use
+ * he is counted in one account with all others of whom that is true, under the same bound; of the
+ * 65 536 users of a range of uids, all with entries in both maps, there is none such.
+ *
+ * Invariants: an account's number is that of the entries whose `account` it is. A user has one
+ * account for each map; two at once only where two threads took their first entries at the same
+ * moment while a word between was given back, and then the second grows no more.
+ */
+
+enum rt_table { RT_OF_FILES, RT_OF_SOCKS };
+#ifndef RT_FILES_MAX /* a test's are few */
+#define RT_FILES_MAX (1 << 20)
+#define RT_SOCKS_MAX (1 << 18)
+#endif
+
+#ifndef RT_ACCOUNT_BITS
+#define RT_ACCOUNT_BITS 18
+#endif
+#define RT_ACCOUNT_LOOKS 64 /* words from a user's first one on at which he may stand */
+#define RT_ACCOUNT_TRIES 64 /* each is lost to a thread of the same user or place */
+#define RT_ACCOUNT_SHARED 1 /* for `files`; the next one for `socks` */
+#define RT_ACCOUNT_FIRST 4
+#define RT_ACCOUNT_END (RT_ACCOUNT_FIRST + (1 << RT_ACCOUNT_BITS) + RT_ACCOUNT_LOOKS)
+#define RT_ACCOUNT_NUMBER 0x7fffffffULL
+const volatile u32 tags_max[2] SEC(".rodata.tags") = { RT_FILES_MAX, RT_SOCKS_MAX };
+u64 tag_accounts[RT_ACCOUNT_END]; /* user << 32 | table << 31 | entries; [0]: root's, none */
+u64 tag_counted[2]; /* entries of each map, root's too */
+
+static __always_inline u64 rt_account_name(u32 user, u32 table)
+{
+	return (u64)user << 32 | (u64)table << 31;
+}
+
+/* Where the account stands, or may; else that of all who have no place. */
+static __noinline u32 rt_account_find(u64 name)
+{
+	u64 spread = (name >> 31) * 0x9e3779b97f4a7c15ULL;
+	u32 free = 0, i, at, from = RT_ACCOUNT_FIRST + (spread >> (64 - RT_ACCOUNT_BITS));
+	u64 word;
+
+	bpf_for(i, 0, RT_ACCOUNT_LOOKS) {
+		at = from + i;
+		if (at >= RT_ACCOUNT_END)
+			break;
+		word = *(volatile u64 *)&tag_accounts[at];
+		if (word && (word & ~RT_ACCOUNT_NUMBER) == name)
+			return at;
+		if (!free && !(word & RT_ACCOUNT_NUMBER))
+			free = at;
+		if (!word)
+			break;
+	}
+	return free ? free : RT_ACCOUNT_SHARED + (name >> 31 & 1);
+}
+
+/*
+ * One more entry of a map is a user's: the account that it is counted in, or -ENOSPC. Whoever
+ * makes no entry after all, or takes it away, gives it back.
+ */
+static __noinline int rt_account_take(u32 user, u32 table)
+{
+	u64 most = tags_max[table & 1], name = rt_account_name(user, table);
+	u64 all = most - most / ACCOUNT_RESERVE_PART, live, word, now, had;
+	u32 at = 0, tries;
+
+	table &= 1;
+	if (!user) {
+		__sync_fetch_and_add(&tag_counted[table], 1);
+		return 0;
+	}
+	bpf_for(tries, 0, RT_ACCOUNT_TRIES) {
+		at = rt_account_find(name);
+		if (at >= RT_ACCOUNT_END)
+			break;
+		live = *(volatile u64 *)&tag_counted[table];
+		word = *(volatile u64 *)&tag_accounts[at];
+		now = at < RT_ACCOUNT_FIRST ? 0 : name;
+		had = word & RT_ACCOUNT_NUMBER;
+		if (had && (word & ~RT_ACCOUNT_NUMBER) != now)
+			continue; /* another user has taken the place */
+		if (live >= all || had >= all - live)
+			return -E_NOSPC;
+		if (__sync_val_compare_and_swap(&tag_accounts[at], word, now + had + 1) != word)
+			continue;
+		__sync_fetch_and_add(&tag_counted[table], 1);
+		return at;
+	}
+	return -E_NOSPC;
+}
+
+/* One more of an account that has an entry, at the same bound: 0 or -ENOSPC. */
+static __noinline int rt_account_join(u32 account, u32 table)
+{
+	u64 most = tags_max[table & 1];
+	u64 all = most - most / ACCOUNT_RESERVE_PART, live;
+
+	live = *(volatile u64 *)&tag_counted[table & 1];
+	if (account && account < RT_ACCOUNT_END) {
+		if (live >= all || (*(volatile u64 *)&tag_accounts[account] & RT_ACCOUNT_NUMBER) >= all - live)
+			return -E_NOSPC;
+		__sync_fetch_and_add(&tag_accounts[account], 1);
+	}
+	__sync_fetch_and_add(&tag_counted[table & 1], 1);
+	return 0;
+}
+
+static __noinline int rt_account_give(u32 account, u32 table)
+{
+	if (account && account < RT_ACCOUNT_END)
+		__sync_fetch_and_add(&tag_accounts[account], -1);
+	__sync_fetch_and_add(&tag_counted[table & 1], -1);
+	return 0;
+}
+
+/*
+ * Who pays for a tag: who makes it. Where reservd does, for whoever asked it, it is who opened
+ * the file, `by`.
+ */
+static __noinline u32 rt_payer(u64 by)
+{
+	const struct cred *cred = bpf_get_current_task_btf()->real_cred;
+
+	if (by)
+		cred = RT_CAST(file, (void *)by)->f_cred;
+
+	return account_of(RT_CAST(cred, cred));
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `RESERV_TAGS_MAX`: room for fewer tags than the programs are made for, for tests that use it up.
+
+use std::env;
+
+use libbpf_rs::OpenObject;
+
+use crate::PlaneError;
+use crate::libbpf::refused;
+
+/// What the environment says.
+pub(super) fn told() -> Option<u32> {
+    env::var("RESERV_TAGS_MAX").ok()?.parse().ok()
+}
+
+/// The tables of files and sockets have that size, and the programs know it (bpf/tag/accounts.h).
+pub(super) fn set(open: &mut OpenObject) -> Result<(), PlaneError> {
+    let Some(most) = told() else { return Ok(()) };
+    for mut map in open.maps_mut() {
+        if map.name() == "files" || map.name() == "socks" {
+            map.set_max_entries(most).map_err(|error| refused("size the tables of tags", &error))?;
+        } else if map.name() == ".rodata.tags" {
+            let both = [most.to_ne_bytes(), most.to_ne_bytes()].concat();
+            map.initial_value_mut().into_iter().for_each(|to| to.copy_from_slice(&both));
+        }
+    }
+    Ok(())
+}
