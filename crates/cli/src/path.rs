@@ -37,7 +37,8 @@ impl Place for Mount {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.0.join(name).join("share").symlink_metadata().is_ok()
+        let found = self.0.join(name).join("share").symlink_metadata();
+        found.map_or_else(|error| crate::fs::late(&error), |_| true)
     }
 }
 

@@ -157,7 +157,8 @@ impl Place for Asker {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.is_dir(&format!("{name}/share")).is_ok()
+        let found = self.is_dir(&format!("{name}/share"));
+        found.map_or_else(|error| crate::fs::late(&error), |_| true)
     }
 }
 
