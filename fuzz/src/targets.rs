@@ -12,8 +12,11 @@ use reserv_namespace::{
     resource_named,
 };
 
+/// What is done with an input.
+pub(crate) type Target = fn(&[u8]);
+
 /// By name.
-pub(crate) const ALL: &[(&str, fn(&[u8]))] = &[
+pub(crate) const ALL: &[(&str, Target)] = &[
     ("files", files),
     ("config", config),
     ("control", control_line),

@@ -232,9 +232,12 @@ mod tests {
     fn what_is_asked_again_is_the_same_request() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("unanswered");
-        let said = |again: bool| match again {
-            true => serde_json::json!({"request": "write", "number": 7, "again": true}),
-            false => serde_json::json!({"number": 7, "request": "write"}),
+        let said = |again: bool| {
+            if again {
+                serde_json::json!({"request": "write", "number": 7, "again": true})
+            } else {
+                serde_json::json!({"number": 7, "request": "write"})
+            }
         };
         for again in [false, true] {
             std::mem::forget(Unanswered::open(&path).begin_said(&said(again)).unwrap());
