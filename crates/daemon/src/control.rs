@@ -75,7 +75,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same while all others wait for it.
 const SILENCE_SHORT: Duration = Duration::from_millis(500);
 /// How long the answer to a request about files may take, as through the mount.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]

@@ -28,7 +28,7 @@ use crate::engine::{Engine, Refusal};
 use crate::held::{Held, ResourceState};
 
 /// How long somebody may have a resource before others stop to wait for it.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where a resource is.
 enum Place {
