@@ -40,6 +40,17 @@ const volatile u32 tags_max[2] SEC(".rodata.tags") = { RT_FILES_MAX, RT_SOCKS_MA
 u64 tag_accounts[RT_ACCOUNT_END]; /* user << 32 | table << 31 | entries; [0]: root's, none */
 u64 tag_counted[2]; /* entries of each map, root's too */
 
+/*
+ * Its word. One register for comparison and access, and nothing else that the compiler could compare
+ * in the same step: before 6.14 the verifier does not see that a copy of what was compared, or its
+ * sum with a number, is as small.
+ */
+static __always_inline u64 *rt_account_word(u64 at)
+{
+	asm volatile("" : "+r"(at));
+	return at < RT_ACCOUNT_END ? &tag_accounts[at] : 0;
+}
+
 static __always_inline u64 rt_account_name(u32 user, u32 table)
 {
 	return (u64)user << 32 | (u64)table << 31;
@@ -50,13 +61,15 @@ static __noinline u32 rt_account_find(u64 name)
 {
 	u64 spread = (name >> 31) * 0x9e3779b97f4a7c15ULL;
 	u32 free = 0, i, at, from = RT_ACCOUNT_FIRST + (spread >> (64 - RT_ACCOUNT_BITS));
+	volatile u64 *place;
 	u64 word;
 
 	bpf_for(i, 0, RT_ACCOUNT_LOOKS) {
 		at = from + i;
-		if (at >= RT_ACCOUNT_END)
+		place = rt_account_word(at);
+		if (!place)
 			break;
-		word = *(volatile u64 *)&tag_accounts[at];
+		word = *place;
 		if (word && (word & ~RT_ACCOUNT_NUMBER) == name)
 			return at;
 		if (!free && !(word & RT_ACCOUNT_NUMBER))
@@ -74,7 +87,7 @@ static __noinline u32 rt_account_find(u64 name)
 static __noinline int rt_account_take(u32 user, u32 table)
 {
 	u64 most = tags_max[table & 1], name = rt_account_name(user, table);
-	u64 all = most - most / ACCOUNT_RESERVE_PART, live, word, now, had;
+	u64 all = most - most / ACCOUNT_RESERVE_PART, live, word, now, had, *place;
 	u32 at = 0, tries;
 
 	table &= 1;
@@ -84,17 +97,18 @@ static __noinline int rt_account_take(u32 user, u32 table)
 	}
 	bpf_for(tries, 0, RT_ACCOUNT_TRIES) {
 		at = rt_account_find(name);
-		if (at >= RT_ACCOUNT_END)
+		place = rt_account_word(at);
+		if (!place)
 			break;
 		live = *(volatile u64 *)&tag_counted[table];
-		word = *(volatile u64 *)&tag_accounts[at];
+		word = *(volatile u64 *)place;
 		now = at < RT_ACCOUNT_FIRST ? 0 : name;
 		had = word & RT_ACCOUNT_NUMBER;
 		if (had && (word & ~RT_ACCOUNT_NUMBER) != now)
 			continue; /* another user has taken the place */
 		if (live >= all || had >= all - live)
 			return -E_NOSPC;
-		if (__sync_val_compare_and_swap(&tag_accounts[at], word, now + had + 1) != word)
+		if (__sync_val_compare_and_swap(place, word, now + had + 1) != word)
 			continue;
 		__sync_fetch_and_add(&tag_counted[table], 1);
 		return at;
@@ -106,13 +120,13 @@ static __noinline int rt_account_take(u32 user, u32 table)
 static __noinline int rt_account_join(u32 account, u32 table)
 {
 	u64 most = tags_max[table & 1];
-	u64 all = most - most / ACCOUNT_RESERVE_PART, live;
+	u64 all = most - most / ACCOUNT_RESERVE_PART, live, *place = account ? rt_account_word(account) : 0;
 
 	live = *(volatile u64 *)&tag_counted[table & 1];
-	if (account && account < RT_ACCOUNT_END) {
-		if (live >= all || (*(volatile u64 *)&tag_accounts[account] & RT_ACCOUNT_NUMBER) >= all - live)
+	if (place) {
+		if (live >= all || (*(volatile u64 *)place & RT_ACCOUNT_NUMBER) >= all - live)
 			return -E_NOSPC;
-		__sync_fetch_and_add(&tag_accounts[account], 1);
+		__sync_fetch_and_add(place, 1);
 	}
 	__sync_fetch_and_add(&tag_counted[table & 1], 1);
 	return 0;
@@ -120,8 +134,10 @@ static __noinline int rt_account_join(u32 account, u32 table)
 
 static __noinline int rt_account_give(u32 account, u32 table)
 {
-	if (account && account < RT_ACCOUNT_END)
-		__sync_fetch_and_add(&tag_accounts[account], -1);
+	u64 *place = account ? rt_account_word(account) : 0;
+
+	if (place)
+		__sync_fetch_and_add(place, -1);
 	__sync_fetch_and_add(&tag_counted[table & 1], -1);
 	return 0;
 }
