@@ -226,6 +226,7 @@ fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool
         }
         if let (false, Some(code)) = (keeper.ready, code) {
             tracing::debug!(code, "the worker could not start");
+            unanswered::forget(&settings.unanswered());
             return Ok(false);
         }
         if keeper.pause(&current) {

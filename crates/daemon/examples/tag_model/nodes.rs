@@ -47,11 +47,16 @@ impl World {
             self.oracle.trees[at].places.iter().filter(|p| !p.draining).cloned().collect();
         let Some(Place { id, queue, .. }) = self.random.of(&places) else { return Ok(()) };
         let mode = [DeleteMode::Refuse, DeleteMode::Flush, DeleteMode::Drain][self.random.below(3)];
-        let tagged = self.oracle.refs(at, id)[0] > 0;
+        let [tags, default, child] = self.oracle.refs(at, id);
+        let (tagged, listed) = (tags > 0, default + child > 0);
         let tree = &mut self.oracle.trees[at];
         let free = id != NodeId::ROOT && id != NodeId::Q0 && tree.children(id) == 0;
-        let wanted =
-            free && tree.above(&who, id, Right::Delete) && !(queue && tagged && mode == DeleteMode::Refuse);
+        // What refers to it would be in q0.
+        let may_fall = tree.may(&who, NodeId::Q0, Right::Use) || !(tagged || listed);
+        let wanted = free
+            && tree.above(&who, id, Right::Delete)
+            && !(queue && tagged && mode == DeleteMode::Refuse)
+            && (may_fall || !queue);
         let got = done(&self.engines[at].edit_by(&who, &[Request::Delete { node: id.into(), mode }], None));
         if wanted && queue && tagged && mode == DeleteMode::Drain {
             if let Some(place) = tree.places.iter_mut().find(|p| p.id == id) {
