@@ -175,8 +175,9 @@ enum rt_what {
 	RT_CALL_STORE = 19, /* may the socket of the caller's own descriptor a be tagged with node?
 			     * answers b: what is to stand in its slot in `stored_socks` */
 	RT_CALL_STORED = 20, /* it stands there, or will not: after each RT_CALL_STORE that answered 0.
-			      * Answers a: 1: meanwhile somebody set resource to b, which is to be put there
-			      * too before this is called again. With a the caller gives up: it ends. */
+			      * Answers a: 1: meanwhile somebody set resource to b, which is to
+			      * be put there too before this is called again. With a the caller
+			      * gives up: it ends. */
 	RT_CALL_TAG_FD = 14, /* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
 	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
 	RT_CALL_DISK = 16, /* the block device with number a is resource, and is scheduled; 0: no longer */

@@ -41,9 +41,9 @@ u64 tag_accounts[RT_ACCOUNT_END]; /* user << 32 | table << 31 | entries; [0]: ro
 u64 tag_counted[2]; /* entries of each map, root's too */
 
 /*
- * Its word. One register for comparison and access, and nothing else that the compiler could compare
- * in the same step: before 6.14 the verifier does not see that a copy of what was compared, or its
- * sum with a number, is as small.
+ * Its word. One register for comparison and access, and nothing else that the compiler could
+ * compare in the same step: before 6.14 the verifier does not see that a copy of what was compared,
+ * or its sum with a number, is as small.
  */
 static __always_inline u64 *rt_account_word(u64 at)
 {

@@ -195,8 +195,8 @@ static __noinline int rt_entry_empty(u64 file)
 }
 
 /*
- * `file`: a pointer or a number. `place`: its own. `by`: of rt_payer. 0, or RT_TAKEN where it had neither
- * place nor entry before, or a negative errno.
+ * `file`: a pointer or a number. `place`: its own. `by`: of rt_payer. 0, or RT_TAKEN where it had
+ * neither place nor entry before, or a negative errno.
  */
 #define RT_TAKEN 1
 static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word, u64 by)

@@ -63,11 +63,11 @@ static __noinline u64 rt_storage_of(struct sock *sk)
 
 /*
  * The daemon replaces a storage by a copy of it with another tag, so what a process sets in the old
- * one meanwhile would be lost. The daemon has one socket in hand at a time. Who sets something in that
- * one says it here as well; the daemon puts it into the new storage before it ends (rt_stored_end),
- * and until then it holds here. Invariant: what is set is said before the daemon's last look, or
- * stands in the storage that stays. A daemon that is killed with a socket in hand may have replaced
- * what was set in that moment.
+ * one meanwhile would be lost. The daemon has one socket in hand at a time. Who sets something in
+ * that one says it here as well; the daemon puts it into the new storage before it ends
+ * (rt_stored_end), and until then it holds here. Invariant: what is set is said before the daemon's
+ * last look, or stands in the storage that stays. A daemon that is killed with a socket in hand may
+ * have replaced what was set in that moment.
  */
 struct rt_hand {
 	struct bpf_spin_lock lock; /* of who changes something here */

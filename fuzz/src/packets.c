@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kernel's parser of packets (bpf/tag/packets.h), read as C of this machine, beside a naive one: the
- * same protocol, addresses and ports, and no byte is read that the packet does not have.
+ * The kernel's parser of packets (bpf/tag/packets.h), read as C of this machine, beside a naive
+ * one: the same protocol, addresses and ports, and no byte is read that the packet does not have.
  */
 #include "../../tests/lib/kernelnative.h"
 #include <linux/bpf.h>

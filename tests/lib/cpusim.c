@@ -252,19 +252,9 @@ void cpu_limit(int tid, u64 limit)
 	native_task(tid)->signal->rlim[RC_RLIMIT_NICE].rlim_cur = limit;
 }
 
-/* In a user name space of `depth` whose outermost one is `owner`'s; of the thread alone. */
 void cpu_namespace(int tid, u32 uid, int depth, u32 owner)
 {
-	static struct user_namespace all[4];
-	struct task_struct *p = native_task(tid);
-
-	for (int i = 0; i < 4; i++) {
-		all[i].level = i;
-		all[i].parent = i ? &all[i - 1] : 0;
-		all[i].owner.val = i == 1 ? owner : 4242;
-	}
-	p->own.uid.val = uid;
-	p->own.user_ns = &all[depth];
+	native_namespace(tid, uid, depth, owner);
 }
 
 /* The lock is somebody's who does not give it back, or is free. */

@@ -207,9 +207,9 @@ OPERATIONS = [name for name in dir(Hostile) if name.startswith("do_")]
 
 
 def hostile(uid, seed, home, tell):
-    """What his process does from here on, for ever. It is in his queue already. `tell`: a descriptor
-    to which it writes each operation's counts now and then: how often, and how often nothing of it
-    was refused."""
+    """What his process does from here on, for ever. It is in his queue already. `tell`: a
+    descriptor to which it writes each operation's counts now and then: how often, and how often
+    nothing of it was refused."""
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)

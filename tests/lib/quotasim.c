@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The tags' programs without a kernel (tagsim.c), and what tests/host/tag_quota asks of their accounts. */
+/* The tags' programs without a kernel (tagsim.c), and what tests/host/tag_quota asks of their
+ * accounts. */
 #include "tagsim.c"
 #include <pthread.h>
 
 void q_namespace(int tid, u32 uid, int depth, u32 owner)
 {
-	static struct user_namespace all[4];
-	struct task_struct *p = native_task(tid);
-
-	for (int i = 0; i < 4; i++) {
-		all[i].level = i;
-		all[i].parent = i ? &all[i - 1] : 0;
-		all[i].owner.val = i == 1 ? owner : 4242;
-	}
-	p->own.uid.val = uid;
-	p->own.user_ns = &all[depth];
+	native_namespace(tid, uid, depth, owner);
 }
 
 /* Entries that are counted of a map, and what all accounts of it say together. */

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,18 +23,22 @@ pub fn listen_at(path: &Path, kind: SockType, backlog: i32) -> io::Result<OwnedF
     Ok(fd)
 }
 
-/// A connection, if whoever listens there has room for it within that time: where he accepts none, and as
-/// many wait as he lets wait, EAGAIN. The same bound holds for what is written to it.
-pub fn connect_within(path: &Path, most: Duration) -> io::Result<UnixStream> {
-    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    setsockopt(&fd, sockopt::SendTimeout, &nix::sys::time::TimeVal::from(libc_time(most)))?;
-    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-    Ok(fd.into())
+/// Whoever writes to a connection, reads from it, or makes it, waits for so long: then EAGAIN.
+pub fn bounded(fd: &OwnedFd, most: Duration) -> io::Result<()> {
+    let tv_sec = libc::time_t::try_from(most.as_secs()).map_err(io::Error::other)?;
+    let limit = libc::timeval { tv_sec, tv_usec: most.subsec_micros().into() }.into();
+    setsockopt(fd, sockopt::ReceiveTimeout, &limit)?;
+    setsockopt(fd, sockopt::SendTimeout, &limit)?;
+    Ok(())
 }
 
-fn libc_time(time: Duration) -> libc::timeval {
-    let (sec, usec) = (time.as_secs(), time.subsec_micros());
-    libc::timeval { tv_sec: libc::time_t::try_from(sec).unwrap_or(libc::time_t::MAX), tv_usec: usec.into() }
+/// A connection that is bounded. Of `connect` too: whoever listens may be stopped, and as many wait
+/// as he has room for.
+pub fn connect_within(path: &Path, kind: SockType, most: Duration) -> io::Result<OwnedFd> {
+    let fd = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None)?;
+    bounded(&fd, most)?;
+    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(fd)
 }
 
 /// Whether the other end of a connection was made by root or by this process's user.
@@ -79,7 +82,7 @@ mod tests {
         let _listener = listen_at(&path, SockType::Stream, 1).unwrap();
         let most = Duration::from_millis(200);
         let begun = std::time::Instant::now();
-        let all: Vec<_> = (0..4).map(|_| connect_within(&path, most)).collect();
+        let all: Vec<_> = (0..4).map(|_| connect_within(&path, SockType::Stream, most)).collect();
         std::fs::remove_dir_all(&dir).unwrap();
         assert!(all[0].is_ok());
         let refused = all.iter().filter_map(|one| one.as_ref().err()?.raw_os_error());

@@ -296,7 +296,8 @@ pub(crate) fn late(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ETIMEDOUT | libc::EBUSY))
 }
 
-/// The error for a node that does not exist, or of which nobody can say that it does; `None` if it does.
+/// The error for a node that does not exist, or of which nobody can say that it does; `None` if it
+/// does.
 pub(crate) fn missing(files: &dyn Files, path: &NodePath) -> Option<Error> {
     if files.is_dir(path.as_str()) {
         return None;

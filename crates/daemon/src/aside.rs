@@ -115,10 +115,6 @@ impl<T> Turn<T> {
     }
 }
 
-fn no_thread(error: &std::io::Error) -> Refusal {
-    Refusal::new(error.raw_os_error().unwrap_or(libc::EAGAIN), format!("no thread to ask on: {error}"))
-}
-
 fn late() -> Refusal {
     let text = format!("no answer within {} s: the process or whoever serves its files is stuck", {
         ANSWER_MAX.as_secs()
@@ -128,7 +124,7 @@ fn late() -> Refusal {
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
     let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK);
-    thread.spawn(body).map(drop).map_err(|error| no_thread(&error))
+    thread.spawn(body).map(drop).map_err(|error| Refusal::no_thread("ask on", &error))
 }
 
 impl Asides {

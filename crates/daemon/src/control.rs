@@ -63,6 +63,7 @@ use crate::forgetter::Forgetter;
 use crate::fs::Fs;
 use crate::fs::by_path::{Ask, ByPath, Peer};
 use crate::fuse::proto::Caller;
+use crate::fuse::serve::ANSWER_MAX;
 use crate::process;
 use crate::unanswered::{Fatal, Unanswered};
 
@@ -74,8 +75,6 @@ const WAITING_MAX: i32 = 128;
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same while all others wait for it.
 const SILENCE_SHORT: Duration = Duration::from_millis(500);
-/// How long the answer to a request about files may take, as through the mount.
-const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
@@ -206,7 +205,7 @@ fn peer(stream: &UnixStream, credentials: nix::sys::socket::UnixCredentials) -> 
     Peer { caller: Caller { uid: credentials.uid(), gid: credentials.gid(), tid }, held }
 }
 
-/// On a thread that may be lost, with what it answers by.
+/// On a thread that may be lost, with what it answers by; within the time that the mount takes too.
 fn answer_in_time(files: &mut Option<ByPath>, new: impl Fn() -> ByPath, ask: Ask) -> Result<Value, Refusal> {
     let (tell, hear) = channel();
     let mut by = files.take().unwrap_or_else(&new);
@@ -219,11 +218,7 @@ fn answer_in_time(files: &mut Option<ByPath>, new: impl Fn() -> ByPath, ask: Ask
     if std::thread::Builder::new().name("by path".into()).spawn(body).is_err() {
         return files.insert(new()).answer(&ask);
     }
-    let (by, answer) = hear.recv_timeout(ANSWER_MAX).map_err(|_| Refusal {
-        errno: libc::ETIMEDOUT,
-        text: "no answer in time: the driver waits for somebody".into(),
-        hint: "what was asked for may still happen".into(),
-    })?;
+    let (by, answer) = hear.recv_timeout(ANSWER_MAX).map_err(|_| Refusal::no_answer())?;
     *files = Some(by);
     answer
 }

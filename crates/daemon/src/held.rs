@@ -38,8 +38,8 @@ pub struct ResourceState {
     pub mechanism: String,
     /// Of the data plane.
     pub abi: u32,
-    /// `running`, `detached` (being revived), `out` (given up) or `late`: it does not answer, and what
-    /// stands here is what it told last.
+    /// `running`, `detached` (being revived), `out` (given up) or `late`: it does not answer, and
+    /// what stands here is what it told last.
     pub state: &'static str,
     /// What the driver cannot do.
     pub limits: Vec<String>,

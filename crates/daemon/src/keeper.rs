@@ -18,6 +18,7 @@ use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::SockType;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use reserv_plane::private;
 
@@ -103,12 +105,13 @@ pub fn end(pidfd: &OwnedFd) {
     reap(pidfd);
 }
 
-/// Whether a daemon lives there: one that is ending has its control socket still, but no answer. One that
-/// is stopped may have as many who wait as it can have, and a connection is not waited for then.
+/// Whether a daemon lives there: one that is ending has its control socket still, but no answer.
+/// One that is stopped may have as many who wait as it can have, and a connection is not waited for
+/// then.
 fn answers(settings: &Settings) -> bool {
     let ask = || -> io::Result<usize> {
-        let mut stream = private::connect_within(&settings.socket(), LOCK_MIN)?;
-        stream.set_read_timeout(Some(LOCK_MIN))?;
+        let fd = private::connect_within(&settings.socket(), SockType::Stream, LOCK_MIN)?;
+        let mut stream = UnixStream::from(fd);
         stream.write_all(b"{\"request\":\"version\"}\n")?;
         stream.read(&mut [0])
     };

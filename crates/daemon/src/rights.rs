@@ -127,9 +127,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Brings threads, descriptors and lists that may no longer use their queue, at or below a node, back to q0,
-    /// where `all` says which processes live, and `who` whose they are (`None`: they stay). He is
-    /// asked about all whom it concerns.
+    /// Brings threads, descriptors and lists that may no longer use their queue, at or below a
+    /// node, back to q0, where `all` says which processes live, and `who` whose they are (`None`:
+    /// they stay). He is asked about all whom it concerns.
     pub fn fall_among(
         &mut self,
         top: NodeId,

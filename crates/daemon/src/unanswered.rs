@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a worker was answering when it died. The kernel gives a request that was not answered to the
-//! next worker, and clients of the control socket ask again; one on which the worker panics would
-//! end each of them, and nobody would be served any more. So who has ended two workers is answered
-//! EIO.
+//! What a worker was answering when it died. The kernel gives a request that was not answered to
+//! the next worker, and clients of the control socket ask again; one on which the worker panics
+//! would end each of them, and nobody would be served any more. So who has ended two workers is
+//! answered EIO.
 //!
 //! ```text
 //!  file:   a slot for each request that is being answered: its number (8 bytes), workers that it

@@ -74,12 +74,13 @@ pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command
     }
 }
 
-/// A running resource, and the node that is at a path in its tree; `None`: no resource is called so.
+/// A running resource, and the node that is at a path in its tree; `None`: no resource is called
+/// so.
 pub type Named = Option<(Resource, Result<NodeId, Error>)>;
 
 /// A write to a process's `default` or `cdefault`: at most one queue per resource; resources that are not named
-/// keep theirs. `mount` is where `/reserv` is mounted; `find` gives a running resource by its name, and the node
-/// that is there by this path. Its own refusals are answered as they are.
+/// keep theirs. `mount` is where `/reserv` is mounted; `find` gives a running resource by its name,
+/// and the node that is there by this path. Its own refusals are answered as they are.
 pub fn parse_defaults<E: From<Error>>(
     bytes: &[u8],
     mount: &str,

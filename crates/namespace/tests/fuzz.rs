@@ -7,9 +7,13 @@
 
 #[path = "../../model/tests/common/mod.rs"]
 mod common;
+#[path = "../../../fuzz/src/written.rs"]
+mod written;
 
 use reserv_model::*;
 use reserv_namespace::*;
+
+use written::{Became, said, says_why, written};
 
 /// xorshift64*: small, and the same everywhere.
 struct Random(u64);
@@ -121,10 +125,6 @@ const SEEDS: [&str; 83] = [
 ];
 
 /// A resource by its name, and what is there by a path.
-fn by<'t>(trees: impl Fn(Resource) -> Option<&'t Tree>) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
-    move |name, path| Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
-}
-
 fn bytes(random: &mut Random) -> Vec<u8> {
     let mut out = SEEDS[random.below(SEEDS.len())].as_bytes().to_vec();
     for _ in 0..random.below(6) {
@@ -152,49 +152,12 @@ struct Counts {
     planned: u64,
 }
 
-fn says_why(error: &Error) {
-    assert!(!error.context.is_empty() && error.context.len() < 2000, "{error:?}");
-    assert!(!error.context.chars().chain(error.hint.chars()).any(char::is_control), "{error:?}");
-}
-
-/// Write `text` into one file of one node, and read it back.
+/// Writes `text` into one file of one node, and counts what became of it.
 fn write(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8], counts: &mut Counts) {
-    let command = match parse_write(row.file, id, text) {
-        Ok(command) => command,
-        Err(e) => {
-            counts.refused += 1;
-            return says_why(&e);
-        }
-    };
-    counts.accepted += 1;
-    let requests = match command {
-        Command::Edit(requests) => requests,
-        Command::Access { node, change, .. } => vec![Request::SetAccess { node: node.into(), change }],
-        Command::Tag { .. } => return,
-    };
-    let plan = match tree.plan(&requests) {
-        Ok(plan) => plan,
-        Err(e) => return says_why(&e),
-    };
-    tree.commit(&plan).unwrap();
-    tree.check().unwrap();
-    counts.planned += 1;
-    if !matches!(row.read, Read::Node(_)) {
-        return;
-    }
-    let survey = Survey::default();
-    let view = View { tree, node: id, survey: &survey, members: &[], kind: ResourceKind::Cpu, capacity: 0 };
-    let read = render_read(row.file, &view).unwrap();
-    if read.is_empty() {
-        return; // a list without entries
-    }
-    match parse_write(row.file, id, read.lines().last().unwrap_or_default().as_bytes()).unwrap() {
-        Command::Edit(again) => match tree.plan(&again) {
-            Ok(plan) => assert!(plan.edits().iter().all(|e| matches!(e, Edit::Reset { .. })), "{read:?}"),
-            Err(e) => assert_eq!(e.kind, ErrorKind::Busy, "{read:?}: {e}"),
-        },
-        Command::Tag { .. } | Command::Access { .. } => {}
-    }
+    let became = written(tree, row, id, text);
+    counts.refused += u64::from(became == Became::Refused);
+    counts.accepted += u64::from(became != Became::Refused);
+    counts.planned += u64::from(became == Became::Planned);
 }
 
 /// What `members` would read for a thread with these parameters is accepted, and means the same.
@@ -224,16 +187,6 @@ fn members(random: &mut Random, text: &[u8]) {
     );
 }
 
-/// A word of a rule about packets: what is taken is taken again as it is shown, and means the same.
-fn read_again<T: std::str::FromStr<Err = Error> + std::fmt::Display + PartialEq + std::fmt::Debug>(
-    text: &str,
-) {
-    match text.parse::<T>() {
-        Ok(value) => assert_eq!(value.to_string().parse::<T>(), Ok(value), "{text:?}"),
-        Err(e) => says_why(&e),
-    }
-}
-
 fn round(random: &mut Random, tree: &mut Tree, counts: &mut Counts) {
     let text = bytes(random);
     let nodes: Vec<_> = tree.iter().map(|n| n.id).collect();
@@ -244,17 +197,8 @@ fn round(random: &mut Random, tree: &mut Tree, counts: &mut Counts) {
     write(tree, row, id, &text, counts);
     members(random, &text);
 
+    said(tree, &text);
     let trees = |r| (r == Resource::CPU).then_some(&*tree);
-    match parse_defaults(&text, "/reserv", by(trees)) {
-        Ok(tags) => assert!(tags.iter().all(|(_, id)| tree.get(*id).is_some())),
-        Err(e) => says_why(&e),
-    }
-    if let Ok(name) = std::str::from_utf8(&text) {
-        let _ = (Name::new(name), name.parse::<NodePath>(), resource_named(name, trees));
-        read_again::<Ports>(name);
-        read_again::<Prefix>(name);
-        read_again::<Protocol>(name);
-    }
     let ino = Ino(random.next() >> random.below(64));
     if let Some(object) = ino.object() {
         assert_eq!(Ino::from(object), ino);

@@ -193,9 +193,9 @@ pub struct Upgraded {
     pub counters: bool,
 }
 
-/// A driver that holds a resource: its tree, its counters and its life. Calls come from one thread at a
-/// time. What some drivers can besides is in traits of their own, whose defaults say that a driver
-/// cannot; a driver writes down what it can.
+/// A driver that holds a resource: its tree, its counters and its life. Calls come from one thread
+/// at a time. What some drivers can besides is in traits of their own, whose defaults say that a
+/// driver cannot; a driver writes down what it can.
 pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
     /// See [`DriverInfo`]. Cheap; called for `status`.
     fn info(&self) -> DriverInfo;
@@ -244,8 +244,8 @@ pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
     /// Counters of one node (`NoNode` when stale).
     fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError>;
 
-    /// What refers to nodes in the kernel, in their order; nothing for nodes that are gone. Where the mechanism does not count its lists,
-    /// they are looked up process by process.
+    /// What refers to nodes in the kernel, in their order; nothing for nodes that are gone. Where
+    /// the mechanism does not count its lists, they are looked up process by process.
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
         let at: BTreeMap<NodeId, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
         let mut refs = vec![Refs::default(); ids.len()];
@@ -272,7 +272,8 @@ pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
     /// Take the resource again after a detachment, with the tree and tags as they were.
     fn revive(&mut self) -> Result<(), PlaneError>;
 
-    /// Whether [`Plane::stop`] would be refused now because somebody uses what the driver offers. Changes nothing.
+    /// Whether [`Plane::stop`] would be refused now because somebody uses what the driver offers.
+    /// Changes nothing.
     fn may_stop(&self) -> Result<(), PlaneError> {
         Ok(())
     }
@@ -325,8 +326,9 @@ pub trait Threads {
 
 /// Processes' lists for this resource, and who may tag with its queues.
 pub trait Lists {
-    /// The device number of the file system at which `/reserv` is mounted, told after each mount and adoption. A
-    /// driver that recognises descriptors of `/reserv` in the kernel compares it; others ignore it.
+    /// The device number of the file system at which `/reserv` is mounted, told after each mount
+    /// and adoption. A driver that recognises descriptors of `/reserv` in the kernel compares it;
+    /// others ignore it.
     fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
         let _ = dev;
         Ok(())
@@ -376,8 +378,9 @@ pub trait Descriptors {
 
 /// Packets that are told apart: those of links.
 pub trait Packets {
-    /// Which queues untagged packets go to, of a link: whole and in order, the first rule that fits, else q0. Told after start and adoption and whenever it changes; they
-    /// stand in the kernel.
+    /// Which queues untagged packets go to, of a link: whole and in order, the first rule that
+    /// fits, else q0. Told after start and adoption and whenever it changes; they stand in the
+    /// kernel.
     fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
         if rules.is_empty() {
             return Ok(());

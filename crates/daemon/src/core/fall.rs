@@ -22,7 +22,8 @@ fn unseen() -> Caller {
 }
 
 impl Core {
-    /// Brings threads, descriptors and lists that may no longer use their queue, at or below a node, back to q0.
+    /// Brings threads, descriptors and lists that may no longer use their queue, at or below a
+    /// node, back to q0.
     pub fn fall(&self, resource: Resource, top: NodeId) -> Result<(), Refusal> {
         let mut known: BTreeMap<i32, Option<Caller>> = BTreeMap::new();
         for look in 0..=LOOKS_MAX {

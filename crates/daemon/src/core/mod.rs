@@ -23,7 +23,7 @@ use reserv_model::{Config, Name, NodeId, NodePath, Personality, Request, Rule, T
 use reserv_namespace::{FileKind, Ino, Named, Object, Resource};
 
 use self::refusals::Refusals;
-use self::slot::{HadEngine, Slot};
+use self::slot::{HadEngine, Slot, is_gone};
 pub use self::status::{Refused, Status};
 use self::watching::Watch;
 use crate::aside::Looker;
@@ -103,10 +103,6 @@ impl Trees {
     }
 }
 
-fn is_gone() -> Refusal {
-    Refusal::new(libc::ESTALE, "this resource is gone")
-}
-
 /// The change of the configuration that is under way.
 pub(crate) struct Changing<'c>(&'c Core);
 
@@ -118,8 +114,8 @@ impl Drop for Changing<'_> {
 }
 
 impl Core {
-    /// Around the CPU; the other resources that are entered come up beside it. `new_mount`: there is
-    /// no mount that another worker served.
+    /// Around the CPU; the other resources that are entered come up beside it. `new_mount`: there
+    /// is no mount that another worker served.
     pub fn new(settings: &Settings, mut cpu: Held, new_mount: bool) -> Result<Arc<Self>, Refusal> {
         crate::backlog::remember(&settings.run);
         let rules = cpu.engine.rules().to_vec();

@@ -37,10 +37,8 @@ impl Core {
         let Some(wakes) = slot.wakes() else { return Ok(()) };
         let (core, of_thread) = (self.clone(), slot.clone());
         let body = move || core.look(&of_thread, &wakes, &forgetter);
-        std::thread::Builder::new().name("poll".into()).spawn(body).map(drop).map_err(|error| {
-            let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
-            Refusal::new(errno, format!("no thread to look after {}: {error}", slot.name))
-        })
+        let begun = std::thread::Builder::new().name("poll".into()).spawn(body).map(drop);
+        begun.map_err(|error| Refusal::no_thread(&format!("look after {}", slot.name), &error))
     }
 
     fn look(&self, slot: &Arc<Slot>, wakes: &Receiver<()>, forgetter: &Forgetter) {
@@ -58,7 +56,8 @@ impl Core {
                 polled = Instant::now();
                 self.poll(slot);
             }
-            // Nothing is collected before the files are known that were being opened when another worker died.
+            // Nothing is collected before the files are known that were being opened when another
+            // worker died.
             if self.caught_up.load(Ordering::SeqCst) {
                 self.sweep(slot);
             }

@@ -94,7 +94,8 @@ fn note(has: bool) {
     let _ = has;
 }
 
-fn is_gone() -> Refusal {
+/// There is no such resource any more.
+pub(super) fn is_gone() -> Refusal {
     Refusal::new(libc::ESTALE, "this resource is gone")
 }
 
@@ -248,10 +249,7 @@ impl Slot {
             let _ = tell.send(slot.held_within(most.min(PATIENCE)).map(|mut had| work(&mut had)));
         };
         let begun = std::thread::Builder::new().name("ask".into()).spawn(body);
-        begun.map_err(|error| {
-            let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
-            Refusal::new(errno, format!("no thread to ask {} on: {error}", self.name))
-        })?;
+        begun.map_err(|error| Refusal::no_thread(&format!("ask {} on", self.name), &error))?;
         Ok(Asked { slot: self.clone(), hear })
     }
 

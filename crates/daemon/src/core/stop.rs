@@ -61,10 +61,10 @@ impl Core {
         Ok(removed?)
     }
 
-    /// Gives the resources back to the kernel. A disk that is in use stays: either that is an error, and so does
-    /// everything else, or (`leave`) it is left with its server, which goes on, and its journal: the next start
-    /// adopts it. What does not answer, or is still coming, is left as well, and ended by the next
-    /// start (but where it is to be left).
+    /// Gives the resources back to the kernel. A disk that is in use stays: either that is an
+    /// error, and so does everything else, or (`leave`) it is left with its server, which goes on,
+    /// and its journal: the next start adopts it. What does not answer, or is still coming, is left
+    /// as well, and ended by the next start (but where it is to be left).
     pub fn stop(self: &Arc<Self>, leave: bool) -> Result<(), Refusal> {
         self.stopping.store(true, Ordering::SeqCst);
         let done = self.stop_all(leave);

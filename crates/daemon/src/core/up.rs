@@ -227,7 +227,8 @@ fn job(slot: &Arc<Slot>, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Jo
     })
 }
 
-/// A rule about packets names links, and each link has room for so many. (What the configuration itself brings up it has checked itself.)
+/// A rule about packets names links, and each link has room for so many. (What the configuration
+/// itself brings up it has checked itself.)
 fn check_packet_rules(slot: &Slot, config: &Config) -> Result<(), Refusal> {
     let name = &slot.name;
     let of_packets = config.rules.iter().filter(|rule| rule.conditions.packets().is_some());

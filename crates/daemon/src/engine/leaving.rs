@@ -3,9 +3,9 @@
 //!
 //! What refers to a queue that goes falls to q0: threads and open files that are tagged with it,
 //! processes' lists that name it, and whoever is born while it drains. Whoever may not use q0 could
-//! leave his share and his cap that way. So he deletes only what nothing refers to. That nothing does
-//! any more when it is carried out, the plane sees (threads and open files: a deletion of his refuses
-//! members), and the lock (lists are set under it).
+//! leave his share and his cap that way. So he deletes only what nothing refers to. That nothing
+//! does any more when it is carried out, the plane sees (threads and open files: a deletion of his
+//! refuses members), and the lock (lists are set under it).
 
 use reserv_model::{Caller, DeleteMode, Error, ErrorKind, NodeId, Request, Right, Tree};
 

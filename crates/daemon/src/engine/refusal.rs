@@ -21,6 +21,21 @@ impl Refusal {
     pub fn new(errno: i32, text: impl Into<String>) -> Self {
         Self { errno, text: text.into(), hint: String::new() }
     }
+
+    /// The kernel gives no thread to do `what` on.
+    pub fn no_thread(what: &str, error: &std::io::Error) -> Self {
+        let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);
+        Self::new(errno, format!("no thread to {what}: {error}"))
+    }
+
+    /// A request was not answered in time, because a resource's plane waits.
+    pub fn no_answer() -> Self {
+        Self {
+            errno: libc::ETIMEDOUT,
+            text: "no answer in time: the driver waits for somebody".into(),
+            hint: "what was asked for may still happen".into(),
+        }
+    }
 }
 
 impl From<Error> for Refusal {

@@ -161,7 +161,8 @@ fn fresh_handle(engine: &Engine, id: NodeId, request: &Request<'_>, who: &Rightf
     if !engine.tree().concerns(who, id) {
         return Ok(seed::handle(id, 0)); // it keeps nothing
     }
-    // Who is sent again gets what he had, unless that is another's by now, who came 65535 opens of this node later.
+    // Who is sent again gets what he had, unless that is another's by now, who came 65535 opens of
+    // this node later.
     let first = u16::try_from(request.unique >> 1 & 0xffff).unwrap_or(0);
     let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
     places
@@ -379,10 +380,10 @@ impl Fs {
             Object::Node { resource, id, file } => match parse_write(file, id, data)? {
                 Command::Edit(edits) => {
                     let mut engine = core.engine(resource)?;
-                    for who in each() {
+                    let (by, others) = asking.split_last().ok_or_else(gone)?;
+                    for who in others {
                         edits.iter().try_for_each(|edit| engine.permit(who, edit))?;
                     }
-                    let by = asking.last().ok_or_else(gone)?;
                     engine.edit_by(by, &edits, origin)?;
                 }
                 Command::Access { node, change, fall } => {
@@ -695,13 +696,8 @@ impl Server for Fs {
     }
 
     fn late(&self, request: &Request<'_>) {
-        let refusal = Refusal {
-            errno: libc::ETIMEDOUT,
-            text: "no answer in time: the driver waits for somebody".into(),
-            hint: "what was asked for may still happen".into(),
-        };
         if let Some(what) = changing(&self.core, request) {
-            self.core.refused(request.caller.uid, &what, &refusal);
+            self.core.refused(request.caller.uid, &what, &Refusal::no_answer());
         }
     }
 

@@ -35,7 +35,7 @@ const IDLE_MAX: usize = 2;
 const READ_MAX: usize = 256;
 /// How long an answer may take. What a plane waits for has shorter bounds of its own; this is for
 /// what has none.
-const ANSWER_MAX: Duration = Duration::from_secs(15);
+pub const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// How often it is looked whether one is late.
 const LOOK: Duration = Duration::from_secs(1);
 

@@ -168,7 +168,8 @@ impl Places {
     }
 
     /// When a thread was started: with its number, that names it for the time since boot. Reading
-    /// it may wait for a process that is in the middle of an exec; nothing else that is read here may.
+    /// it may wait for a process that is in the middle of an exec; nothing else that is read here
+    /// may.
     pub(crate) fn started(&self, tid: i32) -> io::Result<u64> {
         let path = format!("/proc/{tid}/stat");
         let text = self.kernel.read(&path)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Planes whose tags are a [`Meter`]'s: links, disks, and what is counted only. What they can do with
-//! lists and descriptors is the meter's, once it is known that there is such a queue.
+//! Planes whose tags are a [`Meter`]'s: links, disks, and what is counted only. What they can do
+//! with lists and descriptors is the meter's, once it is known that there is such a queue.
 
 use reserv_model::NodeId;
 
@@ -37,8 +37,8 @@ pub(crate) trait Metered {
     }
 }
 
-/// The traits of the contract that a [`Metered`] plane has by its meter. A macro, for an implementation
-/// for all of them would collide with those of planes in other crates.
+/// The traits of the contract that a [`Metered`] plane has by its meter. A macro, for an
+/// implementation for all of them would collide with those of planes in other crates.
 macro_rules! tags_by_meter {
     ($plane:ty) => {
         impl $crate::Lists for $plane {

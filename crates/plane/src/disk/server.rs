@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
-};
+use nix::sys::socket::{MsgFlags, SockType, recv, send};
 use reserv_blockd::private;
 use reserv_blockd::wire::{self, Answer, Ask, Copies, Hello, what};
 use reserv_model::{DiskModel, Front};
@@ -94,22 +92,8 @@ fn program() -> Result<PathBuf, PlaneError> {
     Err(PlaneError::Unsupported(format!("there is no block server: {} is missing", beside.display())))
 }
 
-fn bounded(fd: &OwnedFd, answer: Duration) -> io::Result<()> {
-    let limit = libc::timeval {
-        tv_sec: i64::try_from(answer.as_secs()).map_err(io::Error::other)?,
-        tv_usec: answer.subsec_micros().into(),
-    }
-    .into();
-    setsockopt(fd, sockopt::ReceiveTimeout, &limit)?;
-    // Of `connect`, too: of a server that is stopped more connections may wait than there is room for.
-    setsockopt(fd, sockopt::SendTimeout, &limit)?;
-    Ok(())
-}
-
 fn connected(path: &Path, answer: Duration) -> io::Result<OwnedFd> {
-    let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
-    bounded(&fd, answer)?;
-    connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let fd = private::connect_within(path, SockType::SeqPacket, answer)?;
     if !private::is_ours(&fd) {
         return Err(io::Error::from_raw_os_error(libc::EPERM));
     }
@@ -296,7 +280,7 @@ impl Server {
         let said = self.ask_by(&mut talk, if was_late { SIGN_MAX } else { ANSWER_MAX }, ask, body);
         self.late.store(said.as_ref().is_err_and(is_late), Ordering::SeqCst);
         let bounds = match (&said, &*talk) {
-            (Ok(_), Some(fd)) if was_late => bounded(fd, ANSWER_MAX),
+            (Ok(_), Some(fd)) if was_late => private::bounded(fd, ANSWER_MAX),
             _ => Ok(()),
         };
         if said.is_err() || bounds.is_err() {

@@ -20,9 +20,9 @@ const ENDS_TRIES: u32 = 100;
 /// How often a walk is begun again because what it walks over has become another one on the way.
 const CHANGES: u32 = 64;
 
-/// How often a socket's storage is replaced again because its process sets something meanwhile: some
-/// 10 ms. Who sets one socket's queue without a pause may need tens of rounds; beyond these he loses a
-/// setting of his own.
+/// How often a socket's storage is replaced again because its process sets something meanwhile:
+/// some 10 ms. Who sets one socket's queue without a pause may need tens of rounds; beyond these he
+/// loses a setting of his own.
 const ROUNDS: u32 = 4096;
 
 /// Numbers that a folder of `/proc` has: its processes, or the threads of one.
@@ -116,8 +116,8 @@ impl Tags {
         self.call(call).map(drop)
     }
 
-    /// A socket of ours (stock): a copy of its storage with the tag takes the storage's place. What its
-    /// process sets meanwhile the programs tell, and it is put there too.
+    /// A socket of ours (stock): a copy of its storage with the tag takes the storage's place. What
+    /// its process sets meanwhile the programs tell, and it is put there too.
     fn tag_stored(&self, fd: BorrowedFd<'_>, store: RtCall) -> Result<(), PlaneError> {
         let map = self.map("stored_socks")?;
         let word = self.call(store)?.b;
