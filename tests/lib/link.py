@@ -58,6 +58,9 @@ def in_sink(code, *words):
     return subprocess.Popen(["ip", "netns", "exec", "sink", "python3", "-c", code, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+AGE = 0.025  # seconds after which counters that are read are no older than what was done before (man 3 reserv_stat)
+
+
 def backlog(queue, dev=DEV):
     with open(f"{MOUNT}/{dev}/{queue}/backlog", encoding="utf-8") as file:
         return {key: int(value.split()[0]) for key, value in (line.split(" ", 1) for line in file)}
