@@ -37,16 +37,20 @@ by_phase() {
             print ""
         }' "$results" "$logs/phases.tsv"
 }
-# What failed, once more, after the table: who sees only the last lines sees why.
+# What failed, once more, after the table: who sees only the last lines sees why. Who passed the
+# second time is shown as he was the first.
 failures() {
-    local name verdict reason
+    local name verdict reason log
     while IFS=$'\t' read -r _ name verdict _ _ _ _ reason; do
         [ "$verdict" = FAIL ] || continue
+        log=$logs/$name.log
+        [[ $reason != UNSTABLE* ]] || log=$logs/$name.first.log
         echo
         echo "--- $name: $reason"
         {
             grep -E -e '^not ok\b|^test .* FAILED$|panicked at' \
-                -e '^[A-Za-z_.]*(Error|Exception|Expired|Interrupt)\b' "$logs/$name.log" || tail -n 8 "$logs/$name.log"
+                -e '^[A-Za-z_.]*(Error|Exception|Expired|Interrupt)\b' "$log" ||
+                tail -n 8 "$log"
         } | tail -n 8 | cut -c1-400
     done <"$results"
 }
