@@ -436,6 +436,7 @@ struct rs_params {
 
 struct rs_unit {
 	struct rs_item RS_ARENA *item; /* in service here */
+	u32 own, pad; /* weight of its queue when the step began, where that competes as its items do (rs_own_weight) */
 };
 
 struct rs_tree {

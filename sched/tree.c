@@ -81,8 +81,10 @@ RS_INLINE void rs_item_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 }
 
 /*
- * Weight of a queue that competes with subtrees as each of its items would: a step is charged at the sum of the weights at its end, as
- * start-time fair queueing allows a rate for each request. On the scale of RS_OWN_ONE to an item of weight one.
+ * Weight of a queue that competes with subtrees as each of its items would. A step is charged at the sum of the weights when it
+ * began, as start-time fair queueing allows a rate for each request (SFQ, section 2.2). Not at its end: a kernel thread that wakes
+ * at each tick, and so at the end of each step, would make the queue's other threads cheaper by half. On the scale of RS_OWN_ONE
+ * to an item of weight one.
  */
 RS_INLINE u32 rs_own_weight(struct rs_node RS_ARENA *q)
 {
@@ -91,9 +93,10 @@ RS_INLINE u32 rs_own_weight(struct rs_node RS_ARENA *q)
 	return w > RS_WEIGHT_MAX ? RS_WEIGHT_MAX : w ? w : 1;
 }
 
-RS_INLINE void rs_own_charge(struct rs_node RS_ARENA *q)
+/* `at`: the weight when the step began; 0: the queue was not `own` then. */
+RS_INLINE void rs_own_charge(struct rs_node RS_ARENA *q, u32 at)
 {
-	u32 w = rs_own_weight(q);
+	u32 w = at ? at : rs_own_weight(q);
 
 	q->parent->wsum += (u64)w - q->weight;
 	q->weight = w;
@@ -235,6 +238,7 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 		slice = it->edf.length;
 	it->slice = slice;
 	t->unit[unit & (RS_UNITS_MAX - 1)].item = it;
+	t->unit[unit & (RS_UNITS_MAX - 1)].own = n->own ? rs_own_weight(n) : 0;
 	RS_LOOP(d, RS_DEPTH_MAX) {
 		struct rs_node RS_ARENA *p = n->parent;
 
@@ -335,18 +339,20 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 			    const u32 several)
 {
 	struct rs_node RS_ARENA *q = it->queue, *n = q;
-	u32 done = 0, forced = 0, all = several, unit = it->unit;
+	u32 done = 0, forced = 0, all = several, unit = it->unit, own = 0;
 	u64 slice = it->slice;
 
 	all |= rs_by_length(t);
 	t->calls = it->calls;
 	it->calls = 0;
 	it->service += work;
-	if (t->unit[unit & (RS_UNITS_MAX - 1)].item == it)
+	if (t->unit[unit & (RS_UNITS_MAX - 1)].item == it) {
 		t->unit[unit & (RS_UNITS_MAX - 1)].item = 0;
+		own = t->unit[unit & (RS_UNITS_MAX - 1)].own;
+	}
 	rs_tag_charge(&q->clock, &it->tag, work, it->weight);
 	if (q->own)
-		rs_own_charge(q);
+		rs_own_charge(q, own);
 	if (several) {
 		if (!q->nall && q->ready.n <= RS_FEW)
 			rs_mask_items(q);

@@ -184,8 +184,15 @@ pub const MUTANTS: &[Mutant] = &[
         name: "own_weight_stays",
         mistake: "a queue that competes as its items do keeps the weight that it had",
         file: "tree.c",
-        from: "\t\trs_own_charge(q);",
+        from: "\t\trs_own_charge(q, own);",
         to: "\t\t(void)q;",
+    },
+    Mutant {
+        name: "own_weight_of_the_end",
+        mistake: "a step is charged at the weights of its end",
+        file: "tree.c",
+        from: "\t\trs_own_charge(q, own);",
+        to: "\t\trs_own_charge(q, 0);",
     },
     Mutant {
         name: "wrr_keeps_place",

@@ -60,6 +60,8 @@ pub struct Item {
     pub state: State,
     pub unit: u32,
     pub slice: u64,
+    /// What its queue weighed when the step in service began, where that competes as its items do.
+    pub own: Option<u32>,
     /// Start tag, or finish tag while idle; none: as a newcomer.
     pub tag: Option<Q>,
     /// Busy period of the queue in which the tag was valid.

@@ -81,3 +81,43 @@ pub fn shares(build: Build, seed: u64) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// One item that always wants, and one that wakes just before each step ends and wants next to nothing: the queue is charged for
+/// one, as its sibling is, within SFQ-1.
+pub fn pulses(build: Build, seed: u64) -> Result<(), String> {
+    const STEP: u64 = 4_000_000;
+    let mut r = Rng::new(seed ^ 0x0322);
+    let mut core = Core::new(Setup { build, ..Setup::default() });
+    for op in [
+        Op::Create { node: S, parent: ROOT, kind: SCHED, alg: SFQ_POLICY },
+        Op::Reweight { node: S, weight: ONE },
+        Op::Create { node: OWN, parent: S, kind: QUEUE, alg: SFQ },
+        Op::Create { node: id(52, 1), parent: S, kind: QUEUE, alg: FIFO },
+        Op::Reweight { node: id(52, 1), weight: 102_400 },
+    ] {
+        core.must(0, op);
+    }
+    let mut item = |queue| core.item_new(queue, ONE, 0).expect("an item");
+    let (busy, pulse, beside) = (item(OWN), item(OWN), item(id(52, 1)));
+    core.own(OWN);
+    core.wake(busy, 0);
+    core.wake(beside, 0);
+    let (mut now, mut sleeps) = (0, true);
+    for _ in 0..4000 {
+        let item = core.pick(0, now).ok_or("nobody is served")?;
+        let work = if item == pulse { r.range(1, 10) * 1000 } else { STEP };
+        now += work;
+        if item == busy && sleeps {
+            core.wake(pulse, now - 1);
+            sleeps = false;
+        }
+        sleeps |= item == pulse;
+        core.settle(item, work, item != pulse, now);
+        core.check()?;
+    }
+    let (got, mine) = (core.item(busy).service / STEP, core.item(beside).service / STEP);
+    if got.abs_diff(mine) > 4 {
+        return Err(format!("beside one that wakes at the end of each step it had {got} steps, its sibling {mine}"));
+    }
+    Ok(())
+}

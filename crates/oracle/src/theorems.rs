@@ -39,6 +39,7 @@ pub const THEOREMS: &[Theorem] = &[
     ("SMP more", smp_more),
     ("own weight model", crate::own::lockstep),
     ("own weight", crate::own::shares),
+    ("own weight at the beginning", crate::own::pulses),
     ("MTR model", crate::mtrls::lockstep),
     ("MTR exact", crate::mtrls::exact),
     ("MTR ticks", crate::mtrls::ticks),

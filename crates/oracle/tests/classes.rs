@@ -8,6 +8,7 @@ use reserv_oracle::{edf, mtrls, own, prio, theorem};
 
 theorem!(own_weights_are_their_model, 150, own::lockstep);
 theorem!(own_weights_give_each_item_its_share, 100, own::shares);
+theorem!(own_weights_are_those_of_the_beginning, 100, own::pulses);
 theorem!(mtrls_is_its_model, 1500, mtrls::lockstep);
 theorem!(mtr_1_2_3_exact, 150, mtrls::exact);
 theorem!(mtr_1_2_3_with_ticks, 150, mtrls::ticks);

@@ -15,6 +15,7 @@ impl Model {
                 state: State::Idle,
                 unit: 0,
                 slice: 0,
+                own: None,
                 tag: None,
                 period: 0,
                 seq: 0,
@@ -116,7 +117,9 @@ impl Model {
             n.v = max(n.v.clone(), &least);
         }
         let slice = self.quantum_of(queue);
+        let own = self.nodes[&queue].own.then(|| self.own_weight(queue));
         let i = self.it(item);
+        i.own = own;
         i.unit = unit;
         i.slice = 0;
         i.state = State::Service;
@@ -162,8 +165,10 @@ impl Model {
     pub fn settle(&mut self, item: u32, work: u64, more: bool, now: u64) {
         let queue = self.items[&item].queue;
         if self.nodes[&queue].own {
-            // The step is charged at the weights of its end; tags stay as they are, a remainder counts as one at the new weight.
-            let (old, new) = (self.nodes[&queue].weight, self.own_weight(queue));
+            // The step is charged at the weights of its beginning; tags stay as they are, a remainder counts as one at the new
+            // weight.
+            let at = self.it(item).own;
+            let (old, new) = (self.nodes[&queue].weight, at.unwrap_or_else(|| self.own_weight(queue)));
             self.n(queue).weight = new;
             self.drift += u64::from(old / new) + 1;
         }
