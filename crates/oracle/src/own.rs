@@ -117,7 +117,9 @@ pub fn pulses(build: Build, seed: u64) -> Result<(), String> {
     }
     let (got, mine) = (core.item(busy).service / STEP, core.item(beside).service / STEP);
     if got.abs_diff(mine) > 4 {
-        return Err(format!("beside one that wakes at the end of each step it had {got} steps, its sibling {mine}"));
+        return Err(format!(
+            "beside one that wakes at the end of each step it had {got} steps, its sibling {mine}"
+        ));
     }
     Ok(())
 }
