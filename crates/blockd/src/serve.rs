@@ -24,8 +24,7 @@ use crate::wire::Copies;
 
 mod ask;
 
-/// Most that can be asked for.
-pub const DEPTH_MAX: u32 = 256;
+pub use reserv_facts::tree::DISK_DEPTH_MAX as DEPTH_MAX;
 /// How long a new worker waits for what a dead one has under way.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// The process' end, as the keeper understands it: stopped on request.

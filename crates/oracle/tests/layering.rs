@@ -6,22 +6,24 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each crate may use of ours. The cli uses plane for the tag call and for what `doctor` probes, and otherwise
+/// What each crate may use of ours. All may use the facts but the oracle, which says for itself what
+/// is right. The cli uses plane for the tag call and for what `doctor` probes, and otherwise
 /// speaks through files; plane uses blockd's structures, in which it talks with the server.
 const MAY: &[(&str, &[&str])] = &[
+    ("facts", &[]),
     ("disk-model", &[]),
-    ("model", &[]),
-    ("namespace", &["model"]),
-    ("blockd", &["disk-model"]),
-    ("plane", &["model", "blockd"]),
-    ("daemon", &["model", "namespace", "plane"]),
-    ("cli", &["model", "plane"]),
+    ("model", &["facts"]),
+    ("namespace", &["facts", "model"]),
+    ("blockd", &["facts", "disk-model"]),
+    ("plane", &["facts", "model", "blockd"]),
+    ("daemon", &["facts", "model", "namespace", "plane"]),
+    ("cli", &["facts", "model", "plane"]),
     ("oracle", &["disk-model"]),
-    ("client", &[]),
+    ("client", &["facts"]),
 ];
 
 /// Pure crates.
-const PURE: &[&str] = &["model", "namespace", "disk-model"];
+const PURE: &[&str] = &["facts", "model", "namespace", "disk-model"];
 
 /// What may not occur in them.
 const IMPURE: &[&str] = &[

@@ -52,7 +52,7 @@ impl Fs {
         }
         let (old, new) = (object(core, request.node)?, object(core, new_parent)?);
         let (resource, id, file, mut trees) = child(core, old, from)?;
-        if file.file_type() != FileType::Directory {
+        if FileType::of(file) != FileType::Directory {
             return Err(error(ErrorKind::Protected, "a file keeps its name"));
         }
         let ((other, parent), name) = (node_of(new)?, Some(name_of(to)?));
@@ -88,7 +88,7 @@ impl Fs {
     pub(super) fn remove_directory(core: &Core, request: &Request<'_>, name: &[u8]) -> Result<(), Refusal> {
         let parent = object(core, request.node)?;
         let (_, id, file, mut trees) = child(core, parent, name)?;
-        if file.file_type() != FileType::Directory {
+        if FileType::of(file) != FileType::Directory {
             return Err(error(ErrorKind::NotScheduler, "not a directory"));
         }
         let delete = Edit::Delete { node: id.into(), mode: reserv_model::DeleteMode::Refuse };

@@ -112,7 +112,7 @@ fn concerned(request: &Request<'_>) -> Option<i32> {
         | (Object::Process { pid, .. }, Op::Write { .. }) => pid,
         // Root is asked for no right.
         (Object::Process { pid, file }, Op::Open { .. } | Op::Read { .. } | Op::Access { .. })
-            if request.caller.uid != 0 && file.file_type() == FileType::Regular =>
+            if request.caller.uid != 0 && FileType::of(file) == FileType::Regular =>
         {
             pid
         }

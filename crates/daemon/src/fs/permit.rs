@@ -54,7 +54,7 @@ impl Fs {
     pub(super) fn access(core: &Core, request: &Request<'_>, mask: u32) -> Result<(), Refusal> {
         let (who, object) = (caller(request.caller), object(core, request.node)?);
         let directory = matches!(object, Object::Node { file, .. } | Object::Mount(file) | Object::Process { file, .. }
-            if file.file_type() == FileType::Directory);
+            if FileType::of(file) == FileType::Directory);
         if mask & 1 != 0 && !directory {
             return Err(error(ErrorKind::NotPermitted, "nothing here is executed"));
         }
