@@ -12,12 +12,10 @@ use std::path::{Path, PathBuf};
 use reserv_facts::ino::{
     AREA_SHIFT, FIRST_AREA, FileKind, ID_MASK, INDEX_MASK, KIND_SHIFT, PROC_AREA, is_of_node,
 };
+use reserv_facts::place::MOUNT as USUAL;
 
 use crate::calls;
 use crate::error::{Error, Result};
-
-/// The usual place.
-const USUAL: &str = "/reserv";
 
 /// Inode number of the file `status`: how a mount is recognised.
 const STATUS_INO: u64 = (FileKind::Status as u64) << KIND_SHIFT;

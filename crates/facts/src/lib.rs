@@ -36,6 +36,7 @@ pub mod call;
 pub mod cpu;
 pub mod ino;
 pub mod net;
+pub mod place;
 pub mod tag;
 pub mod tree;
 

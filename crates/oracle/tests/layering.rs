@@ -119,6 +119,68 @@ fn pure_crates_are_pure() {
     }
 }
 
+/// Words of code that read the environment.
+const READS: &[&str] = &["env::var", "try_from_env", "getenv("];
+
+/// Where it may be read: one place of each program, and of the library. The oracle is for tests only.
+fn may_read(path: &Path) -> bool {
+    path.ends_with("settings.rs")
+        || path.ends_with("client/src/place.rs")
+        || path.ends_with("oracle/src/lib.rs")
+}
+
+/// Lines of a source that read the environment, or write one of our variables' names out.
+fn environment(text: &str) -> Vec<&str> {
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.filter(|line| READS.iter().any(|word| line.contains(word)) || !variables(line).is_empty()).collect()
+}
+
+/// Our variables, as they are named in code: `"RESERV_…"`.
+fn variables(text: &str) -> Vec<&str> {
+    let words = text.split('"').skip(1).step_by(2);
+    let named = |word: &&str| {
+        word.strip_prefix("RESERV_")
+            .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'))
+    };
+    words.filter(named).collect()
+}
+
+#[test]
+fn the_environment_is_read_in_one_place_of_each_program() {
+    let mut read = 0;
+    for entry in fs::read_dir(root().join("crates")).expect("crates/") {
+        let mut sources = Vec::new();
+        files(&entry.expect("readable").path().join("src"), &mut sources);
+        for path in sources {
+            let text = fs::read_to_string(&path).expect("readable");
+            if may_read(&path) {
+                read += usize::from(!environment(&text).is_empty());
+            } else if !path.ends_with("facts/src/place.rs") {
+                assert_eq!(environment(&text), [""; 0], "{}: settings.rs is for that", path.display());
+            }
+        }
+    }
+    // Of daemon, drivers, command line, block server; the library; the oracle.
+    assert_eq!(read, 6);
+    assert_eq!(environment("let x = std::env::var(NAME);").len(), 1);
+    assert_eq!(environment("command.env(\"RESERV_RUN\", run);").len(), 1);
+    assert_eq!(environment("// env::var is read elsewhere\nlet x = \"RESERV_RUN is where\";").len(), 0);
+}
+
+/// Each variable is said, with its meaning.
+#[test]
+fn the_table_of_variables_is_whole() {
+    let facts = fs::read_to_string(root().join("crates/facts/src/place.rs")).expect("readable");
+    let table = fs::read_to_string(root().join("docs/daemon.md")).expect("readable");
+    let said: String = table.lines().filter(|line| line.starts_with("| `RESERV_")).collect();
+    let wanted = variables(&facts);
+    assert!(wanted.len() >= 18, "{wanted:?}");
+    for name in &wanted {
+        assert!(said.contains(&format!("`{name}`")), "docs/daemon.md lacks {name}");
+    }
+    assert_eq!(said.matches("`RESERV_").count(), wanted.len(), "docs/daemon.md has one that is nobody's");
+}
+
 #[test]
 fn includes_stay_below() {
     for (folder, host_only) in [("sched", ["host.c", "check.c", "server.c"].as_slice()), ("bpf", &[])] {
