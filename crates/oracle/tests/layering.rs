@@ -2,7 +2,7 @@
 //! Dependencies point one way (ARCHITECTURE.md, "Rooms"): between crates by their manifests, between C folders by their includes; and
 //! pure crates have no clock, file, thread or hash order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -179,6 +179,66 @@ fn the_table_of_variables_is_whole() {
         assert!(said.contains(&format!("`{name}`")), "docs/daemon.md lacks {name}");
     }
     assert_eq!(said.matches("`RESERV_").count(), wanted.len(), "docs/daemon.md has one that is nobody's");
+}
+
+/// Modules of a crate, each with those that it uses by `crate::…`; its own tests are no layer.
+fn modules(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut sources = Vec::new();
+    files(src, &mut sources);
+    let of = |path: &Path| {
+        let first = path.strip_prefix(src).expect("below").components().next().expect("a name");
+        Path::new(first.as_os_str()).with_extension("").to_string_lossy().into_owned()
+    };
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for path in sources.iter().filter(|path| !path.ends_with("lib.rs") && !path.ends_with("main.rs")) {
+        let text = fs::read_to_string(path).expect("readable");
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        found.entry(of(path)).or_default().extend(used(code));
+    }
+    for (name, uses) in &mut found {
+        uses.remove(name);
+    }
+    found
+}
+
+/// The modules that a source names, one by one or in a list.
+fn used(code: &str) -> BTreeSet<String> {
+    let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut found = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let list = rest.strip_prefix('{').map(|list| list.split('}').next().unwrap_or_default());
+        match list {
+            Some(list) => found.extend(list.split(',').map(|item| word(item.trim()))),
+            None => {
+                found.insert(word(rest));
+            }
+        }
+    }
+    found
+}
+
+/// Modules that use each other in a circle: what is left when those are taken away, again and again,
+/// that use none of the others.
+fn circle(mut modules: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    loop {
+        let names: BTreeSet<String> = modules.keys().cloned().collect();
+        modules.values_mut().for_each(|uses| uses.retain(|used| names.contains(used)));
+        modules.retain(|_, uses| !uses.is_empty());
+        if modules.len() == names.len() {
+            return names;
+        }
+    }
+}
+
+#[test]
+fn modules_of_the_daemon_use_each_other_in_no_circle() {
+    let daemon = modules(&root().join("crates/daemon/src"));
+    assert!(daemon.len() > 20 && daemon["fs"].contains("engine"), "{daemon:?}");
+    assert_eq!(circle(daemon.clone()), BTreeSet::new(), "and who uses them");
+    let mut wrong = daemon;
+    wrong.get_mut("engine").expect("there").extend(used("use crate::{fs, link};"));
+    assert!(circle(wrong).contains("engine"));
 }
 
 #[test]

@@ -16,12 +16,13 @@
 //! The kernel sends requests again that a dead daemon took and did not answer. One whose edit happened is not carried out twice: the
 //! record carries the request's number ([`Origin`]), and its answer is made from what exists.
 
+mod admission;
 mod garbage;
 mod leaving;
 mod packets;
 mod record;
-mod refusal;
 mod uses;
+mod whole;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -36,11 +37,11 @@ use reserv_plane::{Plane, PlaneError, Target, Upgraded};
 
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
-pub use self::refusal::Refusal;
 use self::uses::{about_use, use_touched};
+use self::whole::Undo;
 use crate::collect::Collector;
 use crate::journal::Journal;
-use crate::whole::Undo;
+use crate::refusal::Refusal;
 
 /// The journal is compacted when it is this long, and not before it is four times as long as its snapshot.
 const COMPACT_MIN: u64 = 1 << 20;
@@ -233,7 +234,7 @@ impl Engine {
     /// Looks how much of the resource there is to be promised: nothing where nobody knows.
     pub fn measure_capacity(&mut self) {
         self.set_capacity(match self.kind {
-            ResourceKind::Cpu => crate::admission::capacity(),
+            ResourceKind::Cpu => self::admission::capacity(),
             ResourceKind::Disk | ResourceKind::Link => self.plane.capacity(),
         });
         let budget = crate::backlog::budget();

@@ -4,7 +4,7 @@
 use reserv_model::{ErrorKind, Name, NewKind, NodeId, Request as Edit, quoted};
 use reserv_namespace::{FileKind, FileType, Object, Place, Resource, lookup};
 
-use super::{Fs, Refusal, error, gone, object, trees_in};
+use super::{Fs, Refusal, error, object, trees_in};
 use crate::core::{Core, Trees};
 use crate::engine::Origin;
 use crate::fuse::proto::Request;
@@ -81,7 +81,7 @@ impl Fs {
         let origin = Origin { unique: request.unique, fresh: None };
         let mut trees = core.trees(resource)?;
         let done = trees.engine()?.edit_by(&caller(request.caller), &[create], Some(origin))?;
-        let id = done.created.first().copied().ok_or_else(gone)?;
+        let id = done.created.first().copied().ok_or_else(Refusal::gone)?;
         Ok((Object::Node { resource, id, file: FileKind::SchedulerDir }, trees))
     }
 

@@ -20,7 +20,6 @@ pub mod by_path;
 mod directories;
 mod foreign;
 mod permit;
-pub mod seed;
 mod tags;
 mod texts;
 
@@ -37,20 +36,22 @@ use reserv_namespace::{
 use reserv_plane::List;
 
 use self::foreign::{Apart, PATIENCE};
-use self::seed::Seed;
 use self::tags::{descriptors, set_defaults, tag};
 use self::texts::{Kept, Texts};
 use crate::aside::{Asides, Turn};
 use crate::core::slot::{HadEngine, News};
-use crate::core::{Core, Trees, lock};
-use crate::engine::{Engine, Origin, Refusal};
+use crate::core::{Core, Trees};
+use crate::engine::{Engine, Origin};
 use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::serve::{Server, Ticket};
 use crate::priority;
 use crate::process;
+use crate::refusal::Refusal;
 use crate::rights::{
     asking, caller, process_as_caller, require_meant, require_own, require_same_numbers, within,
 };
+use crate::seed::{self, Seed};
+use crate::sync::lock;
 
 /// `FATTR_MODE | FATTR_UID | FATTR_GID`
 const SETATTR_OWNER: u32 = 1 | 2 | 4;
@@ -97,13 +98,9 @@ fn error(kind: ErrorKind, why: impl Into<String>) -> Refusal {
     Error::new(kind, why).into()
 }
 
-fn gone() -> Refusal {
-    error(ErrorKind::Stale, "it is gone")
-}
-
 /// The object behind an inode; a fresh one that was opened is its node's `share`.
 fn object(core: &Core, ino: u64) -> Result<Object, Refusal> {
-    let object = Ino(ino).object().ok_or_else(gone)?;
+    let object = Ino(ino).object().ok_or_else(Refusal::gone)?;
     if let Object::Fresh(serial) = object {
         let resource = Seed::of(serial).resource()?;
         if let Some(id) = core.engine(resource)?.fresh_node(ino) {
@@ -276,7 +273,7 @@ impl Fs {
                 if flags & libc::O_PATH.cast_unsigned() == 0 {
                     let seed = Seed::of(serial);
                     let mut engine = core.engine(seed.resource()?)?;
-                    let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
+                    let parent = seed.parent(engine.tree()).ok_or_else(Refusal::gone)?;
                     let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
                     let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
                     let origin = Origin { unique: request.unique, fresh: Some(ino) };
@@ -330,7 +327,7 @@ impl Fs {
                     let lists = engine.plane().defaults(pid)?;
                     let id = if file == FileKind::Default { lists.default } else { lists.child };
                     let tree = engine.tree();
-                    let path = tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(gone)?;
+                    let path = tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(Refusal::gone)?;
                     queues.push((slot.name.clone(), path));
                 }
                 render_defaults(&self.mount, &queues)
@@ -338,7 +335,7 @@ impl Fs {
             Object::Process { pid, file: FileKind::Fds } => descriptors(core, &self.mount, living(pid)?)?,
             Object::Mount(FileKind::Status) => core.status()?.text(reader.map(|who| who.uid)),
             Object::Process { pid, file: FileKind::Domain } => {
-                let who = process_as_caller(living(pid)?).ok_or_else(gone)?;
+                let who = process_as_caller(living(pid)?).ok_or_else(Refusal::gone)?;
                 let mut text = String::new();
                 for slot in core.slots().values().filter(|slot| slot.is_shown()) {
                     text.push_str(&render_domain(slot.engine()?.tree(), &who));
@@ -380,7 +377,7 @@ impl Fs {
             Object::Node { resource, id, file } => match parse_write(file, id, data)? {
                 Command::Edit(edits) => {
                     let mut engine = core.engine(resource)?;
-                    let (by, others) = asking.split_last().ok_or_else(gone)?;
+                    let (by, others) = asking.split_last().ok_or_else(Refusal::gone)?;
                     for who in others {
                         edits.iter().try_for_each(|edit| engine.permit(who, edit))?;
                     }
@@ -588,7 +585,7 @@ impl Fs {
     ) -> Result<(), Refusal> {
         match request.op {
             Op::Mkdir { .. } => {
-                let (resource, id) = made.ok_or_else(gone)?;
+                let (resource, id) = made.ok_or_else(Refusal::gone)?;
                 let made = Object::Node { resource, id, file: FileKind::SchedulerDir };
                 reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
             }

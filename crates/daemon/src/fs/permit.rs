@@ -5,11 +5,11 @@
 use reserv_model::{Caller as Rightful, ErrorKind, Right};
 use reserv_namespace::{FileKind, FileType, Object, Place, mode_allows, permit_open};
 
-use super::seed::Seed;
-use super::{Fs, OF_ROOT, Refusal, error, gone, living, object};
+use super::{Fs, OF_ROOT, Refusal, error, living, object};
 use crate::core::Core;
 use crate::fuse::proto::{Caller, Request};
 use crate::rights::{caller, require_own, require_to_read, within};
+use crate::seed::Seed;
 
 impl Fs {
     /// Whether somebody, whose thread this is, may open an object, or ask whether he could.
@@ -29,7 +29,7 @@ impl Fs {
             Object::Fresh(serial) => {
                 let seed = Seed::of(serial);
                 let engine = core.engine(seed.resource()?)?;
-                let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
+                let parent = seed.parent(engine.tree()).ok_or_else(Refusal::gone)?;
                 permit_open(engine.tree(), who, parent, FileKind::NewQueue, wanted, Vec::new)?;
             }
             Object::Process { pid, file: FileKind::Default | FileKind::ChildDefault } => {

@@ -26,7 +26,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use super::fair::{Fair, Lane};
 use super::proto::{self, Op, Reply, Request};
 use crate::aside::Turn;
-use crate::core::lock;
+use crate::sync::lock;
 use crate::unanswered::{Note, Unanswered};
 
 /// Threads that wait, at most.

@@ -19,7 +19,7 @@ use reserv_model::{
 use reserv_plane::{List, PlaneError, Target};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, Refusal};
+use super::{Engine, Refusal};
 use crate::process;
 
 /// What it takes to undo a change that is under way.
