@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use crate::call::{self, ThreadParam};
 use crate::tag::{self, Slot, rules};
 use crate::tree::{self, RsBatch, RsOp};
-use crate::{cpu, ino, net};
+use crate::{cpu, fuse, ino, net};
 
 /// What the headers want to know before.
 const TYPES: &str = "#include <stddef.h>\n#include <stdint.h>\n\
@@ -25,6 +25,9 @@ fn root() -> PathBuf {
 /// As the compiler is told to read a header. Of `bpf/use.h` it reads what comes before the functions,
 /// which only a program in the kernel can have.
 fn said(header: &str) -> String {
+    if header.starts_with('<') {
+        return format!("#include {header}\n");
+    }
     if header != "bpf/use.h" {
         return format!("#include \"{header}\"\n");
     }
@@ -120,6 +123,12 @@ fn tags_are_those_of_their_programs() {
     sized(&mut all, "offsetof(struct rt_slot, bytes)", offset_of!(Slot, bytes));
     sized(&mut all, "offsetof(struct rt_slot, priority)", offset_of!(Slot, priority));
     assert_eq!(differences(&["bpf/use.h", "bpf/tag/abi.h"], &all), "");
+}
+
+#[test]
+fn fuse_is_that_of_the_kernel() {
+    let all = wanted(&[fuse::IN_C, fuse::code::IN_C, fuse::init::IN_C, fuse::open::IN_C]);
+    assert_eq!(differences(&["<linux/fuse.h>"], &all), "");
 }
 
 #[test]

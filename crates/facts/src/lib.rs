@@ -34,6 +34,7 @@ macro_rules! shared {
 
 pub mod call;
 pub mod cpu;
+pub mod fuse;
 pub mod ino;
 pub mod net;
 pub mod place;

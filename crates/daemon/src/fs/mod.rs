@@ -27,6 +27,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use reserv_facts::fuse::open;
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
     Command, FileKind, FileType, Ino, Member, Object, Place, RESOURCES_MAX, Resource, Survey, View, Who,
@@ -42,7 +43,7 @@ use crate::aside::{Asides, Turn};
 use crate::core::slot::{HadEngine, News};
 use crate::core::{Core, Trees};
 use crate::engine::{Engine, Origin};
-use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
+use crate::fuse::proto::{Attr, Cache, Caller, Op, Reply, Request, WRITE_MAX};
 use crate::fuse::serve::{Server, Ticket};
 use crate::priority;
 use crate::process;
@@ -521,7 +522,7 @@ impl Fs {
             }
             Op::Open { flags } => {
                 let handle = self.open(core, request, flags)?;
-                reply.open(handle, OPEN_DIRECT_IO | OPEN_NOFLUSH);
+                reply.open(handle, open::DIRECT_IO | open::NOFLUSH);
                 Ok(())
             }
             Op::Write { handle, data, .. } => {
@@ -591,7 +592,7 @@ impl Fs {
             }
             Op::Open { .. } => {
                 let handle = opened(core, request, &caller(request.caller))?;
-                reply.open(handle, OPEN_DIRECT_IO | OPEN_NOFLUSH);
+                reply.open(handle, open::DIRECT_IO | open::NOFLUSH);
             }
             Op::Write { data, .. } => {
                 // What had lost its right may not have fallen yet.
