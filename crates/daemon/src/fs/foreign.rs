@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use reserv_namespace::{Command, FileKind, FileType, Ino, Object, Who, parse_descriptor, parse_write};
 
+use super::handles::writer;
+use super::served::changing;
 use super::tags::Descriptor;
-use super::{Fs, Refusal, changing, held, require_whole, writer};
+use super::{Fs, Refusal, held, require_whole};
 use crate::aside::Turn;
 use crate::core::Core;
 use crate::fuse::proto::{Caller, Op, Reply, Request};

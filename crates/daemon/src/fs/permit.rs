@@ -5,7 +5,8 @@
 use reserv_model::{Caller as Rightful, ErrorKind, Right};
 use reserv_namespace::{FileKind, FileType, Object, Place, mode_allows, permit_open};
 
-use super::{Fs, OF_ROOT, Refusal, error, living, object};
+use super::handles::OF_ROOT;
+use super::{Fs, Refusal, error, living, object};
 use crate::core::Core;
 use crate::fuse::proto::{Caller, Request};
 use crate::rights::{caller, require_own, require_to_read, within};
