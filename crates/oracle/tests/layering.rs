@@ -223,7 +223,9 @@ fn used(code: &str) -> BTreeSet<String> {
 fn circle(mut modules: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     loop {
         let names: BTreeSet<String> = modules.keys().cloned().collect();
-        modules.values_mut().for_each(|uses| uses.retain(|used| names.contains(used)));
+        for uses in modules.values_mut() {
+            uses.retain(|used| names.contains(used));
+        }
         modules.retain(|_, uses| !uses.is_empty());
         if modules.len() == names.len() {
             return names;
