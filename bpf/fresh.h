@@ -2,7 +2,7 @@
 /*
  * Descriptors that came from opening newqueue or newsched. Each look-up of that name gives a fresh inode, which is the new node's `share` when it is opened; but the kernel's number of
  * it stays the one that it was looked up under until somebody asks for its attributes, for an answer to `open` carries none. What that answer does carry is the daemon's handle of the open file, and there
- * the node stands (crates/daemon/src/fs/seed.rs). So the programs read it off the kernel's file, and nothing needs to be told, kept or adopted.
+ * the node stands (crates/daemon/src/seed.rs). So the programs read it off the kernel's file, and nothing needs to be told, kept or adopted.
  *
  *   inode   63 … 56: 63   49 … 46: resource            handle   62: 1   61 … 46: which open file   45 … 14: generation   13 … 0: index
  */

@@ -53,7 +53,7 @@ pub struct Disk {
 
 impl Default for Disk {
     fn default() -> Self {
-        Self { batch: 0, anticipate: tune::AUTO, cost: cost::BYTES, round: 0 }
+        Self { batch: 0, anticipate: wire::AUTO, cost: cost::BYTES, round: 0 }
     }
 }
 

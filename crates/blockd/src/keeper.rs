@@ -13,12 +13,15 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::SockType;
 
+use reserv_facts::place::variable::BLOCKD_HELD as HELD;
+
 use crate::book::Book;
 use crate::front::ublk::control::{self, Control};
 use crate::front::{Choice, Held, fuse, loopdev};
 use crate::log::{Aside, say};
 use crate::private;
 use crate::serve::{EXIT_STOPPED, Places, Worker};
+use crate::settings;
 
 /// A worker that dies sooner is followed more and more slowly.
 const STABLE: Duration = Duration::from_secs(1);
@@ -26,8 +29,6 @@ const STABLE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
 /// Longest pause between two workers.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// What the keeper tells a worker: numbers of its descriptors (-1: no FUSE session), whether there was a worker before, and who it is itself.
-const HELD: &str = "RESERV_BLOCKD_HELD";
 
 fn wrong(what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{what}: {error}")
@@ -220,7 +221,7 @@ pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: boo
 
 /// A worker's life, if this process was started as one.
 pub fn work(places: &Places) -> Option<ExitCode> {
-    let told = std::env::var(HELD).ok()?;
+    let told = settings::held()?;
     let numbers: Vec<i32> = told.split(' ').filter_map(|word| word.parse().ok()).collect();
     let [fuse, listener, again, keeper] = numbers[..] else {
         say(format_args!("{HELD}: {told}"));

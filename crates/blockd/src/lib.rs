@@ -21,6 +21,7 @@ pub mod private;
 pub mod ring;
 pub mod scheduler;
 pub mod serve;
+mod settings;
 pub mod shape;
 pub mod sysfs;
 pub mod tree;

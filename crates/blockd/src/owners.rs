@@ -7,31 +7,15 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 
+use reserv_facts::tag::Slot;
+pub use reserv_facts::tag::{SLOTS, SLOTS_QUEUE};
+
 use crate::front::Op;
 
-/// `RT_SLOTS`
-pub const SLOTS: usize = 4096;
-/// `RT_SLOTS_QUEUE`: of one hardware queue.
-pub const SLOTS_QUEUE: usize = 1024;
 /// Hardware queues that have slots.
 pub const QUEUES: usize = SLOTS / SLOTS_QUEUE;
 /// A loop device has this many requests at once.
 pub const LOOP_SLOTS: usize = 128;
-
-/// `struct rt_slot`
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    node: u64,
-    /// Counts the requests of all slots; 0: there was none.
-    seq: u64,
-    offset: u64,
-    bytes: u32,
-    /// Bit 0: not a read.
-    write: u16,
-    /// `bi_ioprio`
-    priority: u16,
-}
 
 /// Whose a request is, and what I/O priority it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

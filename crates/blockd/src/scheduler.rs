@@ -12,18 +12,20 @@ mod edit;
 
 use std::collections::VecDeque;
 
+use reserv_facts::tree::SLOTS;
+
 use self::cello::{Cello, Handed, class_of};
 use self::cost::Costs;
 use crate::book::{Book, Entry};
 use crate::front::Arrived;
 use crate::owners::Owner;
 use crate::tree::{Thinkers, Tree, Window};
-use crate::wire::{self, Node, Q0, RsBatch, RsOp, TREE_MAX, WINDOW_MAX, op, tune};
+use crate::wire::{self, Node, Q0, RsBatch, RsOp, TREE_MAX, WINDOW_MAX, op};
 
 /// Requests that wait in the tree; more stand in line before it.
 const ITEMS: u32 = 4096;
 /// Beside the requests, each queue has an item that keeps a draining queue from going by itself: the phantom that stands for the queue while it is waited for.
-const PHANTOMS: u32 = 16384;
+const PHANTOMS: u32 = SLOTS;
 /// And the one that was dispatched last, which is in service in the tree.
 const ROOM: u32 = ITEMS + PHANTOMS + 1;
 /// How long a queue is waited for where an arm is the disk's and nothing else is said, ns.
@@ -93,7 +95,7 @@ impl Scheduler {
     /// In words: the book's tree is none.
     pub fn new(book: Book) -> Result<Self, String> {
         let mut this = Self {
-            tree: Tree::new(16384, ROOM, cost::REQUEST.into()),
+            tree: Tree::new(SLOTS, ROOM, cost::REQUEST.into()),
             book,
             waiting: (0..ROOM).map(|_| None).collect(),
             line: VecDeque::new(),
@@ -211,7 +213,7 @@ impl Scheduler {
         self.cello.tune(&self.book, depth);
         let wait = if cello {
             0
-        } else if disk.anticipate == tune::AUTO {
+        } else if disk.anticipate == wire::AUTO {
             usual
         } else {
             disk.anticipate

@@ -24,8 +24,8 @@ use crate::wire::Copies;
 
 mod ask;
 
-/// Most that can be asked for.
-pub const DEPTH_MAX: u32 = 256;
+use reserv_facts::place::BLOCK_SOCKET;
+pub use reserv_facts::tree::DISK_DEPTH_MAX as DEPTH_MAX;
 /// How long a new worker waits for what a dead one has under way.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// The process' end, as the keeper understands it: stopped on request.
@@ -66,7 +66,7 @@ impl Places {
             buffers: u32::MAX,
             image: place(".img"),
             book: place(".book"),
-            socket: place(".socket"),
+            socket: place(BLOCK_SOCKET),
             prefix: prefix.to_owned(),
         }
     }

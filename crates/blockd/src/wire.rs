@@ -2,22 +2,20 @@
 //! What reservd and the block server say to each other: one question and one answer, each a packet of a SOCK_SEQPACKET socket. Structures are as they lie in memory:
 //! both ends are of one build, and HELLO compares the version.
 
+use reserv_facts::tree::SLOTS;
+pub use reserv_facts::tree::kind::{QUEUE, SCHED};
+pub use reserv_facts::tree::policy::{CELLO, YFQ};
+pub use reserv_facts::tree::{
+    AUTO, BATCH_MAX, DRAINING, Q0, ROOT, ROUNDS, RsBatch, RsOp, TUNE_NS_MAX, WINDOW_MAX, class, cost, op,
+    tune,
+};
+
 /// Of this protocol and of the book.
 pub const VERSION: u32 = 4;
-/// `RS_BATCH_MAX`
-pub const BATCH_MAX: usize = 128;
 /// Nodes in one answer.
 pub const NODES_MAX: usize = 512;
-/// Most nodes of a tree (`RS_NODES_MAX`).
-pub const TREE_MAX: usize = 16384;
-/// The root's id.
-pub const ROOT: u64 = 1 << 32;
-/// q0's id.
-pub const Q0: u64 = 1 << 32 | 1;
-/// `RS_SCHED`
-pub const SCHED: u8 = 1;
-/// `RS_QUEUE`
-pub const QUEUE: u8 = 2;
+/// Most nodes of a tree.
+pub const TREE_MAX: usize = SLOTS as usize;
 
 /// What is asked.
 pub mod what {
@@ -72,103 +70,6 @@ pub struct Answer {
     pub count: u32,
     /// By what.
     pub a: u64,
-}
-
-/// `struct rs_op`
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(missing_docs, reason = "named as in batch.h")]
-pub struct RsOp {
-    pub code: u32,
-    pub answer: i32,
-    pub node: u64,
-    pub parent: u64,
-    pub a: u64,
-    pub b: u64,
-    pub undo: [u64; 2],
-}
-
-/// `enum rs_op_code`
-#[expect(missing_docs, reason = "named as in batch.h")]
-pub mod op {
-    pub const CREATE: u32 = 1;
-    pub const DELETE: u32 = 2;
-    pub const REWEIGHT: u32 = 3;
-    pub const CAP: u32 = 4;
-    pub const CLASS: u32 = 5;
-    pub const POLICY: u32 = 6;
-    pub const LIMIT: u32 = 7;
-    pub const RESET: u32 = 8;
-    pub const MOVE: u32 = 9;
-    pub const TUNE: u32 = 10;
-    pub const NODE_PARAM: u32 = 11;
-}
-/// `enum rs_tune`, those of a server: the tree does not know them.
-pub mod tune {
-    /// Of the root: requests that are dispatched and not done; 0: as many as the disk has at once.
-    pub const BATCH: u64 = 6;
-    /// Of the root, ns; 0: none, [`AUTO`]: by the disk.
-    pub const ANTICIPATE: u64 = 7;
-    /// Of the root: [`super::cost`].
-    pub const COST: u64 = 8;
-    /// Of a queue, ns after the arrival; 0: none.
-    pub const DEADLINE: u64 = 9;
-    /// Of the root with [`super::CELLO`], ns; 0: as long as rounds usually are.
-    pub const ROUND: u64 = 10;
-    /// Shortest and longest round.
-    pub const ROUNDS: std::ops::RangeInclusive<u64> = 10_000_000..=60_000_000_000;
-    /// Not said.
-    pub const AUTO: u64 = u64::MAX;
-    /// Longest time.
-    pub const NS_MAX: u64 = 1_000_000_000_000;
-}
-/// What shares are shares of.
-pub mod cost {
-    /// Bytes.
-    pub const BYTES: u64 = 0;
-    /// Requests.
-    pub const REQUESTS: u64 = 1;
-    /// Time of the disk.
-    pub const TIME: u64 = 2;
-}
-/// `yfq_policy`
-pub const YFQ: u8 = 6;
-/// `cello`, of `RS_POLICIES_BESIDE`: of the root only.
-pub const CELLO: u8 = 8;
-/// Classes of queues, as in the registry.
-#[expect(missing_docs, reason = "named as there")]
-pub mod class {
-    pub const TS: u8 = 0;
-    pub const FIFO: u8 = 3;
-    pub const SCAN: u8 = 6;
-    pub const SCAN_EDF: u8 = 7;
-    pub const INTERACTIVE: u8 = 8;
-    pub const THROUGHPUT: u8 = 9;
-    pub const REAL_TIME: u8 = 10;
-}
-/// Most requests that can be dispatched and not done (`RW_MAX`).
-pub const WINDOW_MAX: u32 = 256;
-/// `RS_DRAINING`
-pub const DRAINING: i32 = 1;
-
-/// `struct rs_batch`
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "named as in batch.h")]
-pub struct RsBatch {
-    pub seq: u64,
-    pub now: u64,
-    pub count: u32,
-    pub error: i32,
-    pub failed: u32,
-    pub pad0: u32,
-    pub op: [RsOp; BATCH_MAX],
-}
-
-impl Default for RsBatch {
-    fn default() -> Self {
-        Self { seq: 0, now: 0, count: 0, error: 0, failed: 0, pad0: 0, op: [RsOp::default(); BATCH_MAX] }
-    }
 }
 
 /// Who answers.

@@ -6,27 +6,21 @@
 use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send};
+use reserv_facts::place;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Kind};
-
-/// The run-time directory, unless `RESERV_RUN` says otherwise.
-const RUN: &str = "/run/reserv";
 
 /// How long a reservd that was killed may listen still, and how often it is looked whether it does.
 const DYING: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// The run-time directory.
-pub(crate) fn run_dir() -> PathBuf {
-    std::env::var_os("RESERV_RUN").filter(|v| !v.is_empty()).map_or_else(|| PathBuf::from(RUN), PathBuf::from)
-}
+pub(crate) use crate::settings::run as run_dir;
 
 /// A connection.
 pub(crate) struct Control(BufReader<UnixStream>);
@@ -34,7 +28,7 @@ pub(crate) struct Control(BufReader<UnixStream>);
 impl Control {
     /// Or why not.
     pub(crate) fn connect_now() -> io::Result<Self> {
-        UnixStream::connect(run_dir().join("control.sock")).map(|stream| Self(BufReader::new(stream)))
+        UnixStream::connect(run_dir().join(place::CONTROL)).map(|stream| Self(BufReader::new(stream)))
     }
 
     /// `None` when no reservd listens.
@@ -44,7 +38,7 @@ impl Control {
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 Ok(None)
             }
-            Err(e) => Err(Error::io(run_dir().join("control.sock").display(), &e)),
+            Err(e) => Err(Error::io(run_dir().join(place::CONTROL).display(), &e)),
         }
     }
 

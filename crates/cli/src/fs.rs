@@ -16,10 +16,8 @@ use std::rc::Rc;
 use crate::control::Control;
 use crate::error::{Error, Kind};
 use crate::path::{Mount, NodePath, Place};
+use crate::settings::{self, Via};
 use crate::socket::Socket;
-
-/// Where /reserv is mounted, unless `RESERV_MOUNT` says otherwise.
-const MOUNT: &str = "/reserv";
 
 /// What is read at once; longer texts are `status` and `members`.
 const READ: usize = 4096;
@@ -95,16 +93,11 @@ impl Listing {
 
 /// The way that is the caller's; an error when Reserv does not run.
 pub(crate) fn open() -> Result<Box<dyn Files>, Error> {
-    let via = std::env::var("RESERV_VIA").unwrap_or_default();
-    let socket = match via.as_str() {
-        "files" => None,
-        "" if !nix::unistd::geteuid().is_root() => None,
-        "" => Socket::open(&mount_point()),
-        "socket" => Some(Socket::need(&mount_point())?),
-        other => {
-            let error = Error::usage(format!("RESERV_VIA is '{other}'"));
-            return Err(error.hint("files: through the mount; socket: through reservd's control socket"));
-        }
+    let socket = match settings::via()? {
+        Some(Via::Files) => None,
+        None if !nix::unistd::geteuid().is_root() => None,
+        None => Socket::open(&mount_point()),
+        Some(Via::Socket) => Some(Socket::need(&mount_point())?),
     };
     if let Some(socket) = socket {
         return Ok(Box::new(socket));
@@ -113,10 +106,7 @@ pub(crate) fn open() -> Result<Box<dyn Files>, Error> {
     Ok(Box::new(Mounted::open()?))
 }
 
-/// `RESERV_MOUNT`, or /reserv.
-pub(crate) fn mount_point() -> PathBuf {
-    std::env::var_os("RESERV_MOUNT").map_or_else(|| PathBuf::from(MOUNT), PathBuf::from)
-}
+pub(crate) use crate::settings::mount as mount_point;
 
 /// The real ones.
 pub(crate) struct Mounted {

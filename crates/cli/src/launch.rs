@@ -15,9 +15,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use reserv_model::Config;
 
+use reserv_facts::place::variable;
+
 use crate::args::{Driver, Up};
 use crate::control::run_dir;
 use crate::error::Error;
+use crate::settings;
 use crate::signals::Held;
 
 /// Starting includes verification of the programs, which takes long under emulation.
@@ -31,12 +34,11 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 fn find_daemon() -> Result<PathBuf, Error> {
     let exe = std::env::current_exe().unwrap_or_default();
     let beside = exe.parent().map(|bin| [bin.join("reservd"), bin.join("../sbin/reservd")]);
-    let path = std::env::var_os("PATH").unwrap_or_default();
     let sbin = ["/usr/local/sbin", "/usr/sbin"].map(PathBuf::from);
     beside
         .into_iter()
         .flatten()
-        .chain(std::env::split_paths(&path).chain(sbin).map(|dir| dir.join("reservd")))
+        .chain(settings::folders().into_iter().chain(sbin).map(|dir| dir.join("reservd")))
         .find(|candidate| candidate.is_file())
         .ok_or_else(|| {
             Error::refused("reservd was not found, neither beside 'reserv' nor in PATH")
@@ -81,10 +83,10 @@ pub(crate) fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Resul
         _ => None,
     };
     if let Some(driver) = driver {
-        command.env("RESERV_DRIVER", driver);
+        command.env(variable::DRIVER, driver);
     }
     if args.ignore_cgroup_weights {
-        command.env("RESERV_IGNORE_CGROUP_WEIGHTS", "1");
+        command.env(variable::IGNORE_CGROUP_WEIGHTS, "1");
     }
     if !args.foreground {
         let log_too = log.try_clone().map_err(failed)?;

@@ -18,6 +18,7 @@ mod node;
 mod paint;
 mod path;
 mod run;
+mod settings;
 mod signals;
 mod socket;
 mod top;

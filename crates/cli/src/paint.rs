@@ -58,11 +58,7 @@ impl Paint {
     }
 }
 
-/// <https://no-color.org>: present and not empty.
-pub(crate) fn wanted() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
-        && std::env::var_os("TERM").is_none_or(|v| v != "dumb")
-}
+pub(crate) use crate::settings::colours as wanted;
 
 /// `part` of `width` cells in eighths of a cell, always exactly `width` columns wide.
 pub(crate) fn bar(part: f64, width: usize) -> String {

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use reserv_facts::place;
 use serde_json::{Value, json};
 
 use crate::control::{Control, run_dir};
@@ -71,7 +72,7 @@ fn canonical(mount: &Path) -> PathBuf {
 
 /// Whether a keeper or worker lives: they hold a lock. The next worker is about to listen then.
 fn runs() -> bool {
-    let Ok(lock) = run_dir().join("lock").metadata() else { return false };
+    let Ok(lock) = run_dir().join(place::LOCK).metadata() else { return false };
     let (dev, inode) = (lock.st_dev(), lock.st_ino());
     let place = format!(" {:02x}:{:02x}:{inode} ", libc::major(dev), libc::minor(dev));
     std::fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.contains(&place))

@@ -10,6 +10,7 @@ use std::process::Child;
 use std::time::Instant;
 
 use nix::fcntl::{Flock, FlockArg};
+use reserv_facts::place;
 use reserv_model::{Config, Name, Personality, ResourceConfig, Source, Tree, to_config};
 use serde_json::{Value, json};
 
@@ -430,7 +431,7 @@ fn down_with(mut control: Control) -> Result<(), Error> {
     control.ask(&json!({ "request": "down" }))?;
     drop(control);
     // Keeper and worker hold the lock together: it is free when both are gone.
-    let path = run_dir().join("lock");
+    let path = run_dir().join(place::LOCK);
     let start = Instant::now();
     let mut progress = Progress::new("stopping");
     loop {

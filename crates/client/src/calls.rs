@@ -5,33 +5,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
-pub(crate) const CHCPURES: i32 = 0x5253_0001;
-pub(crate) const GETCPURES: i32 = 0x5253_0002;
-pub(crate) const SETPARAM: i32 = 0x5253_0003;
-pub(crate) const GETPARAM: i32 = 0x5253_0004;
-pub(crate) const SET_QUEUE: i32 = 0x5253_0005;
-pub(crate) const GET_QUEUE: i32 = 0x5253_0006;
-
-/// `struct rc_thread_param`: what SETPARAM and GETPARAM take.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ThreadParam {
-    pub size: u32,
-    pub weight: u32,
-    pub priority: u32,
-    pad: u32,
-    pub period_ns: u64,
-    pub budget_ns: u64,
-    pub deadline_ns: u64,
-}
-
-impl ThreadParam {
-    /// With its size, as the kernel wants it.
-    #[expect(clippy::cast_possible_truncation, reason = "40")]
-    pub(crate) fn new() -> Self {
-        Self { size: size_of::<Self>() as u32, ..Self::default() }
-    }
-}
+pub(crate) use reserv_facts::call::ThreadParam;
+pub(crate) use reserv_facts::call::fcntl::{CHCPURES, GET_QUEUE, GETCPURES, GETPARAM, SET_QUEUE, SETPARAM};
+use reserv_facts::call::{SO_QUEUE, SO_QUEUE_OF, SOL};
 
 fn answer(got: i32) -> io::Result<i32> {
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got) }
@@ -42,10 +18,6 @@ pub(crate) fn number(fd: RawFd, command: i32, argument: i32) -> io::Result<i32> 
     // SAFETY: The command takes a number; one that the kernel does not know is EINVAL.
     answer(unsafe { libc::fcntl(fd, command, libc::c_long::from(argument)) })
 }
-
-const SOL: i32 = 0x5253;
-const SO_QUEUE: i32 = 5;
-const SO_QUEUE_OF: i32 = 0x100;
 
 /// As SET_QUEUE, of a socket, by setsockopt: where the kernel refuses what fcntl needs.
 pub(crate) fn set_option(fd: RawFd, queue: RawFd) -> io::Result<()> {
@@ -106,50 +78,4 @@ pub(crate) fn gettid() -> i32 {
 pub(crate) fn geteuid() -> u32 {
     // SAFETY: It has no argument and cannot fail.
     unsafe { libc::geteuid() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The kernel's side and C's name the same numbers.
-    #[test]
-    fn numbers_are_those_of_the_headers() {
-        let kernel = concat!(include_str!("../../../bpf/abi.h"), include_str!("../../../bpf/tag/abi.h"));
-        let header = include_str!("../include/reserv.h");
-        let all = [
-            ("CHCPURES", CHCPURES),
-            ("GETCPURES", GETCPURES),
-            ("SETPARAM", SETPARAM),
-            ("GETPARAM", GETPARAM),
-            ("SET_QUEUE", SET_QUEUE),
-            ("GET_QUEUE", GET_QUEUE),
-        ];
-        let number = |text: &str, name: &str| {
-            let line = text.lines().find_map(|l| l.strip_prefix(&format!("#define F_RESERV_{name} ")))?;
-            i32::from_str_radix(line.split_whitespace().next()?.strip_prefix("0x")?, 16).ok()
-        };
-        let mut known = 0;
-        for (name, value) in all {
-            assert_eq!(number(header, name), Some(value), "{name}");
-            if let Some(theirs) = number(kernel, name) {
-                assert_eq!(theirs, value, "{name}");
-                known += 1;
-            }
-        }
-        for (name, value) in
-            [("SOL_RESERV", SOL), ("SO_RESERV_QUEUE", SO_QUEUE), ("SO_RESERV_QUEUE_OF", SO_QUEUE_OF)]
-        {
-            for text in [kernel, header] {
-                let line = text.lines().find_map(|l| l.strip_prefix(&format!("#define {name} ")));
-                let word = line.and_then(|l| l.split_whitespace().next()).unwrap();
-                let number =
-                    word.strip_prefix("0x").map_or_else(|| word.parse(), |h| i32::from_str_radix(h, 16));
-                assert_eq!(number.unwrap(), value, "{name}");
-            }
-        }
-        assert!(known >= 6, "the kernel's headers were read");
-        assert_eq!(header.matches("\n#define F_RESERV_").count(), all.len());
-        assert_eq!(size_of::<ThreadParam>(), 40);
-    }
 }

@@ -9,23 +9,16 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use reserv_facts::ino::{
+    AREA_SHIFT, FIRST_AREA, FileKind, ID_MASK, INDEX_MASK, KIND_SHIFT, PROC_AREA, is_of_node,
+};
+use reserv_facts::place::MOUNT as USUAL;
+
 use crate::calls;
 use crate::error::{Error, Result};
 
-/// The usual place.
-const USUAL: &str = "/reserv";
-
-/// Inode number of the file `status` (crates/namespace, ino.rs): how a mount is recognised.
-const STATUS_INO: u64 = 6 << 48;
-
-/// `ino >> 48 & 0xff` of directories.
-const SCHEDULER_DIR: u64 = 1;
-const QUEUE_DIR: u64 = 2;
-/// Of files of nodes: `share` and what comes behind it.
-const SHARE: u64 = 16;
-const NODE_FILES: std::ops::Range<u64> = SHARE..48;
-/// Last area that is a resource's (plus one).
-const AREAS_END: u64 = 62;
+/// Inode number of the file `status`: how a mount is recognised.
+const STATUS_INO: u64 = (FileKind::Status as u64) << KIND_SHIFT;
 
 /// A node, as an inode number names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,26 +33,25 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn of(ino: u64) -> Option<Self> {
-        let (area, kind) = (ino >> 56, ino >> 48 & 0xff);
-        let of_node = [SCHEDULER_DIR, QUEUE_DIR].contains(&kind) || NODE_FILES.contains(&kind);
-        ((1..AREAS_END).contains(&area) && of_node).then(|| Self {
-            resource: area - 1,
-            id: ino & 0xffff_ffff_ffff,
+        let (area, kind) = (ino >> AREA_SHIFT, ino >> KIND_SHIFT & 0xff);
+        ((FIRST_AREA..PROC_AREA).contains(&area) && is_of_node(kind)).then(|| Self {
+            resource: area - FIRST_AREA,
+            id: ino & ID_MASK,
             kind,
         })
     }
 
     pub(crate) fn is_queue_dir(self) -> bool {
-        self.kind == QUEUE_DIR
+        self.kind == FileKind::QueueDir as u64
     }
 
     /// Whether it is what a thread can be tagged with, of a queue.
     fn may_tag(self) -> bool {
-        [QUEUE_DIR, SHARE].contains(&self.kind)
+        [FileKind::QueueDir as u64, FileKind::Share as u64].contains(&self.kind)
     }
 
     pub(crate) fn index(self) -> u64 {
-        self.id & 0xffff
+        self.id & INDEX_MASK
     }
 }
 
@@ -259,7 +251,11 @@ impl Place {
             return Ok(handle);
         }
         let path = self.path_of(handle.resource, |h| h.id == handle.id).unwrap_or_default();
-        let what = if handle.kind == SCHEDULER_DIR { "a scheduler node" } else { "a file of a node" };
+        let what = if handle.kind == FileKind::SchedulerDir as u64 {
+            "a scheduler node"
+        } else {
+            "a file of a node"
+        };
         let text = format!("descriptor {fd} is {what} ({path}), not the directory or share of a queue");
         Err(Error::new(libc::EINVAL, text))
     }

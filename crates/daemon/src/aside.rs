@@ -15,8 +15,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::core::lock;
-use crate::engine::Refusal;
+use crate::refusal::Refusal;
+use crate::sync::lock;
 
 /// How long an answer may take.
 pub const ANSWER_MAX: Duration = Duration::from_secs(2);

@@ -5,12 +5,11 @@
 
 use std::fs;
 
+use reserv_facts::tree::PRIORITY_DEFAULT as PRIORITY;
 use reserv_model::{Caller, Error, ErrorKind, ThreadParams, Weight};
 
 use crate::process::Stat;
 
-/// The default, which stands for 0.
-const PRIORITY: u32 = 50;
 /// Of the kernel (`sched_prio_to_weight`), nice -20 to 19, relative to 1024.
 const NICE: [u32; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121,

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use reserv_model::Memory;
 
-use crate::core::lock;
+use crate::sync::lock;
 
 /// One for all resources, as the machine's memory is; every tree is told of it by [`crate::engine::Engine::measure_capacity`].
 static SAID: Mutex<Option<Memory>> = Mutex::new(None);

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::core::lock;
+use crate::sync::lock;
 
 /// Longest line.
 const LINE_MAX: usize = 1 << 20;

@@ -58,13 +58,13 @@ use serde_json::{Value, json};
 
 use crate::connections::{Connections, Line, Lines, Place};
 use crate::core::Core;
-use crate::engine::Refusal;
 use crate::forgetter::Forgetter;
 use crate::fs::Fs;
 use crate::fs::by_path::{Ask, ByPath, Peer};
 use crate::fuse::proto::Caller;
 use crate::fuse::serve::ANSWER_MAX;
 use crate::process;
+use crate::refusal::Refusal;
 use crate::unanswered::{Fatal, Unanswered};
 
 /// Most connections at once.

@@ -5,9 +5,9 @@ use reserv_model::{Driver, Name, ResourceKind, Source};
 use reserv_namespace::Resource;
 use reserv_plane::{Plane, PlaneError, count, cpu, disk, net};
 
-use crate::engine::Refusal;
 use crate::fake::{Blocks, FakePlane};
 use crate::link;
+use crate::refusal::Refusal;
 use crate::settings::Settings;
 
 /// A driver's plane, and whether it was found running.

@@ -23,11 +23,11 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
-use crate::core::lock;
 use crate::fuse::{proto, session};
 use crate::link::{self, UnixSeq};
 use crate::priority;
 use crate::settings::Settings;
+use crate::sync::lock;
 
 /// Behind the names of a batch; the answer to it, when they are forgotten. A name's message is longer.
 const END: [u8; 1] = [b'E'];

@@ -11,7 +11,8 @@ use reserv_plane::Health;
 use serde::Serialize;
 
 use crate::drivers::{self, Wanted};
-use crate::engine::{Beginning, Engine, Refusal};
+use crate::engine::{Beginning, Engine};
+use crate::refusal::Refusal;
 use crate::revive::{Action, Reviver};
 use crate::settings::Settings;
 

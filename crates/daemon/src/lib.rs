@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The daemon: `/reserv` over FUSE, journal, adoption, supervision. Not here: policy, mechanisms of planes.
 
-pub mod admission;
 pub mod aside;
 mod asks;
 pub mod backlog;
@@ -23,13 +22,15 @@ pub mod link;
 pub mod log;
 pub mod priority;
 pub mod process;
+pub mod refusal;
 pub mod registry;
 pub mod revive;
 pub mod rights;
 pub mod rules;
+pub mod seed;
 pub mod settings;
+mod sync;
 pub mod unanswered;
-pub mod whole;
 pub mod worker;
 
 pub use reserv_plane::journal;

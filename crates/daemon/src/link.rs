@@ -187,7 +187,7 @@ pub fn notify(state: &str) {
         let flags = nix::sys::socket::MsgFlags::MSG_NOSIGNAL | nix::sys::socket::MsgFlags::MSG_DONTWAIT;
         let _ = nix::sys::socket::send(starter.as_raw_fd(), state.as_bytes(), flags);
     }
-    let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(address) = crate::settings::notify_socket() else { return };
     let Ok(socket) = UnixDatagram::unbound() else { return };
     let sent = if let Some(name) = address.to_str().and_then(|a| a.strip_prefix('@')) {
         use std::os::linux::net::SocketAddrExt as _;

@@ -134,7 +134,7 @@ pub fn begin() {
         let _ = OUT.set(out);
     }
     std::panic::set_hook(Box::new(|info| say(info)));
-    let filter = tracing_subscriber::EnvFilter::try_from_env("RESERV_LOG")
+    let filter = tracing_subscriber::EnvFilter::try_new(crate::settings::log())
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -8,9 +8,10 @@
 use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, ResourceKind, Right};
 use reserv_plane::{Holders, List, Target};
 
-use crate::engine::{Engine, Refusal};
+use crate::engine::Engine;
 use crate::fuse::proto;
 use crate::process;
+use crate::refusal::Refusal;
 
 /// Who sent a request, as far as rights ask for it. The thread waits for the answer: it cannot change meanwhile.
 pub fn caller(from: proto::Caller) -> Caller {

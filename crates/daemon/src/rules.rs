@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use nix::unistd::{Gid, Group, Uid, User};
 use reserv_model::{Rule, Subject};
 
-use crate::core::lock;
 use crate::process;
+use crate::sync::lock;
 
 /// The facts about a process that rules look at.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where things are. Every place can be set by an environment variable, so that tests run beside a real daemon.
+//! Where things are, and what else the environment says to reservd: read here only, and for the
+//! drivers in [`reserv_plane::settings`]. Every place can be set, so that tests run beside a real
+//! daemon. `docs/daemon.md` has the table.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use reserv_facts::place::{self, variable};
 use reserv_namespace::Resource;
 
 /// Places and choices of one daemon. Inherited by keeper and worker through the environment.
@@ -24,21 +28,35 @@ pub struct Settings {
     pub scan: bool,
 }
 
-fn variable(name: &str, default: &str) -> String {
-    std::env::var(name).ok().filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
+fn told(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn or(name: &str, usual: &str) -> String {
+    told(name).unwrap_or_else(|| usual.to_owned())
+}
+
+/// The filter of what is logged.
+pub fn log() -> String {
+    or(variable::LOG, "info")
+}
+
+/// Where the service manager listens (sd_notify(3)).
+pub fn notify_socket() -> Option<OsString> {
+    std::env::var_os("NOTIFY_SOCKET")
 }
 
 impl Settings {
     /// From the environment.
     pub fn from_env() -> Self {
         Self {
-            mount: variable("RESERV_MOUNT", "/reserv").into(),
-            run: variable("RESERV_RUN", "/run/reserv").into(),
-            bpffs: variable("RESERV_BPFFS", "/sys/fs/bpf/reserv").into(),
-            cgroup: variable("RESERV_CGROUP", "reserv"),
-            config: variable("RESERV_CONFIG", "/etc/reserv/reserv.toml").into(),
-            driver: std::env::var("RESERV_DRIVER").ok().filter(|value| !value.is_empty()),
-            scan: variable("RESERV_WATCH", "events") == "scan",
+            mount: or(variable::MOUNT, place::MOUNT).into(),
+            run: reserv_plane::settings::run(),
+            bpffs: reserv_plane::settings::bpffs(),
+            cgroup: or(variable::CGROUP, place::CGROUP),
+            config: or(variable::CONFIG, place::CONFIG).into(),
+            driver: told(variable::DRIVER),
+            scan: or(variable::WATCH, "events") == "scan",
         }
     }
 
@@ -57,11 +75,11 @@ impl Settings {
 
     /// The control socket.
     pub fn socket(&self) -> PathBuf {
-        self.run.join("control.sock")
+        self.run.join(place::CONTROL)
     }
 
     /// Held (flock) by keeper and worker together: it is free only when both are gone.
     pub fn lock(&self) -> PathBuf {
-        self.run.join("lock")
+        self.run.join(place::LOCK)
     }
 }

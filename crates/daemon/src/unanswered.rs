@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::core::lock;
+use crate::sync::lock;
 
 /// Requests that are answered at once and have a slot; further ones have none.
 const SLOTS: usize = 256;

@@ -24,9 +24,8 @@ use reserv_model::{Config, DeleteMode, Driver, Name, Source};
 
 use crate::aside::Asides;
 use crate::control::{self, Served};
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::drivers::{Choice, Wanted};
-use crate::engine::Refusal;
 use crate::events::{Events, News};
 use crate::forgetter::Forgetter;
 use crate::fs::Fs;
@@ -35,8 +34,10 @@ use crate::held::Held;
 use crate::keeper;
 use crate::link::{self, EXIT_REOPEN, Heard, Held as Descriptors, UnixSeq, Word};
 use crate::log;
+use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::settings::Settings;
+use crate::sync::lock;
 use crate::unanswered::Unanswered;
 
 /// Between tries to start a keeper.

@@ -23,13 +23,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+pub use reserv_facts::tag::rules::MAX as USE_RULES_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::{Error, ErrorKind, Node, NodeId, Tree};
 
-/// Most rules about the use of one queue, after all that is inherited was written out: the kernel's check walks them.
-pub const USE_RULES_MAX: usize = 16;
 /// Most entries of one node.
 pub const ENTRIES_MAX: usize = 64;
 /// Nodes that may be made through an entry of root's that names no quota.

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Handles of nodes: an index and a generation, so that a stale one is an error, never another node.
 
+pub use reserv_facts::tree::NODES_MAX;
 use serde::{Deserialize, Serialize};
-
-/// Most nodes in one tree. The BPF side asserts the same number (`RS_NODES_OPEN`).
-pub const NODES_MAX: u32 = 14_336;
 
 /// A node of one resource's tree. Packed into 64 bits as `generation << 32 | index`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a node is: a scheduler with a policy, or a queue with a class.
 //!
-//! The lists are generated once, here; the numbers are those of `sched/registry.h` and a test compares them.
+//! The lists are generated once, here; a test compares them with those of `sched/registry.h`.
 
 use std::fmt;
 use std::str::FromStr;
 
+use reserv_facts::tree::{class, policy};
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
@@ -17,7 +18,7 @@ macro_rules! words {
         words!(@ [$(#[$outer])*] $name, $what, $first; $first $($rest)*);
     };
     (@ [$($outer:tt)*] $name:ident, $what:literal, $default:ident;
-     $($variant:ident = $number:literal $word:literal $doc:literal),+ $(,)?) => {
+     $($variant:ident = $number:tt $word:literal $doc:literal),+ $(,)?) => {
         $($outer)*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[repr(u8)]
@@ -60,31 +61,31 @@ pub(crate) use words;
 words! {
     /// How a scheduler node orders its children.
     Policy, "policy":
-    Sfq = 0 "sfq" "Start-time fair queueing, composed hierarchically (QLinux §2.2).",
-    Eevdf = 1 "eevdf" "Proportional share with lag: the earliest eligible virtual deadline first (RTSS'96, RTSS'98).",
-    Mtrls = 2 "mtrls" "Move-to-rear list scheduling: cumulative service guaranteed to who sleeps and wakes (Eclipse).",
-    Prio = 3 "prio" "Strict priority with usage decay, and an idle class (resource containers).",
-    Wrr = 4 "wrr" "Weighted round robin: who blocks loses its place and what was left; to compare mtrls with.",
-    Wf2qPlus = 5 "wf2q+" "Worst-case fair weighted fair queueing plus, composed hierarchically; for links.",
-    Yfq = 6 "yfq" "Yet another fair queueing: the smallest finish tag first, in batches that are put in the disk's order (Eclipse); for disks.",
-    Wf2q = 7 "wf2q" "Worst-case fair weighted fair queueing with the fluid system followed exactly (Eclipse); for links.",
-    Cello = 8 "cello" "Cello: rounds of the disk's time for the classes interactive, throughput and real-time, and one queue in the order of their needs (QLinux); for a disk's root.",
+    Sfq = (policy::SFQ) "sfq" "Start-time fair queueing, composed hierarchically (QLinux §2.2).",
+    Eevdf = (policy::EEVDF) "eevdf" "Proportional share with lag: the earliest eligible virtual deadline first (RTSS'96, RTSS'98).",
+    Mtrls = (policy::MTRLS) "mtrls" "Move-to-rear list scheduling: cumulative service guaranteed to who sleeps and wakes (Eclipse).",
+    Prio = (policy::PRIO) "prio" "Strict priority with usage decay, and an idle class (resource containers).",
+    Wrr = (policy::WRR) "wrr" "Weighted round robin: who blocks loses its place and what was left; to compare mtrls with.",
+    Wf2qPlus = (policy::WF2QP) "wf2q+" "Worst-case fair weighted fair queueing plus, composed hierarchically; for links.",
+    Yfq = (policy::YFQ) "yfq" "Yet another fair queueing: the smallest finish tag first, in batches that are put in the disk's order (Eclipse); for disks.",
+    Wf2q = (policy::WF2Q) "wf2q" "Worst-case fair weighted fair queueing with the fluid system followed exactly (Eclipse); for links.",
+    Cello = (policy::CELLO) "cello" "Cello: rounds of the disk's time for the classes interactive, throughput and real-time, and one queue in the order of their needs (QLinux); for a disk's root.",
 }
 
 words! {
     /// How a queue orders the threads in it.
     Class, "class":
-    Ts = 0 "ts" "Time sharing: nice, `SCHED_BATCH` and `SCHED_IDLE` honoured, interactive threads responsive.",
-    Sfq = 1 "sfq" "Start-time fair queueing over threads, equal weights unless set.",
-    Rr = 2 "rr" "Round robin by quantum.",
-    Fifo = 3 "fifo" "First come, first served: a thread keeps its place until it blocks.",
-    Edf = 4 "edf" "Earliest deadline first, over threads with period and budget; others when none of them wants.",
-    Drr = 5 "drr" "Deficit round robin over flows: many connections in one queue share it fairly; for links.",
-    Scan = 6 "scan" "The next sector upwards, then back to the lowest (C-LOOK); for disks.",
-    ScanEdf = 7 "scan-edf" "The earliest deadline, within 10 ms of deadlines the lowest sector; for disks.",
-    Interactive = 8 "interactive" "Cello's interactive class: as soon as the others' deadlines leave slack; under other policies as fifo; for disks.",
-    Throughput = 9 "throughput" "Cello's throughput-intensive class: in the order of the disk; under other policies as scan; for disks.",
-    RealTime = 10 "real-time" "Cello's soft real-time class: the earliest deadline; under other policies as scan-edf; for disks.",
+    Ts = (class::TS) "ts" "Time sharing: nice, `SCHED_BATCH` and `SCHED_IDLE` honoured, interactive threads responsive.",
+    Sfq = (class::SFQ) "sfq" "Start-time fair queueing over threads, equal weights unless set.",
+    Rr = (class::RR) "rr" "Round robin by quantum.",
+    Fifo = (class::FIFO) "fifo" "First come, first served: a thread keeps its place until it blocks.",
+    Edf = (class::EDF) "edf" "Earliest deadline first, over threads with period and budget; others when none of them wants.",
+    Drr = (class::DRR) "drr" "Deficit round robin over flows: many connections in one queue share it fairly; for links.",
+    Scan = (class::SCAN) "scan" "The next sector upwards, then back to the lowest (C-LOOK); for disks.",
+    ScanEdf = (class::SCAN_EDF) "scan-edf" "The earliest deadline, within 10 ms of deadlines the lowest sector; for disks.",
+    Interactive = (class::INTERACTIVE) "interactive" "Cello's interactive class: as soon as the others' deadlines leave slack; under other policies as fifo; for disks.",
+    Throughput = (class::THROUGHPUT) "throughput" "Cello's throughput-intensive class: in the order of the disk; under other policies as scan; for disks.",
+    RealTime = (class::REAL_TIME) "real-time" "Cello's soft real-time class: the earliest deadline; under other policies as scan-edf; for disks.",
 }
 
 words! {

@@ -6,13 +6,11 @@ use core::net::IpAddr;
 use std::fmt;
 use std::str::FromStr;
 
+pub use reserv_facts::tag::PACKET_RULES_MAX;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, ErrorKind, NodeId, quoted};
-
-/// Most rules about the packets of one link: what the kernel looks through for a packet.
-pub const PACKET_RULES_MAX: usize = 64;
 
 fn refuse<T>(why: String, hint: &str) -> Result<T, Error> {
     Err(Error::new(ErrorKind::Invalid, why).hint(hint))

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use reserv_facts::tree::DISK_DEPTH_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
@@ -123,9 +124,6 @@ words! {
     Flash = 1 "flash" "Channels of flash.",
 }
 
-/// Most requests at once at a disk.
-const DEPTH_MAX: u32 = 256;
-
 /// Longest name of an interface (Linux `IFNAMSIZ`, less its end).
 const INTERFACE_MAX: usize = 15;
 
@@ -205,7 +203,7 @@ impl FromStr for Source {
                     None if kind == "disk" => 0,
                     None => return bad("a front end is ublk or fuse"),
                     Some(number) => match number.parse() {
-                        Ok(depth @ 1..=DEPTH_MAX) => depth,
+                        Ok(depth @ 1..=DISK_DEPTH_MAX) => depth,
                         _ => return bad("a depth is a number from 1 to 256"),
                     },
                 };

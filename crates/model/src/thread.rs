@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use reserv_facts::tree;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
@@ -34,13 +35,13 @@ const HINT: &str = "weight 2, priority 50, period 33ms budget 10ms, deadline 20m
 
 impl ThreadParams {
     /// Highest priority.
-    pub const PRIORITY_MAX: u32 = 100;
+    pub const PRIORITY_MAX: u32 = tree::PRIORITY_MAX;
     /// Shortest period and deadline.
-    pub const PERIOD_MIN: u64 = 1_000_000;
+    pub const PERIOD_MIN: u64 = tree::PERIOD_MIN;
     /// Longest period: 10 s.
-    pub const PERIOD_MAX: u64 = 10_000_000_000;
+    pub const PERIOD_MAX: u64 = tree::PERIOD_MAX;
     /// Smallest budget.
-    pub const BUDGET_MIN: u64 = 10_000;
+    pub const BUDGET_MIN: u64 = tree::BUDGET_MIN;
 
     /// Whether it asks for nothing.
     pub fn is_default(&self) -> bool {

@@ -11,15 +11,14 @@
 
 use std::collections::BTreeSet;
 
+pub use reserv_facts::tree::DEPTH_MAX;
+
 use crate::error::quoted;
 use crate::node::Claim;
 use crate::{
     Backlog, Cap, Class, Edit, Error, ErrorKind, Kind, NODES_MAX, Name, Node, NodeId, NodePath, Personality,
     Policy, ResourceKind, Share, Tune, Weight,
 };
-
-/// Most nodes on a walk from a leaf up to the root, both counted (`RS_DEPTH_MAX` of `sched/`).
-pub const DEPTH_MAX: usize = 16;
 
 /// A slot outlives its nodes: it keeps the last generation.
 #[derive(Clone, Debug, PartialEq, Eq)]

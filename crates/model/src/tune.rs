@@ -24,6 +24,7 @@
 
 use std::collections::BTreeMap;
 
+use reserv_facts::tree;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
@@ -134,24 +135,26 @@ impl TuneKey {
     /// Its number among those of its operation.
     pub const fn code(self) -> u64 {
         match self {
-            Self::Quantum | Self::Priority => 1,
-            Self::Lag | Self::Request => 2,
-            Self::Turn => 3,
-            Self::Decay => 5,
-            Self::Batch => 6,
-            Self::Anticipate => 7,
-            Self::Cost => 8,
-            Self::Deadline => 9,
-            Self::Round => 10,
+            Self::Quantum => tree::tune::QUANTUM,
+            Self::Lag => tree::tune::LAG,
+            Self::Turn => tree::tune::TURN,
+            Self::Decay => tree::tune::DECAY,
+            Self::Batch => tree::tune::BATCH,
+            Self::Anticipate => tree::tune::ANTICIPATE,
+            Self::Cost => tree::tune::COST,
+            Self::Deadline => tree::tune::DEADLINE,
+            Self::Round => tree::tune::ROUND,
+            Self::Priority => tree::param::PRIORITY,
+            Self::Request => tree::param::REQUEST,
         }
     }
 
     /// What a data plane is told for the default.
     pub const fn default_value(self) -> u64 {
         match self {
-            Self::Priority => 50,
+            Self::Priority => tree::PRIORITY_DEFAULT as u64,
             // 0 is none.
-            Self::Anticipate => u64::MAX,
+            Self::Anticipate => tree::AUTO,
             _ => 0,
         }
     }
@@ -162,13 +165,13 @@ impl TuneKey {
             Self::Quantum => (MS / 10, 100 * MS),
             Self::Lag | Self::Turn => (MS, 10 * S),
             Self::Decay => (10 * MS, 1000 * S),
-            Self::Priority => (0, 100),
+            Self::Priority => (0, tree::PRIORITY_MAX as u64),
             Self::Request => (MS / 100, 10 * S),
-            Self::Batch => (1, 256),
+            Self::Batch => (1, tree::WINDOW_MAX as u64),
             Self::Anticipate => (0, 100 * MS),
             Self::Cost => (0, COSTS.len() as u64 - 1),
             Self::Deadline => (MS, 1000 * S),
-            Self::Round => (10 * MS, 60 * S),
+            Self::Round => (*tree::ROUNDS.start(), *tree::ROUNDS.end()),
         }
     }
 

@@ -17,6 +17,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use reserv_facts::tree;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
@@ -36,7 +37,7 @@ impl Weight {
     /// Background: served when no sibling with a positive weight wants, plus a floor that keeps it alive.
     pub const BACKGROUND: Self = Self(0);
     /// The largest, 1 000 000.
-    pub const MAX: Self = Self(1_000_000_000);
+    pub const MAX: Self = Self(tree::WEIGHT_MAX);
     /// What `mk` gives when no share is named: 100.
     pub const DEFAULT: Self = Self(100_000);
 

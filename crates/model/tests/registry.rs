@@ -4,7 +4,6 @@
 use reserv_model::*;
 
 const REGISTRY: &str = include_str!("../../../sched/registry.h");
-const SCHED: &str = include_str!("../../../sched/sched.h");
 
 /// The `X(number, name)` of the list that `#define head(X)` begins.
 fn list(head: &str) -> Vec<(u8, String)> {
@@ -16,13 +15,6 @@ fn list(head: &str) -> Vec<(u8, String)> {
         (number.trim().parse().expect("a number"), name.trim().to_owned())
     });
     items.collect()
-}
-
-fn constant(name: &str) -> u64 {
-    let mut lines =
-        SCHED.lines().filter_map(|l| l.strip_prefix("#define ")?.strip_prefix(name)?.strip_prefix(' '));
-    let value = lines.next().unwrap_or_else(|| panic!("{name} is defined"));
-    value.split_ascii_whitespace().next().expect("a value").parse().expect("a number")
 }
 
 #[test]
@@ -63,9 +55,6 @@ fn policies_and_classes_have_the_numbers_of_the_registry() {
 }
 
 #[test]
-fn bounds_are_those_of_the_core() {
-    assert_eq!(constant("RS_NODES_MAX") - constant("RS_HIDDEN_MAX"), u64::from(NODES_MAX));
-    assert_eq!(constant("RS_DEPTH_MAX"), DEPTH_MAX as u64);
-    assert_eq!(constant("RS_WEIGHT_MAX"), u64::from(Weight::MAX.milli()));
-    assert_eq!(constant("RS_WEIGHT_ONE"), u64::from("1".parse::<Weight>().unwrap().milli()));
+fn a_weight_of_one_is_that_of_the_core() {
+    assert_eq!("1".parse::<Weight>().unwrap().milli(), reserv_facts::tree::WEIGHT_ONE);
 }

@@ -19,6 +19,19 @@ pub enum FileType {
 }
 
 impl FileType {
+    /// Of a file's inode.
+    pub const fn of(file: FileKind) -> Self {
+        match file {
+            FileKind::MountDir
+            | FileKind::SchedulerDir
+            | FileKind::QueueDir
+            | FileKind::ProcDir
+            | FileKind::ProcessDir => Self::Directory,
+            FileKind::SelfLink => Self::Link,
+            _ => Self::Regular,
+        }
+    }
+
     /// The bits of `st_mode`.
     pub const fn mode(self) -> u32 {
         match self {
@@ -31,19 +44,6 @@ impl FileType {
     /// `d_type` of a directory entry.
     pub const fn d_type(self) -> u32 {
         self.mode() >> 12
-    }
-}
-
-impl FileKind {
-    /// Its inode's type.
-    pub const fn file_type(self) -> FileType {
-        match self {
-            Self::MountDir | Self::SchedulerDir | Self::QueueDir | Self::ProcDir | Self::ProcessDir => {
-                FileType::Directory
-            }
-            Self::SelfLink => FileType::Link,
-            _ => FileType::Regular,
-        }
     }
 }
 
@@ -184,7 +184,7 @@ pub fn list<'t>(dir: Object, trees: impl Fn(Resource) -> Option<&'t Tree>) -> Re
     let mut items = Vec::new();
     for (cookie, row) in (1..).zip(place.files()) {
         let ino = in_directory(dir, row.file).into();
-        items.push(DirItem { name: row.name.into(), ino, file_type: row.file.file_type(), cookie });
+        items.push(DirItem { name: row.name.into(), ino, file_type: FileType::of(row.file), cookie });
     }
     if place == Place::Mount {
         for resource in Resource::all() {
@@ -254,6 +254,6 @@ pub fn attributes<'t>(
             u32::from(row.mode)
         }
     };
-    let file_type = file.file_type();
+    let file_type = FileType::of(file);
     Ok(Attributes { file_type, mode: file_type.mode() | permissions, nlink })
 }

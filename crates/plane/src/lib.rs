@@ -13,6 +13,7 @@ mod libbpf;
 pub mod net;
 mod ops;
 pub mod parked;
+pub mod settings;
 mod sys;
 pub mod tag;
 mod uses;

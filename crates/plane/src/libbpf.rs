@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
-use std::{env, fs, io, thread};
+use std::{fs, io, thread};
 
-use libbpf_rs::PrintLevel;
+use libbpf_rs::{OpenObject, PrintLevel};
 
+use crate::settings;
 use crate::{PlaneError, sys};
 
 /// What libbpf had to say, the last of it: the verifier's words when it refuses a program.
@@ -48,9 +49,19 @@ pub(crate) fn refused_program(said: &str) -> Option<(&str, &str)> {
     Some((name, errno.trim()))
 }
 
+/// For whoever works on the programs: what each costs the verifier, where the environment asks for it.
+pub(crate) fn show_verifier(open: &mut OpenObject) {
+    if settings::shows_verifier() {
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
+        for mut program in open.progs_mut() {
+            program.set_log_level(4);
+        }
+    }
+}
+
 /// A driver's folder of pins.
 pub(crate) fn folder(name: &str) -> PathBuf {
-    Path::new(&env::var_os("RESERV_BPFFS").unwrap_or_else(|| "/sys/fs/bpf/reserv".into())).join(name)
+    settings::bpffs().join(name)
 }
 
 /// Under PREEMPT_RT softirqs and qdiscs are preempted while they have the programs' locks, and who

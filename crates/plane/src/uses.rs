@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who may use a queue, as the programs in the kernel ask it: the Rust face of `bpf/use.h`. Tests of both drivers' tables compare the sizes.
 
+pub(crate) use reserv_facts::tag::rules::MAX as RULES_MAX;
+use reserv_facts::tag::rules::{may, names};
 use reserv_model::UseRule;
 
 use crate::PlaneError;
-
-/// `RT_RULES_MAX`
-pub(crate) const RULES_MAX: usize = reserv_model::USE_RULES_MAX;
-
-/// `enum rt_rule_names`
-mod names {
-    pub(super) const UID: u32 = 1;
-    pub(super) const GID: u32 = 2;
-    pub(super) const PID: u32 = 4;
-}
 
 /// `struct rt_rule`
 #[repr(C)]
@@ -56,12 +48,6 @@ impl From<&UseRule> for RtRule {
         }
         packed
     }
-}
-
-/// `enum rt_may`
-mod may {
-    pub(super) const USER: u32 = 1;
-    pub(super) const ROOT: u32 = 2;
 }
 
 /// Whether whoever has this uid may, whatever else is true of him.

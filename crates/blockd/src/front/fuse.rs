@@ -11,6 +11,10 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use reserv_facts::fuse::{
+    IN_HEADER, INIT_HAS_RESEND, MAJOR, OUT_HEADER, code, init, init_words, open, out_header, resend,
+};
+
 use super::{Arrived, Dataless, Front, Op, Shape};
 use crate::buffer::{Buffer, Pool};
 use crate::owners::{LOOP_SLOTS, Owners};
@@ -25,39 +29,7 @@ const _: () = assert!(PART_KIB as usize * 1024 == PART);
 const BACKGROUND: u16 = 128;
 const _: () = assert!(BACKGROUND as usize == LOOP_SLOTS);
 
-mod code {
-    pub(super) const FORGET: u32 = 2;
-    pub(super) const GETATTR: u32 = 3;
-    pub(super) const SETATTR: u32 = 4;
-    pub(super) const OPEN: u32 = 14;
-    pub(super) const READ: u32 = 15;
-    pub(super) const WRITE: u32 = 16;
-    pub(super) const STATFS: u32 = 17;
-    pub(super) const RELEASE: u32 = 18;
-    pub(super) const FSYNC: u32 = 20;
-    pub(super) const FLUSH: u32 = 25;
-    pub(super) const INIT: u32 = 26;
-    pub(super) const INTERRUPT: u32 = 36;
-    pub(super) const DESTROY: u32 = 38;
-    pub(super) const BATCH_FORGET: u32 = 42;
-    pub(super) const FALLOCATE: u32 = 43;
-}
-
-/// Of INIT, and of its upper half.
-const ASYNC_READ: u32 = 1 << 0;
-const BIG_WRITES: u32 = 1 << 5;
-const ASYNC_DIO: u32 = 1 << 15;
-const MAX_PAGES: u32 = 1 << 22;
-const INIT_EXT: u32 = 1 << 30;
-const HAS_RESEND_2: u32 = 1 << (39 - 32);
-/// Of OPEN.
-const DIRECT_IO: u32 = 1 << 0;
-const NOFLUSH: u32 = 1 << 5;
-const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
-const NOTIFY_RESEND: i32 = 7;
-
 /// Header and the fixed part of the longest request.
-const HEAD: usize = 40;
 const HEAD_MAX: usize = 128;
 
 /// The session.
@@ -129,8 +101,7 @@ impl Fuse {
 
     /// A worker before us may have left requests unanswered: they come again.
     pub fn resend(&self) -> io::Result<()> {
-        let head = Words::default().u32(16).u32(NOTIFY_RESEND.cast_unsigned()).u64(0);
-        self.send(&[&head.0])
+        self.send(&[&resend()])
     }
 
     fn send(&self, parts: &[&[u8]]) -> io::Result<()> {
@@ -143,10 +114,9 @@ impl Fuse {
     }
 
     fn reply(&self, unique: u64, errno: i32, parts: &[&[u8]]) -> io::Result<()> {
-        let len = 16 + parts.iter().map(|part| part.len()).sum::<usize>();
-        let len = u32::try_from(len).map_err(io::Error::other)?;
-        let head = Words::default().u32(len).u32((-errno).cast_unsigned()).u64(unique);
-        let mut all: Vec<&[u8]> = vec![&head.0];
+        let len = OUT_HEADER + parts.iter().map(|part| part.len()).sum::<usize>();
+        let head = out_header(len, -errno, unique);
+        let mut all: Vec<&[u8]> = vec![&head];
         all.extend(parts);
         self.send(&all)
     }
@@ -160,11 +130,13 @@ impl Fuse {
     fn init(&self, unique: u64, body: &[u8]) -> io::Result<()> {
         let readahead = word32(body, 8);
         let pages = u16::try_from(PART / 4096).map_err(io::Error::other)?;
-        let flags = ASYNC_READ | BIG_WRITES | ASYNC_DIO | MAX_PAGES | INIT_EXT;
-        let words = Words::default().u32(7).u32(40).u32(readahead).u32(flags).u16(BACKGROUND).u16(BACKGROUND);
+        let flags = init::ASYNC_READ | init::BIG_WRITES | init::ASYNC_DIO | init::MAX_PAGES | init::INIT_EXT;
+        let [flags, flags2] = init_words(flags | INIT_HAS_RESEND);
+        let words =
+            Words::default().u32(MAJOR).u32(40).u32(readahead).u32(flags).u16(BACKGROUND).u16(BACKGROUND);
         let part = u32::try_from(PART).map_err(io::Error::other)?;
         // max_write, time_gran, max_pages, map_alignment, flags2, then unused
-        let words = words.u32(part).u32(1).u16(pages).u16(0).u32(HAS_RESEND_2);
+        let words = words.u32(part).u32(1).u16(pages).u16(0).u32(flags2);
         let words = words.u32(0).u64(0).u64(0).u64(0);
         self.reply(unique, 0, &[&words.0])
     }
@@ -172,7 +144,7 @@ impl Fuse {
     /// Reads one request, and answers what is answered at once: for `fuzz/`.
     #[doc(hidden)]
     pub fn understand(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut head = [0_u8; HEAD + 40];
+        let mut head = [0_u8; IN_HEADER + 40];
         let got = bytes.len().min(head.len());
         head[..got].copy_from_slice(&bytes[..got]);
         self.take(&head, got).map(drop)
@@ -181,7 +153,7 @@ impl Fuse {
     /// What is answered at once, or a request for the disk.
     fn take(&mut self, head: &[u8], got: usize) -> io::Result<Option<Arrived>> {
         let (opcode, unique) = (word32(head, 4), word64(head, 8));
-        let body = head.get(HEAD..got.min(HEAD_MAX)).unwrap_or_default();
+        let body = head.get(IN_HEADER..got.min(HEAD_MAX)).unwrap_or_default();
         let request = |op, offset, len| Arrived {
             handle: unique,
             op,
@@ -215,7 +187,10 @@ impl Fuse {
                 return self.reply(unique, 0, &[&words.0, &self.attributes().0]).map(|()| None);
             }
             code::OPEN => {
-                let words = Words::default().u64(1).u32(DIRECT_IO | NOFLUSH | PARALLEL_DIRECT_WRITES).u32(0);
+                let words = Words::default()
+                    .u64(1)
+                    .u32(open::DIRECT_IO | open::NOFLUSH | open::PARALLEL_DIRECT_WRITES)
+                    .u32(0);
                 return self.reply(unique, 0, &[&words.0]).map(|()| None);
             }
             code::STATFS => {
@@ -249,7 +224,7 @@ impl Front for Fuse {
     ) -> io::Result<()> {
         loop {
             let buffer = pool.take();
-            let mut head = [0_u8; HEAD + 40];
+            let mut head = [0_u8; IN_HEADER + 40];
             let vectors = [
                 libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() },
                 libc::iovec { iov_base: buffer.at().cast(), iov_len: PART },

@@ -3,7 +3,7 @@
 
 use super::cello::in_tree;
 use super::{Lane, Scheduler, index};
-use crate::wire::{self, Q0, RsBatch, RsOp, WINDOW_MAX, delete, op, tune};
+use crate::wire::{self, AUTO, Q0, ROUNDS, RsBatch, RsOp, TUNE_NS_MAX, WINDOW_MAX, delete, op, tune};
 
 impl Scheduler {
     /// Policies and classes that are beside the tree have others in it.
@@ -24,10 +24,10 @@ impl Scheduler {
         };
         let fine = match a {
             tune::BATCH => node == wire::ROOT && b <= WINDOW_MAX.into(),
-            tune::ANTICIPATE => node == wire::ROOT && (b <= tune::NS_MAX || b == tune::AUTO),
+            tune::ANTICIPATE => node == wire::ROOT && (b <= TUNE_NS_MAX || b == AUTO),
             tune::COST => node == wire::ROOT && b <= wire::cost::TIME,
-            tune::DEADLINE => is_queue(node) && b <= tune::NS_MAX,
-            tune::ROUND => node == wire::ROOT && (b == 0 || tune::ROUNDS.contains(&b)),
+            tune::DEADLINE => is_queue(node) && b <= TUNE_NS_MAX,
+            tune::ROUND => node == wire::ROOT && (b == 0 || ROUNDS.contains(&b)),
             _ => false,
         };
         if fine { 0 } else { -libc::EINVAL }

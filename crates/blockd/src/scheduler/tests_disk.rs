@@ -12,6 +12,7 @@ use super::*;
 use crate::backend::Model;
 use crate::front::Op;
 use crate::wire::delete;
+use crate::wire::tune;
 
 const SECOND: u64 = 1_000_000_000;
 const SECTORS: u64 = 200_000_000;
@@ -299,14 +300,14 @@ fn who_thinks_keeps_its_share_and_little_is_lost() {
     let thinkers = [4, 1].map(|w| Load { think: 200_000, ..load(w, 1, &[65536]) });
     let run = |policy, anticipate, loads: &[Load], kind| {
         let mut bench = Bench::new(policy, kind, 1, loads);
-        if anticipate != tune::AUTO {
+        if anticipate != wire::AUTO {
             bench.tune(tune::ANTICIPATE, anticipate);
         }
         bench.run(60 * SECOND);
         bench
     };
     // Where nothing is said a disk with an arm waits, under sfq too; told not to it does not.
-    for (policy, wait) in [(YFQ, tune::AUTO), (SFQ, tune::AUTO), (YFQ, 2_000_000)] {
+    for (policy, wait) in [(YFQ, wire::AUTO), (SFQ, wire::AUTO), (YFQ, 2_000_000)] {
         let with = run(policy, wait, &thinkers, server());
         let without = run(YFQ, 0, &thinkers, server());
         println!(
@@ -321,7 +322,7 @@ fn who_thinks_keeps_its_share_and_little_is_lost() {
     }
     // Flash waits for nobody unless it is told to.
     let flash = || Model::Flash.kind(SECTORS);
-    let never = run(YFQ, tune::AUTO, &thinkers, flash());
+    let never = run(YFQ, wire::AUTO, &thinkers, flash());
     assert!(never.share(0, 0) < 0.55, "flash: {}", never.share(0, 0));
     // Who thinks for longer is not waited for, and costs next to nothing.
     let mut slow = [load(4, 1, &[65536]), load(1, 8, &[65536])];
@@ -396,7 +397,7 @@ fn changes_under_load() {
         );
     }
     let disk = bench.scheduler.book.disk();
-    assert_eq!((disk.batch, disk.cost, disk.anticipate), (0, 0, tune::AUTO));
+    assert_eq!((disk.batch, disk.cost, disk.anticipate), (0, 0, wire::AUTO));
 }
 
 #[test]
@@ -405,10 +406,10 @@ fn wrong_tunables_change_nothing() {
     for (node, key, value) in [
         (wire::ROOT, tune::BATCH, 257),
         (wire::ROOT, tune::COST, 3),
-        (wire::ROOT, tune::ANTICIPATE, tune::NS_MAX + 1),
+        (wire::ROOT, tune::ANTICIPATE, wire::TUNE_NS_MAX + 1),
         (wire::ROOT, tune::DEADLINE, 5),
         (queue(0), tune::BATCH, 4),
-        (queue(0), tune::DEADLINE, tune::NS_MAX + 1),
+        (queue(0), tune::DEADLINE, wire::TUNE_NS_MAX + 1),
         (queue(7), tune::DEADLINE, 5),
         (wire::ROOT, tune::ROUND, 1),
         (queue(0), tune::ROUND, 1_000_000_000),

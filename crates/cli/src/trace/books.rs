@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use reserv_facts::tree::{class, policy};
 use reserv_plane::cpu::full::{Event, EventKind};
 
 use super::deadline::{Deadlines, Param};
@@ -21,12 +22,11 @@ use super::rear::Rear;
 pub(super) const FIRST: u8 = 1;
 /// NODE: capped; ITEM: under the floor.
 pub(super) const SECOND: u8 = 2;
-/// Numbers of the policies and of class edf (reserv-model, `Policy`, `Class`).
-pub(super) const SFQ: u16 = 0;
-pub(super) const EEVDF: u16 = 1;
-pub(super) const MTRLS: u16 = 2;
-pub(super) const PRIO: u16 = 3;
-pub(super) const EDF: u16 = 4;
+pub(super) const SFQ: u16 = policy::SFQ as u16;
+pub(super) const EEVDF: u16 = policy::EEVDF as u16;
+pub(super) const MTRLS: u16 = policy::MTRLS as u16;
+pub(super) const PRIO: u16 = policy::PRIO as u16;
+pub(super) const EDF: u16 = class::EDF as u16;
 /// WAKE says what is in service on a machine with one CPU only.
 const ONLY_CPU: u16 = 0;
 const LEVELS_MAX: usize = 64;

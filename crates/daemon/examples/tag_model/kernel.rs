@@ -4,12 +4,13 @@
 use std::ffi::CStr;
 use std::mem::transmute_copy;
 
-/// `F_RESERV_SET_QUEUE`, `F_RESERV_GET_QUEUE`
-pub(crate) const SET_QUEUE: u32 = 0x5253_0005;
-pub(crate) const GET_QUEUE: u32 = 0x5253_0006;
-/// `F_RESERV_CHCPURES`, `F_RESERV_GETCPURES`
-pub(crate) const SET_CPU: u32 = 0x5253_0001;
-pub(crate) const GET_CPU: u32 = 0x5253_0002;
+use reserv_facts::call::fcntl;
+
+/// Commands of fcntl, as the kernel's function takes them.
+pub(crate) const SET_QUEUE: u32 = fcntl::SET_QUEUE.cast_unsigned();
+pub(crate) const GET_QUEUE: u32 = fcntl::GET_QUEUE.cast_unsigned();
+pub(crate) const SET_CPU: u32 = fcntl::CHCPURES.cast_unsigned();
+pub(crate) const GET_CPU: u32 = fcntl::GETCPURES.cast_unsigned();
 
 macro_rules! kernel {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $of:ty),*) $(-> $answer:ty)?;)*) => {

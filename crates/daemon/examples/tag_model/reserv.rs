@@ -2,7 +2,7 @@
 //! Of the operations (operations.rs), those on files of /reserv, which tags are set by: opened, made by newqueue, opened again, and current directories.
 
 use reserv_daemon::engine::Origin;
-use reserv_daemon::fs::seed::{self, Seed};
+use reserv_daemon::seed::{self, Seed};
 use reserv_model::{Caller, NewKind, NodeId, Request, Right};
 use reserv_namespace::{FileKind, Ino, Object, permit_open};
 

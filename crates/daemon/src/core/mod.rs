@@ -16,7 +16,7 @@ mod watching;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use reserv_model::{Config, Name, NodeId, NodePath, Personality, Request, Rule, Tree};
@@ -28,11 +28,13 @@ pub use self::status::{Refused, Status};
 use self::watching::Watch;
 use crate::aside::Looker;
 use crate::describe::describe;
-use crate::engine::{Engine, Refusal};
+use crate::engine::Engine;
 use crate::forgetter::Forgetter;
 use crate::held::Held;
+use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::settings::Settings;
+use crate::sync::lock;
 
 /// How long a change of the configuration may be under way before others stop to wait for it. The
 /// kernel's verifier takes seconds for each resource, under emulation many.
@@ -71,11 +73,6 @@ pub struct Core {
     /// Who tells the kernel of names that went, once resources are looked after.
     forgetter: OnceLock<Arc<Forgetter>>,
     start: Instant,
-}
-
-/// What a lock guards. A thread that panicked has ended the process (see `worker`), so poison is never seen.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stopped() -> Refusal {

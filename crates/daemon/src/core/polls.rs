@@ -15,10 +15,10 @@ use reserv_namespace::{Ino, Object, Resource};
 use super::slot::{Had, News, Slot};
 use super::{Core, Refusal};
 use crate::forgetter::Forgetter;
-use crate::fs::seed::Seed;
 use crate::priority;
 use crate::process;
 use crate::rights;
+use crate::seed::Seed;
 
 const POLL: Duration = Duration::from_millis(100);
 /// From a release to the collection that it causes.

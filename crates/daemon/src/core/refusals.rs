@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::quiet::Quiet;
 use super::status::Refused;
-use crate::engine::Refusal;
+use crate::refusal::Refusal;
 
 /// Refusals that are kept.
 const REFUSALS_MAX: usize = 16;

@@ -24,8 +24,9 @@ use reserv_model::{Name, NodeId, Source, Tree};
 use reserv_namespace::Resource;
 
 use super::lock;
-use crate::engine::{Engine, Refusal};
+use crate::engine::Engine;
 use crate::held::{Held, ResourceState};
+use crate::refusal::Refusal;
 
 /// How long somebody may have a resource before others stop to wait for it.
 pub const PATIENCE: Duration = Duration::from_secs(10);

@@ -16,12 +16,14 @@
 //! The kernel sends requests again that a dead daemon took and did not answer. One whose edit happened is not carried out twice: the
 //! record carries the request's number ([`Origin`]), and its answer is made from what exists.
 
+mod admission;
+mod fresh;
 mod garbage;
 mod leaving;
 mod packets;
 mod record;
-mod refusal;
 mod uses;
+mod whole;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -36,18 +38,15 @@ use reserv_plane::{Plane, PlaneError, Target, Upgraded};
 
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
-pub use self::refusal::Refusal;
 use self::uses::{about_use, use_touched};
 use crate::collect::Collector;
 use crate::journal::Journal;
-use crate::whole::Undo;
+use crate::refusal::Refusal;
 
 /// The journal is compacted when it is this long, and not before it is four times as long as its snapshot.
 const COMPACT_MIN: u64 = 1 << 20;
 /// Ops in one batch when a tree is set up again.
 const REBUILD_BATCH: usize = 100;
-/// Numbers of fresh inodes that are taken at once.
-const FRESH_BLOCK: u32 = 1 << 16;
 
 /// Tries of an edit that threads overtake by asking for budgets.
 const OVERTAKEN_MAX: u32 = 8;
@@ -233,7 +232,7 @@ impl Engine {
     /// Looks how much of the resource there is to be promised: nothing where nobody knows.
     pub fn measure_capacity(&mut self) {
         self.set_capacity(match self.kind {
-            ResourceKind::Cpu => crate::admission::capacity(),
+            ResourceKind::Cpu => self::admission::capacity(),
             ResourceKind::Disk | ResourceKind::Link => self.plane.capacity(),
         });
         let budget = crate::backlog::budget();
@@ -530,49 +529,6 @@ impl Engine {
         Ok(())
     }
 
-    /// If the edit of this request happened before its answer was given: the node that it made, if any.
-    pub fn answered(&self, unique: u64) -> Option<Option<NodeId>> {
-        self.extras.answered.iter().rev().find(|(u, _)| *u == unique).map(|(_, made)| *made)
-    }
-
-    /// A new mount: what requests and inodes of an earlier one meant is void.
-    pub fn new_session(&mut self) -> Result<(), Refusal> {
-        self.append(&Entry::Session)?;
-        self.extras.new_session();
-        self.collector = Collector::taken_over(&self.tree, &mut self.extras.collect);
-        // No file is open in a new mount, so of all nodes all are known.
-        self.extras.collect.new_session();
-        Ok(())
-    }
-
-    /// A number for a fresh inode that this and earlier daemons have not used (until 2³² are used up).
-    pub fn fresh_number(&mut self) -> Result<u32, Refusal> {
-        if self.fresh_next == self.extras.fresh_end {
-            let end = self.extras.fresh_end.wrapping_add(FRESH_BLOCK);
-            self.append(&Entry::Fresh { end })?;
-            self.extras.fresh_end = end;
-            self.compact_when_long();
-        }
-        let number = self.fresh_next;
-        self.fresh_next = self.fresh_next.wrapping_add(1);
-        Ok(number)
-    }
-
-    /// The node that a fresh inode became when it was opened.
-    pub fn fresh_node(&self, fresh: u64) -> Option<NodeId> {
-        self.extras.fresh.get(&fresh).copied()
-    }
-
-    /// Nobody refers to this inode any more.
-    pub fn forget_fresh(&mut self, fresh: u64) {
-        if self.extras.fresh.remove(&fresh).is_some()
-            && let Err(error) = self.append(&Entry::Forgotten { fresh })
-        {
-            tracing::warn!(%error, "a forgotten inode stays in the journal");
-        }
-        self.compact_when_long();
-    }
-
     /// The rules of the configuration.
     pub fn rules(&self) -> &[Rule] {
         &self.extras.rules
@@ -585,26 +541,6 @@ impl Engine {
             self.extras.rules = rules;
         }
         Ok(())
-    }
-
-    /// A change in several edits begins (see `whole.rs`).
-    pub(crate) fn begin_whole(&mut self, undo: Undo) -> Result<(), Refusal> {
-        self.append(&Entry::Begin { undo: undo.clone() })?;
-        self.extras.unfinished = Some(undo);
-        Ok(())
-    }
-
-    /// It has ended, one way or the other.
-    pub(crate) fn end_whole(&mut self) -> Result<(), Refusal> {
-        self.append(&Entry::End)?;
-        self.extras.unfinished = None;
-        self.compact_when_long();
-        Ok(())
-    }
-
-    /// The change that is under way.
-    pub(crate) fn unfinished(&self) -> Option<&Undo> {
-        self.extras.unfinished.as_ref()
     }
 
     /// Puts the plane's programs of this version in the place of another's, with the tree of the journal; `None`: they are this version's already.

@@ -8,9 +8,9 @@ use reserv_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::whole::Undo;
 use crate::collect::Kept;
-use crate::engine::Refusal;
-use crate::whole::Undo;
+use crate::refusal::Refusal;
 
 /// Answered edits that are remembered: more than requests can be under way in the kernel at once.
 const ANSWERED_MAX: usize = 4096;

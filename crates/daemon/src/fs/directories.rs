@@ -4,7 +4,7 @@
 use reserv_model::{ErrorKind, Name, NewKind, NodeId, Request as Edit, quoted};
 use reserv_namespace::{FileKind, FileType, Object, Place, Resource, lookup};
 
-use super::{Fs, Refusal, error, gone, object, trees_in};
+use super::{Fs, Refusal, error, object, trees_in};
 use crate::core::{Core, Trees};
 use crate::engine::Origin;
 use crate::fuse::proto::Request;
@@ -52,7 +52,7 @@ impl Fs {
         }
         let (old, new) = (object(core, request.node)?, object(core, new_parent)?);
         let (resource, id, file, mut trees) = child(core, old, from)?;
-        if file.file_type() != FileType::Directory {
+        if FileType::of(file) != FileType::Directory {
             return Err(error(ErrorKind::Protected, "a file keeps its name"));
         }
         let ((other, parent), name) = (node_of(new)?, Some(name_of(to)?));
@@ -81,14 +81,14 @@ impl Fs {
         let origin = Origin { unique: request.unique, fresh: None };
         let mut trees = core.trees(resource)?;
         let done = trees.engine()?.edit_by(&caller(request.caller), &[create], Some(origin))?;
-        let id = done.created.first().copied().ok_or_else(gone)?;
+        let id = done.created.first().copied().ok_or_else(Refusal::gone)?;
         Ok((Object::Node { resource, id, file: FileKind::SchedulerDir }, trees))
     }
 
     pub(super) fn remove_directory(core: &Core, request: &Request<'_>, name: &[u8]) -> Result<(), Refusal> {
         let parent = object(core, request.node)?;
         let (_, id, file, mut trees) = child(core, parent, name)?;
-        if file.file_type() != FileType::Directory {
+        if FileType::of(file) != FileType::Directory {
             return Err(error(ErrorKind::NotScheduler, "not a directory"));
         }
         let delete = Edit::Delete { node: id.into(), mode: reserv_model::DeleteMode::Refuse };

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use reserv_namespace::{Command, FileKind, FileType, Ino, Object, Who, parse_descriptor, parse_write};
 
+use super::handles::writer;
+use super::served::changing;
 use super::tags::Descriptor;
-use super::{Fs, Refusal, changing, held, require_whole, writer};
+use super::{Fs, Refusal, held, require_whole};
 use crate::aside::Turn;
 use crate::core::Core;
 use crate::fuse::proto::{Caller, Op, Reply, Request};
@@ -112,7 +114,7 @@ fn concerned(request: &Request<'_>) -> Option<i32> {
         | (Object::Process { pid, .. }, Op::Write { .. }) => pid,
         // Root is asked for no right.
         (Object::Process { pid, file }, Op::Open { .. } | Op::Read { .. } | Op::Access { .. })
-            if request.caller.uid != 0 && file.file_type() == FileType::Regular =>
+            if request.caller.uid != 0 && FileType::of(file) == FileType::Regular =>
         {
             pid
         }

@@ -19,8 +19,9 @@
 pub mod by_path;
 mod directories;
 mod foreign;
+mod handles;
 mod permit;
-pub mod seed;
+mod served;
 mod tags;
 mod texts;
 
@@ -28,29 +29,29 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use reserv_facts::fuse::open;
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
-    Command, FileKind, FileType, Ino, Member, Object, Place, RESOURCES_MAX, Resource, Survey, View, Who,
-    attributes, list, list_processes, lookup, parse_defaults, parse_write, render_defaults, render_domain,
-    render_read, shown,
+    Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
+    list_processes, lookup, parse_defaults, parse_write, render_defaults, render_domain, render_read, shown,
 };
 use reserv_plane::List;
 
-use self::foreign::{Apart, PATIENCE};
-use self::seed::Seed;
+use self::handles::{OF_ROOT, opened, opened_in, writer};
 use self::tags::{descriptors, set_defaults, tag};
 use self::texts::{Kept, Texts};
-use crate::aside::{Asides, Turn};
-use crate::core::slot::{HadEngine, News};
-use crate::core::{Core, Trees, lock};
-use crate::engine::{Engine, Origin, Refusal};
-use crate::fuse::proto::{Attr, Cache, Caller, OPEN_DIRECT_IO, OPEN_NOFLUSH, Op, Reply, Request, WRITE_MAX};
-use crate::fuse::serve::{Server, Ticket};
-use crate::priority;
+use crate::aside::Asides;
+use crate::core::slot::News;
+use crate::core::{Core, Trees};
+use crate::engine::Origin;
+use crate::fuse::proto::{Attr, Cache, Caller, Op, Reply, Request, WRITE_MAX};
 use crate::process;
+use crate::refusal::Refusal;
 use crate::rights::{
     asking, caller, process_as_caller, require_meant, require_own, require_same_numbers, within,
 };
+use crate::seed::Seed;
+use crate::sync::lock;
 
 /// `FATTR_MODE | FATTR_UID | FATTR_GID`
 const SETATTR_OWNER: u32 = 1 | 2 | 4;
@@ -58,15 +59,6 @@ const SETATTR_OWNER: u32 = 1 | 2 | 4;
 const SETATTR_SIZE: u32 = 8;
 /// `FATTR_ATIME | FATTR_MTIME`, and the same of now.
 const SETATTR_TIMES: u32 = 16 | 32 | 128 | 256;
-/// In a handle: root opened it. No request's number comes so far, nor a handle of a fresh inode
-/// (`seed::handle`). It is the kernel's to keep, so that another worker knows it.
-const OF_ROOT: u64 = 1 << 63;
-/// Lanes of what is no resource's: the mount's own files, and those of processes.
-const LANE_MOUNT: usize = RESOURCES_MAX as usize;
-const LANE_PROCESSES: usize = LANE_MOUNT + 1;
-/// Threads that answer requests under a reservation of their own: one of a resource that somebody
-/// holds up, and one for all else.
-const RESERVED: usize = 2;
 
 /// See the head of this file.
 #[derive(Clone)]
@@ -97,13 +89,9 @@ fn error(kind: ErrorKind, why: impl Into<String>) -> Refusal {
     Error::new(kind, why).into()
 }
 
-fn gone() -> Refusal {
-    error(ErrorKind::Stale, "it is gone")
-}
-
 /// The object behind an inode; a fresh one that was opened is its node's `share`.
 fn object(core: &Core, ino: u64) -> Result<Object, Refusal> {
-    let object = Ino(ino).object().ok_or_else(gone)?;
+    let object = Ino(ino).object().ok_or_else(Refusal::gone)?;
     if let Object::Fresh(serial) = object {
         let resource = Seed::of(serial).resource()?;
         if let Some(id) = core.engine(resource)?.fresh_node(ino) {
@@ -111,77 +99,6 @@ fn object(core: &Core, ino: u64) -> Result<Object, Refusal> {
         }
     }
     Ok(object)
-}
-
-/// Notes an open file, and answers its handle.
-fn opened(core: &Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    if let Some(resource) = resource_of(request.node) {
-        return opened_in(&mut *core.engine(resource)?, request, who);
-    }
-    let handle = plain_handle(request, who);
-    if writes(request, who) {
-        core.cpu()?.writes(handle, who)?;
-    }
-    Ok(handle)
-}
-
-/// The same of a node: the request's number; of a fresh inode the node, and which of its open files
-/// it is.
-fn opened_in(engine: &mut Engine, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    let mut handle = plain_handle(request, who);
-    let node = match Ino(request.node).object() {
-        Some(Object::Node { id, .. }) => Some(id),
-        _ => engine.fresh_node(request.node),
-    };
-    if let Some(id) = node {
-        if is_fresh(request.node) {
-            handle = fresh_handle(engine, id, request, who)?;
-        }
-        // That of nobody who has a right there keeps nothing.
-        if handle != seed::handle(id, 0) {
-            engine.opened(handle, id, who)?;
-        }
-    }
-    if writes(request, who) {
-        engine.writes(handle, who)?;
-    }
-    Ok(handle)
-}
-
-fn plain_handle(request: &Request<'_>, who: &Rightful) -> u64 {
-    if who.uid == 0 { request.unique | OF_ROOT } else { request.unique }
-}
-
-fn writes(request: &Request<'_>, who: &Rightful) -> bool {
-    who.uid != 0
-        && matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY)
-}
-
-fn fresh_handle(engine: &Engine, id: NodeId, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
-    if !engine.tree().concerns(who, id) {
-        return Ok(seed::handle(id, 0)); // it keeps nothing
-    }
-    // Who is sent again gets what he had, unless that is another's by now, who came 65535 opens of
-    // this node later.
-    let first = u16::try_from(request.unique >> 1 & 0xffff).unwrap_or(0);
-    let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
-    places
-        .map(|which| seed::handle(id, which))
-        .find(|handle| request.resent || !engine.has_open(*handle))
-        .ok_or_else(|| Refusal::new(libc::ENFILE, "it is open 65535 times"))
-}
-
-/// The engine whose journal keeps who opened a file to write: that of its node, or the CPU's.
-fn written_in(core: &Core, ino: u64) -> Result<HadEngine, Refusal> {
-    core.engine(resource_of(ino).unwrap_or(Resource::CPU))
-}
-
-/// Who opened a file to write; `None`: root.
-fn writer(core: &Core, ino: u64, handle: u64) -> Result<Option<Rightful>, Refusal> {
-    if handle & OF_ROOT != 0 && !matches!(Ino(ino).object(), Some(Object::Node { .. } | Object::Fresh(_))) {
-        return Ok(None);
-    }
-    Ok(written_in(core, ino)?.writer(handle).cloned())
 }
 
 /// Refuses what may be the beginning of a longer write.
@@ -276,7 +193,7 @@ impl Fs {
                 if flags & libc::O_PATH.cast_unsigned() == 0 {
                     let seed = Seed::of(serial);
                     let mut engine = core.engine(seed.resource()?)?;
-                    let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
+                    let parent = seed.parent(engine.tree()).ok_or_else(Refusal::gone)?;
                     let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
                     let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
                     let origin = Origin { unique: request.unique, fresh: Some(ino) };
@@ -330,7 +247,7 @@ impl Fs {
                     let lists = engine.plane().defaults(pid)?;
                     let id = if file == FileKind::Default { lists.default } else { lists.child };
                     let tree = engine.tree();
-                    let path = tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(gone)?;
+                    let path = tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(Refusal::gone)?;
                     queues.push((slot.name.clone(), path));
                 }
                 render_defaults(&self.mount, &queues)
@@ -338,7 +255,7 @@ impl Fs {
             Object::Process { pid, file: FileKind::Fds } => descriptors(core, &self.mount, living(pid)?)?,
             Object::Mount(FileKind::Status) => core.status()?.text(reader.map(|who| who.uid)),
             Object::Process { pid, file: FileKind::Domain } => {
-                let who = process_as_caller(living(pid)?).ok_or_else(gone)?;
+                let who = process_as_caller(living(pid)?).ok_or_else(Refusal::gone)?;
                 let mut text = String::new();
                 for slot in core.slots().values().filter(|slot| slot.is_shown()) {
                     text.push_str(&render_domain(slot.engine()?.tree(), &who));
@@ -380,7 +297,7 @@ impl Fs {
             Object::Node { resource, id, file } => match parse_write(file, id, data)? {
                 Command::Edit(edits) => {
                     let mut engine = core.engine(resource)?;
-                    let (by, others) = asking.split_last().ok_or_else(gone)?;
+                    let (by, others) = asking.split_last().ok_or_else(Refusal::gone)?;
                     for who in others {
                         edits.iter().try_for_each(|edit| engine.permit(who, edit))?;
                     }
@@ -524,7 +441,7 @@ impl Fs {
             }
             Op::Open { flags } => {
                 let handle = self.open(core, request, flags)?;
-                reply.open(handle, OPEN_DIRECT_IO | OPEN_NOFLUSH);
+                reply.open(handle, open::DIRECT_IO | open::NOFLUSH);
                 Ok(())
             }
             Op::Write { handle, data, .. } => {
@@ -588,13 +505,13 @@ impl Fs {
     ) -> Result<(), Refusal> {
         match request.op {
             Op::Mkdir { .. } => {
-                let (resource, id) = made.ok_or_else(gone)?;
+                let (resource, id) = made.ok_or_else(Refusal::gone)?;
                 let made = Object::Node { resource, id, file: FileKind::SchedulerDir };
                 reply.entry(Ino::from(made).0, &self.attr(core, made)?, cache(made));
             }
             Op::Open { .. } => {
                 let handle = opened(core, request, &caller(request.caller))?;
-                reply.open(handle, OPEN_DIRECT_IO | OPEN_NOFLUSH);
+                reply.open(handle, open::DIRECT_IO | open::NOFLUSH);
             }
             Op::Write { data, .. } => {
                 // What had lost its right may not have fallen yet.
@@ -609,118 +526,5 @@ impl Fs {
             _ => {}
         }
         Ok(())
-    }
-}
-
-/// What a request that changes something is called in `status`; `None` for mere questions.
-fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
-    let word = match request.op {
-        Op::Mkdir { name } => format!("mkdir {}", String::from_utf8_lossy(name)),
-        Op::Rmdir { name } => format!("rmdir {}", String::from_utf8_lossy(name)),
-        Op::Rename { from, .. } => format!("mv {}", String::from_utf8_lossy(from)),
-        Op::Open { .. } => "open".to_owned(),
-        Op::Write { .. } => "write".to_owned(),
-        _ => return None,
-    };
-    let place = match Ino(request.node).object() {
-        Some(Object::Node { resource, id, file }) => format!("{} {file:?}", core.shown(resource, id)),
-        Some(Object::Process { pid, file }) => format!("proc/{pid} {file:?}"),
-        Some(Object::Mount(file)) => format!("{file:?}"),
-        Some(Object::Fresh(_)) => "newqueue".to_owned(),
-        None => "?".to_owned(),
-    };
-    Some(format!("{word} {}", place.to_lowercase()))
-}
-
-fn lane_of(ino: u64) -> usize {
-    match (resource_of(ino), Ino(ino).object()) {
-        (Some(resource), _) => resource.number().into(),
-        (None, Some(Object::Process { .. })) => LANE_PROCESSES,
-        (None, _) => LANE_MOUNT,
-    }
-}
-
-impl Fs {
-    /// Answers a request, the kernel's or one by path (`by_path.rs`). What is refused is told in
-    /// `status` too.
-    fn answer_now(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
-        let answer = match request.op {
-            Op::Read { handle, offset, size } => self.read(request, (handle, offset, size), reply),
-            _ => self.dispatch(request, reply),
-        };
-        answer.inspect_err(|refusal| {
-            let core = &self.core;
-            if let Some(what) = changing(core, request) {
-                core.refused(request.caller.uid, &what, refusal);
-            }
-        })
-    }
-
-    /// Whether the edit of this request happened, under this worker or one before it.
-    pub(crate) fn answered(&self, unique: u64) -> bool {
-        self.core.answered(unique).is_some()
-    }
-
-    /// Where it is mounted.
-    pub(crate) fn mount(&self) -> &str {
-        &self.mount
-    }
-}
-
-impl Server for Fs {
-    const LANES: usize = LANE_PROCESSES + 1;
-
-    fn lane(&self, request: &Request<'_>) -> usize {
-        lane_of(request.node)
-    }
-
-    fn forgets(&self, node: u64) -> Option<usize> {
-        is_fresh(node).then(|| lane_of(node))
-    }
-
-    fn answer(
-        &self,
-        request: &Request<'_>,
-        reply: &mut Reply,
-        ticket: &Turn<Ticket>,
-    ) -> Option<Result<(), i32>> {
-        if let Some(apart) = Apart::of(request) {
-            // Nearly all are done by then, so that those who are not blocked take one thread in
-            // all.
-            if let Some(ended) = ticket.take().and_then(|ticket| self.answer_aside(apart, ticket)) {
-                let _ = ended.recv_timeout(PATIENCE);
-            }
-            return None;
-        }
-        Some(self.answer_now(request, reply).map_err(|refusal| refusal.errno))
-    }
-
-    fn late(&self, request: &Request<'_>) {
-        if let Some(what) = changing(&self.core, request) {
-            self.core.refused(request.caller.uid, &what, &Refusal::no_answer());
-        }
-    }
-
-    fn caught_up(&self) {
-        self.core.caught_up();
-    }
-
-    fn forget(&self, node: u64, _count: u64) {
-        // Each fresh inode is looked up once, hence forgotten once.
-        if let Some(Object::Fresh(serial)) = Ino(node).object()
-            && let Ok(resource) = Seed::of(serial).resource()
-            && let Ok(slot) = self.core.slot(resource)
-        {
-            match slot.engine() {
-                Ok(mut engine) => engine.forget_fresh(node),
-                Err(_) => slot.tell(News::Forgotten(node)),
-            }
-        }
-    }
-
-    fn begins(&self, thread: usize) {
-        if thread < RESERVED {
-            priority::reserve();
-        }
     }
 }

@@ -5,11 +5,12 @@
 use reserv_model::{Caller as Rightful, ErrorKind, Right};
 use reserv_namespace::{FileKind, FileType, Object, Place, mode_allows, permit_open};
 
-use super::seed::Seed;
-use super::{Fs, OF_ROOT, Refusal, error, gone, living, object};
+use super::handles::OF_ROOT;
+use super::{Fs, Refusal, error, living, object};
 use crate::core::Core;
 use crate::fuse::proto::{Caller, Request};
 use crate::rights::{caller, require_own, require_to_read, within};
+use crate::seed::Seed;
 
 impl Fs {
     /// Whether somebody, whose thread this is, may open an object, or ask whether he could.
@@ -29,7 +30,7 @@ impl Fs {
             Object::Fresh(serial) => {
                 let seed = Seed::of(serial);
                 let engine = core.engine(seed.resource()?)?;
-                let parent = seed.parent(engine.tree()).ok_or_else(gone)?;
+                let parent = seed.parent(engine.tree()).ok_or_else(Refusal::gone)?;
                 permit_open(engine.tree(), who, parent, FileKind::NewQueue, wanted, Vec::new)?;
             }
             Object::Process { pid, file: FileKind::Default | FileKind::ChildDefault } => {
@@ -54,7 +55,7 @@ impl Fs {
     pub(super) fn access(core: &Core, request: &Request<'_>, mask: u32) -> Result<(), Refusal> {
         let (who, object) = (caller(request.caller), object(core, request.node)?);
         let directory = matches!(object, Object::Node { file, .. } | Object::Mount(file) | Object::Process { file, .. }
-            if file.file_type() == FileType::Directory);
+            if FileType::of(file) == FileType::Directory);
         if mask & 1 != 0 && !directory {
             return Err(error(ErrorKind::NotPermitted, "nothing here is executed"));
         }

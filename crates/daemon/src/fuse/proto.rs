@@ -2,34 +2,19 @@
 //! The kernel's FUSE protocol as far as a synthetic file system needs it: requests are decoded from, replies
 //! encoded into plain bytes, in host byte order, without `unsafe`. Pure: no descriptor is touched here.
 //!
-//! Source of all numbers and layouts: `include/uapi/linux/fuse.h`, protocol 7.40; what we use exists since 7.31, except
-//! resend (7.40, Linux 6.9). A request is a header of 40 bytes and a body; a reply a header of 16 bytes and a body.
+//! [`reserv_facts::fuse`] has the numbers; what we use exists since 7.31, except resend (7.40, Linux 6.9). A request is a header of 40 bytes and a body; a reply a header of 16 bytes and a body.
 //! Unknown opcodes are answered ENOSYS, which the kernel remembers and never asks again.
 
-/// Bit of a request's `unique` that marks it as sent again after `FUSE_NOTIFY_RESEND`.
-pub const UNIQUE_RESEND: u64 = 1 << 63;
+use reserv_facts::fuse::{
+    Head, INIT_HAS_RESEND, MAJOR, NOTIFY_INVAL_ENTRY, OUT_HEADER, Words, code, init, init_words, out_header,
+};
+pub use reserv_facts::fuse::{UNIQUE_RESEND, resend};
+
 /// Longest write that the kernel hands over in one request; a longer `write(2)` comes in pieces, so a first piece
 /// of this length is no command of ours.
 pub const WRITE_MAX: u32 = 64 << 10;
 /// Length of the buffer for one request: a write, its headers, and room for what a later kernel adds.
 pub const BUFFER_LEN: usize = WRITE_MAX as usize + 8192;
-
-const IN_HEADER: usize = 40;
-const OUT_HEADER: usize = 16;
-const NOTIFY_INVAL_ENTRY: i32 = 3;
-const NOTIFY_RESEND: i32 = 7;
-
-const INIT_ATOMIC_O_TRUNC: u64 = 1 << 3;
-const INIT_BIG_WRITES: u64 = 1 << 5;
-const INIT_PARALLEL_DIROPS: u64 = 1 << 18;
-const INIT_EXT: u64 = 1 << 30;
-/// The kernel can send unanswered requests again.
-pub const INIT_HAS_RESEND: u64 = 1 << 39;
-
-/// `FOPEN_DIRECT_IO`: no page cache, a `write(2)` is one request.
-pub const OPEN_DIRECT_IO: u32 = 1;
-/// `FOPEN_NOFLUSH`: no FLUSH at close (docs/notes/kernel.md §5: a server that holds a file of its own mount would hang).
-pub const OPEN_NOFLUSH: u32 = 1 << 5;
 
 /// Who asks. The thread id is in the mounter's pid name space, 0 when it is not visible there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,43 +148,11 @@ pub struct Cache {
     pub attr: u64,
 }
 
-/// Reads fixed-width words in order.
-struct Words<'a>(&'a [u8]);
-
-impl<'a> Words<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(len)?;
-        self.0 = tail;
-        Some(head)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take(4)?.try_into().ok().map(u32::from_ne_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take(8)?.try_into().ok().map(u64::from_ne_bytes)
-    }
-
-    /// A name that ends with a zero byte.
-    fn name(&mut self) -> Option<&'a [u8]> {
-        let end = self.0.iter().position(|&b| b == 0)?;
-        let name = self.take(end)?;
-        self.take(1)?;
-        Some(name)
-    }
-}
-
 /// Decodes one request as read from `/dev/fuse`; `None` when it is not one (too short, inconsistent length).
 pub fn decode(bytes: &[u8]) -> Option<Request<'_>> {
     let mut words = Words(bytes);
-    let len = words.u32()? as usize;
-    let opcode = words.u32()?;
-    let unique = words.u64()?;
-    let node = words.u64()?;
-    let (uid, gid, pid) = (words.u32()?, words.u32()?, words.u32()?);
-    words.u32()?; // total_extlen and padding
-    if len != bytes.len() || len < IN_HEADER {
+    let Head { len, opcode, unique, node, uid, gid, pid } = Head::read(&mut words)?;
+    if len as usize != bytes.len() {
         return None;
     }
     let caller = Caller { uid, gid, tid: pid.cast_signed() };
@@ -210,57 +163,57 @@ pub fn decode(bytes: &[u8]) -> Option<Request<'_>> {
 fn decode_op(opcode: u32, mut body: Words<'_>) -> Option<Op<'_>> {
     let b = &mut body;
     Some(match opcode {
-        1 => Op::Lookup { name: b.name()? },
-        2 => Op::Forget { count: b.u64()? },
-        3 => Op::Getattr,
-        4 => {
+        code::LOOKUP => Op::Lookup { name: b.name()? },
+        code::FORGET => Op::Forget { count: b.u64()? },
+        code::GETATTR => Op::Getattr,
+        code::SETATTR => {
             let valid = b.u32()?;
             b.take(4 + 8)?; // padding, fh
             Op::Setattr { valid, size: b.u64()? }
         }
-        5 => Op::Readlink,
-        6 | 8 | 13 | 35 => Op::Make,
-        9 => {
+        code::READLINK => Op::Readlink,
+        code::SYMLINK | code::MKNOD | code::LINK | code::CREATE => Op::Make,
+        code::MKDIR => {
             b.take(8)?; // mode, umask
             Op::Mkdir { name: b.name()? }
         }
-        10 => Op::Unlink { name: b.name()? },
-        11 => Op::Rmdir { name: b.name()? },
-        12 => {
+        code::UNLINK => Op::Unlink { name: b.name()? },
+        code::RMDIR => Op::Rmdir { name: b.name()? },
+        code::RENAME => {
             let new_parent = b.u64()?;
             Op::Rename { new_parent, flags: 0, from: b.name()?, to: b.name()? }
         }
-        45 => {
+        code::RENAME2 => {
             let (new_parent, flags) = (b.u64()?, b.u32()?);
             b.u32()?;
             Op::Rename { new_parent, flags, from: b.name()?, to: b.name()? }
         }
-        14 => Op::Open { flags: b.u32()? },
-        15 => Op::Read { handle: b.u64()?, offset: b.u64()?, size: b.u32()? },
-        16 => {
+        code::OPEN => Op::Open { flags: b.u32()? },
+        code::READ => Op::Read { handle: b.u64()?, offset: b.u64()?, size: b.u32()? },
+        code::WRITE => {
             let (handle, offset, size) = (b.u64()?, b.u64()?, b.u32()?);
             b.take(4 + 8 + 4 + 4)?; // write_flags, lock_owner, flags, padding
             Op::Write { handle, offset, data: b.take(size as usize)? }
         }
-        17 => Op::Statfs,
-        18 => Op::Release { handle: b.u64()? },
-        20 | 30 => Op::Fsync,
-        26 => {
+        code::STATFS => Op::Statfs,
+        code::RELEASE => Op::Release { handle: b.u64()? },
+        code::FSYNC | code::FSYNCDIR => Op::Fsync,
+        code::INIT => {
             let (major, minor) = (b.u32()?, b.u32()?);
             b.u32()?; // max_readahead
             let mut flags = u64::from(b.u32()?);
-            if flags & INIT_EXT != 0 {
+            if flags & init::INIT_EXT != 0 {
                 flags |= u64::from(b.u32().unwrap_or(0)) << 32;
             }
             Op::Init { major, minor, flags }
         }
-        27 => Op::Opendir,
-        28 => Op::Readdir { handle: b.u64()?, offset: b.u64()?, size: b.u32()? },
-        29 => Op::Releasedir { handle: b.u64()? },
-        34 => Op::Access { mask: b.u32()? },
-        36 => Op::Interrupt,
-        38 => Op::Destroy,
-        42 => {
+        code::OPENDIR => Op::Opendir,
+        code::READDIR => Op::Readdir { handle: b.u64()?, offset: b.u64()?, size: b.u32()? },
+        code::RELEASEDIR => Op::Releasedir { handle: b.u64()? },
+        code::ACCESS => Op::Access { mask: b.u32()? },
+        code::INTERRUPT => Op::Interrupt,
+        code::DESTROY => Op::Destroy,
+        code::BATCH_FORGET => {
             let count = b.u32()? as usize;
             b.u32()?;
             Op::BatchForget { pairs: b.take(count.checked_mul(16)?)? }
@@ -387,11 +340,14 @@ impl Reply {
 
     /// `fuse_init_out`: what we accept of what the kernel `offers`.
     pub fn init(&mut self, offers: u64) {
-        let wanted =
-            INIT_ATOMIC_O_TRUNC | INIT_BIG_WRITES | INIT_PARALLEL_DIROPS | INIT_EXT | INIT_HAS_RESEND;
+        let wanted = init::ATOMIC_O_TRUNC
+            | init::BIG_WRITES
+            | init::PARALLEL_DIROPS
+            | init::INIT_EXT
+            | INIT_HAS_RESEND;
         let flags = offers & wanted;
-        let [low, high] = [flags & u64::from(u32::MAX), flags >> 32].map(|w| u32::try_from(w).unwrap_or(0));
-        self.word32(7);
+        let [low, high] = init_words(flags);
+        self.word32(MAJOR);
         self.word32(38);
         self.word32(0); // max_readahead
         self.word32(low);
@@ -422,17 +378,8 @@ impl Reply {
 }
 
 fn header(bytes: &mut [u8], error: i32, unique: u64) {
-    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    bytes[0..4].copy_from_slice(&len.to_ne_bytes());
-    bytes[4..8].copy_from_slice(&error.to_ne_bytes());
-    bytes[8..16].copy_from_slice(&unique.to_ne_bytes());
-}
-
-/// The message that makes the kernel send all unanswered requests again.
-pub fn resend() -> [u8; OUT_HEADER] {
-    let mut bytes = [0; OUT_HEADER];
-    header(&mut bytes, NOTIFY_RESEND, 0);
-    bytes
+    let head = out_header(bytes.len(), error, unique);
+    bytes[..OUT_HEADER].copy_from_slice(&head);
 }
 
 /// The message that makes the kernel forget a name that it may have cached. Not to be sent by the thread that answers requests:
@@ -451,6 +398,8 @@ pub fn forget_name(parent: u64, name: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use reserv_facts::fuse::IN_HEADER;
 
     use super::*;
 

@@ -24,9 +24,11 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::fair::{Fair, Lane};
+use reserv_facts::fuse::INIT_HAS_RESEND;
+
 use super::proto::{self, Op, Reply, Request};
 use crate::aside::Turn;
-use crate::core::lock;
+use crate::sync::lock;
 use crate::unanswered::{Note, Unanswered};
 
 /// Threads that wait, at most.
@@ -288,7 +290,7 @@ impl<S: Server> Session<S> {
             // Whoever is interrupted is answered in his turn. EAGAIN would ask for it again.
             Op::Interrupt => return,
             Op::Init { major, minor, flags } => {
-                tracing::info!(major, minor, resend = flags & proto::INIT_HAS_RESEND != 0, "session begins");
+                tracing::info!(major, minor, resend = flags & INIT_HAS_RESEND != 0, "session begins");
                 reply.clear();
                 reply.init(flags);
                 if major == 7 { None } else { Some(libc::EPROTO) }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use std::{env, fs, process, thread};
 
+use reserv_facts::call::fcntl::{CHCPURES, GETCPURES};
 use reserv_model::{DeleteMode, NodeId, Op};
 use reserv_plane::cpu::full::Full;
 use reserv_plane::{List, Lists as _, Plane as _, PlaneError, Target, Threads as _};
@@ -157,9 +158,6 @@ fn draining(s: &mut Setup, b: NodeId) -> Answer {
     check(plane.collect_drained()? == [a], "and does not keep the queue");
     Ok(())
 }
-
-const CHCPURES: i32 = 0x5253_0001;
-const GETCPURES: i32 = 0x5253_0002;
 
 /// `chcpures DIR DIR [MOST]`: two queue directories of a mounted /reserv. What they answer is checked by the test that starts this; here
 /// is what a change costs beside a null system call: MOST of them, else 2.

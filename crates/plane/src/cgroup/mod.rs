@@ -13,18 +13,6 @@ pub(crate) mod fake;
 
 use reserv_model::{NODES_MAX, NodeId};
 
-use crate::PlaneError;
-
-/// What our cgroups are called by, at the top of a hierarchy.
-pub(crate) fn name_from_env() -> Result<String, PlaneError> {
-    let name =
-        std::env::var("RESERV_CGROUP").ok().filter(|v| !v.is_empty()).unwrap_or_else(|| "reserv".to_owned());
-    if name.contains('/') || name.starts_with('.') || name.chars().any(char::is_whitespace) {
-        return Err(PlaneError::Invalid(format!("RESERV_CGROUP={name:?} is not one directory's name")));
-    }
-    Ok(name)
-}
-
 /// The tree of the disk, beside the CPU's of this name. Where both are in one hierarchy a process is in one of them only.
 pub(crate) fn disk_tree(name: &str) -> String {
     format!("{name}-disk")

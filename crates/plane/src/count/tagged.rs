@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use reserv_model::{Batch, NodeId, Op, Outcome, PacketRule, Source, UseRule};
 
 use super::{Meter, Told, Usage};
-use crate::ops::RsBatch;
+use crate::ops;
 use crate::tag::{self, Mechanism, NodeInfo, Object, Tags};
 use crate::{Defaults, Holders, List, PlaneError, Refs};
+use reserv_facts::tree::RsBatch;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl Tagged {
     pub(crate) fn applied(&mut self, batch: &Batch, done: &RsBatch) -> Result<Vec<Outcome>, PlaneError> {
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for (edit, slot) in batch.ops.iter().zip(&done.op) {
-            let outcome = slot.outcome();
+            let outcome = ops::outcome(slot);
             match *edit {
                 Op::Delete { id, .. } if outcome == Outcome::Draining => {
                     self.node(Told { id, queue: true, dying: true })?;

@@ -20,8 +20,9 @@ use super::server::{Files, Server, is_late, late};
 use super::uevents::Uevents;
 use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
 use crate::libbpf::os;
-use crate::ops::{RsBatch, io_error, refusal};
+use crate::ops::{self, io_error, refusal};
 use crate::{DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade};
+use reserv_facts::tree::RsBatch;
 
 /// Where disks have their names: links to the devices that the servers offer.
 const NAMES: &str = "/dev/reserv";
@@ -236,7 +237,7 @@ impl Disk {
 
     /// The batch as the core reads it. What a disk cannot do is refused before anything happens.
     fn encode(&self, batch: &Batch) -> Result<RsBatch, PlaneError> {
-        let mut encoded = RsBatch::new(batch)?;
+        let mut encoded = ops::encoded(batch)?;
         for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
             match *edit {
                 // In time at its rate, as everywhere; the core counts in bytes. A request is let go whole.
@@ -287,7 +288,7 @@ impl Disk {
                 Err(_) => {}
             }
             if batch.seq != 0 && self.server.hello()?.seq == batch.seq {
-                let mut done = RsBatch::new(batch)?;
+                let mut done = ops::encoded(batch)?;
                 for (slot, edit) in done.op.iter_mut().zip(&batch.ops) {
                     if let Op::Delete { id, .. } = *edit
                         && self.one(id).is_ok()
@@ -384,7 +385,7 @@ impl Plane for Disk {
                     self.meter.removed(id)?;
                 }
             }
-            return Err(done.refused(batch, answer, || self.applied_seq()));
+            return Err(ops::refused(&done, batch, answer, || self.applied_seq()));
         }
         self.meter.applied(batch, &done)
     }

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{MsgFlags, SockType, recv, send};
 use reserv_blockd::private;
 use reserv_blockd::wire::{self, Answer, Ask, Copies, Hello, what};
+use reserv_facts::place::BLOCK_SOCKET;
 use reserv_model::{DiskModel, Front};
 
 use super::unit;
 use crate::PlaneError;
 use crate::libbpf::os;
+use crate::settings;
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -51,7 +53,7 @@ impl Files {
     }
 
     pub(super) fn socket(&self) -> PathBuf {
-        self.with(".socket")
+        self.with(BLOCK_SOCKET)
     }
 
     pub(super) fn log(&self) -> PathBuf {
@@ -82,8 +84,8 @@ pub(super) type Said = (Answer, Vec<u8>);
 
 /// `reserv-blockd`: beside ourselves, or where `RESERV_BLOCKD` says.
 fn program() -> Result<PathBuf, PlaneError> {
-    if let Some(path) = std::env::var_os("RESERV_BLOCKD") {
-        return Ok(path.into());
+    if let Some(path) = settings::block_server() {
+        return Ok(path);
     }
     let beside = std::env::current_exe().map_err(os("our own place"))?.with_file_name("reserv-blockd");
     if beside.exists() {

@@ -1,51 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
-/// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 12;
-/// `RT_RESOURCES`
-pub(super) const RESOURCES: usize = 16;
-/// `RT_NODES_MAX`
-pub(super) const NODES_MAX: u32 = 16384;
-/// `enum rt_kind`
-pub(super) mod kind {
-    pub(in super::super) const SCHEDULER: u64 = 1;
-    pub(in super::super) const QUEUE: u64 = 2;
-}
-
-/// `RT_DYING`
-pub(super) const DYING: u64 = 1;
-
-/// `enum rt_object_kind`
-pub(super) mod object_kind {
-    pub(in super::super) const NOTHING: u32 = 0;
-    pub(in super::super) const FILES: u32 = 1;
-    pub(in super::super) const INTERFACE: u32 = 2;
-}
-
-/// `enum rt_what`
-pub(super) mod what {
-    pub(in super::super) const CONFIGURE: u32 = 1;
-    pub(in super::super) const STATE: u32 = 2;
-    pub(in super::super) const OBJECT: u32 = 3;
-    pub(in super::super) const OBJECT_GET: u32 = 4;
-    pub(in super::super) const NODE: u32 = 5;
-    pub(in super::super) const DROP: u32 = 6;
-    pub(in super::super) const RESET: u32 = 7;
-    pub(in super::super) const LISTS: u32 = 8;
-    pub(in super::super) const LIST_SET: u32 = 9;
-    pub(in super::super) const SWEEP: u32 = 10;
-    pub(in super::super) const RULED: u32 = 12;
-    pub(in super::super) const DISK: u32 = 16;
-    pub(in super::super) const ABOVE: u32 = 18;
-    pub(in super::super) const LINK: u32 = 13;
-    pub(in super::super) const TAG_FD: u32 = 14;
-    pub(in super::super) const UNTAG: u32 = 15;
-    pub(in super::super) const STORE: u32 = 19;
-    pub(in super::super) const STORED: u32 = 20;
-    pub(in super::super) const CLOSE: u32 = 21;
-    pub(in super::super) const EMPTY: u32 = 22;
-}
+pub(super) use reserv_facts::tag::{
+    ABI_VERSION, DYING, PACKET_RULES_MAX, RESOURCES, SLOTS, SLOTS_OF_NODES as NODES_MAX, above_how, kind,
+    object_kind, walked, what,
+};
 
 /// `struct rt_node`
 #[repr(C)]
@@ -73,28 +32,6 @@ pub(super) struct RtObject {
     pub(super) netns: u64,
 }
 
-/// `RT_SLOTS`
-pub(super) const SLOTS: u64 = 4096;
-
-/// `struct rt_slot`
-#[cfg(test)]
-#[repr(C)]
-pub(super) struct RtSlot {
-    pub(super) node: u64,
-    pub(super) seq: u64,
-    pub(super) offset: u64,
-    pub(super) bytes: u32,
-    pub(super) write: u16,
-    pub(super) priority: u16,
-}
-
-/// `enum rt_above_how`
-pub(super) mod above_how {
-    pub(in super::super) const NOT: u64 = 0;
-    pub(in super::super) const LIVES: u64 = 1;
-    pub(in super::super) const PASSES: u64 = 2;
-}
-
 /// `struct rt_above`
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -107,9 +44,6 @@ pub(super) struct RtAbove {
 pub(super) const fn use_key(resource: u8, node: u64) -> u64 {
     node | (resource as u64) << 16
 }
-
-/// `RT_PACKET_RULES_MAX`
-pub(super) const PACKET_RULES_MAX: usize = reserv_model::PACKET_RULES_MAX;
 
 /// `struct rt_packet_rule`
 #[repr(C)]
@@ -144,14 +78,6 @@ pub(super) struct RtPacketTable {
 pub(super) struct RtLists {
     pub(super) list: [[u64; RESOURCES]; 2],
     pub(super) born: u64,
-}
-
-/// `enum rt_walked`
-pub(super) mod walked {
-    pub(in super::super) const END: i32 = 0;
-    pub(in super::super) const FOUND: i32 = 1;
-    pub(in super::super) const MORE: i32 = 2;
-    pub(in super::super) const CHANGED: i32 = 3;
 }
 
 /// `struct rt_walk`
@@ -241,7 +167,7 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RtObject>()),
         w(size_of::<RtRule>()),
         w(offset_of!(RtRule, start)),
-        w(size_of::<RtSlot>()),
+        w(size_of::<reserv_facts::tag::Slot>()),
         1 << 16, // use_key(1, 0)
         w(size_of::<RtUse>()),
         w(size_of::<RtPacketRule>()),

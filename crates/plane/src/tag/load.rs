@@ -2,9 +2,9 @@
 //! Loading the programs, pinning everything, finding it again, and the place of other planes' fcntl commands in the hook.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
@@ -13,6 +13,7 @@ use libbpf_rs::{ErrorExt as _, MapCore as _, Object, ObjectBuilder, OpenObject, 
 use super::{park, room};
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, attach_once, detach, listen, refused, refused_program, remove_pins};
+use crate::settings;
 use crate::{PlaneError, libbpf, sys};
 
 /// The programs, built by build.rs.
@@ -367,13 +368,7 @@ fn load_object(without: &BTreeSet<String>, taken: &BTreeSet<String>) -> Result<O
         let name = program.name().to_string_lossy().into_owned();
         program.set_autoload(!without.contains(original(&name)) && !taken.contains(&name));
     }
-    if env::var_os("RESERV_VERIFIER").is_some() {
-        // For whoever works on the programs: what each costs the verifier.
-        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
-        for mut program in open.progs_mut() {
-            program.set_log_level(4);
-        }
-    }
+    libbpf::show_verifier(&mut open);
     open.load().map_err(|error| refused("load the tag programs", &error))
 }
 
@@ -555,7 +550,7 @@ pub(super) fn options_possible() -> bool {
 
 /// The cgroup whose sockets the cgroup hooks see: the root of cgroup v2, or what `RESERV_TAG_CGROUP` names.
 fn open_root() -> Result<fs::File, PlaneError> {
-    let root = env::var_os("RESERV_TAG_CGROUP").map(PathBuf::from).or_else(cgroup_root).ok_or_else(|| {
+    let root = settings::tag_cgroup().or_else(cgroup_root).ok_or_else(|| {
         PlaneError::Unsupported("tags of sockets need the root of cgroup v2, which is not mounted".into())
     })?;
     fs::File::open(&root).map_err(os(format!("open {}", root.display())))

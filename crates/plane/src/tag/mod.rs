@@ -336,7 +336,7 @@ impl Tags {
             load::attach_ends(&self.folder)?;
         }
         self.call(RtCall { resource: resource.into(), a: kernel_dev(dev), ..RtCall::new(what::DISK) })?;
-        Ok((self.folder.join("slots"), u64::from(resource) * abi::SLOTS))
+        Ok((self.folder.join("slots"), u64::from(resource) * abi::SLOTS as u64))
     }
 
     /// What is stacked above the resource, a disk that is scheduled, whatever was before: numbers of devices (as the C library packs them), and whether a driver makes
@@ -351,7 +351,7 @@ impl Tags {
             wanted.iter().map(|(dev, passes)| (kernel_dev(*dev), *passes)).collect();
         for (dev, there) in &known {
             if there.lives & bit != 0 && !wanted.contains_key(&u64::from(*dev)) {
-                tell((*dev).into(), above_how::NOT)?;
+                tell((*dev).into(), above_how::NOT_ABOVE)?;
             }
         }
         for (dev, passes) in wanted {

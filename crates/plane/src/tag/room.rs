@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `RESERV_TAGS_MAX`: room for fewer tags than the programs are made for, for tests that use it up.
 
-use std::env;
-
 use libbpf_rs::OpenObject;
 
 use crate::PlaneError;
 use crate::libbpf::refused;
 
-/// What the environment says.
-pub(super) fn told() -> Option<u32> {
-    env::var("RESERV_TAGS_MAX").ok()?.parse().ok()
-}
+pub(super) use crate::settings::tags_max as told;
 
 /// The tables of files and sockets have that size, and the programs know it (bpf/tag/accounts.h).
 pub(super) fn set(open: &mut OpenObject) -> Result<(), PlaneError> {

@@ -2,19 +2,8 @@
 //! The Rust face of `bpf/abi.h` and of the batch in `sched/batch.h`. The object file carries a table of sizes and offsets
 //! (`rc_layout`) with which a test compares these.
 
-pub(super) use crate::ops::{MAGIC, RsBatch};
-
-/// `RC_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 8;
-/// `RC_SAMPLES_MAX`
-pub(super) const SAMPLES_MAX: usize = 256;
-/// `RS_UNITS_MAX`
-pub(super) const UNITS_MAX: usize = 256;
-/// `RS_ITEMS_MAX`
-pub(super) const ITEMS_MAX: u32 = 32768;
-/// `RC_MEMBERS_MAX`
-pub(super) const MEMBERS_MAX: usize = 4096;
-const TEXT_MAX: usize = 160;
+pub(super) use reserv_facts::cpu::{ABI_VERSION, MEMBERS_MAX, SAMPLES_MAX, SETUP_FLAT, TEXT_MAX, param, to};
+pub(super) use reserv_facts::tree::{ITEMS_MAX, MAGIC, RsBatch, UNITS_MAX};
 
 /// `struct rc_node`
 #[repr(C)]
@@ -67,43 +56,6 @@ pub(super) struct RcParam {
     pub(super) deadline_ns: u64,
 }
 
-/// `enum rc_do`
-pub(super) mod to {
-    pub(in super::super) const SETUP: u32 = 1;
-    pub(in super::super) const REFRESH: u32 = 2;
-    pub(in super::super) const EDIT: u32 = 3;
-    pub(in super::super) const SAMPLE: u32 = 4;
-    pub(in super::super) const SAMPLE_ONE: u32 = 5;
-    pub(in super::super) const MEMBERS: u32 = 6;
-    pub(in super::super) const TAG: u32 = 7;
-    pub(in super::super) const TAG_GET: u32 = 8;
-    pub(in super::super) const PARAM: u32 = 9;
-    pub(in super::super) const LISTS_GET: u32 = 10;
-    pub(in super::super) const LISTS_SET: u32 = 11;
-    pub(in super::super) const CONFIGURE: u32 = 12;
-    pub(in super::super) const TRACING: u32 = 13;
-    pub(in super::super) const FORGET: u32 = 14;
-}
-
-/// `RC_PARAM_SET`, `RC_PARAM_GET`
-pub(super) mod param {
-    pub(in super::super) const SET: u32 = 0;
-    pub(in super::super) const GET: u32 = 1;
-}
-
-/// `struct rc_thread_param`: the argument of `F_RESERV_SETPARAM` and `F_RESERV_GETPARAM`
-#[cfg(test)]
-#[repr(C)]
-struct RcThreadParam {
-    size: u32,
-    weight: u32,
-    prio: u32,
-    pad: u32,
-    period_ns: u64,
-    budget_ns: u64,
-    deadline_ns: u64,
-}
-
 /// `struct rc_member`
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -138,9 +90,6 @@ pub(super) struct RcCall {
     pub(super) call: u32,
     pub(super) pad: u32,
 }
-
-/// `RC_SETUP_FLAT`
-pub(super) const SETUP_FLAT: u32 = 1;
 
 /// `struct rc_group`
 #[repr(C)]
@@ -205,21 +154,14 @@ pub(super) struct RcTrace {
     pub(super) flags: u8,
 }
 
-/// `enum rc_trace_call`
-pub(super) mod tracing_call {
-    pub(in super::super) const OFF: u32 = 0;
-    pub(in super::super) const ON: u32 = 1;
-    pub(in super::super) const CLAIM: u32 = 2;
-    pub(in super::super) const CLAIM_FORCE: u32 = 3;
-}
-
 /// What `rc_layout` must say; in the order of the table in `bpf/cpu/cpu.bpf.c`.
 #[cfg(test)]
 pub(super) const LAYOUT: &[u32] = {
     use std::mem::{offset_of, size_of};
 
     use crate::layout::w;
-    use crate::ops::RsOp;
+    use reserv_facts::call::ThreadParam;
+    use reserv_facts::tree::RsOp;
     &[
         ABI_VERSION,
         w(size_of::<RsOp>()),
@@ -240,7 +182,7 @@ pub(super) const LAYOUT: &[u32] = {
         reserv_model::NODES_MAX,
         w(size_of::<RcParam>()),
         w(offset_of!(RcMember, param)),
-        w(size_of::<RcThreadParam>()),
+        w(size_of::<ThreadParam>()),
         w(size_of::<RcTrace>()),
         w(offset_of!(RcTrace, tid)),
     ]

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use reserv_facts::tree::kind::SCHED;
 use reserv_model::{Batch, Kind, NodeId, Op, Policy};
 
 use super::abi::RcNode;
@@ -12,8 +13,6 @@ use crate::{PlaneError, libbpf, sys};
 
 /// The program, and the end of its link's name.
 pub(super) const RECEIVED: &str = "rc_received";
-/// `RS_SCHED`
-const SCHED: u8 = 1;
 
 /// The schedulers that want to know.
 #[derive(Debug, Default)]

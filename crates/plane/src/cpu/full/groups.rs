@@ -3,18 +3,18 @@
 //! hierarchy before anything is started.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+
+use reserv_facts::tree::{DEPTH_MAX, HIDDEN_MAX};
 
 use crate::PlaneError;
 
-/// `RS_HIDDEN_MAX`: nodes of the mirror.
-pub const NODES_MAX: usize = 2048;
-/// How deep cgroups may be nested: 16 levels (`RS_DEPTH_MAX`) less the root and the node over q0.
-pub const LEVELS_MAX: usize = 14;
-/// Set (to anything but 0) by `reserv up --ignore-cgroup-weights`.
-pub const IGNORE: &str = "RESERV_IGNORE_CGROUP_WEIGHTS";
+/// Nodes of the mirror.
+pub const NODES_MAX: usize = HIDDEN_MAX as usize;
+/// How deep cgroups may be nested: as the tree, less the root and the node over q0.
+pub const LEVELS_MAX: usize = DEPTH_MAX - 2;
 /// How many are named in a message.
 pub(super) const NAMED_MAX: usize = 8;
 
@@ -31,10 +31,7 @@ pub struct Survey {
     pub without_room: Vec<(String, String)>,
 }
 
-/// Whether the user said that q0 shall be one queue.
-pub fn ignored() -> bool {
-    env::var_os(IGNORE).is_some_and(|value| !value.is_empty() && value != "0")
-}
+pub use crate::settings::ignores_cgroup_weights as ignored;
 
 /// A few of many names.
 pub fn few(names: &[String]) -> String {

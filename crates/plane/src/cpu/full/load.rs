@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{fs, io};
 
 use libbpf_rs::{
     ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, PrintLevel, ProgramType,
@@ -15,6 +15,7 @@ use super::calls::RECEIVED;
 use super::probe;
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, listen, refused, refused_program, remove_pins};
+use crate::settings;
 use crate::{PlaneError, libbpf, parked, sys};
 
 /// The programs, built by build.rs.
@@ -107,16 +108,15 @@ struct Shape {
 impl Shape {
     fn here() -> Result<Self, PlaneError> {
         let cpus = probe::possible_cpus().map_err(os("count the CPUs"))?;
-        let threads = match env::var("RESERV_THREADS_MAX") {
-            Ok(text) => {
+        let threads = match settings::threads_max() {
+            Some(text) => {
                 Some(text.parse().ok().filter(|n| (64..=abi::ITEMS_MAX).contains(n)).ok_or_else(|| {
                     PlaneError::Unsupported(format!("RESERV_THREADS_MAX={text}: 64 to {}", abi::ITEMS_MAX))
                 })?)
             }
-            Err(_) => None,
+            None => None,
         };
-        let timed = env::var_os("RESERV_TIMED").is_some();
-        let untraced = env::var_os("RESERV_UNTRACED").is_some();
+        let (timed, untraced) = (settings::timed(), settings::untraced());
         Ok(Self { cpus, untraced, timed, threads, may_write_user: may_write_user() })
     }
 
@@ -261,13 +261,7 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
         let Some(value) = found.map(|(_, value)| value.to_ne_bytes()) else { continue };
         map.initial_value_mut().into_iter().for_each(|to| to.copy_from_slice(&value));
     }
-    if env::var_os("RESERV_VERIFIER").is_some() {
-        // For whoever works on the programs: what each costs the verifier.
-        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
-        for mut program in open.progs_mut() {
-            program.set_log_level(4);
-        }
-    }
+    libbpf::show_verifier(&mut open);
     open.load().map_err(|error| refused("load the CPU's programs", &error))
 }
 

@@ -27,7 +27,7 @@ use reserv_model::{Batch, Class, DeleteMode, NodeId, Op, Outcome, Policy, Thread
 use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, param, to};
 use self::calls::Calls;
 use self::load::os;
-use crate::ops::{io_error, refusal, registered};
+use crate::ops::{self, io_error, refusal, registered};
 use crate::sys::{self, Mapped};
 use crate::{
     Cgroups, Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError,
@@ -376,7 +376,7 @@ impl Plane for Full {
     }
 
     fn apply_if(&mut self, batch: &Batch, grants: u32) -> Result<Vec<Outcome>, PlaneError> {
-        let mut done = RsBatch::new(batch)?;
+        let mut done = ops::encoded(batch)?;
         done.grants = grants;
         let at = self.io.at().cast::<RsBatch>();
         // SAFETY: `io` is ours between two calls, and as large as the batch.
@@ -388,12 +388,12 @@ impl Plane for Full {
             return Err(PlaneError::Overtaken);
         }
         if answer < 0 {
-            return Err(done.refused(batch, answer, || self.applied_seq()));
+            return Err(ops::refused(&done, batch, answer, || self.applied_seq()));
         }
         self.calls.saw(batch);
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for (edit, slot) in batch.ops.iter().zip(&done.op) {
-            let mut outcome = slot.outcome();
+            let mut outcome = ops::outcome(slot);
             if let Op::Delete { id, mode } = *edit
                 && outcome == Outcome::Draining
             {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use reserv_facts::tree::op;
 use reserv_model::{Cap, Class, DeleteMode, Kind, NodeId, Op, Policy, TuneKey, Weight};
 
 use super::{abi, load, refusal, registered};
 use crate::PlaneError;
-use crate::ops::{encode, op};
+use crate::ops::encode;
 
 /// The table that the compiler of the programs wrote, against ours.
 #[test]

@@ -10,7 +10,9 @@ use std::rc::Rc;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, RingBuffer, RingBufferBuilder};
 
-use super::abi::{self, RcCall, RcTrace, to, tracing_call};
+use reserv_facts::cpu::{trace, tracing};
+
+use super::abi::{self, RcCall, RcTrace, to};
 use super::load::{self, os};
 use crate::PlaneError;
 use crate::sys::{self, Mapped};
@@ -20,23 +22,23 @@ use crate::sys::{self, Mapped};
 #[expect(missing_docs, reason = "the table is in bpf/abi.h")]
 #[repr(u8)]
 pub enum EventKind {
-    Start = 1,
-    End = 2,
-    Node = 3,
-    Item = 4,
-    Settle = 5,
-    Wake = 6,
-    Remove = 7,
-    Move = 8,
-    Floor = 9,
-    Forced = 10,
-    Edit = 11,
-    GoneNode = 12,
-    Reset = 13,
-    Tune = 14,
-    Child = 15,
-    Param = 16,
-    Server = 17,
+    Start = trace::START,
+    End = trace::END,
+    Node = trace::NODE,
+    Item = trace::ITEM,
+    Settle = trace::SETTLE,
+    Wake = trace::WAKE,
+    Remove = trace::REMOVE,
+    Move = trace::MOVE,
+    Floor = trace::FLOOR,
+    Forced = trace::FORCED,
+    Edit = trace::EDIT,
+    GoneNode = trace::GONE_NODE,
+    Reset = trace::RESET,
+    Tune = trace::TUNE,
+    Child = trace::CHILD,
+    Param = trace::PARAM,
+    Server = trace::SERVER,
 }
 
 impl EventKind {
@@ -168,13 +170,13 @@ impl Tracer {
             })
             .map_err(bpf("read the ring buffer"))?;
         tracer.ring = Some(builder.build().map_err(bpf("read the ring buffer"))?);
-        tracer.ask(tracing_call::ON)?;
+        tracer.ask(tracing::ON)?;
         Ok(tracer)
     }
 
     /// A reader that died holds the place until the next one looks.
     fn claim(&self) -> Result<(), PlaneError> {
-        let mut call = RcCall { node: self.owner, what: tracing_call::CLAIM, ..RcCall::default() };
+        let mut call = RcCall { node: self.owner, what: tracing::CLAIM, ..RcCall::default() };
         if load::call(&self.program, to::TRACING, &mut call)? == 0 {
             return Ok(());
         }
@@ -182,7 +184,7 @@ impl Tracer {
         if std::path::Path::new(&format!("/proc/{other}")).exists() && other != self.owner {
             return Err(PlaneError::Taken(format!("process {other} is tracing; one trace at a time")));
         }
-        let mut call = RcCall { node: self.owner, what: tracing_call::CLAIM_FORCE, ..RcCall::default() };
+        let mut call = RcCall { node: self.owner, what: tracing::CLAIM_FORCE, ..RcCall::default() };
         load::call(&self.program, to::TRACING, &mut call)?;
         Ok(())
     }
@@ -208,7 +210,7 @@ impl Tracer {
     pub fn stop(mut self) -> Result<(Vec<Event>, u64), PlaneError> {
         // Room for the list of the tree at the end.
         let mut rest = self.read()?;
-        let lost = self.ask(tracing_call::OFF)?;
+        let lost = self.ask(tracing::OFF)?;
         rest.extend(self.read()?);
         self.end();
         Ok((rest, lost))
@@ -223,7 +225,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        if self.on && self.ask(tracing_call::OFF).is_ok() {
+        if self.on && self.ask(tracing::OFF).is_ok() {
             self.end();
         }
     }

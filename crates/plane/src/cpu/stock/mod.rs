@@ -49,10 +49,7 @@ struct Config {
 
 impl Config {
     fn from_env() -> Result<Self, PlaneError> {
-        let var = |name: &str, default: &str| {
-            std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or_else(|| default.to_owned())
-        };
-        Ok(Self { cgroup: crate::cgroup::name_from_env()?, run: var("RESERV_RUN", "/run/reserv") })
+        Ok(Self { cgroup: crate::settings::cgroup()?, run: crate::settings::run().display().to_string() })
     }
 
     fn state(&self) -> String {

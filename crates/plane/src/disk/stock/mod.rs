@@ -133,7 +133,7 @@ fn survey_with(kernel: &dyn Kernel) -> Result<String, String> {
 /// Take a disk, with a tree of root and q0.
 pub fn start(run: &Path, number: u8, source: &Source) -> Result<Stock, PlaneError> {
     let device = Device::find(told(source)?.0)?;
-    start_with(Box::new(Real), (run, &crate::cgroup::name_from_env()?), number, source, device)
+    start_with(Box::new(Real), (run, &crate::settings::cgroup()?), number, source, device)
 }
 
 fn start_with(
@@ -162,7 +162,7 @@ fn start_with(
 
 /// Find what an earlier daemon left; `None` when there is nothing.
 pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Stock>, PlaneError> {
-    adopt_with(Box::new(Real), (run, &crate::cgroup::name_from_env()?), number, source)
+    adopt_with(Box::new(Real), (run, &crate::settings::cgroup()?), number, source)
 }
 
 fn adopt_with(

@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Rust face of `bpf/net/abi.h`. The object file carries a table of sizes and offsets (`rn_layout`) with which a test compares it.
 
-pub(super) use crate::ops::{MAGIC, RsBatch};
-
-/// `RN_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 3;
-/// `RN_CARRY_VERSION`
-pub(super) const CARRY_VERSION: u32 = 1;
-/// `RN_FOLLOWS_ALL`
-pub(super) const FOLLOWS_ALL: u32 = u32::MAX;
-/// `RN_SAMPLES_MAX`
-pub(super) const SAMPLES_MAX: usize = 256;
+pub(super) use reserv_facts::net::{ABI_VERSION, CARRY_VERSION, FOLLOWS_ALL, SAMPLES_MAX, what};
+pub(super) use reserv_facts::tree::{MAGIC, RsBatch};
 
 /// `struct rn_node`
 #[repr(C)]
@@ -43,19 +35,6 @@ pub(super) struct RnNode {
 pub(super) union RnIo {
     pub(super) batch: std::mem::ManuallyDrop<RsBatch>,
     pub(super) node: [RnNode; SAMPLES_MAX],
-}
-
-/// `enum rn_what`
-pub(super) mod what {
-    pub(in super::super) const RATE: u32 = 1;
-    pub(in super::super) const LIMIT: u32 = 2;
-    pub(in super::super) const DEVICE: u32 = 3;
-    pub(in super::super) const COLLECT: u32 = 4;
-    pub(in super::super) const REVIVE: u32 = 5;
-    pub(in super::super) const FOLLOW: u32 = 6;
-    pub(in super::super) const CARRIED: u32 = 7;
-    pub(in super::super) const ALONE: u32 = 8;
-    pub(in super::super) const EMPTY: u32 = 9;
 }
 
 /// `struct rn_call`

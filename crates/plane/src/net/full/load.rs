@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
-use std::{env, fs, io, thread};
+use std::{fs, io, thread};
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Struct};
@@ -190,13 +190,7 @@ fn load_once(folder: &Path) -> Result<(), PlaneError> {
             value[..name.len()].copy_from_slice(name.as_bytes());
         }
     }
-    if env::var_os("RESERV_VERIFIER").is_some() {
-        // For whoever works on the programs: what each costs the verifier.
-        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
-        for mut program in open.progs_mut() {
-            program.set_log_level(4);
-        }
-    }
+    libbpf::show_verifier(&mut open);
     let mut object = open.load().map_err(|error| {
         let error = refused("load the link's programs", &error);
         if error.to_string().contains(NO_ARENA) { error } else { PlaneError::Unsupported(not_loaded()) }

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, ptr, thread};
 
+use reserv_facts::net::PACKETS_MAX;
+use reserv_facts::tree::kind::QUEUE;
 use reserv_model::{
     Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source,
 };
@@ -24,7 +26,7 @@ use super::former::{put_back, replaceable, write_former};
 use super::{index_of, link, netns, room, rtnl};
 use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
 use crate::libbpf::os;
-use crate::ops::{io_error, refusal};
+use crate::ops::{self, io_error, refusal};
 use crate::sys::{self, Mapped};
 use crate::{
     DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade, Upgraded,
@@ -32,8 +34,6 @@ use crate::{
 
 /// Most packets that wait in a queue, where nothing else is said.
 const LIMIT_PACKETS: u64 = 1000;
-/// On one interface, in all queues together (`RN_PACKETS`).
-const PACKETS_MAX: u64 = 65_536;
 /// Most bytes, without a rate; with one it is `room`.
 const LIMIT_UNLIMITED: u64 = 2 * 1024 * 1024;
 
@@ -142,7 +142,7 @@ fn limit_bytes(rate: Option<Rate>) -> u64 {
 }
 
 fn told(node: &RnNode) -> Told {
-    Told { id: NodeId::unpack(node.id), queue: node.kind == 2, dying: node.dying != 0 }
+    Told { id: NodeId::unpack(node.id), queue: node.kind == QUEUE, dying: node.dying != 0 }
 }
 
 impl Link {
@@ -232,7 +232,7 @@ impl Link {
 
     fn queue(&self, id: NodeId) -> Result<RnNode, PlaneError> {
         let node = self.one(id)?;
-        if node.kind == 2 {
+        if node.kind == QUEUE {
             Ok(node)
         } else {
             Err(PlaneError::Invalid("a scheduler node is no queue".into()))
@@ -241,7 +241,7 @@ impl Link {
 
     fn sample_of(&self, node: &RnNode) -> Sample {
         let id = NodeId::unpack(node.id);
-        let queue = node.kind == 2;
+        let queue = node.kind == QUEUE;
         let members = if queue { self.meter.refs(id).map_or(0, |refs| refs.descriptors) } else { 0 };
         Sample {
             id: node.id,
@@ -286,7 +286,7 @@ impl Link {
 
     /// The batch as the core reads it. What a link cannot do is refused before anything happens.
     fn encode(&self, batch: &Batch) -> Result<RsBatch, PlaneError> {
-        let mut encoded = RsBatch::new(batch)?;
+        let mut encoded = ops::encoded(batch)?;
         for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
             match *edit {
                 // In time at its rate, as everywhere; the core counts in bytes. A late timer may not lose what it allows.
@@ -351,7 +351,7 @@ impl Plane for Link {
                     self.meter.removed(id)?;
                 }
             }
-            return Err(done.refused(batch, answer, || self.applied_seq()));
+            return Err(ops::refused(&done, batch, answer, || self.applied_seq()));
         }
         self.meter.applied(batch, &done)
     }

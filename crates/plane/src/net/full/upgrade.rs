@@ -23,8 +23,9 @@ use super::{Link, index_of, link, load, open};
 use crate::count::{Meter as _, Tagged};
 use crate::libbpf::os;
 use crate::net::rtnl;
-use crate::ops::{RsBatch, io_error};
+use crate::ops::{self, io_error};
 use crate::{PlaneError, Upgraded};
+use reserv_facts::tree::RsBatch;
 
 /// Programs of another version than this.
 #[derive(Debug)]
@@ -154,7 +155,7 @@ impl Link {
             }
             let answer = self.edit(&mut done)?;
             if answer < 0 {
-                return Err(done.refused(batch, answer, || Ok(None)));
+                return Err(ops::refused(&done, batch, answer, || Ok(None)));
             }
         }
         self.set(what::FOLLOW, 0, 0)

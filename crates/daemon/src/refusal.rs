@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why something was refused: what every layer's error becomes.
 
-use reserv_model::Error;
+use reserv_model::{Error, ErrorKind};
 use reserv_plane::PlaneError;
 
 /// Why something was refused: an errno for the caller, words for people. Nothing has changed.
@@ -20,6 +20,11 @@ impl Refusal {
     /// Without a hint.
     pub fn new(errno: i32, text: impl Into<String>) -> Self {
         Self { errno, text: text.into(), hint: String::new() }
+    }
+
+    /// What a handle stood for is gone.
+    pub fn gone() -> Self {
+        Error::new(ErrorKind::Stale, "it is gone").into()
     }
 
     /// The kernel gives no thread to do `what` on.

@@ -9,10 +9,10 @@
 use reserv_model::{Amount, Class, Edit, Error, ErrorKind, Kind, NodeId, Plan, ThreadParams, Tree, promised};
 use reserv_plane::Target;
 
-use crate::engine::{Engine, Refusal};
+use super::{Engine, Refusal};
 
 /// The machine's CPU time, in ns per second.
-pub fn capacity() -> u64 {
+pub(super) fn capacity() -> u64 {
     // All CPUs that are online, whichever of them this process may use.
     let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     cpus.and_then(|n| u64::try_from(n).ok()).unwrap_or(1).max(1) * 1_000_000_000

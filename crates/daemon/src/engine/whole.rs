@@ -19,7 +19,8 @@ use reserv_model::{
 use reserv_plane::{List, PlaneError, Target};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, Refusal};
+use super::record::Entry;
+use super::{Engine, Refusal};
 use crate::process;
 
 /// What it takes to undo a change that is under way.
@@ -166,5 +167,27 @@ impl Engine {
         let Some(undo) = self.unfinished().cloned() else { return Ok(()) };
         let undone = undo.run(self);
         self.end_whole().and(undone)
+    }
+}
+
+impl Engine {
+    /// A change in several edits begins.
+    fn begin_whole(&mut self, undo: Undo) -> Result<(), Refusal> {
+        self.append(&Entry::Begin { undo: undo.clone() })?;
+        self.extras.unfinished = Some(undo);
+        Ok(())
+    }
+
+    /// It has ended, one way or the other.
+    fn end_whole(&mut self) -> Result<(), Refusal> {
+        self.append(&Entry::End)?;
+        self.extras.unfinished = None;
+        self.compact_when_long();
+        Ok(())
+    }
+
+    /// The change that is under way.
+    pub(super) fn unfinished(&self) -> Option<&Undo> {
+        self.extras.unfinished.as_ref()
     }
 }

@@ -4,7 +4,7 @@
 use reserv_model::{NodeId, Tree};
 use reserv_namespace::Resource;
 
-use super::{Refusal, gone};
+use crate::refusal::Refusal;
 
 /// A fresh inode's serial: what it is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Seed {
 
     /// Whose tree it is to stand in.
     pub(crate) fn resource(self) -> Result<Resource, Refusal> {
-        Resource::new(self.resource).ok_or_else(gone)
+        Resource::new(self.resource).ok_or_else(Refusal::gone)
     }
 
     /// The parent, if it still lives.
