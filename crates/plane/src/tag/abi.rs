@@ -2,7 +2,7 @@
 //! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
 
 /// `RT_ABI_VERSION`
-pub(super) const ABI_VERSION: u32 = 12;
+pub(super) const ABI_VERSION: u32 = 13;
 /// `RT_RESOURCES`
 pub(super) const RESOURCES: usize = 16;
 /// `RT_NODES_MAX`
@@ -144,6 +144,7 @@ pub(super) struct RtPacketTable {
 pub(super) struct RtLists {
     pub(super) list: [[u64; RESOURCES]; 2],
     pub(super) born: u64,
+    pub(super) account: u64,
 }
 
 /// `enum rt_walked`
