@@ -180,3 +180,57 @@ fn a_reset_ends_a_change() {
         assert_eq!(core.pick(0, Q), Some(item));
     }
 }
+
+/// Who had a very long step before the change is not served until his siblings have had as much.
+#[test]
+fn a_long_lead_is_carried_over() {
+    for (from, to) in [(SFQ_POLICY, EEVDF), (EEVDF, SFQ_POLICY)] {
+        let (mut core, inner, queues) = tree(1, 12);
+        core.must(0, Op::Policy { node: inner, policy: from });
+        let items: Vec<u32> = queues[..12].iter().map(|q| core.item_new(*q, ONE, 0).expect("room")).collect();
+        for i in &items {
+            core.wake(*i, 0);
+        }
+        let ahead = core.pick(0, 0).expect("work");
+        core.settle(ahead, 50 * Q, true, 50 * Q);
+        core.edit_begin(0, 50 * Q, &[Op::Policy { node: inner, policy: to }]).expect("a policy");
+        while core.change() {}
+        for k in 50..150 {
+            let got = core.pick(0, k * Q).expect("work");
+            assert_ne!(got, ahead, "policy {from} to {to}, after {} steps of others", k - 50);
+            core.settle(got, Q, true, (k + 1) * Q);
+        }
+    }
+}
+
+/// A step that comes to a held child with its item moves nobody's virtual time.
+#[test]
+fn a_step_below_a_held_child_changes_nothing() {
+    for seconds in 1..40 {
+        let (mut core, inner, queues) = tree(2, 12);
+        let items: Vec<u32> = queues[..12].iter().map(|q| core.item_new(*q, ONE, 0).expect("room")).collect();
+        let outside = core.item_new(queues[12], ONE, 0).expect("room");
+        for i in &items {
+            core.wake(*i, 0);
+        }
+        for k in 0..250 * seconds {
+            let got = core.pick(0, k * Q).expect("work");
+            core.settle(got, Q, true, (k + 1) * Q);
+        }
+        let now = 250 * seconds * Q;
+        core.wake(outside, now);
+        let mut served = core.pick(0, now).expect("work");
+        while served != outside {
+            core.settle(served, Q, true, now);
+            served = core.pick(0, now).expect("work");
+        }
+        core.edit_begin(0, now, &[Op::Policy { node: inner, policy: MTRLS }]).expect("a policy");
+        while core.node(inner).alg != MTRLS {
+            assert!(core.change());
+        }
+        let v = core.node(inner).v;
+        assert!(core.item_move(outside, queues[11], 0, now), "moved");
+        while core.change() {}
+        assert!(core.node(inner).v - v <= 1, "after {seconds} s: {}", core.node(inner).v - v);
+    }
+}
