@@ -582,6 +582,8 @@ void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, u64 expire, u64 delta_ns) __
 void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym __weak; /* 6.16 */
 void bpf_local_irq_save(unsigned long *flags) __ksym; /* 6.14 */
 void bpf_local_irq_restore(unsigned long *flags) __ksym;
+void bpf_preempt_disable(void) __ksym; /* 6.10 */
+void bpf_preempt_enable(void) __ksym;
 void __attribute__((address_space(1))) *bpf_arena_alloc_pages(void *map, void __attribute__((address_space(1))) *addr,
 							      u32 page_cnt, int node_id, u64 flags) __ksym;
 void bpf_arena_free_pages(void *map, void __attribute__((address_space(1))) *addr, u32 page_cnt) __ksym;

@@ -43,7 +43,7 @@ RS_INLINE struct rs_node RS_ARENA *rs_of_tlink(struct rs_link RS_ARENA *l)
 
 RS_FN void rs_throttle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now)
 {
-	n->throttled = 1;
+	n->throttled |= RS_CAPPED;
 	n->throttled_at = now;
 	rs_heap_push(t, &t->throttle, rs_cap_due(&n->cap), ++t->stamp, &n->tlink);
 }
@@ -51,16 +51,16 @@ RS_FN void rs_throttle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u
 RS_FN void rs_unthrottle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now)
 {
 	rs_heap_erase(t, &t->throttle, &n->tlink);
-	n->throttled = 0;
+	n->throttled &= ~RS_CAPPED;
 	if (rs_before(n->throttled_at, now)) /* clocks of several units differ by a little */
 		n->throttled_ns += now - n->throttled_at;
 	rs_refresh(t, n);
 }
 
-/* Let go whatever is due. */
+/* Let go what is due; the rest at the next pick. */
 RS_FN void rs_unthrottle_due(struct rs_tree RS_ARENA *t, u64 now)
 {
-	RS_LOOP(i, RS_NODES_MAX) {
+	RS_LOOP(i, RS_RELEASE_PIECE) {
 		struct rs_node RS_ARENA *n;
 
 		if (!t->throttle.n || rs_before(now, t->throttle.e[0].key))

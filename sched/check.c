@@ -59,6 +59,12 @@ static int check_waits(struct rs_tree *t, struct rs_node *n)
 	return 0;
 }
 
+/* Whether its parent counts it among those that want service: not while it is held (change.c). */
+static int check_wants(struct rs_tree *t, struct rs_node *n)
+{
+	return check_waits(t, n) || (n->nsvc && !(n->throttled & RS_HELD));
+}
+
 /* Order, places and size of a heap; what its entries mean is the caller's to check. */
 static struct rs_fault check_heap(struct rs_heap *h, const char *of, u32 index)
 {
@@ -162,7 +168,7 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 		children++;
 		wsum += c->weight;
 		queued += c->link.pos != 0;
-		nrun += c->weight && (check_waits(t, c) || c->nsvc);
+		nrun += c->weight && check_wants(t, c);
 		nall += c->all;
 		if (check_waits(t, c) && !c->all)
 			for (u32 k = 0; k < RS_UNIT_WORDS; k++)
@@ -377,7 +383,7 @@ static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 	if (p->kind != RS_SCHED || p < t->nodes || p >= t->nodes + t->nodes_max || p != &t->nodes[p->index])
 		RS_FAIL("node", i, "parent", p->kind, 0);
 	RS_SAME("node", i, "depth", n->depth, p->depth + 1);
-	RS_SAME("node", i, "runnable", n->runnable != 0, (waits || n->nsvc));
+	RS_SAME("node", i, "runnable", n->runnable != 0, check_wants(t, n));
 	if (waits && !n->link.pos)
 		RS_FAIL("node", i, "something waits below, but it is not in the heap", n->ready.n, n->nsvc);
 	if (waits && n->nall && !n->all)
@@ -398,8 +404,12 @@ static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 		if (t->units == 1 && n->weight && p->alg == 0 && rs_before(e->key, p->clock.v))
 			RS_FAIL("node", i, "start tag behind virtual time", e->key, p->clock.v);
 	}
-	RS_SAME("node", i, "place among the throttled", n->tlink.pos != 0, n->throttled != 0);
-	if (n->throttled) {
+	RS_SAME("node", i, "place among the throttled", n->tlink.pos != 0, (n->throttled & RS_CAPPED) != 0);
+	if ((n->throttled & RS_HELD) && !(p->throttled & RS_FROZEN))
+		RS_FAIL("node", i, "held, and its parent is not changing", n->throttled, p->throttled);
+	if ((n->throttled & RS_FROZEN) && !n->change)
+		RS_FAIL("node", i, "frozen without a change", n->throttled, 0);
+	if (n->throttled & RS_CAPPED) {
 		if (n->tlink.pos > t->throttle.n || t->throttle.e[n->tlink.pos - 1].obj != &n->tlink)
 			RS_FAIL("node", i, "throttled but not in the heap", n->tlink.pos, t->throttle.n);
 		if (!n->cap.ppm)
@@ -547,7 +557,7 @@ static struct rs_fault rs_check(struct rs_tree *t)
 	RS_CHECKED(check_heap(&t->throttle, "throttle", 0));
 	RS_CHECKED(check_refill(t));
 	for (u32 i = 0; i < t->throttle.n; i++)
-		if (!rs_of_tlink(t->throttle.e[i].obj)->throttled)
+		if (!(rs_of_tlink(t->throttle.e[i].obj)->throttled & RS_CAPPED))
 			RS_FAIL("throttle", i, "a node that is not throttled", i, t->throttle.n);
 	for (u32 i = 0; i < RS_UNITS_MAX; i++) {
 		struct rs_item *it = t->unit[i].item;

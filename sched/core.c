@@ -37,4 +37,5 @@
 #include "post.c"
 #include "quantum.c"
 #include "node.c"
+#include "change.c"
 #include "edit.c"

@@ -138,13 +138,16 @@ RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op
 	}
 }
 
-/* Apply a batch whole, or not at all: then b->error and b->failed say why. Afterwards the caller calls rs_quantum_some until it answers 0. */
+/*
+ * Apply a batch whole, or not at all: then b->error and b->failed say why. Afterwards the caller calls rs_change_some and rs_quantum_some until
+ * they answer 0; and rs_change_some before, if it did not come to that. */
 RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 {
 	u32 done = 0, modes = 0;
 
 	b->error = 0;
 	b->failed = 0;
+	t->changed = 0;
 	if (b->count > RS_BATCH_MAX)
 		return b->error = RS_EINVAL;
 	if (b->seq && b->seq <= t->seq)
@@ -191,6 +194,8 @@ RS_FN int rs_edit_all(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *
 {
 	int answer = rs_edit(t, b);
 
+	if (t->changes)
+		rs_change_all(t);
 	if (t->quanta)
 		rs_quantum_all(t);
 	return answer;
@@ -271,6 +276,11 @@ RS_FN void rs_tree_reset_begin(struct rs_tree RS_ARENA *t)
 	t->refill.n = 0;
 	t->starved_at = 0;
 	t->posted = 0;
+	t->changes = 0;
+	t->change_phase = RS_CHANGE_LEAVE;
+	t->change_at = 0;
+	t->change_some = 0;
+	t->change_busy = 0;
 #if RS_LENGTHS
 	t->segment_free = 0;
 	t->segments_used = 0;
@@ -286,8 +296,16 @@ RS_FN int rs_tree_reset_some(struct rs_tree RS_ARENA *t, u32 from)
 	RS_LOOP(k, RS_RESET_PIECE) {
 		u32 i = from + k;
 
-		if (i < t->nodes_used)
-			rs_node_reset(&t->nodes[i & (RS_NODES_MAX - 1)]);
+		if (i < t->nodes_used) {
+			struct rs_node RS_ARENA *n = &t->nodes[i & (RS_NODES_MAX - 1)];
+
+			if (n->change) { /* it did not come to that */
+				n->alg = n->change - 1;
+				n->change = 0;
+				t->mode |= policy_mode(n->alg);
+			}
+			rs_node_reset(n);
+		}
 		if (i < t->items_used) {
 			struct rs_item RS_ARENA *it = &t->items[i & (RS_ITEMS_MAX - 1)];
 

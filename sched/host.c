@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+/* Small trees see pieces too. */
+#define RS_CHANGE_FEW 6
+#define RS_CHANGE_PIECE 3
+#define RS_CHANGE_SLOTS 5
 #include "core.c"
 #include "check.c"
 #include "disk/anticipate.c"
@@ -42,7 +46,7 @@ struct rs_item_view {
 
 struct rs_tree_view {
 	uint64_t seq, next_ns, starved, quantum, pool_left;
-	uint32_t poison, poison_line, units, nodes_used, items_used, grants;
+	uint32_t poison, poison_line, units, nodes_used, items_used, grants, changes, pad0;
 };
 
 static struct rs_node *host_node(struct rs_tree *t, uint64_t id)
@@ -98,6 +102,17 @@ static void host_start_at(struct rs_tree *t, uint64_t v)
 static int host_edit(struct rs_tree *t, struct rs_batch *b)
 {
 	return rs_edit_all(t, b);
+}
+
+/* The same without what comes afterwards in pieces: host_change is one. */
+static int host_edit_begin(struct rs_tree *t, struct rs_batch *b)
+{
+	return rs_edit(t, b);
+}
+
+static int host_change(struct rs_tree *t)
+{
+	return rs_change_some(t) || rs_quantum_some(t);
 }
 
 static uint32_t host_item_new(struct rs_tree *t, uint64_t queue, uint32_t weight, uint32_t flags)
@@ -254,7 +269,7 @@ static int host_node_view(struct rs_tree *t, uint64_t id, struct rs_node_view *v
 	v->nsvc = n->nsvc;
 	v->runnable = n->runnable;
 	v->ready = n->parent && check_waits(t, n);
-	v->throttled = n->throttled;
+	v->throttled = n->throttled & RS_CAPPED;
 	v->nrun = n->nrun;
 	v->waiting = n->ready.n;
 	v->head = n->head;
@@ -355,6 +370,8 @@ static void host_tree_view(struct rs_tree *t, struct rs_tree_view *v)
 	v->nodes_used = t->nodes_used;
 	v->items_used = t->items_used;
 	v->grants = t->grants;
+	v->changes = t->changes;
+	v->pad0 = 0;
 }
 
 static void host_reset(struct rs_tree *t)
@@ -517,6 +534,8 @@ struct rs_host {
 	uint32_t (*ante_arrived)(struct rs_tree *t, struct ra_queue *a, uint64_t now);
 	uint32_t (*ante_expire)(struct rs_tree *t, struct ra_queue *a, uint64_t now);
 	void (*called)(struct rs_tree *t, uint32_t item);
+	int (*edit_begin)(struct rs_tree *t, struct rs_batch *b);
+	int (*change)(struct rs_tree *t);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -588,6 +607,8 @@ const struct rs_host *RS_HOST_API(void)
 		.ante_arrived = ra_arrived,
 		.ante_expire = ra_expire,
 		.called = host_called,
+		.edit_begin = host_edit_begin,
+		.change = host_change,
 	};
 
 	return &api;

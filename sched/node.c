@@ -62,6 +62,14 @@ RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
 		n->mask[i] = 0;
 }
 
+enum rs_change_phase { RS_CHANGE_LEAVE = 0, RS_CHANGE_START = 1 };
+
+/* Who comes to p is held, where its policy is changing and nobody has begun under the new one (change.c). */
+RS_INLINE u32 rs_change_holds(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+{
+	return (p->throttled & RS_FROZEN) && t->change_phase == RS_CHANGE_LEAVE ? RS_HELD : 0;
+}
+
 /* Slots ever used when `index` is one of them. */
 RS_INLINE u32 rs_slots_with(struct rs_tree RS_ARENA *t, u32 index)
 {
@@ -122,6 +130,8 @@ RS_FN int rs_node_create(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *
 	n->kind = op->a;
 	n->alg = op->b; /* at once: something may move below it in this batch */
 	n->aside_on = op->a == RS_SCHED ? policy_aside(op->b) : 0;
+	n->change = 0;
+	n->throttled = rs_change_holds(t, p);
 	n->dying = 0;
 	n->depth = p->depth + 1;
 	n->nchildren = 0;
@@ -262,7 +272,7 @@ RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u
 	}
 	if (n->cap.ppm)
 		rs_cap_refill(&n->cap, now);
-	if (n->throttled)
+	if (n->throttled & RS_CAPPED)
 		rs_unthrottle(t, n, now);
 	if (!n->cap.ppm || n->cap.tok > (s64)burst)
 		n->cap.tok = burst;
@@ -345,109 +355,6 @@ RS_FN void rs_mode_update(struct rs_tree RS_ARENA *t)
 		}
 	}
 	t->mode = mode;
-}
-
-/* Room that a policy needs, taken before it is sure that it will be used: nothing else changes. */
-RS_FN int rs_node_room(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
-{
-	if (!policy_aside(policy))
-		return RS_DONE;
-	if (!rs_heap_reserve(t, &p->aside, policy_aside(policy) * p->nchildren))
-		return RS_ENOSPC;
-	if (p->aside_on < policy_aside(policy))
-		p->aside_on = policy_aside(policy);
-	return RS_DONE;
-}
-
-/*
- * Another policy, whatever the children do. How far the runnable ones are ahead of each other in service is carried over, as far as
- * both policies know it; those who are idle are forgotten. Steps in service end under the new policy.
- */
-RS_FN void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
-{
-	struct rs_entry RS_ARENA *e = p->ready.e;
-	struct rs_node RS_ARENA *last = 0;
-	u32 n = p->ready.n, some = rs_zero, first = rs_zero, next;
-	s64 low = 0;
-	u64 seq;
-
-	if (policy == p->alg)
-		return;
-	/* Its children in the order of their slots, by which equals are told apart. */
-	RS_LOOP(i, t->nodes_used + t->hidden_used) {
-		struct rs_node RS_ARENA *c = rs_slot(t, i);
-
-		if (c->parent != p || c->kind == RS_FREE)
-			continue;
-		c->after = 0;
-		if (last)
-			last->after = c->index + 1;
-		else
-			first = c->index + 1;
-		last = c;
-	}
-	/* Out of the old policy. The offset of a runnable child waits in its tag. */
-	next = first;
-	RS_LOOP(i, RS_NODES_MAX) {
-		struct rs_node RS_ARENA *c = &t->nodes[(next - 1) & (RS_NODES_MAX - 1)];
-		s64 offset;
-
-		if (!next)
-			break;
-		next = c->after;
-		if (!c->runnable || !c->weight)
-			continue;
-		offset = policy_offset(p, c);
-		c->tag.base = offset;
-		if (!some || offset < low)
-			low = offset;
-		some = 1;
-	}
-	next = first;
-	RS_LOOP(i, RS_NODES_MAX) {
-		struct rs_node RS_ARENA *c = &t->nodes[(next - 1) & (RS_NODES_MAX - 1)];
-
-		if (!next)
-			break;
-		next = c->after;
-		policy_leave(t, p, c);
-		rs_child_reset(c);
-	}
-	p->alg = policy;
-	p->clock.epoch++;
-	rs_parent_reset(p);
-	next = first;
-	RS_LOOP(i, RS_NODES_MAX) {
-		struct rs_node RS_ARENA *c = &t->nodes[(next - 1) & (RS_NODES_MAX - 1)];
-
-		if (!next)
-			break;
-		next = c->after;
-		if (!c->runnable || !c->weight)
-			continue;
-		c->tag.rem = 0;
-#if RS_LENGTHS
-		c->head = rs_head_of(t, c);
-#endif
-		policy_start(t, p, c, (s64)c->tag.base - low);
-	}
-	/* The ready heap again, in place: each push uses the keys, not the object, of the slot behind what is left to read. */
-	seq = n ? e[0].seq : 0;
-	p->ready.n = 0;
-	some = rs_zero;
-	RS_LOOP(i, n) {
-		struct rs_node RS_ARENA *c = (struct rs_node RS_ARENA *)e[i].obj;
-		u64 seq_next = i + 1 < n ? e[i + 1].seq : 0;
-
-		c->link.pos = 0;
-		rs_heap_push(t, &p->ready, policy_key(t, p, c), seq, &c->link);
-		seq = seq_next;
-		some++;
-	}
-	if (some != n)
-		rs_poison(t, RS_POISON_HEAP_LOOP);
-	/* Several units: the place of a scheduler depends on what its policy is. */
-	rs_refresh(t, p);
 }
 
 /* Add (sign 1) or take away (-1) what is in service below n from its ancestors' counts, below `top`. */
@@ -556,7 +463,7 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	}
 	/* Make it idle for its parent, as a throttled node without steps in service is. */
 	rs_service_of(t, n, -1, top);
-	n->throttled = 1;
+	n->throttled |= RS_CAPPED;
 	n->nsvc = 0;
 	rs_refresh_one(t, n);
 	/* A ghost's leaving moves V, and what is above looks at that. */
@@ -574,7 +481,7 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	rs_hang(t, to, n);
 	to->wsum += n->weight;
 	n->parent = to;
-	n->throttled = was_throttled;
+	n->throttled = (was_throttled & ~(RS_HELD | RS_KNOWN)) | rs_change_holds(t, to);
 	n->nsvc = nsvc;
 	rs_service_of(t, n, 1, top);
 	rs_tag_new(&to->clock, &n->tag);

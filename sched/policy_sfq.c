@@ -65,10 +65,10 @@ RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 	return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
 }
 
-/* v = max(v, min S), when no child is in service to hold it. `nsvc` steps are in service below p. */
+/* v = max(v, min S), when no child is in service to hold it, and all that wait are known. `nsvc` steps are in service below p. */
 RS_INLINE void sfq_refresh_v(struct rs_node RS_ARENA *p, u32 nsvc)
 {
-	if (nsvc == 0 && p->ready.n && !(p->ready.e[0].seq & RS_SEQ_BACKGROUND))
+	if (nsvc == 0 && p->ready.n && !(p->ready.e[0].seq & RS_SEQ_BACKGROUND) && !(p->throttled & RS_FROZEN))
 		rs_clock_advance(&p->clock, p->ready.e[0].key);
 }
 

@@ -22,18 +22,33 @@
  */
 
 /*
+ * The place of who is posted next, behind `last`, is kept in him, so that nobody counts: the list is no longer than RS_POSTS_MAX, since whoever finds it so long takes the
+ * lock, and drains it. `last` may go and come again meanwhile, which makes the number another one's and nothing else.
+ */
+RS_INLINE u32 rs_post_place(struct rs_item RS_ARENA *last)
+{
+	return last ? last->posted + 1 : 1;
+}
+
+/*
  * rs_wake without the lock. The caller owns the idle item (in a kernel, by its run queue's lock). Answers 0 where somebody posted at the
- * same time: then nothing has happened.
+ * same time, or too many are posted: then nothing has happened.
  */
 RS_INLINE u32 rs_post(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
 {
 	struct rs_item RS_ARENA *last = t->posted;
+	u32 place = rs_post_place(last);
 
+	if (place > RS_POSTS_MAX)
+		return 0;
 	it->queued_at = now;
 	it->post = last;
+	it->posted = place;
 	it->state = RS_POSTED;
 	if (__sync_val_compare_and_swap(&t->posted, last, it) == last)
 		return 1;
+	it->posted = 0;
+	RS_WRITTEN();
 	it->state = RS_IDLE;
 	return 0;
 }
@@ -60,9 +75,12 @@ RS_INLINE void rs_stayed(struct rs_item RS_ARENA *it)
 RS_INLINE u32 rs_post_all(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
 	struct rs_item RS_ARENA *last = t->posted;
+	u32 place = rs_post_place(last);
 
+	if (place > RS_POSTS_MAX)
+		return 0;
 	it->post = last;
-	it->posted = 1;
+	it->posted = place;
 	if (__sync_val_compare_and_swap(&t->posted, last, it) == last)
 		return 1;
 	it->posted = 0;
@@ -81,6 +99,7 @@ RS_INLINE void rs_called(struct rs_item RS_ARENA *it)
 RS_INLINE void rs_drain_one(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
 	if (it->state == RS_POSTED) {
+		it->posted = 0;
 		rs_wake(t, it, it->queued_at);
 		return;
 	}

@@ -433,7 +433,7 @@ RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 	if (!p)
 		return 0;
 	ready = n->ready.n && !n->throttled;
-	run = ready || n->nsvc;
+	run = ready || (n->nsvc && !(n->throttled & RS_HELD));
 	all = ready && n->nall;
 #if RS_LENGTHS
 	if (ready && rs_by_length(t)) {
@@ -535,7 +535,7 @@ RS_INLINE void rs_node_gone(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 {
 	struct rs_node RS_ARENA *p = n->parent;
 
-	if (n->throttled)
+	if (n->throttled & RS_CAPPED)
 		rs_heap_erase(t, &t->throttle, &n->tlink);
 	n->throttled = 0;
 	policy_leave(t, p, n);

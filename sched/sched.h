@@ -117,7 +117,7 @@ static volatile const u32 rs_zero = 0;
 #define RS_LOOP(i, max) for (u32 i = rs_zero; i < (max) && RS_CAN_LOOP; i++)
 
 #define RS_MAGIC 0x7672657365723031ULL /* "10reserv" */
-#define RS_ABI_VERSION 4
+#define RS_ABI_VERSION 5
 #define RS_NODES_MAX 16384
 #define RS_HIDDEN_MAX 2048 /* of these slots, the last ones are for nodes that a caller of edits does not see */
 #define RS_NODES_OPEN (RS_NODES_MAX - RS_HIDDEN_MAX)
@@ -137,7 +137,14 @@ static volatile const u32 rs_zero = 0;
 #define RS_BUDGET_MIN 10000ULL
 #define RS_RESET_PIECE 1024 /* slots that rs_tree_reset_some looks at */
 #define RS_QUANTA_PIECE 1024 /* nodes that rs_quantum_some looks at */
+#ifndef RS_CHANGE_FEW
+#define RS_CHANGE_FEW 128 /* children whose scheduler's policy changes at once, in all of a batch */
+#define RS_CHANGE_PIECE 128 /* else so many at a time … */
+#define RS_CHANGE_SLOTS 2048 /* … among so many nodes */
+#endif
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
+#define RS_POSTS_MAX 1024 /* items posted at a time, but for those that are posted at the same moment */
+#define RS_RELEASE_PIECE 256 /* nodes, or items, that a pick lets go because they are due */
 #define RS_CHUNK_ORDERS 18 /* heap arrays of 8 << order entries */
 #define RS_HEAP_LEVELS 20 /* log2 of the largest heap, and a margin */
 
@@ -167,6 +174,13 @@ enum rs_mode {
 	RS_MODE_SLICE = 2, /* steps may be shorter than the quantum */
 	RS_MODE_LENGTH = 4, /* a policy goes by the length of what is served next */
 	RS_MODE_ARRIVALS = 8, /* and by what waits behind it */
+};
+/* Why a node is not served whatever waits below it. */
+enum rs_throttled {
+	RS_CAPPED = 1, /* by its cap */
+	RS_FROZEN = 2, /* its policy is changing, in pieces (change.c) */
+	RS_HELD = 4, /* the same of its parent's: it is not known there now … */
+	RS_KNOWN = 8, /* … and was runnable: its tag is what it had received */
 };
 enum rs_poison_reason {
 	RS_OK = 0,
@@ -312,7 +326,7 @@ struct rs_node {
 	u32 members, members_max; /* a queue's; 0: no limit of its own */
 	struct rs_node RS_ARENA *parent;
 	u32 kids, next, before; /* its first child, and its neighbours in its parent's list; by index plus one, 0: none */
-	u32 after; /* scratch of rs_node_policy */
+	u32 after; /* scratch of a change of the parent's policy (change.c) */
 	u64 service, service_base; /* work received; its value when the counters were reset */
 	u64 served; /* steps since the reset */
 	u64 throttled_ns;
@@ -322,7 +336,7 @@ struct rs_node {
 	u64 quantum_own;
 	u64 lag_ns, turn_ns, decay_ns;
 	u64 request_ns;
-	u32 pad0;
+	u32 change; /* the policy that it is to have (change.c), plus one; 0: it has it */
 	u32 priority; /* 0: idle class; not 0 by default */
 
 	/* volatile: as a child */
@@ -331,7 +345,7 @@ struct rs_node {
 	u32 nsvc; /* steps in service at or below */
 	u8 runnable; /* counted in the parent's nrun */
 	u8 all; /* counted in the parent's nall */
-	u8 throttled;
+	u8 throttled; /* enum rs_throttled; none of it: not held back */
 	u8 own; /* a queue beside the subtrees that it stands for: its weight is that of who is runnable in it */
 	struct rs_link tlink; /* in the tree's heap of throttled nodes */
 	u64 throttled_at;
@@ -361,7 +375,7 @@ struct rs_node {
 	struct rs_heap ready; /* children, or items, that a unit could take now */
 	struct rs_heap aside; /* a second order of children, for policies that ask for it (policy_aside); its array is durable */
 	u32 aside_on; /* room is kept in it for all children */
-	u32 pad2;
+	u32 change_next; /* of the nodes whose policy is to change: the next, by index plus one; durable */
 	union { /* what else the policy keeps; zero at the start */
 		u64 word[RS_POLICY_WORDS];
 		struct {
@@ -406,7 +420,7 @@ struct rs_item {
 	u32 weight_most; /* its own counts for no more than this, or weight_by if that is more; 0: as it is */
 	u32 account; /* the caller's: whose it is */
 	u32 priority;
-	u32 posted; /* by rs_post_all, and not drained yet */
+	u32 posted; /* its place on the list of what is posted; 0: drained */
 	u64 period_ns, budget_ns, deadline_ns;
 	struct { /* class edf: the period under way */
 		u64 due, release; /* its deadline; when the next may begin */
@@ -464,6 +478,14 @@ struct rs_tree {
 	struct rs_params params; /* under the lock: for rs_item_params */
 	u32 params_most; /* the same: the item's weight_most */
 	u32 quanta; /* rs_quantum_some: the first slot to look at, plus one; 0: none */
+	/* rs_change_some: the first and the last node whose policy is to change, by index plus one; and of the first what comes next */
+	u32 changes, changes_last;
+	u32 change_phase, change_at; /* enum rs_change_phase; the next slot to look at */
+	u32 change_busy; /* its children with steps in service, by index plus one, linked by after */
+	u32 change_some; /* change_low is known */
+	u64 change_low; /* the smallest tag of its children */
+	u32 changed; /* children of those whose policy the batch has changed at once */
+	u32 pad2;
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */
 	u64 starve_gap_ns; /* but no two such within this, unless twice as late */

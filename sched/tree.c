@@ -253,7 +253,8 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 			rs_refresh_one(t, n);
 		if (!several)
 			RS_ASSUME(t->units <= 1);
-		policy_dispatch(t, p, n);
+		if (!RS_EVER_SEVERAL || !(n->throttled & RS_HELD))
+			policy_dispatch(t, p, n);
 		n->res += slice;
 		if (several)
 			policy_reserve(t, p, n);
@@ -325,7 +326,7 @@ RS_FN u32 rs_cap_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, 
 	n->cap.tok -= work < RS_WORK_MAX ? work : RS_WORK_MAX;
 	if (n->cap.tok < RS_CAP_DEBT)
 		n->cap.tok = RS_CAP_DEBT;
-	if (n->cap.tok <= 0 && !n->throttled)
+	if (n->cap.tok <= 0 && !(n->throttled & RS_CAPPED))
 		rs_throttle(t, n, now);
 	return n->throttled;
 }
@@ -342,7 +343,7 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	u32 done = 0, forced = 0, all = several, unit = it->unit, own = 0;
 	u64 slice = it->slice;
 
-	all |= rs_by_length(t);
+	all |= rs_by_length(t) || (RS_EVER_SEVERAL && t->changes);
 	t->calls = it->calls;
 	it->calls = 0;
 	it->service += work;
@@ -376,7 +377,8 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 			forced = rs_forced(p, unit);
 		else
 			RS_ASSUME(t->units <= 1);
-		policy_charge(t, p, n, work, forced);
+		if (!RS_EVER_SEVERAL || !(n->throttled & RS_HELD))
+			policy_charge(t, p, n, work, forced);
 		if (!several)
 			RS_ASSUME(t->units <= 1);
 		if (n->link.pos)
@@ -522,7 +524,7 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 
 	RS_NEEDS(now);
 	t->next_ns = 0;
-	if (RS_AGES && rs_somebody_starves(t, now)) {
+	if (RS_AGES && rs_somebody_starves(t, now) && !t->changes) {
 		it = rs_starving(t, unit, now);
 		if (it) {
 			rs_begin(t, it, unit);
@@ -532,7 +534,7 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 	RS_LOOP(tries, RS_NODES_MAX) {
 		struct rs_node RS_ARENA *n = root;
 
-		if (!root->ready.n || !(root->nall || rs_unit_in(root->mask, unit))) {
+		if (!root->ready.n || !(root->nall || rs_unit_in(root->mask, unit)) || (RS_EVER_SEVERAL && root->throttled)) {
 			stop = 1;
 			break;
 		}

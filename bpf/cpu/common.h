@@ -180,7 +180,7 @@ u32 trace_on; /* trace.h; under the lock; a wake-up looks at it before it posts 
 /* 0 before loading: the verifier takes all of it out, and what a switch costs without a tracer can be measured (load.rs). */
 const volatile u32 trace_built SEC(".rodata.trace") = 1;
 
-/* 1: how long the longest section of the lock was, and the line that ended it, for tests (load.rs); else the verifier takes it out. */
+/* 1: how long the longest section of the lock was since that was last asked for, and the line that ended it, for tests (load.rs); else the verifier takes it out. */
 const volatile u32 timed SEC(".rodata.timed") = 0;
 u64 section_from, section_longest;
 u32 section_line, section_pad;
@@ -528,6 +528,31 @@ static __noinline int rc_quanta(void)
 		if (!more)
 			break;
 	}
+	return 0;
+}
+
+/*
+ * After an edit that changes policies, or before one that did not come to it: the rest of it, a section for each piece (sched/change.c). What is changing is not
+ * served meanwhile, so nobody takes this CPU from us in between; interrupts do.
+ */
+static __noinline int rc_changes(void)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rc_tree();
+	u32 more;
+
+	if (!t->changes)
+		return 0;
+	bpf_preempt_disable();
+	RS_LOOP(i, RS_NODES_MAX) {
+		RC_LOCK(irq, goto out);
+		more = rs_change_some(t);
+		RC_UNLOCK(irq);
+		if (!more)
+			break;
+	}
+out:
+	bpf_preempt_enable();
 	return 0;
 }
 

@@ -93,6 +93,8 @@ RC_CALL(rc_refresh)
 	s->grants = t->grants;
 	s->section_ns = section_longest;
 	s->section_line = section_line;
+	if (timed)
+		section_longest = 0;
 	s->mount_dev = mount_dev;
 	s->nodes_used = t->nodes_used;
 	s->items_used = t->items_used;
@@ -133,11 +135,13 @@ RC_CALL(rc_edit)
 	b->seq = in->batch.seq;
 	b->count = count;
 	b->grants = in->batch.grants;
+	rc_changes();
 	RC_LOCK(irq, return rc_late(c));
 	b->now = rc_clock(raw);
 	rs_edit(t, b);
 	rc_trace_edit(t, b);
 	RC_UNLOCK(irq);
+	rc_changes();
 	rc_quanta();
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= count)
@@ -175,7 +179,7 @@ static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_n
 	out->members_max = n->members_max;
 	out->kind = n->kind;
 	out->alg = n->alg;
-	out->throttled = s->throttled;
+	out->throttled = s->throttled & RS_CAPPED;
 	out->dying = n->dying;
 	if (s != n)
 		rc_front_counts(out);

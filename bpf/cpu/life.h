@@ -20,7 +20,7 @@ struct rc_prev {
 	u64 old; /* stands in service here, and is not prev's */
 	u64 old_owed; /* where there is one */
 	u32 more; /* prev may go on */
-	u32 touch; /* what was chosen is to run for an instant only */
+	u32 touch; /* what was chosen is to run for an instant only; nothing was, and the CPU is to ask again */
 	u32 floor; /* kernel threads may have what is left of it */
 	u32 graces; /* that who runs here has had in this step (timer.h) */
 	u32 gone; /* the CPU went since the last dispatch anywhere: written by whoever takes it away, and by rc_gone_settle */

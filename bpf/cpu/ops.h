@@ -345,6 +345,7 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	struct rs_item RS_ARENA *it;
 	u64 now;
 
+	v->touch = 0;
 	if (!rc_lock())
 		return 0;
 	now = rc_clock(raw);
@@ -354,10 +355,11 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	it = v->floor ? rc_floor_pick(t, cpu, now) : 0;
 	if (!it)
 		it = rs_pick(t, cpu, now);
-	v->touch = 0;
 	if (it) {
 		v->touch = rc_touch(t, it, now);
 		rc_chosen(it, raw);
+	} else if (t->next_ns && !rs_before(now, t->next_ns)) {
+		v->touch = 1; /* more is due than one pick lets go */
 	}
 	rc_unlock();
 	return it;
@@ -446,8 +448,11 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		it = rc_choose(t, cpu, v, raw);
 		v->floor = 0;
 		RC_CHECK(t);
-		if (!it)
+		if (!it) {
+			if (v->touch)
+				scx_bpf_kick_cpu(cpu, 0);
 			return;
+		}
 		if (prev && (u64)it == v->it) {
 			scx_bpf_task_set_slice(prev, it->slice);
 			return;

@@ -238,7 +238,7 @@ static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_n
 	out->limit_bytes = there ? rn_limit_bytes(q, s->limit_bytes) : n->kind == RS_QUEUE ? s->limit_bytes : 0;
 	out->kind = n->kind;
 	out->alg = n->alg;
-	out->throttled = n->throttled;
+	out->throttled = n->throttled & RS_CAPPED;
 	out->dying = n->dying;
 }
 

@@ -8,7 +8,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 12
+#define RT_ABI_VERSION 13
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
@@ -129,6 +129,7 @@ enum rt_list { RT_DEFAULT = 0, RT_CHILD = 1 };
 struct rt_lists {
 	u64 list[2][RT_RESOURCES];
 	u64 born; /* when its process was (start_boottime): an address is used again */
+	u64 account; /* in which it is counted (accounts.h) */
 };
 
 /* How a run of rt_fds or rt_stored ended, where it is not by a negative errno. */

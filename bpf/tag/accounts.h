@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who gets an entry in `files` and `socks`, where tags may run short. In each of them
+ * Who gets an entry in `files`, `socks` and `lists`, where they may run short. In each of them
  *
  *   root  has whatever is free;
  *   a user another one while he has fewer than are free beyond root's reserve, a sixteenth of all.
@@ -10,21 +10,23 @@
  * instead of another.
  *
  * An entry is its account's until it goes. An account is a word of a table: the user, which of
- * the two maps, and how many entries. It changes by compare and exchange only, so user and number
+ * the maps, and how many entries. It changes by compare and exchange only, so user and number
  * are of one moment. One with no entry is free for any user; nothing is ever taken out, and a
  * search ends at a word that was never used. Where all words at which a user may stand are in use
  * he is counted in one account with all others of whom that is true, under the same bound; of the
- * 65 536 users of a range of uids, all with entries in both maps, there is none such.
+ * 65 536 users of a range of uids, all with entries of files and sockets, there is none such.
  *
  * Invariants: an account's number is that of the entries whose `account` it is. A user has one
  * account for each map; two at once only where two threads took their first entries at the same
  * moment while a word between was given back, and then the second grows no more.
  */
 
-enum rt_table { RT_OF_FILES, RT_OF_SOCKS };
+enum rt_table { RT_OF_FILES, RT_OF_SOCKS, RT_OF_LISTS };
+#define RT_TABLES 4 /* a power of two */
 #ifndef RT_FILES_MAX /* a test's are few */
 #define RT_FILES_MAX (1 << 20)
 #define RT_SOCKS_MAX (1 << 18)
+#define RT_LISTS_MAX (1 << 16)
 #endif
 
 #ifndef RT_ACCOUNT_BITS
@@ -32,13 +34,13 @@ enum rt_table { RT_OF_FILES, RT_OF_SOCKS };
 #endif
 #define RT_ACCOUNT_LOOKS 64 /* words from a user's first one on at which he may stand */
 #define RT_ACCOUNT_TRIES 64 /* each is lost to a thread of the same user or place */
-#define RT_ACCOUNT_SHARED 1 /* for `files`; the next one for `socks` */
+#define RT_ACCOUNT_SHARED 1 /* for `files`; the next ones for `socks` and `lists` */
 #define RT_ACCOUNT_FIRST 4
 #define RT_ACCOUNT_END (RT_ACCOUNT_FIRST + (1 << RT_ACCOUNT_BITS) + RT_ACCOUNT_LOOKS)
-#define RT_ACCOUNT_NUMBER 0x7fffffffULL
-const volatile u32 tags_max[2] SEC(".rodata.tags") = { RT_FILES_MAX, RT_SOCKS_MAX };
-u64 tag_accounts[RT_ACCOUNT_END]; /* user << 32 | table << 31 | entries; [0]: root's, none */
-u64 tag_counted[2]; /* entries of each map, root's too */
+#define RT_ACCOUNT_NUMBER 0x3fffffffULL
+const volatile u32 tags_max[RT_TABLES] SEC(".rodata.tags") = { RT_FILES_MAX, RT_SOCKS_MAX, RT_LISTS_MAX };
+u64 tag_accounts[RT_ACCOUNT_END]; /* user << 32 | table << 30 | entries; [0]: root's, none */
+u64 tag_counted[RT_TABLES]; /* entries of each map, root's too */
 
 /*
  * Its word. One register for comparison and access, and nothing else that the compiler could
@@ -53,13 +55,13 @@ static __always_inline u64 *rt_account_word(u64 at)
 
 static __always_inline u64 rt_account_name(u32 user, u32 table)
 {
-	return (u64)user << 32 | (u64)table << 31;
+	return (u64)user << 32 | (u64)table << 30;
 }
 
 /* Where the account stands, or may; else that of all who have no place. */
 static __noinline u32 rt_account_find(u64 name)
 {
-	u64 spread = (name >> 31) * 0x9e3779b97f4a7c15ULL;
+	u64 spread = (name >> 30) * 0x9e3779b97f4a7c15ULL;
 	u32 free = 0, i, at, from = RT_ACCOUNT_FIRST + (spread >> (64 - RT_ACCOUNT_BITS));
 	volatile u64 *place;
 	u64 word;
@@ -77,7 +79,7 @@ static __noinline u32 rt_account_find(u64 name)
 		if (!word)
 			break;
 	}
-	return free ? free : RT_ACCOUNT_SHARED + (name >> 31 & 1);
+	return free ? free : RT_ACCOUNT_SHARED + (name >> 30 & (RT_TABLES - 1));
 }
 
 /*
@@ -86,11 +88,11 @@ static __noinline u32 rt_account_find(u64 name)
  */
 static __noinline int rt_account_take(u32 user, u32 table)
 {
-	u64 most = tags_max[table & 1], name = rt_account_name(user, table);
+	u64 most = tags_max[table & (RT_TABLES - 1)], name = rt_account_name(user, table);
 	u64 all = most - most / ACCOUNT_RESERVE_PART, live, word, now, had, *place;
 	u32 at = 0, tries;
 
-	table &= 1;
+	table &= RT_TABLES - 1;
 	if (!user) {
 		__sync_fetch_and_add(&tag_counted[table], 1);
 		return 0;
@@ -119,16 +121,16 @@ static __noinline int rt_account_take(u32 user, u32 table)
 /* One more of an account that has an entry, at the same bound: 0 or -ENOSPC. */
 static __noinline int rt_account_join(u32 account, u32 table)
 {
-	u64 most = tags_max[table & 1];
+	u64 most = tags_max[table & (RT_TABLES - 1)];
 	u64 all = most - most / ACCOUNT_RESERVE_PART, live, *place = account ? rt_account_word(account) : 0;
 
-	live = *(volatile u64 *)&tag_counted[table & 1];
+	live = *(volatile u64 *)&tag_counted[table & (RT_TABLES - 1)];
 	if (place) {
 		if (live >= all || (*(volatile u64 *)place & RT_ACCOUNT_NUMBER) >= all - live)
 			return -E_NOSPC;
 		__sync_fetch_and_add(place, 1);
 	}
-	__sync_fetch_and_add(&tag_counted[table & 1], 1);
+	__sync_fetch_and_add(&tag_counted[table & (RT_TABLES - 1)], 1);
 	return 0;
 }
 
@@ -138,7 +140,7 @@ static __noinline int rt_account_give(u32 account, u32 table)
 
 	if (place)
 		__sync_fetch_and_add(place, -1);
-	__sync_fetch_and_add(&tag_counted[table & 1], -1);
+	__sync_fetch_and_add(&tag_counted[table & (RT_TABLES - 1)], -1);
 	return 0;
 }
 

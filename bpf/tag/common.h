@@ -104,7 +104,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 16);
+	__uint(max_entries, RT_LISTS_MAX);
 	__type(key, u64);
 	__type(value, struct rt_lists);
 } lists SEC(".maps");

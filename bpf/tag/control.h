@@ -92,7 +92,6 @@ static __always_inline int rt_call_node(struct rt_call *c)
 /* The process' entry, made if it must be; the caller holds the task. */
 static __always_inline int rt_call_lists(struct rt_call *c, struct task_struct *p)
 {
-	static const struct rt_lists none;
 	u64 key = (u64)p->signal, node = rt_pack(c->node);
 	struct rt_lists *l = bpf_map_lookup_elem(&lists, &key);
 	u32 r = c->resource & (RT_RESOURCES - 1);
@@ -110,11 +109,11 @@ static __always_inline int rt_call_lists(struct rt_call *c, struct task_struct *
 	if (!l) {
 		if (!node)
 			return 0;
-		bpf_map_update_elem(&lists, &key, (void *)&none, BPF_NOEXIST);
+		if (rt_lists_made(key, p->group_leader->start_boottime, account_of(RT_CAST(cred, p->real_cred))))
+			return -E_NOSPC;
 		l = bpf_map_lookup_elem(&lists, &key);
 		if (!l)
-			return -E_NOSPC;
-		l->born = p->group_leader->start_boottime;
+			return -E_SRCH;
 	}
 	if (c->a == RT_CHILD)
 		rt_put(&l->list[RT_CHILD][r], r, node, RT_CHILD_DEFAULTS);

@@ -456,7 +456,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ev_change_forgets",
         mistake: "a change of policy forgets who is ahead",
-        file: "node.c",
+        file: "change.c",
         from: "\t\tpolicy_start(t, p, c, (s64)c->tag.base - low);",
         to: "\t\tpolicy_start(t, p, c, 0);",
     },

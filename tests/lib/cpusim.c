@@ -44,6 +44,8 @@ static void *arena_take(void);
 #define bpf_arena_free_pages(map, at, pages) ((void)(at))
 #define bpf_local_irq_save(irq) (*(irq) = 0)
 #define bpf_local_irq_restore(irq) ((void)(irq))
+#define bpf_preempt_disable() ((void)0)
+#define bpf_preempt_enable() ((void)0)
 #define bpf_rcu_read_lock() ((void)0)
 #define bpf_rcu_read_unlock() ((void)0)
 #define bpf_kptr_xchg(at, p) __sync_lock_test_and_set(at, p)

@@ -21,7 +21,7 @@ u64 q_said(u32 table)
 
 	for (u32 at = 0; at < RT_ACCOUNT_END; at++) {
 		u64 word = tag_accounts[at];
-		u32 of = at < RT_ACCOUNT_FIRST ? at - RT_ACCOUNT_SHARED : word >> 31 & 1;
+		u32 of = at < RT_ACCOUNT_FIRST ? at - RT_ACCOUNT_SHARED : word >> 30 & (RT_TABLES - 1);
 
 		sum += of == table ? word & RT_ACCOUNT_NUMBER : 0;
 	}

@@ -571,6 +571,6 @@ u64 k_left(void)
 	}
 	for (u32 i = 0; i < RT_ACCOUNT_END; i++)
 		taken += tag_accounts[i] & RT_ACCOUNT_NUMBER;
-	taken += tag_counted[RT_OF_FILES] + tag_counted[RT_OF_SOCKS];
+	taken += tag_counted[RT_OF_FILES] + tag_counted[RT_OF_SOCKS] + tag_counted[RT_OF_LISTS];
 	return taken + NATIVE_MAP(&files)->used + NATIVE_MAP(&socks)->used + NATIVE_MAP(&lists)->used + file_entries + sock_entries + several + lost;
 }

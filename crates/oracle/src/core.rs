@@ -21,6 +21,8 @@ struct RawTree {
     _opaque: [u8; 0],
 }
 
+type Edit = unsafe extern "C" fn(*mut RawTree, *mut RawBatch) -> c_int;
+
 /// Table of functions of `sched/host.c`; same order.
 #[repr(C)]
 pub(crate) struct Api {
@@ -34,7 +36,7 @@ pub(crate) struct Api {
     destroy: unsafe extern "C" fn(*mut RawTree),
     set: unsafe extern "C" fn(*mut RawTree, u64, u64, u64),
     start_at: unsafe extern "C" fn(*mut RawTree, u64),
-    edit: unsafe extern "C" fn(*mut RawTree, *mut RawBatch) -> c_int,
+    edit: Edit,
     item_new: unsafe extern "C" fn(*mut RawTree, u64, u32, u32) -> u32,
     item_leave: unsafe extern "C" fn(*mut RawTree, u32),
     item_move: unsafe extern "C" fn(*mut RawTree, u32, u64, u64, u64) -> c_int,
@@ -90,6 +92,8 @@ pub(crate) struct Api {
     ante_arrived: unsafe extern "C" fn(*mut RawTree, *mut window::RawAnte, u64) -> u32,
     ante_expire: unsafe extern "C" fn(*mut RawTree, *mut window::RawAnte, u64) -> u32,
     called: unsafe extern "C" fn(*mut RawTree, u32),
+    edit_begin: Edit,
+    change: unsafe extern "C" fn(*mut RawTree) -> c_int,
 }
 
 /// What an item asks of its queue's class; 0: not set.
@@ -354,6 +358,17 @@ impl Core {
     /// # Panics
     /// With more than `BATCH_MAX` operations.
     pub fn edit_if(&mut self, grants: u32, seq: u64, now: u64, ops: &[Op]) -> Result<Vec<i32>, Refused> {
+        self.apply(self.api.edit, grants, seq, now, ops)
+    }
+
+    fn apply(
+        &mut self,
+        edit: Edit,
+        grants: u32,
+        seq: u64,
+        now: u64,
+        ops: &[Op],
+    ) -> Result<Vec<i32>, Refused> {
         assert!(ops.len() <= BATCH_MAX);
         let mut batch = Box::new(RawBatch {
             seq,
@@ -368,13 +383,29 @@ impl Core {
             *raw = op.raw();
         }
         // SAFETY: the batch is valid for the call.
-        let answer = unsafe { (self.api.edit)(self.tree.as_ptr(), &raw mut *batch) };
+        let answer = unsafe { edit(self.tree.as_ptr(), &raw mut *batch) };
         assert_eq!(answer, batch.error);
         if answer == 0 {
             Ok(batch.op[..ops.len()].iter().map(|o| o.answer).collect())
         } else {
             Err(Refused { error: answer, failed: batch.failed })
         }
+    }
+
+    /// The same without what comes afterwards in pieces: [`Core::change`] is one of them.
+    pub fn edit_begin(&mut self, seq: u64, now: u64, ops: &[Op]) -> Result<Vec<i32>, Refused> {
+        self.apply(self.api.edit_begin, 0, seq, now, ops)
+    }
+
+    /// One piece. Is there more?
+    pub fn change(&mut self) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.api.change)(self.tree.as_ptr()) != 0 }
+    }
+
+    /// Whether some scheduler's policy is changing.
+    pub fn changing(&self) -> bool {
+        self.tree().changes != 0
     }
 
     /// One edit that must succeed.

@@ -36,6 +36,8 @@ pub const SCAN_EDF: u32 = 7;
 /// Policy earliest eligible virtual deadline first.
 pub const EEVDF: u32 = 1;
 /// Policy move-to-rear list scheduling.
+pub const SFQ_POLICY: u32 = 0;
+/// A policy.
 pub const MTRLS: u32 = 2;
 /// Policy priority.
 pub const PRIO: u32 = 3;
@@ -141,4 +143,6 @@ pub struct TreeView {
     pub nodes_used: u32,
     pub items_used: u32,
     pub grants: u32,
+    pub changes: u32,
+    pub pad0: u32,
 }

@@ -2,7 +2,8 @@
 //! How long the longest section of the tree's lock is, interrupts being off, in a tree of all its
 //! nodes and with thousands of threads. `RESERV_TIMED` must stand in the environment.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 
 use reserv_model::{Class, Kind, NodeId, Op, Policy, TuneKey};
@@ -13,25 +14,54 @@ use crate::setup::{Answer, Setup, check, weight};
 
 /// 200 us of a CPU of 3 GHz that does an instruction a cycle; here one takes 1 ns.
 const MOST_NS: u64 = 600_000;
-/// What a change of a scheduler's policy takes with as many children: it visits each, at once.
-const POLICY_NS: u64 = 1_200_000;
 const SCHEDULERS: u32 = 14;
 const QUEUES: u32 = 1000;
 const THREADS: usize = 3000;
+/// Threads that want the CPU all the time, each in a queue of its own.
+const BUSY: usize = 300;
 /// As many edits as fit into a batch.
 const EDITS: usize = 128;
 
-/// The longest section so far, of which the driver tells no other.
-fn longest(s: &Setup, what: &str, most: u64) {
+/// The longest section since this was last asked.
+fn longest(s: &Setup, what: &str) {
+    let most = MOST_NS;
     let counters = s.plane.0.counters();
     let (longest, line) = (counters.section_ns, counters.section_line);
-    println!("# {what}: the longest section so far {longest} instructions, ended at line {line}");
+    println!("# {what}: the longest section since: {longest} instructions, ended at line {line}");
     check(longest > 0 && longest <= most, &format!("{what}: no section is longer than {most} instructions"));
+}
+
+/// Policies of a scheduler whose queues are many, while threads wait in some; then of many schedulers at once.
+fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
+    let over = Arc::new(AtomicBool::new(false));
+    let (told, tids) = mpsc::channel();
+    let mut threads = Vec::new();
+    for _ in 0..BUSY {
+        let (over, told) = (Arc::clone(&over), told.clone());
+        let spin = move || {
+            // SAFETY: no preconditions.
+            let _ = told.send(unsafe { libc::gettid() });
+            while !over.load(Ordering::Relaxed) {}
+        };
+        threads.push(thread::Builder::new().stack_size(64 << 10).spawn(spin)?);
+        s.plane.0.tag(Target::Thread(tids.recv()?), queues[threads.len() * 40])?;
+    }
+    longest(s, "busy threads begun");
+    for policy in [Policy::Sfq, Policy::Mtrls, Policy::Prio, Policy::Wrr, Policy::Eevdf] {
+        s.apply(vec![Op::SetPolicy { id: all, policy }])?;
+        longest(s, &format!("{policy:?} over {} queues", queues.len()));
+    }
+    over.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().map_err(|_| "a thread")?;
+    }
+    longest(s, "busy threads ended");
+    Ok(())
 }
 
 pub(crate) fn run() -> Answer {
     let mut s = Setup::new()?;
-    longest(&s, "after the start", MOST_NS);
+    longest(&s, "after the start");
     let (mut schedulers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..SCHEDULERS {
         let scheduler = s.make(NodeId::ROOT, Kind::Scheduler(Policy::Sfq), 100)?;
@@ -45,9 +75,9 @@ pub(crate) fn run() -> Answer {
             queues.extend(ids);
         }
     }
-    longest(&s, &format!("{} nodes made, fifty a batch", s.next), MOST_NS);
+    longest(&s, &format!("{} nodes made, fifty a batch", s.next));
     s.plane.0.sample()?;
-    longest(&s, "all nodes sampled", MOST_NS);
+    longest(&s, "all nodes sampled");
 
     let over = Arc::new((Mutex::new(false), Condvar::new()));
     let mut threads = Vec::new();
@@ -68,24 +98,24 @@ pub(crate) fn run() -> Answer {
     s.plane.0.tag(own, crowd)?;
     let members = s.plane.0.members(crowd)?.len();
     check(members > THREADS, &format!("{members} threads in one queue"));
-    longest(&s, "threads made, tagged and listed", MOST_NS);
+    longest(&s, "threads made, tagged and listed");
     s.apply(vec![
         Op::SetClass { id: crowd, class: Class::Rr },
         Op::SetClass { id: crowd, class: Class::Ts },
     ])?;
-    longest(&s, "their queue's class changed", MOST_NS);
+    longest(&s, "their queue's class changed");
 
     let some = &queues[..EDITS];
     let tuned = |id: &NodeId| Op::Tune { id: *id, key: TuneKey::Quantum, value: 5_000_000 };
     s.apply(some.iter().map(tuned).collect())?;
-    longest(&s, "quanta of 128 queues, one batch", MOST_NS);
+    longest(&s, "quanta of 128 queues, one batch");
     s.apply(schedulers.iter().map(tuned).collect())?;
-    longest(&s, "quanta of all schedulers, one batch", MOST_NS);
+    longest(&s, "quanta of all schedulers, one batch");
     s.apply(some.iter().map(|id| Op::Reweight { id: *id, weight: weight(7) }).collect())?;
-    longest(&s, "weights of 128 queues, one batch", MOST_NS);
+    longest(&s, "weights of 128 queues, one batch");
     let to = schedulers[1];
     s.apply(some.iter().map(|id| Op::Move { id: *id, parent: to }).collect())?;
-    longest(&s, "128 queues moved, one batch", MOST_NS);
+    longest(&s, "128 queues moved, one batch");
 
     *over.0.lock().map_err(|_| "poisoned")? = true;
     over.1.notify_all();
@@ -93,18 +123,23 @@ pub(crate) fn run() -> Answer {
     for thread in threads {
         thread.join().map_err(|_| "a thread")?;
     }
-    longest(&s, "all threads woken and ended", MOST_NS);
+    longest(&s, "all threads woken and ended");
     s.apply(vec![Op::Move { id: schedulers[2], parent: schedulers[3] }])?;
-    longest(&s, "a scheduler with a thousand queues moved", MOST_NS);
+    longest(&s, "a scheduler with a thousand queues moved");
     let below = schedulers[3];
     let moves = schedulers[4..].iter().map(|id| Op::Move { id: *id, parent: below });
     s.apply(moves.collect())?;
-    longest(&s, "ten schedulers with a thousand queues each moved, one batch", MOST_NS);
+    longest(&s, "ten schedulers with a thousand queues each moved, one batch");
     eject()?;
     detached(&mut s.plane.0)?;
     s.plane.0.revive()?;
-    longest(&s, "the scheduler came again", MOST_NS);
+    longest(&s, "the scheduler came again");
     s.apply(vec![Op::SetPolicy { id: to, policy: Policy::Eevdf }])?;
-    longest(&s, "a policy changed over a thousand queues", POLICY_NS);
+    longest(&s, "a policy changed over a thousand queues");
+    for some in queues.chunks(EDITS) {
+        s.apply(some.iter().map(|id| Op::Move { id: *id, parent: to }).collect())?;
+    }
+    longest(&s, "all queues moved below one scheduler");
+    busy(&mut s, to, &queues)?;
     s.health("after that")
 }

@@ -78,6 +78,7 @@ pub(super) struct RtPacketTable {
 pub(super) struct RtLists {
     pub(super) list: [[u64; RESOURCES]; 2],
     pub(super) born: u64,
+    pub(super) account: u64,
 }
 
 /// `struct rt_walk`

@@ -8,15 +8,16 @@ use crate::libbpf::refused;
 
 pub(super) use crate::settings::tags_max as told;
 
-/// The tables of files and sockets have that size, and the programs know it (bpf/tag/accounts.h).
+/// The tables of files, sockets and lists have that size, and the programs know it (bpf/tag/accounts.h).
 pub(super) fn set(open: &mut OpenObject) -> Result<(), PlaneError> {
     let Some(most) = told() else { return Ok(()) };
     for mut map in open.maps_mut() {
-        if map.name() == "files" || map.name() == "socks" {
+        if matches!(map.name().to_str(), Some("files" | "socks" | "lists")) {
             map.set_max_entries(most).map_err(|error| refused("size the tables of tags", &error))?;
         } else if map.name() == ".rodata.tags" {
-            let both = [most.to_ne_bytes(), most.to_ne_bytes()].concat();
-            map.initial_value_mut().into_iter().for_each(|to| to.copy_from_slice(&both));
+            for size in map.initial_value_mut().into_iter().flat_map(|all| all.chunks_exact_mut(4)) {
+                size.copy_from_slice(&most.to_ne_bytes());
+            }
         }
     }
     Ok(())

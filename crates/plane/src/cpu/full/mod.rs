@@ -71,7 +71,7 @@ pub struct Counters {
     pub groups: u64,
     /// Cgroups for which there was no room: their threads stand in an ancestor's queue.
     pub groups_folded: u64,
-    /// The longest section of the tree's lock, and the line of the programs where it ended:
+    /// The longest section of the tree's lock since this was last asked, and the line where it ended:
     /// measured with `RESERV_TIMED` in the environment only.
     pub section_ns: u64,
     /// See `section_ns`.
