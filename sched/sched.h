@@ -322,7 +322,7 @@ struct rs_node {
 	u64 quantum_own;
 	u64 lag_ns, turn_ns, decay_ns;
 	u64 request_ns;
-	u32 pad0;
+	u32 passed; /* a queue's: choices in a row that were not of its first item (rs_queue_near) */
 	u32 priority; /* 0: idle class; not 0 by default */
 
 	/* volatile: as a child */
@@ -385,7 +385,7 @@ struct rs_item {
 	u8 all; /* may use every unit */
 	u8 stays; /* for its unit only (rs_stay), until it is served or let go; plus one where `all` was set before */
 	u32 weight; /* in the queue; thousandths */
-	u32 unit; /* in service on, while state is RS_SERVICE */
+	u32 unit; /* in service on; else where it was last, or where its owner wants it when it posts it */
 	u32 calls; /* rs_called: since its step began */
 	struct rs_node RS_ARENA *queue;
 	u64 owner; /* the caller's name for it: a tid */
@@ -407,6 +407,7 @@ struct rs_item {
 	u32 account; /* the caller's: whose it is */
 	u32 priority;
 	u32 posted; /* by rs_post_all, and not drained yet */
+	u32 trust, pad; /* the caller's: how often its thread slept at once after it woke another */
 	u64 period_ns, budget_ns, deadline_ns;
 	struct { /* class edf: the period under way */
 		u64 due, release; /* its deadline; when the next may begin */
@@ -462,6 +463,8 @@ struct rs_tree {
 	u32 calls; /* in rs_settle: those of its item */
 	struct rs_params params; /* under the lock: for rs_item_params */
 	u32 params_most; /* the same: the item's weight_most */
+	u64 lent; /* in rs_settle: so much of the work is of another item of the queue, whose tag has it */
+	u32 near; /* several units: choices in a row for which a queue's first item is passed over */
 	u32 quanta; /* rs_quantum_some: the first slot to look at, plus one; 0: none */
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */
