@@ -352,6 +352,16 @@ static void host_arrive(struct rs_tree *t, uint32_t item, uint32_t work)
 	rs_arrive(t, &t->items[item], work);
 }
 
+static void host_lend(struct rs_tree *t, uint32_t item, uint32_t to, uint64_t lent)
+{
+	rs_lend(t, &t->items[item], &t->items[to], lent);
+}
+
+static void host_near(struct rs_tree *t, uint32_t near)
+{
+	t->near = near;
+}
+
 static void host_progress(struct rs_tree *t, uint32_t done)
 {
 	t->progress = done;
@@ -508,6 +518,8 @@ struct rs_host {
 	void (*stayed)(struct rs_tree *t, uint32_t item);
 	void (*item_length)(struct rs_tree *t, uint32_t item, uint32_t length);
 	void (*progress)(struct rs_tree *t, uint32_t done);
+	void (*near)(struct rs_tree *t, uint32_t near);
+	void (*lend)(struct rs_tree *t, uint32_t item, uint32_t to, uint64_t lent);
 	void (*arrive)(struct rs_tree *t, uint32_t item, uint32_t work);
 	void (*item_request)(struct rs_tree *t, uint32_t item, uint32_t length, uint64_t sector, uint64_t due_at);
 	void (*device)(struct rs_tree *t);
@@ -581,6 +593,8 @@ const struct rs_host *RS_HOST_API(void)
 		.stayed = host_stayed,
 		.item_length = host_item_length,
 		.progress = host_progress,
+		.near = host_near,
+		.lend = host_lend,
 		.arrive = host_arrive,
 		.item_request = host_item_request,
 		.device = host_device,

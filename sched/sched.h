@@ -337,7 +337,8 @@ struct rs_node {
 	u64 lag_ns, turn_ns, decay_ns;
 	u64 request_ns;
 	u32 change; /* the policy that it is to have (change.c), plus one; 0: it has it */
-	u32 priority; /* 0: idle class; not 0 by default */
+	u32 passed; /* a queue's: choices in a row that were not of its first item (rs_queue_near) */
+	u32 priority, pad0; /* 0: idle class; not 0 by default */
 
 	/* volatile: as a child */
 	struct rs_tag tag;
@@ -399,7 +400,7 @@ struct rs_item {
 	u8 all; /* may use every unit */
 	u8 stays; /* for its unit only (rs_stay), until it is served or let go; plus one where `all` was set before */
 	u32 weight; /* in the queue; thousandths */
-	u32 unit; /* in service on, while state is RS_SERVICE */
+	u32 unit; /* in service on; else where it was last, or where its owner wants it when it posts it */
 	u32 calls; /* rs_called: since its step began */
 	struct rs_node RS_ARENA *queue;
 	u64 owner; /* the caller's name for it: a tid */
@@ -421,6 +422,7 @@ struct rs_item {
 	u32 account; /* the caller's: whose it is */
 	u32 priority;
 	u32 posted; /* its place on the list of what is posted; 0: drained */
+	u32 trust, pad; /* the caller's: how often its thread slept at once after it woke another */
 	u64 period_ns, budget_ns, deadline_ns;
 	struct { /* class edf: the period under way */
 		u64 due, release; /* its deadline; when the next may begin */
@@ -477,6 +479,8 @@ struct rs_tree {
 	u32 calls; /* in rs_settle: those of its item */
 	struct rs_params params; /* under the lock: for rs_item_params */
 	u32 params_most; /* the same: the item's weight_most */
+	u64 lent; /* in rs_settle: so much of the work is of another item of the queue, whose tag has it */
+	u32 near; /* several units: choices in a row for which a queue's first item is passed over */
 	u32 quanta; /* rs_quantum_some: the first slot to look at, plus one; 0: none */
 	/* rs_change_some: the first and the last node whose policy is to change, by index plus one; and of the first what comes next */
 	u32 changes, changes_last;

@@ -331,6 +331,22 @@ RS_FN u32 rs_cap_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, 
 	return n->throttled;
 }
 
+/*
+ * Several units, just before rs_settle of `it`: of the work of that step, `lent` was done by the idle
+ * item `to` of the same queue, whom `it` let go on in its place. That one's tag is charged for it, not
+ * the tag of `it`; to all above it is one step.
+ */
+RS_INLINE void rs_lend(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *to, u64 lent)
+{
+	struct rs_clock RS_ARENA *c = &it->queue->clock;
+
+	rs_tag_start(c, &to->tag, 0);
+	rs_tag_charge(c, &to->tag, lent, to->weight);
+	rs_tag_idle(c, &to->tag);
+	to->service += lent;
+	t->lent = lent;
+}
+
 #define RS_MORE_ELSEWHERE 2
 /*
  * The step of an item in service ended after `work`. The whole path is charged, then the item is queued again
@@ -340,20 +356,24 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 			    const u32 several)
 {
 	struct rs_node RS_ARENA *q = it->queue, *n = q;
-	u32 done = 0, forced = 0, all = several, unit = it->unit, own = 0;
-	u64 slice = it->slice;
+	u32 done = 0, forced = 0, all = several, unit = it->unit, weight = 0;
+	u64 slice = it->slice, own = work;
 
+	if (several) {
+		own -= t->lent;
+		t->lent = 0;
+	}
 	all |= rs_by_length(t) || (RS_EVER_SEVERAL && t->changes);
 	t->calls = it->calls;
 	it->calls = 0;
-	it->service += work;
+	it->service += own;
 	if (t->unit[unit & (RS_UNITS_MAX - 1)].item == it) {
 		t->unit[unit & (RS_UNITS_MAX - 1)].item = 0;
-		own = t->unit[unit & (RS_UNITS_MAX - 1)].own;
+		weight = t->unit[unit & (RS_UNITS_MAX - 1)].own;
 	}
-	rs_tag_charge(&q->clock, &it->tag, work, it->weight);
+	rs_tag_charge(&q->clock, &it->tag, own, it->weight);
 	if (q->own)
-		rs_own_charge(q, own);
+		rs_own_charge(q, weight);
 	if (several) {
 		if (!q->nall && q->ready.n <= RS_FEW)
 			rs_mask_items(q);
@@ -449,14 +469,56 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
 	return (u64)best;
 }
 
+#define RS_NEAR 7 /* places at the top of a queue's heap that are looked at: those of its first three levels */
+
+/*
+ * Locality. `first` was last served on another unit, whose caches have its data. One of the next few
+ * that was last served here goes before it, if its tag is less than a step behind: but t->near times in
+ * a row at most. So who is first waits for no more than t->near choices of its queue, and nobody gets
+ * more than a step, by its tag, before its turn (docs/notes/sched.md, "Locality"). Nothing is decided
+ * between queues.
+ */
+RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_near,
+	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *first, u32 unit), (t, q, first, unit))
+{
+	struct rs_entry RS_ARENA *e = q->ready.e;
+	struct rs_item RS_ARENA *it, *best = 0;
+	u32 n = q->ready.n, w = first->weight;
+	u64 most, seq = 0;
+
+	if (!class_keyed(q) || q->passed >= t->near)
+		return (u64)first;
+	most = e[0].key + rs_vwork(q->quantum, w ? w : RS_WEIGHT_ONE);
+	RS_LOOP(i, RS_NEAR) {
+		if (i >= n)
+			break;
+		it = (struct rs_item RS_ARENA *)e[i].obj;
+		if (it->unit == unit && (it->all || rs_unit_in(it->mask, unit)) && rs_entry_before(e[i].key, e[i].seq, most, seq)) {
+			best = it;
+			most = e[i].key;
+			seq = e[i].seq;
+		}
+	}
+	if (!best)
+		return (u64)first;
+	q->passed++;
+	return (u64)best;
+}
+
 /* The item of a queue that `unit` should serve; 0: none that it may. */
 RS_INLINE struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 unit)
 {
-	struct rs_item RS_ARENA *it;
+	struct rs_item RS_ARENA *it, *near;
 
 	if (!q->ready.n)
 		return 0;
 	it = (struct rs_item RS_ARENA *)q->ready.e[0].obj;
+	if (RS_SEVERAL(t) && t->near && it->unit != unit && q->ready.n > 1) {
+		near = rs_queue_near(t, q, it, unit);
+		if (near != it)
+			return near;
+	}
+	q->passed = 0;
 	if (it->all || rs_unit_in(it->mask, unit))
 		return it;
 	return rs_queue_first_far(t, q, unit);

@@ -168,6 +168,16 @@ u64 lost_count; /* under the lock */
 u64 section_count, step_count, forced_count; /* under the lock */
 u64 mount_dev; /* as the kernel packs it: major << 20 | minor */
 
+/*
+ * The item of the thread that runs within the step of another, which stands in service on the CPU
+ * (locality.h). Written on the CPU, under its run queue's lock; and by whoever settles that step.
+ */
+struct rc_guest {
+	u64 it;
+	u64 pad[7];
+};
+struct rc_guest guests[RS_UNITS_MAX];
+
 /* Floor of kernel threads per CPU; each changed on its CPU only, under its run queue's lock. */
 struct rc_bucket {
 	s64 tok;
@@ -179,6 +189,12 @@ struct rc_bucket bucket[RS_UNITS_MAX];
 u32 trace_on; /* trace.h; under the lock; a wake-up looks at it before it posts instead of taking the lock */
 /* 0 before loading: the verifier takes all of it out, and what a switch costs without a tracer can be measured (load.rs). */
 const volatile u32 trace_built SEC(".rodata.trace") = 1;
+
+/*
+ * How often in a row who is first in a queue may be passed over for a thread that was on this CPU last,
+ * and whether wake-ups stay near at all (load.rs). 0: the tree's order alone.
+ */
+const volatile u32 near SEC(".rodata.near") = 4;
 
 /* 1: how long the longest section of the lock was since that was last asked for, and the line that ended it, for tests (load.rs); else the verifier takes it out. */
 const volatile u32 timed SEC(".rodata.timed") = 0;
@@ -473,12 +489,42 @@ static __always_inline u64 rc_tag_of(struct rs_item RS_ARENA *it)
 	return want ? want : q ? rc_open_id(q) : 0;
 }
 
+/*
+ * Under the lock, before the step of `it` ends: what its guest ran is charged to the guest. Answers how
+ * much, which is part of the step's work.
+ */
+RS_FN u64 rc_lent(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+{
+	struct rc_guest *g = &guests[it->unit & (RS_UNITS_MAX - 1)];
+	struct rs_item RS_ARENA *guest = (struct rs_item RS_ARENA *)g->it;
+	struct task_struct *p;
+	u64 ran = 0;
+
+	if (!guest || it->state != RS_SERVICE || t->unit[it->unit & (RS_UNITS_MAX - 1)].item != it)
+		return 0;
+	g->it = 0;
+	if (guest == it || guest->state != RS_IDLE || guest->queue != it->queue)
+		return 0; /* charged with its own next step */
+	bpf_rcu_read_lock();
+	p = rc_thread(guest);
+	if (p)
+		ran = rc_owed(guest, p);
+	bpf_rcu_read_unlock();
+	if (!ran)
+		return 0;
+	guest->paid += ran;
+	rs_lend(t, it, guest, ran);
+	return ran;
+}
+
 /* Under the lock: what the item did so far, `ran` in all, is charged, and it is queued (more) or idle. */
 static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 ran, u32 more, u64 now)
 {
 	it->paid += ran;
 	if (it->want)
 		ran = rc_catch_up(t, it, ran, now);
+	if (cpus > 1)
+		ran += rc_lent(t, it);
 	it->started = RC_OFF;
 	rc_trace_item(RC_TRACE_SETTLE, more ? RC_TRACE_MORE : 0, it, 0, ran);
 	rs_settle(t, it, ran, more, now);

@@ -24,7 +24,10 @@ struct rc_prev {
 	u32 floor; /* kernel threads may have what is left of it */
 	u32 graces; /* that who runs here has had in this step (timer.h) */
 	u32 gone; /* the CPU went since the last dispatch anywhere: written by whoever takes it away, and by rc_gone_settle */
-	u32 pad[3];
+	u32 pad;
+	u64 waker; /* the item of the thread that woke another here and has not slept since (locality.h) */
+	u64 stays; /* the item of whom it woke, if nobody else was told of it */
+	u64 pad2[7];
 };
 struct rc_prev prevs[RS_UNITS_MAX]; /* each changed on its CPU only, under its run queue's lock */
 u32 gone_any; /* some CPU's `gone` is set */
@@ -278,6 +281,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	if (trace_on)
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
 	t->units = online;
+	t->near = near;
 	RC_UNLOCK(irq);
 	s->cpus = n;
 	s->attached++;

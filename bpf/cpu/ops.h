@@ -54,16 +54,7 @@ static __always_inline u32 rc_units(struct rs_item RS_ARENA *it, struct task_str
 	return 0;
 }
 
-s32 RC_OP(rc_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
-{
-	bool idle = false;
-	s32 cpu;
-
-	if (cpus == 1)
-		return prev_cpu;
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	return cpu >= 0 ? cpu : prev_cpu;
-}
+#include "locality.h"
 
 /* Until enqueue() comes, what runs on a CPU is for that CPU only. */
 static __always_inline void rc_stay(struct rs_item RS_ARENA *it, u32 cpu)
@@ -208,7 +199,6 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	struct rs_item RS_ARENA *it = rc_item(p), *cur;
 	u64 raw = scx_bpf_now();
 	u32 cpu, preempt = 0;
-	s32 idle;
 
 	if (!it) {
 		scx_insert(p, SCX_DSQ_LOCAL, 4000000, 0);
@@ -236,6 +226,11 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		}
 	}
 	cur = t->unit[cpu & (RS_UNITS_MAX - 1)].item;
+	if (cpus > 1 && (enq_flags & SCX_ENQ_WAKEUP) && prevs[cpu & (RS_UNITS_MAX - 1)].stays == (u64)it &&
+	    rc_enqueue_behind(t, p, it, cur, cpu, raw)) {
+		prevs[cpu & (RS_UNITS_MAX - 1)].stays = 0;
+		return;
+	}
 	if (rc_enqueue_quietly(t, p, it, cur, enq_flags, cpu, raw)) {
 		if (cpus == 1)
 			return;
@@ -248,11 +243,9 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (preempt)
 		scx_bpf_kick_cpu(preempt - 2, SCX_KICK_PREEMPT);
-	if (cpus > 1 && cur) {
-		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-		if (idle >= 0)
-			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-	}
+	/* Where one CPU is all that it may use, and somebody runs there, nobody else can help. */
+	if (cpus > 1 && cur && p->nr_cpus_allowed > 1 && prevs[cpu & (RS_UNITS_MAX - 1)].stays != (u64)it)
+		rc_kick_one(p);
 }
 
 /*
@@ -424,6 +417,8 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 				return;
 			}
 			v->owed = rc_owed(it, prev);
+			if (cpus > 1)
+				rc_handed_over(v, it, v->more);
 			if (it->flags & RC_ITEM_FLOOR)
 				v->floor = 0; /* one step at once: the others do not stand still while the bucket empties */
 		}
@@ -479,6 +474,9 @@ struct sched_ext_ops reserv = {
 	.select_cpu = (void *)rc_select_cpu,
 	.enqueue = (void *)rc_enqueue,
 	.dispatch = (void *)rc_dispatch,
+#ifndef RC_ONE_CPU
+	.update_idle = (void *)rc_update_idle,
+#endif
 	.set_weight = (void *)rc_set_weight,
 	.init_task = (void *)rc_init_task,
 	.enable = (void *)rc_enable,
@@ -496,7 +494,7 @@ struct sched_ext_ops reserv = {
 	.exit = (void *)rc_exit,
 	/* prev is put in the tree even when nothing else wants the CPU: a cap may hold it back. Exiting and pinned threads
 	 * take part like all others. */
-	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
+	.flags = SCX_OPS_KEEP_BUILTIN_IDLE | SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
 	.timeout_ms = 30000,
 	.name = "reserv",
 };

@@ -184,14 +184,14 @@ pub const MUTANTS: &[Mutant] = &[
         name: "own_weight_stays",
         mistake: "a queue that competes as its items do keeps the weight that it had",
         file: "tree.c",
-        from: "\t\trs_own_charge(q, own);",
+        from: "\t\trs_own_charge(q, weight);",
         to: "\t\t(void)q;",
     },
     Mutant {
         name: "own_weight_of_the_end",
         mistake: "a step is charged at the weights of its end",
         file: "tree.c",
-        from: "\t\trs_own_charge(q, own);",
+        from: "\t\trs_own_charge(q, weight);",
         to: "\t\trs_own_charge(q, 0);",
     },
     Mutant {

@@ -36,6 +36,7 @@ pub mod variable {
     pub const BLOCKD_HELD: &str = "RESERV_BLOCKD_HELD";
     pub const TAG_CGROUP: &str = "RESERV_TAG_CGROUP";
     pub const TAGS_MAX: &str = "RESERV_TAGS_MAX";
+    pub const NEAR: &str = "RESERV_NEAR";
     pub const THREADS_MAX: &str = "RESERV_THREADS_MAX";
     pub const TIMED: &str = "RESERV_TIMED";
     pub const UNTRACED: &str = "RESERV_UNTRACED";

@@ -66,6 +66,8 @@ pub(crate) struct Api {
     stayed: unsafe extern "C" fn(*mut RawTree, u32),
     item_length: unsafe extern "C" fn(*mut RawTree, u32, u32),
     progress: unsafe extern "C" fn(*mut RawTree, u32),
+    near: unsafe extern "C" fn(*mut RawTree, u32),
+    lend: unsafe extern "C" fn(*mut RawTree, u32, u32, u64),
     arrive: unsafe extern "C" fn(*mut RawTree, u32, u32),
     item_request: unsafe extern "C" fn(*mut RawTree, u32, u32, u64, u64),
     device: unsafe extern "C" fn(*mut RawTree),
@@ -524,6 +526,18 @@ impl Core {
     pub fn device(&mut self) {
         // SAFETY: as above.
         unsafe { (self.api.device)(self.tree.as_ptr()) }
+    }
+
+    /// Several units, just before `settle` of `item`: so much of that step was done by `to`, idle and of the same queue.
+    pub fn lend(&mut self, item: u32, to: u32, lent: u64) {
+        // SAFETY: as above.
+        unsafe { (self.api.lend)(self.tree.as_ptr(), self.known(item), self.known(to), lent) }
+    }
+
+    /// Several units: how often in a row a queue's first item is passed over for one that was last on the unit.
+    pub fn near(&mut self, near: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.near)(self.tree.as_ptr(), near) }
     }
 
     /// How much of the step in service is done, for who wakes next; `u32::MAX`: not known.

@@ -32,6 +32,8 @@ struct Thread {
     waits_since: u64,
     /// Longest wait for service.
     worst_wait: u64,
+    /// The unit that served it last.
+    unit: Option<u32>,
 }
 
 /// Counters of what a run cost.
@@ -45,6 +47,8 @@ pub struct Cost {
     pub wakes: u64,
     /// Steps after which the thread waits again, because its unit serves another.
     pub requeued: u64,
+    /// Steps of a thread on another unit than its last one.
+    pub moved: u64,
 }
 
 /// Some CPUs, a tree, and threads.
@@ -154,7 +158,15 @@ impl Machine {
             self.core.item_units(item, Some([m, 0, 0, 0]));
         }
         let t = self.threads.len();
-        self.threads.push(Thread { item, habit, left: u64::MAX, mask, waits_since: self.now, worst_wait: 0 });
+        self.threads.push(Thread {
+            item,
+            habit,
+            left: u64::MAX,
+            mask,
+            waits_since: self.now,
+            worst_wait: 0,
+            unit: None,
+        });
         self.by_item.insert(item, t);
         *self.ideal.threads.entry(queue).or_default() += 1;
         let at = self.now;
@@ -219,6 +231,7 @@ impl Machine {
         let waited = self.now - self.threads[t].waits_since;
         let th = &mut self.threads[t];
         th.worst_wait = th.worst_wait.max(waited);
+        self.cost.moved += u64::from(th.unit.replace(unit).is_some_and(|last| last != unit));
         let late = if self.late > 0 { self.rng.below(self.late) } else { 0 };
         let length = th.left.min(self.quantum + late);
         self.running[unit as usize] = Some((t, self.now, length));

@@ -23,6 +23,9 @@ pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.b
 /// The same for a machine that has one CPU and can have no other.
 pub(super) const OBJECT_OF_ONE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu1.bpf.o"));
 
+/// The most that `RESERV_NEAR` may say.
+const NEAR_MOST: u32 = 64;
+
 /// The daemon's calls.
 const CALL: &str = "rc_call";
 /// The beginning of the names of links' pins.
@@ -102,6 +105,9 @@ struct Shape {
     timed: bool,
     /// `RESERV_THREADS_MAX`: fewer than the tree has room for, for tests.
     threads: Option<u32>,
+    /// `RESERV_NEAR`: how often in a row who is first in a queue is passed over for a thread that was
+    /// on the CPU last; 0 turns off all that keeps threads near.
+    near: Option<u32>,
     may_write_user: bool,
 }
 
@@ -116,8 +122,16 @@ impl Shape {
             }
             None => None,
         };
+        let near = match settings::near() {
+            Some(text) => Some(
+                text.parse().ok().filter(|n| *n <= NEAR_MOST).ok_or_else(|| {
+                    PlaneError::Unsupported(format!("RESERV_NEAR={text}: 0 to {NEAR_MOST}"))
+                })?,
+            ),
+            None => None,
+        };
         let (timed, untraced) = (settings::timed(), settings::untraced());
-        Ok(Self { cpus, untraced, timed, threads, may_write_user: may_write_user() })
+        Ok(Self { cpus, untraced, timed, threads, near, may_write_user: may_write_user() })
     }
 
     const fn object(&self) -> &'static [u8] {
@@ -126,8 +140,8 @@ impl Shape {
 
     /// Which programs these are, as loaded.
     fn build(&self) -> u32 {
-        let Self { cpus, untraced, timed, threads, may_write_user } = self;
-        let decided = format!("{cpus} {untraced} {timed} {threads:?} {may_write_user}");
+        let Self { cpus, untraced, timed, threads, near, may_write_user } = self;
+        let decided = format!("{cpus} {untraced} {timed} {threads:?} {near:?} {may_write_user}");
         crc32fast::hash(&[self.object(), decided.as_bytes()].concat())
     }
 }
@@ -252,6 +266,7 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
     let mut constants = vec![(".rodata.cpus", shape.cpus), (".rodata.timed", shape.timed.into())];
     constants.extend(shape.untraced.then_some((".rodata.trace", 0)));
     constants.extend(shape.threads.map(|threads| (".rodata.threads", threads)));
+    constants.extend(shape.near.map(|near| (".rodata.near", near)));
     for mut map in open.maps_mut() {
         // One more than there are items: bpf/cpu/pool.h.
         if let (true, Some(threads)) = (map.name() == "accounts", shape.threads) {

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where a thread that wakes is to run, and who is told.
+ *
+ * 1. On the waker's CPU, where that wakes it synchronously and is trusted: it slept, without waking
+ *    anybody else, the last RC_TRUST times that it had said it was about to (SCX_WAKE_SYNC is often
+ *    said and not done). The thread goes on in the waker's step (rc_enqueue_behind) and nobody is
+ *    kicked. Who wakes a second thread before it has slept is not trusted any more.
+ * 2. Else where the kernel's own idle tracking says: the CPU used last if it idles, one with an idle
+ *    sibling first, then of the same last-level cache, of the same node, any.
+ * 3. Else it waits in the tree, and whichever CPU is free first has it; those that it used last, or
+ *    where a waker without an idle CPU wants it, before others (sched/tree.c, rs_queue_near).
+ *
+ * Nobody idles beside what waits in the tree. A wake-up puts the thread on the list, and then looks
+ * for an idle CPU; a CPU that goes idle is marked so by the kernel, and then looks at the list
+ * (rc_update_idle). One of the two sees the other. By rule 1 a thread may wait behind a waker that
+ * does not sleep, once for each time that trust was earned, until the step ends.
+ *
+ * `near` 0 turns all three off but the kernel's own choice.
+ */
+#define RC_TRUST 2
+#define RC_BEHIND_NS 200000 /* less than that of a step is not handed on */
+
+/* A CPU that idles, and that the thread may use, looks at the tree. */
+static __always_inline void rc_kick_one(struct task_struct *p)
+{
+	s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+	if (idle >= 0)
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+}
+
+/* A synchronous wake-up by who runs here. Answers whether the thread stays for this CPU (rule 1). */
+static __always_inline bool rc_hands_over(struct rs_tree RS_ARENA *t, struct task_struct *p, u32 here)
+{
+	struct rc_prev *v = &prevs[here & (RS_UNITS_MAX - 1)];
+	struct rs_item RS_ARENA *it = rc_item(p);
+	struct rs_item RS_ARENA *cur = rc_item(bpf_get_current_task_btf());
+	struct rs_item RS_ARENA *host = t->unit[here & (RS_UNITS_MAX - 1)].item;
+	u64 guest = guests[here & (RS_UNITS_MAX - 1)].it;
+
+	if (!it || !cur || !host || (host != cur && guest != (u64)cur)) {
+		v->waker = 0;
+		return false;
+	}
+	if (v->waker == (u64)cur) {
+		cur->trust = 0;
+		if (v->stays)
+			rc_kick_one(p);
+		v->stays = 0;
+		return false;
+	}
+	v->waker = (u64)cur;
+	v->stays = 0;
+	if (cur->trust < RC_TRUST || cur->queue != it->queue || (it->state != RS_IDLE && it != host))
+		return false;
+	if (!bpf_cpumask_test_cpu(here, p->cpus_ptr))
+		return false;
+	if (it->state == RS_IDLE)
+		it->unit = here;
+	v->stays = (u64)it;
+	return true;
+}
+
+/*
+ * Without the lock: a thread that stays for this CPU goes on in what is left of the step of `host`,
+ * behind its waker, which is about to sleep. To the tree it is one step, of `host`: no queue waits for
+ * longer than it would for that, less than RC_BEHIND_NS is not handed on, and its end charges each for
+ * what it ran (rc_lent). One guest a step; the host may be woken by its guest in the same way.
+ */
+static __always_inline bool rc_enqueue_behind(struct rs_tree RS_ARENA *t, struct task_struct *p,
+					      struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *host,
+					      u32 cpu, u64 raw)
+{
+	struct rc_guest *g = &guests[cpu & (RS_UNITS_MAX - 1)];
+	u64 ran;
+
+	if (!host || host->queue != it->queue || host->state != RS_SERVICE || (host->started & RC_OFF))
+		return false;
+	if (((host->flags | it->flags) & RS_ITEM_APART) || host->want || it->want || rc_traced())
+		return false;
+	if ((t->mode & (RS_MODE_AHEAD | RS_MODE_SLICE)) || it->queue->alg == edf_class)
+		return false; /* who is next changes within a step */
+	ran = rc_ran(host, raw);
+	if (ran + RC_BEHIND_NS > host->slice)
+		return false;
+	if (it == host) {
+		if (!g->it)
+			return false;
+	} else {
+		if (it->state != RS_IDLE || (g->it && g->it != (u64)it))
+			return false;
+		g->it = (u64)it;
+	}
+	scx_insert(p, SCX_DSQ_LOCAL, host->slice - ran, 0);
+	return true;
+}
+
+/* The waker's CPU is to run something else: it has slept (not `more`), as it said, or it has not. */
+static __always_inline void rc_handed_over(struct rc_prev *v, struct rs_item RS_ARENA *it, u32 more)
+{
+	u32 his = v->waker == (u64)it;
+
+	v->waker = 0;
+	v->stays = 0;
+	if (!his || !it)
+		return;
+	if (!more && it->trust <= RC_TRUST)
+		it->trust++;
+	else if (more && it->trust)
+		it->trust--;
+}
+
+s32 RC_OP(rc_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct rs_item RS_ARENA *it;
+	bool idle = false;
+	s32 cpu, here = -1;
+
+	if (cpus == 1)
+		return prev_cpu;
+	if (near && (wake_flags & SCX_WAKE_SYNC)) {
+		here = bpf_get_smp_processor_id();
+		if (rc_hands_over(rc_tree(), p, here))
+			return here;
+		wake_flags &= ~(u64)SCX_WAKE_SYNC; /* the kernel would trust it */
+	}
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	if (cpu >= 0)
+		return cpu;
+	if (here < 0 || !bpf_cpumask_test_cpu(here, p->cpus_ptr))
+		return prev_cpu;
+	it = rc_item(p);
+	if (it && it->state == RS_IDLE)
+		it->unit = here;
+	return here;
+}
+
+#ifndef RC_ONE_CPU
+/*
+ * The kernel has marked the CPU as idle: what was put on the list before is seen here, who looks for an
+ * idle CPU from now on sees this one.
+ */
+void RC_OP(rc_update_idle, s32 cpu, bool idle)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+
+	if (idle && (t->posted || t->age[0].oldest || t->age[1].oldest))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+#endif
