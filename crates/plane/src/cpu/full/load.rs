@@ -122,14 +122,13 @@ impl Shape {
             }
             None => None,
         };
-        let near = match settings::near() {
-            Some(text) => Some(
-                text.parse().ok().filter(|n| *n <= NEAR_MOST).ok_or_else(|| {
+        let near =
+            match settings::near() {
+                Some(text) => Some(text.parse().ok().filter(|n| *n <= NEAR_MOST).ok_or_else(|| {
                     PlaneError::Unsupported(format!("RESERV_NEAR={text}: 0 to {NEAR_MOST}"))
-                })?,
-            ),
-            None => None,
-        };
+                })?),
+                None => None,
+            };
         let (timed, untraced) = (settings::timed(), settings::untraced());
         Ok(Self { cpus, untraced, timed, threads, near, may_write_user: may_write_user() })
     }
