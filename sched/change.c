@@ -1,27 +1,37 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A scheduler gets another policy, whatever its children do. How far the runnable ones are ahead of each other in service is carried over, as far
- * as both policies know it; those who are idle are forgotten. Steps in service end under the new policy.
+ * A scheduler gets another policy, whatever its children do. How far the runnable ones are ahead of
+ * each other in service is carried over, as far as both policies know it; those who are idle are
+ * forgotten. Steps in service end under the new policy.
  *
- * Problem. Each child has to be taken out of what the old policy keeps, and put into what the new one keeps: some hundred instructions for each. A
- * section of the caller's lock has a bound, and there may be 14 000 children.
+ * Problem. Each child has to be taken out of what the old policy keeps, and put into what the new one
+ * keeps: some hundred instructions for each. A section of the caller's lock has a bound, and there may
+ * be 14 000 children.
  *
- * Idea. With few children it happens at once (rs_policy_now). With many the edit only notes it, and the caller goes on in pieces (rs_change_some), a
- * section for each. Meanwhile nobody can see a half of it: nothing below the scheduler is chosen, as if a cap held it back.
+ * Idea. With few children it happens at once (rs_policy_now). With many the edit only notes it, and
+ * the caller goes on in pieces (rs_change_some), a section for each. Meanwhile nobody can see a half
+ * of it: nothing below the scheduler is chosen, as if a cap held it back.
  *
  * Rules, in order of execution:
- *   1. the scheduler is *frozen*: for its parent as one held back by a cap. What is in service below goes on
- *   2. piece by piece each child leaves the old policy and is *held*: its parent knows nothing of it, whatever happens below it, and its tag is what
- *      the old policy says that it received. Who has a step in service, at most one for each unit, is left as it is     rs_change_leave
- *   3. in one section: those leave as well, the policy is the new one, and they begin under it                          rs_change_turn
- *   4. piece by piece each held child begins under the new policy; if it was idle at its turn, or is, as one that wakes rs_change_start
+ *   1. the scheduler is *frozen*: for its parent as one held back by a cap. What is in service below
+ *      goes on
+ *   2. piece by piece each child leaves the old policy and is *held*: its parent knows nothing of it,
+ *      whatever happens below it, and its tag is what the old policy says that it received. Who has a
+ *      step in service, at most one for each unit, is left as it is (rs_change_leave)
+ *   3. in one section those leave as well, the policy is the new one, and they begin under it
+ *      (rs_change_turn)
+ *   4. piece by piece each held child begins under the new policy; if it was idle at its turn, or is,
+ *      as one that wakes (rs_change_start)
  *   5. the scheduler is frozen no longer
  *
- * Between two pieces any event may come, hidden nodes may be made, moved and deleted, but no edit comes, and no service out of turn (rs_starving). The caller sees to it that the pieces follow each
- * other, so that the time without service is what the sections take: a few ms at most, where before all units stood still as long.
+ * Between two pieces any event may come, hidden nodes may be made, moved and deleted, but no edit
+ * comes, and no service out of turn (rs_starving). The caller sees to it that the pieces follow each
+ * other, so that the time without service is what the sections take: a few ms at most, where before
+ * all units stood still as long.
  *
- * Deviations from the change at once: what the scheduler had as credit among its siblings may be forgotten, as with any child that is idle for a
- * moment. A step that begins below a held child, because its item came from another queue in service, is not charged to the child's tag if it ends
+ * Deviations from the change at once: what the scheduler had as credit among its siblings may be
+ * forgotten, as with any child that is idle for a moment. A step that begins below a held child,
+ * because its item came from another queue in service, is not charged to the child's tag if it ends
  * before the child has begun.
  */
 
@@ -37,7 +47,10 @@ RS_FN int rs_node_room(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u
 	return RS_DONE;
 }
 
-/* Its children in the order of their slots, by which equals are told apart: linked by `after`. Answers the first, by index plus one. Few children. */
+/*
+ * Its children in the order of their slots, by which equals are told apart: linked by `after`. Answers
+ * the first, by index plus one. Few children.
+ */
 RS_FN u32 rs_kids_sorted(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 	u32 first = rs_zero, kid = p->kids;
@@ -121,7 +134,10 @@ RS_FN void rs_policy_now(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 #endif
 		policy_start(t, p, c, (s64)c->tag.base - low);
 	}
-	/* The ready heap again, in place: each push uses the keys, not the object, of the slot behind what is left to read. */
+	/*
+	 * The ready heap again, in place: each push uses the keys, not the object, of the slot behind
+	 * what is left to read.
+	 */
 	seq = n ? e[0].seq : 0;
 	p->ready.n = 0;
 	some = rs_zero;
@@ -203,7 +219,10 @@ RS_FN void rs_change_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 	c->throttled |= known ? RS_HELD | RS_KNOWN : RS_HELD;
 }
 
-/* All others are held: p's policy changes, and those with steps in service, or that had them when they were looked at, come along. */
+/*
+ * All others are held: p's policy changes, and those with steps in service, or that had them when they
+ * were looked at, come along.
+ */
 RS_FN void rs_change_turn(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 	u32 next = t->change_busy;
@@ -343,7 +362,10 @@ RS_FN void rs_change_all(struct rs_tree RS_ARENA *t)
 	rs_poison(t, RS_POISON_SCAN);
 }
 
-/* In an edit, at its end: at once where few are asked to change in all of the batch; else the caller goes on with rs_change_some. */
+/*
+ * In an edit, at its end: at once where few are asked to change in all of the batch; else the caller
+ * goes on with rs_change_some.
+ */
 RS_INLINE void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
 {
 	if (policy == p->alg && !p->change)

@@ -196,7 +196,10 @@ const volatile u32 trace_built SEC(".rodata.trace") = 1;
  */
 const volatile u32 near SEC(".rodata.near") = 4;
 
-/* 1: how long the longest section of the lock was since that was last asked for, and the line that ended it, for tests (load.rs); else the verifier takes it out. */
+/*
+ * 1: how long the longest section of the lock was since that was last asked for, and the line that
+ * ended it, for tests (load.rs); else the verifier takes it out.
+ */
 const volatile u32 timed SEC(".rodata.timed") = 0;
 u64 section_from, section_longest;
 u32 section_line, section_pad;
@@ -578,8 +581,9 @@ static __noinline int rc_quanta(void)
 }
 
 /*
- * After an edit that changes policies, or before one that did not come to it: the rest of it, a section for each piece (sched/change.c). What is changing is not
- * served meanwhile, so nobody takes this CPU from us in between; interrupts do.
+ * After an edit that changes policies, or before one that did not come to it: the rest of it, a
+ * section for each piece (sched/change.c). What is changing is not served meanwhile, so nobody takes
+ * this CPU from us in between; interrupts do.
  */
 static __noinline int rc_changes(void)
 {
