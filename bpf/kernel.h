@@ -476,7 +476,6 @@ struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
 	void (*dispatch)(s32 cpu, struct task_struct *prev);
-	void (*update_idle)(s32 cpu, bool idle);
 	void (*set_weight)(struct task_struct *p, u32 weight);
 	void (*enable)(struct task_struct *p);
 	void (*disable)(struct task_struct *p);
@@ -525,7 +524,6 @@ enum { TCX_NEXT = -1 };
 enum { NET_XMIT_SUCCESS = 0, NET_XMIT_DROP = 1 };
 
 enum {
-	SCX_OPS_KEEP_BUILTIN_IDLE = 1 << 0,
 	SCX_OPS_ENQ_LAST = 1 << 1,
 	SCX_OPS_ENQ_EXITING = 1 << 2,
 	SCX_OPS_ENQ_MIGRATION_DISABLED = 1 << 4, /* 6.14 */

@@ -11,10 +11,8 @@
  * 3. Else it waits in the tree, and whichever CPU is free first has it; those that it used last, or
  *    where a waker without an idle CPU wants it, before others (sched/tree.c, rs_queue_near).
  *
- * Nobody idles beside what waits in the tree. A wake-up puts the thread on the list, and then looks
- * for an idle CPU; a CPU that goes idle is marked so by the kernel, and then looks at the list
- * (rc_update_idle). One of the two sees the other. By rule 1 a thread may wait behind a waker that
- * does not sleep, once for each time that trust was earned, until the step ends.
+ * By rule 1 a thread may wait behind a waker that does not sleep, once for each time that trust was
+ * earned, until the step ends.
  *
  * `near` 0 turns all three off but the kernel's own choice.
  */
@@ -135,17 +133,3 @@ s32 RC_OP(rc_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 		it->unit = here;
 	return here;
 }
-
-#ifndef RC_ONE_CPU
-/*
- * The kernel has marked the CPU as idle: what was put on the list before is seen here, who looks for an
- * idle CPU from now on sees this one.
- */
-void RC_OP(rc_update_idle, s32 cpu, bool idle)
-{
-	struct rs_tree RS_ARENA *t = rc_tree();
-
-	if (idle && (t->posted || t->age[0].oldest || t->age[1].oldest))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-}
-#endif

@@ -474,9 +474,6 @@ struct sched_ext_ops reserv = {
 	.select_cpu = (void *)rc_select_cpu,
 	.enqueue = (void *)rc_enqueue,
 	.dispatch = (void *)rc_dispatch,
-#ifndef RC_ONE_CPU
-	.update_idle = (void *)rc_update_idle,
-#endif
 	.set_weight = (void *)rc_set_weight,
 	.init_task = (void *)rc_init_task,
 	.enable = (void *)rc_enable,
@@ -494,7 +491,7 @@ struct sched_ext_ops reserv = {
 	.exit = (void *)rc_exit,
 	/* prev is put in the tree even when nothing else wants the CPU: a cap may hold it back. Exiting and pinned threads
 	 * take part like all others. */
-	.flags = SCX_OPS_KEEP_BUILTIN_IDLE | SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
+	.flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
 	.timeout_ms = 30000,
 	.name = "reserv",
 };
