@@ -45,10 +45,8 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
 
 const SFQ_POLICY: u32 = 0;
 
-/// Items that always want, beside a child of the weight of one item of weight one: each item has what it would have as a child of its own, within SFQ-1.
-pub fn shares(build: Build, seed: u64) -> Result<(), String> {
-    const STEP: u64 = 4_000_000;
-    let mut r = Rng::new(seed ^ 0x0321);
+/// A scheduler over OWN and a queue of the weight of one item of weight one.
+fn beside_a_child(build: Build) -> Core {
     let mut core = Core::new(Setup { build, ..Setup::default() });
     for op in [
         Op::Create { node: S, parent: ROOT, kind: SCHED, alg: SFQ_POLICY },
@@ -59,6 +57,14 @@ pub fn shares(build: Build, seed: u64) -> Result<(), String> {
     ] {
         core.must(0, op);
     }
+    core
+}
+
+/// Items that always want, beside a child of the weight of one item of weight one: each item has what it would have as a child of its own, within SFQ-1.
+pub fn shares(build: Build, seed: u64) -> Result<(), String> {
+    const STEP: u64 = 4_000_000;
+    let mut r = Rng::new(seed ^ 0x0321);
+    let mut core = beside_a_child(build);
     let weights: Vec<u32> = (0..r.range(1, 4)).map(|_| *r.pick(&[ONE, 2 * ONE, 5 * ONE])).collect();
     let items: Vec<u32> = weights.iter().map(|&w| core.item_new(OWN, w, 0).expect("an item")).collect();
     let beside = core.item_new(id(52, 1), ONE, 0).expect("an item");
@@ -87,16 +93,7 @@ pub fn shares(build: Build, seed: u64) -> Result<(), String> {
 pub fn pulses(build: Build, seed: u64) -> Result<(), String> {
     const STEP: u64 = 4_000_000;
     let mut r = Rng::new(seed ^ 0x0322);
-    let mut core = Core::new(Setup { build, ..Setup::default() });
-    for op in [
-        Op::Create { node: S, parent: ROOT, kind: SCHED, alg: SFQ_POLICY },
-        Op::Reweight { node: S, weight: ONE },
-        Op::Create { node: OWN, parent: S, kind: QUEUE, alg: SFQ },
-        Op::Create { node: id(52, 1), parent: S, kind: QUEUE, alg: FIFO },
-        Op::Reweight { node: id(52, 1), weight: 102_400 },
-    ] {
-        core.must(0, op);
-    }
+    let mut core = beside_a_child(build);
     let mut item = |queue| core.item_new(queue, ONE, 0).expect("an item");
     let (busy, pulse, beside) = (item(OWN), item(OWN), item(id(52, 1)));
     core.own(OWN);
