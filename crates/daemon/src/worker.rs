@@ -221,12 +221,16 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     }
     let asides = Asides::begin()?;
     let fs = Fs::new(core.clone(), &settings.mount, asides);
-    start_fuse(&held, fs.clone(), unanswered.clone(), news.clone())?;
     let (asker, wishes) = channel();
     let news_ = news.clone();
     let forgetter = Arc::new(Forgetter::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?));
-    let served =
-        Served { core: core.clone(), stop: asker, forgetter: forgetter.clone(), files: fs, unanswered };
+    let served = Served {
+        core: core.clone(),
+        stop: asker,
+        forgetter: forgetter.clone(),
+        files: fs.clone(),
+        unanswered: unanswered.clone(),
+    };
     let socket = settings.socket();
     spawn("control", move || {
         let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
@@ -241,6 +245,10 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let core_ = core.clone();
     let scan = settings.scan;
     spawn("watch", move || watch(&core_, scan))?;
+    listen(&link, &news, None).map_err(context("link"))?;
+    // Last: who has been answered once finds a worker that needs no more threads or descriptors to
+    // go on, so that the lack of them from here on ends nobody.
+    start_fuse(&held, fs, unanswered, news.clone())?;
     Word::Ready.send(&link);
     tracing::info!(mount = %settings.mount.display(), takeover, "serving");
     wait(settings, &core, &held, link, &news, &hear)
@@ -301,7 +309,6 @@ fn wait(
     news: &Sender<Wake>,
     hear: &Receiver<Wake>,
 ) -> Result<ExitCode, Refusal> {
-    listen(&link, news, None).map_err(context("link"))?;
     let mut keepers = 0_u32;
     loop {
         let Ok(what) = hear.recv() else { return Ok(ExitCode::FAILURE) };
