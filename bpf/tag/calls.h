@@ -69,7 +69,7 @@ static __always_inline bool rt_is_socket(struct inode *inode, u32 format)
  * Who only sees a queue may open its share file, so its descriptor says nothing by itself, as that of its directory does: where nobody was told who may use the queue, root may.
  * 0, or a negative errno.
  */
-static __noinline int rt_share(u32 resource, u64 node)
+__noinline int rt_share(u32 resource, u64 node)
 {
 	struct rt_node *n;
 	u64 key, who;
@@ -142,7 +142,7 @@ static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 }
 
 /* A file of RT_SEVERAL, by number: 1, or a negative errno. `by`: of rt_payer. */
-static __noinline int rt_tag_several(u64 file, u32 dev, u32 resource, u64 node, u64 by)
+__noinline int rt_tag_several(u64 file, u32 dev, u32 resource, u64 node, u64 by)
 {
 	u32 resources = rt_resources_of_dev(dev);
 	int answer;
@@ -225,7 +225,7 @@ static __noinline int rt_set_queue(struct file *file, unsigned long arg)
 }
 
 /* Of a file of RT_SEVERAL, by number, whose own place has no tag of the resource. */
-static __noinline int rt_get_several(u64 file, u32 dev, u32 resource)
+__noinline int rt_get_several(u64 file, u32 dev, u32 resource)
 {
 	struct rt_file *f;
 	u64 word;

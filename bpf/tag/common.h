@@ -189,7 +189,7 @@ static __always_inline u32 rt_index(u32 resource, u64 node)
 }
 
 /* Whether the caller may tag with a queue by the rules; where none were told, whoever could open it may. */
-static __noinline int rt_by_rules(u32 resource, u64 node, u32 uid)
+__noinline int rt_by_rules(u32 resource, u64 node, u32 uid)
 {
 	u64 key = RT_USE_KEY(resource, node);
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &key);

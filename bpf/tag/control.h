@@ -138,7 +138,7 @@ static __noinline int rt_call_tag_fd(struct rt_call *c)
 	file = rt_fd(c->a);
 	if (!file)
 		return -E_BADF;
-	answer = rt_tag_with(RT_CAST(file, file), name, (u64)file);
+	answer = rt_tag_with(RT_CAST(file, file), name, rt_number((u64)file));
 	return answer == 1 ? 0 : answer;
 }
 

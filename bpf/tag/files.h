@@ -276,7 +276,7 @@ static __always_inline void rt_elsewhere_less(void)
 }
 
 /* The tag of one of the resources of a file of RT_SEVERAL, by number. */
-static __noinline int rt_file_tag_one(u64 file, u32 resource, u32 resources, u64 node, u64 by)
+__noinline int rt_file_tag_one(u64 file, u32 resource, u32 resources, u64 node, u64 by)
 {
 	u64 at = rt_tag_at(file, resource, resources);
 	int answer;
@@ -308,7 +308,7 @@ static __always_inline u64 rt_file_node(u64 file, u32 resource)
 }
 
 /* rt_opened, of RT_SEVERAL. `file`: by number. */
-static __noinline int rt_opened_several(u64 file, u32 dev)
+__noinline int rt_opened_several(u64 file, u32 dev)
 {
 	u32 r, resources = rt_resources_of_dev(dev);
 	struct rt_lists *l;
@@ -386,7 +386,7 @@ static __always_inline bool rt_entry_end(u64 key)
 }
 
 /* Of a tag that stands elsewhere. */
-static __noinline int rt_end_at(u64 key)
+__noinline int rt_end_at(u64 key)
 {
 	struct rt_file *f = rt_place_at(key - *(volatile u64 *)&anchor_at);
 
@@ -401,7 +401,7 @@ static __noinline int rt_end_at(u64 key)
 }
 
 /* The same, where tags do not stand at the file's place. By number. */
-static __noinline int rt_file_end_elsewhere(u64 file)
+__noinline int rt_file_end_elsewhere(u64 file)
 {
 	u64 resources = several; /* all of them that the file can have one of: it is nobody's any more */
 	u32 r;
