@@ -66,6 +66,10 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 	case RS_OP_CLASS:
 		if (n->kind != RS_QUEUE || op->a >= RS_CLASS_COUNT)
 			return RS_EINVAL;
+		if (!commit && op->a != n->alg)
+			t->sorted += n->ready.n;
+		if (t->sorted > RS_SORTED_MAX)
+			return RS_EBUSY;
 		if (commit) {
 			rs_node_class(t, n, op->a);
 			if (rs_by_length(t))
@@ -148,6 +152,7 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 	b->error = 0;
 	b->failed = 0;
 	t->changed = 0;
+	t->sorted = 0;
 	if (b->count > RS_BATCH_MAX)
 		return b->error = RS_EINVAL;
 	if (b->seq && b->seq <= t->seq)

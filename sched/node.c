@@ -287,8 +287,10 @@ RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u
 }
 
 /*
- * The queue's items keep their order as far as the keys of the new class are equal. The heap is sorted in place: each first
- * one goes behind what is left of the heap, then all are turned round, and stamped anew in that order. The caller refreshes, whose stack has the room.
+ * The queue's items keep their order as far as the keys of the new class are equal. The heap is
+ * sorted in place: each first one goes behind what is left of the heap, then all are turned round,
+ * and stamped anew in that order. So the edit refuses it where many wait (RS_SORTED_MAX): a section
+ * has a bound. The caller refreshes, whose stack has the room.
  */
 RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
 {

@@ -142,6 +142,7 @@ static volatile const u32 rs_zero = 0;
 #define RS_CHANGE_PIECE 128 /* else so many at a time … */
 #define RS_CHANGE_SLOTS 2048 /* … among so many nodes */
 #endif
+#define RS_SORTED_MAX 512 /* items that wait in all queues whose class a batch changes */
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 #define RS_POSTS_MAX 1024 /* items posted at a time, but for those that are posted at the same moment */
 #define RS_RELEASE_PIECE 256 /* nodes, or items, that a pick lets go because they are due */
@@ -489,7 +490,7 @@ struct rs_tree {
 	u32 change_some; /* change_low is known */
 	u64 change_low; /* the smallest tag of its children */
 	u32 changed; /* children of those whose policy the batch has changed at once */
-	u32 pad2;
+	u32 sorted; /* items that wait in the queues whose class it changes */
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */
 	u64 starve_gap_ns; /* but no two such within this, unless twice as late */

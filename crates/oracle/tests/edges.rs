@@ -274,6 +274,27 @@ fn draining_takes_nobody_and_ends_with_the_last() {
 
 /// After the mechanism was taken away: configuration and counters stay, nothing runs, everything can wake again.
 /// A batch that was thought out before a thread was promised something is refused, whole; one that was thought out after it is not.
+/// Who waits is sorted anew in one section, which has a bound: in all queues of a batch together.
+#[test]
+fn a_class_changes_where_few_wait() {
+    let mut core = Core::new(Setup { items: 1024, ..Setup::default() });
+    let (a, b) = (queue(&mut core, 2, ROOT, SFQ, ONE), queue(&mut core, 3, ROOT, SFQ, ONE));
+    for queue in [a, b] {
+        for _ in 0..300 {
+            let item = core.item_new(queue, ONE, 0).expect("room");
+            core.wake(item, 0);
+        }
+    }
+    let to = |node, class| Op::Class { node, class };
+    let refused = core.edit(1, 0, &[to(a, RR), to(b, RR)]).expect_err("600 wait");
+    assert_eq!((refused.error, refused.failed), (-16, 1));
+    assert_eq!([a, b].map(|queue| core.node(queue).alg), [SFQ, SFQ], "nothing has changed");
+    core.edit(1, 0, &[to(a, RR), to(b, SFQ)]).expect("300 wait in a; b has that class");
+    core.edit(2, 0, &[to(b, RR)]).expect("300 wait in b");
+    assert_eq!([a, b].map(|queue| core.node(queue).alg), [RR, RR]);
+    core.check().expect("a sound tree");
+}
+
 #[test]
 fn a_batch_is_refused_after_a_promise_that_it_does_not_know_of() {
     let mut core = Core::new(Setup::default());

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::LazyLock;
 
-use reserv_facts::tree::{BATCH_MAX, DRAINING, RsBatch, RsOp, kind, op};
+use reserv_facts::tree::{BATCH_MAX, DRAINING, RsBatch, RsOp, SORTED_MAX, kind, op};
 use reserv_model::{Batch, DeleteMode, Kind, NodeId, Op, Outcome, show_cap};
 
 use crate::PlaneError;
@@ -56,6 +56,11 @@ fn words(op: &Op, errno: i32) -> String {
         Op::Delete { mode: DeleteMode::Refuse, .. } if errno == libc::EBUSY => {
             "something is tagged with it, or it has children".into()
         }
+        // They are sorted anew in one section with interrupts off.
+        Op::SetClass { class, .. } if errno == libc::EBUSY => format!(
+            "class {class}: more than {SORTED_MAX} threads wait in it; try again when fewer do, or put \
+             them into a new queue of that class"
+        ),
         Op::Create { kind, .. } => format!("make a {}", kind.word()),
         Op::Delete { .. } => "delete it".into(),
         Op::Reweight { weight, .. } => format!("weight {weight}"),

@@ -35,7 +35,7 @@ fn longest(s: &Setup, what: &str) {
 fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
     let over = Arc::new(AtomicBool::new(false));
     let (told, tids) = mpsc::channel();
-    let mut threads = Vec::new();
+    let (mut threads, mut busy) = (Vec::new(), Vec::new());
     for _ in 0..BUSY {
         let (over, told) = (Arc::clone(&over), told.clone());
         let spin = move || {
@@ -44,13 +44,20 @@ fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
             while !over.load(Ordering::Relaxed) {}
         };
         threads.push(thread::Builder::new().stack_size(64 << 10).spawn(spin)?);
-        s.plane.0.tag(Target::Thread(tids.recv()?), queues[threads.len() * 40])?;
+        busy.push(tids.recv()?);
+        s.plane.0.tag(Target::Thread(busy[busy.len() - 1]), queues[threads.len() * 40])?;
     }
     longest(s, "busy threads begun");
     for policy in [Policy::Sfq, Policy::Mtrls, Policy::Prio, Policy::Wrr, Policy::Eevdf] {
         s.apply(vec![Op::SetPolicy { id: all, policy }])?;
         longest(s, &format!("{policy:?} over {} queues", queues.len()));
     }
+    for tid in busy {
+        s.plane.0.tag(Target::Thread(tid), queues[0])?;
+    }
+    longest(s, &format!("{BUSY} busy threads in one queue"));
+    s.apply(vec![Op::SetClass { id: queues[0], class: Class::Sfq }])?;
+    longest(s, "whose class changes");
     over.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().map_err(|_| "a thread")?;
