@@ -13,7 +13,7 @@ Paths name nodes below a resource: 'web/site1', 'cpu/web/site1' and '/reserv/cpu
 'cpu' is the resource itself. Paths below another resource name it: 'disk/web'.
 
 Exit status: 0 done; 1 refused or failed, with a reason on standard error; 2 wrong usage; 3 Reserv is not running; \
-4 no such node or process; 5 not permitted. 'run' exits with the program's own status, or 125 when the reservation \
+4 no such node or process; 5 not permitted; 6 saved without a resource that does not answer. 'run' exits with the program's own status, or 125 when the reservation \
 could not be taken, 126 when the program could not be executed, 127 when it was not found.
 
 Environment: RESERV_MOUNT (the mount point, /reserv), RESERV_RUN (run-time directory, /run/reserv), \

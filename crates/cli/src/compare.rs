@@ -19,7 +19,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use reserv_model::{Class, Config, NodeConfig, NodeKind, Personality, ResourceConfig, ResourceKind, Share};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::args::Compare;
 use crate::control::Control;
@@ -130,7 +130,7 @@ pub(crate) fn compare(args: &Compare) -> Result<Report, Error> {
 }
 
 fn check_driver(control: &mut Control) -> Result<(), Error> {
-    let status = control.ask(&json!({ "request": "status" }))?;
+    let status = control.ask::<Value>(&reserv_control::Command::Status {})?;
     let driver = status.pointer("/resources/cpu/driver").and_then(Value::as_str).unwrap_or("unknown");
     if driver == "full" {
         return Ok(());

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! reservd's control socket: one JSON line there, one back (the commands stand in the daemon's
-//! `control.rs`). It carries what is no file: starting configurations, saving, stopping, and what
-//! the daemon says about itself; and for root the files too (`socket.rs`).
+//! reservd's control socket, for what is no file (`reserv_control` has what is said there): starting
+//! configurations, saving, stopping, and what the daemon says about itself.
 
-use std::io::{self, BufRead as _, BufReader};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, send};
+use reserv_control::{Command, Connection, Failed, Refused};
 use reserv_facts::place;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::error::{Error, Kind};
 
@@ -23,18 +20,13 @@ const AGAIN: Duration = Duration::from_millis(50);
 pub(crate) use crate::settings::run as run_dir;
 
 /// A connection.
-pub(crate) struct Control(BufReader<UnixStream>);
+pub(crate) struct Control(Connection);
 
 impl Control {
-    /// Or why not.
-    pub(crate) fn connect_now() -> io::Result<Self> {
-        UnixStream::connect(run_dir().join(place::CONTROL)).map(|stream| Self(BufReader::new(stream)))
-    }
-
     /// `None` when no reservd listens.
     pub(crate) fn connect() -> Result<Option<Self>, Error> {
-        match Self::connect_now() {
-            Ok(control) => Ok(Some(control)),
+        match Connection::open(&run_dir()) {
+            Ok(connection) => Ok(Some(Self(connection))),
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                 Ok(None)
             }
@@ -47,7 +39,7 @@ impl Control {
         let until = Instant::now() + DYING;
         loop {
             let Some(mut control) = Self::connect()? else { return Ok(None) };
-            match control.ask(&json!({ "request": "status" })) {
+            match control.ask::<Value>(&Command::Status {}) {
                 Err(e) if e.kind == Kind::NotRunning && Instant::now() < until => sleep(AGAIN),
                 answer => return answer.map(|_| Some(control)),
             }
@@ -63,56 +55,28 @@ impl Control {
     }
 
     /// Ask, and wait for the answer.
-    pub(crate) fn ask(&mut self, request: &Value) -> Result<Value, Error> {
-        let answer = self.exchange(request).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => {
+    pub(crate) fn ask<A: DeserializeOwned>(&mut self, command: &Command) -> Result<A, Error> {
+        self.0.ask(command).map_err(|failed| match failed {
+            Failed::Refused(refused) => refusal(refused),
+            Failed::Lost(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 Error::new(Kind::NotRunning, "reservd went away before it answered")
             }
-            io::ErrorKind::InvalidData => Error::refused(format!("reservd's answer is no JSON: {e}")),
-            _ => Error::io("reservd went away", &e).of_kind(Kind::NotRunning),
-        })?;
-        match answer.get("error") {
-            Some(error) => Err(refusal(error)),
-            None => Ok(answer),
-        }
-    }
-}
-
-impl Control {
-    /// A line there, a line back. Without an answer nobody knows whether it was done.
-    pub(crate) fn exchange(&mut self, request: &Value) -> io::Result<Value> {
-        let mut line = request.to_string();
-        line.push('\n');
-        // Who is ended by SIGPIPE where nobody reads his output is not to be ended by this.
-        let mut rest = line.as_bytes();
-        while !rest.is_empty() {
-            match send(self.0.get_ref().as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL) {
-                Err(Errno::EINTR) => {}
-                sent => rest = &rest[sent?..],
+            Failed::Lost(e) if e.kind() == io::ErrorKind::InvalidData => {
+                Error::refused(format!("reservd's answer is not understood: {e}"))
             }
-        }
-        let mut answer = String::new();
-        self.0.read_line(&mut answer)?;
-        if !answer.ends_with('\n') {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        serde_json::from_str(&answer).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+            Failed::Lost(e) => Error::io("reservd went away", &e).of_kind(Kind::NotRunning),
+        })
     }
 }
 
 /// An error as the daemon words it.
-fn refusal(error: &Value) -> Error {
-    let text =
-        |key: &str| error.get(key).and_then(Value::as_str).filter(|t| !t.is_empty()).map(str::to_owned);
-    let errno = error.get("errno").and_then(Value::as_i64).and_then(|n| i32::try_from(n).ok());
-    let message =
-        text("text").or_else(|| error.as_str().map(str::to_owned)).unwrap_or_else(|| error.to_string());
-    let mut result = match errno {
-        Some(libc::EACCES | libc::EPERM) => Error::new(Kind::Denied, message),
-        Some(libc::ENOENT | libc::ESRCH) => Error::new(Kind::NotFound, message),
-        _ => Error::refused(message),
+fn refusal(Refused { errno, text, hint }: Refused) -> Error {
+    let mut error = match errno {
+        libc::EACCES | libc::EPERM => Error::new(Kind::Denied, text),
+        libc::ENOENT | libc::ESRCH => Error::new(Kind::NotFound, text),
+        _ => Error::refused(text),
     };
-    result.errno = errno;
-    result.hint = text("hint");
-    result
+    error.errno = Some(errno);
+    error.hint = Some(hint).filter(|hint| !hint.is_empty());
+    error
 }

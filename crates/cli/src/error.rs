@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     NotFound = 4,
     /// The caller may not.
     Denied = 5,
+    /// A part of the answer is missing: a resource gave none.
+    Partly = 6,
     /// `run`: the reservation could not be taken.
     RunReservation = 125,
     /// `run`: the program could not be executed.
@@ -36,6 +38,7 @@ impl Kind {
             Self::NotRunning => "not-running",
             Self::NotFound => "not-found",
             Self::Denied => "denied",
+            Self::Partly => "partly",
             Self::RunReservation => "reservation",
             Self::RunExec => "exec",
             Self::RunNotFound => "command-not-found",

@@ -10,8 +10,11 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::rc::Rc;
+
+use reserv_control::Command;
 
 use crate::control::Control;
 use crate::error::{Error, Kind};
@@ -36,6 +39,8 @@ pub(crate) trait Files {
     fn rmdir(&self, dir: &str) -> io::Result<()>;
     /// Rename or move a node.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// The inode number of what is there.
+    fn inode(&self, path: &str) -> io::Result<u64>;
     /// Whether there is a directory.
     fn is_dir(&self, dir: &str) -> bool;
 
@@ -217,6 +222,10 @@ impl Files for Mounted {
         }
     }
 
+    fn inode(&self, path: &str) -> io::Result<u64> {
+        fs::metadata(self.full(path)).map(|found| found.ino())
+    }
+
     fn is_dir(&self, dir: &str) -> bool {
         self.full(dir).is_dir()
     }
@@ -227,7 +236,7 @@ impl Files for Mounted {
 
     fn refusal(&self, operation: &str) -> Option<(String, Option<String>)> {
         // The control socket has the hint too, but speaks to root only.
-        let status = Control::connect().ok()??.ask(&serde_json::json!({ "request": "status" })).ok()?;
+        let status = Control::connect().ok()??.ask::<serde_json::Value>(&Command::Status {}).ok()?;
         let uid = nix::unistd::geteuid().as_raw();
         let refusals = status.get("refusals")?.as_array()?;
         let own = |r: &&serde_json::Value| {
@@ -441,6 +450,9 @@ pub(crate) mod fake {
         }
         fn rename(&self, from: &str, to: &str) -> io::Result<()> {
             self.inner.rename(from, to)
+        }
+        fn inode(&self, path: &str) -> io::Result<u64> {
+            self.inner.inode(path)
         }
         fn is_dir(&self, dir: &str) -> bool {
             self.inner.is_dir(dir)

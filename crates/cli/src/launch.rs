@@ -25,8 +25,6 @@ use crate::signals::Held;
 
 /// Starting includes verification of the programs, which takes long under emulation.
 const START_MAX: Duration = Duration::from_secs(120);
-/// Stopping waits for the planes to give everything back.
-pub(crate) const STOP_MAX: Duration = Duration::from_secs(60);
 /// How often a wait looks whether it is still worth waiting.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
@@ -173,7 +171,7 @@ fn stop_child(child: &mut Child) {
     let Ok(pid) = i32::try_from(child.id()) else { return };
     let start = Instant::now();
     let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-    while start.elapsed() < STOP_MAX {
+    while start.elapsed() < reserv_facts::time::STOP_MAX {
         match child.try_wait() {
             Ok(None) => std::thread::sleep(LOOK),
             _ => return,

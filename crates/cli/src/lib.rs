@@ -222,12 +222,13 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Up(args) => up(&args, json),
         Command::Save { file } => {
-            let (config, text) = up::save()?;
-            match file {
+            let (config, text, missing) = up::save()?;
+            let done = match file {
                 Some(path) => up::write_whole(&path, &text).map(|()| ExitCode::SUCCESS),
                 None if json => say_json(&config),
                 None => say(&text),
-            }
+            }?;
+            missing.map_or(Ok(done), Err)
         }
         Command::Down { resources, .. } if !resources.is_empty() => {
             up::down_some(&resources)?;

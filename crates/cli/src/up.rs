@@ -10,15 +10,17 @@ use std::process::Child;
 use std::time::Instant;
 
 use nix::fcntl::{Flock, FlockArg};
+use reserv_control::{Changes, Command, Mode, Saved, Stopped, Up as Wish};
 use reserv_facts::place;
+use reserv_facts::time::STOP_MAX;
 use reserv_model::{Config, Name, Personality, ResourceConfig, Source, Tree, to_config};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::args::{Driver, Front, Up};
 use crate::control::{Control, run_dir};
 use crate::delta::{self, Line};
-use crate::error::Error;
-use crate::launch::{LOOK, Progress, STOP_MAX, start};
+use crate::error::{Error, Kind};
+use crate::launch::{LOOK, Progress, start};
 use crate::signals::Held;
 
 /// What `up` did.
@@ -102,13 +104,14 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         let now = match running {
             Some(mut control) => {
                 if let Some(config) = &config {
-                    control.ask(&request(args, config)?)?;
+                    ask_up(&mut control, request(args, config))?;
                 }
-                if let Some(personality) = personality {
-                    control.ask(&json!({ "request": "up", "personality": personality, "dry_run": true }))?;
+                if personality.is_some() {
+                    ask_up(&mut control, Wish { personality, dry_run: true, ..Wish::default() })?;
                 }
                 if config.is_none() && !count.is_empty() {
-                    control.ask(&json!({ "request": "up", "count": count, "dry_run": true }))?;
+                    let count = Some(count.clone());
+                    ask_up(&mut control, Wish { count, dry_run: true, ..Wish::default() })?;
                 }
                 saved(&mut control)?
             }
@@ -129,7 +132,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         }
         if config.is_none() && personality.is_none() && count.is_empty() {
             // A scheduler that was given up after too many ejections is tried again.
-            control.ask(&json!({ "request": "up" }))?;
+            ask_up(&mut control, Wish::default())?;
         }
         (control, None, false)
     } else {
@@ -267,27 +270,30 @@ fn set(
 ) -> Result<Vec<Line>, Error> {
     let before = saved(control)?;
     if !count.is_empty() {
-        control.ask(&json!({ "request": "up", "count": count }))?;
+        ask_up(control, Wish { count: Some(count.clone()), ..Wish::default() })?;
     }
     if let Some(personality) = personality {
-        control.ask(&json!({ "request": "up", "personality": personality }))?;
+        ask_up(control, Wish { personality: Some(personality), ..Wish::default() })?;
     }
     Ok(delta::difference(&before, &with(&before, personality, count)))
 }
 
-fn request(args: &Up, config: &Config) -> Result<Value, Error> {
+fn request(args: &Up, config: &Config) -> Wish {
     let mode = match (args.drain, args.flush) {
-        (true, _) => "drain",
-        (_, true) => "flush",
-        _ => "refuse",
+        (true, _) => Mode::Drain,
+        (_, true) => Mode::Flush,
+        _ => Mode::Refuse,
     };
-    let config = serde_json::to_value(config).map_err(|e| Error::refused(e.to_string()))?;
-    Ok(json!({ "request": "up", "config": config, "dry_run": args.dry_run, "mode": mode }))
+    Wish { config: Some(Box::new(config.clone())), dry_run: args.dry_run, mode, ..Wish::default() }
+}
+
+fn ask_up(control: &mut Control, wish: Wish) -> Result<(), Error> {
+    control.ask::<Changes>(&Command::Up(wish)).map(drop)
 }
 
 fn apply(control: &mut Control, config: &Config, args: &Up) -> Result<Vec<Line>, Error> {
     let before = saved(control)?;
-    control.ask(&request(args, config)?)?;
+    ask_up(control, request(args, config))?;
     Ok(delta::difference(&before, config))
 }
 
@@ -319,8 +325,8 @@ pub(crate) fn start_plain() -> Result<(), Error> {
 
 /// Make the whole tree as a configuration says; members of queues that go move to q0.
 pub(crate) fn apply_whole(config: &Config) -> Result<(), Error> {
-    let config = serde_json::to_value(config).map_err(|e| Error::refused(e.to_string()))?;
-    Control::need()?.ask(&json!({ "request": "up", "config": config, "mode": "flush" })).map(drop)
+    let config = Some(Box::new(config.clone()));
+    ask_up(&mut Control::need()?, Wish { config, mode: Mode::Flush, ..Wish::default() })
 }
 
 /// The same, with a daemon that may have been stopped meanwhile.
@@ -333,9 +339,14 @@ pub(crate) fn restore(config: &Config) -> Result<(), Error> {
 
 /// The running tree and rules.
 pub(crate) fn saved(control: &mut Control) -> Result<Config, Error> {
-    let answer = control.ask(&json!({ "request": "save" }))?;
-    serde_json::from_value(answer.get("config").cloned().unwrap_or_default())
-        .map_err(|e| Error::refused(format!("reservd's configuration: {e}")))
+    let Saved { config, missing } = control.ask(&Command::Save {})?;
+    if missing.is_empty() { Ok(config) } else { Err(partly(&missing)) }
+}
+
+/// What is said of resources that gave no answer.
+fn partly(missing: &BTreeMap<Name, String>) -> Error {
+    let words: Vec<&str> = missing.values().map(String::as_str).collect();
+    Error::new(Kind::Partly, words.join("; ")).hint("'reserv status' says which driver is waited for")
 }
 
 /// A running daemon keeps its driver: saying so is better than pretending.
@@ -345,7 +356,7 @@ fn check_driver(control: &mut Control, wanted: Driver) -> Result<(), Error> {
         Driver::Full => "full",
         Driver::Stock => "stock",
     };
-    let status = control.ask(&json!({ "request": "status" }))?;
+    let status = control.ask::<Value>(&Command::Status {})?;
     let runs = status.pointer("/resources/cpu/driver").and_then(Value::as_str);
     if runs == Some(wanted) {
         return Ok(());
@@ -356,7 +367,7 @@ fn check_driver(control: &mut Control, wanted: Driver) -> Result<(), Error> {
 
 /// The same for the mirror of cgroups.
 fn check_ignores(control: &mut Control) -> Result<(), Error> {
-    let status = control.ask(&json!({ "request": "status" }))?;
+    let status = control.ask::<Value>(&Command::Status {})?;
     let cgroups = status.pointer("/resources/cpu/cgroups").filter(|value| !value.is_null());
     if cgroups.is_none_or(|cgroups| cgroups.get("ignored") == Some(&Value::Bool(true))) {
         return Ok(());
@@ -365,11 +376,16 @@ fn check_ignores(control: &mut Control) -> Result<(), Error> {
         .hint("that is chosen at the start: reserv save tree.toml; reserv down; reserv up --ignore-cgroup-weights --config tree.toml"))
 }
 
+fn resource(name: &str) -> Result<Name, Error> {
+    Name::new(name).map_err(|e| Error::usage(format!("no resource is called '{name}': {e}")).hint(e.hint))
+}
+
 /// Take counting resources down; the first that does not go ends it.
 pub(crate) fn down_some(names: &[String]) -> Result<(), Error> {
     let mut control = Control::need()?;
     for name in names {
-        control.ask(&json!({ "request": "down", "resource": name }))?;
+        let resource = Some(resource(name)?);
+        control.ask::<Stopped>(&Command::Down { resource })?;
     }
     Ok(())
 }
@@ -380,7 +396,7 @@ pub(crate) fn upgrade(names: &[String]) -> Result<BTreeMap<String, Value>, Error
     let mut control = Control::need()?;
     let mut done = BTreeMap::new();
     for name in names {
-        let answer = control.ask(&json!({ "request": "upgrade", "resource": name }))?;
+        let answer: Value = control.ask(&Command::Upgrade { resource: resource(name)? })?;
         done.insert(name.clone(), answer.get("upgraded").cloned().unwrap_or_default());
     }
     Ok(done)
@@ -428,7 +444,7 @@ pub(crate) fn down(unload: bool) -> Result<(), Error> {
 }
 
 fn down_with(mut control: Control) -> Result<(), Error> {
-    control.ask(&json!({ "request": "down" }))?;
+    control.ask::<Stopped>(&Command::Down { resource: None })?;
     drop(control);
     // Keeper and worker hold the lock together: it is free when both are gone.
     let path = run_dir().join(place::LOCK);
@@ -452,12 +468,21 @@ fn down_with(mut control: Control) -> Result<(), Error> {
     }
 }
 
-/// The running tree as a file.
-pub(crate) fn save() -> Result<(Config, String), Error> {
-    let config = saved(&mut Control::need()?)?;
-    let text = toml::to_string(&config)
+/// The running tree, as a file too; and what is missing in both, if anything is.
+pub(crate) fn save() -> Result<(Config, String, Option<Error>), Error> {
+    let Saved { config, missing } = Control::need()?.ask(&Command::Save {})?;
+    let tree = toml::to_string(&config)
         .map_err(|e| Error::refused(format!("cannot write the tree as TOML: {e}")))?;
-    Ok((config, text))
+    let mut text = String::new();
+    for (name, why) in &missing {
+        let _ = writeln!(text, "# {name} is missing here: {why}");
+    }
+    let error = (!missing.is_empty()).then(|| {
+        let mut error = partly(&missing);
+        error.message.insert_str(0, "saved without what does not answer: ");
+        error
+    });
+    Ok((config, text + &tree, error))
 }
 
 /// Write a file whole or not at all.
@@ -479,7 +504,7 @@ pub(crate) fn status() -> Result<String, Error> {
 
 /// The same for programs.
 pub(crate) fn status_json() -> Result<Value, Error> {
-    Control::need()?.ask(&json!({ "request": "status" }))
+    Control::need()?.ask(&Command::Status {})
 }
 
 /// A disk that is scheduled, for `disk status`.

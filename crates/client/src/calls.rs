@@ -49,7 +49,8 @@ fn status(fd: RawFd) -> io::Result<libc::stat> {
     Ok(unsafe { stat.assume_init() })
 }
 
-/// Device and inode number of a descriptor.
+/// Device and inode number of a descriptor. Where it is of /reserv this asks reservd, which no lock
+/// of a directory holds up.
 pub(crate) fn identity(fd: RawFd) -> io::Result<(u64, u64)> {
     let stat = status(fd)?;
     Ok((stat.st_dev as u64, stat.st_ino as u64))
@@ -72,6 +73,12 @@ pub(crate) fn is_open(fd: RawFd) -> bool {
 pub(crate) fn gettid() -> i32 {
     // SAFETY: It has no argument and cannot fail.
     unsafe { libc::gettid() }
+}
+
+/// The process's id: that of its first thread.
+pub(crate) fn getpid() -> i32 {
+    // SAFETY: It has no argument and cannot fail.
+    unsafe { libc::getpid() }
 }
 
 /// The calling thread's effective user.

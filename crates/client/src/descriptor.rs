@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use crate::calls::{self, GET_QUEUE, SET_QUEUE};
 use crate::error::{Error, Result};
 use crate::files::Attempt;
+use crate::lists::late;
 use crate::node;
 use crate::place::{self, Place};
 
@@ -69,9 +70,6 @@ fn new_perhaps(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EXDEV | libc::EOPNOTSUPP))
 }
 
-/// Where the calling process's descriptors and their tags are written.
-const OWN: &str = "proc/self/fds";
-
 /// Tags by writing to /reserv. The daemon looks at the caller's own right to the queue, not at the one that came with the descriptor.
 /// `None`: nothing to ask for, the queue or the file is no such thing.
 fn through_the_daemon(fd: RawFd, queue: RawFd) -> Option<io::Result<()>> {
@@ -81,12 +79,15 @@ fn through_the_daemon(fd: RawFd, queue: RawFd) -> Option<io::Result<()>> {
     if !calls::is_open(fd) || !place.has(&path, "class") {
         return None;
     }
-    Some(place.write(OWN, &format!("{fd} {}", place.shown(&path))))
+    Some(place.write(&format!("{}/fds", place.way.own().ok()?), &format!("{fd} {}", place.shown(&path))))
 }
 
 /// The queue of an open file as the daemon tells it. `None`: it tells of no such file.
 fn told_by_the_daemon(place: &Place, fd: RawFd, resource: &str) -> Option<Result<String>> {
-    let tags = place.read(OWN).ok()?;
+    let tags = place.read(&format!("{}/fds", place.way.own().ok()?)).ok()?;
+    if let Some(why) = late(&tags, resource) {
+        return Some(Err(Error::new(libc::EAGAIN, why)));
+    }
     let tagged = tags.lines().find_map(|line| {
         let mut words = line.splitn(3, ' ');
         let of_it = words.next()?.parse() == Ok(fd) && words.next() == Some(resource);

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading and writing the files, and why they refused.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
+use std::fs;
+use std::io::{self, Write as _};
 
 use crate::calls;
 use crate::error::{Error, Result, words};
 use crate::place::Place;
 
-/// Nearly every text in one read(2): each is a call of the daemon.
-const READ: usize = 4096;
 /// Children that are named when one is not found.
 const NAMED: usize = 5;
 
@@ -43,27 +40,12 @@ impl<'a> Attempt<'a> {
 impl Place {
     /// All of a file.
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
-        let mut file = fs::File::open(self.full(path))?;
-        let mut text = vec![0; READ];
-        let mut length = 0;
-        loop {
-            match file.read(&mut text[length..]) {
-                Ok(got) => length += got,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(e),
-            }
-            if length < text.len() {
-                text.truncate(length);
-                return String::from_utf8(text).map_err(|_| io::Error::from_raw_os_error(libc::EILSEQ));
-            }
-            text.resize(2 * length, 0);
-        }
+        self.way.read(path)
     }
 
-    /// One command, in one write(2).
+    /// One command.
     pub(crate) fn write(&self, path: &str, text: &str) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).open(self.full(path))?;
-        command(&mut file, text)
+        self.way.write(path, text)
     }
 
     /// Why an attempt failed, in words.
@@ -79,7 +61,12 @@ impl Place {
             return Error::new(if node.starts_with("proc/") { libc::ESRCH } else { errno }, text);
         }
         // What the mode of the file refuses, the daemon never hears of; an older refusal would be somebody else's story.
-        let daemons = !operation.is_empty() && (errno != libc::EACCES || self.mode_allows(operation));
+        let file = written(operation);
+        let known = errno != libc::ENOENT || file.is_none_or(|file| self.has(node, file));
+        let daemons = known
+            && !operation.is_empty()
+            && (errno != libc::EACCES
+                || file.is_some_and(|file| self.way.may_write(&format!("{node}/{file}"))));
         if let Some(reason) = daemons.then(|| self.refusal(operation)).flatten() {
             return Error::new(
                 errno,
@@ -93,28 +80,24 @@ impl Place {
         Error::new(errno, format!("{node}: {about}: {}", words(errno)))
     }
 
-    fn mode_allows(&self, operation: &str) -> bool {
-        let mut parts = operation.splitn(3, ' ');
-        let (Some("write"), Some(node), Some(file)) = (parts.next(), parts.next(), parts.next()) else {
-            return false;
-        };
-        let file = if file == "childdefault" { "cdefault" } else { file };
-        OpenOptions::new().write(true).open(self.full(&format!("{node}/{file}"))).is_ok()
-    }
-
     /// The daemon's own words for the calling user's last refusal of this operation; `status` keeps the last ones.
     fn refusal(&self, operation: &str) -> Option<String> {
-        let status = self.read("status").ok()?;
-        let about = format!("uid {}: {operation}: ", calls::geteuid());
-        let last = status
-            .lines()
-            .filter_map(|line| line.strip_prefix("refused ")?.split_once(" ms: ")?.1.strip_prefix(&about))
-            .next_back()?;
+        let last = if self.way.asks_the_daemon() { self.way.refused()? } else { self.told(operation)? };
         // It may put the file's name before its words twice.
         Some(match last.split_once(": ") {
             Some((first, rest)) if rest.starts_with(&format!("{first}: ")) => rest.to_owned(),
-            _ => last.to_owned(),
+            _ => last,
         })
+    }
+
+    /// The same as `status` tells it.
+    fn told(&self, operation: &str) -> Option<String> {
+        let status = self.read("status").ok()?;
+        let about = format!("uid {}: {operation}: ", calls::geteuid());
+        let words = |line: &str| {
+            Some(line.strip_prefix("refused ")?.split_once(" ms: ")?.1.strip_prefix(&about)?.to_owned())
+        };
+        status.lines().filter_map(words).next_back()
     }
 
     /// Why a node is not there; `None` if it is.
@@ -122,7 +105,7 @@ impl Place {
         let mut above = String::new();
         for name in node.split('/') {
             let at = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
-            if self.full(&at).is_dir() {
+            if self.way.is_dir(&at) {
                 above = at;
                 continue;
             }
@@ -146,22 +129,22 @@ impl Place {
     }
 
     fn files(&self, node: &str) -> String {
-        let mut names: Vec<String> = fs::read_dir(self.full(node))
-            .into_iter()
-            .flatten()
-            .filter_map(|e| {
-                let e = e.ok()?;
-                e.file_type().ok()?.is_file().then(|| e.file_name().to_string_lossy().into_owned())
-            })
-            .collect();
+        let mut names = self.way.files(node).unwrap_or_default();
         names.sort();
         names.join(", ")
     }
 
     /// Whether there is a file of a node.
     pub(crate) fn has(&self, node: &str, file: &str) -> bool {
-        fs::symlink_metadata(self.full(node).join(std::ffi::OsStr::from_bytes(file.as_bytes()))).is_ok()
+        self.way.inode(&format!("{node}/{file}")).is_ok()
     }
+}
+
+/// The file of an operation that is a write.
+fn written(operation: &str) -> Option<&str> {
+    let (_, file) = operation.strip_prefix("write ")?.split_once(' ')?;
+    // The daemon's name for the file is one word.
+    Some(if file == "childdefault" { "cdefault" } else { file })
 }
 
 /// One command, in one write(2), to a file that is open.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! libreserv: reservations for programs.
 //!
-//! Everything is done through the files of `/reserv` and Reserv's `fcntl` commands, so a program needs nothing of Reserv's inside and no
-//! connection: descriptors that it was given work wherever it is, and what it may do is decided where the files are.
+//! Everything is done through the files of `/reserv` and Reserv's `fcntl` commands, so a program needs nothing of Reserv's inside:
+//! descriptors that it was given work wherever it is, and what it may do is decided where the files are. Root's calls reach the files
+//! by reservd's control socket (`way.rs`), for a call each.
 //!
 //! * Nodes are named by paths: `/reserv/cpu/web/site1` or `cpu/web/site1`. Answers are with the mount point.
 //! * An [`Error`] has an errno and a text that names the word that was wrong and, where that is known, what would be right. Nothing has
@@ -24,6 +25,7 @@ mod place;
 mod request;
 mod stat;
 mod thread;
+mod way;
 
 pub use descriptor::{fget_collect, fset_collect, get_queue, open, path, set_queue, set_queue_path};
 pub use error::{Error, Result};

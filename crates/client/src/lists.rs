@@ -26,12 +26,7 @@ impl List {
 /// The directory of a process. The caller's own is a link, which is right in any pid name space.
 fn process(place: &Place, pid: i32) -> Result<String> {
     match pid {
-        0 => {
-            let target = std::fs::read_link(place.full("self"));
-            let target = target.map_err(|e| place.explain(&Attempt::reading("self", "link"), &e))?;
-            let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Ok(format!("proc/{name}"))
-        }
+        0 => place.way.own().map_err(|e| place.explain(&Attempt::reading("self", "link"), &e)),
         1.. => Ok(format!("proc/{pid}")),
         _ => Err(Error::new(libc::EINVAL, format!("{pid} is no process; 0 is the caller"))),
     }
@@ -44,6 +39,12 @@ fn paths<'t>(place: &Place, text: &'t str) -> Vec<(String, &'t str)> {
         .filter(|word| word.starts_with('/'))
         .filter_map(|w| Some((resource(w)?, w)))
         .collect()
+}
+
+/// Why a file of a process lacks a resource's part, if it says so: the resource gives no answer.
+pub(crate) fn late(text: &str, resource: &str) -> Option<String> {
+    let about = format!("# {resource}: ");
+    text.lines().find_map(|line| line.strip_prefix(&about)).map(str::to_owned)
 }
 
 /// The queue of a process (0: the caller's) for a resource; of all resources, with blanks between, where none is named.
@@ -59,11 +60,12 @@ pub fn get_list(pid: i32, which: List, resource: Option<&str>) -> Result<String>
     let Some(name) = resource else {
         return Ok(found.iter().map(|(_, path)| *path).collect::<Vec<_>>().join(" "));
     };
-    found
-        .iter()
-        .find(|(r, _)| r == name)
-        .map(|(_, path)| (*path).to_owned())
-        .ok_or_else(|| Error::new(libc::ENOENT, format!("{dir}/{} has no queue for {name}", which.file())))
+    found.iter().find(|(r, _)| r == name).map(|(_, path)| (*path).to_owned()).ok_or_else(|| {
+        match late(&text, name) {
+            Some(why) => Error::new(libc::EAGAIN, why),
+            None => Error::new(libc::ENOENT, format!("{dir}/{} has no queue for {name}", which.file())),
+        }
+    })
 }
 
 /// Sets the queues of a process for the resources of those that are named, with blanks between; others keep theirs.
@@ -83,10 +85,18 @@ pub fn set_list(pid: i32, which: List, queues: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::way::Way;
+
+    #[test]
+    fn a_part_that_is_missing_is_said() {
+        let text = "/m/cpu/q2\n# vda: vda waits for its driver, since 3 s\n";
+        assert_eq!(late(text, "vda").as_deref(), Some("vda waits for its driver, since 3 s"));
+        assert_eq!(late(text, "cpu"), None);
+    }
 
     #[test]
     fn both_forms_of_a_list() {
-        let place = Place { root: "/m".into(), dev: 0 };
+        let place = Place { root: "/m".into(), dev: 0, way: Way::Mount("/m".into()) };
         for text in ["/m/cpu/q2 /m/vda/r1/q0\n", "cpu /m/cpu/q2\nvda /m/vda/r1/q0\n"] {
             let got = paths(&place, text);
             let want = [("cpu".to_owned(), "/m/cpu/q2"), ("vda".to_owned(), "/m/vda/r1/q0")];

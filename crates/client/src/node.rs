@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Making, changing and deleting nodes.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use crate::error::{Error, Result};
@@ -89,7 +89,7 @@ pub fn delete(node: &str, how: Delete) -> Result<()> {
     let word = match how {
         Delete::Refuse => {
             let operation = format!("rmdir {name} {parent} schedulerdir");
-            return fs::remove_dir(place.full(&node)).map_err(|e| {
+            return place.way.rmdir(&node).map_err(|e| {
                 let about = match e.raw_os_error() {
                     Some(libc::ENOTEMPTY) => "it has children; delete them first",
                     Some(libc::EBUSY) => "it has members, or drains; drain or flush it",
@@ -118,10 +118,10 @@ pub fn move_node(from: &str, to: &str) -> Result<()> {
     let (from, to) = (place.node(from)?, place.node(to)?);
     let (parent, name) = split(&from)?;
     let (into, _) = split(&to)?;
-    fs::rename(place.full(&from), place.full(&to)).map_err(|e| {
+    place.way.rename(&from, &to).map_err(|e| {
         // The place it should go to may be what is missing.
         let missing =
-            matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) && place.full(&from).is_dir();
+            matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) && place.way.is_dir(&from);
         let node = if missing { into } else { &from };
         let operation = if missing { String::new() } else { format!("mv {name} {parent} schedulerdir") };
         place.explain(&Attempt { node, about: format!("it cannot become {to:?}"), operation }, &e)

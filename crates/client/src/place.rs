@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where /reserv is, and names in it.
 
-use std::ffi::{CStr, OsStr, OsString, c_char};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::fs;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use reserv_facts::ino::{
     AREA_SHIFT, FIRST_AREA, FileKind, ID_MASK, INDEX_MASK, KIND_SHIFT, PROC_AREA, is_of_node,
 };
-use reserv_facts::place::MOUNT as USUAL;
+use reserv_facts::place::{MOUNT as USUAL, variable};
 
 use crate::calls;
 use crate::error::{Error, Result};
+use crate::way::{self, Way};
 
 /// Inode number of the file `status`: how a mount is recognised.
 const STATUS_INO: u64 = (FileKind::Status as u64) << KIND_SHIFT;
@@ -56,11 +57,13 @@ impl Handle {
 }
 
 /// A running Reserv.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Place {
     pub root: PathBuf,
     /// Device of its files.
     pub dev: u64,
+    /// How they are reached.
+    pub way: Way,
 }
 
 fn is_reserv(root: &Path) -> io::Result<Place> {
@@ -72,7 +75,7 @@ fn is_reserv(root: &Path) -> io::Result<Place> {
         {
             return Err(e);
         }
-        return Ok(Place { root: root.to_owned(), dev: status.dev() });
+        return Ok(Place { root: root.to_owned(), dev: status.dev(), way: Way::Mount(root.to_owned()) });
     }
     Err(io::Error::from_raw_os_error(libc::ENODEV))
 }
@@ -97,11 +100,12 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// What `RESERV_MOUNT` says; a program with more rights than its user does not listen to it.
-fn named() -> Option<PathBuf> {
+/// What a variable says; a program with more rights than its user does not listen to it.
+pub(crate) fn named(variable: &str) -> Option<PathBuf> {
+    let name = CString::new(variable).ok()?;
     // SAFETY: The name is a string; the answer is read at once. As with every getenv, no other thread may change
     // the environment meanwhile (the manual says so).
-    let value = unsafe { secure_getenv(c"RESERV_MOUNT".as_ptr()) };
+    let value = unsafe { secure_getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
     }
@@ -140,8 +144,16 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
 
 impl Place {
     /// Finds it: `RESERV_MOUNT`, else /reserv, else any that is mounted. `ENODEV`: there is none. `ENOTCONN`: nobody serves it.
+    /// Root finds it by the control socket, without going there.
     pub(crate) fn find() -> Result<Self> {
-        if let Some(root) = named() {
+        let named = named(variable::MOUNT);
+        if let Some(asker) = way::socket().filter(|by| named.as_ref().is_none_or(|root| by.serves(root)))
+            && asker.version().device != 0
+        {
+            let root = named.unwrap_or_else(|| PathBuf::from(&asker.version().mount));
+            return Ok(Self { root, dev: asker.version().device, way: Way::by(asker) });
+        }
+        if let Some(root) = named {
             return is_reserv(&root).map_err(|e| not_running(&root, &e));
         }
         let usual = Path::new(USUAL);
@@ -196,14 +208,7 @@ impl Place {
 
     /// Names of the directories in a directory, as they stand there.
     pub(crate) fn children(&self, path: &str) -> io::Result<Vec<(String, u64)>> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(self.full(path))? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                found.push((entry.file_name().to_string_lossy().into_owned(), entry.ino()));
-            }
-        }
-        Ok(found)
+        self.way.children(path)
     }
 
     /// Number of a resource.
@@ -211,7 +216,7 @@ impl Place {
         let found = if name.is_empty() || name.contains('/') || name.starts_with('.') {
             None
         } else {
-            fs::symlink_metadata(self.full(name)).ok().and_then(|m| Handle::of(m.ino()))
+            self.way.inode(name).ok().and_then(Handle::of)
         };
         found.map(|h| h.resource).ok_or_else(|| {
             Error::new(libc::ENOENT, format!("there is no resource {name:?}; there {}", self.resources()))
@@ -314,7 +319,7 @@ mod tests {
 
     #[test]
     fn names_of_nodes() {
-        let place = Place { root: "/mnt/x".into(), dev: 0 };
+        let place = Place { root: "/mnt/x".into(), dev: 0, way: Way::Mount("/mnt/x".into()) };
         for text in ["cpu/a", "/mnt/x/cpu/a", "/reserv/cpu/a", "cpu//a/", "./cpu/a"] {
             assert_eq!(place.node(text).unwrap(), "cpu/a", "{text}");
         }

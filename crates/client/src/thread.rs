@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use crate::calls::{self, CHCPURES, GETCPURES, GETPARAM, SETPARAM, ThreadParam};
 use crate::descriptor::{by_index, open_at};
 use crate::error::{Error, Result};
-use crate::files::{Attempt, command};
+use crate::files::Attempt;
 use crate::place::{self, Place};
 
 /// The resource whose queues threads are tagged with.
@@ -56,7 +56,7 @@ pub fn chcpures(queue: RawFd) -> Result<()> {
         return Err(Error::new(libc::ESTALE, text));
     };
     match e.raw_os_error() {
-        Some(libc::EINVAL) => join(&place, &node, "tid self"),
+        Some(libc::EINVAL) => join(&place, &node, &own_thread(&place)),
         Some(libc::EAGAIN) => {
             Err(Error::new(libc::EAGAIN, format!("{node} has as many members as it may have, or drains")))
         }
@@ -75,16 +75,31 @@ pub fn chcpures(queue: RawFd) -> Result<()> {
 pub fn chcpures_path(queue: &str) -> Result<()> {
     let place = Place::find()?;
     let node = place.node(queue)?;
-    chcpures(open_at(&place, &node)?.as_raw_fd())
+    if !place.way.asks_the_daemon() {
+        return chcpures(open_at(&place, &node)?.as_raw_fd());
+    }
+    match join(&place, &node, &own_thread(&place)) {
+        // A number means another thread where reservd runs: in another pid name space.
+        Err(e) if e.errno() == libc::EACCES && calls::gettid() != calls::getpid() => {
+            chcpures(open_at(&place, &node)?.as_raw_fd())
+        }
+        done => done,
+    }
+}
+
+/// What `members` calls the calling thread: who writes to the file is known by the kernel, and who
+/// connected to the socket is the process's first thread.
+fn own_thread(place: &Place) -> String {
+    if place.way.asks_the_daemon() && calls::gettid() != calls::getpid() {
+        format!("tid {}", calls::gettid())
+    } else {
+        "tid self".to_owned()
+    }
 }
 
 /// A write to `members`.
 fn join(place: &Place, node: &str, who: &str) -> Result<()> {
-    let written = OpenOptions::new()
-        .write(true)
-        .open(place.full(&format!("{node}/members")))
-        .and_then(|mut file| command(&mut file, who));
-    written.map_err(|e| {
+    place.write(&format!("{node}/members"), who).map_err(|e| {
         if e.raw_os_error() == Some(libc::ENOENT) && place.has(node, "newqueue") {
             return Error::new(libc::EINVAL, format!("{node} is a scheduler node; only queues have members"));
         }
@@ -129,7 +144,7 @@ fn member(place: &Place) -> Result<(String, String)> {
                 Err(e) => return Err(place.explain(&Attempt::reading(&node, "members"), &e)),
             }
         }
-        todo.retain(|node| place.full(node).is_dir());
+        todo.retain(|node| place.way.is_dir(node));
     }
     Ok(found.unwrap_or_else(|| (format!("{CPU}/q0"), String::new())))
 }
@@ -162,7 +177,7 @@ pub fn set_params(params: &Params) -> Result<()> {
     match e.raw_os_error() {
         Some(libc::EINVAL) if calls::param(root.as_raw_fd(), GETPARAM, &mut ThreadParam::new()).is_err() => {
             // The hook is not there: the file knows the same parameters.
-            join(&place, &member(&place)?.0, &format!("tid self {}", text_of(params)))
+            join(&place, &member(&place)?.0, &format!("{} {}", own_thread(&place), text_of(params)))
         }
         Some(libc::EINVAL) => Err(Error::new(libc::EINVAL, wrong(params))),
         Some(libc::ENOSPC) => {

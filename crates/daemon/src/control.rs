@@ -1,46 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket `/run/reserv/control.sock`: what is no file of the name space. Root only (asked of the kernel,
-//! `SO_PEERCRED`, beside the mode 0600).
-//!
-//! One JSON object per line, one line per answer; a connection may carry several.
-//!
-//! ```text
-//! {"request":"version"}                          → {"version":"0.1.0","pid":4711,"mount":"/reserv"}
-//! {"request":"status"}                           → {"version":…,"resources":{"cpu":{"driver":…}},…}   (`core::Status`)
-//! {"request":"up","config":{…},"dry_run":true,
-//!  "mode":"refuse"|"drain"|"flush"}              → {"changes":["create cpu/web: …", …]}
-//! {"request":"up","personality":"eclipse"}       → {"changes":["set cpu personality …"]}
-//! {"request":"up","count":{"NAME":"file:PATH"}}  → {"changes":["bring up NAME, counting file:PATH"]}
-//! {"request":"save"}                             → {"config":{…}}
-//! {"request":"rules"}                            → {"rules":[{"match":{…},"cpu":"…"}],"watch":"events"}
-//! {"request":"down"}                             → {"stopped":true}, when everything has been given back
-//! {"request":"down","resource":"NAME"}           → {"stopped":true}, when this counting resource has been
-//! {"request":"upgrade","resource":"NAME"}        → {"upgraded":{"from":2,"to":3,"packets":118,…}}, or null: there is nothing newer   (`reserv_plane::Upgraded`)
-//! anything refused                               → {"error":{"errno":22,"text":"…","hint":"…"}}
-//! ```
-//!
-//! The same with files, for who must not wait for the mount (`fs/by_path.rs` says why, and what
-//! `number` is):
-//!
-//! ```text
-//! {"request":"kind","path":"cpu/web"}            → {"directory":true}
-//! {"request":"read","path":"cpu/web/share"}      → {"text":"24 0\n"}
-//! {"request":"list","path":"cpu/web"}            → {"files":["share",…],"directories":["site1"]}
-//! {"request":"write","path":"cpu/web/share","text":"24",
-//!  "number":N,"again":true}                      → {"done":true}
-//! {"request":"mkdir","path":"cpu/web/a",…}       → {"done":true}
-//! {"request":"rmdir","path":"cpu/web/a",…}       → {"done":true}
-//! {"request":"rename","from":"cpu/a","to":"cpu/b",…}  → {"done":true}
-//! ```
+//! The control socket `/run/reserv/control.sock`: what is no file of the name space, and the files
+//! for who must not wait for the mount. Root only (asked of the kernel, `SO_PEERCRED`, beside the
+//! mode 0600). What is said there is [`reserv_control`]'s.
 //!
 //! No connection stops the others: a line has a greatest length and a longest time; a connection
 //! that says nothing is closed, at once where another one needs its place.
-//!
-//! A configuration is the model's `Config` as JSON. `config`, `dry_run` and `mode` may be left out of `up`: without `config` it
-//! only begins the count of revivals anew; `mode` says what happens to members of queues that the configuration leaves
-//! out, `refuse` if left out.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::Shutdown;
 use std::os::fd::AsFd as _;
@@ -51,18 +16,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
-use reserv_model::{Config, DeleteMode, Name, Personality, Source};
+use reserv_control::{Ask, Changes, Command, Mode, Refused, Stopped as Down, Up, Version};
+use reserv_facts::time::ANSWER_MAX;
+use reserv_model::{Config, DeleteMode};
 use reserv_plane::private;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::connections::{Connections, Line, Lines, Place};
 use crate::core::Core;
 use crate::forgetter::Forgetter;
 use crate::fs::Fs;
-use crate::fs::by_path::{Ask, ByPath, Peer};
+use crate::fs::by_path::{ByPath, Peer};
 use crate::fuse::proto::Caller;
-use crate::fuse::serve::ANSWER_MAX;
 use crate::process;
 use crate::refusal::Refusal;
 use crate::unanswered::{Fatal, Unanswered};
@@ -75,40 +40,6 @@ const WAITING_MAX: i32 = 128;
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same while all others wait for it.
 const SILENCE_SHORT: Duration = Duration::from_millis(500);
-
-#[derive(Deserialize)]
-#[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
-// The braces: of a variant without them serde would let unknown fields pass.
-enum Command {
-    Version {},
-    Status {},
-    Up {
-        config: Option<Box<Config>>,
-        personality: Option<Personality>,
-        count: Option<BTreeMap<Name, Source>>,
-        #[serde(default)]
-        dry_run: bool,
-        #[serde(default)]
-        mode: Mode,
-    },
-    Save {},
-    Rules {},
-    Down {
-        resource: Option<Name>,
-    },
-    Upgrade {
-        resource: Name,
-    },
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Mode {
-    #[default]
-    Refuse,
-    Drain,
-    Flush,
-}
 
 /// Asks the main thread for a full stop; the answer comes when it is done, just before the process ends.
 pub type StopAsker = Sender<Sender<Result<(), Refusal>>>;
@@ -194,8 +125,8 @@ fn said(ended: std::io::Result<()>) {
     }
 }
 
-fn refusal(refusal: &Refusal) -> Value {
-    json!({"error": {"errno": refusal.errno, "text": refusal.text, "hint": refusal.hint}})
+fn refusal(Refusal { errno, text, hint }: Refusal) -> Value {
+    Refused { errno, text, hint }.line()
 }
 
 /// Who connected. Only root comes so far as to need it.
@@ -251,7 +182,7 @@ fn talk(stream: &UnixStream, served: &Served, place: &Place, silence: Duration) 
         // Whoever is told that a node is gone finds it gone.
         let removed = served.core.take_removed();
         served.forgetter.forget(&removed);
-        let mut text = answered.unwrap_or_else(|why| refusal(&why)).to_string();
+        let mut text = answered.unwrap_or_else(refusal).to_string();
         text.push('\n');
         let mut writer = stream;
         writer.write_all(text.as_bytes())?;
@@ -345,10 +276,11 @@ fn answer(
     Ok(match command {
         Command::Version {} => {
             let mount = core.mount().display().to_string();
-            json!({"version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(), "mount": mount})
+            let (version, pid) = (env!("CARGO_PKG_VERSION").to_owned(), std::process::id());
+            json!(Version { version, pid, mount, device: core.mounted() })
         }
         Command::Status {} => json!(core.status()?),
-        Command::Up { config, personality, count, .. }
+        Command::Up(Up { config, personality, count, .. })
             if usize::from(config.is_some())
                 + usize::from(personality.is_some())
                 + usize::from(count.is_some())
@@ -358,13 +290,13 @@ fn answer(
                 "a configuration, a personality or counting resources: one at a time; the first holds all";
             return Err(Refusal::new(libc::EINVAL, text));
         }
-        Command::Up { count: Some(count), dry_run, .. } => {
-            json!({"changes": core.bring_up_all(&count, dry_run)?})
+        Command::Up(Up { count: Some(count), dry_run, .. }) => {
+            json!(Changes { changes: core.bring_up_all(&count, dry_run)? })
         }
-        Command::Up { personality: Some(personality), dry_run, .. } => {
-            json!({"changes": core.set_personality(personality, dry_run)?})
+        Command::Up(Up { personality: Some(personality), dry_run, .. }) => {
+            json!(Changes { changes: core.set_personality(personality, dry_run)? })
         }
-        Command::Up { config, dry_run, mode, .. } => {
+        Command::Up(Up { config, dry_run, mode, .. }) => {
             let mode = match mode {
                 Mode::Refuse => DeleteMode::Refuse,
                 Mode::Drain => DeleteMode::Drain,
@@ -381,18 +313,16 @@ fn answer(
             if !dry_run {
                 core.scan();
             }
-            json!({"changes": changes})
+            json!(Changes { changes })
         }
-        Command::Save {} => {
-            json!({"config": core.save()?})
-        }
+        Command::Save {} => json!(core.save()),
         Command::Rules {} => {
             json!({"rules": *core.rules(), "watch": core.watched()})
         }
         Command::Upgrade { resource } => json!({"upgraded": core.upgrade(&resource)?}),
         Command::Down { resource: Some(name) } => {
             core.take_down(&name)?;
-            json!({"stopped": true})
+            json!(Down { stopped: true })
         }
         Command::Down { resource: None } => {
             let (done, wait) = channel();
@@ -401,7 +331,7 @@ fn answer(
             let stopped = wait.recv().map_err(|_| gone())?;
             *last = Some(wait);
             stopped?;
-            json!({"stopped": true})
+            json!(Down { stopped: true })
         }
     })
 }

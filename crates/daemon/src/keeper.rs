@@ -28,6 +28,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::SockType;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use reserv_facts::time::{STOP_WORKER_MAX, WORKER_PAUSE_MAX};
 use reserv_plane::private;
 
 use crate::fuse::session;
@@ -40,8 +41,6 @@ use crate::unanswered;
 /// A worker that lived this long is followed by another at once. One that dies sooner, again and again (on a request, say,
 /// that the kernel then gives to the next), is followed more and more slowly.
 const STABLE: Duration = Duration::from_millis(200);
-/// Longest pause between two starts.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How long a first start tries to get a process.
 const FIRST_MAX: Duration = Duration::from_secs(10);
 /// How often a worker that never became ready is started again after it was killed.
@@ -50,8 +49,6 @@ const START_TRIES: u32 = 3;
 const LOCK_MIN: Duration = Duration::from_secs(1);
 /// … and where it does not answer.
 const LOCK_MAX: Duration = Duration::from_secs(10);
-/// How long a full stop may take before the worker is killed and another one finishes it.
-const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// The worker as the keeper sees it: started by it, or the one that started the keeper.
 struct Worker {
@@ -276,7 +273,7 @@ impl Keeper {
                 Ok(worker) => return Ok(worker),
                 Err(error) => error,
             };
-            let stopped = self.stopping.is_some_and(|since| since.elapsed() > STOP_MAX);
+            let stopped = self.stopping.is_some_and(|since| since.elapsed() > STOP_WORKER_MAX);
             if stopped || (!self.ready && begin.elapsed() > FIRST_MAX) {
                 return Err(error);
             }
@@ -284,7 +281,7 @@ impl Keeper {
             tracing::error!("{why}");
             link::notify(&format!("STATUS={why}"));
             self.rest(pause);
-            pause = (pause * 2).min(PAUSE_MAX);
+            pause = (pause * 2).min(WORKER_PAUSE_MAX);
         }
     }
 
@@ -301,7 +298,7 @@ impl Keeper {
                 Err(error) => tracing::error!(%error, "/reserv cannot be mounted again yet"),
             }
             self.rest(pause);
-            pause = (pause * 2).min(PAUSE_MAX);
+            pause = (pause * 2).min(WORKER_PAUSE_MAX);
         }
     }
 
@@ -325,7 +322,7 @@ impl Keeper {
             let timeout = match self.stopping {
                 None => PollTimeout::NONE,
                 Some(since) => {
-                    let left = (since + STOP_MAX).saturating_duration_since(Instant::now());
+                    let left = (since + STOP_WORKER_MAX).saturating_duration_since(Instant::now());
                     PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
                 }
             };
@@ -406,7 +403,7 @@ impl Keeper {
         }
         if self.deaths > 1 {
             let pause = Duration::from_millis(10) * 2_u32.saturating_pow(self.deaths.min(10));
-            std::thread::sleep(pause.min(PAUSE_MAX));
+            std::thread::sleep(pause.min(WORKER_PAUSE_MAX));
         }
         tracing::warn!(deaths = self.deaths, "the worker died; starting another");
         false

@@ -6,7 +6,7 @@
 //! alone whoever was tagged by hand, that is, whose queue is neither q0 nor one that a rule gave to it or its parent; so
 //! `reserv run` and later tags win. Kernel threads are not subject to rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex};
@@ -123,6 +123,8 @@ struct Done {
     started: u64,
     rule: Option<usize>,
     queue: u64,
+    /// Nothing of it is left to be done.
+    whole: bool,
 }
 
 /// The rules, and what they did.
@@ -130,6 +132,8 @@ struct Done {
 pub struct Rules {
     list: Vec<Rule>,
     done: BTreeMap<i32, Done>,
+    /// Processes of which a resource has not done its part. No event tells of them again.
+    owed: BTreeSet<i32>,
     /// Another one after each [`Rules::set`].
     turn: u64,
 }
@@ -151,9 +155,10 @@ impl Rules {
         self.list.is_empty()
     }
 
-    /// Whether changes of a cgroup matter, which only a scan finds.
+    /// Whether something matters that only a scan finds: changes of a cgroup, or what is owed.
     pub fn need_scan(&self) -> bool {
-        self.list.iter().any(|r| r.conditions.unit.is_some() || r.conditions.cgroup.is_some())
+        !self.owed.is_empty()
+            || self.list.iter().any(|r| r.conditions.unit.is_some() || r.conditions.cgroup.is_some())
     }
 
     /// What to do with a process that is in queue `now` (`q0` packed likewise): the number of the rule, to call
@@ -161,7 +166,7 @@ impl Rules {
     pub fn consider(&mut self, pid: i32, facts: &Facts, now: u64, q0: u64) -> Option<(usize, Rule)> {
         let rule = facts.first(&self.list);
         let before = self.done.get(&pid).filter(|d| d.started == facts.started);
-        if before.is_some_and(|d| d.rule == rule) {
+        if before.is_some_and(|d| d.rule == rule && d.whole) {
             return None;
         }
         let by_rule = |pid: i32| self.done.get(&pid).is_some_and(|d| d.rule.is_some() && d.queue == now);
@@ -170,19 +175,36 @@ impl Rules {
             return None;
         }
         let Some(index) = rule else {
-            self.done.insert(pid, Done { started: facts.started, rule: None, queue: now });
+            self.done.insert(pid, Done { started: facts.started, rule: None, queue: now, whole: true });
             return None;
         };
         Some((index, self.list[index].clone()))
     }
 
-    /// A rule's tag was set (or the process was found there already).
-    pub fn applied(&mut self, pid: i32, facts: &Facts, rule: usize, queue: u64) {
-        self.done.insert(pid, Done { started: facts.started, rule: Some(rule), queue });
+    /// The rule for a process of which it is not known in which queue it is: one that no rule has
+    /// touched, so that nothing of what it has is a rule's.
+    pub fn untouched(&mut self, pid: i32, facts: &Facts) -> Option<Rule> {
+        let before = self.done.get(&pid).filter(|d| d.started == facts.started);
+        if before.is_some() {
+            return None;
+        }
+        let rule = self.list[facts.first(&self.list)?].clone();
+        self.owed.insert(pid);
+        Some(rule)
     }
 
-    /// Forgets the dead.
+    /// A rule's tag was set (or the process was found there already). Where it is not `whole`, a
+    /// resource did not answer, and the rule is tried again as long as the process stays there.
+    pub fn applied(&mut self, pid: i32, facts: &Facts, (rule, whole): (usize, bool), queue: u64) {
+        self.done.insert(pid, Done { started: facts.started, rule: Some(rule), queue, whole });
+        if !whole {
+            self.owed.insert(pid);
+        }
+    }
+
+    /// A scan begins, which considers all: forgets the dead, and what was owed.
     pub fn retain(&mut self, living: &[i32]) {
+        self.owed.clear();
         self.done.retain(|pid, _| living.binary_search(pid).is_ok());
     }
 }
@@ -224,6 +246,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_rule_has_touched_is_left_alone_while_its_queue_is_not_known() {
+        let mut rules = rules(&[("uid = 33", "a")]);
+        let f = facts(33, "x", "/");
+        assert!(!rules.need_scan());
+        assert!(rules.untouched(9, &f).is_some() && rules.need_scan());
+        rules.retain(&[9]);
+        assert!(!rules.need_scan() && rules.untouched(9, &facts(1, "x", "/")).is_none());
+        rules.applied(9, &f, (0, true), 10);
+        assert!(rules.untouched(9, &f).is_none());
+        assert!(rules.untouched(9, &Facts { started: 6, ..f }).is_some(), "another process");
+    }
+
+    #[test]
     fn users_are_known_by_name() {
         let mut rules = rules(&[("uid = \"root\"", "a")]);
         assert!(rules.consider(9, &facts(0, "x", "/"), 1, 1).is_some());
@@ -237,7 +272,9 @@ mod tests {
         let f33 = facts(33, "x", "/");
         assert_eq!(rules.consider(9, &f33, hand, q0), None, "tagged by hand before");
         let (n, _) = rules.consider(9, &f33, q0, q0).unwrap();
-        rules.applied(9, &f33, n, a);
+        rules.applied(9, &f33, (n, false), a);
+        assert!(rules.consider(9, &f33, a, q0).is_some(), "a resource did not answer");
+        rules.applied(9, &f33, (n, true), a);
         assert_eq!(rules.consider(9, &f33, a, q0), None, "applied already");
         assert_eq!(rules.consider(9, &f33, q0, q0), None, "moved back by hand");
         let f34 = facts(34, "x", "/");

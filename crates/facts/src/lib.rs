@@ -39,6 +39,7 @@ pub mod ino;
 pub mod net;
 pub mod place;
 pub mod tag;
+pub mod time;
 pub mod tree;
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ pub use directory::{
 };
 pub use ino::{FileKind, Ino, Object, QUEUE_DIR_WORD, RESOURCES_MAX, Resource};
 pub use read::{
-    Health, Member, ResourceStatus, Survey, View, render_defaults, render_descriptors, render_read,
-    render_status,
+    Health, Member, ResourceStatus, Survey, View, render_defaults, render_descriptors, render_missing,
+    render_read, render_status,
 };
 pub use table::{Entry, Place, Read, TABLE, Write, entry};
 pub use text::line;

@@ -299,6 +299,11 @@ pub fn render_descriptors(mount: &str, tags: &[(u32, Name, NodePath)]) -> String
     lines.collect()
 }
 
+/// In the text of a process's files: a resource gave no answer, so its part is missing.
+pub fn render_missing(resource: &Name, why: &str) -> String {
+    format!("# {resource}: {why}\n")
+}
+
 /// How a driver is, for `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health<'a> {

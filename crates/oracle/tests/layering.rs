@@ -16,10 +16,11 @@ const MAY: &[(&str, &[&str])] = &[
     ("namespace", &["facts", "model"]),
     ("blockd", &["facts", "disk-model"]),
     ("plane", &["facts", "model", "blockd"]),
-    ("daemon", &["facts", "model", "namespace", "plane"]),
-    ("cli", &["facts", "model", "plane"]),
+    ("control", &["facts", "model"]),
+    ("daemon", &["facts", "model", "control", "namespace", "plane"]),
+    ("cli", &["facts", "model", "control", "plane"]),
     ("oracle", &["disk-model"]),
-    ("client", &["facts"]),
+    ("client", &["facts", "control"]),
 ];
 
 /// Pure crates.

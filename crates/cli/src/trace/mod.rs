@@ -2,7 +2,8 @@
 //! `trace`: service and lag of every node, from the events of the real scheduler, and whether its theorems hold.
 //!
 //! The events come from the full driver itself (`reserv_plane::cpu::full::Tracer`); the daemon is asked for nothing but the names,
-//! which are directories of /reserv whose inode numbers are the nodes' ids.
+//! which are directories of /reserv whose inode numbers are the nodes' ids. Root's are asked by the control socket, as with all
+//! commands: nobody who holds a directory locked keeps a trace from its beginning or its end.
 
 mod books;
 mod deadline;
@@ -16,8 +17,6 @@ mod verdict;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -28,7 +27,7 @@ use reserv_plane::cpu::full::{Event, Tracer};
 use self::books::Books;
 use crate::args::Trace;
 use crate::error::{Error, Kind};
-use crate::fs::mount_point;
+use crate::fs::{Files, mount_point};
 use crate::paint::Paint;
 use crate::path::{Mount, NodePath, Place};
 
@@ -47,7 +46,11 @@ struct Taken {
 
 /// The command.
 pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
-    let place: Rc<dyn Place> = Rc::new(Mount(mount_point()));
+    // A trace that was taken is judged where nothing runs, too.
+    let files = crate::fs::open();
+    let place = files
+        .as_ref()
+        .map_or_else(|_| Rc::new(Mount(mount_point())) as Rc<dyn Place>, |files| files.place().clone());
     let paths = args
         .paths
         .iter()
@@ -55,7 +58,7 @@ pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
         .collect::<Result<Vec<_>, _>>()?;
     let taken = match &args.from {
         Some(file) => raw::read(file)?,
-        None => take(args)?,
+        None => take(args, files)?,
     };
     if let Some(path) = paths.iter().find(|path| !taken.names.values().any(|name| name == *path)) {
         return Err(Error::new(Kind::NotFound, format!("there was no node {path} during the trace")));
@@ -102,11 +105,12 @@ fn plane(error: &PlaneError) -> Error {
     }
 }
 
-fn take(args: &Trace) -> Result<Taken, Error> {
+fn take(args: &Trace, files: Result<Box<dyn Files>, Error>) -> Result<Taken, Error> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::new(Kind::Denied, "trace reads what all threads do").hint("trace needs root"));
     }
-    let mut names = names();
+    let files = files?;
+    let mut names = names(&*files);
     // An interrupt ends the trace early, with what there is.
     let stop = crate::signals::Held::begin();
     let mut tracer = Tracer::start(RING_BYTES).map_err(|e| plane(&e))?;
@@ -118,27 +122,21 @@ fn take(args: &Trace) -> Result<Taken, Error> {
     }
     let (rest, lost) = tracer.stop().map_err(|e| plane(&e))?;
     events.extend(rest);
-    names.extend(self::names());
+    names.extend(self::names(&*files));
     Ok(Taken { events, lost, names })
 }
 
-/// Paths by id.
-fn names() -> BTreeMap<u64, String> {
+/// Paths by id. What goes meanwhile is left out.
+fn names(files: &dyn Files) -> BTreeMap<u64, String> {
     let mut names = BTreeMap::new();
-    let mount = mount_point();
-    let mut todo = vec![PathBuf::from("cpu")];
+    let mut todo = vec!["cpu".to_owned()];
     while let Some(path) = todo.pop() {
-        let full = mount.join(&path);
-        let Ok(meta) = std::fs::metadata(&full) else { continue };
-        names.insert(id_of(meta.ino()), path.display().to_string());
-        todo.extend(below(&full).into_iter().map(|name| path.join(name)));
+        let Ok(inode) = files.inode(&path) else { continue };
+        names.insert(id_of(inode), path.clone());
+        let below = files.list(&path).unwrap_or_default().dirs;
+        todo.extend(below.into_iter().map(|name| format!("{path}/{name}")));
     }
     names
-}
-
-fn below(path: &Path) -> Vec<std::ffi::OsString> {
-    let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
-    entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.file_name()).collect()
 }
 
 /// reserv(7): the low 16 bits of a directory's inode are the node's index, the 32 above its generation.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use reserv_control::Saved;
 use reserv_model::{Config, Name, NodeId, NodePath, Personality, Request, Rule, Tree};
 use reserv_namespace::{FileKind, Ino, Named, Object, Resource};
 
@@ -39,6 +40,8 @@ use crate::sync::lock;
 /// How long a change of the configuration may be under way before others stop to wait for it. The
 /// kernel's verifier takes seconds for each resource, under emulation many.
 const CHANGE_MAX: Duration = Duration::from_secs(60);
+/// How long a configuration waits for its resources.
+const SAVE_MAX: Duration = Duration::from_secs(5);
 /// How long who could do without a resource waits for it.
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -238,6 +241,11 @@ impl Core {
         }
     }
 
+    /// Device number of `/reserv`; 0: it is not mounted yet.
+    pub fn mounted(&self) -> u64 {
+        self.mount.load(Ordering::SeqCst)
+    }
+
     /// The mount point.
     pub fn mount(&self) -> &Path {
         &self.settings.mount
@@ -286,15 +294,25 @@ impl Core {
         lock(&self.rules).clone()
     }
 
-    /// The running trees and rules as a configuration.
-    pub fn save(&self) -> Result<Config, Refusal> {
-        let cpu = self.slot(Resource::CPU)?.held()?.config();
-        let mut count = BTreeMap::new();
-        for slot in self.slots().values().filter(|slot| slot.on.is_some() && slot.is_shown()) {
-            count.insert(slot.name.clone(), slot.held()?.config());
+    /// The running trees and rules as a configuration. A resource that gives no answer costs its own
+    /// part; all are asked at once.
+    pub fn save(&self) -> Saved {
+        let (mut count, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        let slots = self.slots();
+        let shown: Vec<&Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).collect();
+        let asked: Vec<_> = shown.iter().map(|slot| slot.begin(SAVE_MAX, |held| held.config())).collect();
+        let until = Instant::now() + SAVE_MAX;
+        let mut cpu = None;
+        for (slot, asked) in shown.into_iter().zip(asked) {
+            let left = until.saturating_duration_since(Instant::now()).max(SHORT);
+            match asked.and_then(|asked| asked.answer(left)) {
+                Ok(config) if slot.on.is_none() => cpu = Some(config),
+                Ok(config) => drop(count.insert(slot.name.clone(), config)),
+                Err(refusal) => drop(missing.insert(slot.name.clone(), refusal.text)),
+            }
         }
         let rules = self.rules().to_vec();
-        Ok(Config { backlog: crate::backlog::said(), cpu: Some(cpu), count, rules })
+        Saved { config: Config { backlog: crate::backlog::said(), cpu, count, rules }, missing }
     }
 
     /// Makes new nodes, and the roots, those of a personality.

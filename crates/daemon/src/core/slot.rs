@@ -29,7 +29,7 @@ use crate::held::{Held, ResourceState};
 use crate::refusal::Refusal;
 
 /// How long somebody may have a resource before others stop to wait for it.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = reserv_facts::time::RESOURCE_MAX;
 
 /// Where a resource is.
 enum Place {

@@ -9,14 +9,14 @@ use reserv_model::{NodeId, Rule};
 use reserv_namespace::Resource;
 use reserv_plane::{List, Target};
 
-use super::slot::Had;
-use super::{Core, Refusal, lock};
+use super::slot::{Had, Slot};
+use super::{Core, Refusal, Slots, lock};
 use crate::aside::Looker;
 use crate::events::Subscription;
 use crate::process;
 use crate::rules::{Facts, Names, Rules};
 
-/// How long a rule waits for a resource that is not the CPU.
+/// How long a rule waits for a resource.
 const RULE_MAX: Duration = Duration::from_secs(2);
 
 /// How processes are watched.
@@ -56,6 +56,27 @@ fn set_lists(held: &mut Had, pid: i32, rule: &Rule) -> Result<Option<NodeId>, Re
     engine.plane_mut().set_default(pid, List::Default, queue)?;
     engine.plane_mut().set_default(pid, List::Child, queue)?;
     Ok(Some(queue))
+}
+
+/// The tag of its threads too, where it is still in the queue in which it was considered.
+fn tag_by_rule(held: &mut Had, (pid, now): (i32, NodeId), rule: &Rule) -> Result<NodeId, Refusal> {
+    if held.engine.plane().tag_of(pid)? != now {
+        return Err(Refusal::new(libc::EAGAIN, "somebody has tagged it meanwhile"));
+    }
+    let path = rule.queue(held.engine.tree().root().name.as_str()).ok_or_else(Refusal::gone)?;
+    let queue = held.engine.tree().resolve(path)?;
+    held.engine.tag(Target::Process(pid), queue, None)?;
+    set_lists(held, pid, rule)?;
+    Ok(queue)
+}
+
+/// [`set_lists`] where the process has none of its own for this resource.
+fn set_fresh_lists(held: &mut Had, pid: i32, rule: &Rule) -> Result<(), Refusal> {
+    let lists = held.engine.plane().defaults(pid)?;
+    if lists.default != NodeId::Q0 || lists.child != NodeId::Q0 {
+        return Ok(());
+    }
+    set_lists(held, pid, rule).map(drop)
 }
 
 impl Core {
@@ -117,48 +138,74 @@ impl Core {
         if facts.held.as_ref().is_some_and(|held| process::require_alive(held.as_fd(), pid).is_err()) {
             return;
         }
-        let Ok(cpu) = self.cpu() else { return };
-        let Ok(now) = cpu.plane().tag_of(pid) else { return };
-        drop(cpu);
+        let asked = self
+            .slot(Resource::CPU)
+            .and_then(|cpu| cpu.ask(RULE_MAX, move |held| held.engine.plane().tag_of(pid)));
+        let now = match asked {
+            Ok(Ok(now)) => now,
+            Ok(Err(_)) => return,
+            Err(refusal) => {
+                tracing::debug!(pid, %refusal, "a rule goes on without the CPU");
+                return self.consider_without_cpu(pid, facts);
+            }
+        };
         let (turn, considered) = {
             let mut rules = lock(&self.watch.rules);
             (rules.turn(), rules.consider(pid, facts, now.pack(), NodeId::Q0.pack()))
         };
         let Some((number, rule)) = considered else { return };
-        match self.apply_rule(pid, now, &rule) {
-            Ok(queue) => {
-                let mut rules = lock(&self.watch.rules);
-                if rules.turn() == turn {
-                    rules.applied(pid, facts, number, queue.unwrap_or(now).pack());
-                }
-            }
-            Err(error) => tracing::debug!(pid, %error, "a rule was not applied"),
+        let (queue, whole) = match self.apply_rule(pid, now, &rule) {
+            Ok(done) => done,
+            Err(error) => return tracing::debug!(pid, %error, "a rule was not applied"),
+        };
+        let mut rules = lock(&self.watch.rules);
+        if rules.turn() == turn {
+            rules.applied(pid, facts, (number, whole), queue.unwrap_or(now).pack());
         }
     }
 
-    /// Both lists, as `reserv run` does: what the process starts stays with it; and the tag of its
-    /// threads, which is answered. A rule begins with the CPU, and waits for it; of another
-    /// resource that does not answer it is tried again.
-    fn apply_rule(&self, pid: i32, now: NodeId, rule: &Rule) -> Result<Option<NodeId>, Refusal> {
-        let mut tagged = None;
-        for slot in self.slots().values().filter(|slot| rule.queue(slot.name.as_str()).is_some()) {
-            if slot.resource == Resource::CPU {
-                let mut held = slot.held()?;
-                if let Some(path) = rule.queue(slot.name.as_str()) {
-                    let queue = held.engine.tree().resolve(path)?;
-                    if held.engine.plane().tag_of(pid)? != now {
-                        return Err(Refusal::new(libc::EAGAIN, "somebody has tagged it meanwhile"));
-                    }
-                    held.engine.tag(Target::Process(pid), queue, None)?;
-                    tagged = Some(queue);
-                }
-                set_lists(&mut held, pid, rule)?;
-            } else {
-                let rule = rule.clone();
-                slot.ask(RULE_MAX, move |held| set_lists(held, pid, &rule))??;
+    /// The CPU does not answer, so in which queue a process is nobody knows. Links and disks do not
+    /// wait: what no rule and no hand has touched there is done now, and all of the rule when the
+    /// CPU answers.
+    fn consider_without_cpu(&self, pid: i32, facts: &Facts) {
+        let Some(rule) = lock(&self.watch.rules).untouched(pid, facts) else { return };
+        for slot in self.ruled(&rule).filter(|slot| slot.resource != Resource::CPU) {
+            let rule = rule.clone();
+            let done = slot.ask(RULE_MAX, move |held| set_fresh_lists(held, pid, &rule));
+            if let Err(error) = done.and_then(|done| done) {
+                tracing::debug!(pid, name = %slot.name, %error, "a rule was not applied");
             }
         }
-        Ok(tagged)
+    }
+
+    /// The resources of which a rule names a queue.
+    fn ruled(&self, rule: &Rule) -> impl Iterator<Item = Arc<Slot>> {
+        let slots = Slots::clone(&self.slots());
+        let named = |slot: &Arc<Slot>| rule.queue(slot.name.as_str()).is_some();
+        slots.into_values().filter(named).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Both lists, as `reserv run` does: what the process starts stays with it; and the tag of its
+    /// threads, which is answered, and whether all is done: a resource that does not answer costs
+    /// its own part.
+    fn apply_rule(&self, pid: i32, now: NodeId, rule: &Rule) -> Result<(Option<NodeId>, bool), Refusal> {
+        let (mut tagged, mut whole) = (None, true);
+        for slot in self.ruled(rule) {
+            let own = rule.clone();
+            let done = if slot.resource == Resource::CPU {
+                slot.ask(RULE_MAX, move |held| tag_by_rule(held, (pid, now), &own).map(Some))
+            } else {
+                slot.ask(RULE_MAX, move |held| set_lists(held, pid, &own).map(|_| None))
+            };
+            match done {
+                Ok(done) => tagged = done?.or(tagged),
+                Err(error) => {
+                    tracing::debug!(pid, name = %slot.name, %error, "a part of a rule is late");
+                    whole = false;
+                }
+            }
+        }
+        Ok((tagged, whole))
     }
 
     /// Applies the rules to all processes.

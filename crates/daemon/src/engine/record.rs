@@ -26,7 +26,7 @@ pub struct Origin {
 
 impl Origin {
     /// Numbers below this may be chosen.
-    pub const CHOSEN_END: u64 = 1 << 61;
+    pub const CHOSEN_END: u64 = reserv_control::NUMBER_END;
 
     /// The request's number where its client chose one (`fs/by_path.rs`): odd, while the kernel's
     /// are even (`FUSE_REQ_ID_STEP`), so neither is ever taken for the other.

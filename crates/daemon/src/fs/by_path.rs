@@ -18,14 +18,15 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use reserv_control::{Ask, Done, Kind, Names, Text};
 use reserv_model::{ErrorKind, quoted};
 use reserv_namespace::Ino;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Fs, Refusal, error};
 use crate::engine::Origin;
 use crate::fuse::proto::{Caller, Op, Reply, Request};
+use crate::fuse::seen::Seen;
 use crate::process;
 
 /// Longest path, as the kernel's.
@@ -34,58 +35,6 @@ const PATH_MAX: usize = 4096;
 const LINKS_MAX: u32 = 8;
 /// `RENAME_NOREPLACE`
 const NOREPLACE: u32 = 1;
-
-/// What is asked. Paths are below the mount point: `cpu/web/share`; the mount itself is the empty
-/// path.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
-#[expect(missing_docs, reason = "the fields are those of the lines in `control.rs`")]
-pub enum Ask {
-    /// Whether it is a directory.
-    Kind { path: String },
-    /// All of a file.
-    Read { path: String },
-    /// A directory.
-    List { path: String },
-    /// One write to a file.
-    Write {
-        path: String,
-        text: String,
-        number: Option<u64>,
-        #[serde(default)]
-        again: bool,
-    },
-    /// A scheduler node, as mkdir makes it.
-    Mkdir {
-        path: String,
-        number: Option<u64>,
-        #[serde(default)]
-        again: bool,
-    },
-    /// A node goes.
-    Rmdir {
-        path: String,
-        number: Option<u64>,
-        #[serde(default)]
-        again: bool,
-    },
-    /// A node is renamed or moved. Nothing is replaced.
-    Rename {
-        from: String,
-        to: String,
-        number: Option<u64>,
-        #[serde(default)]
-        again: bool,
-    },
-}
-
-impl Ask {
-    /// Whether a command of the control socket is one of these.
-    pub fn is(value: &Value) -> bool {
-        let words = ["kind", "read", "list", "write", "mkdir", "rmdir", "rename"];
-        value.get("request").and_then(Value::as_str).is_some_and(|word| words.contains(&word))
-    }
-}
 
 /// Who asks, as the kernel says it of a connection.
 pub struct Peer {
@@ -178,38 +127,35 @@ impl ByPath {
         match ask {
             Ask::Kind { path } => {
                 let found = self.walk(path)?;
-                Ok(json!({"directory": found.is_a(libc::S_IFDIR)}))
+                Ok(json!(Kind { directory: found.is_a(libc::S_IFDIR), inode: found.ino }))
             }
             Ask::Read { path } => {
                 self.on(path, None, |_| Op::Read { handle: 0, offset: 0, size: u32::MAX })?;
-                Ok(json!({"text": String::from_utf8_lossy(self.reply.body())}))
+                Ok(json!(Text { text: String::from_utf8_lossy(self.reply.body()).into_owned() }))
             }
             Ask::List { path } => {
                 self.on(path, None, |_| Op::Readdir { handle: 0, offset: 0, size: u32::MAX })?;
-                let names = self.reply.seen_dirents();
-                let of = |wanted: bool| {
-                    let those = names.iter().filter(|(name, _)| name != "." && name != "..");
-                    those
-                        .filter(|(_, directory)| *directory == wanted)
-                        .map(|(name, _)| name)
-                        .collect::<Vec<_>>()
-                };
-                Ok(json!({"files": of(false), "directories": of(true)}))
+                let seen = self.reply.seen_dirents().into_iter();
+                let seen = seen.filter(|entry| entry.name != "." && entry.name != "..");
+                let (directories, files): (Vec<_>, Vec<_>) = seen.partition(|entry| entry.directory);
+                let inodes = directories.iter().map(|entry| entry.inode).collect();
+                let names = |entries: Vec<Seen>| entries.into_iter().map(|entry| entry.name).collect();
+                Ok(json!(Names { files: names(files), directories: names(directories), inodes }))
             }
             Ask::Write { path, text, number, again } => {
                 let change = Change::new(*number, *again)?;
                 self.on(path, Some(change), |_| Op::Write { handle: 0, offset: 0, data: text.as_bytes() })?;
-                Ok(json!({"done": true}))
+                Ok(json!(Done::DONE))
             }
             Ask::Mkdir { path, number, again } => {
                 let (change, (dir, name)) = (Change::new(*number, *again)?, split(path));
                 self.on(dir, Some(change), |_| Op::Mkdir { name: name.as_bytes() })?;
-                Ok(json!({"done": true}))
+                Ok(json!(Done::DONE))
             }
             Ask::Rmdir { path, number, again } => {
                 let (change, (dir, name)) = (Change::new(*number, *again)?, split(path));
                 self.on(dir, Some(change), |_| Op::Rmdir { name: name.as_bytes() })?;
-                Ok(json!({"done": true}))
+                Ok(json!(Done::DONE))
             }
             Ask::Rename { from, to, number, again } => {
                 let change = Change::new(*number, *again)?;
@@ -221,7 +167,7 @@ impl ByPath {
                     flags: NOREPLACE,
                 };
                 self.on_two((dir, new), Some(change), rename)?;
-                Ok(json!({"done": true}))
+                Ok(json!(Done::DONE))
             }
         }
     }

@@ -33,15 +33,15 @@ use reserv_facts::fuse::open;
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
     Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
-    list_processes, lookup, parse_defaults, parse_write, render_defaults, render_domain, render_read, shown,
+    list_processes, lookup, parse_defaults, parse_write, render_domain, render_missing, render_read, shown,
 };
 use reserv_plane::List;
 
 use self::handles::{OF_ROOT, opened, opened_in, writer};
-use self::tags::{descriptors, set_defaults, tag};
+use self::tags::{PART_MAX, descriptors, listed, set_defaults, tag};
 use self::texts::{Kept, Texts};
 use crate::aside::Asides;
-use crate::core::slot::News;
+use crate::core::slot::{News, Slot};
 use crate::core::{Core, Trees};
 use crate::engine::Origin;
 use crate::fuse::proto::{Attr, Cache, Caller, Op, Reply, Request, WRITE_MAX};
@@ -240,27 +240,18 @@ impl Fs {
                 render_read(file, &View { tree, node: id, survey, members: &members, kind, capacity })?
             }
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
-                let pid = living(pid)?;
-                let mut queues = Vec::new();
-                for slot in core.slots().values().filter(|slot| slot.is_shown()) {
-                    let engine = slot.engine()?;
-                    let lists = engine.plane().defaults(pid)?;
-                    let id = if file == FileKind::Default { lists.default } else { lists.child };
-                    let tree = engine.tree();
-                    let path = tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(Refusal::gone)?;
-                    queues.push((slot.name.clone(), path));
-                }
-                render_defaults(&self.mount, &queues)
+                let list = if file == FileKind::Default { List::Default } else { List::Child };
+                listed(core, &self.mount, (living(pid)?, list))?
             }
             Object::Process { pid, file: FileKind::Fds } => descriptors(core, &self.mount, living(pid)?)?,
             Object::Mount(FileKind::Status) => core.status()?.text(reader.map(|who| who.uid)),
             Object::Process { pid, file: FileKind::Domain } => {
                 let who = process_as_caller(living(pid)?).ok_or_else(Refusal::gone)?;
-                let mut text = String::new();
-                for slot in core.slots().values().filter(|slot| slot.is_shown()) {
-                    text.push_str(&render_domain(slot.engine()?.tree(), &who));
-                }
-                text
+                let of = |slot: &Arc<Slot>| match slot.held_within(PART_MAX) {
+                    Ok(held) => render_domain(held.engine.tree(), &who),
+                    Err(refusal) => render_missing(&slot.name, &refusal.text),
+                };
+                core.slots().values().filter(|slot| slot.is_shown()).map(of).collect()
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not read")),
         };

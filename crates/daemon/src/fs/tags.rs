@@ -2,14 +2,19 @@
 //! Tags and default lists that are written to files.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
-use reserv_model::{Caller as Rightful, Class, ErrorKind, Kind, NodeId, ResourceKind, Right, ThreadParams};
-use reserv_namespace::{Resource, Who, render_descriptors};
+use reserv_model::{
+    Caller as Rightful, Class, ErrorKind, Kind, Name, NodeId, ResourceKind, Right, ThreadParams,
+};
+use reserv_namespace::{Resource, Who, render_defaults, render_descriptors, render_missing};
 use reserv_plane::{List, PlaneError, Target};
 
 use super::{Refusal, error};
 use crate::asks::require_modest;
 use crate::core::Core;
+use crate::core::slot::Slot;
 use crate::engine::Engine;
 use crate::fuse::proto::Caller;
 use crate::process;
@@ -111,18 +116,57 @@ pub(super) fn set_defaults(
     Ok(())
 }
 
-/// What the descriptors of a process are tagged with.
-pub(super) fn descriptors(core: &Core, mount: &str, pid: i32) -> Result<String, Refusal> {
-    let mut tags = Vec::new();
-    for slot in core.slots().values().filter(|slot| slot.is_shown()) {
-        let engine = slot.engine()?;
-        for (fd, queue) in engine.plane().descriptors(pid)? {
-            // One whose queue has gone meanwhile is q0's, as all that is not listed.
-            tags.extend(engine.tree().path(queue).map(|path| (fd, slot.name.clone(), path)));
+/// How long a text about all resources waits for one of them.
+pub(super) const PART_MAX: Duration = Duration::from_secs(2);
+
+/// What each resource says of a process, where it answers; and lines about those that do not.
+fn of_each<T: Send + 'static>(
+    core: &Core,
+    ask: impl Fn(&Engine) -> Result<T, Refusal> + Clone + Send + 'static,
+) -> Result<(Vec<(Name, T)>, String), Refusal> {
+    let (mut said, mut missing) = (Vec::new(), String::new());
+    let slots = core.slots();
+    let shown: Vec<&Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).collect();
+    let begin = |slot: &&Arc<Slot>| {
+        let ask = ask.clone();
+        slot.begin(PART_MAX, move |held| ask(&held.engine))
+    };
+    let asked: Vec<_> = shown.iter().map(begin).collect();
+    for (slot, asked) in shown.into_iter().zip(asked) {
+        match asked.and_then(|asked| asked.answer(PART_MAX)) {
+            Ok(answer) => said.push((slot.name.clone(), answer?)),
+            Err(refusal) => missing.push_str(&render_missing(&slot.name, &refusal.text)),
         }
     }
+    Ok((said, missing))
+}
+
+/// A default list of a process.
+pub(super) fn listed(core: &Core, mount: &str, (pid, list): (i32, List)) -> Result<String, Refusal> {
+    let (queues, missing) = of_each(core, move |engine| {
+        let lists = engine.plane().defaults(pid)?;
+        let id = if list == List::Default { lists.default } else { lists.child };
+        let tree = engine.tree();
+        tree.path(id).or_else(|| tree.path(NodeId::Q0)).ok_or_else(Refusal::gone)
+    })?;
+    Ok(render_defaults(mount, &queues) + &missing)
+}
+
+/// What the descriptors of a process are tagged with.
+pub(super) fn descriptors(core: &Core, mount: &str, pid: i32) -> Result<String, Refusal> {
+    let (of_all, missing) = of_each(core, move |engine| {
+        let tagged = engine.plane().descriptors(pid)?.into_iter();
+        // One whose queue has gone meanwhile is q0's, as all that is not listed.
+        Ok(tagged
+            .filter_map(|(fd, queue)| engine.tree().path(queue).map(|path| (fd, path)))
+            .collect::<Vec<_>>())
+    })?;
+    let mut tags: Vec<_> = of_all
+        .into_iter()
+        .flat_map(|(name, tags)| tags.into_iter().map(move |(fd, path)| (fd, name.clone(), path)))
+        .collect();
     tags.sort_by_key(|(fd, ..)| *fd);
-    Ok(render_descriptors(mount, &tags))
+    Ok(render_descriptors(mount, &tags) + &missing)
 }
 
 /// Somebody's descriptor, and the queue for the open file or socket behind it.

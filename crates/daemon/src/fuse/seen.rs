@@ -8,6 +8,17 @@ const MODE_AT: usize = 40 + 60;
 /// The fixed part of a `fuse_dirent`.
 const DIRENT: usize = 24;
 
+/// An entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What it is called.
+    pub name: String,
+    /// Its inode number.
+    pub inode: u64,
+    /// Whether it is a directory.
+    pub directory: bool,
+}
+
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
@@ -19,14 +30,16 @@ impl Reply {
         Some((node, u32_at(self.body(), MODE_AT)?))
     }
 
-    /// The names of a listing, and whether each is a directory.
-    pub fn seen_dirents(&self) -> Vec<(String, bool)> {
+    /// What a listing has.
+    pub fn seen_dirents(&self) -> Vec<Seen> {
         let mut rest = self.body();
         let mut found = Vec::new();
         while let (Some(length), Some(kind)) = (u32_at(rest, 16), u32_at(rest, 20)) {
             let end = DIRENT + length as usize;
             let Some(name) = rest.get(DIRENT..end) else { break };
-            found.push((String::from_utf8_lossy(name).into_owned(), kind == libc::S_IFDIR >> 12));
+            let inode = rest.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
+            let name = String::from_utf8_lossy(name).into_owned();
+            found.push(Seen { name, inode, directory: kind == libc::S_IFDIR >> 12 });
             rest = rest.get(end.next_multiple_of(8)..).unwrap_or_default();
         }
         found
@@ -51,8 +64,8 @@ mod tests {
         for (at, directory, name) in [(1, Some(true), "q0"), (2, Some(false), "share"), (3, None, "self")] {
             assert!(reply.dirent(u32::MAX, at, at, directory, name.as_bytes()));
         }
-        let names: Vec<(String, bool)> = reply.seen_dirents();
-        let wanted = [("q0", true), ("share", false), ("self", false)];
-        assert_eq!(names, wanted.map(|(name, directory)| (name.to_owned(), directory)));
+        let wanted = [("q0", 1, true), ("share", 2, false), ("self", 3, false)];
+        let seen = |(name, inode, directory)| Seen { name: String::from(name), inode, directory };
+        assert_eq!(reply.seen_dirents(), wanted.map(seen));
     }
 }

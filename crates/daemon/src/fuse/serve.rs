@@ -25,6 +25,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 
 use super::fair::{Fair, Lane};
 use reserv_facts::fuse::INIT_HAS_RESEND;
+use reserv_facts::time::ANSWER_MAX;
 
 use super::proto::{self, Op, Reply, Request};
 use crate::aside::Turn;
@@ -35,9 +36,6 @@ use crate::unanswered::{Note, Unanswered};
 const IDLE_MAX: usize = 2;
 /// Requests that are read at once, before one is served.
 const READ_MAX: usize = 256;
-/// How long an answer may take. What a plane waits for has shorter bounds of its own; this is for
-/// what has none.
-pub const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// How often it is looked whether one is late.
 const LOOK: Duration = Duration::from_secs(1);
 
