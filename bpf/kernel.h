@@ -2,7 +2,7 @@
 /*
  * The kernel as these programs see it: only the types, fields and kernel functions that they use, found at
  * load time by name (CO-RE), so that no generated header is kept here. What differs between kernels is in this file and
- * nowhere else, dated.
+ * in compat.h, dated, and nowhere else.
  */
 #ifndef RESERV_KERNEL_H
 #define RESERV_KERNEL_H
@@ -244,6 +244,7 @@ struct sched_entity {
 };
 
 struct task_struct {
+	u32 __state; /* 5.14 */
 	u32 flags;
 	s32 pid, tgid;
 	s32 static_prio;
@@ -477,6 +478,7 @@ struct sched_ext_ops {
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
 	void (*dispatch)(s32 cpu, struct task_struct *prev);
 	void (*set_weight)(struct task_struct *p, u32 weight);
+	void (*quiescent)(struct task_struct *p, u64 deq_flags);
 	void (*enable)(struct task_struct *p);
 	void (*disable)(struct task_struct *p);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
@@ -536,6 +538,8 @@ enum {
 	SCX_KICK_IDLE = 1 << 0,
 	SCX_KICK_PREEMPT = 1 << 1,
 
+	TASK_DEAD = 0x80,
+
 	PF_EXITING = 0x4,
 	PF_IO_WORKER = 0x10,
 	/* Of who called prctl(PR_SET_IO_FLUSHER), which asks for CAP_SYS_RESOURCE, and its children: the kernel waits for them to write pages (5.6). */
@@ -550,16 +554,14 @@ enum {
 #define SCX_ENQ_PREEMPT (1ULL << 32)
 #define SCX_ENQ_LAST (1ULL << 41)
 
-/* Kernel functions. Those that differ between releases are weak; reserv asks which are there before it loads. */
-/* libbpf takes the last ___suffix for a flavour of ours. */
-bool scx_bpf_dsq_insert___v2___reserv(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym; /* 6.19 */
-#define scx_insert scx_bpf_dsq_insert___v2___reserv
+/*
+ * Kernel functions. Those that differ between releases are weak; reserv asks which are there before it loads. Those
+ * without which the full CPU driver does something else are in compat.h.
+ */
 void scx_bpf_dispatch_cancel(void) __ksym;
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
 s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) __ksym;
 s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
-bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym; /* 6.19 */
-bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, u64 vtime) __ksym; /* 6.19 */
 s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 u32 scx_bpf_nr_cpu_ids(void) __ksym;
 u64 scx_bpf_now(void) __ksym; /* 6.14 */
@@ -569,6 +571,8 @@ void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 struct task_struct *bpf_task_acquire(struct task_struct *p) __ksym;
+struct cgroup *bpf_cgroup_from_id(u64 id) __ksym; /* 6.3 */
+void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
 const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
 void scx_bpf_put_cpumask(const struct cpumask *cpumask) __ksym;

@@ -41,14 +41,16 @@ RS_INLINE struct rs_node RS_ARENA *rs_of_tlink(struct rs_link RS_ARENA *l)
 	return (struct rs_node RS_ARENA *)((char RS_ARENA *)l - __builtin_offsetof(struct rs_node, tlink));
 }
 
-RS_FN void rs_throttle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now)
+RS_FN_VOID(rs_throttle, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now),
+	   (t, n, now))
 {
 	n->throttled |= RS_CAPPED;
 	n->throttled_at = now;
 	rs_heap_push(t, &t->throttle, rs_cap_due(&n->cap), ++t->stamp, &n->tlink);
 }
 
-RS_FN void rs_unthrottle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now)
+RS_FN_VOID(rs_unthrottle, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now),
+	   (t, n, now))
 {
 	rs_heap_erase(t, &t->throttle, &n->tlink);
 	n->throttled &= ~RS_CAPPED;
@@ -58,7 +60,7 @@ RS_FN void rs_unthrottle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 }
 
 /* Let go what is due; the rest at the next pick. */
-RS_FN void rs_unthrottle_due(struct rs_tree RS_ARENA *t, u64 now)
+RS_FN_VOID(rs_unthrottle_due, (struct rs_tree RS_ARENA *t, u64 now), (t, now))
 {
 	RS_LOOP(i, RS_RELEASE_PIECE) {
 		struct rs_node RS_ARENA *n;

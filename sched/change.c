@@ -79,7 +79,8 @@ RS_FN u32 rs_kids_sorted(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 }
 
 /* At once, in a section of its own: few children. */
-RS_FN void rs_policy_now(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
+RS_FN_VOID(rs_policy_now, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy),
+	   (t, p, policy))
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 	u32 n = p->ready.n, some = rs_zero, first = rs_zero, next;
@@ -194,7 +195,8 @@ RS_INLINE void rs_change_mode(struct rs_tree RS_ARENA *t, struct rs_node RS_AREN
 }
 
 /* Child c leaves p's old policy, and is held. */
-RS_FN void rs_change_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(rs_change_leave, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	u32 known = c->runnable && c->weight;
 
@@ -223,7 +225,7 @@ RS_FN void rs_change_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
  * All others are held: p's policy changes, and those with steps in service, or that had them when they
  * were looked at, come along.
  */
-RS_FN void rs_change_turn(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+RS_FN_VOID(rs_change_turn, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
 	u32 next = t->change_busy;
 
@@ -271,7 +273,8 @@ RS_FN void rs_change_turn(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 }
 
 /* The held child c begins under p's new policy. */
-RS_FN void rs_change_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(rs_change_start, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	u32 known = c->throttled & RS_KNOWN;
 
@@ -353,7 +356,7 @@ RS_FN int rs_change_some(struct rs_tree RS_ARENA *t)
 }
 
 /* All of them, for who shares the tree with nobody. */
-RS_FN void rs_change_all(struct rs_tree RS_ARENA *t)
+RS_FN_VOID(rs_change_all, (struct rs_tree RS_ARENA *t), (t))
 {
 	RS_LOOP(i, RS_NODES_MAX) {
 		if (!rs_change_some(t))

@@ -173,7 +173,7 @@ RS_INLINE struct rs_item RS_ARENA *rs_of_rlink(struct rs_link RS_ARENA *l)
 }
 
 /* Those whose next period has begun and who wait for it get their budget. */
-RS_FN void rs_refill_due(struct rs_tree RS_ARENA *t, u64 now)
+RS_FN_VOID(rs_refill_due, (struct rs_tree RS_ARENA *t, u64 now), (t, now))
 {
 	RS_LOOP(i, RS_RELEASE_PIECE) {
 		struct rs_item RS_ARENA *it;

@@ -112,7 +112,7 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 }
 
 /* Put back what the first pass did for an operation that succeeded. */
-RS_FN void rs_undo_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op)
+RS_FN_VOID(rs_undo_one, (struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op), (t, op))
 {
 	struct rs_node RS_ARENA *n = &t->nodes[(u32)op->node & (RS_NODES_MAX - 1)];
 
@@ -216,7 +216,8 @@ RS_FN int rs_edit_all(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *
 	((u64)(nodes) * sizeof(struct rs_node) + (u64)(items) * sizeof(struct rs_item) + \
 	 (u64)(nodes) * 700 + (u64)(items) * 208)
 
-RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 nodes, u32 items)
+RS_FN_VOID(rs_tree_init, (struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 nodes, u32 items),
+	   (t, mem, bytes, nodes, items))
 {
 	struct rs_node RS_ARENA *root, *q0;
 
@@ -270,7 +271,7 @@ RS_FN void rs_tree_init(struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 node
  * when the mechanism that ran the tree has been taken away: it will wake the items anew. First the tree itself, then nodes and items in
  * pieces of RS_RESET_PIECE, between which the caller may let its lock go, if nobody but itself looks at more than names, kinds and counters until the last.
  */
-RS_FN void rs_tree_reset_begin(struct rs_tree RS_ARENA *t)
+RS_FN_VOID(rs_tree_reset_begin, (struct rs_tree RS_ARENA *t), (t))
 {
 	t->poison = 0;
 	RS_LOOP(i, 2) {
@@ -330,7 +331,7 @@ RS_FN int rs_tree_reset_some(struct rs_tree RS_ARENA *t, u32 from)
 	return from + RS_RESET_PIECE < t->nodes_used || from + RS_RESET_PIECE < t->items_used;
 }
 
-RS_FN void rs_tree_reset(struct rs_tree RS_ARENA *t)
+RS_FN_VOID(rs_tree_reset, (struct rs_tree RS_ARENA *t), (t))
 {
 	rs_tree_reset_begin(t);
 	RS_LOOP(i, RS_ITEMS_MAX / RS_RESET_PIECE) {

@@ -24,8 +24,8 @@ RS_INLINE void rs_heap_put(struct rs_entry RS_ARENA *e, u32 i, u64 key, u64 seq,
 }
 
 /* Move the hole at i towards the root, then put the entry there. */
-RS_FN void rs_heap_up(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i,
-		      struct rs_link RS_ARENA *obj)
+RS_FN_VOID(rs_heap_up, (struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i,
+	   struct rs_link RS_ARENA *obj), (t, h, i, obj))
 {
 	struct rs_entry RS_ARENA *e = h->e;
 	u64 key = e[h->n].key, seq = e[h->n].seq; /* the spare entry behind the last holds the new keys */
@@ -84,8 +84,8 @@ RS_FN u32 rs_heap_sink(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u
 	return i;
 }
 
-RS_FN void rs_heap_push_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
-			    struct rs_link RS_ARENA *obj)
+RS_FN_VOID(rs_heap_push_far, (struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key,
+	   u64 seq, struct rs_link RS_ARENA *obj), (t, h, key, seq, obj))
 {
 	struct rs_entry RS_ARENA *e = h->e;
 	u32 n = h->n;
@@ -112,8 +112,8 @@ RS_INLINE void rs_heap_push(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA 
 	rs_heap_push_far(t, h, key, seq, obj);
 }
 
-RS_FN void rs_heap_erase_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h,
-			     struct rs_link RS_ARENA *obj)
+RS_FN_VOID(rs_heap_erase_far, (struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h,
+	   struct rs_link RS_ARENA *obj), (t, h, obj))
 {
 	struct rs_entry RS_ARENA *e = h->e;
 	struct rs_link RS_ARENA *last;
@@ -145,8 +145,8 @@ RS_INLINE void rs_heap_erase(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA
 }
 
 /* Give an object that is in the heap new keys. */
-RS_FN void rs_heap_rekey_far(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
-			 struct rs_link RS_ARENA *obj)
+RS_FN_VOID(rs_heap_rekey_far, (struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key,
+	   u64 seq, struct rs_link RS_ARENA *obj), (t, h, key, seq, obj))
 {
 	struct rs_entry RS_ARENA *e = h->e;
 	u32 i = obj->pos, n = h->n;
@@ -188,7 +188,7 @@ RS_INLINE void rs_heap_lower(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA
 }
 
 /* The keys of some entries have changed where they stand. */
-RS_FN void rs_heap_rebuild(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h)
+RS_FN_VOID(rs_heap_rebuild, (struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h), (t, h))
 {
 	struct rs_entry RS_ARENA *e = h->e;
 	u32 n = h->n, done = rs_zero;
@@ -261,7 +261,7 @@ RS_FN int rs_heap_reserve(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h
 }
 
 /* Give the array of an empty heap back. */
-RS_FN void rs_heap_release(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h)
+RS_FN_VOID(rs_heap_release, (struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h), (t, h))
 {
 	if (h->e && h->order < RS_CHUNK_ORDERS) {
 		*(u64 RS_ARENA *)h->e = t->chunk_free[h->order];

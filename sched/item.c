@@ -83,7 +83,7 @@ RS_FN int rs_item_join(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 }
 
 /* A draining queue goes with its last member. */
-RS_FN void rs_queue_left(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
+RS_FN_VOID(rs_queue_left, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q), (t, q))
 {
 	q->members--;
 	/* A large array is not kept for an empty queue: threads that go round all queues would fill the pool. */
@@ -106,7 +106,7 @@ RS_INLINE int rs_queue_promises(struct rs_tree RS_ARENA *t, struct rs_node RS_AR
 }
 
 /* The item's period is no more. */
-RS_FN void rs_item_unpromise(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+RS_FN_VOID(rs_item_unpromise, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it), (t, it))
 {
 	if (it->queue)
 		it->queue->promised -= rs_item_rate(it->budget_ns, edf_relative(it));
@@ -117,7 +117,7 @@ RS_FN void rs_item_unpromise(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA
 }
 
 /* An idle item leaves its queue and the tree. */
-RS_FN void rs_item_leave(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+RS_FN_VOID(rs_item_leave, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it), (t, it))
 {
 	struct rs_node RS_ARENA *q = it->queue;
 
@@ -147,7 +147,8 @@ RS_FN int rs_item_fits(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 }
 
 /* An item out of its queue's heap goes to a queue that it fits, and is there what it was: `state`, in service on `unit`. */
-RS_FN void rs_item_goes(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *to, u32 state, u64 now)
+RS_FN_VOID(rs_item_goes, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
+	   struct rs_node RS_ARENA *to, u32 state, u64 now), (t, it, to, state, now))
 {
 	struct rs_node RS_ARENA *from = it->queue;
 	u64 rate = rs_item_asks(it);
@@ -195,7 +196,8 @@ RS_INLINE int rs_item_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 }
 
 /* The units that an item may use changed. `mask` has RS_UNIT_WORDS words in it->mask already; `all`: any. */
-RS_FN void rs_item_units(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 all)
+RS_FN_VOID(rs_item_units, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 all),
+	   (t, it, all))
 {
 	struct rs_node RS_ARENA *q = it->queue;
 
@@ -216,7 +218,8 @@ RS_FN void rs_item_units(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 }
 
 /* The item's weight in its queue changed (nice, SCHED_IDLE). Its residual is rescaled as a node's. */
-RS_FN void rs_item_reweight(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 weight)
+RS_FN_VOID(rs_item_reweight, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 weight),
+	   (t, it, weight))
 {
 	struct rs_node RS_ARENA *q = it->queue;
 	u32 wants = it->state == RS_QUEUED || it->state == RS_SERVICE;
@@ -251,7 +254,8 @@ RS_INLINE u32 rs_item_due(struct rs_item RS_ARENA *it)
 }
 
 /* The weight that others (nice) give the item: in force while it has none of its own. */
-RS_FN void rs_item_weight_by(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 weight)
+RS_FN_VOID(rs_item_weight_by, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 weight),
+	   (t, it, weight))
 {
 	it->weight_by = weight ? weight : 1;
 	rs_item_reweight(t, it, rs_item_due(it));

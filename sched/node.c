@@ -30,7 +30,7 @@ RS_INLINE void rs_parent_reset(struct rs_node RS_ARENA *p)
 }
 
 /* The volatile half as it is in an idle tree. */
-RS_FN void rs_node_reset(struct rs_node RS_ARENA *n)
+RS_FN_VOID(rs_node_reset, (struct rs_node RS_ARENA *n), (n))
 {
 	n->link.pos = 0;
 	n->tlink.pos = 0;
@@ -163,7 +163,8 @@ RS_FN int rs_node_delete(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n,
 	return RS_DONE;
 }
 
-RS_FN void rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 w)
+RS_FN_VOID(rs_node_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 w),
+	   (t, n, w))
 {
 	struct rs_node RS_ARENA *p = n->parent;
 
@@ -188,7 +189,8 @@ RS_FN void rs_node_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
  * The durable rest of a new node. Its weight is 0 until it is given one; until now it had that of who was in the slot
  * before, and something may have moved below it.
  */
-RS_FN void rs_node_fresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 alg)
+RS_FN_VOID(rs_node_fresh, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 alg),
+	   (t, n, alg))
 {
 	rs_node_reweight(t, n, 0);
 	n->alg = alg;
@@ -223,7 +225,8 @@ RS_INLINE int rs_tune_ok(struct rs_node RS_ARENA *n, u64 which, u64 value)
 	return (which == RS_TUNE_LAG || which == RS_TUNE_TURN || which == RS_TUNE_DECAY) && value <= RS_TUNE_NS_MAX;
 }
 
-RS_FN void rs_node_tune(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 which, u64 value)
+RS_FN_VOID(rs_node_tune, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 which,
+	   u64 value), (t, n, which, value))
 {
 	switch (which) {
 	case RS_TUNE_QUANTUM:
@@ -263,7 +266,8 @@ RS_INLINE void rs_node_param(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 		n->request_ns = value;
 }
 
-RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst, u64 now)
+RS_FN_VOID(rs_node_cap, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 ppm, u64 burst,
+	   u64 now), (t, n, ppm, burst, now))
 {
 	if (!burst) {
 		burst = rs_muldiv(10000000, ppm, 1000000);
@@ -292,7 +296,8 @@ RS_FN void rs_node_cap(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u
  * and stamped anew in that order. So the edit refuses it where many wait (RS_SORTED_MAX): a section
  * has a bound. The caller refreshes, whose stack has the room.
  */
-RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class)
+RS_FN_VOID(rs_node_class, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u32 class),
+	   (t, q, class))
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	u32 n = q->ready.n, done = rs_zero;
@@ -336,7 +341,7 @@ RS_FN void rs_node_class(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
 }
 
 /* What policies and items ask of the whole tree. */
-RS_FN void rs_mode_update(struct rs_tree RS_ARENA *t)
+RS_FN_VOID(rs_mode_update, (struct rs_tree RS_ARENA *t), (t))
 {
 	u32 mode = t->periodic ? RS_MODE_SLICE : 0;
 
@@ -360,8 +365,8 @@ RS_FN void rs_mode_update(struct rs_tree RS_ARENA *t)
 }
 
 /* Add (sign 1) or take away (-1) what is in service below n from its ancestors' counts, below `top`. */
-RS_FN void rs_service_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s32 sign,
-			 struct rs_node RS_ARENA *top)
+RS_FN_VOID(rs_service_of, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s32 sign,
+	   struct rs_node RS_ARENA *top), (t, n, sign, top))
 {
 	struct rs_node RS_ARENA *p = n->parent;
 

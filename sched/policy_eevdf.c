@@ -235,7 +235,8 @@ RS_INLINE void ee_begin(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, 
 }
 
 /* c, with weight w, becomes a client, with service time v. */
-RS_FN void ee_join(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w, u64 v)
+RS_FN_VOID(ee_join, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u32 w, u64 v), (t, p, c, w, v))
 {
 	c->tag.base = v;
 	c->tag.rem = 0;
@@ -295,7 +296,7 @@ RS_INLINE u64 eevdf_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 }
 
 /* V may have moved up: those that it has passed are eligible, or, ghosts, leave, which moves V again. */
-RS_FN void ee_advance(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+RS_FN_VOID(ee_advance, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
 	RS_LOOP(i, 2 * RS_NODES_MAX) {
 		struct rs_node RS_ARENA *c;
@@ -325,7 +326,8 @@ RS_INLINE void eevdf_sync(struct rs_node RS_ARENA *p)
 	(void)p;
 }
 
-RS_FN void eevdf_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(eevdf_wake, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (!c->weight) {
 		if (c->tag.base - p->vb > RS_ADVANCE_MAX) {
@@ -338,7 +340,8 @@ RS_FN void eevdf_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 		ee_join(t, p, c, c->weight, ee_v_after(p));
 }
 
-RS_FN void eevdf_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(eevdf_idle, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	u32 saturated = ee_saturated(p, c);
 
@@ -382,7 +385,8 @@ RS_INLINE void eevdf_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_AREN
 }
 
 /* A step of the saturated child c ended: its v goes on, held behind V, until it has passed V. */
-RS_FN void ee_charge_saturated(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
+RS_FN_VOID(ee_charge_saturated, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u64 work, u32 forced), (t, p, c, work, forced))
 {
 	u64 v = p->clock.v, base, rem, low, step, used;
 	u32 w = c->weight;
@@ -419,7 +423,8 @@ RS_FN void ee_charge_saturated(struct rs_tree RS_ARENA *t, struct rs_node RS_ARE
 }
 
 /* As sfq_charge: a step that was forced makes no debt, and uses up credit if nothing of c waits there. */
-RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
+RS_FN_VOID(eevdf_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u64 work, u32 forced), (t, p, c, work, forced))
 {
 	u64 z = p->clock.v, base, rem, low, high, step;
 	u32 w = c->weight, saturated = 0;
@@ -484,7 +489,8 @@ RS_FN void eevdf_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 }
 
 /* Several units: as sfq_more. */
-RS_FN void eevdf_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(eevdf_more, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	u64 low;
 	u32 saturated = ee_saturated(p, c);
@@ -506,7 +512,8 @@ RS_FN void eevdf_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 	}
 }
 
-RS_FN void eevdf_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(eevdf_leave, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (ee_saturated(p, c))
 		ee_unsaturate(p, c);
@@ -516,7 +523,8 @@ RS_FN void eevdf_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, s
 	c->as.ee.epoch = 0;
 }
 
-RS_FN void eevdf_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+RS_FN_VOID(eevdf_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u32 w), (t, p, c, w))
 {
 	u64 old = c->weight, own, n;
 
@@ -558,7 +566,8 @@ RS_INLINE s64 eevdf_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *
 	return c->tag.base - p->clock.v;
 }
 
-RS_FN void eevdf_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
+RS_FN_VOID(eevdf_start, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, s64 offset), (t, p, c, offset))
 {
 	s64 most = (EE_LAG_MAX << RS_TAG_SHIFT) / c->weight;
 

@@ -97,7 +97,7 @@ RS_INLINE void mtrls_place(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *
 }
 
 /* c has used its quota, which is up to date: another, at the rear. Rounds that it only sits out are not forgiven, for it owes them. */
-RS_FN void mtrls_rear(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(mtrls_rear, (struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c), (p, c))
 {
 	u64 round = c->as.mtrls.round + 1, least = p->clock.v - MTRLS_ROUNDS;
 

@@ -106,7 +106,7 @@ RS_INLINE void prio_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 }
 
 /* All that wait below p get the places of their present keys; who came first stays first among equals. */
-RS_FN void prio_places(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+RS_FN_VOID(prio_places, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 

@@ -109,7 +109,8 @@ RS_INLINE void gps_clean(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 }
 
 /* c is none of the fluid's and has no segments. */
-RS_FN void gps_drop(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(gps_drop, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (gps_client(p, c)) {
 		if (c->alink.pos)
@@ -125,7 +126,7 @@ RS_FN void gps_drop(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, stru
 }
 
 /* The first event: V has reached it. */
-RS_FN void gps_event(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+RS_FN_VOID(gps_event, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
 	struct rs_link RS_ARENA *l = p->aside.e[0].obj;
 	struct rs_node RS_ARENA *c;
@@ -145,7 +146,7 @@ RS_FN void gps_event(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 }
 
 /* The fluid serves d more, in work << RS_TAG_SHIFT. */
-RS_FN void gps_run(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u64 d)
+RS_FN_VOID(gps_run, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u64 d), (t, p, d))
 {
 	u64 x = d < p->of.gps.defer ? d : p->of.gps.defer, gap;
 
@@ -198,7 +199,7 @@ RS_INLINE void gps_sort(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 }
 
 /* S and F: F as if what is missing at the end had come at once. */
-RS_FN void gps_tags(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c, u32 w)
+RS_FN_VOID(gps_tags, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c, u32 w), (t, c, w))
 {
 	u32 name = c->as.gps.first;
 	struct rs_segment RS_ARENA *g;
@@ -258,7 +259,8 @@ RS_FN u32 gps_begin(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c, u64 
 }
 
 /* The first segment of a child in service has changed: its tags and places. */
-RS_FN void gps_anew(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(gps_anew, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	gps_tags(t, c, c->weight);
 	gps_sort(t, p, c);
@@ -267,7 +269,8 @@ RS_FN void gps_anew(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, stru
 }
 
 /* `work` of c's comes now; in a new segment from `base` on if the fluid has nothing of it. */
-RS_FN void gps_come(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u64 base)
+RS_FN_VOID(gps_come, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u64 work, u64 base), (t, p, c, work, base))
 {
 	struct rs_segment RS_ARENA *g;
 	u32 w = c->weight, anew = 0;
@@ -326,7 +329,8 @@ RS_FN int gps_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 }
 
 /* c goes out of the fluid with whatever it has there. What it was given too much or too little of is made good to the others. */
-RS_FN void gps_flush(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(gps_flush, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	u32 name = c->as.gps.first;
 	s64 lag;
@@ -369,7 +373,8 @@ RS_INLINE void wf2q_sync(struct rs_node RS_ARENA *p)
 }
 
 /* `work` has come somewhere below c. What a cap holds back is not told: it comes when it is the head. */
-RS_FN void wf2q_arrive(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work)
+RS_FN_VOID(wf2q_arrive, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u64 work), (t, p, c, work))
 {
 	if (!c->weight)
 		return;
@@ -388,7 +393,8 @@ RS_INLINE void gps_head(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	gps_tags(t, c, c->weight);
 }
 
-RS_FN void wf2q_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(wf2q_wake, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (!c->weight) {
 		if (c->tag.base - p->vb > RS_ADVANCE_MAX) {
@@ -403,7 +409,8 @@ RS_FN void wf2q_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, str
 	gps_sort(t, p, c);
 }
 
-RS_FN void wf2q_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(wf2q_idle, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (!c->weight || !gps_client(p, c))
 		return;
@@ -433,7 +440,8 @@ RS_INLINE void wf2q_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 }
 
 /* c has sent `work`: its first segments are through here, and the offsets in what is first now stay small. */
-RS_FN void gps_sent(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work)
+RS_FN_VOID(gps_sent, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u64 work), (t, p, c, work))
 {
 	struct rs_segment RS_ARENA *g;
 	u64 at = c->as.gps.at + work, k;
@@ -460,7 +468,8 @@ RS_FN void gps_sent(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, stru
 	c->as.gps.at = at - k * c->weight;
 }
 
-RS_FN void gps_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work)
+RS_FN_VOID(gps_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u64 work), (t, p, c, work))
 {
 	u64 done = p->of.gps.done;
 
@@ -499,7 +508,8 @@ RS_INLINE u64 gps_scale(u64 d, u32 old, u32 w, u32 up)
 	return d / w * old + x / w + (up && x % w);
 }
 
-RS_FN void wf2q_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+RS_FN_VOID(wf2q_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u32 w), (t, p, c, w))
 {
 	u32 old = c->weight, name = c->as.gps.first;
 	struct rs_segment RS_ARENA *g;

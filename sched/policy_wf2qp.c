@@ -203,7 +203,8 @@ RS_INLINE void wfp_join(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, 
 	wfp_finish(c, w);
 }
 
-RS_FN void wf2qp_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(wf2qp_wake, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (!c->weight) {
 		if (c->tag.base - p->vb > RS_ADVANCE_MAX) {
@@ -227,7 +228,8 @@ RS_FN void wf2qp_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, st
 	wfp_sort(t, p, c);
 }
 
-RS_FN void wf2qp_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(wf2qp_idle, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (!c->weight || !wfp_client(p, c))
 		return;
@@ -252,7 +254,8 @@ RS_INLINE void wf2qp_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_AREN
 		p->vb = c->tag.base;
 }
 
-RS_FN void wfp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work)
+RS_FN_VOID(wfp_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u64 work), (t, p, c, work))
 {
 	u64 done = p->of.wf.done;
 
@@ -287,7 +290,8 @@ RS_INLINE void wf2qp_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 	(void)t, (void)p, (void)c;
 }
 
-RS_FN void wf2qp_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+RS_FN_VOID(wf2qp_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u32 w), (t, p, c, w))
 {
 	u64 old = c->weight, d, x;
 	u32 behind;

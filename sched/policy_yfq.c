@@ -78,7 +78,8 @@ RS_INLINE void yfq_unplace(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 }
 
 /* v = max(v, min S of who waits); `chosen`, if any, counts too, though it may wait no longer. */
-RS_FN void yfq_v(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *chosen)
+RS_FN_VOID(yfq_v, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *chosen), (t, p, chosen))
 {
 	u64 least = 0;
 	u32 some = 0;
@@ -117,7 +118,8 @@ RS_INLINE void yfq_sync(struct rs_node RS_ARENA *p)
 	(void)p;
 }
 
-RS_FN void yfq_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(yfq_wake, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (!c->weight) {
 		sfq_wake(t, p, c);
@@ -128,7 +130,8 @@ RS_FN void yfq_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, stru
 }
 
 /* c begins to wait, whether or not it has something in service; so it is when a step ended and it goes on to wait (one unit: it never ceased to). */
-RS_FN void yfq_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(yfq_ready, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	u64 s;
 
@@ -143,7 +146,8 @@ RS_FN void yfq_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, str
 	yfq_place(t, p, c, c->weight);
 }
 
-RS_FN void yfq_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(yfq_idle, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (!c->weight)
 		return;
@@ -155,7 +159,8 @@ RS_FN void yfq_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, stru
 		rs_clock_idle(&p->clock);
 }
 
-RS_FN void yfq_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_FN_VOID(yfq_dispatch, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c), (t, p, c))
 {
 	if (!c->weight) {
 		if (rs_before(p->vb, c->tag.base))
@@ -165,7 +170,8 @@ RS_FN void yfq_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	yfq_v(t, p, c);
 }
 
-RS_FN void yfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
+RS_FN_VOID(yfq_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u64 work, u32 forced), (t, p, c, work, forced))
 {
 	(void)forced;
 	if (!c->weight) {
@@ -182,7 +188,8 @@ RS_INLINE void yfq_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	(void)t, (void)p, (void)c;
 }
 
-RS_FN void yfq_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+RS_FN_VOID(yfq_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+	   struct rs_node RS_ARENA *c, u32 w), (t, p, c, w))
 {
 	yfq_v(t, p, 0);
 	if (!c->weight || !w) {

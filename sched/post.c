@@ -109,7 +109,7 @@ RS_INLINE void rs_drain_one(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	it->posted = 0;
 }
 
-RS_FN void rs_drain_all(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
+RS_FN_VOID(rs_drain_all, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it), (t, it))
 {
 	struct rs_item RS_ARENA *first = 0, *next;
 	u32 done = 0;

@@ -43,7 +43,7 @@ RS_FN int rs_quantum_some(struct rs_tree RS_ARENA *t)
 }
 
 /* All of them, for who shares the tree with nobody. */
-RS_FN void rs_quantum_all(struct rs_tree RS_ARENA *t)
+RS_FN_VOID(rs_quantum_all, (struct rs_tree RS_ARENA *t), (t))
 {
 	rs_quantum_later(t);
 	RS_LOOP(i, RS_NODES_MAX / RS_QUANTA_PIECE + 1) {

@@ -503,7 +503,7 @@ RS_INLINE u32 rs_head_stays(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 }
 
 /* After something changed at n: up to the first ancestor for which nothing does. */
-RS_FN void rs_refresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+RS_FN_VOID(rs_refresh, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
 {
 	u32 done = 0;
 

@@ -40,7 +40,8 @@
  *
  * The dialect (what BPF's verifier asks for, kept everywhere):
  *   - pointers into the tree are RS_ARENA pointers; functions take at most five arguments. RS_FN functions are
- *     verified once, whoever calls them, and answer a number; RS_FN_PTR makes one that answers a pointer. (All as static
+ *     verified once, whoever calls them, and answer a number; RS_FN_PTR makes one that answers a pointer, RS_FN_VOID one
+ *     that answers nothing. (All as static
  *     functions took 700 000 instructions to verify, so 30 000.)
  *   - every loop is RS_LOOP with a bound that holds by construction. Where the bound is hit all the same,
  *     or the kernel's time budget for loops expires, the tree is *poisoned*: rs_poison() records the reason
@@ -104,6 +105,27 @@ typedef int64_t s64;
 		return (type *)name##_at args; \
 	} \
 	RS_FN u64 name##_at params
+
+/*
+ * A function that answers nothing: NAME has parameters `params`, and hands on `args`. To the verifier it
+ * answers 0, for before Linux 7.1 it lets no function that it verifies by itself answer nothing.
+ */
+#ifdef __bpf__
+#define RS_FN_VOID(name, params, args) \
+	RS_INLINE void name##_body params; \
+	RS_FN u32 name##_alone params \
+	{ \
+		name##_body args; \
+		return 0; \
+	} \
+	RS_INLINE void name params \
+	{ \
+		name##_alone args; \
+	} \
+	RS_INLINE void name##_body params
+#else
+#define RS_FN_VOID(name, params, args) RS_FN void name params
+#endif
 
 /* What only some planes look at is handed over by all: callers of a function that does not use a parameter may leave it unset, which the verifier refuses. */
 #define RS_NEEDS(x) asm volatile("" : : "r"(x))
@@ -537,6 +559,16 @@ struct rs_tree {
 
 /* What stands before it is written before. (Between units x86 keeps the order of stores; elsewhere this must be more.) */
 #define RS_WRITTEN() asm volatile("" : : : "memory")
+
+/*
+ * A lock's word is 0, and whoever sees that sees all that was written before. On x86 every store is like
+ * that; the instruction that says so came with Linux 6.15.
+ */
+#define RS_RELEASE(word)                     \
+	do {                                 \
+		RS_WRITTEN();                \
+		*(volatile u32 *)&(word) = 0; \
+	} while (0)
 
 RS_INLINE int rs_before(u64 a, u64 b)
 {

@@ -63,7 +63,8 @@ RS_INLINE void rs_item_in_here(struct rs_tree RS_ARENA *t, struct rs_item RS_ARE
 		rs_age_in(t, it);
 }
 
-RS_FN void rs_item_in(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 why, u64 now)
+RS_FN_VOID(rs_item_in, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 why, u64 now),
+	   (t, it, why, now))
 {
 	rs_item_in_here(t, it, why, now);
 }
@@ -120,7 +121,7 @@ RS_INLINE void rs_item_idle(struct rs_item RS_ARENA *it, u32 state)
 /* --- events --------------------------------------------------------------------------------------- */
 
 /* Several units: one more item wants service below n. */
-RS_FN void rs_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+RS_FN_VOID(rs_more, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
 {
 	RS_LOOP(d, RS_DEPTH_MAX) {
 		struct rs_node RS_ARENA *p = n->parent;
@@ -135,7 +136,8 @@ RS_FN void rs_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 }
 
 /* An idle item wants service; or one that was posted, in rs_drain. */
-RS_FN void rs_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
+RS_FN_VOID(rs_wake, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now),
+	   (t, it, now))
 {
 	if (it->state != RS_IDLE && it->state != RS_POSTED) {
 		rs_poison(t, RS_POISON_STATE);
@@ -161,7 +163,8 @@ RS_INLINE void rs_item_length(struct rs_tree RS_ARENA *t, struct rs_item RS_AREN
 
 #if RS_LENGTHS
 /* Work has come for the item's queue. What a cap holds back has not come for who is above. */
-RS_FN void rs_arrive(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work)
+RS_FN_VOID(rs_arrive, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work),
+	   (t, it, work))
 {
 	struct rs_node RS_ARENA *n = it->queue;
 
@@ -191,7 +194,8 @@ RS_INLINE void rs_item_request(struct rs_tree RS_ARENA *t, struct rs_item RS_ARE
 #endif
 
 /* An item that waits does so no longer, and is in `state`. Nothing is charged. */
-RS_FN void rs_remove_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 state)
+RS_FN_VOID(rs_remove_as, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 state),
+	   (t, it, state))
 {
 	struct rs_node RS_ARENA *q = it->queue;
 
@@ -266,12 +270,14 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 		rs_poison(t, RS_POISON_PATH);
 }
 
-RS_FN void rs_begin_several(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 unit)
+RS_FN_VOID(rs_begin_several, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 unit),
+	   (t, it, unit))
 {
 	rs_begin_as(t, it, unit, 1);
 }
 
-RS_FN void rs_begin_single(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 unit)
+RS_FN_VOID(rs_begin_single, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 unit),
+	   (t, it, unit))
 {
 	rs_begin_as(t, it, unit, 0);
 }
@@ -288,7 +294,7 @@ RS_INLINE void rs_begin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
 #define RS_FEW 64 /* more waiting children than that are not looked through one by one */
 
 /* The exact mask of a queue in which no item may use every unit. */
-RS_FN void rs_mask_items(struct rs_node RS_ARENA *q)
+RS_FN_VOID(rs_mask_items, (struct rs_node RS_ARENA *q), (q))
 {
 	RS_LOOP(k, RS_UNIT_WORDS) {
 		u64 mask = 0;
@@ -426,12 +432,14 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	}
 }
 
-RS_FN void rs_settle_several(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work, u32 more, u64 now)
+RS_FN_VOID(rs_settle_several, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work,
+	   u32 more, u64 now), (t, it, work, more, now))
 {
 	rs_settle_as(t, it, work, more, now, 1);
 }
 
-RS_FN void rs_settle_single(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work, u32 more, u64 now)
+RS_FN_VOID(rs_settle_single, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work,
+	   u32 more, u64 now), (t, it, work, more, now))
 {
 	rs_settle_as(t, it, work, more, now, 0);
 }

@@ -67,7 +67,8 @@ RS_FN u64 rc_hidden_make(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 }
 
 /* What a scheduler is to the outside, instead of the queue below it, or the reverse. */
-RS_FN void rc_stand_in(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *from, struct rs_node RS_ARENA *to, u64 now)
+RS_FN_VOID(rc_stand_in, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *from,
+	   struct rs_node RS_ARENA *to, u64 now), (t, from, to, now))
 {
 	u64 ppm = from->cap.ppm, burst = from->cap.burst;
 	s64 tok;
@@ -96,7 +97,7 @@ RS_FN void rc_stand_in(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *from
 }
 
 /* Weights of who is runnable in a queue, when it becomes `own`. */
-RS_FN void rc_own_begin(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
+RS_FN_VOID(rc_own_begin, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q), (t, q))
 {
 	u64 sum = rs_zero;
 
@@ -188,7 +189,7 @@ RS_FN u64 rc_group_make(struct rs_tree RS_ARENA *t, u64 up, u32 weight, u64 now)
 }
 
 /* Schedulers whose last queue drained away by itself. */
-RS_FN void rc_hidden_sweep(struct rs_tree RS_ARENA *t)
+RS_FN_VOID(rc_hidden_sweep, (struct rs_tree RS_ARENA *t), (t))
 {
 	RS_LOOP(i, t->hidden_used) {
 		struct rs_node RS_ARENA *n = &t->nodes[(RS_NODES_MAX - 1 - i) & (RS_NODES_MAX - 1)];
@@ -199,7 +200,7 @@ RS_FN void rc_hidden_sweep(struct rs_tree RS_ARENA *t)
 }
 
 /* The cgroup is gone. Threads that are left (it happens only while we are taken out) keep its queue until they leave. */
-RS_FN void rc_group_gone(struct rs_tree RS_ARENA *t, u64 id, u64 up, u64 now)
+RS_FN_VOID(rc_group_gone, (struct rs_tree RS_ARENA *t, u64 id, u64 up, u64 now), (t, id, up, now))
 {
 	struct rs_node RS_ARENA *q = rs_node_at(t, id), *s = 0, *above;
 
@@ -218,7 +219,8 @@ RS_FN void rc_group_gone(struct rs_tree RS_ARENA *t, u64 id, u64 up, u64 now)
 		rc_collapse(t, above, now);
 }
 
-RS_FN void rc_group_set(struct rs_tree RS_ARENA *t, u64 id, u32 weight, u64 ppm, u64 burst)
+RS_FN_VOID(rc_group_set, (struct rs_tree RS_ARENA *t, u64 id, u32 weight, u64 ppm, u64 burst),
+	   (t, id, weight, ppm, burst))
 {
 	struct rs_node RS_ARENA *q = rs_node_at(t, id), *face;
 
@@ -256,7 +258,7 @@ RS_FN int rc_group_preempts(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 }
 
 /* Before rs_tree_reset(): the mirror goes, q0 is a queue below the root again. */
-RS_FN void rc_mirror_forget(struct rs_tree RS_ARENA *t)
+RS_FN_VOID(rc_mirror_forget, (struct rs_tree RS_ARENA *t), (t))
 {
 	struct rs_node RS_ARENA *q = &t->nodes[1], *s = t->front;
 
@@ -331,9 +333,8 @@ static __always_inline u32 rc_group_weight(struct rc_group *g, u32 weight, u32 t
 	if (!g->tg || !bpf_core_field_exists(((struct task_group *)0)->shares))
 		return (u64)weight * RS_OWN_ONE / 100;
 	bpf_probe_read_kernel(&shares, sizeof(shares), (void *)(g->tg + bpf_core_field_offset(struct task_group, shares)));
-	if (!told && bpf_core_field_exists(((struct task_group *)0)->scx))
-		bpf_probe_read_kernel(&told, sizeof(told), (void *)(g->tg + bpf_core_field_offset(struct task_group, scx) +
-								   bpf_core_field_offset(struct scx_task_group, weight)));
+	if (!told)
+		told = compat_group_weight(g->tg);
 	/*
 	 * The kernel keeps the weight twice, and tells us only when its second copy changes; the end of cpu.idle sets the
 	 * first to 100 and not the second. While they differ we look by ourselves.
@@ -368,21 +369,51 @@ static __always_inline void rc_group_apply(struct rc_group *g)
 
 u64 watch_at;
 
+/* Whether cpu.max is another than what is in force. */
+static __always_inline bool rc_group_bounds(struct rc_group *g)
+{
+	u64 period = 0, quota = 0, burst = 0;
+
+	if (!compat_group_bandwidth(g->tg, &period, &quota, &burst))
+		return false;
+	if (quota == g->quota_us && period == g->period_us && burst == g->burst_us)
+		return false;
+	g->period_us = period;
+	g->quota_us = quota;
+	g->burst_us = burst;
+	return true;
+}
+
 static long rc_watch_one(void *map, u64 *key, struct rc_group *g, void *ctx)
 {
+	bool other = false;
 	u32 weight;
 
-	if (!g->watch)
+	if ((!g->watch && !compat_watch_groups()) || g->queue == RC_Q0 || g->folded)
 		return 0;
+	if (compat_watch_groups() && !g->tg) { /* a new one has its task_group after cgroup_init */
+		struct cgroup *cgrp = bpf_cgroup_from_id(*key);
+
+		if (!cgrp)
+			return 0;
+		g->tg = rc_cgroup_tg(cgrp);
+		bpf_cgroup_release(cgrp);
+		if (!g->tg)
+			return 0;
+	}
+	if (lacks & COMPAT_BANDWIDTH)
+		other = rc_group_bounds(g);
 	weight = rc_group_weight(g, 100, 0);
 	if (weight != g->weight) {
 		g->weight = weight;
-		rc_group_apply(g);
+		other = true;
 	}
+	if (other)
+		rc_group_apply(g);
 	return 0;
 }
 
-/* From the timer: settings that the kernel changed without telling (rc_group_weight). */
+/* From the timer: settings that the kernel changed without telling (rc_group_weight, compat.h). */
 static __noinline int rc_watch(u64 raw)
 {
 	if (raw - watch_at < 500000000)
@@ -447,9 +478,14 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 	if (!mirror_on)
 		return 0;
 	g.tg = rc_cgroup_tg(cgrp);
-	g.period_us = args->bw_period_us;
-	g.quota_us = args->bw_quota_us;
-	g.burst_us = args->bw_burst_us;
+	g.quota_us = RC_NO_QUOTA;
+	if (!(lacks & COMPAT_BANDWIDTH) && bpf_core_field_exists(args->bw_quota_us)) {
+		g.period_us = args->bw_period_us;
+		g.quota_us = args->bw_quota_us;
+		g.burst_us = args->bw_burst_us;
+	} else {
+		compat_group_bandwidth(g.tg, &g.period_us, &g.quota_us, &g.burst_us);
+	}
 	if (!above) {
 		g.queue = RC_Q0;
 		bpf_map_update_elem(&groups, &id, &g, BPF_ANY);
@@ -488,7 +524,7 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 		groups_dirty = 1;
 		rc_timer_soon();
 	}
-	if (g.watch || g.quota_us != RC_NO_QUOTA)
+	if (g.watch || g.quota_us != RC_NO_QUOTA || compat_watch_groups())
 		rc_timer_on();
 	return 0;
 }

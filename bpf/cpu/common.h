@@ -113,8 +113,8 @@ struct {
 } tags SEC(".maps");
 
 /*
- * The threads, by their items' index, so that dispatch finds the one that it has chosen with a load. Each is held from init_task to exit_task, so
- * that its address, the item's `owner`, names it.
+ * The threads, by their items' index, so that dispatch finds the one that it has chosen with a load. Each is held from init_task to
+ * exit_task (before 6.19 while it is in our class: compat.h), so that its address, the item's `owner`, names it.
  */
 struct rc_task {
 	struct task_struct __kptr *p;
@@ -260,7 +260,7 @@ static __always_inline int rc_lock_bare(void)
 	return 1;
 }
 
-RS_FN void rc_trace_posted(struct rs_item RS_ARENA *it);
+RS_INLINE void rc_trace_posted(struct rs_item RS_ARENA *it);
 
 /* What was posted comes first. */
 static __always_inline void rc_drain(void)
@@ -287,7 +287,7 @@ static __always_inline void rc_unlock_at(u32 line)
 			section_line = line;
 		}
 	}
-	__atomic_store_n(&tree_lock, 0, __ATOMIC_RELEASE);
+	RS_RELEASE(tree_lock);
 }
 
 #define rc_unlock() rc_unlock_at(__LINE__)
@@ -351,6 +351,14 @@ static __always_inline void rc_thread_put(u32 index, struct task_struct *p)
 		p = bpf_kptr_xchg(&task->p, p);
 	if (p)
 		bpf_task_release(p);
+}
+
+static __always_inline void rc_thread_hold(u32 index, struct task_struct *p)
+{
+	struct task_struct *held = bpf_task_acquire(p);
+
+	if (held)
+		rc_thread_put(index, held);
 }
 
 static __always_inline struct rc_state *rc_state(void)

@@ -4,6 +4,7 @@
  * the programs that were loaded with it.
  */
 #include "../kernel.h"
+#include "../compat.h"
 #include "common.h"
 #include "tags.h"
 #include "timer.h"

@@ -3,8 +3,8 @@
  * Threads come, change their nice value and go; so do CPUs, and the scheduler itself.
  *
  *   init_task  the thread has an item from here …
- *   exit_task  … to here. The kernel calls it when the thread has left its CPU for the last time (since 6.19; before, when nobody
- *              held the thread any more, which our own hold in `tasks` would have put off for ever)
+ *   exit_task  … to here. The kernel calls it when the thread has left its CPU for the last time, or, before 6.19, when
+ *              nobody holds the thread any more (compat.h)
  *   enable, disable  the thread enters and leaves our class
  */
 
@@ -60,7 +60,6 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	u64 owner = (u64)p, owner2 = (u64)(u32)p->tgid << 32 | (u32)p->pid;
 	u64 home = rc_group_home(args);
 	u32 joined = 0, index = 0, account = rc_account_of(p);
-	struct task_struct *held;
 
 	th = rc_thread_made(p);
 	if (!th)
@@ -102,9 +101,8 @@ refused:
 	if (joined) {
 		if (fork && p->tgid == p->pid)
 			rc_lists_inherit(p, bpf_get_current_task_btf());
-		held = bpf_task_acquire(p);
-		if (held)
-			rc_thread_put(index, held);
+		if (!compat_hold_in_class())
+			rc_thread_hold(index, p);
 	}
 	th->item = joined ? (u64)it : 0;
 	if (!joined)
@@ -115,14 +113,18 @@ refused:
 void RC_OP(rc_enable, struct task_struct *p)
 {
 	struct rc_thread *th = bpf_task_storage_get(&tags, p, 0, 0);
+	struct rs_item RS_ARENA *it;
 
 	if (!th)
 		return;
 	if (th->item) {
 		rc_tree();
-		((struct rs_item RS_ARENA *)th->item)->paid = p->se.sum_exec_runtime;
+		it = (struct rs_item RS_ARENA *)th->item;
+		it->paid = p->se.sum_exec_runtime;
+		if (compat_hold_in_class() && !(p->__state & TASK_DEAD)) /* nobody would tell of its end again */
+			rc_thread_hold(it->index, p);
 	}
-	scx_bpf_task_set_dsq_vtime(p, th->item);
+	compat_set_vtime(p, th->item);
 }
 
 /* Under the lock: the thread does not want the CPU of us any more. */
@@ -143,12 +145,27 @@ void RC_OP(rc_disable, struct task_struct *p)
 	u64 raw = scx_bpf_now();
 
 	if (it) {
+		if (compat_hold_in_class())
+			rc_thread_put(it->index, 0);
 		RC_LOCK(irq, goto out);
 		rc_leave(t, it, p, raw);
 		RC_UNLOCK(irq);
 	}
 out:
-	scx_bpf_task_set_dsq_vtime(p, 0);
+	compat_set_vtime(p, 0);
+}
+
+/* The thread does not want the CPU any more. Loaded only where nothing else tells of its end. */
+void RC_OP(rc_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct rs_item RS_ARENA *it;
+
+	if (!(p->__state & TASK_DEAD))
+		return;
+	rc_tree(); /* names the arena */
+	it = rc_item(p);
+	if (it)
+		rc_thread_put(it->index, 0);
 }
 
 void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
@@ -214,7 +231,7 @@ void RC_OP(rc_cpu_offline, s32 cpu)
 }
 
 /* Items of threads that went while the lock was not to be had: nobody is anybody's when the scheduler comes. */
-RS_FN void rc_items_left(struct rs_tree RS_ARENA *t, u32 from)
+RS_FN_VOID(rc_items_left, (struct rs_tree RS_ARENA *t, u32 from), (t, from))
 {
 	RS_LOOP(k, RS_RESET_PIECE) {
 		u32 i = from + k;

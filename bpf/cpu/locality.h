@@ -90,7 +90,7 @@ static __always_inline bool rc_enqueue_behind(struct rs_tree RS_ARENA *t, struct
 			return false;
 		g->it = (u64)it;
 	}
-	scx_insert(p, SCX_DSQ_LOCAL, host->slice - ran, 0);
+	compat_insert(p, SCX_DSQ_LOCAL, host->slice - ran, 0);
 	return true;
 }
 

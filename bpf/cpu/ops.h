@@ -201,7 +201,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 cpu, preempt = 0;
 
 	if (!it) {
-		scx_insert(p, SCX_DSQ_LOCAL, 4000000, 0);
+		compat_insert(p, SCX_DSQ_LOCAL, 4000000, 0);
 		return;
 	}
 	cpu = cpus == 1 ? 0 : scx_bpf_task_cpu(p);
@@ -209,7 +209,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	if (it->state == RS_SERVICE && !(enq_flags & SCX_ENQ_WAKEUP) && p == bpf_get_current_task_btf() && rc_inside(p) &&
 	    prevs[cpu & (RS_UNITS_MAX - 1)].graces < RC_GRACES) {
 		prevs[cpu & (RS_UNITS_MAX - 1)].graces++;
-		scx_insert(p, SCX_DSQ_LOCAL, RC_GRACE_NS, 0);
+		compat_insert(p, SCX_DSQ_LOCAL, RC_GRACE_NS, 0);
 		return;
 	}
 	if ((it->flags & RS_ITEM_APART) && it->state == RS_IDLE && it->queue == &t->nodes[1]) {
@@ -221,7 +221,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		}
 		if (rc_floor(cpu, raw)) {
 			it->flags |= RC_ITEM_FLOOR;
-			scx_insert(p, SCX_DSQ_LOCAL, t->quantum, SCX_ENQ_PREEMPT);
+			compat_insert(p, SCX_DSQ_LOCAL, t->quantum, SCX_ENQ_PREEMPT);
 			return;
 		}
 	}
@@ -238,7 +238,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		preempt = rc_enqueue_locked(t, p, it, enq_flags, cpu, raw);
 	}
 	if (preempt == 1) {
-		scx_insert(p, SCX_DSQ_LOCAL, it->slice, SCX_ENQ_PREEMPT);
+		compat_insert(p, SCX_DSQ_LOCAL, it->slice, SCX_ENQ_PREEMPT);
 		return;
 	}
 	if (preempt)
@@ -297,7 +297,7 @@ static __noinline int rc_gone_settle(struct rs_tree RS_ARENA *t, u64 now)
  * Under the lock: what ran is charged, before something is chosen. What stands in service here and is not prev's was chosen and never arrived, or
  * blocked when another class was to run next: it is idle as far as we know (enqueue() comes if it is not). A function of its own, so that it is verified once.
  */
-RS_FN void rc_ended(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
+RS_FN_VOID(rc_ended, (struct rs_tree RS_ARENA *t, u32 cpu, u64 now), (t, cpu, now))
 {
 	struct rc_prev *v = &prevs[cpu & (RS_UNITS_MAX - 1)];
 	struct rs_item RS_ARENA *it = t->unit[cpu & (RS_UNITS_MAX - 1)].item, *pi = (struct rs_item RS_ARENA *)v->it;
@@ -413,7 +413,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 			v->more = prev->scx.flags & SCX_TASK_QUEUED;
 			if (v->more && rc_inside(prev) && v->graces < RC_GRACES && rc_grace(cpu)) {
 				v->graces++;
-				scx_bpf_task_set_slice(prev, RC_GRACE_NS);
+				compat_set_slice(prev, RC_GRACE_NS);
 				return;
 			}
 			v->owed = rc_owed(it, prev);
@@ -449,13 +449,13 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 			return;
 		}
 		if (prev && (u64)it == v->it) {
-			scx_bpf_task_set_slice(prev, it->slice);
+			compat_set_slice(prev, it->slice);
 			return;
 		}
 		owner = it->owner;
 		p = rc_thread(it);
 		if (!p || !(p->scx.flags & SCX_TASK_QUEUED) ||
-		    !scx_insert(p, SCX_DSQ_LOCAL, it->flags & RC_ITEM_FLOOR ? t->quantum : it->slice, 0))
+		    !compat_insert(p, SCX_DSQ_LOCAL, it->flags & RC_ITEM_FLOOR ? t->quantum : it->slice, 0))
 			continue;
 		/* Looked at after the insertion: what changes from now on makes the insertion void. */
 		if (cpus == 1 || (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !(rc_pinned(p) && scx_bpf_task_cpu(p) != cpu))) {
@@ -476,6 +476,7 @@ struct sched_ext_ops reserv = {
 	.dispatch = (void *)rc_dispatch,
 	.set_weight = (void *)rc_set_weight,
 	.init_task = (void *)rc_init_task,
+	.quiescent = (void *)rc_quiescent, /* load.rs takes it out where it is not asked for */
 	.enable = (void *)rc_enable,
 	.disable = (void *)rc_disable,
 	.exit_task = (void *)rc_exit_task,

@@ -37,7 +37,7 @@ u64 trace_owner; /* the reader's pid, 0: none */
 struct rc_trace trace_record; /* under the lock; not on the stack, of which there is little where wake-ups happen */
 
 /* `who`: tid | unit << 32 | kind << 48 | flags << 56. */
-RS_FN void rc_trace_out(u64 who, u64 node, u64 node2, u64 work)
+RS_FN_VOID(rc_trace_out, (u64 who, u64 node, u64 node2, u64 work), (who, node, node2, work))
 {
 	struct rc_trace *r = &trace_record;
 	u32 zero = 0;
@@ -76,7 +76,7 @@ static __always_inline void rc_trace_item(u32 kind, u32 flags, struct rs_item RS
 }
 
 /* What a policy other than sfq keeps of its child n. The lag is exact but for the fraction of V. */
-RS_FN void rc_trace_child(struct rs_node RS_ARENA *n)
+RS_FN_VOID(rc_trace_child, (struct rs_node RS_ARENA *n), (n))
 {
 	struct rs_node RS_ARENA *p = n->parent;
 	u32 client = p->alg == eevdf_policy && n->weight && ee_client(p, n);
@@ -88,7 +88,7 @@ RS_FN void rc_trace_child(struct rs_node RS_ARENA *n)
 		     n->request_ns, lag);
 }
 
-RS_FN void rc_trace_param(struct rs_item RS_ARENA *it)
+RS_FN_VOID(rc_trace_param, (struct rs_item RS_ARENA *it), (it))
 {
 	u32 flags = (it->edf.on ? RC_TRACE_BEGUN : 0) | (it->seq & RS_SEQ_BACKGROUND ? RC_TRACE_SPENT : 0);
 
@@ -97,7 +97,7 @@ RS_FN void rc_trace_param(struct rs_item RS_ARENA *it)
 }
 
 /* A node as it is now. */
-RS_FN void rc_trace_node(struct rs_node RS_ARENA *n)
+RS_FN_VOID(rc_trace_node, (struct rs_node RS_ARENA *n), (n))
 {
 	u32 flags = (n->kind == RS_QUEUE ? RC_TRACE_QUEUE : 0) | (n->cap.ppm ? RC_TRACE_CAPPED : 0);
 
@@ -178,7 +178,7 @@ static __always_inline void rc_wake(struct rs_tree RS_ARENA *t, struct rs_item R
 }
 
 /* Several CPUs: wake-ups that were posted just before the trace began. */
-RS_FN void rc_trace_posted(struct rs_item RS_ARENA *it)
+RS_FN_VOID(rc_trace_posted, (struct rs_item RS_ARENA *it), (it))
 {
 	RS_LOOP(i, RS_ITEMS_MAX) {
 		if (!it)

@@ -177,7 +177,7 @@ static __always_inline int rn_lock(void)
 
 static __always_inline void rn_unlock(void)
 {
-	__atomic_store_n(&tree_lock, 0, __ATOMIC_RELEASE);
+	RS_RELEASE(tree_lock);
 }
 
 /* `leave`: what is done where the lock could not be had. */

@@ -59,7 +59,7 @@ RN_CALL(rn_setup)
 }
 
 /* Before a batch: queues that it deletes give up their items, those that it drains get one, which holds them. */
-RS_FN void rn_before(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
+RS_FN_VOID(rn_before, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b), (t, b))
 {
 	RS_LOOP(i, b->count) {
 		struct rs_op RS_ARENA *op = &b->op[i & (RS_BATCH_MAX - 1)];
@@ -95,7 +95,8 @@ RS_FN u32 rn_room_of(struct rs_node RS_ARENA *n, struct rn_queue RS_ARENA *q)
 }
 
 /* The class of a queue has changed: what waits is in no flow if there are none, and what comes will be in one if there are. */
-RS_FN void rn_classed(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now)
+RS_FN_VOID(rn_classed, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now),
+	   (t, n, now))
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
 
@@ -108,7 +109,7 @@ RS_FN void rn_classed(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u6
 		rn_wake(t, q->item, &q->own, now);
 }
 
-RS_FN void rn_after(struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b)
+RS_FN_VOID(rn_after, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b), (t, b))
 {
 	RS_LOOP(i, b->count) {
 		struct rs_op RS_ARENA *op = &b->op[i & (RS_BATCH_MAX - 1)];
@@ -306,7 +307,7 @@ RN_CALL(rn_sample_one)
 }
 
 /* The counters of io->node[i] are added to those of that node here, if it is there. */
-RS_FN void rn_add(u32 i)
+RS_FN_VOID(rn_add, (u32 i), (i))
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 	struct rn_io *in = rn_io();

@@ -81,7 +81,8 @@ RS_FN_PTR(struct rs_item RS_ARENA, rn_flow_new, (struct rs_tree RS_ARENA *t, str
 }
 
 /* An idle flow goes. */
-RS_FN void rn_flow_end(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q, struct rs_item RS_ARENA *it)
+RS_FN_VOID(rn_flow_end, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q,
+	   struct rs_item RS_ARENA *it), (t, q, it))
 {
 	struct rn_flow RS_ARENA *f = rn_flow(it->index);
 	u32 RS_ARENA *at = rn_bucket(f->hash, f->node);
@@ -105,7 +106,7 @@ RS_FN void rn_flow_end(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q, 
 }
 
 /* All flows of a queue end; their packets are the queue's own, flow by flow, behind what was older. The caller wakes its item. */
-RS_FN void rn_merge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+RS_FN_VOID(rn_merge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
 
@@ -123,7 +124,7 @@ RS_FN void rn_merge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 }
 
 /* The same after a reset of the tree; the packets are gone. */
-RS_FN void rn_flows_end(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q)
+RS_FN_VOID(rn_flows_end, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q), (t, q))
 {
 	RS_LOOP(i, RN_FLOWS) {
 		if (!q->flows)
@@ -133,7 +134,8 @@ RS_FN void rn_flows_end(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q)
 }
 
 /* After a reset of the tree: who has packets wants service. */
-RS_FN void rn_flows_wake(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q, u64 now)
+RS_FN_VOID(rn_flows_wake, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q, u64 now),
+	   (t, q, now))
 {
 	u32 at = q->flows;
 

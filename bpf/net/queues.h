@@ -21,7 +21,7 @@ RS_INLINE void rn_list_clear(struct rn_list RS_ARENA *l)
 }
 
 /* All of `from` behind what waits in `to`. */
-RS_FN void rn_list_append(struct rn_list RS_ARENA *to, struct rn_list RS_ARENA *from)
+RS_FN_VOID(rn_list_append, (struct rn_list RS_ARENA *to, struct rn_list RS_ARENA *from), (to, from))
 {
 	asm volatile("" : : "r"(&arena));
 	if (!from->head)
@@ -51,7 +51,7 @@ RS_INLINE void rn_set_room(struct rn_queue RS_ARENA *q, u32 room)
 }
 
 /* What lay in the slot of a node that is gone means nothing. */
-RS_FN void rn_fresh(struct rs_node RS_ARENA *n)
+RS_FN_VOID(rn_fresh, (struct rs_node RS_ARENA *n), (n))
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
 
@@ -100,7 +100,8 @@ RS_INLINE void rn_head(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 		rs_item_length(t, it, rn_place(l->head)->bytes);
 }
 
-RS_FN void rn_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rn_list RS_ARENA *l, u64 now)
+RS_FN_VOID(rn_wake, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
+	   struct rn_list RS_ARENA *l, u64 now), (t, it, l, now))
 {
 	if (it->state != RS_IDLE || t->poison)
 		return;
@@ -193,7 +194,7 @@ RS_INLINE u32 rn_place_new(struct rn_queue RS_ARENA *q)
 /*
  * The packet that the link has is sent: its item is charged, at the time at which it was handed over (caps count from then), and queued again if it has more. A flow that has none ends.
  */
-RS_FN void rn_sent(struct rs_tree RS_ARENA *t)
+RS_FN_VOID(rn_sent, (struct rs_tree RS_ARENA *t), (t))
 {
 	u32 name = wire;
 	struct rs_item RS_ARENA *it;
@@ -390,7 +391,7 @@ RS_FN u32 rn_choose(u64 raw)
 }
 
 /* The node's item is taken out of the tree; its packets stay where they are. */
-RS_FN void rn_detach(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+RS_FN_VOID(rn_detach, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
 	struct rs_item RS_ARENA *it;
@@ -409,7 +410,8 @@ RS_FN void rn_detach(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 }
 
 /* And is in it again: the batch that would have deleted the node was refused. */
-RS_FN void rn_attach(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now)
+RS_FN_VOID(rn_attach, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now),
+	   (t, n, now))
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
 	struct rs_item RS_ARENA *it;
@@ -424,7 +426,8 @@ RS_FN void rn_attach(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64
 }
 
 /* The packets of a node that is gone go to the end of q0, in their order. */
-RS_FN void rn_hand_over(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *from, u64 now)
+RS_FN_VOID(rn_hand_over, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *from, u64 now),
+	   (t, from, now))
 {
 	struct rs_node RS_ARENA *n = &t->nodes[1];
 	struct rs_item RS_ARENA *it;
@@ -447,7 +450,7 @@ RS_FN void rn_hand_over(struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *fr
 }
 
 /* Everything that waits is forgotten: the caller has dropped it, and each queue counts its own. */
-RS_FN void rn_forget(void)
+RS_FN_VOID(rn_forget, (void), ())
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 
@@ -474,7 +477,7 @@ RS_FN void rn_forget(void)
 }
 
 /* The volatile half of the tree anew; every queue with packets is awake. */
-RS_FN void rn_revive(u64 now)
+RS_FN_VOID(rn_revive, (u64 now), (now))
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 

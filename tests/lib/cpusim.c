@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BPF_RB_NO_WAKEUP_ = 1, PF_EXITING = 0x4, PF_LOCAL_THROTTLE = 0x00100000, PF_KTHREAD = 0x00200000, SCHED_BATCH = 3, SCHED_IDLE = 5, SCX_TASK_QUEUED = 1, SCX_KICK_IDLE = 1 };
+enum { BPF_RB_NO_WAKEUP_ = 1, PF_EXITING = 0x4, PF_LOCAL_THROTTLE = 0x00100000, PF_KTHREAD = 0x00200000, SCHED_BATCH = 3, SCHED_IDLE = 5, SCX_TASK_QUEUED = 1, SCX_KICK_IDLE = 1, TASK_DEAD = 0x80 };
 struct scx_init_task_args {
 	bool fork;
 };
@@ -49,7 +49,9 @@ static void *arena_take(void);
 #define bpf_rcu_read_lock() ((void)0)
 #define bpf_rcu_read_unlock() ((void)0)
 #define bpf_kptr_xchg(at, p) __sync_lock_test_and_set(at, p)
-#define bpf_task_acquire(p) (p)
+#define bpf_task_acquire(p) ((p)->held++, (p))
+#undef bpf_task_release
+#define bpf_task_release(p) ((void)(p)->held--)
 #define bpf_probe_read_user(to, size, from) (memcpy(to, from, size), 0)
 #define bpf_probe_write_user(to, from, size) (memcpy(to, from, size), 0)
 #define bpf_probe_read_kernel_str(to, size, from) ((void)(from))
@@ -57,7 +59,6 @@ static void *arena_take(void);
 #define bpf_task_storage_get(map, p, value, flags) ((struct rc_thread *)native_storage(p, flags))
 #define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu))
 #define scx_bpf_task_running(p) ((void)(p), false)
-#define scx_bpf_task_set_dsq_vtime(p, time) ((p)->scx.dsq_vtime = (time))
 static int ejected;
 #define scx_bpf_error_bstr(text, args, size) ((void)(args), (void)(ejected = 1))
 #define scx_bpf_get_online_cpumask() (&one_cpu)
@@ -65,6 +66,19 @@ static int ejected;
 #define scx_bpf_nr_cpu_ids() 1
 #define bpf_cpumask_weight(mask) ((void)(mask), 1)
 #define RS_DISK 0
+#define __ksym
+#define __weak __attribute__((weak))
+struct task_group {
+	struct scx_task_group {
+		u32 weight;
+	} scx;
+};
+#include "../../bpf/compat.h"
+bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, u64 time)
+{
+	p->scx.dsq_vtime = time;
+	return true;
+}
 static void *native_storage(struct task_struct *p, u64 flags);
 #include "../../bpf/cpu/common.h"
 static void *native_storage(struct task_struct *p, u64 flags)
@@ -198,12 +212,51 @@ void cpu_exited(struct task_struct *p)
 		rc_exited(p);
 }
 
+/* Threads whose end came while programs held them: a kernel before 6.19 would not have told of it. And those held beyond. */
+static u32 kept, never;
+
 void cpu_end(struct task_struct *p)
 {
 	struct scx_exit_task_args args = { false };
 
+	p->__state = TASK_DEAD;
+	if (lacks & COMPAT_DEAD)
+		rc_quiescent(p, 0);
+	kept += p->held != 0;
 	rc_disable(p);
 	rc_exit_task(p, &args);
+	never += p->held != 0;
+}
+
+u32 cpu_never(void)
+{
+	return never;
+}
+
+u32 cpu_kept(void)
+{
+	return kept;
+}
+
+u32 cpu_task_held(int tid)
+{
+	return native_task(tid)->held;
+}
+
+/* The thread leaves the scheduler's class, or comes back. */
+void cpu_class(int tid, bool ours)
+{
+	if (ours)
+		rc_enable(native_task(tid));
+	else
+		rc_disable(native_task(tid));
+}
+
+/* It sleeps, or is dead. */
+void cpu_sleeps(int tid, bool dead)
+{
+	native_task(tid)->__state = dead ? TASK_DEAD : 1;
+	rc_quiescent(native_task(tid), 0);
 }
 
 int cpu_fcntl(struct file *file, u32 command, u64 argument)

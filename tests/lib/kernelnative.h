@@ -152,6 +152,7 @@ struct signal_struct {
 
 struct task_struct {
 	s32 pid, tgid;
+	u32 __state;
 	u32 flags;
 	s32 static_prio;
 	u32 policy;
@@ -160,6 +161,7 @@ struct task_struct {
 	} se;
 	struct {
 		u32 flags;
+		u64 slice;
 		u64 dsq_vtime;
 	} scx;
 	struct signal_struct *signal;
@@ -167,8 +169,9 @@ struct task_struct {
 	const struct cred *real_cred, *cred;
 	u64 start_boottime;
 	struct task_struct *group_leader;
-	struct cred own; /* ours, and the next */
+	struct cred own; /* ours, and the next two */
 	u64 storage[16];
+	u32 held; /* by programs */
 };
 
 /* Maps. Which one a program means stands in the first member; libbpf's macros give the sizes. */
@@ -207,7 +210,7 @@ long native_each(struct native_map *map, long (*what)(void *, const void *, void
 #define bpf_for(i, from, to) for ((i) = (from); (i) < (to); (i)++)
 #define bpf_rdonly_cast(pointer, type) ((void *)(pointer))
 #define bpf_core_type_id_kernel(type) 0
-#define bpf_core_field_exists(type, field) 1
+#define bpf_core_field_exists(...) 1
 #define bpf_core_field_offset(type, field) offsetof(type, field)
 #define bpf_probe_read_kernel(to, size, from) (memcpy(to, from, size), 0)
 #define bpf_get_current_task_btf() native_current

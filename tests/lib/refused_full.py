@@ -23,7 +23,7 @@ KINDS = {"trampoline": ("rc_fcntl", "rc_unmounted", "rc_received"),
 ESSENTIAL = ("rc_call", "rc_select_cpu", "rc_enqueue", "rc_dispatch", "rc_set_weight", "rc_init_task", "rc_enable",
              "rc_disable", "rc_exit_task", "rc_cgroup_init", "rc_cgroup_exit", "rc_cgroup_move", "rc_cgroup_set_weight",
              "rc_cgroup_set_bandwidth", "rc_cgroup_set_idle", "rc_cpu_online", "rc_cpu_offline", "rc_init", "rc_exit")
-NEVER = {"rc_fcntl_locked"}  # loaded under lockdown only
+NEVER = {"rc_fcntl_locked", "rc_quiescent"}  # loaded under lockdown only, or before 6.19
 LINK = ("rn_enqueue", "rn_dequeue", "rn_init", "rn_reset", "rn_destroy", "rn_setup", "rn_edit", "rn_sample",
         "rn_sample_one", "rn_carry", "rn_do")
 LACKS = "refuses the qdisc's programs"

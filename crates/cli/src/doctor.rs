@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use reserv_plane::cpu::full::groups;
+use reserv_plane::cpu::full::{Fallback, groups};
 use reserv_plane::tag::Mechanism;
 use serde::Serialize;
 
@@ -315,6 +315,20 @@ pub(crate) fn disks(survey: Result<(), String>, stock: Result<String, String>) -
             ),
         ),
     }
+}
+
+/// What the full driver of the CPU does without on this kernel, each with what that costs.
+pub(crate) fn fallbacks(found: &[&Fallback]) -> Vec<Check> {
+    let none = "the kernel has all that the full CPU driver uses";
+    if found.is_empty() {
+        return vec![check("fallback", Verdict::Ok, none, None)];
+    }
+    let without = |one: &&Fallback| {
+        let found = format!("{}: without {} (Linux {})", one.name, one.symbol, one.since);
+        let cost = format!("costs {}", one.cost);
+        check("fallback", Verdict::Note, found, Some(&cost))
+    };
+    found.iter().map(without).collect()
 }
 
 fn check(name: &'static str, verdict: Verdict, found: impl Into<String>, means: Option<&str>) -> Check {

@@ -130,6 +130,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         Command::Doctor => {
             let mut report = doctor::Machine::here().examine(&probes());
+            if let Ok(found) = reserv_plane::cpu::full::fallbacks() {
+                report.checks.extend(doctor::fallbacks(&found));
+            }
             report.checks.push(doctor::tags(reserv_plane::tag::survey()));
             report.checks.push(doctor::links(reserv_plane::net::survey()));
             report

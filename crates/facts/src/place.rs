@@ -40,5 +40,6 @@ pub mod variable {
     pub const THREADS_MAX: &str = "RESERV_THREADS_MAX";
     pub const TIMED: &str = "RESERV_TIMED";
     pub const UNTRACED: &str = "RESERV_UNTRACED";
+    pub const FALLBACKS: &str = "RESERV_FALLBACKS";
     pub const VERIFIER: &str = "RESERV_VERIFIER";
 }

@@ -85,6 +85,11 @@ pub(crate) fn untraced() -> bool {
     env::var_os(variable::UNTRACED).is_some()
 }
 
+/// What the kernel is to be taken as lacking, as it was said: for tests.
+pub(crate) fn fallbacks() -> Option<String> {
+    told(variable::FALLBACKS).map(|text| text.to_string_lossy().into_owned())
+}
+
 /// Whether the kernel's verifier says what each program costs it.
 pub(crate) fn shows_verifier() -> bool {
     env::var_os(variable::VERIFIER).is_some()

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use libbpf_rs::{
-    ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, PrintLevel, ProgramType,
+    AsRawLibbpf as _, ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
+    PrintLevel, ProgramType,
 };
 
 use super::abi::{self, RcCall, to};
 use super::calls::RECEIVED;
+use super::compat::{self, Lacks};
 use super::probe;
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, listen, refused, refused_program, remove_pins};
@@ -109,6 +111,8 @@ struct Shape {
     /// on the CPU last; 0 turns off all that keeps threads near.
     near: Option<u32>,
     may_write_user: bool,
+    /// What the kernel does not have.
+    lacks: Lacks,
 }
 
 impl Shape {
@@ -130,7 +134,8 @@ impl Shape {
                 None => None,
             };
         let (timed, untraced) = (settings::timed(), settings::untraced());
-        Ok(Self { cpus, untraced, timed, threads, near, may_write_user: may_write_user() })
+        let lacks = compat::here()?;
+        Ok(Self { cpus, untraced, timed, threads, near, may_write_user: may_write_user(), lacks })
     }
 
     const fn object(&self) -> &'static [u8] {
@@ -139,8 +144,8 @@ impl Shape {
 
     /// Which programs these are, as loaded.
     fn build(&self) -> u32 {
-        let Self { cpus, untraced, timed, threads, near, may_write_user } = self;
-        let decided = format!("{cpus} {untraced} {timed} {threads:?} {near:?} {may_write_user}");
+        let Self { cpus, untraced, timed, threads, near, may_write_user, lacks: Lacks(lacks) } = self;
+        let decided = format!("{cpus} {untraced} {timed} {threads:?} {near:?} {may_write_user} {lacks}");
         crc32fast::hash(&[self.object(), decided.as_bytes()].concat())
     }
 }
@@ -255,14 +260,21 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
         .name("reserv_cpu")
         .and_then(|builder| builder.open_memory(shape.object()))
         .map_err(|error| refused("open the CPU's programs", &error))?;
+    let operations: Vec<String> = shape.lacks.operations().iter().map(|name| format!("rc_{name}")).collect();
+    let mut unset = Vec::new();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        if without.contains(original(&name)) {
+        if operations.contains(&name) {
+            // Which the operations' structure has where the kernel will have the program.
+            unset.push((program.as_libbpf_object().as_ptr() as usize).to_ne_bytes());
+        }
+        if without.contains(original(&name)) || operations.contains(&name) {
             program.set_autoload(false);
         }
     }
     // Constants of the programs, and what they are here.
     let mut constants = vec![(".rodata.cpus", shape.cpus), (".rodata.timed", shape.timed.into())];
+    constants.push((".rodata.lacks", shape.lacks.0));
     constants.extend(shape.untraced.then_some((".rodata.trace", 0)));
     constants.extend(shape.threads.map(|threads| (".rodata.threads", threads)));
     constants.extend(shape.near.map(|near| (".rodata.near", near)));
@@ -270,6 +282,11 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
         // One more than there are items: bpf/cpu/pool.h.
         if let (true, Some(threads)) = (map.name() == "accounts", shape.threads) {
             map.set_max_entries(threads + 1).map_err(|error| refused("size the CPU's accounts", &error))?;
+        }
+        if map.map_type() == MapType::StructOps {
+            let places = map.initial_value_mut().into_iter().flat_map(|ops| ops.chunks_exact_mut(8));
+            places.filter(|place| unset.iter().any(|it| *it == **place)).for_each(|place| place.fill(0));
+            continue;
         }
         let found = constants.iter().find(|(name, _)| map.name() == *name);
         let Some(value) = found.map(|(_, value)| value.to_ne_bytes()) else { continue };

@@ -7,6 +7,7 @@
 
 mod abi;
 mod calls;
+mod compat;
 pub mod groups;
 mod load;
 mod probe;
@@ -34,6 +35,7 @@ use crate::{
     Refs, Sample, Target, Threads, Upgrade,
 };
 
+pub use self::compat::Fallback;
 pub use self::probe::probe;
 pub use self::trace::{Event, EventKind, Tracer};
 
@@ -78,6 +80,11 @@ pub struct Counters {
     pub section_line: u32,
     /// Device number, as the kernel packs it, of the mount whose queues chcpures() takes; 0 when it is gone.
     pub mount: u64,
+}
+
+/// What the driver does without on this kernel; `Err` says why it cannot run.
+pub fn fallbacks() -> Result<Vec<&'static Fallback>, String> {
+    compat::lacks().map(compat::Lacks::fallbacks)
 }
 
 /// Take the CPUs, with a tree of root and q0.

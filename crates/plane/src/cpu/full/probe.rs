@@ -5,35 +5,13 @@ use std::path::Path;
 use std::{fs, io};
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Func, Struct};
+use libbpf_rs::btf::types::Func;
 
 use super::abi::UNITS_MAX;
+use super::compat;
 use crate::libbpf;
 
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
-
-/// Kernel functions that the programs call. A twin with `_impl` is what the kernel itself looks for since it hands such functions an
-/// argument that programs do not see; some builds lack it.
-const KFUNCS: &[&str] = &[
-    "scx_bpf_dsq_insert___v2_impl",
-    "scx_bpf_dispatch_cancel_impl",
-    "scx_bpf_kick_cpu_impl",
-    "scx_bpf_select_cpu_dfl_impl",
-    "scx_bpf_pick_idle_cpu_impl",
-    "scx_bpf_task_set_slice_impl",
-    "scx_bpf_task_set_dsq_vtime_impl",
-    "scx_bpf_error_bstr_impl",
-    "scx_bpf_task_cpu",
-    "scx_bpf_nr_cpu_ids",
-    "scx_bpf_now",
-    "bpf_task_from_pid",
-    "bpf_task_acquire",
-    "bpf_task_release",
-    "bpf_cpumask_test_cpu",
-    "bpf_cpumask_weight",
-    "bpf_local_irq_save",
-    "bpf_arena_alloc_pages",
-];
 
 /// Whether the kernel has a function to which programs can be tied.
 pub(super) fn has_function(name: &str) -> bool {
@@ -69,26 +47,7 @@ pub fn probe() -> Result<(), String> {
     if !Path::new("/sys/kernel/sched_ext/state").exists() {
         return Err("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)".into());
     }
-    let btf =
-        Btf::from_vmlinux().map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
-    let missing: Vec<&str> =
-        KFUNCS.iter().copied().filter(|name| btf.type_by_name::<Func<'_>>(name).is_none()).collect();
-    if !missing.is_empty() {
-        return Err(format!(
-            "sched_ext of this kernel lacks (in its type information): {}",
-            missing.join(", ")
-        ));
-    }
-    let Some(ops) = btf.type_by_name::<Struct<'_>>("sched_ext_ops") else {
-        return Err("the kernel's type information has no sched_ext_ops".into());
-    };
-    for op in ["cgroup_init", "cgroup_set_bandwidth", "cgroup_set_idle"] {
-        if !ops.iter().any(|member| member.name.is_some_and(|name| name == op)) {
-            return Err(format!(
-                "sched_ext of this kernel does not tell of cgroups ({op}; CONFIG_EXT_GROUP_SCHED, 6.18)"
-            ));
-        }
-    }
+    compat::lacks()?;
     let folder = super::load::folder();
     let bpffs = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
     match nix::sys::statfs::statfs(bpffs) {
