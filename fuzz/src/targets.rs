@@ -28,7 +28,7 @@ pub(crate) const ALL: &[(&str, Target)] = &[
 /// Texts that are written to files of nodes, one after another: two bytes choose the node and the
 /// file, a NUL ends the text. What is accepted leaves a tree that is sound and is accepted again as
 /// it reads.
-fn files(data: &[u8]) {
+pub(crate) fn files(data: &[u8]) {
     let Ok(name) = Name::new("cpu") else { return };
     let mut tree = Tree::new(name);
     for part in data.split(|byte| *byte == 0).take(40) {
@@ -48,7 +48,7 @@ fn files(data: &[u8]) {
 }
 
 /// The configuration's file. What is accepted is accepted again as it is saved.
-fn config(data: &[u8]) {
+pub(crate) fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match control::parse_config(text) {
         Ok(config) => {
@@ -63,21 +63,21 @@ fn config(data: &[u8]) {
 }
 
 /// A line of the control socket.
-fn control_line(data: &[u8]) {
+pub(crate) fn control_line(data: &[u8]) {
     if let Err(why) = control::understands(data) {
         assert!(!why.text.is_empty());
     }
 }
 
 /// What the kernel answers and tells: rtnetlink, events of processes, events of devices.
-fn netlink(data: &[u8]) {
+pub(crate) fn netlink(data: &[u8]) {
     reserv_plane::net::understand(data);
     reserv_plane::disk::understand(data);
     let _ = events::split(data);
 }
 
 /// Requests of the kernel's for the name space.
-fn requests(data: &[u8]) {
+pub(crate) fn requests(data: &[u8]) {
     if let Some(request) = proto::decode(data)
         && let proto::Op::BatchForget { pairs } = request.op
     {
@@ -87,7 +87,7 @@ fn requests(data: &[u8]) {
 
 /// A journal: frames, and what stands in them. The first byte chooses: the bytes as they stand, or
 /// in good frames, for nothing finds the checksums of texts by chance.
-fn journal(data: &[u8]) {
+pub(crate) fn journal(data: &[u8]) {
     let Some((first, data)) = data.split_first() else { return };
     let payloads = if first & 1 == 0 {
         let (payloads, end) = reserv_plane::journal::records(data);

@@ -48,9 +48,9 @@ impl Socket {
 
 impl Teller {
     /// An answer, or its errno.
-    fn ask<A: DeserializeOwned>(&self, ask: Ask) -> io::Result<A> {
+    fn ask<A: DeserializeOwned>(&self, ask: &Ask) -> io::Result<A> {
         let change = ask.is_change();
-        self.asker.ask(&ask).map_err(|failed| {
+        self.asker.ask(ask).map_err(|failed| {
             if change && let Failed::Refused(refused) = &failed {
                 let hint = Some(refused.hint.clone()).filter(|hint| !hint.is_empty());
                 let text = Some(refused.text.clone()).filter(|text| !text.is_empty());
@@ -61,12 +61,12 @@ impl Teller {
     }
 
     /// A change.
-    fn change(&self, ask: Ask) -> io::Result<()> {
+    fn change(&self, ask: &Ask) -> io::Result<()> {
         self.ask::<Done>(ask).map(drop)
     }
 
     fn find(&self, path: &str) -> io::Result<Found> {
-        self.ask(Ask::kind(path))
+        self.ask(&Ask::kind(path))
     }
 }
 
@@ -87,24 +87,24 @@ impl Files for Socket {
     }
 
     fn read(&self, path: &str) -> io::Result<String> {
-        self.teller.ask::<Text>(Ask::read(path)).map(|answer| answer.text)
+        self.teller.ask::<Text>(&Ask::read(path)).map(|answer| answer.text)
     }
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
-        self.teller.change(Ask::write(path, format!("{text}\n")))
+        self.teller.change(&Ask::write(path, format!("{text}\n")))
     }
 
     fn list(&self, dir: &str) -> io::Result<Listing> {
-        let Names { files, directories, .. } = self.teller.ask(Ask::list(dir))?;
+        let Names { files, directories, .. } = self.teller.ask(&Ask::list(dir))?;
         Ok(Listing { files, dirs: directories }.sorted())
     }
 
     fn rmdir(&self, dir: &str) -> io::Result<()> {
-        self.teller.change(Ask::rmdir(dir))
+        self.teller.change(&Ask::rmdir(dir))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.teller.change(Ask::rename(from, to))
+        self.teller.change(&Ask::rename(from, to))
     }
 
     fn inode(&self, path: &str) -> io::Result<u64> {

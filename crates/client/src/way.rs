@@ -52,12 +52,12 @@ impl Way {
         Self::Socket { asker, refused: RefCell::default() }
     }
 
-    fn ask<A: DeserializeOwned>(asker: &Asker, ask: Ask) -> io::Result<A> {
-        asker.ask(&ask).map_err(io::Error::from)
+    fn ask<A: DeserializeOwned>(asker: &Asker, ask: &Ask) -> io::Result<A> {
+        asker.ask(ask).map_err(io::Error::from)
     }
 
-    fn change(asker: &Asker, refused: &RefCell<Option<String>>, ask: Ask) -> io::Result<()> {
-        asker.ask::<Done>(&ask).map(drop).map_err(|failed| {
+    fn change(asker: &Asker, refused: &RefCell<Option<String>>, ask: &Ask) -> io::Result<()> {
+        asker.ask::<Done>(ask).map(drop).map_err(|failed| {
             if let Failed::Refused(why) = &failed {
                 refused.replace(Some(why.text.clone()).filter(|text| !text.is_empty()));
             }
@@ -82,7 +82,7 @@ impl Way {
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         match self {
             Self::Mount(root) => read_file(&root.join(path)),
-            Self::Socket { asker, .. } => Self::ask(asker, Ask::read(path)).map(|Text { text }| text),
+            Self::Socket { asker, .. } => Self::ask(asker, &Ask::read(path)).map(|Text { text }| text),
         }
     }
 
@@ -91,7 +91,7 @@ impl Way {
         match self {
             Self::Mount(root) => command(&mut OpenOptions::new().write(true).open(root.join(path))?, text),
             Self::Socket { asker, refused } => {
-                Self::change(asker, refused, Ask::write(path, format!("{text}\n")))
+                Self::change(asker, refused, &Ask::write(path, format!("{text}\n")))
             }
         }
     }
@@ -118,7 +118,7 @@ impl Way {
                 Ok(found)
             }
             Self::Socket { asker, .. } => {
-                let Names { directories, inodes, .. } = Self::ask(asker, Ask::list(path))?;
+                let Names { directories, inodes, .. } = Self::ask(asker, &Ask::list(path))?;
                 Ok(directories.into_iter().zip(inodes).collect())
             }
         }
@@ -132,7 +132,7 @@ impl Way {
                 let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
                 Ok(files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
             }
-            Self::Socket { asker, .. } => Self::ask(asker, Ask::list(path)).map(|Names { files, .. }| files),
+            Self::Socket { asker, .. } => Self::ask(asker, &Ask::list(path)).map(|Names { files, .. }| files),
         }
     }
 
@@ -142,7 +142,7 @@ impl Way {
                 let found = fs::symlink_metadata(root.join(path))?;
                 Ok(Kind { directory: found.is_dir(), inode: found.ino() })
             }
-            Self::Socket { asker, .. } => Self::ask(asker, Ask::kind(path)),
+            Self::Socket { asker, .. } => Self::ask(asker, &Ask::kind(path)),
         }
     }
 
@@ -160,7 +160,7 @@ impl Way {
     pub(crate) fn rmdir(&self, path: &str) -> io::Result<()> {
         match self {
             Self::Mount(root) => fs::remove_dir(root.join(path)),
-            Self::Socket { asker, refused } => Self::change(asker, refused, Ask::rmdir(path)),
+            Self::Socket { asker, refused } => Self::change(asker, refused, &Ask::rmdir(path)),
         }
     }
 
@@ -168,7 +168,7 @@ impl Way {
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         match self {
             Self::Mount(root) => fs::rename(root.join(from), root.join(to)),
-            Self::Socket { asker, refused } => Self::change(asker, refused, Ask::rename(from, to)),
+            Self::Socket { asker, refused } => Self::change(asker, refused, &Ask::rename(from, to)),
         }
     }
 

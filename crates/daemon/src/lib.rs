@@ -20,6 +20,7 @@ pub mod held;
 pub mod keeper;
 pub mod link;
 pub mod log;
+pub mod memory;
 pub mod priority;
 pub mod process;
 pub mod refusal;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use reserv_daemon::link::{self, Held, UnixSeq, inherit};
 use reserv_daemon::settings::Settings;
-use reserv_daemon::{forgetter, keeper, log, priority, worker};
+use reserv_daemon::{forgetter, keeper, log, memory, priority, worker};
 use reserv_plane::private;
 
 /// Serves /reserv: keeps the tree of reservations and the kernel's scheduler in agreement.
@@ -67,6 +67,7 @@ impl Descriptors {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    memory::few_pools();
     log::begin();
     priority::prefer();
     // Started through /proc/self/exe, keeper and worker would be called "exe".
