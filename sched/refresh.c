@@ -355,7 +355,6 @@ RS_INLINE int rs_outranks(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *a
 	return yes;
 }
 
-#define RS_VICTIMS 64 /* units that are looked at */
 
 /*
  * Several units, all busy: the one whose item `it`, just queued, should displace: of those that it may use and should be served before, the one that
@@ -366,7 +365,7 @@ RS_FN u32 rs_victim(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 	struct rs_item RS_ARENA *worst = 0;
 	u32 unit = 0;
 
-	RS_LOOP(i, RS_VICTIMS) {
+	RS_LOOP(i, RS_UNITS_HERE) {
 		struct rs_item RS_ARENA *cur = t->unit[i & (RS_UNITS_MAX - 1)].item;
 
 		if (!cur || !(it->all || rs_unit_in(it->mask, i)) || !rs_preempts(t, it, cur, 0))

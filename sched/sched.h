@@ -70,6 +70,10 @@
 /* Whether it may have had more before, or get them: CPUs come and go. */
 #define RS_EVER_SEVERAL 1
 #endif
+#ifndef RS_UNITS_HERE
+/* Above every unit's number: a plane that knows how many there can be says so here. */
+#define RS_UNITS_HERE RS_UNITS_MAX
+#endif
 #ifndef RS_AGES
 #define RS_AGES 1 /* 0: a plane that serves nobody out of turn: starve_ns stays 0, and it is not kept who has waited for how long */
 #endif

@@ -416,7 +416,7 @@ static long rc_watch_one(void *map, u64 *key, struct rc_group *g, void *ctx)
 /* From the timer: settings that the kernel changed without telling (rc_group_weight, compat.h). */
 static __noinline int rc_watch(u64 raw)
 {
-	if (raw - watch_at < 500000000)
+	if (raw - watch_at < RC_WATCH_NS)
 		return 0;
 	watch_at = raw;
 	bpf_for_each_map_elem(&groups, rc_watch_one, 0, 0);
@@ -524,8 +524,8 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 		groups_dirty = 1;
 		rc_timer_soon();
 	}
-	if (g.watch || g.quota_us != RC_NO_QUOTA || compat_watch_groups())
-		rc_timer_on();
+	if (g.watch || compat_watch_groups())
+		rc_timer_watch();
 	return 0;
 }
 
@@ -595,6 +595,8 @@ void RC_OP(rc_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 		return;
 	g->tg = rc_cgroup_tg(cgrp);
 	g->weight = rc_group_weight(g, weight, weight);
+	if (g->watch)
+		rc_timer_watch();
 	rc_group_later(g);
 }
 
@@ -608,7 +610,7 @@ void RC_OP(rc_cgroup_set_idle, struct cgroup *cgrp, bool idle)
 	g->tg = rc_cgroup_tg(cgrp);
 	g->weight = rc_group_weight(g, idle ? 0 : 100, 0);
 	if (g->watch)
-		rc_timer_on();
+		rc_timer_watch();
 	rc_group_later(g);
 }
 
@@ -622,7 +624,6 @@ void RC_OP(rc_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quot
 	g->period_us = period_us;
 	g->quota_us = quota_us;
 	g->burst_us = burst_us;
-	rc_timer_on();
 	rc_group_later(g);
 }
 

@@ -38,6 +38,7 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 #define RS_LENGTHS 0 /* how long a thread will run is not known before */
 #define RS_SEVERAL(t) (cpus > 1 && (t)->units > 1)
 #define RS_EVER_SEVERAL (cpus > 1)
+#define RS_UNITS_HERE cpus
 #include "../../sched/core.c"
 #include "../abi.h"
 #include "../hook.h"
@@ -177,6 +178,8 @@ struct rc_guest {
 	u64 pad[7];
 };
 struct rc_guest guests[RS_UNITS_MAX];
+
+u64 online[RS_UNIT_WORDS]; /* CPUs that are there; written by what tells of their coming and going */
 
 /* Floor of kernel threads per CPU; each changed on its CPU only, under its run queue's lock. */
 struct rc_bucket {
@@ -614,7 +617,7 @@ out:
 	return 0;
 }
 
-/* CPUs without work look again. */
+/* CPUs without work look again, all of them. */
 static __always_inline void rc_kick_idle(void)
 {
 	RS_LOOP(cpu, RS_UNITS_MAX) {

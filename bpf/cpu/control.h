@@ -110,7 +110,7 @@ RC_CALL(rc_edit)
 	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
 	struct rc_io *in = rc_io();
 	u64 raw = scx_bpf_now();
-	u32 caps = 0, count;
+	u32 count;
 
 	if (!tree_at || !in || in->batch.count > RS_BATCH_MAX) {
 		c->answer = -E_INVAL;
@@ -129,8 +129,6 @@ RC_CALL(rc_edit)
 		b->op[i].parent = op->parent;
 		b->op[i].a = op->a;
 		b->op[i].b = op->b;
-		if (op->code == RS_OP_CAP && op->a)
-			caps = 1;
 	}
 	b->seq = in->batch.seq;
 	b->count = count;
@@ -151,8 +149,6 @@ RC_CALL(rc_edit)
 	in->batch.error = b->error;
 	in->batch.failed = b->failed;
 	RC_CHECK(t);
-	if (caps)
-		rc_timer_on();
 	rc_kick_idle();
 	c->answer = b->error;
 	return 0;

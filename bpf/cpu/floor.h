@@ -5,15 +5,21 @@
  * threads that have work get at least 5 % of T, less a step, and the floor takes at most 5 % of T, 20 ms and a step from the tree.
  */
 
-/* Whether kernel threads have some of their floor left on this CPU. */
+/*
+ * Whether kernel threads have some of their floor left on this CPU. A wake-up from elsewhere comes with
+ * the waker's clock, which may be a little behind what was seen here.
+ */
 static __always_inline bool rc_floor(u32 cpu, u64 raw)
 {
 	struct rc_bucket *b = &bucket[cpu & (RS_UNITS_MAX - 1)];
-	u64 dt = raw - b->at;
+	u64 dt = 0;
 
+	if (rs_before(b->at, raw)) {
+		dt = raw - b->at;
+		b->at = raw;
+	}
 	if (dt > 1000000000ULL)
 		dt = 1000000000ULL;
-	b->at = raw;
 	b->tok += dt * RC_FLOOR_PERCENT / 100;
 	if (b->tok > RC_FLOOR_BURST)
 		b->tok = RC_FLOOR_BURST;

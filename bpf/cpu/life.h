@@ -191,22 +191,36 @@ out:
 	th->item = 0;
 }
 
-/* How many CPUs there are to share. */
-static __always_inline u32 rc_online(void)
+/*
+ * How many CPUs there are to share, and which (`online`). `without`: one that goes, and is still in the
+ * kernel's mask; cpus: none.
+ */
+static __always_inline u32 rc_online(u32 without)
 {
-	const struct cpumask *online = scx_bpf_get_online_cpumask();
-	u32 n = bpf_cpumask_weight(online);
+	const struct cpumask *now = scx_bpf_get_online_cpumask();
+	u32 n = bpf_cpumask_weight(now);
 
-	scx_bpf_put_cpumask(online);
+	online[0] = now->bits[0];
+	if (bpf_core_type_size(struct cpumask) >= 16)
+		online[1] = now->bits[1];
+	if (bpf_core_type_size(struct cpumask) >= 32) {
+		online[2] = now->bits[2];
+		online[3] = now->bits[3];
+	}
+	if (without < cpus && bpf_cpumask_test_cpu(without, now)) {
+		online[(without / 64) & (RS_UNIT_WORDS - 1)] &= ~(1ULL << (without & 63));
+		n--;
+	}
+	scx_bpf_put_cpumask(now);
 	return n > RS_UNITS_MAX ? RS_UNITS_MAX : n ? n : 1;
 }
 
 /* One more or less. A section of the lock that looks at nothing that was posted: it is of no event's order. */
-static __always_inline void rc_units_now(void)
+static __always_inline void rc_units_now(u32 without)
 {
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
-	u32 n = rc_online();
+	u32 n = rc_online(without);
 
 	bpf_local_irq_save(&irq);
 	if (rc_lock_bare()) {
@@ -219,13 +233,13 @@ static __always_inline void rc_units_now(void)
 /* Hotplug must not take the scheduler away, which is what the kernel does where these are missing. */
 void RC_OP(rc_cpu_online, s32 cpu)
 {
-	rc_units_now();
+	rc_units_now(cpus);
 }
 
 /* What stands in service there is settled by the next dispatch elsewhere (rc_gone_settle): nobody else can want what it has before. */
 void RC_OP(rc_cpu_offline, s32 cpu)
 {
-	rc_units_now();
+	rc_units_now(cpu);
 	prevs[cpu & (RS_UNITS_MAX - 1)].gone = 1;
 	gone_any = 1;
 }
@@ -275,7 +289,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_state *s = rc_state();
-	u32 n = scx_bpf_nr_cpu_ids(), online = rc_online();
+	u32 n = scx_bpf_nr_cpu_ids(), there = rc_online(cpus);
 
 	if (!tree_at || !s || n != cpus || n > RS_UNITS_MAX)
 		return -E_INVAL;
@@ -297,7 +311,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	starting = 0;
 	if (trace_on)
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
-	t->units = online;
+	t->units = there;
 	t->near = near;
 	RC_UNLOCK(irq);
 	s->cpus = n;

@@ -27,6 +27,26 @@ static __always_inline bool rc_pinned(struct task_struct *p)
 	return p->migration_disabled > 1 || (p->migration_disabled == 1 && p != bpf_get_current_task_btf());
 }
 
+/*
+ * Whether a thread may use every CPU that is there: its mask need not have those that could come, as one
+ * set by a cpuset or by sched_setaffinity() to all has not. When one comes, the choice for it does not
+ * fit, and the thread's mask is read (rc_misfit).
+ */
+static __always_inline bool rc_everywhere(struct task_struct *p)
+{
+	const struct cpumask *m = p->cpus_ptr;
+
+	if ((u32)p->nr_cpus_allowed >= cpus)
+		return true;
+	if (online[0] & ~m->bits[0])
+		return false;
+	if (bpf_core_type_size(struct cpumask) >= 16 && (online[1] & ~m->bits[1]))
+		return false;
+	if (bpf_core_type_size(struct cpumask) >= 32)
+		return !((online[2] & ~m->bits[2]) | (online[3] & ~m->bits[3]));
+	return true;
+}
+
 /* Which CPUs a thread may use: into the item's mask, unless it is all (1), which the caller tells the item. Under the lock, or idle. */
 static __always_inline u32 rc_units(struct rs_item RS_ARENA *it, struct task_struct *p)
 {
@@ -41,7 +61,7 @@ static __always_inline u32 rc_units(struct rs_item RS_ARENA *it, struct task_str
 		it->mask[(cpu / 64) & (RS_UNIT_WORDS - 1)] = 1ULL << (cpu & 63);
 		return 0;
 	}
-	if ((u32)p->nr_cpus_allowed >= cpus)
+	if (rc_everywhere(p))
 		return 1;
 	it->mask[0] = m->bits[0];
 	it->mask[1] = it->mask[2] = it->mask[3] = 0;
@@ -163,7 +183,7 @@ static __always_inline bool rc_left(struct rs_tree RS_ARENA *t, struct task_stru
 		return false;
 	if (rc_pinned(p) || p->nr_cpus_allowed == 1)
 		return true; /* this CPU is all that it may use */
-	return (u32)p->nr_cpus_allowed >= cpus && rs_post_all(t, it);
+	return rc_everywhere(p) && rs_post_all(t, it);
 }
 
 /*
@@ -442,6 +462,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	RS_LOOP(tries, RC_TRIES) {
 		it = rc_choose(t, cpu, v, raw);
 		v->floor = 0;
+		rc_timer_arm(t);
 		RC_CHECK(t);
 		if (!it) {
 			if (v->touch)

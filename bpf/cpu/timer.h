@@ -12,49 +12,98 @@ struct {
 } timers SEC(".maps");
 
 /*
- * Caps let go while CPUs are idle: this looks at the tree when the first is due, at least every 4 ms while something is held
- * back, and every 20 ms otherwise. Started with the first cap. And what was told of cgroups is put into force, once (cgroups.h).
+ * Caps let go while CPUs are idle: this looks at the tree when the first is due, and at least every 4 ms
+ * while something is held back; at cgroups that are to be watched (cgroups.h) twice a second; and what
+ * was told of cgroups is put into force, once. With nothing of this to do it does not go off.
+ *
+ * Who holds something back starts it, if it is not armed: the next dispatch, for whatever is charged ends
+ * there. Both look at `throttle` in a section of the lock, so one of them sees what the other did.
  *
  * Its callback is part of the program that sets it, rc_init: whoever starts it is not verified with what it does.
  */
 #define CLOCK_MONOTONIC 1
-u32 timer_on;
+#define RC_HELD_NS 4000000
+#define RC_WATCH_NS 500000000
+#define RC_LATE_NS 20000000 /* the lock was not to be had */
+u32 timer_armed; /* it goes off, within 4 ms if something is held back */
+u32 watched; /* some cgroup is to be watched; stays */
 u32 starting; /* rc_init is at work */
 u32 groups_dirty; /* some cgroup's `dirty` is set */
 
 static int rc_watch(u64 raw);
 static int rc_groups_settle(void);
 
+/* Under the lock: what is let go first, and how many CPUs can do something with it; 0: who knows. */
+static __always_inline u32 rc_let_go(struct rs_tree RS_ARENA *t)
+{
+	struct rs_node RS_ARENA *n = (struct rs_node RS_ARENA *)t->throttle.e[0].obj;
+
+	return n->kind == RS_QUEUE && n->nall == n->ready.n ? n->ready.n : 0;
+}
+
+/* So many of the CPUs without work look again. */
+static __always_inline void rc_kick_some(u32 some)
+{
+	const struct cpumask *all;
+	s32 cpu;
+
+	if (!some || some >= cpus) {
+		rc_kick_idle();
+		return;
+	}
+	all = scx_bpf_get_online_cpumask();
+	RS_LOOP(i, RS_UNITS_MAX) {
+		if (i >= some)
+			break;
+		cpu = scx_bpf_pick_idle_cpu(all, 0);
+		if (cpu < 0)
+			break;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	scx_bpf_put_cpumask(all);
+}
+
 static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 {
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
-	u64 wait = 20000000, raw = scx_bpf_now(), due = 0;
+	u64 wait = 0, raw = scx_bpf_now(), due = 0;
+	u32 some = 0;
 
 	if (starting) { /* there is nothing to look at yet */
 		bpf_timer_start(&timer->timer, 1000000, 0);
 		return 0;
 	}
-	RC_LOCK(irq, goto late);
+	RC_LOCK(irq, wait = RC_LATE_NS; goto late);
+	timer_armed = t->throttle.n != 0;
 	if (t->throttle.n) {
-		wait = 4000000;
+		wait = RC_HELD_NS;
 		due = t->throttle.e[0].key;
-		if (!rs_before(raw, due))
+		if (!rs_before(raw, due)) {
 			due = 1;
-		else if (due - raw < wait)
+			some = rc_let_go(t);
+		} else if (due - raw < wait) {
 			wait = due - raw;
+		}
 	}
 	RC_UNLOCK(irq);
 late:
 	if (due == 1)
-		rc_kick_idle();
-	rc_watch(raw);
+		rc_kick_some(some);
+	if (watched)
+		rc_watch(raw);
 	if (groups_dirty)
 		rc_groups_settle();
-	if (groups_dirty || wait < 100000)
+	if (!wait && watched)
+		wait = RC_WATCH_NS;
+	if (groups_dirty || (wait && wait < 100000))
 		wait = 100000;
-	if (groups_dirty || timer_on)
-		bpf_timer_start(&timer->timer, wait, 0);
+	if (!wait)
+		return 0;
+	bpf_timer_start(&timer->timer, wait, 0);
+	/* Who armed it since, for sooner, was before us here, and is overruled; or comes now. */
+	if (wait > RC_HELD_NS && (timer_armed || groups_dirty))
+		bpf_timer_start(&timer->timer, 1000000, 0);
 	return 0;
 }
 
@@ -68,8 +117,8 @@ static __always_inline void rc_timer_ready(void)
 		return;
 	bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&timer->timer, rc_tick);
-	if (timer_on || groups_dirty)
-		bpf_timer_start(&timer->timer, 1000000, 0);
+	timer_armed = 1; /* of an earlier start it may say so and not be */
+	bpf_timer_start(&timer->timer, 1000000, 0);
 }
 
 /* In a millisecond. */
@@ -82,11 +131,21 @@ static __always_inline void rc_timer_soon(void)
 		bpf_timer_start(&timer->timer, 1000000, 0);
 }
 
-static __always_inline void rc_timer_on(void)
+/* After a section in which something may have been held back. */
+static __always_inline void rc_timer_arm(struct rs_tree RS_ARENA *t)
 {
-	if (timer_on)
+	if (!t->throttle.n || timer_armed)
 		return;
-	timer_on = 1;
+	timer_armed = 1;
+	rc_timer_soon();
+}
+
+/* Some cgroup is to be watched from now on. */
+static __always_inline void rc_timer_watch(void)
+{
+	if (watched)
+		return;
+	watched = 1;
 	rc_timer_soon();
 }
 
@@ -96,7 +155,8 @@ static __always_inline void rc_timer_off(void)
 	u32 zero = 0;
 	struct rc_timer *timer = bpf_map_lookup_elem(&timers, &zero);
 
-	timer_on = 0;
+	timer_armed = 0;
+	watched = 0;
 	groups_dirty = 0;
 	if (timer)
 		bpf_timer_cancel(&timer->timer);

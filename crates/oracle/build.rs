@@ -46,10 +46,14 @@ fn function(text: &str, at: usize) -> Option<Function> {
     }
     from += 1;
     let head = text[from..open].to_owned();
-    // RS_FN_PTR(type, name, parameters, arguments), or the name before the parameters.
-    let name = match head.strip_prefix("RS_FN_PTR(") {
-        Some(rest) => rest.split(',').nth(1)?.trim(),
-        None => head.split('(').next()?.rsplit([' ', '*']).next()?,
+    // RS_FN_PTR(type, name, parameters, arguments), RS_FN_VOID(name, parameters, arguments), or the
+    // name before the parameters.
+    let name = if let Some(rest) = head.strip_prefix("RS_FN_PTR(") {
+        rest.split(',').nth(1)?.trim()
+    } else if let Some(rest) = head.strip_prefix("RS_FN_VOID(") {
+        rest.split(',').next()?
+    } else {
+        head.split('(').next()?.rsplit([' ', '*']).next()?
     };
     let name = name.to_owned();
     (at < to).then_some(Function { from, to, head, name })
@@ -70,11 +74,17 @@ fn copy(f: &Function, text: &str, suffix: &str, change: Option<&Mutant>) -> Stri
 
 /// What stands in the function's place: it chooses one of the copies.
 fn chooser(f: &Function, mutants: &[(usize, &Mutant)]) -> String {
-    let (head, call) = if let Some(rest) = f.head.strip_prefix("RS_FN_PTR(") {
-        let kind = rest.split(',').next().expect("a type");
+    let of_a_macro = f.head.strip_prefix("RS_FN_PTR(").map(|rest| (rest, true));
+    let of_a_macro = of_a_macro.or_else(|| f.head.strip_prefix("RS_FN_VOID(").map(|rest| (rest, false)));
+    let (head, call) = if let Some((rest, pointer)) = of_a_macro {
+        let kind = if pointer {
+            rest.split(',').next().expect("a type").to_owned() + " *"
+        } else {
+            "void ".to_owned()
+        };
         let (parameters, rest) = rest.split_once('(').and_then(|(_, r)| r.split_once("),")).expect("lists");
         (
-            format!("RS_INLINE {kind} *{}({parameters})", f.name),
+            format!("RS_INLINE {kind}{}({parameters})", f.name),
             rest.trim().trim_end_matches(')').to_owned() + ")",
         )
     } else {

@@ -65,6 +65,8 @@ static int ejected;
 #define scx_bpf_put_cpumask(mask) ((void)(mask))
 #define scx_bpf_nr_cpu_ids() 1
 #define bpf_cpumask_weight(mask) ((void)(mask), 1)
+#define bpf_cpumask_test_cpu(cpu, mask) ((void)(cpu), (void)(mask), false)
+#define bpf_core_type_size(type) sizeof(type)
 #define RS_DISK 0
 #define __ksym
 #define __weak __attribute__((weak))
@@ -90,9 +92,6 @@ static void *native_storage(struct task_struct *p, u64 flags)
 }
 #include "../../bpf/cpu/tags.h"
 static u32 starting; /* timer.h */
-static void rc_timer_on(void)
-{
-}
 static void rc_timer_ready(void)
 {
 }
@@ -121,6 +120,7 @@ static void rc_front_counts(struct rc_node *out)
 {
 	(void)out;
 }
+#include "../../bpf/cpu/floor.h"
 #include "../../bpf/cpu/life.h"
 #include "../../bpf/cpu/control.h"
 #include "../../bpf/cpu/calls.h"
@@ -310,6 +310,17 @@ void cpu_limit(int tid, u64 limit)
 void cpu_namespace(int tid, u32 uid, int depth, u32 owner)
 {
 	native_namespace(tid, uid, depth, owner);
+}
+
+/* Whether kernel threads have some of their floor left, by that clock; and they have had so much of it. */
+bool cpu_floor(u64 now)
+{
+	return rc_floor(0, now);
+}
+
+void cpu_floor_spent(u64 ns)
+{
+	bucket[0].tok -= ns;
 }
 
 /* The lock is somebody's who does not give it back, or is free. */

@@ -203,13 +203,13 @@ fn start(wanted: Driver) -> Result<AnyPlane, Refusal> {
             Ok(()) => match (built.start)(missing.first().cloned()) {
                 Err(PlaneError::NotLoaded(why)) if wanted == Driver::Auto => {
                     tracing::warn!(driver = ?built.driver, why, "cannot be used here");
-                    missing.push(format!("{:?}: {why}", built.driver).to_lowercase());
+                    missing.push(format!("{}: {why}", format!("{:?}", built.driver).to_lowercase()));
                 }
                 other => return Ok(other?),
             },
             Err(why) => {
                 tracing::info!(driver = ?built.driver, why, "cannot be used here");
-                missing.push(format!("{:?}: {why}", built.driver).to_lowercase());
+                missing.push(format!("{}: {why}", format!("{:?}", built.driver).to_lowercase()));
             }
         }
     }

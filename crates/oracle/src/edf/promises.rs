@@ -258,6 +258,10 @@ pub fn no_way_round(build: Build, seed: u64) -> Result<(), String> {
 pub fn victims(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xedf4);
     let units = u32::try_from(r.range(2, 8)).expect("small");
+    // Their numbers are anything below 256.
+    let (apart, first) = (r.range(1, 31), r.range(0, 31));
+    let number =
+        |unit: u32| u32::try_from(first).expect("small") + unit * u32::try_from(apart).expect("small");
     let mut core = Core::new(Setup { build, units, ..Setup::default() });
     core.must(0, Op::Create { node: E, parent: ROOT, kind: QUEUE, alg: EDF });
     core.must(0, Op::Reweight { node: E, weight: ONE });
@@ -274,8 +278,8 @@ pub fn victims(build: Build, seed: u64) -> Result<(), String> {
             due.push(u64::MAX);
         }
         core.wake(item, 0);
-        if core.pick(unit, 0) != Some(item) {
-            return Err(format!("unit {unit} does not serve the only one that waits"));
+        if core.pick(number(unit), 0) != Some(item) {
+            return Err(format!("unit {} does not serve the only one that waits", number(unit)));
         }
     }
     let item = core.item_new(E, ONE, 0).ok_or("no item")?;
@@ -283,11 +287,18 @@ pub fn victims(build: Build, seed: u64) -> Result<(), String> {
     core.item_params(item, Params { period, budget: MS, ..Params::default() }, 0)
         .map_err(|e| format!("{e}"))?;
     let mask = r.range(1, (1 << units) - 1);
-    core.item_units(item, Some([mask, 0, 0, 0]));
+    let mut words = [0; 4];
+    for unit in (0..units).filter(|u| mask >> u & 1 == 1) {
+        words[number(unit) as usize / 64] |= 1 << (number(unit) % 64);
+    }
+    core.item_units(item, Some(words));
     core.wake(item, 0);
     let may = (0..units).filter(|u| mask >> u & 1 == 1 && due[*u as usize] > period);
     let want = may.map(|u| due[u as usize]).max();
-    let got = core.victim(item).map(|u| (mask >> u & 1, due[u as usize]));
+    let got = core.victim(item).map(|u| {
+        let unit = (0..units).find(|unit| number(*unit) == u).expect("one of them");
+        (mask >> unit & 1, due[unit as usize])
+    });
     if got != want.map(|d| (1, d)) {
         return Err(format!("gives up {got:?}, wanted {want:?} of {due:?} in {mask:x}"));
     }

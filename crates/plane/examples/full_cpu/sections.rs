@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use reserv_model::NodeId;
+use reserv_model::{Cap, NodeId, Op};
 use reserv_plane::{Target, Threads as _};
 
 use crate::setup::{Answer, Load, Setup, check};
@@ -78,6 +78,18 @@ fn ping(setup: &mut Setup, near: NodeId, far: NodeId) -> Result<(f64, f64, f64),
     Ok(got)
 }
 
+/// Nobody wants a CPU: sections are those of the few switches that there are.
+fn idle(setup: &Setup, what: &str) -> Answer {
+    let before = count(setup)?;
+    thread::sleep(Duration::from_secs(1));
+    let got = since(count(setup)?, before);
+    check(
+        got.0 <= got.1 * 1.3 + 12.0,
+        &format!("{what}, and nothing to do: {} switches and {} sections in a second", got.1, got.0),
+    );
+    Ok(())
+}
+
 pub(crate) fn run() -> Answer {
     let mut setup = Setup::new()?;
     let cpus = thread::available_parallelism()?.get();
@@ -98,6 +110,17 @@ pub(crate) fn run() -> Answer {
             ),
         );
     }
+    // A cap that holds nobody back has nothing looked at; one that has held somebody back, no longer.
+    let cap = Some(Cap { rate_ns_per_s: 200_000_000, burst_ns: 0 });
+    setup.apply(vec![Op::SetCap { id: a, cap }])?;
+    idle(&setup, "a cap")?;
+    let mut load = Load::default();
+    load.hog(&mut setup.plane.0, a)?;
+    thread::sleep(Duration::from_millis(500));
+    drop(load);
+    thread::sleep(Duration::from_millis(500));
+    idle(&setup, "a cap that held somebody back")?;
+    setup.apply(vec![Op::SetCap { id: a, cap: None }])?;
     // Wake-ups beside a busy process on each CPU: each is a switch to the sleeper and one back. A wake-up of another queue displaces nobody.
     let mut load = Load::default();
     for _ in 0..cpus {

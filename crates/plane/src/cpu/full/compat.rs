@@ -2,8 +2,13 @@
 //! What this kernel has of what the programs use, by its type information: what they cannot do without,
 //! and what they have a fallback for (`bpf/compat.h`).
 
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+
 use libbpf_rs::btf::types::{Func, FuncProto, Linkage, Ptr, Struct};
 use libbpf_rs::btf::{Btf, BtfType};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::load::OBJECT;
 use crate::{PlaneError, settings};
@@ -152,11 +157,19 @@ impl Kernel for Btf<'_> {
     }
 }
 
+/// The programs' own type information, as the compiler wrote it: libbpf, when it opens programs, changes
+/// which functions are others'.
+fn types(object: &[u8]) -> Result<Btf<'static>, String> {
+    let file = memfd_create(c"programs", MFdFlags::MFD_CLOEXEC).map_err(io::Error::from);
+    let file = file.map(File::from).and_then(|mut file| file.write_all(object).map(|()| file));
+    let file = file.map_err(|error| format!("a file in memory: {error}"))?;
+    Btf::from_path(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .map_err(|error| format!("the programs' type information: {error:#}"))
+}
+
 /// Functions of the kernel that the programs call, as the kernel names them.
 fn called(object: &[u8]) -> Result<Vec<String>, String> {
-    let btf = Btf::from_raw("reserv_cpu", object)
-        .map_err(|error| format!("the programs' type information: {error:#}"))?
-        .ok_or("the programs have no type information")?;
+    let btf = types(object)?;
     let mut names: Vec<String> = btf
         .type_by_kind::<Func<'_>>()
         .filter(|found| found.linkage() == Linkage::Extern)
@@ -311,7 +324,7 @@ mod tests {
     /// Kernels before 7.1 verify by itself no function that answers nothing (`RS_FN_VOID`).
     #[test]
     fn each_function_that_is_verified_alone_answers_a_number() {
-        let btf = Btf::from_raw("reserv_cpu", OBJECT).unwrap().unwrap();
+        let btf = types(OBJECT).unwrap();
         let silent: Vec<String> = btf
             .type_by_kind::<Func<'_>>()
             .filter(|found| found.linkage() == Linkage::Global)
