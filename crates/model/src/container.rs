@@ -50,11 +50,11 @@ pub enum Holds {
 }
 
 impl Holds {
-    /// As it stands in `mk`.
+    /// As it stands in `mk`: what it owns in a tree.
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Threads => "leaf",
-            Self::Containers => "parent",
+            Self::Threads => "queue",
+            Self::Containers => "scheduler",
         }
     }
 }
@@ -286,7 +286,7 @@ impl Containers {
         for name in path.names() {
             at = self.child(at, name).ok_or_else(|| {
                 let why = format!("no container {}", quoted(&path.to_string()));
-                Error::new(ErrorKind::NotFound, why).hint("'reserv tree --containers' shows what there is")
+                Error::new(ErrorKind::NotFound, why).hint("'reserv tree container' shows what there is")
             })?;
         }
         Ok(at)
@@ -304,7 +304,11 @@ impl Containers {
     /// The same in words.
     pub fn shown(&self, id: ContainerId) -> String {
         let path = self.path(id).map(|path| path.to_string());
-        format!("container {}", path.filter(|path| !path.is_empty()).unwrap_or_else(|| "-".into()))
+        match path.as_deref() {
+            None => "container/?".into(),
+            Some("") => "container".into(),
+            Some(path) => format!("container/{path}"),
+        }
     }
 
     fn depth(&self, id: ContainerId) -> usize {
@@ -330,7 +334,7 @@ impl Containers {
         if place.holds == Holds::Threads {
             let why = format!("{} holds threads, not containers", self.shown(parent));
             return Err(Error::new(ErrorKind::NotScheduler, why)
-                .hint("a container for others is made so: reserv mk --container --parent PATH"));
+                .hint("a container for others is made so: reserv mk --sched container/PATH"));
         }
         if CONTAINER_FILES.contains(&name.as_str()) {
             let why = format!("{} is the name of a file in every container", quoted(name.as_str()));

@@ -241,7 +241,7 @@ impl Both {
                 (self.naive.0[at].parent, self.naive.0[at].name) = (above, name);
             }
             (plan, told) => {
-                assert_eq!(plan.map(|p| p.is_some()).map_err(|e| e.kind), told.map(|t| t.is_some()))
+                assert_eq!(plan.map(|p| p.is_some()).map_err(|e| e.kind), told.map(|t| t.is_some()));
             }
         }
     }

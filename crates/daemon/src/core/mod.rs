@@ -4,6 +4,7 @@
 
 mod counting;
 mod fall;
+mod owned;
 mod polls;
 mod quiet;
 mod refusals;
@@ -13,7 +14,7 @@ mod stop;
 mod up;
 mod watching;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
@@ -72,8 +73,14 @@ pub struct Core {
     stopping: AtomicBool,
     /// Who tells the kernel of names that went, once resources are looked after.
     forgetter: OnceLock<Arc<Forgetter>>,
+    /// Nodes that a configuration leaves alone, whatever it says of their trees.
+    owned: Mutex<BTreeMap<Resource, BTreeSet<NodeId>>>,
+    /// What is done before one resource goes.
+    before_one_goes: OnceLock<BeforeOneGoes>,
     start: Instant,
 }
+
+type BeforeOneGoes = Box<dyn Fn(&Arc<Slot>) + Send + Sync>;
 
 fn stopped() -> Refusal {
     Refusal::new(libc::ENODEV, "reservd is stopping")
@@ -137,6 +144,8 @@ impl Core {
             caught_up: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             forgetter: OnceLock::new(),
+            owned: Mutex::default(),
+            before_one_goes: OnceLock::new(),
             start: Instant::now(),
         });
         core.bring_up_known();
@@ -238,6 +247,16 @@ impl Core {
         }
     }
 
+    /// To be done before one resource goes, as long as it can be asked.
+    pub fn before_one_goes(&self, does: impl Fn(&Arc<Slot>) + Send + Sync + 'static) {
+        let _ = self.before_one_goes.set(Box::new(does));
+    }
+
+    /// Whether all that was opened under a dead worker is known.
+    pub fn has_caught_up(&self) -> bool {
+        self.caught_up.load(Ordering::SeqCst)
+    }
+
     /// The mount point.
     pub fn mount(&self) -> &Path {
         &self.settings.mount
@@ -288,10 +307,14 @@ impl Core {
 
     /// The running trees and rules as a configuration.
     pub fn save(&self) -> Result<Config, Refusal> {
-        let cpu = self.slot(Resource::CPU)?.held()?.config();
+        let of = |slot: &Arc<Slot>| -> Result<_, Refusal> {
+            let held = slot.held()?;
+            Ok(self.without_owned(slot.resource, held.engine.tree(), held.config()))
+        };
+        let cpu = of(&self.slot(Resource::CPU)?)?;
         let mut count = BTreeMap::new();
         for slot in self.slots().values().filter(|slot| slot.on.is_some() && slot.is_shown()) {
-            count.insert(slot.name.clone(), slot.held()?.config());
+            count.insert(slot.name.clone(), of(slot)?);
         }
         let rules = self.rules().to_vec();
         Ok(Config { backlog: crate::backlog::said(), cpu: Some(cpu), count, rules })
