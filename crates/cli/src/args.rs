@@ -77,7 +77,7 @@ pub enum Command {
     Status,
     /// Draw the trees of nodes with their shares
     Tree {
-        /// Only this node and what is below it; every resource if it is not given
+        /// Only this node and what is below it; every resource if it is not given; 'container' for containers
         path: Option<String>,
     },
     /// Put disks under Reserv, take them out again, and list them
@@ -279,6 +279,9 @@ pub struct Mk {
     /// A queue, where threads wait (the default)
     #[arg(long, conflicts_with = "sched")]
     pub queue: bool,
+    /// A container: one node in the tree of every resource, those that come later too; with --sched one that holds containers
+    #[arg(long, conflicts_with_all = ["cap", "class", "policy"])]
+    pub container: bool,
     /// A scheduler node, which divides its share among its children
     #[arg(long)]
     pub sched: bool,
@@ -351,8 +354,11 @@ pub enum Disk {
 #[derive(Debug, Args)]
 pub struct Run {
     /// The queue for the CPU
-    #[arg(long, value_name = "PATH", required_unless_present_any = ["net", "disk", "on"])]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["net", "disk", "on", "container"])]
     pub cpu: Option<String>,
+    /// A container: its queues of all resources
+    #[arg(long = "in", value_name = "CONTAINER", conflicts_with_all = ["cpu", "net", "disk", "on"])]
+    pub container: Option<String>,
     /// A queue of a link, with the link's name: eth0/web; once per link
     #[arg(long, value_name = "LINK/PATH")]
     pub net: Vec<String>,

@@ -365,6 +365,10 @@ fn understand<'a>(
 
 /// Whether a node has a policy, which only schedulers have; also one that is not shown to who asks.
 fn is_scheduler(files: &dyn Files, node: &NodePath) -> bool {
+    if node.is_container() {
+        // Only what holds threads has members.
+        return files.read(&node.file("members")).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT));
+    }
     files.read(&node.file("policy")).map_or_else(|e| e.raw_os_error() == Some(libc::EACCES), |_| true)
 }
 

@@ -5,6 +5,7 @@
 mod access;
 pub mod args;
 mod compare;
+mod container;
 mod control;
 mod delta;
 mod doctor;
@@ -157,6 +158,11 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 note(access::partly(&*files, &NodePath::resources(&*files)));
                 return said;
             };
+            let parsed = NodePath::parse(&path, files.place())?;
+            if parsed.is_container() {
+                let all = container::load(&*files, &parsed)?;
+                return if json { say_json(&all) } else { say(&container::draw(&all)) };
+            }
             let node = tree::load(&*files, &path)?;
             if json {
                 return say_json(&node);
@@ -175,7 +181,10 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Mk(args) => {
-            let path = edit::mk(&*fs::open()?, &args)?;
+            let files = fs::open()?;
+            let of_container =
+                args.container || NodePath::parse(&args.path, files.place()).is_ok_and(|p| p.is_container());
+            let path = if of_container { container::mk(&*files, &args) } else { edit::mk(&*files, &args) }?;
             if json { say_json(&json!({ "made": path.as_str() })) } else { Ok(ExitCode::SUCCESS) }
         }
         Command::Rm(args) => rm(&args, json),
@@ -208,7 +217,13 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             say(&answers.iter().map(line).collect::<String>())
         }
         Command::Stat { path } => {
-            let (text, stat) = tree::stat(&*fs::open()?, &path)?;
+            let files = fs::open()?;
+            let parsed = NodePath::parse(&path, files.place())?;
+            if parsed.is_container() {
+                let (text, used) = container::usage(&*files, &parsed)?;
+                return if json { say_json(&used) } else { say(&text) };
+            }
+            let (text, stat) = tree::stat(&*files, &path)?;
             if json { say_json(&stat) } else { say(&text) }
         }
         Command::Completion { shell } => {

@@ -2,12 +2,12 @@
 //! How people name nodes.
 //!
 //! ```text
-//! path     = mounted | resource [ "/" names ] | names
+//! path     = mounted | resource [ "/" names ] | "container" "/" names | names
 //! mounted  = <mount point> "/" resource [ "/" names ]
 //! names    = name *( "/" name )
 //! ```
 //! A path whose first name is a resource starts there; any other starts at `cpu`. A node of the CPU that has a resource's name is
-//! reached as `cpu/NAME`.
+//! reached as `cpu/NAME`; so is one that is called container.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -63,6 +63,14 @@ impl fmt::Debug for NodePath {
     }
 }
 
+/// What stands before the path of a container, as a resource's name before that of a node.
+pub(crate) const CONTAINERS: &str = "container";
+
+/// Whether a path may begin with this name.
+fn begins(name: &str, place: &dyn Place) -> bool {
+    name == CONTAINERS || is_resource(name, place)
+}
+
 fn is_resource(name: &str, place: &dyn Place) -> bool {
     name == USUAL || place.has(name)
 }
@@ -92,7 +100,7 @@ impl NodePath {
             return Err(wrong("write 'cpu' for the resource itself, or a path such as 'web/site1'"));
         }
         let mut path = names.join("/");
-        if !is_resource(names[0], &**place) {
+        if !begins(names[0], &**place) {
             if text.starts_with('/') {
                 return Err(wrong(&format!("'{}' is no resource; there is '{USUAL}'", names[0])));
             }
@@ -144,6 +152,11 @@ impl NodePath {
         self.path.split('/').next().unwrap_or_default()
     }
 
+    /// Whether this is a container, or what holds those without a parent.
+    pub(crate) fn is_container(&self) -> bool {
+        self.resource() == CONTAINERS
+    }
+
     /// Whether this is a resource and not a node of one.
     pub(crate) fn is_resource(&self) -> bool {
         !self.path.contains('/')
@@ -154,9 +167,7 @@ impl NodePath {
 impl fmt::Display for NodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.strip_prefix(USUAL).and_then(|rest| rest.strip_prefix('/')) {
-            Some(rest) if !is_resource(rest.split('/').next().unwrap_or(""), &*self.place) => {
-                f.write_str(rest)
-            }
+            Some(rest) if !begins(rest.split('/').next().unwrap_or(""), &*self.place) => f.write_str(rest),
             _ => f.write_str(&self.path),
         }
     }
@@ -193,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_prints_parses_back() {
-        for text in ["cpu", "cpu/cpu", "cpu/cpu/a", "a", "a/cpu"] {
+        for text in ["cpu", "cpu/cpu", "cpu/cpu/a", "a", "a/cpu", "container/web", "cpu/container/web"] {
             let path = parse(text).unwrap();
             assert_eq!(parse(&path.to_string()).unwrap(), path);
         }

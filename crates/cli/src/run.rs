@@ -19,6 +19,9 @@ use crate::signals;
 pub(crate) fn run(args: &Run) -> Error {
     let command = &args.command;
     let reservation = crate::fs::open().and_then(|files| {
+        if let Some(container) = &args.container {
+            return crate::container::enter(&*files, container);
+        }
         let queues = queues(&*files, args)?;
         queues.iter().try_for_each(|queue| tag_self(&*files, queue))
     });

@@ -6,6 +6,7 @@ mod asks;
 pub mod backlog;
 pub mod collect;
 pub mod connections;
+pub mod container;
 pub mod control;
 pub mod core;
 mod describe;

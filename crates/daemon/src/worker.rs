@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use reserv_model::{Config, DeleteMode, Driver, Name, Source};
 
 use crate::aside::Asides;
+use crate::container::{self, Room};
 use crate::control::{self, Served};
 use crate::core::Core;
 use crate::drivers::{Choice, Wanted};
@@ -168,6 +169,7 @@ fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitC
     let choice = Choice::of(settings, None)?;
     Held::end_what_is_left(settings, &Wanted::Cpu(choice))?;
     end_others(settings)?;
+    container::end(&settings.run);
     let _ = std::fs::remove_file(settings.socket());
     if session::mounted(&settings.mount).map_err(context("mount table"))?.is_some() {
         session::unmount(&settings.mount).map_err(context("unmount"))?;
@@ -220,7 +222,8 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         tracing::warn!(%error, "requests that the last worker took are lost (no resend before Linux 6.9)");
     }
     let asides = Asides::begin()?;
-    let fs = Fs::new(core.clone(), &settings.mount, asides);
+    let room = Room::open(core.clone(), settings, !takeover)?;
+    let fs = Fs::new(core.clone(), room.clone(), &settings.mount, asides);
     let (asker, wishes) = channel();
     let news_ = news.clone();
     let forgetter = Arc::new(Forgetter::new(held.fuse.try_clone().map_err(context("/dev/fuse"))?));
@@ -242,6 +245,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         }
     })?;
     core.look_after_all(forgetter)?;
+    spawn("containers", move || room.look_after())?;
     let core_ = core.clone();
     let scan = settings.scan;
     spawn("watch", move || watch(&core_, scan))?;
@@ -362,6 +366,7 @@ fn wait(
 
 fn stop(settings: &Settings, core: &Arc<Core>, leave: bool) -> Result<(), Refusal> {
     core.stop(leave)?;
+    container::end(&settings.run);
     let _ = std::fs::remove_file(settings.socket());
     session::unmount(&settings.mount).map_err(context("unmount"))
 }

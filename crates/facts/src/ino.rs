@@ -7,6 +7,8 @@
 //!       62        file kind   (bits 31…0: pid)         /reserv/proc/PID and its files
 //!       63        (bits 55…0: serial)                  a fresh lookup of newqueue or newsched
 //!       0         file kind   0                        files of the mount's root; its root is 1, as FUSE wants
+//!       17        file kind   generation    index      a container and its files
+//!       18        (bits 55…0: serial)                  a fresh lookup of a container's new
 //! ```
 //!
 //! What they mean to the name space is crates/namespace's (`ino.rs`).
@@ -26,6 +28,11 @@ pub const ID_MASK: u64 = (1 << KIND_SHIFT) - 1;
 pub const INDEX_MASK: u64 = (1 << GENERATION_SHIFT) - 1;
 /// A resource's area is its number and this.
 pub const FIRST_AREA: u64 = 1;
+/// The area of containers: no resource's, so the kernel's programs take none of its inodes for a
+/// queue.
+pub const CONTAINER_AREA: u64 = FIRST_AREA + RESOURCES_MAX as u64;
+/// The area of fresh lookups in containers.
+pub const FRESH_CONTAINER_AREA: u64 = CONTAINER_AREA + 1;
 /// The area of processes; those of resources are below it.
 pub const PROC_AREA: u64 = 62;
 /// The area of fresh lookups.
@@ -36,7 +43,7 @@ pub const SERIAL_MAX: u64 = (1 << AREA_SHIFT) - 1;
 pub const ROOT: u64 = 1;
 
 const _: () = assert!(crate::tree::SLOTS <= 1 << GENERATION_SHIFT, "an index fits its bits");
-const _: () = assert!(FIRST_AREA + (RESOURCES_MAX as u64) <= PROC_AREA, "each resource has an area");
+const _: () = assert!(FRESH_CONTAINER_AREA < PROC_AREA, "each resource has an area");
 
 /// What a file is. The numbers stand in inode numbers and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,6 +76,42 @@ pub enum FileKind {
     ChildDefault = 49,
     Domain = 50,
     Fds = 51,
+}
+
+/// What a file of a container is. The numbers stand in inode numbers and never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the names of the files; see crates/namespace/src/container.rs")]
+pub enum ContainerFile {
+    Dir = 1,
+    Share = 2,
+    Members = 3,
+    Gc = 4,
+    Parent = 5,
+    Nodes = 6,
+    Usage = 7,
+    New = 8,
+    Mk = 9,
+}
+
+impl ContainerFile {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Dir,
+        Self::Share,
+        Self::Members,
+        Self::Gc,
+        Self::Parent,
+        Self::Nodes,
+        Self::Usage,
+        Self::New,
+        Self::Mk,
+    ];
+
+    /// The one with this number.
+    pub fn from_code(code: u64) -> Option<Self> {
+        Self::ALL.iter().copied().find(|k| *k as u64 == code)
+    }
 }
 
 /// Files of nodes are below this, from [`FileKind::Share`] on; those of processes begin with it.

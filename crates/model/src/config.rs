@@ -386,7 +386,7 @@ impl Config {
             if rule.queues.is_empty() {
                 let why = format!("rule {number} names no queue");
                 return Err(Error::new(ErrorKind::Invalid, why)
-                    .hint("cpu = \"web/site1\", or a queue of another resource"));
+                    .hint("cpu = \"web/site1\", or a queue of another resource, or a container"));
             }
             if rule.conditions.packets().is_some() {
                 self.check_packets(rule).map_err(|e| e.at(format_args!("rule {number}")))?;
@@ -407,8 +407,7 @@ impl Config {
             }
         }
         for name in self.count.keys() {
-            let of =
-                self.rules.iter().filter(|r| r.conditions.packets().is_some() && r.queues.contains_key(name));
+            let of = self.rules.iter().filter(|r| r.conditions.packets().is_some() && r.is_about(name));
             if of.count() > PACKET_RULES_MAX {
                 let why = format!("{name} has more than {PACKET_RULES_MAX} rules about packets");
                 return Err(

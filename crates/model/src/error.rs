@@ -20,6 +20,7 @@ pub enum Errno {
     EMLINK = 31,
     ENAMETOOLONG = 36,
     ENOTEMPTY = 39,
+    ELOOP = 40,
     EILSEQ = 84,
     EMSGSIZE = 90,
     EOPNOTSUPP = 95,
@@ -66,6 +67,8 @@ pub enum ErrorKind {
     Full,
     /// More is promised than there is.
     Overcommitted,
+    /// Something would be above itself.
+    Loop,
     /// More than [`crate::DEPTH_MAX`] levels.
     TooDeep,
     /// The mechanism does not exist (yet).
@@ -95,6 +98,7 @@ impl ErrorKind {
             Self::NotPermitted => Errno::EACCES,
             Self::Busy => Errno::EBUSY,
             Self::Full | Self::Overcommitted => Errno::ENOSPC,
+            Self::Loop => Errno::ELOOP,
             Self::TooDeep => Errno::EMLINK,
             Self::Unsupported => Errno::EOPNOTSUPP,
             Self::Conflict => Errno::EAGAIN,

@@ -7,6 +7,7 @@
 //!   ([`Record`]) and the plane ([`Batch`]), [`Tree::commit`] brings it into effect.
 //! * [`Snapshot`] and [`Record`]: what survives the daemon.
 //! * [`Tree::garbage`], [`Handles`]: which nodes are collected.
+//! * [`Containers`]: the activities that have one share in several trees, and their parents.
 //! * [`Config`]: a declarative tree, [`diff`] and [`to_config`].
 //! * [`Shares`]: who gets what, exactly, given who wants; [`Tree::guarantee`]: what a queue has whoever wants.
 //! * [`Tree::set_capacity`], [`Tree::overcommitted`]: admission control; every plan is checked against the minimums that were promised.
@@ -30,6 +31,7 @@ mod backlog;
 mod batch;
 mod collect;
 mod config;
+mod container;
 mod edit;
 mod error;
 mod fixed;
@@ -61,6 +63,9 @@ pub use backlog::{Backlog, Memory};
 pub use batch::{Batch, DeleteMode, Op, Outcome};
 pub use collect::Handles;
 pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
+pub use container::{
+    CONTAINER_FILES, Container, ContainerEdit, ContainerId, ContainerLimits, Containers, Holds, NewContainer,
+};
 pub use edit::Edit;
 pub use error::{Errno, Error, ErrorKind, quoted};
 pub use fixed::FIXED_MAX;

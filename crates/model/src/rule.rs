@@ -12,7 +12,9 @@
 //! net0 = "office"
 //! ```
 //!
-//! Beside `match` a rule names queues, by resource: at least one, at most one of each.
+//! Beside `match` a rule names queues, by resource: at least one, at most one of each. Where
+//! `container` stands, that is the queue of every resource that is not named: a container's nodes
+//! have one path in all trees.
 //! All conditions of one rule must hold, and there must be one. `uid` and `gid` are a number or a name; `unit`,
 //! `command` are patterns with `*` (any text) and `?` (one character); `cgroup` is a path below the
 //! cgroup mount and matches that cgroup and all below it. `port`, `local_port` (a number or a range), `remote` (a prefix) and `protocol` are about packets
@@ -191,9 +193,23 @@ impl Match {
 }
 
 impl Rule {
-    /// Its queue of a resource.
+    /// What stands before a container's path, in place of all resources' names.
+    pub const CONTAINER: &'static str = "container";
+
+    /// Its queue of a resource: the one that it names there, or else its container's.
     pub fn queue(&self, resource: &str) -> Option<&NodePath> {
-        self.queues.iter().find(|(name, _)| name.as_str() == resource).map(|(_, path)| path)
+        let named = |wanted: &str| self.queues.iter().find(|(name, _)| name.as_str() == wanted);
+        named(resource).or_else(|| named(Self::CONTAINER)).map(|(_, path)| path)
+    }
+
+    /// The resources that it names, a container being none.
+    pub fn resources(&self) -> impl Iterator<Item = &Name> {
+        self.queues.keys().filter(|name| name.as_str() != Self::CONTAINER)
+    }
+
+    /// Whether it says something of a resource.
+    pub fn is_about(&self, resource: &Name) -> bool {
+        self.queue(resource.as_str()).is_some()
     }
 
     /// Of `rules`, the first that matches.

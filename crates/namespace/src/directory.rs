@@ -3,6 +3,7 @@
 
 use reserv_model::{Error, ErrorKind, Kind, Name, Node, NodeId, Tree, quoted};
 
+use crate::container::{CONTAINERS, TOP};
 use crate::ino::{FileKind, Ino, Object, Resource};
 use crate::table::{Place, entry};
 use crate::write::PID_MAX;
@@ -110,7 +111,7 @@ fn in_directory(dir: Object, file: FileKind) -> Object {
     match dir {
         Object::Node { resource, id, .. } => Object::Node { resource, id, file },
         Object::Process { pid, .. } => Object::Process { pid, file },
-        Object::Mount(_) | Object::Fresh(_) => Object::Mount(file),
+        _ => Object::Mount(file),
     }
 }
 
@@ -124,7 +125,7 @@ pub fn resource_name_taken<'t>(
     name: &str,
     trees: impl Fn(Resource) -> Option<&'t Tree>,
 ) -> Option<&'static str> {
-    if Place::Mount.file(name).is_some() {
+    if Place::Mount.file(name).is_some() || name == CONTAINERS {
         return Some("a file of the name space has this name");
     }
     resource_named(name, trees).map(|_| "a resource of this name runs already")
@@ -156,6 +157,7 @@ pub fn lookup<'t>(
         return Ok(in_directory(dir, row.file));
     }
     match (place, dir) {
+        (Place::Mount, _) if name == CONTAINERS => Ok(TOP),
         (Place::Mount, _) => {
             let resource = resource_named(name, &trees).ok_or_else(missing)?;
             Ok(Object::Node { resource, id: NodeId::ROOT, file: FileKind::SchedulerDir })
@@ -187,6 +189,13 @@ pub fn list<'t>(dir: Object, trees: impl Fn(Resource) -> Option<&'t Tree>) -> Re
         items.push(DirItem { name: row.name.into(), ino, file_type: FileType::of(row.file), cookie });
     }
     if place == Place::Mount {
+        let cookie = NODE_COOKIE - 1;
+        items.push(DirItem {
+            name: CONTAINERS.into(),
+            ino: TOP.into(),
+            file_type: FileType::Directory,
+            cookie,
+        });
         for resource in Resource::all() {
             let Some(tree) = trees(resource) else { continue };
             let ino = Ino::of_node(resource, NodeId::ROOT, FileKind::SchedulerDir);
@@ -230,10 +239,17 @@ pub fn attributes<'t>(
     trees: impl Fn(Resource) -> Option<&'t Tree>,
 ) -> Result<Attributes, Error> {
     let (file, nlink, place) = match object {
+        TOP => {
+            let file_type = FileType::Directory;
+            return Ok(Attributes { file_type, mode: file_type.mode() | 0o755, nlink: 1 });
+        }
+        Object::Container { .. } | Object::FreshContainer(_) => {
+            return Err(Error::new(ErrorKind::NotFound, "containers have attributes of their own"));
+        }
         Object::Fresh(_) => (FileKind::NewQueue, 1, Place::Resource),
         Object::Mount(FileKind::MountDir) => {
             let resources = Resource::all().filter(|r| trees(*r).is_some()).count();
-            (FileKind::MountDir, 3 + u32::try_from(resources).unwrap_or(0), Place::Mount)
+            (FileKind::MountDir, 4 + u32::try_from(resources).unwrap_or(0), Place::Mount)
         }
         Object::Mount(FileKind::ProcDir) => (FileKind::ProcDir, 2, Place::Mount),
         Object::Mount(file) => (file, 1, Place::Mount),

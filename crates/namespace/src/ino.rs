@@ -7,11 +7,11 @@
 //! bits. A handle outlives its node safely: the generation no longer fits.
 
 use reserv_facts::ino::{
-    AREA_SHIFT, FIRST_AREA, FRESH_AREA, GENERATION_SHIFT, ID_MASK, INDEX_MASK, KIND_SHIFT, PROC_AREA, ROOT,
-    SERIAL_MAX,
+    AREA_SHIFT, CONTAINER_AREA, FIRST_AREA, FRESH_AREA, FRESH_CONTAINER_AREA, GENERATION_SHIFT, ID_MASK,
+    INDEX_MASK, KIND_SHIFT, PROC_AREA, ROOT, SERIAL_MAX,
 };
-pub use reserv_facts::ino::{FileKind, QUEUE_DIR_WORD, RESOURCES_MAX};
-use reserv_model::NodeId;
+pub use reserv_facts::ino::{ContainerFile, FileKind, QUEUE_DIR_WORD, RESOURCES_MAX};
+use reserv_model::{ContainerId, NodeId};
 
 /// Something scheduled, by its number; the number plus one is the area of its inodes. Its name is that of its tree's root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +60,15 @@ pub enum Object {
     },
     /// What a lookup of `newqueue` or `newsched` returned; the daemon knows what for.
     Fresh(u64),
+    /// A container's directory or a file in it.
+    Container {
+        /// Which container. The handle may be stale.
+        id: ContainerId,
+        /// Which file of it.
+        file: ContainerFile,
+    },
+    /// What a lookup of a container's `new` returned.
+    FreshContainer(u64),
 }
 
 /// An inode number.
@@ -105,6 +114,17 @@ impl Ino {
         Self(FRESH_AREA << AREA_SHIFT | (serial & SERIAL_MAX))
     }
 
+    /// A container's directory or file.
+    pub const fn of_container(id: ContainerId, file: ContainerFile) -> Self {
+        let id = (id.generation as u64) << GENERATION_SHIFT | (id.index as u64 & INDEX_MASK);
+        Self(CONTAINER_AREA << AREA_SHIFT | (file as u64) << KIND_SHIFT | id)
+    }
+
+    /// The number of one lookup of a container's `new`.
+    pub const fn fresh_container(serial: u64) -> Self {
+        Self(FRESH_CONTAINER_AREA << AREA_SHIFT | (serial & SERIAL_MAX))
+    }
+
     /// What it stands for; `None` for numbers that none of these functions makes.
     #[expect(clippy::cast_possible_truncation, reason = "the fields are that wide")]
     pub fn object(self) -> Option<Object> {
@@ -114,6 +134,14 @@ impl Ino {
         let area = self.0 >> AREA_SHIFT;
         if area == FRESH_AREA {
             return Some(Object::Fresh(self.0 & SERIAL_MAX));
+        }
+        if area == FRESH_CONTAINER_AREA {
+            return Some(Object::FreshContainer(self.0 & SERIAL_MAX));
+        }
+        if area == CONTAINER_AREA {
+            let file = ContainerFile::from_code(self.0 >> KIND_SHIFT & 0xff)?;
+            let NodeId { index, generation } = node_id(self.0 & ID_MASK);
+            return Some(Object::Container { id: ContainerId { index, generation }, file });
         }
         let file = FileKind::from_code(self.0 >> KIND_SHIFT & 0xff)?;
         let low = self.0 & ID_MASK;
@@ -139,6 +167,8 @@ impl From<Object> for Ino {
             Object::Node { resource, id, file } => Self::of_node(resource, id, file),
             Object::Process { pid, file } => Self::of_process(pid, file),
             Object::Fresh(serial) => Self::fresh(serial),
+            Object::Container { id, file } => Self::of_container(id, file),
+            Object::FreshContainer(serial) => Self::fresh_container(serial),
         }
     }
 }

@@ -130,7 +130,7 @@ fn the_layout_of_the_design() {
             .map(|i| i.name)
             .collect::<Vec<_>>()
     };
-    assert_eq!(names(MOUNT), ["proc", "self", "status", "cpu"]);
+    assert_eq!(names(MOUNT), ["proc", "self", "status", "container", "cpu"]);
     let root = node_dir(&tree, NodeId::ROOT);
     assert_eq!(
         names(root),
@@ -192,7 +192,7 @@ fn what_is_not_there() {
     assert_eq!(attributes(strange, trees).unwrap_err().errno(), Errno::ENOENT);
     // A resource that is not running.
     assert_eq!(lookup(MOUNT, b"cpu", |_| None).unwrap_err().errno(), Errno::ENOENT);
-    assert_eq!(list(MOUNT, |_| None).unwrap().len(), 3);
+    assert_eq!(list(MOUNT, |_| None).unwrap().len(), 4);
     // Processes are numbers.
     let proc = Object::Mount(FileKind::ProcDir);
     for bad in ["0", "01", "-1", "+1", "x", "4194305", "99999999999999999999", "1 "] {
@@ -215,8 +215,8 @@ fn several_resources_stand_side_by_side() {
         [(Resource::CPU, &cpu), (three, &disk)].into_iter().find(|(n, _)| *n == r).map(|(_, t)| t)
     };
     let names: Vec<String> = list(MOUNT, trees).unwrap().into_iter().map(|i| i.name).collect();
-    assert_eq!(names, ["proc", "self", "status", "cpu", "disk"]);
-    assert_eq!(attributes(MOUNT, trees).unwrap().nlink, 5);
+    assert_eq!(names, ["proc", "self", "status", "container", "cpu", "disk"]);
+    assert_eq!(attributes(MOUNT, trees).unwrap().nlink, 6);
     let root = lookup(MOUNT, b"disk", trees).unwrap();
     assert_eq!(root, Object::Node { resource: three, id: NodeId::ROOT, file: FileKind::SchedulerDir });
     assert_eq!(
@@ -224,7 +224,9 @@ fn several_resources_stand_side_by_side() {
         Object::Node { resource: three, id: NodeId::Q0, file: FileKind::QueueDir }
     );
     assert_eq!((resource_named("disk", trees), resource_named("vda", trees)), (Some(three), None));
-    for (name, taken) in [("cpu", true), ("disk", true), ("proc", true), ("self", true), ("vda", false)] {
+    for (name, taken) in
+        [("cpu", true), ("disk", true), ("proc", true), ("self", true), ("container", true), ("vda", false)]
+    {
         assert_eq!(resource_name_taken(name, trees).is_some(), taken, "{name}");
     }
     // One queue of each in a list, in any order; what is read can be written.

@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use reserv_model::{NODES_MAX, NodeId};
+use reserv_model::{ContainerId, NODES_MAX, NodeId};
 use reserv_namespace::*;
 
 fn objects(resource: Resource, id: NodeId, pid: u32, serial: u64) -> Vec<Object> {
@@ -21,7 +21,13 @@ fn objects(resource: Resource, id: NodeId, pid: u32, serial: u64) -> Vec<Object>
             Object::Mount(file)
         }
     };
-    kinds.map(of).chain([Object::Fresh(serial)]).collect()
+    let NodeId { index, generation } = id;
+    let container = |file: &ContainerFile| {
+        let id = ContainerId { index, generation };
+        Object::Container { id, file: *file }
+    };
+    let fresh = [Object::Fresh(serial), Object::FreshContainer(serial)];
+    kinds.map(of).chain(ContainerFile::ALL.iter().map(container)).chain(fresh).collect()
 }
 
 proptest! {
@@ -69,6 +75,8 @@ fn numbers_that_the_kernel_side_relies_on() {
     assert_eq!(Ino::from(Object::Mount(FileKind::MountDir)), Ino::ROOT);
     assert_eq!(Ino::of_process(4242, FileKind::Default), Ino(0x3e30_0000_0000_1092));
     assert_eq!(Ino::fresh(7), Ino(0x3f00_0000_0000_0007));
+    // No resource's: `rt_resolve` refuses them.
+    assert_eq!(Ino::of_container(ContainerId::TOP, ContainerFile::Dir).0 >> 56, 17);
 }
 
 #[test]
@@ -78,7 +86,7 @@ fn numbers_of_nothing() {
         2,
         0xffff_ffff_ffff_ffff,
         0x4001_0000_0001_0001,
-        0x1102_0000_0001_0001,
+        0x110f_0000_0001_0001,
         0x0130_0000_0001_0001,
         0x00ff_0000_0000_0000,
         0x0005_0000_0000_0001,

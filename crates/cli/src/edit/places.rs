@@ -20,6 +20,9 @@ pub(crate) enum Removed {
 /// Delete one node.
 pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, Removed), Error> {
     let path = NodePath::parse(text, files.place())?;
+    if path.is_container() && !path.is_resource() {
+        return crate::container::rm(files, path, args).map(|path| (path, Removed::Deleted));
+    }
     if path.is_resource() {
         return Err(Error::refused(format!("'{path}' is a resource and cannot be deleted"))
             .hint("'reserv down' gives it back to the kernel"));

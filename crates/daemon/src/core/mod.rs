@@ -4,6 +4,7 @@
 
 mod counting;
 mod fall;
+mod owned;
 mod polls;
 mod quiet;
 mod refusals;
@@ -13,7 +14,7 @@ mod stop;
 mod up;
 mod watching;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
@@ -23,6 +24,7 @@ use reserv_control::Saved;
 use reserv_model::{Config, Name, NodeId, NodePath, Personality, Request, Rule, Tree};
 use reserv_namespace::{FileKind, Ino, Named, Object, Resource};
 
+use self::owned::without_owned;
 use self::refusals::Refusals;
 use self::slot::{HadEngine, Slot, is_gone};
 pub use self::status::{Refused, Status};
@@ -75,8 +77,14 @@ pub struct Core {
     stopping: AtomicBool,
     /// Who tells the kernel of names that went, once resources are looked after.
     forgetter: OnceLock<Arc<Forgetter>>,
+    /// Nodes that a configuration leaves alone, whatever it says of their trees.
+    owned: Mutex<BTreeMap<Resource, BTreeSet<NodeId>>>,
+    /// What is done before one resource goes.
+    before_one_goes: OnceLock<BeforeOneGoes>,
     start: Instant,
 }
+
+type BeforeOneGoes = Box<dyn Fn(&Arc<Slot>) + Send + Sync>;
 
 fn stopped() -> Refusal {
     Refusal::new(libc::ENODEV, "reservd is stopping")
@@ -140,6 +148,8 @@ impl Core {
             caught_up: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             forgetter: OnceLock::new(),
+            owned: Mutex::default(),
+            before_one_goes: OnceLock::new(),
             start: Instant::now(),
         });
         core.bring_up_known();
@@ -246,6 +256,16 @@ impl Core {
         self.mount.load(Ordering::SeqCst)
     }
 
+    /// To be done before one resource goes, as long as it can be asked.
+    pub fn before_one_goes(&self, does: impl Fn(&Arc<Slot>) + Send + Sync + 'static) {
+        let _ = self.before_one_goes.set(Box::new(does));
+    }
+
+    /// Whether all that was opened under a dead worker is known.
+    pub fn has_caught_up(&self) -> bool {
+        self.caught_up.load(Ordering::SeqCst)
+    }
+
     /// The mount point.
     pub fn mount(&self) -> &Path {
         &self.settings.mount
@@ -300,7 +320,11 @@ impl Core {
         let (mut count, mut missing) = (BTreeMap::new(), BTreeMap::new());
         let slots = self.slots();
         let shown: Vec<&Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).collect();
-        let asked: Vec<_> = shown.iter().map(|slot| slot.begin(SAVE_MAX, |held| held.config())).collect();
+        let ask = |slot: &&Arc<Slot>| {
+            let owned = self.owned_ids(slot.resource);
+            slot.begin(SAVE_MAX, move |held| without_owned(owned, held.engine.tree(), held.config()))
+        };
+        let asked: Vec<_> = shown.iter().map(ask).collect();
         let until = Instant::now() + SAVE_MAX;
         let mut cpu = None;
         for (slot, asked) in shown.into_iter().zip(asked) {

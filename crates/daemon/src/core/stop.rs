@@ -33,6 +33,9 @@ impl Core {
 
     pub(super) fn stop_one(&self, slot: &Arc<Slot>) -> Result<(), Refusal> {
         let (resource, counts) = (slot.resource, slot.on.is_some());
+        if let Some(does) = self.before_one_goes.get().filter(|_| counts) {
+            does(slot);
+        }
         let had = slot.held()?;
         if counts {
             had.engine.plane().may_stop()?;

@@ -30,12 +30,12 @@ impl Core {
         let mut jobs = Vec::new();
         if let Some(wanted) = &config.cpu {
             let slot = self.slot(Resource::CPU)?;
-            jobs.push(job(&slot, wanted, mode)?);
+            jobs.push(self.job(&slot, wanted, mode)?);
         }
         for (name, wanted) in &config.count {
             let Some(on) = &wanted.on else { continue };
             if let Some(slot) = self.counting(name, on)? {
-                jobs.push(job(&slot, wanted, mode)?);
+                jobs.push(self.job(&slot, wanted, mode)?);
                 continue;
             }
             reserv_plane::count::probe(on)?;
@@ -121,7 +121,7 @@ impl Core {
                 held.try_again();
             }
         }
-        for name in config.rules.iter().flat_map(|rule| rule.queues.keys()) {
+        for name in config.rules.iter().flat_map(Rule::resources) {
             if !config.count.contains_key(name) && !shown().any(|slot| slot.name == *name) {
                 let hint = "match, or the name of a resource that runs or that this configuration brings up"
                     .to_owned();
@@ -161,6 +161,22 @@ impl Core {
         Ok(words)
     }
 
+    /// What is to be done to a resource that runs, if it can be.
+    fn job(&self, slot: &Arc<Slot>, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Job, Refusal> {
+        let engine = slot.engine()?;
+        let with_owned = self.with_owned(slot.resource, engine.tree(), wanted.clone());
+        let requests = diff(engine.tree(), &with_owned, mode)?;
+        engine.check(&requests)?;
+        Ok(Job {
+            slot: Some(slot.clone()),
+            name: slot.name.clone(),
+            on: slot.on.clone(),
+            wanted: wanted.clone(),
+            before: None,
+            words: described(engine.tree(), &requests),
+        })
+    }
+
     fn carry_out(self: &Arc<Self>, job: &mut Job, config: &Config, mode: DeleteMode) -> Result<(), Refusal> {
         let slot = match (&job.slot, &job.on) {
             (Some(slot), _) => slot.clone(),
@@ -175,7 +191,8 @@ impl Core {
         let mut held = slot.held()?;
         // Others may have changed it since it was looked at.
         job.before = Some(held.config());
-        let done = diff(held.engine.tree(), &job.wanted, mode)
+        let wanted = self.with_owned(slot.resource, held.engine.tree(), job.wanted.clone());
+        let done = diff(held.engine.tree(), &wanted, mode)
             .map_err(Refusal::from)
             .and_then(|requests| held.engine.edit_whole(&requests, &rules));
         drop(held);
@@ -212,30 +229,17 @@ fn described(tree: &Tree, requests: &[Request]) -> Vec<String> {
     requests.iter().map(|request| describe(tree, request)).collect()
 }
 
-/// What is to be done to a resource that runs, if it can be.
-fn job(slot: &Arc<Slot>, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Job, Refusal> {
-    let engine = slot.engine()?;
-    let requests = diff(engine.tree(), wanted, mode)?;
-    engine.check(&requests)?;
-    Ok(Job {
-        slot: Some(slot.clone()),
-        name: slot.name.clone(),
-        on: slot.on.clone(),
-        wanted: wanted.clone(),
-        before: None,
-        words: described(engine.tree(), &requests),
-    })
-}
-
 /// A rule about packets names links, and each link has room for so many. (What the configuration
 /// itself brings up it has checked itself.)
 fn check_packet_rules(slot: &Slot, config: &Config) -> Result<(), Refusal> {
     let name = &slot.name;
     let of_packets = config.rules.iter().filter(|rule| rule.conditions.packets().is_some());
-    let count = of_packets.filter(|rule| rule.queues.contains_key(name)).count();
-    let (errno, text) = if count > 0 && !matches!(slot.on, Some(Source::Link { .. })) {
+    let (named, about): (Vec<bool>, Vec<bool>) =
+        of_packets.map(|rule| (rule.queues.contains_key(name), rule.is_about(name))).unzip();
+    let count = about.into_iter().filter(|about| *about).count();
+    let (errno, text) = if named.contains(&true) && !matches!(slot.on, Some(Source::Link { .. })) {
         (libc::EINVAL, format!("a rule is about packets, and {name} is no link that is scheduled"))
-    } else if count > PACKET_RULES_MAX {
+    } else if count > PACKET_RULES_MAX && matches!(slot.on, Some(Source::Link { .. })) {
         (libc::ENOSPC, format!("{name} has more than {PACKET_RULES_MAX} rules about packets"))
     } else {
         return Ok(());

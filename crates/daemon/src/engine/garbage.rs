@@ -58,6 +58,11 @@ impl Engine {
         self.collector.handles.has(handle)
     }
 
+    /// Whether a node has open files that count.
+    pub fn has_open_files(&self, node: NodeId) -> bool {
+        self.collector.handles.count(node) > 0
+    }
+
     /// Rights have changed, or nodes have gone elsewhere: what those opened who have none there any more is as good as closed.
     pub(super) fn disown(&mut self, record: &Record) {
         if record.edits.iter().any(|e| matches!(e, Edit::Access { .. } | Edit::Move { .. })) {

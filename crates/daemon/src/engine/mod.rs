@@ -371,6 +371,12 @@ impl Engine {
         self.carry_out_plan(&plan, origin)
     }
 
+    /// The same where it was permitted before: who made the new nodes is noted all the same.
+    pub fn edit_made_by(&mut self, maker: &Caller, requests: &[Request]) -> Result<Done, Refusal> {
+        let plan = self.tree.plan(requests)?.made_by(&self.tree, maker);
+        self.carry_out_plan(&plan, None)
+    }
+
     /// The same for a part of a change that was checked as a whole.
     pub(crate) fn edit_part(&mut self, requests: &[Request]) -> Result<(), Refusal> {
         let plan = self.tree.plan_part(requests)?;

@@ -23,7 +23,7 @@ fn node_of(object: Object) -> Result<(Resource, NodeId), Refusal> {
     }
 }
 
-fn name_of(bytes: &[u8]) -> Result<Name, Refusal> {
+pub(super) fn name_of(bytes: &[u8]) -> Result<Name, Refusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| error(ErrorKind::NotText, "the name is no UTF-8"))?;
     Ok(Name::new(text)?)
 }

@@ -6,10 +6,12 @@ use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use reserv_namespace::{Command, FileKind, FileType, Ino, Object, Who, parse_descriptor, parse_write};
+use reserv_namespace::{
+    Command, ContainerCommand, ContainerFile, FileKind, FileType, Ino, Object, Who, parse_container_write,
+    parse_descriptor, parse_write,
+};
 
 use super::handles::writer;
-use super::served::changing;
 use super::tags::Descriptor;
 use super::{Fs, Refusal, held, require_whole};
 use crate::aside::Turn;
@@ -127,6 +129,12 @@ fn concerned(request: &Request<'_>) -> Option<i32> {
             Command::Access { change, .. } => change.party.process.filter(|(_, start)| *start == 0)?.0,
             _ => return None,
         },
+        (Object::Container { file: file @ ContainerFile::Members, .. }, Op::Write { data, .. }) => {
+            match parse_container_write(file, data).ok()? {
+                ContainerCommand::Bind(Who::Process(pid)) => pid,
+                _ => return None,
+            }
+        }
         _ => return None,
     };
     let number = number.cast_signed();
@@ -147,7 +155,7 @@ impl Fs {
     pub(super) fn answer_aside<A: Asker>(&self, apart: Apart, asker: A) -> Option<Receiver<()>> {
         let fs = self.clone();
         let uid = apart.caller.uid;
-        let what = changing(&self.core, &apart.request());
+        let what = self.changing(&apart.request());
         let (late, what_late) = (self.core.clone(), what.clone());
         let too_late = move |asker: A, refusal: Refusal| {
             Self::refuse(&late, (uid, what_late), asker, refusal);
@@ -207,7 +215,7 @@ impl Fs {
                 asker.told(Ok(&mut reply));
             }
             Err(refusal) => {
-                let what = changing(&self.core, request);
+                let what = self.changing(request);
                 Self::refuse(&self.core, (request.caller.uid, what), asker, refusal);
             }
         }

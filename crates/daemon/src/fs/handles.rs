@@ -50,11 +50,11 @@ pub(super) fn opened_in(engine: &mut Engine, request: &Request<'_>, who: &Rightf
     Ok(handle)
 }
 
-fn plain_handle(request: &Request<'_>, who: &Rightful) -> u64 {
+pub(super) fn plain_handle(request: &Request<'_>, who: &Rightful) -> u64 {
     if who.uid == 0 { request.unique | OF_ROOT } else { request.unique }
 }
 
-fn writes(request: &Request<'_>, who: &Rightful) -> bool {
+pub(super) fn writes(request: &Request<'_>, who: &Rightful) -> bool {
     who.uid != 0
         && matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY)
 }

@@ -17,6 +17,7 @@
 //!   answered by the same functions.
 
 pub mod by_path;
+mod containers;
 mod directories;
 mod foreign;
 mod handles;
@@ -32,15 +33,18 @@ use std::sync::{Arc, Mutex};
 use reserv_facts::fuse::open;
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
-    Command, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who, attributes, list,
-    list_processes, lookup, parse_defaults, parse_write, render_domain, render_missing, render_read, shown,
+    Command, DirItem, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who,
+    attributes, list, list_processes, lookup, parse_defaults, parse_write, render_domain, render_missing,
+    render_read, shown,
 };
 use reserv_plane::List;
 
+use self::directories::name_of;
 use self::handles::{OF_ROOT, opened, opened_in, writer};
 use self::tags::{PART_MAX, descriptors, listed, set_defaults, tag};
 use self::texts::{Kept, Texts};
 use crate::aside::Asides;
+use crate::container::Room;
 use crate::core::slot::{News, Slot};
 use crate::core::{Core, Trees};
 use crate::engine::Origin;
@@ -64,6 +68,7 @@ const SETATTR_TIMES: u32 = 16 | 32 | 128 | 256;
 #[derive(Clone)]
 pub struct Fs {
     core: Arc<Core>,
+    room: Arc<Room>,
     /// Where it is mounted, as text in lists and links.
     mount: String,
     texts: Arc<Mutex<Texts>>,
@@ -77,6 +82,8 @@ fn cache(object: Object) -> Cache {
     match object {
         Object::Node { file: FileKind::NewQueue | FileKind::NewSched, .. }
         | Object::Process { .. }
+        | Object::Container { .. }
+        | Object::FreshContainer(_)
         | Object::Fresh(_) => Cache::default(),
         Object::Node { file: FileKind::SchedulerDir | FileKind::QueueDir, .. } => {
             Cache { entry: 10, attr: 1 }
@@ -122,7 +129,9 @@ fn resource_of(ino: u64) -> Option<Resource> {
     match Ino(ino).object()? {
         Object::Node { resource, .. } => Some(resource),
         Object::Fresh(serial) => Seed::of(serial).resource().ok(),
-        Object::Process { .. } | Object::Mount(_) => None,
+        Object::Process { .. } | Object::Mount(_) | Object::Container { .. } | Object::FreshContainer(_) => {
+            None
+        }
     }
 }
 
@@ -140,13 +149,34 @@ fn held(pid: u32) -> Result<OwnedFd, Refusal> {
     process::pidfd_open(pid).map_err(|_| error(ErrorKind::NotFound, format!("no process {pid}")))
 }
 
+/// The entries of a directory, as many as there is room for.
+fn fill(reply: &mut Reply, items: &[DirItem], (ino, offset, size): (u64, u64, u32)) {
+    // The kernel's offsets: 1 and 2 stand after "." and "..", then cookies follow.
+    for (at, name) in [(1, &b"."[..]), (2, b"..")] {
+        if offset < at && !reply.dirent(size, ino, at, Some(true), name) {
+            return;
+        }
+    }
+    for item in items.iter().filter(|item| item.cookie + 2 > offset) {
+        let directory = match item.file_type {
+            FileType::Directory => Some(true),
+            FileType::Regular => Some(false),
+            FileType::Link => None,
+        };
+        if !reply.dirent(size, item.ino.0, item.cookie + 2, directory, item.name.as_bytes()) {
+            break;
+        }
+    }
+}
+
 impl Fs {
     /// Over the core, mounted at `mount`.
-    pub fn new(core: Arc<Core>, mount: &Path, asides: Asides) -> Self {
+    pub fn new(core: Arc<Core>, room: Arc<Room>, mount: &Path, asides: Asides) -> Self {
         let since_epoch =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self {
             core,
+            room,
             mount: mount.to_string_lossy().into_owned(),
             texts: Arc::default(),
             asides,
@@ -210,6 +240,9 @@ impl Fs {
     }
 
     fn text(&self, core: &Core, ino: u64, (from, handle): (Caller, u64)) -> Result<Vec<u8>, Refusal> {
+        if let Some(text) = self.container_text(ino, (from, handle)) {
+            return text.map(String::into_bytes);
+        }
         let (found, reader) = (object(core, ino)?, Self::reader(from, handle));
         if let Some(who) = &reader {
             Self::permit(core, (who, from.tid), found, (true, false))?;
@@ -356,27 +389,15 @@ impl Fs {
             let pids: Vec<u32> = process::all().into_iter().map(i32::cast_unsigned).collect();
             items.extend(list_processes(&pids));
         }
-        // The kernel's offsets: 1 and 2 stand after "." and "..", then cookies follow.
-        for (at, name) in [(1, &b"."[..]), (2, b"..")] {
-            if offset < at && !reply.dirent(size, ino, at, Some(true), name) {
-                return Ok(());
-            }
-        }
-        for item in items.iter().filter(|item| item.cookie + 2 > offset) {
-            let directory = match item.file_type {
-                FileType::Directory => Some(true),
-                FileType::Regular => Some(false),
-                FileType::Link => None,
-            };
-            if !reply.dirent(size, item.ino.0, item.cookie + 2, directory, item.name.as_bytes()) {
-                break;
-            }
-        }
+        fill(reply, &items, (ino, offset, size));
         Ok(())
     }
 
     fn dispatch(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
         let core = &*self.core;
+        if let Some(answer) = self.of_containers(request, reply) {
+            return answer;
+        }
         if request.resent
             && let Some(resource) = resource_of(request.node)
             && let Some(made) = core.answered_by(resource, request.unique)
@@ -456,6 +477,7 @@ impl Fs {
             }
             Op::Release { handle } | Op::Releasedir { handle } => {
                 lock(&self.texts).closed(handle);
+                self.container_closed(request.node, handle);
                 Self::closed(core, request.node, handle);
                 Ok(())
             }
@@ -469,7 +491,7 @@ impl Fs {
     fn closed(core: &Core, ino: u64, handle: u64) {
         let resource = match Ino(ino).object() {
             // Nobody but root opens the mount's own files to write.
-            Some(Object::Mount(_)) | None => return,
+            Some(Object::Mount(_) | Object::Container { .. } | Object::FreshContainer(_)) | None => return,
             Some(Object::Process { .. }) if handle & OF_ROOT != 0 => return,
             Some(Object::Process { .. }) => Resource::CPU,
             Some(Object::Node { .. } | Object::Fresh(_)) => match resource_of(ino) {

@@ -46,7 +46,10 @@ impl Fs {
             Object::Process { pid, file: FileKind::Fds } => require_own(who, living(pid)?)?,
             Object::Process { file, .. } if !mode_allows(file, Place::Process, wanted) => return Err(never()),
             Object::Mount(file) if !mode_allows(file, Place::Mount, wanted) => return Err(never()),
-            Object::Process { .. } | Object::Mount(_) => {}
+            Object::Process { .. }
+            | Object::Mount(_)
+            | Object::Container { .. }
+            | Object::FreshContainer(_) => {}
         }
         Ok(())
     }

@@ -7,7 +7,6 @@ use reserv_namespace::{Ino, Object, RESOURCES_MAX};
 use super::foreign::{Apart, PATIENCE};
 use super::{Fs, Refusal, is_fresh, resource_of};
 use crate::aside::Turn;
-use crate::core::Core;
 use crate::core::slot::News;
 use crate::fuse::proto::{Op, Reply, Request};
 use crate::fuse::serve::{Server, Ticket};
@@ -17,39 +16,47 @@ use crate::seed::Seed;
 /// Lanes of what is no resource's: the mount's own files, and those of processes.
 const LANE_MOUNT: usize = RESOURCES_MAX as usize;
 const LANE_PROCESSES: usize = LANE_MOUNT + 1;
+/// That of containers, which are in all resources.
+const LANE_CONTAINERS: usize = LANE_PROCESSES + 1;
 /// Threads that answer requests under a reservation of their own: one of a resource that somebody
 /// holds up, and one for all else.
 const RESERVED: usize = 2;
-
-/// What a request that changes something is called in `status`; `None` for mere questions.
-pub(super) fn changing(core: &Core, request: &Request<'_>) -> Option<String> {
-    let word = match request.op {
-        Op::Mkdir { name } => format!("mkdir {}", String::from_utf8_lossy(name)),
-        Op::Rmdir { name } => format!("rmdir {}", String::from_utf8_lossy(name)),
-        Op::Rename { from, .. } => format!("mv {}", String::from_utf8_lossy(from)),
-        Op::Open { .. } => "open".to_owned(),
-        Op::Write { .. } => "write".to_owned(),
-        _ => return None,
-    };
-    let place = match Ino(request.node).object() {
-        Some(Object::Node { resource, id, file }) => format!("{} {file:?}", core.shown(resource, id)),
-        Some(Object::Process { pid, file }) => format!("proc/{pid} {file:?}"),
-        Some(Object::Mount(file)) => format!("{file:?}"),
-        Some(Object::Fresh(_)) => "newqueue".to_owned(),
-        None => "?".to_owned(),
-    };
-    Some(format!("{word} {}", place.to_lowercase()))
-}
 
 fn lane_of(ino: u64) -> usize {
     match (resource_of(ino), Ino(ino).object()) {
         (Some(resource), _) => resource.number().into(),
         (None, Some(Object::Process { .. })) => LANE_PROCESSES,
+        (None, Some(Object::Container { .. } | Object::FreshContainer(_))) => LANE_CONTAINERS,
         (None, _) => LANE_MOUNT,
     }
 }
 
 impl Fs {
+    /// What a request that changes something is called in `status`; `None` for mere questions.
+    pub(super) fn changing(&self, request: &Request<'_>) -> Option<String> {
+        let core = &self.core;
+        let word = match request.op {
+            Op::Mkdir { name } => format!("mkdir {}", String::from_utf8_lossy(name)),
+            Op::Rmdir { name } => format!("rmdir {}", String::from_utf8_lossy(name)),
+            Op::Rename { from, .. } => format!("mv {}", String::from_utf8_lossy(from)),
+            Op::Open { .. } => "open".to_owned(),
+            Op::Write { .. } => "write".to_owned(),
+            _ => return None,
+        };
+        let place = match Ino(request.node).object() {
+            Some(Object::Node { resource, id, file }) => format!("{} {file:?}", core.shown(resource, id)),
+            Some(Object::Process { pid, file }) => format!("proc/{pid} {file:?}"),
+            Some(Object::Mount(file)) => format!("{file:?}"),
+            Some(Object::Fresh(_)) => "newqueue".to_owned(),
+            Some(Object::Container { id, file }) => {
+                format!("{} {file:?}", self.room.look(|all| all.shown(id)))
+            }
+            Some(Object::FreshContainer(_)) => "new container".to_owned(),
+            None => "?".to_owned(),
+        };
+        Some(format!("{word} {}", place.to_lowercase()))
+    }
+
     /// Answers a request, the kernel's or one by path (`by_path.rs`). What is refused is told in
     /// `status` too.
     pub(super) fn answer_now(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
@@ -59,7 +66,7 @@ impl Fs {
         };
         answer.inspect_err(|refusal| {
             let core = &self.core;
-            if let Some(what) = changing(core, request) {
+            if let Some(what) = self.changing(request) {
                 core.refused(request.caller.uid, &what, refusal);
             }
         })
@@ -67,7 +74,8 @@ impl Fs {
 
     /// Whether the edit of this request happened, under this worker or one before it.
     pub(crate) fn answered(&self, unique: u64) -> bool {
-        self.core.answered(unique).is_some()
+        let of_container = || self.room.answered_in_the_end(unique).is_ok_and(|made| made.is_some());
+        self.core.answered(unique).is_some() || of_container()
     }
 
     /// Where it is mounted.
@@ -77,14 +85,15 @@ impl Fs {
 }
 
 impl Server for Fs {
-    const LANES: usize = LANE_PROCESSES + 1;
+    const LANES: usize = LANE_CONTAINERS + 1;
 
     fn lane(&self, request: &Request<'_>) -> usize {
         lane_of(request.node)
     }
 
     fn forgets(&self, node: u64) -> Option<usize> {
-        is_fresh(node).then(|| lane_of(node))
+        let fresh = is_fresh(node) || matches!(Ino(node).object(), Some(Object::FreshContainer(_)));
+        fresh.then(|| lane_of(node))
     }
 
     fn answer(
@@ -105,7 +114,7 @@ impl Server for Fs {
     }
 
     fn late(&self, request: &Request<'_>) {
-        if let Some(what) = changing(&self.core, request) {
+        if let Some(what) = self.changing(request) {
             self.core.refused(request.caller.uid, &what, &Refusal::no_answer());
         }
     }
@@ -116,6 +125,9 @@ impl Server for Fs {
 
     fn forget(&self, node: u64, _count: u64) {
         // Each fresh inode is looked up once, hence forgotten once.
+        if let Some(Object::FreshContainer(_)) = Ino(node).object() {
+            self.room.forget(node);
+        }
         if let Some(Object::Fresh(serial)) = Ino(node).object()
             && let Ok(resource) = Seed::of(serial).resource()
             && let Ok(slot) = self.core.slot(resource)

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What outlives the worker of containers: `containers` in the run-time directory, a journal as
+//! those of trees are.
+//!
+//! A change of a container is an edit in every tree. Which trees have made it, the trees know: each
+//! keeps the number of the change with its edit ([`Origin`]). So the order is intent → an edit in
+//! each tree → done, and killed anywhere the next worker reads an intent that has no end, and asks
+//! each tree.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+
+use reserv_model::{ContainerEdit, ContainerId, Containers, Name, NodeId, Share};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Origin;
+use crate::journal::Journal;
+use crate::refusal::Refusal;
+
+/// Answered requests that are remembered.
+const ANSWERED_MAX: usize = 4096;
+/// Numbers of fresh inodes that are taken at once.
+const FRESH_BLOCK: u32 = 1 << 16;
+/// The journal is compacted when it is this long, and four times as long as its snapshot.
+const COMPACT_MIN: u64 = 1 << 20;
+
+/// A tree: the number of its resource, and the name. A number comes again after all others have
+/// been used.
+pub(super) type TreeKey = (u8, Name);
+
+/// The request that a change answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Its number.
+    pub unique: u64,
+    /// The fresh inode that becomes the container which the change makes.
+    pub fresh: Option<u64>,
+}
+
+/// What is done in every tree, as far as it takes to undo or to finish it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Doing {
+    /// A node is made. Undone.
+    Create,
+    /// Shares are set. Undone: what they were.
+    Share { before: Vec<(TreeKey, NodeId, Share)> },
+    /// Nodes are moved. Undone: their parents and names, and shares.
+    Move { before: Vec<(TreeKey, NodeId, NodeId, Name, Share)> },
+    /// Nodes are deleted. Finished, as far as nobody has come to them.
+    Delete { id: ContainerId },
+}
+
+/// A change that has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Intent {
+    /// That the trees know it by.
+    pub(super) number: u64,
+    pub(super) asked: Option<Asked>,
+    pub(super) doing: Doing,
+}
+
+impl Intent {
+    pub(super) fn origin(&self) -> Origin {
+        Origin { unique: Origin::chosen(self.number), fresh: None }
+    }
+}
+
+/// The container that a request made, if it made one.
+#[derive(Clone, Copy)]
+pub(super) struct Made(pub(super) Option<ContainerId>);
+
+type OwnedNode = (ContainerId, TreeKey, NodeId);
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    all: Containers,
+    nodes: Vec<OwnedNode>,
+    carried: Vec<(ContainerId, Name, u64)>,
+    handles: Vec<(u64, ContainerId)>,
+    answered: VecDeque<(u64, Option<ContainerId>)>,
+    fresh: Vec<(u64, ContainerId)>,
+    fresh_end: u32,
+    intent: Option<Intent>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Entry {
+    Whole(Box<Saved>),
+    Begin(Intent),
+    /// It has happened in all trees.
+    Done {
+        edit: Option<ContainerEdit>,
+        nodes: Vec<OwnedNode>,
+    },
+    /// It has happened in none.
+    Undone,
+    /// Something that is no tree's.
+    Edit {
+        edit: ContainerEdit,
+        asked: Option<Asked>,
+    },
+    /// A tree has its node, where it was missing.
+    Node(ContainerId, TreeKey, NodeId),
+    /// A tree is gone, with what is there.
+    Down(TreeKey),
+    /// What was used of a resource before its counters began anew.
+    Carried(Name, Vec<(ContainerId, u64)>),
+    Opened {
+        handle: u64,
+        id: ContainerId,
+    },
+    Closed {
+        handle: u64,
+    },
+    Session,
+    Fresh {
+        end: u32,
+    },
+    Forgotten {
+        fresh: u64,
+    },
+}
+
+/// See the head of this file.
+pub(super) struct Book {
+    journal: Journal,
+    compacted: u64,
+    /// Counts the changes.
+    pub(super) version: u64,
+    pub(super) all: Containers,
+    nodes: BTreeMap<ContainerId, BTreeMap<TreeKey, NodeId>>,
+    carried: BTreeMap<(ContainerId, Name), u64>,
+    handles: BTreeMap<u64, ContainerId>,
+    answered: VecDeque<(u64, Option<ContainerId>)>,
+    fresh: BTreeMap<u64, ContainerId>,
+    fresh_end: u32,
+    fresh_next: u32,
+    intent: Option<Intent>,
+}
+
+fn encode(entry: &Entry) -> Result<Vec<u8>, Refusal> {
+    serde_json::to_vec(entry).map_err(|e| Refusal::new(libc::EIO, format!("containers: {e}")))
+}
+
+impl Book {
+    /// Reads the file; none is an empty one.
+    pub(super) fn open(path: &Path) -> Result<Self, Refusal> {
+        let (journal, payloads) = Journal::open(path)?;
+        let mut book = Self {
+            journal,
+            compacted: 0,
+            version: 0,
+            all: Containers::default(),
+            nodes: BTreeMap::new(),
+            carried: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            answered: VecDeque::new(),
+            fresh: BTreeMap::new(),
+            fresh_end: 0,
+            fresh_next: 0,
+            intent: None,
+        };
+        for payload in payloads {
+            let entry = serde_json::from_slice(&payload)
+                .map_err(|e| Refusal::new(libc::EIO, format!("{}: {e}", path.display())))?;
+            book.take(entry)?;
+        }
+        book.fresh_next = book.fresh_end;
+        book.compact()?;
+        Ok(book)
+    }
+
+    fn take(&mut self, entry: Entry) -> Result<(), Refusal> {
+        self.version += 1;
+        match entry {
+            Entry::Whole(saved) => {
+                self.all = saved.all;
+                self.handles = saved.handles.into_iter().collect();
+                self.answered = saved.answered;
+                self.fresh = saved.fresh.into_iter().collect();
+                self.fresh_end = saved.fresh_end;
+                self.intent = saved.intent;
+                self.carried = saved.carried.into_iter().map(|(id, name, n)| ((id, name), n)).collect();
+                self.nodes.clear();
+                self.own(saved.nodes);
+            }
+            Entry::Begin(intent) => self.intent = Some(intent),
+            Entry::Done { edit, nodes } => {
+                let asked = self.intent.take().and_then(|intent| intent.asked);
+                if let Some(edit) = &edit {
+                    self.all.apply(edit)?;
+                    self.edited(edit, asked);
+                }
+                self.own(nodes);
+            }
+            Entry::Undone => self.intent = None,
+            Entry::Edit { edit, asked } => {
+                self.all.apply(&edit)?;
+                self.edited(&edit, asked);
+            }
+            Entry::Node(id, tree, node) => self.own(vec![(id, tree, node)]),
+            Entry::Down(tree) => {
+                for nodes in self.nodes.values_mut() {
+                    nodes.remove(&tree);
+                }
+            }
+            Entry::Carried(name, amounts) => {
+                for (id, amount) in amounts {
+                    *self.carried.entry((id, name.clone())).or_default() += amount;
+                }
+            }
+            Entry::Opened { handle, id } => {
+                self.handles.insert(handle, id);
+            }
+            Entry::Closed { handle } => {
+                self.handles.remove(&handle);
+            }
+            Entry::Session => {
+                self.handles.clear();
+                self.fresh.clear();
+                self.answered.retain(|(unique, _)| Origin::is_chosen(*unique));
+            }
+            Entry::Fresh { end } => self.fresh_end = end,
+            Entry::Forgotten { fresh } => {
+                self.fresh.remove(&fresh);
+            }
+        }
+        Ok(())
+    }
+
+    fn own(&mut self, nodes: Vec<OwnedNode>) {
+        for (id, tree, node) in nodes {
+            self.nodes.entry(id).or_default().insert(tree, node);
+        }
+    }
+
+    fn edited(&mut self, edit: &ContainerEdit, asked: Option<Asked>) {
+        let id = edit.id();
+        let made = matches!(edit, ContainerEdit::Create { .. }).then_some(id);
+        if let ContainerEdit::Delete { .. } = edit {
+            self.nodes.remove(&id);
+            self.carried.retain(|(of, _), _| *of != id);
+            self.handles.retain(|_, of| *of != id);
+        }
+        let Some(asked) = asked else { return };
+        if self.answered.len() == ANSWERED_MAX {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((asked.unique, made));
+        if let (Some(fresh), Some(made)) = (asked.fresh, made) {
+            self.fresh.insert(fresh, made);
+        }
+    }
+
+    fn compact(&mut self) -> Result<(), Refusal> {
+        let nodes = self
+            .nodes
+            .iter()
+            .flat_map(|(id, nodes)| nodes.iter().map(|(tree, node)| (*id, tree.clone(), *node)));
+        let saved = Saved {
+            all: self.all.clone(),
+            nodes: nodes.collect(),
+            carried: self.carried.iter().map(|((id, name), n)| (*id, name.clone(), *n)).collect(),
+            handles: self.handles.iter().map(|(handle, id)| (*handle, *id)).collect(),
+            answered: self.answered.clone(),
+            fresh: self.fresh.iter().map(|(fresh, id)| (*fresh, *id)).collect(),
+            fresh_end: self.fresh_end,
+            intent: self.intent.clone(),
+        };
+        self.journal.replace(&encode(&Entry::Whole(Box::new(saved)))?)?;
+        self.compacted = self.journal.len();
+        Ok(())
+    }
+
+    /// Into the journal, then into effect.
+    fn note(&mut self, entry: Entry) -> Result<(), Refusal> {
+        self.journal.append(&encode(&entry)?)?;
+        self.take(entry)?;
+        if self.journal.len() > COMPACT_MIN.max(4 * self.compacted)
+            && let Err(error) = self.compact()
+        {
+            tracing::error!(%error, "the journal of containers was not compacted");
+        }
+        Ok(())
+    }
+
+    /// The same where the next worker only knows less.
+    fn note_if_possible(&mut self, entry: Entry) {
+        if let Err(refusal) = self.note(entry) {
+            tracing::warn!(%refusal, "not in the journal of containers");
+        }
+    }
+
+    /// A change that has no end yet.
+    pub(super) fn intent(&self) -> Option<&Intent> {
+        self.intent.as_ref()
+    }
+
+    /// A change begins.
+    pub(super) fn begin(&mut self, intent: Intent) -> Result<(), Refusal> {
+        self.note(Entry::Begin(intent))
+    }
+
+    /// It has happened in all trees.
+    pub(super) fn done(&mut self, edit: Option<ContainerEdit>, nodes: Vec<OwnedNode>) -> Result<(), Refusal> {
+        self.note(Entry::Done { edit, nodes })
+    }
+
+    /// It has happened in none.
+    pub(super) fn undone(&mut self) -> Result<(), Refusal> {
+        self.note(Entry::Undone)
+    }
+
+    /// A change that concerns no tree.
+    pub(super) fn edit(&mut self, edit: ContainerEdit, asked: Option<Asked>) -> Result<(), Refusal> {
+        self.note(Entry::Edit { edit, asked })
+    }
+
+    /// A tree has a container's node now.
+    pub(super) fn owns(&mut self, id: ContainerId, tree: TreeKey, node: NodeId) -> Result<(), Refusal> {
+        self.note(Entry::Node(id, tree, node))
+    }
+
+    /// These trees are there: of others nothing is owned.
+    pub(super) fn keep_trees(&mut self, there: &BTreeSet<TreeKey>) -> Result<(), Refusal> {
+        let known: BTreeSet<TreeKey> = self.nodes.values().flat_map(BTreeMap::keys).cloned().collect();
+        known.difference(there).try_for_each(|tree| self.note(Entry::Down(tree.clone())))
+    }
+
+    /// The node that a container owns in a tree.
+    pub(super) fn node(&self, id: ContainerId, tree: &TreeKey) -> Option<NodeId> {
+        if id == ContainerId::TOP {
+            return Some(NodeId::ROOT);
+        }
+        self.nodes.get(&id)?.get(tree).copied()
+    }
+
+    /// All nodes in a tree that are some container's.
+    pub(super) fn owned_in(&self, tree: &TreeKey) -> BTreeSet<NodeId> {
+        self.nodes.values().filter_map(|nodes| nodes.get(tree)).copied().collect()
+    }
+
+    /// What was used of a resource before its counters began anew.
+    pub(super) fn carried(&self, id: ContainerId, resource: &Name) -> u64 {
+        self.carried.get(&(id, resource.clone())).copied().unwrap_or(0)
+    }
+
+    /// Resources that a container used before their counters began anew.
+    pub(super) fn carried_of(&self, id: ContainerId) -> impl Iterator<Item = &Name> {
+        self.carried.keys().filter(move |(of, _)| *of == id).map(|(_, name)| name)
+    }
+
+    /// The counters of a resource begin anew.
+    pub(super) fn carry(&mut self, resource: Name, used: Vec<(ContainerId, u64)>) {
+        self.note_if_possible(Entry::Carried(resource, used));
+    }
+
+    /// A file of a container was opened.
+    pub(super) fn opened(&mut self, handle: u64, id: ContainerId) -> Result<(), Refusal> {
+        if self.handles.get(&handle) == Some(&id) {
+            return Ok(());
+        }
+        self.note(Entry::Opened { handle, id })
+    }
+
+    /// It was closed; answers of which container.
+    pub(super) fn closed(&mut self, handle: u64) -> Option<ContainerId> {
+        let id = self.handles.get(&handle).copied()?;
+        self.note_if_possible(Entry::Closed { handle });
+        Some(id)
+    }
+
+    /// Containers that have open files.
+    pub(super) fn open_ones(&self) -> BTreeSet<ContainerId> {
+        self.handles.values().copied().collect()
+    }
+
+    /// If this request's change happened: the container that it made, if any.
+    pub(super) fn answered(&self, unique: u64) -> Option<Made> {
+        self.answered.iter().rev().find(|(of, _)| *of == unique).map(|(_, made)| Made(*made))
+    }
+
+    /// A new mount: what requests and inodes of an earlier one meant is void.
+    pub(super) fn new_session(&mut self) -> Result<(), Refusal> {
+        self.note(Entry::Session)
+    }
+
+    /// A number for a fresh inode that no worker has used.
+    pub(super) fn fresh_number(&mut self) -> Result<u32, Refusal> {
+        if self.fresh_next == self.fresh_end {
+            let end = self.fresh_end.wrapping_add(FRESH_BLOCK);
+            self.note(Entry::Fresh { end })?;
+        }
+        let number = self.fresh_next;
+        self.fresh_next = self.fresh_next.wrapping_add(1);
+        Ok(number)
+    }
+
+    /// What a fresh inode has become.
+    pub(super) fn fresh(&self, ino: u64) -> Option<ContainerId> {
+        self.fresh.get(&ino).copied()
+    }
+
+    /// Nobody refers to this inode any more.
+    pub(super) fn forget(&mut self, fresh: u64) {
+        if self.fresh.contains_key(&fresh) {
+            self.note_if_possible(Entry::Forgotten { fresh });
+        }
+    }
+}
+
+/// There is nothing to hold containers any more.
+pub fn end(run: &Path) {
+    let path = run.join(FILE);
+    if let Err(error) = std::fs::remove_file(&path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(%error, path = %path.display(), "not removed");
+    }
+}
+
+/// The file in the run-time directory.
+pub(super) const FILE: &str = "containers";

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Containers are looked after by a thread of their own: what a dead worker began has its end, what
+//! a container should own and does not is made, and what nothing refers to is released.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reserv_model::{AccessChange, AccessEntry, Caller, Container, ContainerId, NodeId, Request, Right, Verb};
+use reserv_namespace::Resource;
+
+use super::bind::bound_in;
+use super::{By, Room, cpu_key, key};
+use crate::core::slot::Slot;
+use crate::refusal::Refusal;
+use crate::sync::lock;
+
+/// How often it is looked.
+const POLL: Duration = Duration::from_millis(100);
+/// What was released by nobody who tells is looked for so often.
+const RELEASE_EVERY: Duration = Duration::from_millis(500);
+
+/// What was looked at when.
+#[derive(Default)]
+pub(super) struct Tidied {
+    /// A tree's last edit, and the last change of containers.
+    trees: BTreeMap<Resource, (u64, u64)>,
+    /// Of releases.
+    at: Option<Instant>,
+}
+
+/// What a node has from the CPU's, when it comes to another tree: root's entries.
+fn of_root(entries: &[AccessEntry]) -> impl Iterator<Item = AccessChange> + '_ {
+    entries.iter().filter(|entry| entry.by == 0 && entry.via.is_none()).map(|entry| AccessChange {
+        verb: if entry.allow { Verb::Allow } else { Verb::Deny },
+        party: entry.party,
+        rights: entry.rights,
+        quota: entry.quota,
+        by: 0,
+        via: None,
+    })
+}
+
+impl Room {
+    /// Something is to be looked after now.
+    pub(super) fn wake(&self) {
+        self.turn.wake();
+    }
+
+    /// Looks after containers for as long as the worker lives.
+    pub fn look_after(&self) {
+        loop {
+            let woken = self.turn.sleep(POLL);
+            if let Err(refusal) = self.tidy(woken) {
+                tracing::debug!(%refusal, "containers are looked after later");
+            }
+        }
+    }
+
+    /// Once.
+    fn tidy(&self, woken: bool) -> Result<(), Refusal> {
+        if self.core.slots().is_empty() || (!woken && self.is_quiet()) {
+            return Ok(());
+        }
+        let _turning = self.begin()?;
+        let there = self.core.slots().values().map(|slot| key(slot)).collect();
+        self.book().keep_trees(&there)?;
+        for slot in self.trees() {
+            if let Err(refusal) = self.mend(&slot) {
+                tracing::warn!(%refusal, name = %slot.name, "nodes of containers are missing");
+            }
+        }
+        self.tell_owned();
+        if self.core.has_caught_up() {
+            let mut tidied = lock(&self.tidied);
+            let due = woken || tidied.at.is_none_or(|at| at.elapsed() >= RELEASE_EVERY);
+            if due {
+                tidied.at = Some(Instant::now());
+            }
+            drop(tidied);
+            if due {
+                self.release_all()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is no container, and nothing to end.
+    fn is_quiet(&self) -> bool {
+        let book = self.book();
+        book.intent().is_none() && book.all.iter().next().is_none()
+    }
+
+    /// Makes what is missing in a tree. What is refused is tried again when tree or containers
+    /// have changed.
+    fn mend(&self, slot: &Arc<Slot>) -> Result<(), Refusal> {
+        let tree = key(slot);
+        let seq = slot.engine()?.tree().seq();
+        let now = (seq, self.book().version);
+        if lock(&self.tidied).trees.get(&slot.resource) == Some(&now) {
+            return Ok(());
+        }
+        let all: Vec<Container> = self.look(|all| all.walk().into_iter().cloned().collect());
+        let engine = slot.engine()?;
+        let lives = |node: NodeId| engine.tree().get(node).is_some_and(|node| !node.draining);
+        let missing = |held: &&Container| !self.book().node(held.id, &tree).is_some_and(lives);
+        let missing: Vec<&Container> = all.iter().filter(missing).collect();
+        let there: BTreeSet<ContainerId> = missing.iter().map(|held| held.id).collect();
+        drop(engine);
+        lock(&self.trouble).retain(|(id, of), _| *of != tree || there.contains(id));
+        for held in missing {
+            let made = self.make_again(slot, held);
+            if let Err(refusal) = made {
+                lock(&self.trouble).insert((held.id, tree.clone()), refusal.text);
+            }
+        }
+        let now = (slot.engine()?.tree().seq(), self.book().version);
+        lock(&self.tidied).trees.insert(slot.resource, now);
+        Ok(())
+    }
+
+    /// A container's node, where there is none: with root's entries of the CPU's, and the processes
+    /// that are bound there.
+    fn make_again(&self, slot: &Arc<Slot>, held: &Container) -> Result<(), Refusal> {
+        let parent = held.parent.unwrap_or(ContainerId::TOP);
+        let request = self.request_of(slot, parent, (&held.name, held.holds, held.share))?;
+        let (entries, bound) = if slot.resource == Resource::CPU {
+            (Vec::new(), Vec::new())
+        } else {
+            let cpu = self.book().node(held.id, &cpu_key(&self.core));
+            let engine = self.core.cpu()?;
+            let node = cpu.and_then(|node| engine.tree().get(node));
+            let entries = node.map(|node| of_root(&node.access).collect()).unwrap_or_default();
+            let bound = node.map(|node| bound_in(&engine, node.id)).unwrap_or_default();
+            (entries, bound)
+        };
+        let mut engine = slot.engine()?;
+        let maker = Caller { uid: held.maker, ..Caller::default() };
+        let made = engine.edit_made_by(&maker, &[request])?.created;
+        let node = made.first().copied().ok_or_else(Refusal::gone)?;
+        for change in entries {
+            engine.edit(&[Request::SetAccess { node: node.into(), change }], None)?;
+        }
+        for pid in bound {
+            if let Err(refusal) = super::bind::bind_in(&mut engine, pid, node) {
+                tracing::debug!(%refusal, pid, "not bound in a resource that came");
+            }
+        }
+        drop(engine);
+        self.book().owns(held.id, key(slot), node)?;
+        tracing::info!(name = %slot.name, container = %self.look(|all| all.shown(held.id)), "a node was made");
+        Ok(())
+    }
+
+    /// What nothing refers to: no open file of it, no thread, descriptor or list in any tree, no
+    /// open file of its nodes.
+    fn release_all(&self) -> Result<(), Refusal> {
+        let open = self.book().open_ones();
+        let may = |held: &&Container| held.gc && !open.contains(&held.id);
+        let mut free: Vec<ContainerId> =
+            self.look(|all| all.iter().filter(may).map(|held| held.id).collect());
+        for slot in self.trees() {
+            if free.is_empty() {
+                return Ok(());
+            }
+            let nodes: Vec<Option<NodeId>> = free.iter().map(|id| self.node(*id, &slot)).collect();
+            let known: Vec<NodeId> = nodes.iter().flatten().copied().collect();
+            let engine = slot.engine()?;
+            let refs = engine.plane().refs(&known)?;
+            let used: BTreeSet<NodeId> = known
+                .iter()
+                .zip(refs)
+                .filter(|(node, refs)| refs.sum() > 0 || engine.has_open_files(**node))
+                .map(|(node, _)| *node)
+                .collect();
+            let mut nodes = nodes.into_iter();
+            free.retain(|_| !nodes.next().flatten().is_some_and(|node| used.contains(&node)));
+        }
+        for id in free {
+            // It may be open again since it was looked at.
+            if self.book().open_ones().contains(&id) {
+                continue;
+            }
+            if let Err(refusal) = self.release(id) {
+                tracing::debug!(%refusal, "a container is released later");
+            }
+        }
+        Ok(())
+    }
+
+    /// Its children have no parent then, if who made it could have taken them out himself.
+    fn release(&self, id: ContainerId) -> Result<(), Refusal> {
+        let Some(held) = self.look(|all| all.get(id).cloned()) else { return Ok(()) };
+        if !held.children.is_empty() {
+            self.may_have_no_parent(held.maker)?;
+        }
+        for child in held.children.values() {
+            let edit = self.look(|all| all.plan_orphan(*child))?;
+            self.carry_out_move(By::Nobody, edit, None, true)?;
+        }
+        self.carry_out_removal(By::Nobody, id, None)
+    }
+
+    fn may_have_no_parent(&self, uid: u32) -> Result<(), Refusal> {
+        let who = Caller { uid, ..Caller::default() };
+        self.trees()
+            .iter()
+            .try_for_each(|slot| Ok(slot.engine()?.tree().require(&who, NodeId::ROOT, Right::Create)?))
+    }
+}
