@@ -212,7 +212,7 @@ long native_each(struct native_map *map, long (*what)(void *, const void *, void
 #define bpf_core_type_id_kernel(type) 0
 #define bpf_core_field_exists(...) 1
 #define bpf_core_field_offset(type, field) offsetof(type, field)
-#define bpf_probe_read_kernel(to, size, from) (memcpy(to, from, size), 0)
+#define bpf_probe_read_kernel(to, size, from) (!memcpy(to, from, size))
 #define bpf_get_current_task_btf() native_current
 #define bpf_task_from_pid(pid) native_task(pid)
 #define bpf_task_release(task) ((void)(task))
