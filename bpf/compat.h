@@ -82,17 +82,24 @@ static __always_inline bool compat_watch_groups(void)
 	return lacks & (COMPAT_IDLE | COMPAT_BANDWIDTH);
 }
 
+/* Where a field is, the loader says. A program of this machine has it where its own compiler put it. */
+#ifdef __bpf__
+#define COMPAT_CORE __attribute__((preserve_access_index))
+#else
+#define COMPAT_CORE
+#endif
+
 struct cfs_bandwidth {
 	u64 period, quota, burst; /* ns; 5.14 */
-} __attribute__((preserve_access_index));
+} COMPAT_CORE;
 
 struct task_group___bandwidth {
 	struct cfs_bandwidth cfs_bandwidth; /* CONFIG_CFS_BANDWIDTH */
-} __attribute__((preserve_access_index));
+} COMPAT_CORE;
 
 struct task_group___before_6_18 {
 	u32 scx_weight;
-} __attribute__((preserve_access_index));
+} COMPAT_CORE;
 
 /* cpu.weight of the task_group at `tg`, as sched_ext keeps it; 0: it cannot be told. */
 static __always_inline u32 compat_group_weight(u64 tg)

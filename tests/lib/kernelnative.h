@@ -212,7 +212,12 @@ long native_each(struct native_map *map, long (*what)(void *, const void *, void
 #define bpf_core_type_id_kernel(type) 0
 #define bpf_core_field_exists(...) 1
 #define bpf_core_field_offset(type, field) offsetof(type, field)
-#define bpf_probe_read_kernel(to, size, from) (!memcpy(to, from, size))
+#define bpf_probe_read_kernel native_read
+static inline __attribute__((unused)) long native_read(void *to, u32 size, const void *from)
+{
+	memcpy(to, from, size);
+	return 0;
+}
 #define bpf_get_current_task_btf() native_current
 #define bpf_task_from_pid(pid) native_task(pid)
 #define bpf_task_release(task) ((void)(task))
