@@ -66,7 +66,7 @@ RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op,
 	case RS_OP_CLASS:
 		if (n->kind != RS_QUEUE || op->a >= RS_CLASS_COUNT)
 			return RS_EINVAL;
-		if (!commit && op->a != n->alg)
+		if (!commit && !rs_device(t) && op->a != n->alg)
 			t->sorted += n->ready.n;
 		if (t->sorted > RS_SORTED_MAX)
 			return RS_EBUSY;

@@ -168,7 +168,9 @@ static volatile const u32 rs_zero = 0;
 #define RS_CHANGE_PIECE 128 /* else so many at a time … */
 #define RS_CHANGE_SLOTS 2048 /* … among so many nodes */
 #endif
-#define RS_SORTED_MAX 512 /* items that wait in all queues whose class a batch changes */
+#ifndef RS_SORTED_MAX
+#define RS_SORTED_MAX 512 /* threads that wait in all queues whose class a batch changes */
+#endif
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 #define RS_POSTS_MAX 1024 /* items posted at a time, but for those that are posted at the same moment */
 #define RS_RELEASE_PIECE 256 /* nodes, or items, that a pick lets go because they are due */

@@ -15,6 +15,7 @@
 #define RS_BATCH_MEM RS_ARENA
 #define RS_SEVERAL(t) 0 /* a link sends one packet at a time */
 #define RS_EVER_SEVERAL 0
+#define RS_SORTED_MAX RS_ITEMS_MAX /* what waits is bounded by the queues' limits */
 /* A packet of a small share waits long by right; shares hold for it, and the weightless have what is left over. */
 #define RS_AGES 0
 #include "../../sched/core.c"

@@ -114,7 +114,7 @@ impl Place {
             }
             let mut names: Vec<String> =
                 self.children(&above).unwrap_or_default().into_iter().map(|(name, _)| name).collect();
-            names.retain(|n| !above.is_empty() || (n != "proc" && n != "self"));
+            names.retain(|n| !above.is_empty() || !matches!(n.as_str(), "proc" | "self" | "container"));
             let more = if names.len() > NAMED { " …" } else { "" };
             names.truncate(NAMED);
             let there = if names.is_empty() {

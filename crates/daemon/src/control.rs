@@ -18,11 +18,12 @@ use std::time::Duration;
 use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
 use reserv_control::{Ask, Changes, Command, Mode, Refused, Stopped as Down, Up, Version};
 use reserv_facts::time::ANSWER_MAX;
-use reserv_model::{Config, DeleteMode};
+use reserv_model::{Config, Containers, DeleteMode};
 use reserv_plane::private;
 use serde_json::{Value, json};
 
 use crate::connections::{Connections, Line, Lines, Place};
+use crate::container::Room;
 use crate::core::Core;
 use crate::forgetter::Forgetter;
 use crate::fs::Fs;
@@ -89,6 +90,8 @@ pub struct Served {
     pub forgetter: Arc<Forgetter>,
     /// The name space. Each connection has a handle of its own to the same one.
     pub files: Fs,
+    /// Containers, which no resource knows.
+    pub room: Arc<Room>,
     /// What ended a worker before.
     pub unanswered: Unanswered,
 }
@@ -207,6 +210,7 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
     let counting = count.and_then(Value::as_object).unwrap_or(&empty);
     let resources: Vec<&Value> = cpu.into_iter().chain(counting.values()).collect();
     let nodes: Vec<&Value> = resources.iter().filter_map(|r| r.get("nodes")).collect();
+    let containers = config.and_then(|c| c.get("container"));
     let rules = config.and_then(|c| c.get("rule")).and_then(Value::as_array);
     [
         ("the request", value.is_object()),
@@ -217,6 +221,11 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
         ("a resource", counting.values().all(Value::is_object)),
         ("a resource's nodes", nodes.iter().all(|n| n.is_object() || n.is_null())),
         ("a node", nodes.iter().filter_map(|n| n.as_object()).all(|n| n.values().all(Value::is_object))),
+        ("config.container", is(containers)),
+        (
+            "a container",
+            containers.and_then(Value::as_object).is_none_or(|c| c.values().all(Value::is_object)),
+        ),
         ("a rule", rules.is_none_or(|rules| rules.iter().all(Value::is_object))),
         ("a rule's match", rules.is_none_or(|rules| rules.iter().all(|r| is(r.get("match"))))),
     ]
@@ -259,7 +268,7 @@ pub fn understands(line: &[u8]) -> Result<(), Refusal> {
 /// `last` holds, until the answer to a stop is written, what keeps this process alive so long.
 fn answer(
     line: &[u8],
-    Served { core, stop, unanswered, .. }: &Served,
+    Served { core, stop, room, unanswered, .. }: &Served,
     by_path: &mut dyn FnMut(Ask) -> Result<Value, Refusal>,
     last: &mut Option<Stopped>,
 ) -> Result<Value, Refusal> {
@@ -303,7 +312,15 @@ fn answer(
                 Mode::Flush => DeleteMode::Flush,
             };
             let changes = match config {
-                Some(config) => core.apply(&config, dry_run, mode)?,
+                Some(config) => {
+                    let of_containers = room.difference(&config.containers)?;
+                    let mut changes = core.apply(&config, dry_run, mode)?;
+                    if !dry_run {
+                        room.apply(&config.containers)?;
+                    }
+                    changes.extend(of_containers);
+                    changes
+                }
                 None if dry_run => Vec::new(),
                 None => {
                     core.try_again()?;
@@ -315,7 +332,11 @@ fn answer(
             }
             json!(Changes { changes })
         }
-        Command::Save {} => json!(core.save()),
+        Command::Save {} => {
+            let mut saved = core.save();
+            saved.config.containers = room.look(Containers::to_config);
+            json!(saved)
+        }
         Command::Rules {} => {
             json!({"rules": *core.rules(), "watch": core.watched()})
         }

@@ -122,20 +122,22 @@ fn driver_of(settings: &Settings, config: Option<&Config>) -> Driver {
 
 /// The resources with their trees: adopted, or started and set up as configured. On error nothing is left running that
 /// was not running before.
-fn begin(settings: &Settings, new_mount: bool) -> Result<Arc<Core>, Refusal> {
+fn begin(settings: &Settings, new_mount: bool) -> Result<(Arc<Core>, Arc<Room>), Refusal> {
     let config = read_config(settings)?;
     let choice = Choice::of(settings, config.as_ref().and_then(|c| c.cpu.as_ref()).map(|c| c.driver))?;
     let driver = driver_of(settings, config.as_ref());
     let cpu = Held::begin(settings, &Wanted::Cpu(choice), &cpu_name()?, driver)?;
     let fresh = cpu.is_fresh();
     let core = Core::new(settings, cpu, new_mount)?;
-    if let (true, Some(config)) = (fresh, config)
-        && let Err(refusal) = core.apply(&config, false, DeleteMode::Flush)
-    {
-        core.stop(true)?;
-        return Err(refusal);
+    let room = Room::open(core.clone(), settings, new_mount)?;
+    if let (true, Some(config)) = (fresh, config) {
+        let done = core.apply(&config, false, DeleteMode::Flush).and_then(|_| room.apply(&config.containers));
+        if let Err(refusal) = done {
+            core.stop(true)?;
+            return Err(refusal);
+        }
     }
-    Ok(core)
+    Ok((core, room))
 }
 
 fn cpu_name() -> Result<Name, Refusal> {
@@ -183,7 +185,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     // Before anything can fail: a death until then is no request's.
     let unanswered = Unanswered::open(&settings.unanswered());
     let found = session::mounted(&settings.mount).map_err(context("mount table"))?;
-    let core = begin(settings, found.is_none())?;
+    let (core, room) = begin(settings, found.is_none())?;
     let fresh_start = core.is_fresh();
     // Before the mount: a start that fails leaves none.
     let listener = match control::bind(&settings.socket()) {
@@ -222,7 +224,6 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         tracing::warn!(%error, "requests that the last worker took are lost (no resend before Linux 6.9)");
     }
     let asides = Asides::begin()?;
-    let room = Room::open(core.clone(), settings, !takeover)?;
     let fs = Fs::new(core.clone(), room.clone(), &settings.mount, asides);
     let (asker, wishes) = channel();
     let news_ = news.clone();
@@ -232,6 +233,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         stop: asker,
         forgetter: forgetter.clone(),
         files: fs.clone(),
+        room: room.clone(),
         unanswered: unanswered.clone(),
     };
     let socket = settings.socket();

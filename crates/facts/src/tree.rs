@@ -21,7 +21,7 @@ shared! {
     UNITS_MAX: usize = 256, "RS_UNITS_MAX";
     /// Edits in one batch.
     BATCH_MAX: usize = 128, "RS_BATCH_MAX";
-    /// Items that may wait in all queues whose class one batch changes.
+    /// Threads that may wait in all queues whose class one batch changes.
     SORTED_MAX: usize = 512, "RS_SORTED_MAX";
     /// A weight of 1, in thousandths.
     WEIGHT_ONE: u32 = 1000, "RS_WEIGHT_ONE";

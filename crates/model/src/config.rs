@@ -26,16 +26,21 @@
 //! on = "file:/mnt/x"           # or "net:eth0"; "link:eth0@100mbit" is an interface that is scheduled, "link:eth0" without a rate of its own
 //! [count.disk.nodes.web]       # all else as for the CPU
 //! kind = "queue"
+//! [container."web/site1"]      # made, or changed, in every resource; those that are left out stay
+//! holds = "threads"            # or "containers"
+//! share = "24"
 //! ```
 //!
 //! Nodes of the running tree that the configuration leaves out are deleted. An unknown key is an error.
 
+mod containers;
 mod words;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use containers::ContainerConfig;
 use words::{
     read_access, read_cap, read_share, read_some_tune, read_tune, write_access, write_cap, write_share,
     write_some_tune, write_tune,
@@ -61,6 +66,9 @@ pub struct Config {
     /// Counting resources, by name. Left out: what runs is not touched.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub count: BTreeMap<Name, ResourceConfig>,
+    /// Containers, by path. Those that are left out stay as they are.
+    #[serde(default, rename = "container", skip_serializing_if = "BTreeMap::is_empty")]
+    pub containers: BTreeMap<NodePath, ContainerConfig>,
     /// Rules that tag processes, in order.
     #[serde(default, rename = "rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,

@@ -62,7 +62,7 @@ pub use access::{
 pub use backlog::{Backlog, Memory};
 pub use batch::{Batch, DeleteMode, Op, Outcome};
 pub use collect::Handles;
-pub use config::{Config, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
+pub use config::{Config, ContainerConfig, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
 pub use container::{
     CONTAINER_FILES, Container, ContainerEdit, ContainerId, ContainerLimits, Containers, Holds, NewContainer,
 };

@@ -17,6 +17,7 @@ mod book;
 mod tidy;
 mod turn;
 mod usage;
+mod wanted;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -336,7 +336,8 @@ impl Core {
             }
         }
         let rules = self.rules().to_vec();
-        Saved { config: Config { backlog: crate::backlog::said(), cpu, count, rules }, missing }
+        let config = Config { backlog: crate::backlog::said(), cpu, count, rules, ..Config::default() };
+        Saved { config, missing }
     }
 
     /// Makes new nodes, and the roots, those of a personality.

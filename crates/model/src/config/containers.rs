@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Containers in a configuration: what is to be made or changed. Those that it does not name stay.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::words::{read_share, write_share};
+use super::{default_share, is_default};
+use crate::{ContainerEdit, Containers, Error, ErrorKind, Holds, NewContainer, NodePath, Share};
+
+/// `[container."web/site1"]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContainerConfig {
+    /// Threads, unless it says containers.
+    #[serde(default = "threads")]
+    pub holds: Holds,
+    /// Of all resources, as in a share file.
+    #[serde(default = "default_share", serialize_with = "write_share", deserialize_with = "read_share")]
+    pub share: Share,
+    /// Released when nothing refers to it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gc: bool,
+}
+
+const fn threads() -> Holds {
+    Holds::Threads
+}
+
+impl ContainerConfig {
+    fn words(&self) -> String {
+        let holds = match self.holds {
+            Holds::Threads => "threads",
+            Holds::Containers => "containers",
+        };
+        format!("for {holds}, share {}", self.share.part())
+    }
+}
+
+impl Containers {
+    /// All of them, as a configuration has them.
+    pub fn to_config(&self) -> BTreeMap<NodePath, ContainerConfig> {
+        let one = |id| {
+            let held = self.get(id)?;
+            let (holds, share, gc) = (held.holds, held.share, held.gc);
+            Some((self.path(id)?, ContainerConfig { holds, share, gc }))
+        };
+        self.iter().filter_map(|held| one(held.id)).collect()
+    }
+
+    /// What makes one of them as it is wanted, whose parent is there; in order.
+    pub fn plan_config(
+        &self,
+        path: &NodePath,
+        wanted: &ContainerConfig,
+    ) -> Result<Vec<ContainerEdit>, Error> {
+        let named = |e: Error| e.at(format_args!("container {path}"));
+        let ContainerConfig { holds, share, gc } = *wanted;
+        let Ok(id) = self.resolve(path) else {
+            let (above, name) = path
+                .split_last()
+                .ok_or_else(|| named(Error::new(ErrorKind::Invalid, "a container has a name")))?;
+            let parent = self.resolve(&above).map_err(named)?;
+            let new = NewContainer { name: Some(name.clone()), holds, share, gc, maker: 0 };
+            return Ok(vec![self.plan_create(parent, new).map_err(named)?]);
+        };
+        let there = self.node(id).map_err(named)?;
+        if there.holds != holds {
+            let why = "what it holds is said when it is made, and is something else";
+            return Err(named(Error::new(ErrorKind::Invalid, why).hint("remove it first: reserv rm")));
+        }
+        let mut edits = Vec::new();
+        if there.share != share {
+            edits.push(self.plan_share(id, share).map_err(named)?);
+        }
+        if there.gc != gc {
+            edits.push(self.plan_gc(id, gc).map_err(named)?);
+        }
+        Ok(edits)
+    }
+
+    /// The difference, in words; an error if these cannot be so.
+    pub fn difference(&self, wanted: &BTreeMap<NodePath, ContainerConfig>) -> Result<Vec<String>, Error> {
+        let mut all = self.clone();
+        let mut words = Vec::new();
+        // A parent's path is before those of what it holds.
+        for (path, wanted) in wanted {
+            for edit in all.plan_config(path, wanted)? {
+                words.push(match &edit {
+                    ContainerEdit::Share { id, share } => {
+                        let was = all.node(*id)?.share.part();
+                        format!("container {path}: share {} instead of {was}", share.part())
+                    }
+                    ContainerEdit::Gc { gc, .. } => format!("container {path}: gc {}", u8::from(*gc)),
+                    _ => format!("make container {path} {}", wanted.words()),
+                });
+                all.apply(&edit)?;
+            }
+        }
+        Ok(words)
+    }
+}
