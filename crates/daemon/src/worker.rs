@@ -133,11 +133,21 @@ fn begin(settings: &Settings, new_mount: bool) -> Result<(Arc<Core>, Arc<Room>),
     if let (true, Some(config)) = (fresh, config) {
         let done = core.apply(&config, false, DeleteMode::Flush).and_then(|_| room.apply(&config.containers));
         if let Err(refusal) = done {
-            core.stop(true)?;
-            return Err(refusal);
+            return Err(given_back(settings, &core, refusal));
         }
     }
     Ok((core, room))
+}
+
+/// A first start that cannot go on leaves nothing.
+fn given_back(settings: &Settings, core: &Arc<Core>, refusal: Refusal) -> Refusal {
+    match core.stop(true) {
+        Ok(()) => {
+            container::end(&settings.run);
+            refusal
+        }
+        Err(worse) => worse,
+    }
 }
 
 fn cpu_name() -> Result<Name, Refusal> {
@@ -191,8 +201,8 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     let listener = match control::bind(&settings.socket()) {
         Ok(listener) => Some(listener),
         Err(error) if fresh_start => {
-            core.stop(true)?;
-            return Err(context(&settings.socket().display().to_string())(error));
+            let refusal = context(&settings.socket().display().to_string())(error);
+            return Err(given_back(settings, &core, refusal));
         }
         // Reservations hold, and /reserv goes on.
         Err(error) => {
@@ -206,10 +216,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
     };
     let (dev, takeover) = match ready {
         Ok(ready) => ready,
-        Err(refusal) if fresh_start => {
-            core.stop(true)?;
-            return Err(refusal);
-        }
+        Err(refusal) if fresh_start => return Err(given_back(settings, &core, refusal)),
         // Reservations hold; the keeper brings another descriptor.
         Err(refusal) => {
             tracing::error!(%refusal, "no mount");
