@@ -51,11 +51,18 @@ def ends(live):
     live.wait("and q0 has as many threads as before", lambda: abs(int(live.stat("q0")["members"]) - before) < 8)
 
 
+def busy(live, *hogs):
+    """They compute: the start of each waits for the machine's files, in which much of the guest's time
+    passes."""
+    live.wait("the hogs compute", lambda: all(ran(hog) > 100_000_000 for hog in hogs))
+
+
 def mirror(live, cg):
     """The kernel's cgroups within q0, and changes of them: half a second later at most."""
     cg.make("f", weight=100)
     cg.make("g", weight=300)
     hogs = [cg.hog("f"), cg.hog("g")]
+    busy(live, *hogs)
     time.sleep(0.8)
     got = share_of(hogs, 1)
     check(abs(got[1] / sum(got) - 0.75) < 0.04, "cpu.weight holds inside q0, 1:3", got)
@@ -75,6 +82,7 @@ def mirror(live, cg):
     check(abs(got[0] / sum(got) - 0.5) < 0.05, "and both taken back", got)
     cg.make("h", max="30000 100000")
     hog = cg.hog("h")
+    busy(live, hog)
     time.sleep(0.8)
     got = share_of([hog], 1)
     check(abs(got[0] - 0.3) < 0.05, "so does cpu.max of a cgroup made since", got)
