@@ -3,7 +3,7 @@
 //!
 //! | way | of whom |
 //! |---|---|
-//! | the control socket | root, where reservd answers on it: nobody who holds a directory of /reserv locked can keep him waiting |
+//! | the control socket | root, where reservd answers on it: a locked directory does not stop him |
 //! | the mount | all others; and what is a descriptor, for everybody |
 //!
 //! `RESERV_VIA` (`files` or `socket`) says which to take.

@@ -381,6 +381,11 @@ impl Book {
         self.handles.values().copied().collect()
     }
 
+    /// Whether somebody has a file of it open.
+    pub(super) fn is_open(&self, id: ContainerId) -> bool {
+        self.handles.values().any(|of| *of == id)
+    }
+
     /// If this request's change happened: the container that it made, if any.
     pub(super) fn answered(&self, unique: u64) -> Option<Made> {
         self.answered.iter().rev().find(|(of, _)| *of == unique).map(|(_, made)| Made(*made))

@@ -20,6 +20,7 @@ mod usage;
 mod wanted;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use reserv_model::{
@@ -46,6 +47,8 @@ pub struct Room {
     /// Why a container has no node in a tree.
     trouble: Mutex<BTreeMap<(ContainerId, TreeKey), String>>,
     tidied: Mutex<tidy::Tidied>,
+    /// The version of the book of which the trees were told what is owned.
+    told: AtomicU64,
 }
 
 fn key(slot: &Slot) -> TreeKey {
@@ -102,6 +105,7 @@ impl Room {
             turn: Turn::default(),
             trouble: Mutex::default(),
             tidied: Mutex::default(),
+            told: AtomicU64::new(u64::MAX),
         });
         let of_hook = Arc::downgrade(&room);
         room.core.before_one_goes(move |slot| {
@@ -481,10 +485,14 @@ impl Room {
         Ok(all)
     }
 
-    /// The trees are told which nodes are not a configuration's to remove.
+    /// The trees are told which nodes are not a configuration's to remove, if that has changed. Only
+    /// by who has the turn: so the last to tell knows the most.
     fn tell_owned(&self) {
         let slots = self.core.slots();
         let book = self.book();
+        if self.told.swap(book.version, Ordering::Relaxed) == book.version {
+            return;
+        }
         let of = |slot: &Arc<Slot>| (slot.resource, book.owned_in(&key(slot)));
         let owned = slots.values().map(of).collect();
         drop(book);

@@ -178,7 +178,7 @@ impl Room {
         }
         for id in free {
             // It may be open again since it was looked at.
-            if self.book().open_ones().contains(&id) {
+            if self.book().is_open(id) {
                 continue;
             }
             if let Err(refusal) = self.release(id) {
