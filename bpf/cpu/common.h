@@ -51,6 +51,7 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 
 #define RC_FLOOR_PERCENT 5 /* kernel threads' floor: this much of each CPU … */
 #define RC_FLOOR_BURST 20000000LL /* … and this much at once */
+#define RC_PRIO_OF_NICE_0 120 /* the kernel's static_prio: larger is nicer */
 
 /* The most that anybody waits for the lock: 2 s by the clock, and 2^26 looks whatever that says. */
 #ifndef RC_LOCK_NS

@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The floor of kernel threads, and of programs that the kernel waits for to write pages (PF_LOCAL_THROTTLE: Reserv's block servers). Those in q0 run outside of the tree while their CPU's bucket holds something: at once when they
- * wake, and out of q0, a step at a time, when the bucket has filled again. Beyond that they compete in q0. Hence on each CPU, over any time T, kernel
- * threads that have work get at least 5 % of T, less a step, and the floor takes at most 5 % of T, 20 ms and a step from the tree.
+ * The floor of kernel threads, and of programs that the kernel waits for to write pages
+ * (PF_LOCAL_THROTTLE: Reserv's block servers). Those in q0 run outside of the tree while their CPU's
+ * bucket holds something: at once when they wake, and out of q0, a step at a time, when the bucket
+ * has filled again. Beyond that they compete in q0. Hence on each CPU, over any time T, kernel
+ * threads that have work get at least 5 % of T, less a step, and the floor takes at most 5 % of T,
+ * 20 ms and a step from the tree.
+ *
+ * A nice one (ksmd, khugepaged) begins a step only while the bucket is more than half full. Such
+ * threads have work for as long as they are let: they would leave a bucket that is always empty,
+ * and whoever needs it now and then, a disk's server, would wait for 60 ms at each request. What
+ * they get in the long run is the same.
  */
 
 /*
- * Whether kernel threads have some of their floor left on this CPU. A wake-up from elsewhere comes with
- * the waker's clock, which may be a little behind what was seen here.
+ * Whether there is some of the floor on this CPU for a kernel thread that `leaves` so much of it. A
+ * wake-up from elsewhere comes with the waker's clock, which may be a little behind what was seen
+ * here.
  */
-static __always_inline bool rc_floor(u32 cpu, u64 raw)
+static __always_inline bool rc_floor(u32 cpu, u64 raw, s64 leaves)
 {
 	struct rc_bucket *b = &bucket[cpu & (RS_UNITS_MAX - 1)];
 	u64 dt = 0;
@@ -23,15 +32,33 @@ static __always_inline bool rc_floor(u32 cpu, u64 raw)
 	b->tok += dt * RC_FLOOR_PERCENT / 100;
 	if (b->tok > RC_FLOOR_BURST)
 		b->tok = RC_FLOOR_BURST;
-	return b->tok > 0;
+	return b->tok > leaves;
 }
 
-/* Under the lock: the kernel thread that has waited longest in q0 goes on under the floor; 0: none waits. */
+static __always_inline s64 rc_floor_leaves(struct task_struct *p)
+{
+	return p->static_prio > RC_PRIO_OF_NICE_0 ? RC_FLOOR_BURST / 2 : 0;
+}
+
+/*
+ * Under the lock: the kernel thread that has waited longest in q0 goes on under the floor; 0: none
+ * waits, or it is a nice one and the bucket is less than half full.
+ */
 static __always_inline struct rs_item RS_ARENA *rc_floor_pick(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
 {
 	struct rs_item RS_ARENA *it = rs_oldest(&t->age[1], &t->nodes[1], cpu, now);
 
+	struct task_struct *p;
+	s64 leaves = 0;
+
 	if (!it)
+		return 0;
+	bpf_rcu_read_lock();
+	p = rc_thread(it);
+	if (p)
+		leaves = rc_floor_leaves(p);
+	bpf_rcu_read_unlock();
+	if (bucket[cpu & (RS_UNITS_MAX - 1)].tok <= leaves)
 		return 0;
 	rc_remove(t, it);
 	it->flags |= RC_ITEM_FLOOR;

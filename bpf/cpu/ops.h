@@ -239,7 +239,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 				rc_unlock();
 			}
 		}
-		if (rc_floor(cpu, raw)) {
+		if (rc_floor(cpu, raw, rc_floor_leaves(p))) {
 			it->flags |= RC_ITEM_FLOOR;
 			compat_insert(p, SCX_DSQ_LOCAL, t->quantum, SCX_ENQ_PREEMPT);
 			return;
@@ -457,7 +457,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	/* An idle CPU was kicked, and somebody else has taken what there was. */
 	if (cpus > 1 && !v->it && !v->old && rc_nobody_waits(t))
 		return;
-	if (v->floor && !rc_floor(cpu, raw))
+	if (v->floor && !rc_floor(cpu, raw, 0))
 		v->floor = 0;
 	RS_LOOP(tries, RC_TRIES) {
 		it = rc_choose(t, cpu, v, raw);

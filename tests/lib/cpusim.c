@@ -315,7 +315,7 @@ void cpu_namespace(int tid, u32 uid, int depth, u32 owner)
 /* Whether kernel threads have some of their floor left, by that clock; and they have had so much of it. */
 bool cpu_floor(u64 now)
 {
-	return rc_floor(0, now);
+	return rc_floor(0, now, 0);
 }
 
 void cpu_floor_spent(u64 ns)
