@@ -374,7 +374,8 @@ fn churn() {
 }
 
 /// A cap holds whatever the weights say.
-fn cap(seconds: u64) {
+/// `alone`: nobody else wants the machine, so the queue gets all that it may have.
+fn cap(seconds: u64, alone: bool) {
     let mut rig = Rig::start();
     let q = rig.queue(2, NodeId::ROOT, 100_000);
     let crowd = Crowd::hogs(2);
@@ -382,13 +383,22 @@ fn cap(seconds: u64) {
     rig.must(vec![Op::SetCap { id: q, cap: Some(Cap { rate_ns_per_s: 300_000_000, burst_ns: 0 }) }]);
     let before = rig.plane.sample_one(q).expect("sample");
     let begin = Instant::now();
-    std::thread::sleep(Duration::from_secs(seconds));
-    let after = rig.plane.sample_one(q).expect("sample");
+    let mut throttled = false;
+    let mut after = before;
+    // Beside others it may take a while until the queue could have more than it may.
+    while after == before || (!throttled && begin.elapsed() < Duration::from_secs(60)) {
+        std::thread::sleep(Duration::from_secs(seconds));
+        after = rig.plane.sample_one(q).expect("sample");
+        throttled = after.throttled && after.throttled_ns > before.throttled_ns;
+    }
     let wall = begin.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     let rate = (after.service_ns - before.service_ns) as f64 / 1e9 / wall;
-    check((rate - 0.3).abs() < 0.03, &format!("capped at 0.3 CPU, got {rate:.3}"));
-    check(after.throttled && after.throttled_ns > before.throttled_ns, "and reported as throttled");
+    check(
+        rate < 0.33 && (rate > 0.27 || !alone),
+        &format!("capped at 0.3 CPU, got {rate:.3}"),
+    );
+    check(throttled, "and reported as throttled");
 }
 
 /// Edits per second in a tree of some size, one edit a batch.
@@ -457,11 +467,11 @@ fn main() -> ExitCode {
         "shares" => shares(seconds, args.get(2).is_some_and(|few| few == "few")),
         "tags" => tags(),
         "life" => life(),
-        "cap" => cap(seconds),
+        "cap" => cap(seconds, args.get(2).is_some_and(|alone| alone == "alone")),
         "rate" => rate(args.get(1).and_then(|n| n.parse().ok()).unwrap_or(100)),
         _ => {
             eprintln!(
-                "stock_cpu shares [SECONDS [few]], stock_cpu cap [SECONDS], stock_cpu tags|life, stock_cpu rate [NODES]"
+                "stock_cpu shares [SECONDS [few]], stock_cpu cap [SECONDS [alone]], stock_cpu tags|life, stock_cpu rate [NODES]"
             );
             return ExitCode::from(2);
         }
