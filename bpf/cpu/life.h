@@ -316,6 +316,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	RC_UNLOCK(irq);
 	s->cpus = n;
 	s->attached++;
+	attached = 1;
 	return 0;
 }
 
@@ -323,6 +324,7 @@ void RC_OP(rc_exit, struct scx_exit_info *info)
 {
 	struct rc_state *s = rc_state();
 
+	attached = 0;
 	if (!s)
 		return;
 	s->exit_kind = info->kind;
