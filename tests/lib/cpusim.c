@@ -353,6 +353,29 @@ void cpu_exit(void)
 	rc_exit(&info);
 }
 
+/* And brings it back with these threads; what the first refusal was. */
+int cpu_comes_again(const int *tids, u32 n)
+{
+	struct scx_exit_task_args args = { false };
+	int answer;
+
+	for (u32 i = 0; i < n; i++) {
+		rc_disable(native_task(tids[i]));
+		rc_exit_task(native_task(tids[i]), &args);
+	}
+	cpu_exit();
+	answer = rc_init();
+	for (u32 i = 0; i < n && !answer; i++)
+		answer = cpu_begin(native_task(tids[i]), false);
+	return answer;
+}
+
+/* The most threads that a queue takes. */
+void cpu_members_max(u64 node, u32 most)
+{
+	rs_node_at(rc_tree(), node)->members_max = most;
+}
+
 /* CPUs that the kernel's scheduler, whoever that is, was asked to kick, since it was asked last. */
 u32 cpu_kicks(void)
 {
