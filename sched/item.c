@@ -68,10 +68,13 @@ RS_INLINE void rs_item_free(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	t->item_free = it;
 }
 
-/* An idle item without a queue joins one. Answers 0 when the queue is full, draining, or the pool is empty. */
-RS_FN int rs_item_join(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *q)
+/*
+ * An idle item without a queue joins one, which it was in: whatever the queue's limit is, for that
+ * is of newcomers. Answers 0 when the queue is draining, or the pool is empty.
+ */
+RS_FN int rs_item_rejoin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *q)
 {
-	if (q->kind != RS_QUEUE || q->dying || (q->members_max && q->members >= q->members_max))
+	if (q->kind != RS_QUEUE || q->dying)
 		return 0;
 	if (!rs_heap_reserve(t, &q->ready, q->members + 1))
 		return 0;
@@ -80,6 +83,14 @@ RS_FN int rs_item_join(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 	rs_tag_new(&q->clock, &it->tag);
 	it->tag.epoch = q->clock.epoch - 1; /* no debt, wherever v goes before it first wakes */
 	return 1;
+}
+
+/* The same of a newcomer: 0 also when the queue is full. */
+RS_FN int rs_item_join(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *q)
+{
+	if (q->members_max && q->members >= q->members_max)
+		return 0;
+	return rs_item_rejoin(t, it, q);
 }
 
 /* A draining queue goes with its last member. */

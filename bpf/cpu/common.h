@@ -553,6 +553,13 @@ static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item
 			__sync_fetch_and_add(&s_->what, n);                                                       \
 	} while (0)
 
+/*
+ * The kernel has us as its scheduler: from rc_init to rc_exit. Outside of it what asks something of
+ * the kernel's scheduler, from a timer or a call of the daemon's, would ask it of another one: kicks
+ * its CPUs, throws it out. So that is asked while this is set only.
+ */
+u32 attached;
+
 /* Outside the lock: a tree that found itself wrong is not scheduled with. */
 static __noinline void rc_poisoned(u32 why, u32 line)
 {
@@ -560,6 +567,8 @@ static __noinline void rc_poisoned(u32 why, u32 line)
 	static char late[] = "the tree's lock was not to be had for two seconds";
 	unsigned long long args[2] = { why, line };
 
+	if (!attached)
+		return;
 	if (why == RS_POISON_LOCK) {
 		scx_bpf_error_bstr(late, args, 0);
 		return;
@@ -621,6 +630,8 @@ out:
 /* CPUs without work look again, all of them. */
 static __always_inline void rc_kick_idle(void)
 {
+	if (!attached)
+		return;
 	RS_LOOP(cpu, RS_UNITS_MAX) {
 		if (cpu >= cpus)
 			break;

@@ -84,9 +84,12 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 			q = &t->nodes[1];
 			th->tag.node = 0;
 		}
-		joined = rs_item_join(t, it, q->index == 1 ? rc_home(t, it) : q);
+		if (q->index == 1)
+			q = rc_home(t, it);
+		/* When we come again who is there is in his queue: no limit puts anybody into q0. */
+		joined = fork ? rs_item_join(t, it, q) : rs_item_rejoin(t, it, q);
 		if (!joined && !fork)
-			joined = rs_item_join(t, it, &t->nodes[1]);
+			joined = rs_item_rejoin(t, it, &t->nodes[1]);
 		if (!joined)
 			rs_item_free(t, it);
 		else if (!fork)
@@ -316,6 +319,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	RC_UNLOCK(irq);
 	s->cpus = n;
 	s->attached++;
+	attached = 1;
 	return 0;
 }
 
@@ -323,6 +327,7 @@ void RC_OP(rc_exit, struct scx_exit_info *info)
 {
 	struct rc_state *s = rc_state();
 
+	attached = 0;
 	if (!s)
 		return;
 	s->exit_kind = info->kind;

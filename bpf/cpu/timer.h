@@ -70,6 +70,8 @@ static int rc_tick(void *map, u32 *key, struct rc_timer *timer)
 	u64 wait = 0, raw = scx_bpf_now(), due = 0;
 	u32 some = 0;
 
+	if (!attached && !starting) /* rc_init starts it again */
+		return 0;
 	if (starting) { /* there is nothing to look at yet */
 		bpf_timer_start(&timer->timer, 1000000, 0);
 		return 0;
@@ -179,7 +181,8 @@ struct {
 
 static int rc_grace_over(void *map, u32 *cpu, struct rc_timer *timer)
 {
-	scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+	if (attached)
+		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
 	return 0;
 }
 

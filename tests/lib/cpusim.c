@@ -57,7 +57,8 @@ static void *arena_take(void);
 #define bpf_probe_read_kernel_str(to, size, from) ((void)(from))
 #define bpf_ringbuf_output(ring, record, size, flags) 0
 #define bpf_task_storage_get(map, p, value, flags) ((struct rc_thread *)native_storage(p, flags))
-#define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu))
+static u32 kicks;
+#define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu), (void)kicks++)
 #define scx_bpf_task_running(p) ((void)(p), false)
 static int ejected;
 #define scx_bpf_error_bstr(text, args, size) ((void)(args), (void)(ejected = 1))
@@ -342,6 +343,56 @@ int cpu_ejected(void)
 		return 0;
 	ejected = 0;
 	return 1;
+}
+
+/* The kernel throws it out; rc_init brings it back. */
+void cpu_exit(void)
+{
+	struct scx_exit_info info = { 0 };
+
+	rc_exit(&info);
+}
+
+/* And brings it back with these threads; what the first refusal was. */
+int cpu_comes_again(const int *tids, u32 n)
+{
+	struct scx_exit_task_args args = { false };
+	int answer;
+
+	for (u32 i = 0; i < n; i++) {
+		rc_disable(native_task(tids[i]));
+		rc_exit_task(native_task(tids[i]), &args);
+	}
+	cpu_exit();
+	answer = rc_init();
+	for (u32 i = 0; i < n && !answer; i++)
+		answer = cpu_begin(native_task(tids[i]), false);
+	return answer;
+}
+
+/* The most threads that a queue takes. */
+void cpu_members_max(u64 node, u32 most)
+{
+	rs_node_at(rc_tree(), node)->members_max = most;
+}
+
+/* CPUs that the kernel's scheduler, whoever that is, was asked to kick, since it was asked last. */
+u32 cpu_kicks(void)
+{
+	u32 n = kicks;
+
+	kicks = 0;
+	return n;
+}
+
+/* What the daemon does: a batch of no edit, and a tag. Answers the first that is not 0. */
+int cpu_calls_made(int tid, u64 node)
+{
+	struct rc_call edit = { 0 }, tag = { .tid = tid, .node = node };
+
+	rc_edit(&edit);
+	rc_tag(&tag);
+	return edit.answer ? edit.answer : tag.answer;
 }
 
 /* Users with an account, and how many threads are counted in all. */

@@ -62,6 +62,26 @@ HELPERS["numbers"] = ("-D_GNU_SOURCE", "-static")
 SOURCES = {"numbers": "demo/cgi.c"}
 
 
+# Programs of the kernel that only tests load.
+OBJECTS = ("other",)
+
+
+def compiled_object(name):
+    """The same of tests/lib/NAME.bpf.c, for the kernel."""
+    source = os.path.join(ROOT, "tests", "lib", f"{name}.bpf.c")
+    made = os.path.join(ROOT, "target", "tests", f"{name}.bpf.o")
+    os.makedirs(os.path.dirname(made), exist_ok=True)
+    with open(made + ".lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(made) or os.path.getmtime(made) < os.path.getmtime(source):
+            if os.environ.get("RESERV_GUEST"):
+                raise RuntimeError(f"{made} is missing or old: run tests/lib/build-helpers on the host")
+            clang = os.environ.get("RESERV_CLANG", "clang-22")
+            subprocess.run([clang, "-target", "bpf", "-O2", "-g", "-mcpu=v4", "-Wall", "-c", source, "-o", made + ".new"], check=True)
+            os.rename(made + ".new", made)
+    return made
+
+
 def compiled(name, *options, beside=None):
     """The program made of tests/lib/NAME.c, compiled unless that is done already.
 

@@ -144,7 +144,9 @@ pub(crate) fn usage(files: &dyn Files, path: &NodePath) -> Result<(String, serde
     there(files, path)?;
     let text = files.read(&path.file("usage")).map_err(|e| explain(files, path, "cannot be read", "", &e))?;
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
-    let object = pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse::<u64>().ok()?.into())));
+    // Of a resource that does not answer it is words.
+    let value = |text: &str| text.parse::<u64>().map_or_else(|_| text.into(), serde_json::Value::from);
+    let object = pairs.map(|(key, text)| (key.to_owned(), value(text)));
     Ok((text.clone(), serde_json::Value::Object(object.collect())))
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use nix::errno::Errno;
+use reserv_control::reason;
 
 /// Chooses the exit status; the numbers are promised in reserv(1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,10 @@ impl Error {
             Some(Errno::ENOTCONN | Errno::ECONNREFUSED) => Kind::NotRunning,
             _ => Kind::Refused,
         };
-        let text = errno.map_or_else(|| source.to_string(), |n| reason(Errno::from_raw(n)).to_owned());
+        let text = errno.map_or_else(
+            || source.to_string(),
+            |n| reason(n).unwrap_or_else(|| Errno::from_raw(n).desc()).to_owned(),
+        );
         let mut error = Self::new(kind, format!("{what}: {text}"));
         error.errno = errno;
         match kind {
@@ -135,39 +139,6 @@ impl Error {
             "hint": self.hint,
             "errno": self.errno.map(|n| format!("{:?}", Errno::from_raw(n))),
         }})
-    }
-}
-
-/// What an errno means when it comes from a file of /reserv; reserv(7) has the same table.
-fn reason(errno: Errno) -> &'static str {
-    match errno {
-        Errno::ENOENT => "there is no such node",
-        Errno::ESRCH => "there is no such process or thread",
-        Errno::EEXIST => "a node of this name exists already",
-        Errno::ENOTEMPTY => "it still has children",
-        Errno::EBUSY => "it is in use",
-        Errno::EINVAL => "Reserv does not understand this value",
-        Errno::ENOSPC => "the tree is full",
-        Errno::EAGAIN => {
-            "the queue has as many members as it may have, or the resource waits for its driver ('reserv status')"
-        }
-        Errno::ETIMEDOUT => "no answer in time: the resource waits for its driver ('reserv status')",
-        Errno::EOPNOTSUPP => "the driver in use cannot do this",
-        Errno::EROFS => "this is read-only",
-        Errno::EACCES => "not permitted",
-        Errno::EPERM => "the resource itself and q0 allow less than other nodes",
-        Errno::EMLINK => "the tree would get too deep",
-        Errno::EMSGSIZE => "the text is too long",
-        Errno::EILSEQ => "this is no text",
-        Errno::ENOTDIR => "a queue has no children",
-        Errno::EISDIR => "this is a directory",
-        Errno::ELOOP => "a node cannot be moved below itself",
-        Errno::EXDEV => "a node stays within its resource",
-        Errno::ENAMETOOLONG => "the name is too long",
-        Errno::EIO => "the data plane did not answer",
-        Errno::ENOTCONN | Errno::ECONNREFUSED => "reservd is not running",
-        Errno::ESTALE => "the node was deleted meanwhile",
-        other => other.desc(),
     }
 }
 

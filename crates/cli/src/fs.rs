@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use reserv_control::Command;
+use reserv_control::{Command, not_running, plain};
 
 use crate::control::Control;
 use crate::error::{Error, Kind};
@@ -138,13 +138,9 @@ impl Mounted {
         match fs::metadata(self.root.join("cpu/share")) {
             Ok(_) => Ok(()),
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => Err(Error::io(format!("{at}"), &e)),
-            Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {
-                Err(Error::new(Kind::NotRunning, format!("{at} is mounted, but reservd is not running"))
-                    .hint("start reservd again, it will adopt the running tree: reserv up"))
-            }
-            Err(_) => {
-                Err(Error::new(Kind::NotRunning, format!("Reserv is not running: {at} is not mounted"))
-                    .hint("start it with: reserv up"))
+            Err(e) => {
+                let (why, hint) = not_running(at, e.raw_os_error() == Some(libc::ENOTCONN));
+                Err(Error::new(Kind::NotRunning, why).hint(hint))
             }
         }
     }
@@ -280,14 +276,6 @@ pub(crate) fn explain(
         error.hint = hint.or(error.hint);
     }
     error
-}
-
-/// The daemon puts the file's name before its words, and its grammar once more.
-fn plain(reason: &str) -> &str {
-    match reason.split_once(": ") {
-        Some((first, rest)) if rest.starts_with(&format!("{first}: ")) => rest,
-        _ => reason,
-    }
 }
 
 /// Whether an answer says that a resource gives none.

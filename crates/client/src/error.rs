@@ -41,6 +41,11 @@ pub(crate) fn words(errno: i32) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
+/// What it means when it comes from /reserv: the words of the commands.
+pub(crate) fn meaning(errno: i32) -> String {
+    reserv_control::reason(errno).map_or_else(|| words(errno), str::to_owned)
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

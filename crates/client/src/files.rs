@@ -4,8 +4,10 @@
 use std::fs;
 use std::io::{self, Write as _};
 
+use reserv_control::plain;
+
 use crate::calls;
-use crate::error::{Error, Result, words};
+use crate::error::{Error, Result, meaning};
 use crate::place::Place;
 
 /// Children that are named when one is not found.
@@ -77,17 +79,13 @@ impl Place {
             let files = self.files(node);
             return Error::new(errno, format!("{node}: {about}: it has no such file; it has {files}"));
         }
-        Error::new(errno, format!("{node}: {about}: {}", words(errno)))
+        Error::new(errno, format!("{node}: {about}: {}", meaning(errno)))
     }
 
     /// The daemon's own words for the calling user's last refusal of this operation; `status` keeps the last ones.
     fn refusal(&self, operation: &str) -> Option<String> {
         let last = if self.way.asks_the_daemon() { self.way.refused()? } else { self.told(operation)? };
-        // It may put the file's name before its words twice.
-        Some(match last.split_once(": ") {
-            Some((first, rest)) if rest.starts_with(&format!("{first}: ")) => rest.to_owned(),
-            _ => last,
-        })
+        Some(plain(&last).to_owned())
     }
 
     /// The same as `status` tells it.

@@ -15,7 +15,7 @@ use reserv_facts::ino::{
 use reserv_facts::place::{MOUNT as USUAL, variable};
 
 use crate::calls;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, meaning};
 use crate::way::{self, Way};
 
 /// Inode number of the file `status`: how a mount is recognised.
@@ -82,17 +82,13 @@ fn is_reserv(root: &Path) -> io::Result<Place> {
 
 fn not_running(root: &Path, source: &io::Error) -> Error {
     let at = root.display();
-    match source.raw_os_error() {
-        Some(errno @ (libc::ENOTCONN | libc::ECONNABORTED)) => Error::new(
-            errno,
-            format!("{at} is mounted, but reservd is not running: start it again (reserv up)"),
-        ),
-        Some(errno @ libc::EACCES) => Error::new(errno, format!("{at} cannot be reached: Permission denied")),
-        _ => Error::new(
-            libc::ENODEV,
-            format!("Reserv is not running: it is not mounted at {at}; start it with: reserv up"),
-        ),
-    }
+    let (errno, mounted) = match source.raw_os_error() {
+        Some(errno @ (libc::ENOTCONN | libc::ECONNABORTED)) => (errno, true),
+        Some(errno @ libc::EACCES) => return Error::new(errno, format!("{at}: {}", meaning(errno))),
+        _ => (libc::ENODEV, false),
+    };
+    let (why, hint) = reserv_control::not_running(at, mounted);
+    Error::new(errno, format!("{why} ({hint})"))
 }
 
 unsafe extern "C" {

@@ -41,9 +41,11 @@
 mod answer;
 mod asker;
 mod connection;
+mod reason;
 mod request;
 
 pub use answer::{Changes, Done, Kind, Names, Refused, Saved, Stopped, Text, Version};
 pub use asker::{Asker, Failed};
 pub use connection::Connection;
+pub use reason::{not_running, plain, reason};
 pub use request::{Ask, Command, Mode, NUMBER_END, Up};

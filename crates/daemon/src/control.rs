@@ -312,15 +312,7 @@ fn answer(
                 Mode::Flush => DeleteMode::Flush,
             };
             let changes = match config {
-                Some(config) => {
-                    let of_containers = room.difference(&config.containers)?;
-                    let mut changes = core.apply(&config, dry_run, mode)?;
-                    if !dry_run {
-                        room.apply(&config.containers)?;
-                    }
-                    changes.extend(of_containers);
-                    changes
-                }
+                Some(config) => core.apply(&config, &room.part(&config.containers), dry_run, mode)?,
                 None if dry_run => Vec::new(),
                 None => {
                     core.try_again()?;

@@ -284,6 +284,15 @@ impl Held {
         self.reviver = Reviver::default();
     }
 
+    /// Refused while somebody else has what is scheduled here: trying is of no use then.
+    pub fn require_ours(&mut self) -> Result<(), Refusal> {
+        let name = self.engine.tree().root().name.clone();
+        match self.engine.plane_mut().health()? {
+            Health::Waiting(why) => Err(Refusal::new(libc::EBUSY, format!("{name}: {why}"))),
+            Health::Running | Health::Detached(_) => Ok(()),
+        }
+    }
+
     /// For `status`.
     pub fn state(&self) -> ResourceState {
         let (engine, info) = (&self.engine, self.engine.plane().info());
@@ -342,8 +351,9 @@ impl Held {
 
     /// The resource is not ours now: says so once, and tries to take it again where that can be of use.
     fn lost(&mut self, now: Duration, resource: &Name, reason: String, revive: bool) {
-        if !self.detached {
-            tracing::error!(%resource, reason, "the resource was taken from us");
+        // Why it stays away may be another reason than why it went.
+        if !self.detached || self.detachments.back().is_none_or(|last| last.reason != reason) {
+            tracing::error!(%resource, reason, "the resource is not ours");
             if self.detachments.len() == DETACHMENTS_MAX {
                 self.detachments.pop_front();
             }

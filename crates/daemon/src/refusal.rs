@@ -27,6 +27,24 @@ impl Refusal {
         Error::new(ErrorKind::Stale, "it is gone").into()
     }
 
+    /// What another worker left in a file says nothing to this one. It goes on to hold, and so does what
+    /// it is about.
+    pub fn unreadable(path: &std::path::Path, why: impl std::fmt::Display) -> Self {
+        Self {
+            errno: libc::EIO,
+            text: format!("{} is of another version of Reserv, or damaged: {why}", path.display()),
+            hint: "start the version that wrote it; nothing was changed".into(),
+        }
+    }
+
+    /// A journal that cannot be opened.
+    pub fn unread(path: &std::path::Path, error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::InvalidData => Self::unreadable(path, error),
+            _ => error.into(),
+        }
+    }
+
     /// The kernel gives no thread to do `what` on.
     pub fn no_thread(what: &str, error: &std::io::Error) -> Self {
         let errno = error.raw_os_error().unwrap_or(libc::EAGAIN);

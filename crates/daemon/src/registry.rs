@@ -12,6 +12,8 @@ use reserv_model::{Name, Source};
 use reserv_namespace::{RESOURCES_MAX, Resource};
 use serde::{Deserialize, Serialize};
 
+use crate::refusal::Refusal;
+
 /// A resource that is up, coming or going.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +46,19 @@ struct Content {
 /// Of the file.
 const VERSION: u32 = 1;
 
+/// The version comes first: what another one has beside it is not looked at.
+fn read(bytes: &[u8]) -> Result<Content, String> {
+    #[derive(Deserialize)]
+    struct Head {
+        version: u32,
+    }
+    let Head { version } = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    if version != VERSION {
+        return Err(format!("version {version} instead of {VERSION}"));
+    }
+    serde_json::from_slice(bytes).map_err(|e| e.to_string())
+}
+
 /// See the head of this file.
 #[derive(Debug)]
 pub struct Registry {
@@ -53,19 +68,15 @@ pub struct Registry {
 
 impl Registry {
     /// Reads the file; none is an empty one.
-    pub fn open(run: &Path) -> io::Result<Self> {
+    pub fn open(run: &Path) -> Result<Self, Refusal> {
         let path = run.join("resources");
         let content = match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)?,
+            Ok(bytes) => read(&bytes).map_err(|why| Refusal::unreadable(&path, why))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Content { version: VERSION, next: 1, known: Vec::new() }
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
-        if content.version != VERSION {
-            let why = format!("{}: not of this version of reservd", path.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        }
         Ok(Self { path, content })
     }
 

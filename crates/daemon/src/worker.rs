@@ -15,18 +15,21 @@
 
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use reserv_model::{Config, DeleteMode, Driver, Name, Source};
+use reserv_namespace::Resource;
 
 use crate::aside::Asides;
 use crate::container::{self, Room};
 use crate::control::{self, Served};
 use crate::core::Core;
 use crate::drivers::{Choice, Wanted};
+use crate::engine;
 use crate::events::{Events, News};
 use crate::forgetter::Forgetter;
 use crate::fs::Fs;
@@ -126,17 +129,64 @@ fn begin(settings: &Settings, new_mount: bool) -> Result<(Arc<Core>, Arc<Room>),
     let config = read_config(settings)?;
     let choice = Choice::of(settings, config.as_ref().and_then(|c| c.cpu.as_ref()).map(|c| c.driver))?;
     let driver = driver_of(settings, config.as_ref());
-    let cpu = Held::begin(settings, &Wanted::Cpu(choice), &cpu_name()?, driver)?;
+    readable(settings)?;
+    let first = FirstStart::of(settings, config.is_some())?;
+    let began = Held::begin(settings, &Wanted::Cpu(choice), &cpu_name()?, driver);
+    if began.is_err() && !settings.journal(Resource::CPU).exists() {
+        first.ends();
+    }
+    let cpu = began?;
     let fresh = cpu.is_fresh();
     let core = Core::new(settings, cpu, new_mount)?;
     let room = Room::open(core.clone(), settings, new_mount)?;
-    if let (true, Some(config)) = (fresh, config) {
-        let done = core.apply(&config, false, DeleteMode::Flush).and_then(|_| room.apply(&config.containers));
+    if let (true, Some(config)) = (fresh || first.is_under_way(), config) {
+        let done = core.apply(&config, &room.part(&config.containers), false, DeleteMode::Flush);
         if let Err(refusal) = done {
             return Err(given_back(settings, &core, refusal));
         }
     }
+    first.ends();
     Ok((core, room))
+}
+
+/// All that another worker left is read before any of it is changed: what is of another version is
+/// left to that one, whole.
+fn readable(settings: &Settings) -> Result<(), Refusal> {
+    Registry::open(&settings.run)?;
+    engine::readable(&settings.journal(Resource::CPU))?;
+    container::readable(&settings.run)
+}
+
+/// A file that says that the configuration of a first start is not applied yet, all of it: whoever
+/// takes over from a worker that died in it goes on there.
+struct FirstStart(PathBuf);
+
+impl FirstStart {
+    fn at(run: &Path) -> Self {
+        Self(run.join("first-start"))
+    }
+
+    /// Written where there is no tree yet, before there is one.
+    fn of(settings: &Settings, configured: bool) -> Result<Self, Refusal> {
+        let first = Self::at(&settings.run);
+        if configured && !settings.journal(Resource::CPU).exists() {
+            std::fs::write(&first.0, "").map_err(context(&first.0.display().to_string()))?;
+        }
+        Ok(first)
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.0.exists()
+    }
+
+    fn ends(&self) {
+        match std::fs::remove_file(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "{}", self.0.display());
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A first start that cannot go on leaves nothing.
@@ -144,6 +194,7 @@ fn given_back(settings: &Settings, core: &Arc<Core>, refusal: Refusal) -> Refusa
     match core.stop(true) {
         Ok(()) => {
             container::end(&settings.run);
+            FirstStart::at(&settings.run).ends();
             refusal
         }
         Err(worse) => worse,
@@ -182,6 +233,7 @@ fn stop_what_is_left(settings: &Settings, inherited: &Inherited) -> Result<ExitC
     Held::end_what_is_left(settings, &Wanted::Cpu(choice))?;
     end_others(settings)?;
     container::end(&settings.run);
+    FirstStart::at(&settings.run).ends();
     let _ = std::fs::remove_file(settings.socket());
     if session::mounted(&settings.mount).map_err(context("mount table"))?.is_some() {
         session::unmount(&settings.mount).map_err(context("unmount"))?;

@@ -251,6 +251,13 @@ pub struct Used {
     pub resource: Name,
     /// What its numbers are of.
     pub kind: ResourceKind,
+    /// How much; or why that is not known now.
+    pub amount: Result<Counted, String>,
+}
+
+/// Of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
     /// By threads that were bound to it.
     pub own: u64,
     /// And to those below it, also those that are no more.
@@ -260,9 +267,14 @@ pub struct Used {
 /// The text of `usage`.
 pub fn render_usage(all: &[Used]) -> String {
     let mut out = String::new();
-    for Used { resource, kind, own, subtree } in all {
+    for Used { resource, kind, amount } in all {
         let unit = if *kind == ResourceKind::Cpu { "ns" } else { "bytes" };
-        let _ = writeln!(out, "{resource}.own_{unit} {own}\n{resource}.subtree_{unit} {subtree}");
+        let _ = match amount {
+            Ok(Counted { own, subtree }) => {
+                writeln!(out, "{resource}.own_{unit} {own}\n{resource}.subtree_{unit} {subtree}")
+            }
+            Err(why) => writeln!(out, "{resource}.late {}", why.replace(char::is_control, " ")),
+        };
     }
     out
 }

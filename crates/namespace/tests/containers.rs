@@ -129,8 +129,13 @@ fn tables_are_lines() {
     let node = Ok(("web/site1".parse().unwrap(), "24".parse().unwrap()));
     let nodes = [Owned { resource: resource.clone(), node }, Owned { resource, node: Err("taken".into()) }];
     assert_eq!(render_nodes(&nodes), "cpu web/site1 24 0\ncpu - taken\n");
-    let used = |name: &str, kind| Used { resource: Name::new(name).unwrap(), kind, own: 1, subtree: 2 };
-    let all = [used("cpu", ResourceKind::Cpu), used("eth0", ResourceKind::Link)];
-    let text = "cpu.own_ns 1\ncpu.subtree_ns 2\neth0.own_bytes 1\neth0.subtree_bytes 2\n";
+    let used = |name: &str, kind, amount| Used { resource: Name::new(name).unwrap(), kind, amount };
+    let amount = Ok(Counted { own: 1, subtree: 2 });
+    let all = [
+        used("cpu", ResourceKind::Cpu, amount.clone()),
+        used("sda", ResourceKind::Disk, Err("sda does\nnot answer".into())),
+        used("eth0", ResourceKind::Link, amount),
+    ];
+    let text = "cpu.own_ns 1\ncpu.subtree_ns 2\nsda.late sda does not answer\neth0.own_bytes 1\neth0.subtree_bytes 2\n";
     assert_eq!(render_usage(&all), text);
 }

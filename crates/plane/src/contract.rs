@@ -115,8 +115,9 @@ pub enum Health {
     Running,
     /// It lost it, with the kernel's reason in words; tree and tags are kept, `revive` brings it back.
     Detached(String),
-    /// It lost it, and what it schedules is not there to be taken: an interface that was removed. `revive` is of no use until it is
-    /// (then this says [`Health::Detached`]).
+    /// It lost it, and what it schedules is not there to be taken: an interface that was removed, CPUs
+    /// that another scheduler has. `revive` is of no use until it is (then this says
+    /// [`Health::Detached`]).
     Waiting(String),
 }
 

@@ -75,13 +75,9 @@ impl Journal {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let mut start = MAGIC.len();
-        if bytes.len() < MAGIC.len() && MAGIC.starts_with(&bytes) {
-            // New, or torn while it was made.
+        if Self::start_of(&bytes)?.is_none() {
             file.write_all_at(&MAGIC, 0)?;
             bytes = MAGIC.to_vec();
-        } else if !bytes.starts_with(&MAGIC) && !bytes.starts_with(&MAGIC_BEFORE) {
-            let why = format!("{}: not a journal of this version of reservd", path.display());
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         let (found, len) = records(&bytes[start..]);
         let mut last = start;
@@ -96,6 +92,29 @@ impl Journal {
             file.set_len(end)?;
         }
         Ok((Self { path: path.to_owned(), file, end, last: last as u64, frame: Vec::new() }, found))
+    }
+
+    /// The payloads of a journal's good records, read only; none of one that is not there.
+    pub fn read(path: &Path) -> io::Result<Vec<Vec<u8>>> {
+        let bytes = match std::fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            bytes => bytes?,
+        };
+        match Self::start_of(&bytes)? {
+            Some(start) => Ok(records(&bytes[start..]).0),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Where the records begin; none: it is new, or torn while it was made. An error: of another version.
+    fn start_of(bytes: &[u8]) -> io::Result<Option<usize>> {
+        if bytes.len() < MAGIC.len() && MAGIC.starts_with(bytes) {
+            return Ok(None);
+        }
+        if !bytes.starts_with(&MAGIC) && !bytes.starts_with(&MAGIC_BEFORE) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no journal of this version"));
+        }
+        Ok(Some(MAGIC.len()))
     }
 
     /// Length in bytes, for the decision to compact.

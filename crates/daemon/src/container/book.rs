@@ -8,7 +8,7 @@
 //! each tree.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use reserv_model::{ContainerEdit, ContainerId, Containers, Name, NodeId, Share};
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,9 @@ enum Entry {
 
 /// See the head of this file.
 pub(super) struct Book {
-    journal: Journal,
+    path: PathBuf,
+    /// None: there was no room for a new one, so it is made when it is first to be written.
+    journal: Option<Journal>,
     compacted: u64,
     /// Counts the changes.
     pub(super) version: u64,
@@ -146,9 +148,29 @@ fn encode(entry: &Entry) -> Result<Vec<u8>, Refusal> {
 impl Book {
     /// Reads the file; none is an empty one.
     pub(super) fn open(path: &Path) -> Result<Self, Refusal> {
-        let (journal, payloads) = Journal::open(path)?;
+        let (journal, payloads) = match Journal::open(path) {
+            Ok((journal, payloads)) => (Some(journal), payloads),
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => (None, Vec::new()),
+            Err(error) => return Err(Refusal::unread(path, error)),
+        };
+        let mut book = Self::told(path, &payloads)?;
+        book.journal = journal;
+        // The old one says the same, none that there are no containers; and changes are refused while
+        // there is no room for them.
+        match book.compact() {
+            Err(refusal) if !payloads.is_empty() || refusal.errno == libc::ENOSPC => {
+                tracing::error!(%refusal, "the journal of containers was not compacted");
+            }
+            done => done?,
+        }
+        Ok(book)
+    }
+
+    /// What these say.
+    fn told(path: &Path, payloads: &[Vec<u8>]) -> Result<Self, Refusal> {
         let mut book = Self {
-            journal,
+            path: path.to_owned(),
+            journal: None,
             compacted: 0,
             version: 0,
             all: Containers::default(),
@@ -161,19 +183,20 @@ impl Book {
             fresh_next: 0,
             intent: None,
         };
-        let found = !payloads.is_empty();
         for payload in payloads {
-            let entry = serde_json::from_slice(&payload)
-                .map_err(|e| Refusal::new(libc::EIO, format!("{}: {e}", path.display())))?;
-            book.take(entry)?;
+            let entry = serde_json::from_slice(payload).map_err(|why| Refusal::unreadable(path, why))?;
+            book.take(entry).map_err(|why| Refusal::unreadable(path, why))?;
         }
         book.fresh_next = book.fresh_end;
-        match book.compact() {
-            // The old one says the same, and changes are refused while there is no room for them.
-            Err(refusal) if found => tracing::error!(%refusal, "the journal of containers was not compacted"),
-            done => done?,
-        }
         Ok(book)
+    }
+
+    fn journal(&mut self) -> Result<&mut Journal, Refusal> {
+        let journal = match self.journal.take() {
+            Some(journal) => journal,
+            None => Journal::open(&self.path)?.0,
+        };
+        Ok(self.journal.insert(journal))
     }
 
     fn take(&mut self, entry: Entry) -> Result<(), Refusal> {
@@ -273,16 +296,19 @@ impl Book {
             fresh_end: self.fresh_end,
             intent: self.intent.clone(),
         };
-        self.journal.replace(&encode(&Entry::Whole(Box::new(saved)))?)?;
-        self.compacted = self.journal.len();
+        let journal = self.journal()?;
+        journal.replace(&encode(&Entry::Whole(Box::new(saved)))?)?;
+        self.compacted = journal.len();
         Ok(())
     }
 
     /// Into the journal, then into effect.
     fn note(&mut self, entry: Entry) -> Result<(), Refusal> {
-        self.journal.append(&encode(&entry)?)?;
+        let journal = self.journal()?;
+        journal.append(&encode(&entry)?)?;
+        let length = journal.len();
         self.take(entry)?;
-        if self.journal.len() > COMPACT_MIN.max(4 * self.compacted)
+        if length > COMPACT_MIN.max(4 * self.compacted)
             && let Err(error) = self.compact()
         {
             tracing::error!(%error, "the journal of containers was not compacted");
@@ -393,6 +419,9 @@ impl Book {
 
     /// A new mount: what requests and inodes of an earlier one meant is void.
     pub(super) fn new_session(&mut self) -> Result<(), Refusal> {
+        if self.handles.is_empty() && self.fresh.is_empty() && self.answered.is_empty() {
+            return Ok(());
+        }
         self.note(Entry::Session)
     }
 
@@ -418,6 +447,13 @@ impl Book {
             self.note_if_possible(Entry::Forgotten { fresh });
         }
     }
+}
+
+/// Whether this version reads what another worker left; nothing is changed.
+pub fn readable(run: &Path) -> Result<(), Refusal> {
+    let path = run.join(FILE);
+    let payloads = Journal::read(&path).map_err(|error| Refusal::unread(&path, error))?;
+    Book::told(&path, &payloads).map(drop)
 }
 
 /// There is nothing to hold containers any more.

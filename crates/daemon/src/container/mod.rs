@@ -29,7 +29,7 @@ use reserv_model::{
 };
 use reserv_namespace::{Owned, Resource};
 
-pub use self::book::{Asked, end};
+pub use self::book::{Asked, end, readable};
 use self::book::{Book, Doing, FILE, Intent, TreeKey};
 use self::turn::{Turn, Turning};
 use crate::core::Core;
@@ -64,6 +64,14 @@ fn of_tree(slot: &Slot, refusal: Refusal) -> Refusal {
 fn random() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::hash::RandomState::new().build_hasher().finish() % Origin::CHOSEN_END
+}
+
+/// What its node is.
+const fn kind_of(holds: Holds) -> NewKind {
+    match holds {
+        Holds::Threads => NewKind::Queue(None),
+        Holds::Containers => NewKind::Scheduler(None),
+    }
 }
 
 /// On behalf of whom a tree is edited.
@@ -255,11 +263,8 @@ impl Room {
             let text = format!("{} has no node there", self.look(|all| all.shown(parent)));
             return Err(Refusal::new(libc::EAGAIN, text));
         };
-        let kind = match holds {
-            Holds::Threads => NewKind::Queue(None),
-            Holds::Containers => NewKind::Scheduler(None),
-        };
-        Ok(Request::Create { parent: at.into(), name: Some(name.clone()), kind, share: Some(share) })
+        let (parent, name, share) = (at.into(), Some(name.clone()), Some(share));
+        Ok(Request::Create { parent, name, kind: kind_of(holds), share })
     }
 
     /// Its node in each tree that has one.

@@ -3,9 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use reserv_model::{Caller, ContainerConfig, ContainerEdit, ContainerId, NewContainer, NodePath, Share};
+use reserv_model::{
+    Caller, ContainerConfig, ContainerEdit, ContainerId, NewContainer, NodePath, NodeRef, Request, Share,
+    Tree,
+};
 
-use super::{Asked, Room, random};
+use super::{Asked, Room, key, kind_of, random};
+use crate::core::also::{Also, Of};
+use crate::core::slot::Slot;
 use crate::engine::Origin;
 use crate::refusal::Refusal;
 
@@ -21,14 +26,68 @@ fn asked() -> Asked {
     Asked { unique: Origin::chosen(random()), fresh: None }
 }
 
+type Wanted = BTreeMap<NodePath, ContainerConfig>;
+
+/// A configuration's containers, as a part of its `up`.
+pub struct Part<'r>(&'r Room, &'r Wanted);
+
+impl Also for Part<'_> {
+    fn words(&self) -> Result<Vec<String>, Refusal> {
+        Ok(self.0.look(|all| all.difference(self.1))?)
+    }
+
+    /// Where a container's parent has no node, its own is made when the parent's is (`tidy.rs`).
+    fn requests(&self, slot: Option<&Slot>, tree: &Tree) -> Result<Vec<Of>, Refusal> {
+        let mut all = self.0.look(Clone::clone);
+        let node = |id| slot.and_then(|slot| self.0.book().node(id, &key(slot)));
+        let mut made: BTreeMap<ContainerId, NodePath> = BTreeMap::new();
+        let mut of = Vec::new();
+        for (path, wanted) in self.1 {
+            for edit in all.plan_config(path, wanted)? {
+                match &edit {
+                    ContainerEdit::Create { id, parent, name, holds, share, .. } => {
+                        let there = match parent {
+                            &ContainerId::TOP => Some(NodePath::default()),
+                            parent => made
+                                .get(parent)
+                                .cloned()
+                                .or_else(|| node(*parent).and_then(|at| tree.path(at))),
+                        };
+                        if let Some(above) = there {
+                            made.insert(*id, above.join(name.clone()));
+                            let (name, kind) = (Some(name.clone()), kind_of(*holds));
+                            let parent = NodeRef::Path(above);
+                            let share = Some(*share);
+                            of.push((path.clone(), Request::Create { parent, name, kind, share }));
+                        }
+                    }
+                    ContainerEdit::Share { id, share } => {
+                        if let Some(there) = node(*id).and_then(|at| tree.get(at)) {
+                            let share = Share { minimum: there.share().minimum, ..*share };
+                            of.push((path.clone(), Request::SetShare { node: there.id.into(), share }));
+                        }
+                    }
+                    _ => {}
+                }
+                all.apply(&edit)?;
+            }
+        }
+        Ok(of)
+    }
+
+    fn carry_out(&self) -> Result<(), Refusal> {
+        self.0.apply(self.1)
+    }
+}
+
 impl Room {
-    /// The difference, in words; an error if these cannot be so.
-    pub fn difference(&self, wanted: &BTreeMap<NodePath, ContainerConfig>) -> Result<Vec<String>, Refusal> {
-        Ok(self.look(|all| all.difference(wanted))?)
+    /// A configuration's containers.
+    pub const fn part<'r>(&'r self, wanted: &'r Wanted) -> Part<'r> {
+        Part(self, wanted)
     }
 
     /// Makes and changes them, all or none. Those that are not named stay.
-    pub fn apply(&self, wanted: &BTreeMap<NodePath, ContainerConfig>) -> Result<(), Refusal> {
+    fn apply(&self, wanted: &Wanted) -> Result<(), Refusal> {
         let mut done = Vec::new();
         for (path, wanted) in wanted {
             if let Err(refusal) = self.apply_one(path, wanted, &mut done) {

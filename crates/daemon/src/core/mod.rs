@@ -2,6 +2,7 @@
 //! What the threads of the worker share: which resources there are, each behind a lock of its own
 //! (`slot.rs` has the order of locks), and what is no resource's, behind small ones.
 
+pub mod also;
 mod counting;
 mod fall;
 mod owned;

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Resources go, one or all.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
+use reserv_facts::time::{STOP_ASK_MAX, STOP_RESOURCES_MAX};
 use reserv_model::Name;
 use reserv_namespace::Resource;
 
 use super::slot::Slot;
 use super::{Core, Refusal, lock};
 
-/// How long one resource is waited for when everything goes: a block server ends within 15 s.
-const STOP_MAX: Duration = Duration::from_secs(40);
-/// How long it may take to say whether it can go.
-const ASK_MAX: Duration = Duration::from_secs(6);
+type Stopped = Result<(), Refusal>;
 
 impl Core {
     /// Takes a counting resource down, with all that refers to it.
@@ -82,10 +81,11 @@ impl Core {
         let mut left = Vec::new();
         let asked: Vec<_> = slots
             .values()
-            .map(|slot| (slot, slot.begin(ASK_MAX, |held| held.engine.plane().may_stop())))
+            .map(|slot| (slot, slot.begin(STOP_ASK_MAX, |held| held.engine.plane().may_stop())))
             .collect();
+        let until = Instant::now() + STOP_ASK_MAX;
         for (slot, asked) in asked {
-            match asked.and_then(|asked| asked.answer(ASK_MAX)) {
+            match asked.and_then(|asked| asked.answer(until.saturating_duration_since(Instant::now()))) {
                 Ok(Ok(())) if slot.resource == Resource::CPU => {}
                 Ok(Ok(())) => others.push(slot),
                 Ok(Err(why)) if leave && slot.resource != Resource::CPU => leaves(slot, &why.to_string()),
@@ -107,8 +107,8 @@ impl Core {
             back.into_iter().try_for_each(|other| going(other, false))?;
             return Err(refusal);
         }
-        for other in others {
-            match self.stop_in_time(other) {
+        for (other, done) in self.stop_in_time(others) {
+            match done {
                 // Somebody began to use it just now.
                 Err(refusal) if leave && refusal.errno == libc::EBUSY => {
                     going(other, false)?;
@@ -132,20 +132,29 @@ impl Core {
         Ok(())
     }
 
-    /// On a thread that may be lost.
-    fn stop_in_time(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), Refusal> {
-        let (tell, hear) = channel();
-        let (core, of_thread) = (self.clone(), slot.clone());
-        let body = move || {
-            let _ = tell.send(core.stop_one(&of_thread));
+    /// All at once, each on a thread that may be lost.
+    fn stop_in_time<'s>(self: &Arc<Self>, slots: Vec<&'s Arc<Slot>>) -> Vec<(&'s Arc<Slot>, Stopped)> {
+        let until = Instant::now() + STOP_RESOURCES_MAX;
+        let begin = |slot: &'s Arc<Slot>| {
+            let (tell, hear) = channel();
+            let (core, of_thread) = (self.clone(), slot.clone());
+            let body = move || {
+                let _ = tell.send(core.stop_one(&of_thread));
+            };
+            let thread = std::thread::Builder::new().name("stop one".into()).spawn(body);
+            (slot, thread.map(|_| hear))
         };
-        if std::thread::Builder::new().name("stop one".into()).spawn(body).is_err() {
-            return self.stop_one(slot);
-        }
-        hear.recv_timeout(STOP_MAX).unwrap_or_else(|_| {
-            let text = format!("{} did not go within {} s", slot.name, STOP_MAX.as_secs());
-            Err(Refusal::new(libc::ETIMEDOUT, text))
-        })
+        let going: Vec<_> = slots.into_iter().map(begin).collect();
+        let end = |(slot, hear): (&'s Arc<Slot>, io::Result<Receiver<Stopped>>)| {
+            let Ok(hear) = hear else { return (slot, self.stop_one(slot)) };
+            let done = hear.recv_timeout(until.saturating_duration_since(Instant::now()));
+            let late = |_| {
+                let text = format!("{} did not go within {} s", slot.name, STOP_RESOURCES_MAX.as_secs());
+                Err(Refusal::new(libc::ETIMEDOUT, text))
+            };
+            (slot, done.unwrap_or_else(late))
+        };
+        going.into_iter().map(end).collect()
     }
 }
 

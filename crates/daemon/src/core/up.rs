@@ -9,6 +9,7 @@ use reserv_model::{
 };
 use reserv_namespace::Resource;
 
+use super::also::{self, Also};
 use super::slot::Slot;
 use super::{Core, Refusal, SHORT, stopped};
 use crate::describe::describe;
@@ -26,23 +27,25 @@ struct Job {
 }
 
 impl Core {
-    fn jobs(&self, config: &Config, mode: DeleteMode) -> Result<Vec<Job>, Refusal> {
+    fn jobs(&self, config: &Config, mode: DeleteMode, also: &dyn Also) -> Result<Vec<Job>, Refusal> {
         let mut jobs = Vec::new();
         if let Some(wanted) = &config.cpu {
             let slot = self.slot(Resource::CPU)?;
-            jobs.push(self.job(&slot, wanted, mode)?);
+            jobs.push(self.job(&slot, wanted, mode, also)?);
         }
         for (name, wanted) in &config.count {
             let Some(on) = &wanted.on else { continue };
             if let Some(slot) = self.counting(name, on)? {
-                jobs.push(self.job(&slot, wanted, mode)?);
+                jobs.push(self.job(&slot, wanted, mode, also)?);
                 continue;
             }
             reserv_plane::count::probe(on)?;
             let mut new = Tree::new(name.clone());
             new.set_resource(on.kind());
             let requests = diff(&new, wanted, mode)?;
-            new.plan(&requests)?;
+            also::check(&requests, &also.requests(None, &new)?, |requests| {
+                Ok(new.plan(requests).map(drop)?)
+            })?;
             let mut words = vec![format!("bring up {name}, counting {on}")];
             words.extend(described(&new, &requests));
             jobs.push(Job {
@@ -57,9 +60,11 @@ impl Core {
         Ok(jobs)
     }
 
-    /// Begins the count of revivals anew, and what the rules did to processes.
+    /// Begins the count of revivals anew, and what the rules did to processes. Refused where somebody
+    /// else has the CPUs.
     pub fn try_again(&self) -> Result<(), Refusal> {
         let _changing = self.change()?;
+        self.slot(Resource::CPU)?.held()?.require_ours()?;
         for slot in self.slots().values().filter(|slot| slot.is_shown()) {
             match slot.held() {
                 Ok(mut held) => held.try_again(),
@@ -71,23 +76,28 @@ impl Core {
         Ok(())
     }
 
-    /// Makes the trees as the configuration wants them, all or nothing; answers the differences in
-    /// words. The rules are in force then, and [`Core::scan`] applies them to who is there already.
+    /// Makes the trees, and what it wants besides, as the configuration says, all or nothing; answers
+    /// the differences in words. The rules are in force then, and [`Core::scan`] applies them to who
+    /// is there already.
     pub fn apply(
         self: &Arc<Self>,
         config: &Config,
+        also: &dyn Also,
         dry_run: bool,
         mode: DeleteMode,
     ) -> Result<Vec<String>, Refusal> {
         config.check()?;
         let _changing = self.change()?;
+        if config.cpu.is_some() {
+            self.slot(Resource::CPU)?.held()?.require_ours()?;
+        }
         let was = crate::backlog::said();
         if config.backlog.is_none() || config.backlog == was {
-            return self.apply_trees(config, dry_run, mode);
+            return self.apply_trees(config, also, dry_run, mode);
         }
         // Limits are admitted by what is to hold.
         self.set_backlog(config.backlog)?;
-        let done = self.apply_trees(config, dry_run, mode);
+        let done = self.apply_trees(config, also, dry_run, mode);
         if dry_run || done.is_err() {
             self.set_backlog(was)?;
         }
@@ -111,6 +121,7 @@ impl Core {
     fn apply_trees(
         self: &Arc<Self>,
         config: &Config,
+        also: &dyn Also,
         dry_run: bool,
         mode: DeleteMode,
     ) -> Result<Vec<String>, Refusal> {
@@ -133,12 +144,15 @@ impl Core {
             }
         }
         shown().try_for_each(|slot| check_packet_rules(slot, config))?;
-        let mut jobs = self.jobs(config, mode)?;
+        let mut jobs = self.jobs(config, mode, also)?;
+        let of_job = |slot: &Slot| jobs.iter().any(|job| job.name == slot.name);
+        self.check_others(also, of_job)?;
         let mut words: Vec<String> = jobs.iter().flat_map(|job| job.words.iter().cloned()).collect();
         let before = self.rules();
         if config.rules != *before {
             words.push(format!("rules: {} instead of {}", config.rules.len(), before.len()));
         }
+        words.extend(also.words()?);
         if dry_run {
             return Ok(words);
         }
@@ -148,7 +162,8 @@ impl Core {
             }
         }
         // Those that the CPU's job has not put into the journal yet come last: until then a death leaves the old ones.
-        if let Err(refusal) = self.tell_all_packets(&before, &config.rules) {
+        let told = self.tell_all_packets(&before, &config.rules).and_then(|()| also.carry_out());
+        if let Err(refusal) = told {
             let refusal = self.undo(&jobs, &before, refusal);
             self.tell_all_packets(&config.rules, &before)?;
             return Err(refusal);
@@ -162,11 +177,18 @@ impl Core {
     }
 
     /// What is to be done to a resource that runs, if it can be.
-    fn job(&self, slot: &Arc<Slot>, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Job, Refusal> {
+    fn job(
+        &self,
+        slot: &Arc<Slot>,
+        wanted: &ResourceConfig,
+        mode: DeleteMode,
+        also: &dyn Also,
+    ) -> Result<Job, Refusal> {
         let engine = slot.engine()?;
         let with_owned = self.with_owned(slot.resource, engine.tree(), wanted.clone());
         let requests = diff(engine.tree(), &with_owned, mode)?;
-        engine.check(&requests)?;
+        let then = also.requests(Some(slot), engine.tree())?;
+        also::check(&requests, &then, |requests| engine.check(requests).map(drop))?;
         Ok(Job {
             slot: Some(slot.clone()),
             name: slot.name.clone(),

@@ -111,6 +111,13 @@ fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
+/// Whether this version reads a tree's journal; nothing is changed.
+pub fn readable(path: &Path) -> Result<(), Refusal> {
+    let payloads = Journal::read(path).map_err(|error| Refusal::unread(path, error))?;
+    let told = Name::new("cpu").map_err(Refusal::from).and_then(|name| tell(name, &payloads));
+    told.map(drop).map_err(|why| Refusal::unreadable(path, why))
+}
+
 impl Engine {
     /// Brings journal and plane of the resource `name` together. `adopted` says whether the plane was found running or is new and
     /// empty.
@@ -120,8 +127,8 @@ impl Engine {
         mut plane: Box<dyn Plane>,
         adopted: bool,
     ) -> Result<(Self, Beginning), Refusal> {
-        let (mut journal, payloads) = Journal::open(path)?;
-        let mut told = tell(name, &payloads)?;
+        let (mut journal, payloads) = Journal::open(path).map_err(|error| Refusal::unread(path, error))?;
+        let mut told = tell(name, &payloads).map_err(|why| Refusal::unreadable(path, why))?;
         let had = told.tree.seq() > 0 || told.last.is_some();
         let last: Vec<Edit> =
             told.last.iter().flat_map(|(record, _)| about_use(&told.tree, &record.edits)).collect();

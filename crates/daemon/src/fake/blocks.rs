@@ -19,12 +19,15 @@ use reserv_plane::{
 pub struct Blocks<P> {
     plane: P,
     file: PathBuf,
+    /// The same for its end alone.
+    stop: PathBuf,
 }
 
 impl<P> Blocks<P> {
     /// Around the plane of a resource.
     pub fn new(run: &Path, resource: Resource, plane: P) -> Self {
-        Self { plane, file: run.join(format!("fake-block-{}", resource.number())) }
+        let named = |what| run.join(format!("fake-{what}-{}", resource.number()));
+        Self { plane, file: named("block"), stop: named("stop") }
     }
 
     fn plane(&self) -> &P {
@@ -98,6 +101,9 @@ impl<P: Plane> Plane for Blocks<P> {
     }
 
     fn stop(&mut self) -> Result<(), PlaneError> {
+        while self.stop.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         self.plane_mut().stop()
     }
 

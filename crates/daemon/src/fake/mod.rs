@@ -255,11 +255,21 @@ impl FakePlane {
         self.path.with_file_name(name)
     }
 
-    fn refuse_if_told(&self) -> Result<(), PlaneError> {
-        assert!(!self.beside("fake-panic").exists(), "fake-panic exists");
-        while self.beside("fake-hold").exists() {
+    /// `fake-hold`: waits while that is there, after as many batches as it says.
+    fn wait_if_told(&self) {
+        let file = self.beside("fake-hold");
+        while let Ok(text) = std::fs::read_to_string(&file) {
+            if let Some(left) = text.trim().parse().ok().and_then(|left: u32| left.checked_sub(1)) {
+                let _ = std::fs::write(&file, left.to_string());
+                return;
+            }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+    }
+
+    fn refuse_if_told(&self) -> Result<(), PlaneError> {
+        assert!(!self.beside("fake-panic").exists(), "fake-panic exists");
+        self.wait_if_told();
         let file = self.beside("fake-refuse");
         let Ok(text) = std::fs::read_to_string(&file) else { return Ok(()) };
         let left: u32 = text.trim().parse().unwrap_or(0);
@@ -354,10 +364,12 @@ impl Plane for FakePlane {
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
-        match std::fs::read_to_string(self.beside("fake-detach")) {
-            Ok(reason) => Ok(Health::Detached(reason.trim().to_owned())),
-            Err(_) => Ok(Health::Running),
-        }
+        let reason = |name| std::fs::read_to_string(self.beside(name)).map(|text| text.trim().to_owned());
+        Ok(match (reason("fake-detach"), reason("fake-detach-other")) {
+            (Ok(_), Ok(reason)) => Health::Waiting(reason),
+            (Ok(reason), Err(_)) => Health::Detached(reason),
+            (Err(_), _) => Health::Running,
+        })
     }
 
     fn revive(&mut self) -> Result<(), PlaneError> {

@@ -6,6 +6,7 @@
 
 mod classes;
 mod edits;
+mod foreign;
 mod life;
 mod longest;
 mod policies;
@@ -31,6 +32,7 @@ fn main() {
     let what = env::args().nth(1).unwrap_or_default();
     let done = match what.as_str() {
         "--hog" => spin::forever(),
+        "--foreign" => foreign::run(&env::args().nth(2).unwrap_or_default()),
         "--echo" => return sections::echo(),
         "--other" => {
             match full::start() {

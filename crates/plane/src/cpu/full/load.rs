@@ -92,6 +92,11 @@ pub(super) fn scx_root() -> Option<String> {
     )
 }
 
+/// The scheduler of somebody else's that runs; ours may be on its way in or out.
+pub(super) fn another() -> Option<String> {
+    scx_root().filter(|name| name != OPS && name != "?")
+}
+
 /// Whether the kernel lets programs write to user memory: not under lockdown.
 fn may_write_user() -> bool {
     let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
@@ -365,14 +370,11 @@ pub(super) fn attach_again(folder: &Path) -> Result<(), PlaneError> {
         match sys::attach_struct_ops(&map) {
             Ok(link) => break link,
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                match scx_root() {
-                    Some(other) if other != OPS && other != "?" => {
-                        return Err(PlaneError::Taken(format!(
-                            "the sched_ext scheduler '{other}' is loaded"
-                        )));
-                    }
-                    _ if tries >= 100 => return Err(os("attach the scheduler again")(error)),
-                    _ => {}
+                if let Some(other) = another() {
+                    return Err(PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")));
+                }
+                if tries >= 100 {
+                    return Err(os("attach the scheduler again")(error));
                 }
                 tries += 1;
                 std::thread::sleep(std::time::Duration::from_millis(20));

@@ -490,6 +490,12 @@ impl Plane for Full {
         if !message.is_empty() {
             why = format!("{why}: {message}");
         }
+        // Its owner's choice: nothing is tried meanwhile.
+        if let Some(other) = load::another() {
+            return Ok(Health::Waiting(format!(
+                "the sched_ext scheduler '{other}' has the CPUs, and Reserv comes back when it has gone ({why})"
+            )));
+        }
         Ok(Health::Detached(why))
     }
 
