@@ -125,3 +125,59 @@ fn who_goes_on_in_anothers_step_is_charged_for_it() {
     core.settle(host, 500, false, Q + 3);
     assert_eq!(core.item(host).service, 1_000_500);
 }
+
+/// In q0, on so many units: `cur` is in service on unit 0, `sleeper` has slept for long, and `other`,
+/// which goes before the sleeper, waits or not.
+fn displacing(units: u32, other_waits: bool, everywhere: bool) -> (Core, u32, u32) {
+    let mut core = Core::new(Setup { units, quantum: Q, ..Setup::default() });
+    let [cur, sleeper, other] = [(); 3].map(|()| core.item_new(Q0, 1000, 0).expect("room"));
+    if !everywhere {
+        core.item_units(other, Some([2, 0, 0, 0]));
+    }
+    // Two sleep after a short step, and virtual time goes on by the third alone.
+    for (at, item) in [(1, sleeper), (2, cur)] {
+        core.wake(item, at);
+    }
+    core.wake(other, 3);
+    for step in 0..8 {
+        let unit = u32::from(!everywhere && step == 2);
+        let now = 10 + step * Q;
+        let item = core.pick(unit, now).expect("somebody waits");
+        let work = if item == cur { Q } else { 1000 };
+        core.settle(item, work, item == cur, now + work);
+    }
+    let now = 10 * Q;
+    assert_eq!(core.pick(0, now), Some(cur));
+    if other_waits {
+        core.wake(other, now);
+    }
+    core.wake(sleeper, now + 1);
+    core.check().expect("a sound tree");
+    (core, sleeper, cur)
+}
+
+#[test]
+fn who_has_just_begun_is_left_alone_on_several_units() {
+    for (units, least) in [(1, 1), (2, 1_000_000), (4, 1_000_000)] {
+        let (mut core, sleeper, cur) = displacing(units, false, true);
+        assert!(core.preempts(sleeper, cur, least), "{units} units: after {least}");
+        assert_eq!(core.preempts(sleeper, cur, least - 1), units == 1, "{units} units: before");
+        core.remove(sleeper);
+        assert_eq!(core.wakes_quietly(sleeper, cur, least - 1), units > 1, "the same without the lock");
+        assert!(!core.wakes_quietly(sleeper, cur, least));
+    }
+}
+
+#[test]
+fn nobody_is_displaced_for_who_would_not_be_served_then() {
+    let (mut core, sleeper, cur) = displacing(2, true, true);
+    assert!(!core.preempts(sleeper, cur, 3_000_000), "another goes before it");
+    core.remove(sleeper);
+    assert!(core.wakes_quietly(sleeper, cur, 3_000_000), "the same without the lock");
+    // Where it is not known whether the other may be served on that unit, the class decides.
+    let (core, sleeper, cur) = displacing(2, true, false);
+    assert!(core.preempts(sleeper, cur, 3_000_000));
+    // And on one unit the order is what it was.
+    let (core, sleeper, cur) = displacing(1, true, true);
+    assert!(core.preempts(sleeper, cur, 3_000_000));
+}
