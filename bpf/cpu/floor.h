@@ -29,12 +29,12 @@ static __always_inline bool rc_floor(u32 cpu, u64 raw)
 /* Under the lock: the kernel thread that has waited longest in q0 goes on under the floor; 0: none waits. */
 static __always_inline struct rs_item RS_ARENA *rc_floor_pick(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
 {
-	struct rs_item RS_ARENA *it = rs_oldest(&t->age[1], &t->nodes[1], cpu, now);
+	struct rs_item RS_ARENA *it = rs_oldest(t, 1, &t->nodes[1], cpu, now);
 
 	if (!it)
 		return 0;
 	rc_remove(t, it);
-	it->flags |= RC_ITEM_FLOOR;
+	it->floor = 1;
 	return it;
 }
 
@@ -47,7 +47,7 @@ static __noinline int rc_floor_charge(struct rs_tree RS_ARENA *t, struct rs_item
 	t->front->service += ran;
 	it->service += ran;
 	it->paid += ran;
-	it->flags &= ~RC_ITEM_FLOOR;
+	it->floor = 0;
 	RC_COUNT(kthread_ns, ran);
 	return 0;
 }

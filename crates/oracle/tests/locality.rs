@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several units: a thread goes back to the unit that it left, within a stated bound (`rs_queue_near` of sched/tree.c).
 
-use reserv_oracle::core::{Build, Core, Q0, ROOT, Setup};
+use reserv_oracle::core::{APART, Build, Core, Q0, ROOT, Setup};
 use reserv_oracle::smp::{Habit, Machine};
 
 const Q: u64 = 4_000_000;
@@ -180,4 +180,27 @@ fn nobody_is_displaced_for_who_would_not_be_served_then() {
     // And on one unit the order is what it was.
     let (core, sleeper, cur) = displacing(1, true, true);
     assert!(core.preempts(sleeper, cur, 3_000_000));
+}
+
+#[test]
+fn who_waited_too_long_is_found_behind_those_of_other_units() {
+    const UNITS: u32 = 200;
+    let mut core = Core::new(Setup { units: UNITS, items: 1024, quantum: Q, ..Setup::default() });
+    core.set(Q, 100 * Q, 0);
+    let bound: Vec<u32> = (0..UNITS)
+        .map(|unit| {
+            let item = core.item_new(Q0, 1000, APART).expect("room");
+            let mut mask = [0; 4];
+            mask[unit as usize / 64] = 1 << (unit % 64);
+            core.item_units(item, Some(mask));
+            core.wake(item, u64::from(unit));
+            item
+        })
+        .collect();
+    let mine = bound[UNITS as usize - 1];
+    let busy = core.item_new(Q0, 1_000_000, 0).expect("room");
+    core.wake(busy, 1000);
+    // By their tags it is the turn of whoever was first; by its age, of the one that no other unit may serve.
+    assert_eq!(core.pick(UNITS - 1, 101 * Q), Some(mine));
+    core.check().expect("a sound tree");
 }
