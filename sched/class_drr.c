@@ -30,7 +30,7 @@
  *
  * Reference: Shreedhar, Varghese, SIGCOMM'95.
  */
-enum { drr_keyed = 0 };
+enum { drr_keyed = 0, drr_least = 0 };
 
 RS_INLINE u64 drr_key(struct rs_item RS_ARENA *it)
 {

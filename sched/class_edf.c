@@ -37,7 +37,7 @@
  *
  * References: Liu, Layland 1973; Abeni, Buttazzo, RTSS'98; Abeni, Lipari, Lelli on the revised wake-up rule; QLinux §2.2 (EDF leaf class).
  */
-enum { edf_keyed = 0 };
+enum { edf_keyed = 0, edf_least = 0 };
 
 /* What is left of the budget. What was had without budget does not count. */
 RS_INLINE s64 edf_left(struct rs_item RS_ARENA *it)

@@ -6,7 +6,7 @@
  *
  * Priorities as in class rr.
  */
-enum { fifo_keyed = 0 };
+enum { fifo_keyed = 0, fifo_least = 0 };
 
 RS_INLINE u64 fifo_key(struct rs_item RS_ARENA *it)
 {

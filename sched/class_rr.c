@@ -5,7 +5,7 @@
  *
  * Threads that were given a priority (default 50) are served before all of a lower one, and displace those when they wake.
  */
-enum { rr_keyed = 0 };
+enum { rr_keyed = 0, rr_least = 0 };
 
 /* Also of class fifo. */
 RS_INLINE u64 rr_key(struct rs_item RS_ARENA *it)

@@ -13,7 +13,7 @@
  *
  * Reference: C-LOOK, as in Worthington, Ganger, Patt: Scheduling algorithms for modern disk drives, SIGMETRICS'94.
  */
-enum { scan_keyed = 0 };
+enum { scan_keyed = 0, scan_least = 0 };
 
 #define SCAN_SECTORS 48 /* bits of a sector */
 

@@ -10,7 +10,7 @@
  *
  * Reference: Reddy, Wyllie: Disk scheduling in a multimedia I/O system, ACM Multimedia'93.
  */
-enum { scan_edf_keyed = 0 };
+enum { scan_edf_keyed = 0, scan_edf_least = 0 };
 
 #define SCAN_EDF_BUCKET 10000000ULL /* ns */
 

@@ -4,7 +4,7 @@
  * start at max(v, F), charge l / w, smallest tag first, no preemption at wake-up. Weights are those the
  * threads were given, equal by default. Bound: SFQ-1 over threads. Reference: QLinux §2.2 (leaf classes).
  */
-enum { sfqc_keyed = 1 };
+enum { sfqc_keyed = 1, sfqc_least = 0 };
 
 /* Its key while it waits. */
 RS_INLINE u64 sfqc_key(struct rs_item RS_ARENA *it)

@@ -12,12 +12,14 @@
  * Rules: start at max(v - credit, F) on wake-up, at v in a new queue; charge l / w; smallest tag first.
  * SCHED_BATCH gets no credit and displaces nobody; SCHED_IDLE has the weight 3 (of 1024), gets no credit, and
  * is displaced by any other thread that wakes. Nobody waits for ever: rs_pick serves what waited too long.
+ * On several units others are not displaced in the first ms of their step, nor for one who would not be
+ * first then (rs_left_alone).
  *
  * Bound: SFQ-1 over threads that stay runnable, plus the credit for one that woke within the interval.
  *
  * Example (a test): hogs of nice 0 and nice 5 (1024 : 335) receive 0.7535 and 0.2465.
  */
-enum { ts_keyed = 1 };
+enum { ts_keyed = 1, ts_least = 1000000 };
 
 /* Its key while it waits. */
 RS_INLINE u64 ts_key(struct rs_item RS_ARENA *it)
@@ -71,6 +73,8 @@ RS_INLINE int ts_quiet(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, s
 		g.base = q->clock.v;
 	else if (q->clock.hi - g.hi >= 2 || rs_before(g.base, from))
 		g.base = from;
+	if (RS_SEVERAL(t) && rs_left_alone(it, cur, g.base, (s64)ran < 0 ? 0 : ran, ts_least))
+		return 1;
 	return !rs_before(g.base + rs_vwork(TS_GRANULE_NS, RS_WEIGHT_ONE),
 			  cur->tag.base + rs_vwork((s64)ran < 0 ? 0 : ran, cur->weight ? cur->weight : 1));
 }

@@ -304,11 +304,21 @@ RS_FN u64 rs_slice(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 	return slice < most ? most : slice;
 }
 
+/* For how long of its step who is in service is left alone by who wakes in the same queue (rs_left_alone). */
+RS_INLINE u64 class_least(struct rs_node RS_ARENA *q)
+{
+	u64 least = 0;
+#define RS_CALL(name) least = name##_least
+	switch (__builtin_expect(q->alg, 0)) { RS_CLASSES(RS_CLASS_CASE) }
+#undef RS_CALL
+	return least;
+}
+
 /*
- * Whether `it`, just queued, should displace `cur`, in service for `ran` so far: in one queue its class says so, else the policy of their lowest
+ * Whether `it`, just queued, goes before `cur`, in service for `ran` so far: in one queue its class says so, else the policy of their lowest
  * common ancestor.
  */
-RS_INLINE int rs_preempts(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 ran)
+RS_INLINE int rs_precedes(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 ran)
 {
 	struct rs_node RS_ARENA *q = it->queue;
 	int yes = 0;
@@ -321,6 +331,19 @@ RS_INLINE int rs_preempts(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *i
 	switch (__builtin_expect(q->alg, 0)) { RS_CLASSES(RS_CLASS_CASE) }
 #undef RS_CALL
 	return yes;
+}
+
+/* Whether it should displace it. */
+RS_INLINE int rs_preempts(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 ran)
+{
+	u64 least;
+
+	if (RS_SEVERAL(t) && cur && it->state == RS_QUEUED && cur->queue == it->queue) {
+		least = class_least(it->queue);
+		if (least && rs_left_alone(it, cur, class_key(it), ran, least))
+			return 0;
+	}
+	return rs_precedes(t, it, cur, ran);
 }
 
 /*
@@ -368,7 +391,7 @@ RS_FN u32 rs_victim(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 	RS_LOOP(i, RS_UNITS_HERE) {
 		struct rs_item RS_ARENA *cur = t->unit[i & (RS_UNITS_MAX - 1)].item;
 
-		if (!cur || !(it->all || rs_unit_in(it->mask, i)) || !rs_preempts(t, it, cur, 0))
+		if (!cur || !(it->all || rs_unit_in(it->mask, i)) || !rs_precedes(t, it, cur, 0))
 			continue;
 		if (!worst || rs_outranks(t, worst, cur)) {
 			worst = cur;

@@ -451,7 +451,9 @@ struct rs_item {
 	u32 account; /* the caller's: whose it is */
 	u32 priority;
 	u32 posted; /* its place on the list of what is posted; 0: drained */
-	u32 trust, pad; /* the caller's: how often its thread slept at once after it woke another */
+	u32 trust; /* the caller's: how often its thread slept at once after it woke another */
+	u8 floor; /* the caller's: it runs outside the tree. Not one of the flags, which are changed under the lock */
+	u8 pad[3];
 	u64 period_ns, budget_ns, deadline_ns;
 	struct { /* class edf: the period under way */
 		u64 due, release; /* its deadline; when the next may begin */

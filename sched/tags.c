@@ -163,3 +163,27 @@ RS_INLINE void rs_tag_rescale(struct rs_clock RS_ARENA *c, struct rs_tag RS_AREN
 		c->fmax = g->base;
 }
 #endif
+
+/*
+ * Several units, in a queue ordered by tags: whether `it`, which waits or would wait with tag `key`, does
+ * not displace `cur`, in service for `ran`, although its tag is smaller. A displacement on another unit is
+ * two sections of the caller's lock and an interrupt, so it is not made
+ *   - before cur has run for `least`, as the kernel's own schedulers do it;
+ *   - for one who would not be served then, because another who waits goes before it.
+ * So who is first waits for no more than `least` longer. Without the lock as well: what is read may be
+ * changing, and the answer is as good as one of a moment ago.
+ */
+RS_INLINE int rs_left_alone(struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 key, u64 ran, u64 least)
+{
+	struct rs_node RS_ARENA *q = it->queue;
+	struct rs_item RS_ARENA *first;
+
+	if (cur->flags & RS_ITEM_BACKGROUND)
+		return 0;
+	if (ran < least)
+		return 1;
+	if (!q->ready.n)
+		return 0;
+	first = (struct rs_item RS_ARENA *)q->ready.e[0].obj;
+	return first != it && first->all && !rs_before(key, q->ready.e[0].key);
+}

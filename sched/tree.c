@@ -532,13 +532,22 @@ RS_INLINE struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, st
 	return rs_queue_first_far(t, q, unit);
 }
 
-/* Of the oldest few that wait in a list since `limit` or before, the first in `q` (0: any queue) that `unit` may serve; 0: none. */
-RS_FN_PTR(struct rs_item RS_ARENA, rs_oldest,
-	  (struct rs_ages RS_ARENA *age, struct rs_node RS_ARENA *q, u32 unit, u64 limit), (age, q, unit, limit))
-{
-	struct rs_item RS_ARENA *it = age->oldest;
+#define RS_OLDEST 8 /* items that rs_oldest looks at for each unit that there is */
 
-	RS_LOOP(i, 8) {
+/*
+ * Of the oldest few that wait in a list since `limit` or before, the first in `q` (0: any queue) that
+ * `unit` may serve; 0: none. Those that other units alone may serve stand before it, a few for each:
+ * a kernel's own threads are bound to CPUs. So the few grow with the units.
+ */
+RS_FN_PTR(struct rs_item RS_ARENA, rs_oldest,
+	  (struct rs_tree RS_ARENA *t, u32 kind, struct rs_node RS_ARENA *q, u32 unit, u64 limit), (t, kind, q, unit, limit))
+{
+	struct rs_item RS_ARENA *it = t->age[kind & 1].oldest;
+	u32 few = RS_OLDEST * t->units;
+
+	RS_LOOP(i, RS_OLDEST * RS_UNITS_MAX) {
+		if (i >= few)
+			return 0;
 		if (!it || rs_before(limit, it->queued_at)) /* clocks of several units differ by a little */
 			return 0;
 		if ((!q || it->queue == q) && (it->all || rs_unit_in(it->mask, unit)))
@@ -562,8 +571,8 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_starving, (struct rs_tree RS_ARENA *t, u32
 		return 0;
 	if (now - t->starved_at < t->starve_gap_ns)
 		limit -= t->starve_ns;
-	it = rs_oldest(&t->age[0], 0, unit, limit);
-	apart = rs_oldest(&t->age[1], 0, unit, limit);
+	it = rs_oldest(t, 0, 0, unit, limit);
+	apart = rs_oldest(t, 1, 0, unit, limit);
 	if (!it || (apart && rs_before(apart->queued_at, it->queued_at)))
 		it = apart;
 	if (it) {

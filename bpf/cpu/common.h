@@ -47,7 +47,6 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 
 #define RC_OFF (1ULL << 63)
 #define RC_TICK_MAX 10000000 /* ns between two ticks, at 100 Hz */
-#define RC_ITEM_FLOOR 0x80 /* a kernel thread that runs under its floor, outside the tree */
 
 #define RC_FLOOR_PERCENT 5 /* kernel threads' floor: this much of each CPU … */
 #define RC_FLOOR_BURST 20000000LL /* … and this much at once */

@@ -46,7 +46,7 @@ static __always_inline s64 rc_floor_leaves(struct task_struct *p)
  */
 static __always_inline struct rs_item RS_ARENA *rc_floor_pick(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
 {
-	struct rs_item RS_ARENA *it = rs_oldest(&t->age[1], &t->nodes[1], cpu, now);
+	struct rs_item RS_ARENA *it = rs_oldest(t, 1, &t->nodes[1], cpu, now);
 
 	struct task_struct *p;
 	s64 leaves = 0;
@@ -61,7 +61,7 @@ static __always_inline struct rs_item RS_ARENA *rc_floor_pick(struct rs_tree RS_
 	if (bucket[cpu & (RS_UNITS_MAX - 1)].tok <= leaves)
 		return 0;
 	rc_remove(t, it);
-	it->flags |= RC_ITEM_FLOOR;
+	it->floor = 1;
 	return it;
 }
 
@@ -74,7 +74,7 @@ static __noinline int rc_floor_charge(struct rs_tree RS_ARENA *t, struct rs_item
 	t->front->service += ran;
 	it->service += ran;
 	it->paid += ran;
-	it->flags &= ~RC_ITEM_FLOOR;
+	it->floor = 0;
 	RC_COUNT(kthread_ns, ran);
 	return 0;
 }

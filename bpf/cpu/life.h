@@ -76,6 +76,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		it->flags = p->flags & (PF_KTHREAD | PF_LOCAL_THROTTLE) ? RS_ITEM_APART : 0;
 		it->started = RC_OFF;
 		it->want = 0;
+		it->floor = 0;
 		it->part_node[0] = it->part_node[1] = 0;
 		it->part_ran[0] = it->part_ran[1] = 0;
 		it->home = home;

@@ -139,7 +139,7 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 		return 0;
 	}
 	now = rc_clock(raw);
-	if (it->flags & RC_ITEM_FLOOR)
+	if (it->floor)
 		rc_floor_charge(t, it, cpu, rc_owed(it, p));
 	it->stays = 0;
 	all = rc_units(it, p);
@@ -201,7 +201,7 @@ static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struc
 		return false;
 	if (it->state == RS_QUEUED)
 		return !(enq_flags & SCX_ENQ_WAKEUP) && (cpus == 1 || rc_left(t, p, it, cpu));
-	if (it->state != RS_IDLE || rc_traced() || (it->flags & RC_ITEM_FLOOR) || !rc_no_group(t, it, cur) ||
+	if (it->state != RS_IDLE || rc_traced() || (it->floor) || !rc_no_group(t, it, cur) ||
 	    !rs_wakes_quietly(t, it, cur, raw))
 		return false;
 	if (cpus == 1)
@@ -233,14 +233,14 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if ((it->flags & RS_ITEM_APART) && it->state == RS_IDLE && it->queue == &t->nodes[1]) {
-		if ((it->flags & RC_ITEM_FLOOR) && rc_owed(it, p)) {
+		if ((it->floor) && rc_owed(it, p)) {
 			if (rc_lock()) {
 				rc_floor_charge(t, it, cpu, rc_owed(it, p));
 				rc_unlock();
 			}
 		}
 		if (rc_floor(cpu, raw, rc_floor_leaves(p))) {
-			it->flags |= RC_ITEM_FLOOR;
+			it->floor = 1;
 			compat_insert(p, SCX_DSQ_LOCAL, t->quantum, SCX_ENQ_PREEMPT);
 			return;
 		}
@@ -327,7 +327,7 @@ RS_FN_VOID(rc_ended, (struct rs_tree RS_ARENA *t, u32 cpu, u64 now), (t, cpu, no
 			it = 0;
 		if (v->more && pi->state != RS_QUEUED)
 			rc_stay(pi, cpu);
-		if (pi->flags & RC_ITEM_FLOOR)
+		if (pi->floor)
 			rc_floor_charge(t, pi, cpu, v->owed);
 		else if (pi->state == RS_IDLE && v->more)
 			rc_forced(pi, cpu);
@@ -388,8 +388,8 @@ static __noinline int rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_AR
 		it->all = rc_units(it, p);
 		lost_count++;
 		rc_settle(t, it, 0, 1, rc_clock(raw));
-	} else if (it->owner == owner && it->state == RS_IDLE && (it->flags & RC_ITEM_FLOOR)) {
-		it->flags &= ~RC_ITEM_FLOOR;
+	} else if (it->owner == owner && it->state == RS_IDLE && (it->floor)) {
+		it->floor = 0;
 		it->all = rc_units(it, p);
 		rc_wake(t, it, rc_clock(raw));
 	}
@@ -439,7 +439,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 			v->owed = rc_owed(it, prev);
 			if (cpus > 1)
 				rc_handed_over(v, it, v->more);
-			if (it->flags & RC_ITEM_FLOOR)
+			if (it->floor)
 				v->floor = 0; /* one step at once: the others do not stand still while the bucket empties */
 		}
 	} else {
@@ -476,7 +476,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		owner = it->owner;
 		p = rc_thread(it);
 		if (!p || !(p->scx.flags & SCX_TASK_QUEUED) ||
-		    !compat_insert(p, SCX_DSQ_LOCAL, it->flags & RC_ITEM_FLOOR ? t->quantum : it->slice, 0))
+		    !compat_insert(p, SCX_DSQ_LOCAL, it->floor ? t->quantum : it->slice, 0))
 			continue;
 		/* Looked at after the insertion: what changes from now on makes the insertion void. */
 		if (cpus == 1 || (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !(rc_pinned(p) && scx_bpf_task_cpu(p) != cpu))) {

@@ -132,7 +132,7 @@ static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
 		if (it->flags & RS_ITEM_PERIODIC)
 			rc_trace_param(it);
 		service = it->state == RS_SERVICE;
-		floor = it->flags & RC_ITEM_FLOOR;
+		floor = it->floor;
 		if (it->state == RS_IDLE && !floor)
 			continue;
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_ITEM, it->owner2, it->unit,

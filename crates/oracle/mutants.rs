@@ -128,7 +128,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "forgets_those_apart",
         mistake: "who waited too long is looked for in one of the two lists by age only",
         file: "tree.c",
-        from: "apart = rs_oldest(&t->age[1], 0, unit, limit)",
+        from: "apart = rs_oldest(t, 1, 0, unit, limit)",
         to: "apart = 0",
     },
     Mutant {

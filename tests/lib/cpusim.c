@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 enum { BPF_RB_NO_WAKEUP_ = 1, PF_EXITING = 0x4, PF_LOCAL_THROTTLE = 0x00100000, PF_KTHREAD = 0x00200000, SCHED_BATCH = 3, SCHED_IDLE = 5, SCX_TASK_QUEUED = 1, SCX_KICK_IDLE = 1, TASK_DEAD = 0x80 };
+#include <pthread.h> /* has macros of those names */
 struct scx_init_task_args {
 	bool fork;
 };
@@ -322,6 +323,40 @@ bool cpu_floor(u64 now)
 void cpu_floor_spent(u64 ns)
 {
 	bucket[0].tok -= ns;
+}
+
+static volatile u32 charging;
+
+static void *charged(void *item)
+{
+	while (charging)
+		rc_floor_charge(rc_tree(), item, 0, 0);
+	return 0;
+}
+
+/*
+ * Parameters of a thread come and go, so many times, while steps of it under the floor end on another CPU,
+ * which has no lock where it begins one. How often the item's flags did not say what was written.
+ */
+u32 cpu_flags_lost(int tid, u32 rounds)
+{
+	struct rs_tree *t = rc_tree();
+	struct rs_item *it = (struct rs_item *)cpu_item(tid);
+	struct rs_params none = { 0 }, some = { .period_ns = 10000000, .budget_ns = 1000000 };
+	pthread_t other;
+	u32 lost = 0;
+
+	charging = 1;
+	pthread_create(&other, 0, charged, it);
+	for (u32 i = 0; i < rounds; i++) {
+		t->params = i & 1 ? none : some;
+		if (rs_item_params(t, it, 1))
+			abort();
+		lost += !(it->flags & RS_ITEM_PERIODIC) != (i & 1);
+	}
+	charging = 0;
+	pthread_join(other, 0);
+	return lost;
 }
 
 /* The lock is somebody's who does not give it back, or is free. */

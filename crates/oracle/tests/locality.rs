@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several units: a thread goes back to the unit that it left, within a stated bound (`rs_queue_near` of sched/tree.c).
 
-use reserv_oracle::core::{Build, Core, Q0, ROOT, Setup};
+use reserv_oracle::core::{APART, Build, Core, Q0, ROOT, Setup};
 use reserv_oracle::smp::{Habit, Machine};
 
 const Q: u64 = 4_000_000;
@@ -124,4 +124,83 @@ fn who_goes_on_in_anothers_step_is_charged_for_it() {
     // The next step is the host's alone.
     core.settle(host, 500, false, Q + 3);
     assert_eq!(core.item(host).service, 1_000_500);
+}
+
+/// In q0, on so many units: `cur` is in service on unit 0, `sleeper` has slept for long, and `other`,
+/// which goes before the sleeper, waits or not.
+fn displacing(units: u32, other_waits: bool, everywhere: bool) -> (Core, u32, u32) {
+    let mut core = Core::new(Setup { units, quantum: Q, ..Setup::default() });
+    let [cur, sleeper, other] = [(); 3].map(|()| core.item_new(Q0, 1000, 0).expect("room"));
+    if !everywhere {
+        core.item_units(other, Some([2, 0, 0, 0]));
+    }
+    // Two sleep after a short step, and virtual time goes on by the third alone.
+    for (at, item) in [(1, sleeper), (2, cur)] {
+        core.wake(item, at);
+    }
+    core.wake(other, 3);
+    for step in 0..8 {
+        let unit = u32::from(!everywhere && step == 2);
+        let now = 10 + step * Q;
+        let item = core.pick(unit, now).expect("somebody waits");
+        let work = if item == cur { Q } else { 1000 };
+        core.settle(item, work, item == cur, now + work);
+    }
+    let now = 10 * Q;
+    assert_eq!(core.pick(0, now), Some(cur));
+    if other_waits {
+        core.wake(other, now);
+    }
+    core.wake(sleeper, now + 1);
+    core.check().expect("a sound tree");
+    (core, sleeper, cur)
+}
+
+#[test]
+fn who_has_just_begun_is_left_alone_on_several_units() {
+    for (units, least) in [(1, 1), (2, 1_000_000), (4, 1_000_000)] {
+        let (mut core, sleeper, cur) = displacing(units, false, true);
+        assert!(core.preempts(sleeper, cur, least), "{units} units: after {least}");
+        assert_eq!(core.preempts(sleeper, cur, least - 1), units == 1, "{units} units: before");
+        core.remove(sleeper);
+        assert_eq!(core.wakes_quietly(sleeper, cur, least - 1), units > 1, "the same without the lock");
+        assert!(!core.wakes_quietly(sleeper, cur, least));
+    }
+}
+
+#[test]
+fn nobody_is_displaced_for_who_would_not_be_served_then() {
+    let (mut core, sleeper, cur) = displacing(2, true, true);
+    assert!(!core.preempts(sleeper, cur, 3_000_000), "another goes before it");
+    core.remove(sleeper);
+    assert!(core.wakes_quietly(sleeper, cur, 3_000_000), "the same without the lock");
+    // Where it is not known whether the other may be served on that unit, the class decides.
+    let (core, sleeper, cur) = displacing(2, true, false);
+    assert!(core.preempts(sleeper, cur, 3_000_000));
+    // And on one unit the order is what it was.
+    let (core, sleeper, cur) = displacing(1, true, true);
+    assert!(core.preempts(sleeper, cur, 3_000_000));
+}
+
+#[test]
+fn who_waited_too_long_is_found_behind_those_of_other_units() {
+    const UNITS: u32 = 200;
+    let mut core = Core::new(Setup { units: UNITS, items: 1024, quantum: Q, ..Setup::default() });
+    core.set(Q, 100 * Q, 0);
+    let bound: Vec<u32> = (0..UNITS)
+        .map(|unit| {
+            let item = core.item_new(Q0, 1000, APART).expect("room");
+            let mut mask = [0; 4];
+            mask[unit as usize / 64] = 1 << (unit % 64);
+            core.item_units(item, Some(mask));
+            core.wake(item, u64::from(unit));
+            item
+        })
+        .collect();
+    let mine = bound[UNITS as usize - 1];
+    let busy = core.item_new(Q0, 1_000_000, 0).expect("room");
+    core.wake(busy, 1000);
+    // By their tags it is the turn of whoever was first; by its age, of the one that no other unit may serve.
+    assert_eq!(core.pick(UNITS - 1, 101 * Q), Some(mine));
+    core.check().expect("a sound tree");
 }
