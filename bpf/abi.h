@@ -9,7 +9,7 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
-#define RC_ABI_VERSION 8
+#define RC_ABI_VERSION 9
 
 /*
  * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory or share file in /reserv the descriptor `fd`, opened for
@@ -45,6 +45,18 @@ struct rc_thread_param {
 	u64 period_ns, budget_ns, deadline_ns;
 };
 
+/*
+ * fcntl(fd, F_RESERV_BIND, 0): the calling thread works for the container whose directory, or whose share as opening its `new` gave it, the
+ * descriptor `fd`, opened for reading, is of: it competes and is charged in the queue that the container owns in the CPU's tree. A second one binds it to another container.
+ * fcntl(fd, F_RESERV_UNBIND, 0), on any descriptor of /reserv: it goes back to the queue in which it was when it was bound first, or to q0 when that is gone.
+ * fcntl(fd, F_RESERV_BOUND, 0), likewise: the number of the queue of the container to which it is bound, plus one. ENOENT: to none. The others answer 1.
+ * EBADF and EACCES as above; EINVAL: of no container's directory or share. EISDIR: the container holds containers. ESTALE: the container has gone, or its node was made anew
+ * since this descriptor was opened. EAGAIN: its queue takes nobody.
+ */
+#define F_RESERV_BIND 0x52530007
+#define F_RESERV_UNBIND 0x52530008
+#define F_RESERV_BOUND 0x52530009
+
 /* The arena of the tree. */
 #define RC_ARENA_PAGES 16384
 #define RC_PAGE 4096
@@ -52,6 +64,10 @@ struct rc_thread_param {
 #define RC_ARENA_AT 0x100010000000ULL
 
 #define RC_QUEUE_DIR_WORD 0x102 /* inode >> 48 of a queue directory (crates/namespace, ino.rs) */
+/* Of containers: of their directories, of their shares, and inode >> 56 of a share that opening `new` made. */
+#define RC_CONTAINER_DIR_WORD 0x1101
+#define RC_CONTAINER_SHARE_WORD 0x1102
+#define RC_CONTAINER_FRESH_AREA 18
 #define RC_SAMPLES_MAX 256
 #define RC_MEMBERS_MAX 4096
 #define RC_TEXT_MAX 160
@@ -129,6 +145,7 @@ struct rc_call {
 };
 
 enum { RC_LIST_DEFAULT = 0, RC_LIST_CHILD = 1 };
+enum { RC_TAG_SET = 0, RC_TAG_LEAVE = 1 }; /* RC_DO_TAG: LEAVE sends who is bound back to where he was, others to `node` */
 enum { RC_PARAM_SET = 0, RC_PARAM_GET = 1 };
 enum { RC_SETUP_FLAT = 1 }; /* rc_setup: q0 is one queue, whatever the cgroups are */
 

@@ -62,6 +62,7 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 
 #define RC_Q0 (1ULL << 32 | 1) /* its handle */
 
+#define E_NOENT 2
 #define E_SRCH 3
 #define E_BADF 9
 #define E_AGAIN 11
@@ -104,6 +105,8 @@ struct rc_thread {
 	struct rc_param param; /* what it asked for, in force while it has an item */
 	u64 epoch; /* when that was written; of another epoch it means nothing */
 	u64 most; /* of the item's weight_most */
+	u64 bound; /* the queue of the container that it was bound to; it is bound while it is tagged with that (tags.h) */
+	u64 back; /* the queue that it had before */
 };
 
 struct {
@@ -661,7 +664,10 @@ static __always_inline int rc_move(struct rs_tree RS_ARENA *t, struct rs_item RS
 	if (it->want)
 		ran = rc_catch_up(t, it, ran, now);
 	if (it->queue == q) {
-		it->paid -= ran; /* charged when the step ends */
+		/* Charged when it moves on or the step ends: what it ran here goes on counting. */
+		it->paid -= ran;
+		if (it->state == RS_SERVICE && !(it->started & RC_OFF))
+			it->started = raw - ran;
 		return 0;
 	}
 	if (rc_trace_move(t, it, q, ran, now))

@@ -320,15 +320,22 @@ static __always_inline struct task_struct *rc_thread_of(struct rc_call *c)
 	return p;
 }
 
-/* Thread `tid` is tagged with `node` and moved. */
+/* Thread `tid` is tagged with `node` and moved. what: RC_TAG_* */
 RC_CALL(rc_tag)
 {
 	struct task_struct *p;
+	u64 node, back;
 
 	p = rc_thread_of(c);
 	if (!p)
 		return 0;
-	c->answer = rc_retag(p, c->node);
+	node = c->node;
+	if (c->what == RC_TAG_LEAVE) {
+		back = rc_back(bpf_task_storage_get(&tags, p, 0, 0));
+		if (back)
+			node = back;
+	}
+	c->answer = rc_retag(p, node);
 	bpf_task_release(p);
 	rc_kick_idle();
 	return 0;

@@ -47,7 +47,6 @@ static __always_inline s64 rc_floor_leaves(struct task_struct *p)
 static __always_inline struct rs_item RS_ARENA *rc_floor_pick(struct rs_tree RS_ARENA *t, u32 cpu, u64 now)
 {
 	struct rs_item RS_ARENA *it = rs_oldest(t, 1, &t->nodes[1], cpu, now);
-
 	struct task_struct *p;
 	s64 leaves = 0;
 

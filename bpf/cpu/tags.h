@@ -6,6 +6,9 @@
  * list, and its first thread is tagged with it. The rule is applied in two places, because while the scheduler is attached the kernel asks for a
  * new thread's queue (init_task) before the tracepoint of the fork: both find the same answer. So with the end of a process: exit_task and the tracepoint. The
  * scheduler's calls are never left out, tracepoints can be (hook.h).
+ *
+ * A thread that is bound to a container (F_RESERV_BIND) is tagged with the queue that the container owns. `bound` says that it was so that it came there, and `back` where it was before. So what it works
+ * for is its tag, and any other tag, the thread's own or somebody else's for it, ends the binding.
  */
 #include "asks.h"
 
@@ -28,6 +31,7 @@ static __always_inline struct rc_thread *rc_thread_made(struct task_struct *p)
 
 	if (th && th->epoch != epoch) {
 		th->tag.node = 0;
+		th->bound = 0;
 		th->item = 0;
 		th->param = none;
 		th->epoch = epoch;
@@ -35,14 +39,26 @@ static __always_inline struct rc_thread *rc_thread_made(struct task_struct *p)
 	return th;
 }
 
+/* Whether a thread with this tag is bound to a container. */
+static __always_inline bool rc_is_bound(struct rc_thread *th, u64 tag)
+{
+	return th && th->bound && th->bound == tag;
+}
+
 /* The child's tag, by the rule. `th` is the child's. */
 static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
 {
+	struct rc_thread *own;
 	struct rc_lists *l;
 	u64 key;
 
 	if (child->tgid == parent->tgid) {
-		th->tag.node = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
+		own = bpf_task_storage_get(&tags, parent, 0, 0);
+		th->tag.node = rc_tag_now(own);
+		if (rc_is_bound(own, th->tag.node)) {
+			th->bound = own->bound;
+			th->back = own->back;
+		}
 		return;
 	}
 	key = (u64)parent->signal;
@@ -141,10 +157,23 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		answer = rc_move(t, it, p, q->index == 1 ? rc_home(t, it) : q, raw, rc_clock(raw));
 	else if (q->dying)
 		answer = -E_AGAIN;
-	if (!answer)
+	if (!answer) {
 		th->tag.node = node;
+		th->bound = 0;
+	}
 	RC_UNLOCK(irq);
 	return answer;
+}
+
+/* The queue in which a thread that is bound was before; q0 if that is gone, or takes nobody any more. 0: it is not bound. */
+static __always_inline u64 rc_back(struct rc_thread *th)
+{
+	struct rs_node RS_ARENA *q;
+
+	if (!rc_is_bound(th, rc_tag_now(th)))
+		return 0;
+	q = rc_queue(rc_tree(), th->back);
+	return q->dying ? RC_Q0 : rc_id(q);
 }
 
 /* Under the lock: a thread's parameters into force; 0, or a negative errno. `most`: rc_weight_most. */
@@ -248,6 +277,8 @@ static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS
 	if (q->gen != node >> 32 || (*(u32 RS_ARENA *)&q->kind & RC_KIND_DYING) != RC_LIVE_QUEUE ||
 	    q->members_max || (*(u16 RS_ARENA *)&it->state & RC_STATE_PERIODIC) != RC_IN_SERVICE || (s & RC_OFF))
 		return false;
+	if (want == node)
+		return true;
 	if (want) {
 		from = want;
 		slot = it->part_node[0] != from;
@@ -379,6 +410,75 @@ static __always_inline int rc_fcntl_set(struct inode *inode, unsigned long arg)
 }
 
 /*
+ * The queue of the container whose directory or share this is, as chcpures has it, or a negative errno. A share is treated like one of a queue (rc_by_share).
+ */
+static __always_inline s64 rc_container(u64 opened, u64 ino, u32 mode)
+{
+	bool by_share = ino >> 56 == RC_CONTAINER_FRESH_AREA || ino >> 48 == RC_CONTAINER_SHARE_WORD;
+	u64 node;
+
+	if (!by_share && ino >> 48 != RC_CONTAINER_DIR_WORD)
+		return -E_INVAL;
+	if (by_share && !(mode & RT_FMODE_READ))
+		return -E_BADF;
+	node = rt_opened_node(opened, ino);
+	if (!node)
+		return -E_INVAL;
+	if (by_share && bpf_get_current_task_btf()->cred->fsuid.val && !bpf_map_lookup_elem(&uses, &node))
+		return -E_ACCES;
+	return ruled >> (node & 63) & 1 && !rc_by_rules(node) ? -E_ACCES : (s64)node;
+}
+
+/* The running thread goes to a queue: 0, or a negative errno. */
+static __always_inline int rc_go(struct task_struct *me, u64 node)
+{
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rs_item RS_ARENA *it = rc_own(me);
+
+	return it && rc_hop(t, it, me, node) ? 0 : rc_retag(me, node);
+}
+
+/* F_RESERV_BIND, F_RESERV_UNBIND, F_RESERV_BOUND */
+static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct rs_tree RS_ARENA *t = rc_tree();
+	struct rc_thread *th;
+	u64 from, back;
+	s64 node;
+	int answer;
+
+	if (!tree_at)
+		return -E_INVAL;
+	if (cmd == F_RESERV_BIND) {
+		node = rc_container(opened, ino, mode);
+		if (node < 0)
+			return node;
+		th = rc_thread_made(me);
+		if (!th)
+			return -E_NOMEM;
+		from = rc_tag_now(th);
+		back = rc_is_bound(th, from) ? th->back : from;
+		answer = rc_go(me, node);
+		if (answer)
+			return answer;
+		th->back = back;
+		th->bound = node;
+		return 1;
+	}
+	th = bpf_task_storage_get(&tags, me, 0, 0);
+	back = rc_back(th);
+	if (cmd == F_RESERV_BOUND)
+		return back ? 1 + (int)rc_queue(t, th->bound)->index : -E_NOENT;
+	if (!back)
+		return 1;
+	answer = rc_go(me, back);
+	if (!answer)
+		th->bound = 0;
+	return answer ? answer : 1;
+}
+
+/*
  * chcpures(): fcntl on a descriptor of a queue's directory, or its share. The kernel has looked the descriptor up and holds the file; one that was opened
  * with O_PATH does not come here (EBADF). Answers are above 0, because 0 means to go on with the kernel's own fcntl, which knows no such command.
  */
@@ -399,6 +499,8 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 			return rc_fcntl_set(inode, arg);
 		if (writes && cmd == F_RESERV_GETPARAM)
 			return rc_fcntl_get(inode, arg);
+		if (cmd - F_RESERV_BIND <= F_RESERV_BOUND - F_RESERV_BIND && inode->i_sb->s_dev == mount_dev)
+			return rc_fcntl_bind((u64)file->private_data, inode->i_ino, file->f_mode, cmd);
 		if (cmd != F_RESERV_GETCPURES)
 			return ret;
 		if (inode->i_sb->s_dev != mount_dev)

@@ -86,9 +86,17 @@ fn the_tree_is_that_of_the_core() {
 fn the_cpu_is_that_of_its_programs() {
     let calls: Vec<_> =
         call::fcntl::IN_C.iter().filter(|(name, _)| !name.ends_with("_QUEUE")).copied().collect();
-    let word = &ino::IN_C[..1];
-    let tables =
-        [cpu::IN_C, cpu::to::IN_C, cpu::param::IN_C, cpu::tracing::IN_C, cpu::trace::IN_C, &calls, word];
+    let words = &ino::IN_C[..ino::OF_CPU];
+    let tables = [
+        cpu::IN_C,
+        cpu::to::IN_C,
+        cpu::param::IN_C,
+        cpu::tag::IN_C,
+        cpu::tracing::IN_C,
+        cpu::trace::IN_C,
+        &calls,
+        words,
+    ];
     let mut all = wanted(&tables);
     sized(&mut all, "sizeof(struct rc_thread_param)", size_of::<ThreadParam>());
     sized(&mut all, "offsetof(struct rc_thread_param, prio)", offset_of!(ThreadParam, priority));
@@ -117,7 +125,7 @@ fn tags_are_those_of_their_programs() {
         rules::may::IN_C,
         call::IN_C,
         &calls,
-        &ino::IN_C[1..],
+        &ino::IN_C[ino::OF_CPU..],
     ]);
     sized(&mut all, "sizeof(struct rt_slot)", size_of::<Slot>());
     sized(&mut all, "offsetof(struct rt_slot, bytes)", offset_of!(Slot, bytes));

@@ -20,7 +20,7 @@ import os
 
 __all__ = [
     "Error", "NotRunning", "NotFound", "Denied", "Exists", "NoProcess", "Stale", "Stat", "Params", "REFUSE", "DRAIN", "FLUSH", "version", "mount",
-    "open", "path", "chcpures", "cpures", "tag", "tag_thread", "set_params", "get_params", "set_queue", "get_queue", "pread", "pwrite", "get_default", "get_cdefault",
+    "open", "path", "open_container", "bind", "unbind", "bound", "chcpures", "cpures", "tag", "tag_thread", "set_params", "get_params", "set_queue", "get_queue", "pread", "pwrite", "get_default", "get_cdefault",
     "set_default", "set_cdefault", "newqueue", "newsched", "mkqueue", "mksched", "delete", "move", "set", "get", "reweight", "set_collect", "get_collect",
     "stat",
 ]
@@ -167,6 +167,11 @@ _path = _reader("reserv_path", _fd)
 _chcpures = _call("reserv_chcpures", _int, _fd)
 _chcpures_path = _call("reserv_chcpures_path", _int, _text)
 _cpures = _reader("reserv_cpures")
+_open_container = _call("reserv_open_container", _int, _text)
+_bind = _call("reserv_bind", _int, _fd)
+_bind_path = _call("reserv_bind_path", _int, _text)
+_unbind = _call("reserv_unbind", _int)
+_bound = _reader("reserv_bound")
 _tag = _call("reserv_tag", _int, _text, _pid)
 _tag_thread = _call("reserv_tag_thread", _int, _text, _pid)
 _set_params = _call("reserv_set_params", _int, ctypes.POINTER(Params))
@@ -226,6 +231,29 @@ def chcpures(queue):
         _chcpures(_number(queue))
     else:
         _chcpures_path(_bytes(queue))
+
+
+def open_container(container):
+    """A descriptor of a container's directory, for bind()."""
+    return _open_container(_bytes(container))
+
+
+def bind(container):
+    """The calling thread works for a container, by path or descriptor."""
+    if _is_descriptor(container):
+        _bind(_number(container))
+    else:
+        _bind_path(_bytes(container))
+
+
+def unbind():
+    """The calling thread goes back to the queue that it had before."""
+    _unbind()
+
+
+def bound():
+    """The container to which the calling thread is bound; "": to none."""
+    return _bound()
 
 
 def cpures():

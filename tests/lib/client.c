@@ -86,6 +86,11 @@ static void nothing(int want)
 	REFUSED(reserv_chcpures(fd), want, has);
 	REFUSED(reserv_chcpures_path("cpu/a"), want, has);
 	REFUSED(reserv_cpures(buf, sizeof(buf)), want, has);
+	REFUSED(reserv_open_container("web/a"), want, has);
+	REFUSED(reserv_bind(fd), want, has);
+	REFUSED(reserv_bind_path("web/a"), want, has);
+	REFUSED(reserv_unbind(), want, has);
+	REFUSED(reserv_bound(buf, sizeof(buf)), want, has);
 	REFUSED(reserv_tag("cpu/a", getpid()), want, has);
 	REFUSED(reserv_tag_thread("cpu/a", getpid()), want, has);
 	REFUSED(reserv_set_params(&params), want, has);
@@ -254,6 +259,12 @@ static void processes(const char *mount)
 	REFUSED(reserv_chcpures(queue), EINVAL, "scheduler node");
 	close(queue);
 	REFUSED(reserv_chcpures(0), EINVAL, "no node of");
+	/* Without the kernel's hooks no thread is bound by itself. */
+	REFUSED(reserv_bind(9999), EBADF, "not open");
+	REFUSED(reserv_unbind(), EOPNOTSUPP, "full driver");
+	REFUSED(reserv_bound(buf, sizeof(buf)), EOPNOTSUPP, "full driver");
+	REFUSED(reserv_bind_path("cpu/../x"), EINVAL, "names no container");
+	REFUSED(reserv_bind_path("nix"), ENOENT, "nix");
 	REFUSED(reserv_chcpures_path("cpu/nix"), ENOENT, "no \"nix\"");
 	GOOD(reserv_chcpures_path("cpu/q0"));
 

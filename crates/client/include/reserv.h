@@ -34,6 +34,9 @@ extern "C" {
 #define F_RESERV_GETPARAM 0x52530004 /* used by reserv_get_params */
 #define F_RESERV_SET_QUEUE 0x52530005 /* fcntl(fd, …, queue): tag an open file or socket. 1 */
 #define F_RESERV_GET_QUEUE 0x52530006 /* fcntl(fd, …, number of a resource): number of the queue of fd, plus 1 */
+#define F_RESERV_BIND 0x52530007 /* fcntl(container, …, 0): the calling thread works for a container. 1 */
+#define F_RESERV_UNBIND 0x52530008 /* fcntl(any of /reserv, …, 0): it goes back to the queue that it had. 1 */
+#define F_RESERV_BOUND 0x52530009 /* fcntl(any of /reserv, …, 0): the number of its container's queue + 1; ENOENT: it is bound to none */
 
 /*
  * The same of sockets, with every driver: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &queue, sizeof(int)), and getsockopt with
@@ -80,6 +83,17 @@ struct reserv_params {
 /* Of the calling thread: all of them are set. */
 int reserv_set_params(const struct reserv_params *params);
 int reserv_get_params(struct reserv_params *params);
+
+/* --- reserv_bind(3) --- */
+
+/* A descriptor of a container's directory, opened for reading. */
+int reserv_open_container(const char *container);
+/* The calling thread works for the container that `container` is a descriptor of, until it is bound to another, or unbound: then it is where it was before. */
+int reserv_bind(int container);
+int reserv_bind_path(const char *container);
+int reserv_unbind(void);
+/* The container to which the calling thread is bound; "" and 0: to none. */
+ssize_t reserv_bound(char *buf, size_t size);
 
 /* --- reserv_set_queue(3) --- */
 

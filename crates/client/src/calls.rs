@@ -6,7 +6,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
 pub(crate) use reserv_facts::call::ThreadParam;
-pub(crate) use reserv_facts::call::fcntl::{CHCPURES, GET_QUEUE, GETCPURES, GETPARAM, SET_QUEUE, SETPARAM};
+pub(crate) use reserv_facts::call::fcntl::{
+    BIND, BOUND, CHCPURES, GET_QUEUE, GETCPURES, GETPARAM, SET_QUEUE, SETPARAM, UNBIND,
+};
 use reserv_facts::call::{SO_QUEUE, SO_QUEUE_OF, SOL};
 
 fn answer(got: i32) -> io::Result<i32> {

@@ -165,6 +165,17 @@ c_abi! {
     reserv_chcpures(queue: c_int) -> c_int { done(crate::chcpures(queue)) }
     reserv_chcpures_path(queue: *const c_char) -> c_int { done(word(queue, "the queue").and_then(crate::chcpures_path)) }
     reserv_cpures(buf: *mut c_char, size: usize) -> isize { text(crate::cpures(), buf, size) }
+    reserv_open_container(container: *const c_char) -> c_int {
+        number(word(container, "the container").and_then(crate::open_container), OwnedFd::into_raw_fd)
+    }
+    reserv_bind(container: c_int) -> c_int { done(crate::bind(container)) }
+    reserv_bind_path(container: *const c_char) -> c_int {
+        done(word(container, "the container").and_then(crate::bind_path))
+    }
+    reserv_unbind() -> c_int { done(crate::unbind()) }
+    reserv_bound(buf: *mut c_char, size: usize) -> isize {
+        text(crate::bound().map(Option::unwrap_or_default), buf, size)
+    }
     reserv_tag(queue: *const c_char, pid: libc::pid_t) -> c_int {
         done(word(queue, "the queue").and_then(|queue| crate::tag(queue, pid)))
     }

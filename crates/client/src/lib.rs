@@ -15,6 +15,7 @@
 //! The C ABI (`include/reserv.h`) is these functions under the names `reserv_…`.
 
 mod calls;
+mod container;
 mod descriptor;
 mod error;
 mod ffi;
@@ -27,6 +28,7 @@ mod stat;
 mod thread;
 mod way;
 
+pub use container::{bind, bind_path, bound, open_container, unbind};
 pub use descriptor::{fget_collect, fset_collect, get_queue, open, path, set_queue, set_queue_path};
 pub use error::{Error, Result};
 pub use lists::{List, get_list, set_list};

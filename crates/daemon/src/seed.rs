@@ -60,6 +60,10 @@ impl Seed {
     }
 }
 
+/// In the handle of an open file: root opened it. No request's number comes so far, nor the handle
+/// of a fresh inode. It is the kernel's to keep, so that another worker knows it.
+pub const OF_ROOT: u64 = 1 << 63;
+
 /// The handle of an open file of a fresh inode that has become `id`. The kernel goes on to know the inode by its fresh number until somebody asks for its attributes, so its
 /// programs read the node off the handle (`bpf/fresh.h`). `which` tells the open files of the node apart; those that keep nothing are all 0.
 ///

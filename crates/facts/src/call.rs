@@ -11,6 +11,9 @@ shared! {
         GETPARAM = 0x5253_0004,
         SET_QUEUE = 0x5253_0005,
         GET_QUEUE = 0x5253_0006,
+        BIND = 0x5253_0007,
+        UNBIND = 0x5253_0008,
+        BOUND = 0x5253_0009,
     }
 }
 

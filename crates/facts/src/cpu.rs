@@ -4,7 +4,7 @@
 
 shared! {
     /// Of `bpf/abi.h`.
-    ABI_VERSION: u32 = 8, "RC_ABI_VERSION";
+    ABI_VERSION: u32 = 9, "RC_ABI_VERSION";
     /// Nodes in one answer.
     SAMPLES_MAX: usize = 256, "RC_SAMPLES_MAX";
     /// Threads in one answer.
@@ -38,6 +38,11 @@ shared! {
 shared! {
     /// Of [`to::PARAM`].
     "RC_PARAM_" mod param: u32 { SET = 0, GET = 1 }
+}
+
+shared! {
+    /// Of [`to::TAG`].
+    "RC_TAG_" mod tag: u32 { SET = 0, LEAVE = 1 }
 }
 
 shared! {

@@ -180,10 +180,23 @@ pub const fn is_of_node(code: u64) -> bool {
 /// `ino >> KIND_SHIFT` of every queue directory of the CPU, resource 0, and of nothing else.
 pub const QUEUE_DIR_WORD: u64 = FIRST_AREA << (AREA_SHIFT - KIND_SHIFT) | FileKind::QueueDir as u64;
 
+/// `ino >> KIND_SHIFT` of such a file of any container.
+#[cfg(test)]
+const fn container_word(file: ContainerFile) -> u64 {
+    CONTAINER_AREA << (AREA_SHIFT - KIND_SHIFT) | file as u64
+}
+
+/// As many of these first ones are known to the programs of the CPU.
+#[cfg(test)]
+pub(crate) const OF_CPU: usize = 4;
+
 /// What the programs in the kernel know of all this.
 #[cfg(test)]
 pub(crate) const IN_C: &[(&str, i128)] = &[
     ("RC_QUEUE_DIR_WORD", QUEUE_DIR_WORD as i128),
+    ("RC_CONTAINER_DIR_WORD", container_word(ContainerFile::Dir) as i128),
+    ("RC_CONTAINER_SHARE_WORD", container_word(ContainerFile::Share) as i128),
+    ("RC_CONTAINER_FRESH_AREA", FRESH_CONTAINER_AREA as i128),
     ("RT_INO_SCHEDULER_DIR", FileKind::SchedulerDir as i128),
     ("RT_INO_QUEUE_DIR", FileKind::QueueDir as i128),
     ("RT_INO_SHARE", FileKind::Share as i128),

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::Origin;
 use crate::journal::Journal;
 use crate::refusal::Refusal;
+use crate::seed::{self, OF_ROOT};
 
 /// Answered requests that are remembered.
 const ANSWERED_MAX: usize = 4096;
@@ -35,6 +36,15 @@ pub struct Asked {
     pub unique: u64,
     /// The fresh inode that becomes the container which the change makes.
     pub fresh: Option<u64>,
+}
+
+/// An open file's handle as any request gives it.
+#[derive(Clone, Copy)]
+pub struct Plain {
+    /// The request's number, and whether root asks.
+    pub handle: u64,
+    /// The request was sent to a worker that died.
+    pub resent: bool,
 }
 
 /// What is done in every tree, as far as it takes to undo or to finish it.
@@ -393,6 +403,18 @@ impl Book {
             return Ok(());
         }
         self.note(Entry::Opened { handle, id })
+    }
+
+    /// See [`super::Room::handle`]. Of 65535 open ones, or where it has no node, the plain one.
+    pub(super) fn handle(&self, id: ContainerId, cpu: &TreeKey, plain: Plain) -> u64 {
+        let Some(node) = self.node(id, cpu) else { return plain.handle };
+        // As with fresh inodes: who is sent again gets what he had.
+        let first = u16::try_from(plain.handle >> 1 & 0xffff).unwrap_or(0);
+        let places = (0..=u16::MAX).map(|n| first.wrapping_add(n)).filter(|which| *which != 0);
+        places
+            .map(|which| seed::handle(node, which) | plain.handle & OF_ROOT)
+            .find(|handle| plain.resent || !self.handles.contains_key(handle))
+            .unwrap_or(plain.handle)
     }
 
     /// It was closed; answers of which container.

@@ -29,7 +29,7 @@ use reserv_model::{
 };
 use reserv_namespace::{Owned, Resource};
 
-pub use self::book::{Asked, end, readable};
+pub use self::book::{Asked, Plain, end, readable};
 use self::book::{Book, Doing, FILE, Intent, TreeKey};
 use self::turn::{Turn, Turning};
 use crate::core::Core;
@@ -170,6 +170,13 @@ impl Room {
         self.book().forget(fresh);
     }
 
+    /// The handle of an open directory or share of a container: with its node of the CPU, for the
+    /// programs in the kernel that bind by it ([`seed::handle`]). `plain`: the request's.
+    pub fn handle(&self, id: ContainerId, plain: Plain) -> u64 {
+        let cpu = cpu_key(&self.core);
+        self.book().handle(id, &cpu, plain)
+    }
+
     /// A file of a container was opened by who has a right there.
     pub fn opened(&self, handle: u64, id: ContainerId) -> Result<(), Refusal> {
         self.book().opened(handle, id)
@@ -216,13 +223,13 @@ impl Room {
         Err(why)
     }
 
-    /// A new container, in all trees or in none. `handle`: it is opened at once.
+    /// A new container, in all trees or in none. `open`: at once, and that becomes the handle.
     pub fn create(
         &self,
         asking: &[Caller],
         parent: ContainerId,
         new: NewContainer,
-        (asked, handle): (Asked, Option<u64>),
+        (asked, open): (Asked, Option<(Plain, &mut u64)>),
     ) -> Result<ContainerId, Refusal> {
         let _turning = self.begin()?;
         let edit = self.book().all.plan_create(parent, new)?;
@@ -245,7 +252,10 @@ impl Room {
             Ok(()) => {
                 self.tell_owned();
                 // Before anybody looks whether it is of use to somebody.
-                handle.map_or(Ok(()), |handle| self.book().opened(handle, id))?;
+                if let Some((plain, handle)) = open {
+                    *handle = self.handle(id, plain);
+                    self.book().opened(*handle, id)?;
+                }
                 Ok(id)
             }
             Err(refusal) => self.put_back(refusal),

@@ -13,7 +13,7 @@ use reserv_namespace::{
 
 use super::handles::{OF_ROOT, plain_handle, writer, writes};
 use super::{Fs, Refusal, SETATTR_OWNER, SETATTR_SIZE, SETATTR_TIMES, error, fill, name_of, require_whole};
-use crate::container::Asked;
+use crate::container::{Asked, Plain};
 use crate::fuse::proto::{Attr, Cache, Caller, Op, Reply, Request};
 use crate::rights::{asking, caller};
 
@@ -53,6 +53,10 @@ fn new(holds: Holds, name: Option<Name>, share: Share, who: &Rightful) -> NewCon
     // As of nodes: who gives a name says when it goes.
     let gc = name.is_none();
     NewContainer { name, holds, share, gc, maker: who.uid }
+}
+
+fn plain(request: &Request<'_>, who: &Rightful) -> Plain {
+    Plain { handle: plain_handle(request, who), resent: request.resent }
 }
 
 impl Fs {
@@ -240,12 +244,13 @@ impl Fs {
         reply: &mut Reply,
     ) -> Result<(), Refusal> {
         let who = caller(request.caller);
-        let handle = plain_handle(request, &who);
+        let mut handle = self.handle_of(request, at, &who);
         if at.file == File::New {
             if flags & libc::O_PATH.cast_unsigned() == 0 {
                 let new = new(Holds::Threads, None, Share::of(Weight::BACKGROUND), &who);
                 let asked = Asked { unique: request.unique, fresh: Some(request.node) };
-                self.room.create(std::slice::from_ref(&who), at.id, new, (asked, Some(handle)))?;
+                let open = Some((plain(request, &who), &mut handle));
+                self.room.create(std::slice::from_ref(&who), at.id, new, (asked, open))?;
             }
         } else {
             let mode = flags.cast_signed() & libc::O_ACCMODE;
@@ -254,6 +259,12 @@ impl Fs {
             self.container_opened(handle, at.id, &who)?;
         }
         self.container_handle(request, (handle, &who), reply)
+    }
+
+    /// By a directory or a share threads are bound.
+    fn handle_of(&self, request: &Request<'_>, at: At, who: &Rightful) -> u64 {
+        let plain = plain(request, who);
+        if matches!(at.file, File::Dir | File::Share) { self.room.handle(at.id, plain) } else { plain.handle }
     }
 
     fn container_opened(&self, handle: u64, id: ContainerId, who: &Rightful) -> Result<(), Refusal> {
@@ -387,7 +398,7 @@ impl Fs {
             (Op::Mkdir { .. }, Some(id)) => self.container_made(id, reply)?,
             (Op::Open { .. }, Some(id)) => {
                 let who = caller(request.caller);
-                let handle = plain_handle(request, &who);
+                let handle = self.handle_of(request, At { id, file: File::Share }, &who);
                 self.container_opened(handle, id, &who)?;
                 self.container_handle(request, (handle, &who), reply)?;
             }

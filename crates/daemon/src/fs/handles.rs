@@ -10,10 +10,7 @@ use crate::core::slot::HadEngine;
 use crate::engine::Engine;
 use crate::fuse::proto::{Op, Request};
 use crate::seed;
-
-/// In a handle: root opened it. No request's number comes so far, nor a handle of a fresh inode
-/// (`seed::handle`). It is the kernel's to keep, so that another worker knows it.
-pub(super) const OF_ROOT: u64 = 1 << 63;
+pub(super) use crate::seed::OF_ROOT;
 
 /// Notes an open file, and answers its handle.
 pub(super) fn opened(core: &Core, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {

@@ -25,7 +25,7 @@ use std::{fs, ptr};
 
 use reserv_model::{Batch, Class, DeleteMode, NodeId, Op, Outcome, Policy, ThreadParams, UseRule};
 
-use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, param, to};
+use self::abi::{RcCall, RcIo, RcNode, RcParam, RcState, RsBatch, param, tag, to};
 use self::calls::Calls;
 use self::load::os;
 use crate::ops::{self, io_error, refusal, registered};
@@ -288,8 +288,15 @@ impl Full {
     }
 
     fn tag_thread(&self, tid: i32, queue: NodeId) -> Result<(), PlaneError> {
-        let mut call = RcCall { node: queue.pack(), tid, ..RcCall::default() };
+        let mut call = RcCall { node: queue.pack(), tid, what: tag::SET, ..RcCall::default() };
         self.call_node(to::TAG, &mut call, queue)
+    }
+
+    /// A thread leaves its queue: for q0, or, where it is there because it was bound to a
+    /// container, for where it was before.
+    fn send_away(&self, tid: i32) -> Result<(), PlaneError> {
+        let mut call = RcCall { node: NodeId::Q0.pack(), tid, what: tag::LEAVE, ..RcCall::default() };
+        self.call_node(to::TAG, &mut call, NodeId::Q0)
     }
 
     /// What a thread asks for.
@@ -303,13 +310,13 @@ impl Full {
         }
     }
 
-    /// Everybody in a queue that drains goes to q0, so that it is gone. Answers whether it is.
+    /// Everybody in a queue that drains is sent away, so that it is gone. Answers whether it is.
     fn flush(&self, queue: NodeId) -> Result<bool, PlaneError> {
         for _ in 0..100 {
             match self.threads_of(queue) {
                 Ok(members) => {
                     for member in members {
-                        match self.tag_thread(member.tid, NodeId::Q0) {
+                        match self.send_away(member.tid) {
                             Ok(()) | Err(PlaneError::NoProcess(_)) => {}
                             Err(error) => return Err(error),
                         }
