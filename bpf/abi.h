@@ -50,8 +50,11 @@ struct rc_thread_param {
  * descriptor `fd`, opened for reading, is of: it competes and is charged in the queue that the container owns in the CPU's tree. A second one binds it to another container.
  * fcntl(fd, F_RESERV_UNBIND, 0), on any descriptor of /reserv: it goes back to the queue in which it was when it was bound first, or to q0 when that is gone.
  * fcntl(fd, F_RESERV_BOUND, 0), likewise: the number of the queue of the container to which it is bound, plus one. ENOENT: to none. The others answer 1.
- * EBADF and EACCES as above; EINVAL: of no container's directory or share. EISDIR: the container holds containers. ESTALE: the container has gone, or its node was made anew
- * since this descriptor was opened. EAGAIN: its queue takes nobody.
+ * EBADF and EACCES as above; EINVAL: of no container's directory or share, or opened by who may not
+ * use the container; or it holds containers. ESTALE: the container has gone, or its node was made
+ * anew since this descriptor was opened. EAGAIN: its queue takes nobody. UNBIND, EACCES: the thread
+ * may not use the queue in which it was, or that has gone and q0 is nothing that it may use by
+ * itself (root may): it stays bound.
  */
 #define F_RESERV_BIND 0x52530007
 #define F_RESERV_UNBIND 0x52530008

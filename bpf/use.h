@@ -29,10 +29,9 @@ struct rt_use {
 	struct rt_rule rule[RT_RULES_MAX];
 };
 
-/* Whether the caller is in a group: for file access, or by its supplementary ones. */
-static __noinline int rt_in_group(u32 gid)
+/* Whether a thread is in a group: for file access, or by its supplementary ones. */
+static __noinline int rt_in_group(struct task_struct *me, u32 gid)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
 	const struct cred *cred = me->cred;
 	struct group_info *groups = cred->group_info;
 	u32 count = groups->ngroups, one, i;
@@ -50,7 +49,7 @@ static __noinline int rt_in_group(u32 gid)
 	return 0;
 }
 
-/* What a rule says to the caller: 1 yes, 0 no, -1 nothing, for it is about others. */
+/* What a rule says to a thread: 1 yes, 0 no, -1 nothing, for it is about others. */
 static __always_inline int rt_rule_says(struct rt_rule *r, struct task_struct *me, u32 uid)
 {
 	if ((r->names & RT_UID) && r->uid != uid)
@@ -58,15 +57,17 @@ static __always_inline int rt_rule_says(struct rt_rule *r, struct task_struct *m
 	if ((r->names & RT_PID) &&
 	    (r->tgid != (u32)me->tgid || r->start != me->group_leader->start_boottime / 10000000))
 		return -1;
-	if ((r->names & RT_GID) && !rt_in_group(r->gid))
+	if ((r->names & RT_GID) && !rt_in_group(me, r->gid))
 		return -1;
 	return r->allow != 0;
 }
 
-/* Whether the caller, whose user for file access is `uid`, fits. The first two rules are most lists; the kernel's iterator over the others is several calls by itself. */
-static __always_inline bool rt_use_allows(struct rt_use *use, u32 uid)
+/*
+ * Whether a thread, whose user for file access is `uid`, fits. The first two rules are most lists;
+ * the kernel's iterator over the others is several calls by itself.
+ */
+static __always_inline bool rt_use_allows(struct rt_use *use, struct task_struct *me, u32 uid)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
 	u32 i, at, count = use->count;
 	int says;
 

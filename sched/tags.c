@@ -170,8 +170,9 @@ RS_INLINE void rs_tag_rescale(struct rs_clock RS_ARENA *c, struct rs_tag RS_AREN
  * two sections of the caller's lock and an interrupt, so it is not made
  *   - before cur has run for `least`, as the kernel's own schedulers do it;
  *   - for one who would not be served then, because another who waits goes before it.
- * So who is first waits for no more than `least` longer. Without the lock as well: what is read may be
- * changing, and the answer is as good as one of a moment ago.
+ * Nothing asks again when `least` is over: who is first then waits until a step ends on a unit that
+ * may serve it, for a quantum at most. Without the lock as well: what is read may be changing, and
+ * the answer is as good as one of a moment ago.
  */
 RS_INLINE int rs_left_alone(struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 key, u64 ran, u64 least)
 {

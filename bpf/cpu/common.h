@@ -453,13 +453,20 @@ static __always_inline struct rs_node RS_ARENA *rc_home(struct rs_tree RS_ARENA 
 
 #include "trace.h"
 
-/* One move of an item in service: `ran` is charged to the queue it leaves. Answers what could not be charged. */
+/*
+ * One move of an item in service: `ran` is charged to the queue it leaves. Answers what could not be
+ * charged. Where the queue has gone since the thread asked, it stays where it is: it was not among
+ * those who were sent from there, and nobody comes into q0 by taking a queue away.
+ */
 static __always_inline u64 rc_carry(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 node, u64 ran, u64 now)
 {
-	struct rs_node RS_ARENA *q = rc_queue(t, node); /* if it went meanwhile, its members are in q0 */
+	struct rs_node RS_ARENA *q = rc_queue(t, node);
 
-	if (q->index == 1)
+	if (q->index == 1) {
+		if (node != RC_Q0)
+			return ran;
 		q = rc_home(t, it);
+	}
 	if (it->queue == q || !rc_trace_move(t, it, q, ran, now))
 		return ran;
 	return 0;

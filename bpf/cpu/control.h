@@ -323,6 +323,7 @@ static __always_inline struct task_struct *rc_thread_of(struct rc_call *c)
 /* Thread `tid` is tagged with `node` and moved. what: RC_TAG_* */
 RC_CALL(rc_tag)
 {
+	struct rc_thread *th;
 	struct task_struct *p;
 	u64 node, back;
 
@@ -331,11 +332,14 @@ RC_CALL(rc_tag)
 		return 0;
 	node = c->node;
 	if (c->what == RC_TAG_LEAVE) {
-		back = rc_back(bpf_task_storage_get(&tags, p, 0, 0));
-		if (back)
+		th = bpf_task_storage_get(&tags, p, 0, 0);
+		back = rc_back(th);
+		if (th && back && rc_may_go_back(p, th, back))
 			node = back;
 	}
 	c->answer = rc_retag(p, node);
+	if (c->answer && node != c->node) /* its queue is full, or drains */
+		c->answer = rc_retag(p, c->node);
 	bpf_task_release(p);
 	rc_kick_idle();
 	return 0;

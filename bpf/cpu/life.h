@@ -298,20 +298,24 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	if (!tree_at || !s || n != cpus || n > RS_UNITS_MAX)
 		return -E_INVAL;
 	rc_graces_ready();
+	starting = 1; /* before the timer, which ends where there is nobody to go off for */
 	rc_timer_ready();
 	bpf_local_irq_save(&irq);
 	if (!rc_lock_bare()) { /* not rc_lock: what was posted is of a time gone by */
 		bpf_local_irq_restore(&irq);
+		starting = 0;
 		return -E_AGAIN;
 	}
-	starting = 1;
 	rc_mirror_forget(t);
 	rs_tree_reset_begin(t);
 	RC_UNLOCK(irq);
-	if (rc_begin_anew(t))
+	if (rc_begin_anew(t)) {
+		starting = 0;
 		return -E_AGAIN;
+	}
 	rc_accounts_begin();
-	RC_LOCK(irq, return -E_AGAIN);
+	RC_LOCK(irq, starting = 0; return -E_AGAIN);
+	attached = 1;
 	starting = 0;
 	if (trace_on)
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
@@ -320,7 +324,6 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	RC_UNLOCK(irq);
 	s->cpus = n;
 	s->attached++;
-	attached = 1;
 	return 0;
 }
 

@@ -165,7 +165,10 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	return answer;
 }
 
-/* The queue in which a thread that is bound was before; q0 if that is gone, or takes nobody any more. 0: it is not bound. */
+/*
+ * The queue in which a thread that is bound was before; q0 if that is gone, or takes nobody any
+ * more. 0: it is not bound.
+ */
 static __always_inline u64 rc_back(struct rc_thread *th)
 {
 	struct rs_node RS_ARENA *q;
@@ -174,6 +177,21 @@ static __always_inline u64 rc_back(struct rc_thread *th)
 		return 0;
 	q = rc_queue(rc_tree(), th->back);
 	return q->dying ? RC_Q0 : rc_id(q);
+}
+
+/*
+ * Whether a bound thread may go back to where it was. The right is asked again, for it may have
+ * been revoked since. And where the queue has gone, nobody has a right to q0 by that: or a tenant
+ * would leave his part of the tree by taking away the queue behind him.
+ */
+static __noinline int rc_may_go_back(struct task_struct *p, struct rc_thread *th, u64 back)
+{
+	struct rt_use *use = bpf_map_lookup_elem(&uses, &back);
+	u32 uid = p->cred->fsuid.val;
+
+	if (use)
+		return rt_use_allows(use, p, uid);
+	return !uid || back == th->back;
 }
 
 /* Under the lock: a thread's parameters into force; 0, or a negative errno. `most`: rc_weight_most. */
@@ -336,8 +354,9 @@ static __always_inline int rc_fcntl_get(struct inode *inode, unsigned long arg)
 static __noinline int rc_by_rules(u64 node)
 {
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &node);
+	struct task_struct *me = bpf_get_current_task_btf();
 
-	return !use || rt_use_allows(use, bpf_get_current_task_btf()->cred->fsuid.val);
+	return !use || rt_use_allows(use, me, me->cred->fsuid.val);
 }
 
 /*
@@ -472,6 +491,8 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 		return back ? 1 + (int)rc_queue(t, th->bound)->index : -E_NOENT;
 	if (!back)
 		return 1;
+	if (!rc_may_go_back(me, th, back))
+		return -E_ACCES;
 	answer = rc_go(me, back);
 	if (!answer)
 		th->bound = 0;

@@ -194,7 +194,7 @@ __noinline int rt_by_rules(u32 resource, u64 node, u32 uid)
 	u64 key = RT_USE_KEY(resource, node);
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &key);
 
-	return !use || rt_use_allows(use, uid);
+	return !use || rt_use_allows(use, bpf_get_current_task_btf(), uid);
 }
 
 /* Whether the caller is one of those of whom the node itself knows that they may: the look-up of the rules costs more than all the rest. */

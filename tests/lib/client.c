@@ -4,7 +4,8 @@
  *
  *   client nothing ERRNO       every call that needs /reserv, where none is: this errno and a text
  *   client files               everything that goes through the files, as root; `cpu` holds nothing but q0 before and after
- *   client hooks               what the kernel's hooks do (full driver)
+ *   client files-hooked        as files, where the kernel's hooks are there (full driver)
+ *   client hooks               what they do
  *   client threads             errors are the thread's own; no descriptor is left
  */
 #define _GNU_SOURCE
@@ -231,7 +232,7 @@ static void nodes(const char *mount)
 	GOOD(reserv_delete("cpu/web", RESERV_REFUSE));
 }
 
-static void processes(const char *mount)
+static void processes(const char *mount, int hooked)
 {
 	char buf[512], want[512];
 	int ready[2], end[2], queue;
@@ -261,8 +262,13 @@ static void processes(const char *mount)
 	REFUSED(reserv_chcpures(0), EINVAL, "no node of");
 	/* Without the kernel's hooks no thread is bound by itself. */
 	REFUSED(reserv_bind(9999), EBADF, "not open");
-	REFUSED(reserv_unbind(), EOPNOTSUPP, "full driver");
-	REFUSED(reserv_bound(buf, sizeof(buf)), EOPNOTSUPP, "full driver");
+	if (hooked) {
+		GOOD(reserv_unbind());
+		say(reserv_bound(buf, sizeof(buf)) == 0, "bound to no container");
+	} else {
+		REFUSED(reserv_unbind(), EOPNOTSUPP, "full driver");
+		REFUSED(reserv_bound(buf, sizeof(buf)), EOPNOTSUPP, "full driver");
+	}
 	REFUSED(reserv_bind_path("cpu/../x"), EINVAL, "names no container");
 	REFUSED(reserv_bind_path("nix"), ENOENT, "nix");
 	REFUSED(reserv_chcpures_path("cpu/nix"), ENOENT, "no \"nix\"");
@@ -443,9 +449,9 @@ int main(int count, char **word)
 		nothing(atoi(word[2]));
 	} else if (count == 2 && reserv_mount(mount, sizeof(mount)) > 0) {
 		same(reserv_version(), "0.1.0", "version");
-		if (!strcmp(word[1], "files")) {
+		if (!strcmp(word[1], "files") || !strcmp(word[1], "files-hooked")) {
 			nodes(mount);
-			processes(mount);
+			processes(mount, !strcmp(word[1], "files-hooked"));
 			nobody();
 		} else if (!strcmp(word[1], "hooks")) {
 			hooks(mount);

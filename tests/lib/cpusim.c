@@ -405,6 +405,26 @@ int cpu_comes_again(const int *tids, u32 n)
 	return answer;
 }
 
+/*
+ * The index of the queue that a thread is in when its step in queue `node`, which is made, ends:
+ * in it the thread tagged itself with another queue, which has gone since.
+ */
+u32 cpu_hop_to_gone(int tid, u64 node)
+{
+	struct rs_tree *t = rc_tree();
+	struct task_struct *p = native_task(tid);
+	struct rs_item *it = rc_own(p);
+	struct rs_op op = { .code = RS_OP_CREATE, .node = node, .parent = rc_id(&t->nodes[0]), .a = RS_QUEUE };
+
+	if (!it || rs_node_create(t, &op) || rc_retag(p, node))
+		return 0;
+	it->state = RS_SERVICE;
+	it->want = node + 1;
+	rc_catch_up(t, it, 100, cpu_now);
+	it->state = RS_IDLE;
+	return it->queue->index;
+}
+
 /* The most threads that a queue takes. */
 void cpu_members_max(u64 node, u32 most)
 {

@@ -39,7 +39,7 @@ use crate::keeper;
 use crate::link::{self, EXIT_REOPEN, Heard, Held as Descriptors, UnixSeq, Word};
 use crate::log;
 use crate::refusal::Refusal;
-use crate::registry::Registry;
+use crate::registry::{Known, Registry};
 use crate::settings::Settings;
 use crate::sync::lock;
 use crate::unanswered::Unanswered;
@@ -152,8 +152,11 @@ fn begin(settings: &Settings, new_mount: bool) -> Result<(Arc<Core>, Arc<Room>),
 /// All that another worker left is read before any of it is changed: what is of another version is
 /// left to that one, whole.
 fn readable(settings: &Settings) -> Result<(), Refusal> {
-    Registry::open(&settings.run)?;
+    let registry = Registry::open(&settings.run)?;
     engine::readable(&settings.journal(Resource::CPU))?;
+    for resource in registry.known().iter().filter_map(Known::resource) {
+        engine::readable(&settings.journal(resource))?;
+    }
     container::readable(&settings.run)
 }
 

@@ -386,7 +386,7 @@ fn cap(seconds: u64, alone: bool) {
     let mut throttled = false;
     let mut after = before;
     // Beside others it may take a while until the queue could have more than it may.
-    while after == before || (!throttled && begin.elapsed() < Duration::from_secs(60)) {
+    while begin.elapsed() < Duration::from_secs(60) && (after == before || !throttled) {
         std::thread::sleep(Duration::from_secs(seconds));
         after = rig.plane.sample_one(q).expect("sample");
         throttled = after.throttled && after.throttled_ns > before.throttled_ns;

@@ -201,6 +201,16 @@ impl Room {
         if act { tree.concerns(who, node) } else { tree.decide(who, node, Right::Read).allowed }
     }
 
+    /// Whether `who` may use a container's node of the CPU.
+    pub fn may_use(&self, who: &Caller, id: ContainerId) -> bool {
+        if who.uid == 0 {
+            return true;
+        }
+        let Some(node) = self.book().node(id, &cpu_key(&self.core)) else { return false };
+        let Ok(engine) = self.core.cpu() else { return false };
+        engine.tree().decide(who, node, Right::Use).allowed
+    }
+
     /// Begins a change: nobody else is at one, and the last has its end.
     fn begin(&self) -> Result<Turning<'_>, Refusal> {
         let turning = self.turn.take()?;

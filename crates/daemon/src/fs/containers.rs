@@ -261,10 +261,20 @@ impl Fs {
         self.container_handle(request, (handle, &who), reply)
     }
 
-    /// By a directory or a share threads are bound.
+    /// By a directory or a share threads are bound: the handle names the container's node. Whoever
+    /// only sees the container has the plain handle, by which nobody is bound and nothing is kept.
     fn handle_of(&self, request: &Request<'_>, at: At, who: &Rightful) -> u64 {
         let plain = plain(request, who);
-        if matches!(at.file, File::Dir | File::Share) { self.room.handle(at.id, plain) } else { plain.handle }
+        let binds = match at.file {
+            File::Dir => self.room.may_use(who, at.id),
+            File::Share => true,
+            _ => false,
+        };
+        if binds && self.room.concerns(who, at.id, true) {
+            self.room.handle(at.id, plain)
+        } else {
+            plain.handle
+        }
     }
 
     fn container_opened(&self, handle: u64, id: ContainerId, who: &Rightful) -> Result<(), Refusal> {

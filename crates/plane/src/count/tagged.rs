@@ -187,6 +187,7 @@ impl Tagged {
     }
 
     fn begin_with(&mut self, source: &Source, nodes: Option<&[Told]>, fresh: bool) -> Result<(), PlaneError> {
+        let _turn = tag::turn();
         let begun = tag::open().and_then(|tags| {
             let attached = self.attach(&tags, source, nodes, fresh);
             if attached.is_err()
@@ -322,7 +323,10 @@ impl Meter for Tagged {
 
     fn stop(&mut self) -> Result<(), PlaneError> {
         match mem::replace(&mut self.tags, Err("it was stopped".into())) {
-            Ok(tags) => self.detach(tags),
+            Ok(tags) => {
+                let _turn = tag::turn();
+                self.detach(tags)
+            }
             Err(_) => Ok(()),
         }
     }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::{MapCore as _, MapHandle};
 use reserv_model::{NodeId, UseRule};
@@ -187,6 +188,14 @@ pub fn mechanism() -> Mechanism {
     load::loaded(&folder)
         .or_else(|| park::full(&folder))
         .unwrap_or_else(|| if load::trampolines() { Mechanism::Full } else { Mechanism::Stock })
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The programs are one for all resources, so one resource at a time takes them or lets go of them:
+/// of two that end together the first would put them by while the other still asks them.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The running programs, or new ones by the best mechanism that this kernel allows.

@@ -315,11 +315,14 @@ impl Full {
         for _ in 0..100 {
             match self.threads_of(queue) {
                 Ok(members) => {
-                    for member in members {
-                        match self.send_away(member.tid) {
-                            Ok(()) | Err(PlaneError::NoProcess(_)) => {}
-                            Err(error) => return Err(error),
-                        }
+                    // One who cannot be sent keeps none of the others.
+                    let sent = members.iter().map(|member| self.send_away(member.tid));
+                    let stays = sent.fold(None, |stays, sent| match sent {
+                        Ok(()) | Err(PlaneError::NoProcess(_)) => stays,
+                        Err(error) => Some(error),
+                    });
+                    if let Some(error) = stays {
+                        return Err(error);
                     }
                 }
                 Err(PlaneError::NoNode(_)) => return Ok(true),
