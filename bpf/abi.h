@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * What the CPU's programs and the daemon say to each other. Rust's mirror is crates/plane/src/cpu/full/abi.rs, and
- * a table of sizes and offsets in the object file (cpu.bpf.c: rc_layout) is compared with it by a test.
+ * What the CPU's programs and the daemon say to each other. Rust's mirror is
+ * crates/plane/src/cpu/full/abi.rs, and a table of sizes and offsets in the object file (cpu.bpf.c:
+ * rc_layout) is compared with it by a test.
  *
- * Calls are runs of pinned SYSCALL programs. A call's small arguments are its context; what is large lies in the pinned map `io`,
- * which belongs to one caller at a time (the daemon holds its own lock).
+ * Calls are runs of pinned SYSCALL programs. A call's small arguments are its context; what is
+ * large lies in the pinned map `io`, which belongs to one caller at a time (the daemon holds its
+ * own lock).
  */
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
@@ -12,27 +14,32 @@
 #define RC_ABI_VERSION 9
 
 /*
- * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory or share file in /reserv the descriptor `fd`, opened for
- * reading, stands for (what opening newqueue gave is the new queue's share). Answers 1.
- * fcntl(fd, F_RESERV_GETCPURES, 0), on any descriptor of /reserv: the number of the thread's queue, plus one. Answers > 0.
- * EBADF: no such descriptor, or opened with O_PATH, or a share not for reading. EINVAL: neither directory nor share of a queue of /reserv/cpu. ESTALE: the queue is
- * gone. EAGAIN: it takes no more members. ENOSPC: it is of class edf, and is not guaranteed what this thread's budget needs besides those of its
- * members. EINVAL also where Reserv's full CPU driver is not loaded. EACCES: rules about
- * the use of the queue were told, and the caller may not; where none were, whoever could open its directory may, and by its share, which who only sees the queue may open, root.
+ * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory or share
+ * file in /reserv the descriptor `fd`, opened for reading, stands for (what opening newqueue gave
+ * is the new queue's share). Answers 1. fcntl(fd, F_RESERV_GETCPURES, 0), on any descriptor of
+ * /reserv: the number of the thread's queue, plus one. Answers > 0. EBADF: no such descriptor, or
+ * opened with O_PATH, or a share not for reading. EINVAL: neither directory nor share of a queue of
+ * /reserv/cpu. ESTALE: the queue is gone. EAGAIN: it takes no more members. ENOSPC: it is of class
+ * edf, and is not guaranteed what this thread's budget needs besides those of its members. EINVAL
+ * also where Reserv's full CPU driver is not loaded. EACCES: rules about the use of the queue were
+ * told, and the caller may not; where none were, whoever could open its directory may, and by its
+ * share, which who only sees the queue may open, root.
  */
 #define F_RESERV_CHCPURES 0x52530001
 #define F_RESERV_GETCPURES 0x52530002
 
 /*
- * fcntl(fd, F_RESERV_SETPARAM, struct rc_thread_param *p), on any descriptor of /reserv: what the calling thread asks of its queue's class, all of
- * it; 0 takes back. fcntl(fd, F_RESERV_GETPARAM, p), with p->size set: what stands. Both answer 1. They belong to the thread, not to its queue, and are not
- * inherited.
- * EBADF, EINVAL as above. EINVAL: wrong size, or numbers out of range: weight up to RS_WEIGHT_MAX thousandths, priority up to 100, period 1 ms
- * to 10 s, deadline 1 ms to the period (0: the period), budget 10 us to the deadline; budget and deadline only with a period. EFAULT: no such memory, or not
- * there yet: a program of the kernel cannot have a page brought in, or copied after fork. Who has just written to *p has it.
- * EACCES: more than the caller may ask for (bpf/cpu/asks.h). EAGAIN: the scheduler is not attached.
- * ENOSPC: the thread's queue is of class edf, and is not guaranteed what the budgets of all its threads come to until their deadlines, as in a
- * write to `members`; EOPNOTSUPP: it is q0 of class edf, where nobody is promised anything.
+ * fcntl(fd, F_RESERV_SETPARAM, struct rc_thread_param *p), on any descriptor of /reserv: what the
+ * calling thread asks of its queue's class, all of it; 0 takes back. fcntl(fd, F_RESERV_GETPARAM,
+ * p), with p->size set: what stands. Both answer 1. They belong to the thread, not to its queue,
+ * and are not inherited. EBADF, EINVAL as above. EINVAL: wrong size, or numbers out of range:
+ * weight up to RS_WEIGHT_MAX thousandths, priority up to 100, period 1 ms to 10 s, deadline 1 ms to
+ * the period (0: the period), budget 10 us to the deadline; budget and deadline only with a period.
+ * EFAULT: no such memory, or not there yet: a program of the kernel cannot have a page brought in,
+ * or copied after fork. Who has just written to *p has it. EACCES: more than the caller may ask for
+ * (bpf/cpu/asks.h). EAGAIN: the scheduler is not attached. ENOSPC: the thread's queue is of class
+ * edf, and is not guaranteed what the budgets of all its threads come to until their deadlines, as
+ * in a write to `members`; EOPNOTSUPP: it is q0 of class edf, where nobody is promised anything.
  */
 #define F_RESERV_SETPARAM 0x52530003
 #define F_RESERV_GETPARAM 0x52530004
@@ -46,15 +53,17 @@ struct rc_thread_param {
 };
 
 /*
- * fcntl(fd, F_RESERV_BIND, 0): the calling thread works for the container whose directory, or whose share as opening its `new` gave it, the
- * descriptor `fd`, opened for reading, is of: it competes and is charged in the queue that the container owns in the CPU's tree. A second one binds it to another container.
- * fcntl(fd, F_RESERV_UNBIND, 0), on any descriptor of /reserv: it goes back to the queue in which it was when it was bound first, or to q0 when that is gone.
- * fcntl(fd, F_RESERV_BOUND, 0), likewise: the number of the queue of the container to which it is bound, plus one. ENOENT: to none. The others answer 1.
- * EBADF and EACCES as above; EINVAL: of no container's directory or share, or opened by who may not
- * use the container; or it holds containers. ESTALE: the container has gone, or its node was made
- * anew since this descriptor was opened. EAGAIN: its queue takes nobody. UNBIND, EACCES: the thread
- * may not use the queue in which it was, or that has gone and q0 is nothing that it may use by
- * itself (root may): it stays bound.
+ * fcntl(fd, F_RESERV_BIND, 0): the calling thread works for the container whose directory, or whose
+ * share as opening its `new` gave it, the descriptor `fd`, opened for reading, is of: it competes
+ * and is charged in the queue that the container owns in the CPU's tree. A second one binds it to
+ * another container. fcntl(fd, F_RESERV_UNBIND, 0), on any descriptor of /reserv: it goes back to
+ * the queue in which it was when it was bound first, or to q0 when that is gone. fcntl(fd,
+ * F_RESERV_BOUND, 0), likewise: the number of the queue of the container to which it is bound, plus
+ * one. ENOENT: to none. The others answer 1. EBADF and EACCES as above; EINVAL: of no container's
+ * directory or share, or opened by who may not use the container; or it holds containers. ESTALE:
+ * the container has gone, or its node was made anew since this descriptor was opened. EAGAIN: its
+ * queue takes nobody. UNBIND, EACCES: the thread may not use the queue in which it was, or that has
+ * gone and q0 is nothing that it may use by itself (root may): it stays bound.
  */
 #define F_RESERV_BIND 0x52530007
 #define F_RESERV_UNBIND 0x52530008
@@ -67,7 +76,10 @@ struct rc_thread_param {
 #define RC_ARENA_AT 0x100010000000ULL
 
 #define RC_QUEUE_DIR_WORD 0x102 /* inode >> 48 of a queue directory (crates/namespace, ino.rs) */
-/* Of containers: of their directories, of their shares, and inode >> 56 of a share that opening `new` made. */
+/*
+ * Of containers: of their directories, of their shares, and inode >> 56 of a share that opening
+ * `new` made.
+ */
 #define RC_CONTAINER_DIR_WORD 0x1101
 #define RC_CONTAINER_SHARE_WORD 0x1102
 #define RC_CONTAINER_FRESH_AREA 18
@@ -88,7 +100,10 @@ struct rc_node {
 	u8 kind, alg, throttled, dying;
 };
 
-/* A step in service when `rc_sample` looked, not charged to anybody yet: the queue, and how long it has run. */
+/*
+ * A step in service when `rc_sample` looked, not charged to anybody yet: the queue, and how long it
+ * has run.
+ */
 struct rc_run {
 	u64 node, ran;
 };
@@ -131,7 +146,8 @@ enum rc_do {
 	RC_DO_LISTS_SET = 11,
 	RC_DO_CONFIGURE = 12,
 	RC_DO_TRACING = 13,
-	RC_DO_FORGET = 14, /* everything, before the programs are put by: the kernel has no scheduler of ours */
+	/* everything, before the programs are put by: the kernel has no scheduler of ours */
+	RC_DO_FORGET = 14,
 };
 
 /* The context of every call. */
@@ -148,7 +164,8 @@ struct rc_call {
 };
 
 enum { RC_LIST_DEFAULT = 0, RC_LIST_CHILD = 1 };
-enum { RC_TAG_SET = 0, RC_TAG_LEAVE = 1 }; /* RC_DO_TAG: LEAVE sends who is bound back to where he was, others to `node` */
+/* RC_DO_TAG: LEAVE sends who is bound back to where he was, others to `node` */
+enum { RC_TAG_SET = 0, RC_TAG_LEAVE = 1 };
 enum { RC_PARAM_SET = 0, RC_PARAM_GET = 1 };
 enum { RC_SETUP_FLAT = 1 }; /* rc_setup: q0 is one queue, whatever the cgroups are */
 
@@ -163,7 +180,8 @@ struct rc_group {
 };
 
 /*
- * One record of a trace (bpf/cpu/trace.h says when they are written). `at` is the tree's clock in ns. What stands in the others:
+ * One record of a trace (bpf/cpu/trace.h says when they are written). `at` is the tree's clock in
+ * ns. What stands in the others:
  *
  *   kind      node              node2            work              tid       unit   flags
  *   START     batch in effect   starved so far   quantum           forced    CPUs   DONE: the list of the tree is complete
@@ -226,7 +244,9 @@ struct rc_trace {
  * lost records in node2. */
 enum rc_trace_call { RC_TRACE_OFF = 0, RC_TRACE_ON = 1, RC_TRACE_CLAIM = 2, RC_TRACE_CLAIM_FORCE = 3 };
 
-/* What the kernel told us, and what we count. One record, mapped by the daemon and only read there. */
+/*
+ * What the kernel told us, and what we count. One record, mapped by the daemon and only read there.
+ */
 struct rc_state {
 	u64 magic; /* RS_MAGIC once the tree is made */
 	u32 abi, rs_abi;
@@ -254,7 +274,9 @@ struct rc_state {
 	char exit_msg[RC_TEXT_MAX];
 };
 
-/* Tag of a thread (task storage) and lists of a process (by its signal structure). 0 stands for q0. */
+/*
+ * Tag of a thread (task storage) and lists of a process (by its signal structure). 0 stands for q0.
+ */
 struct rc_tag {
 	u64 node;
 };

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the full CPU driver does where a kernel lacks something that a later one has. Linux 6.14 has all
- * that has no fallback here.
+ * What the full CPU driver does where a kernel lacks something that a later one has. Linux 6.14 has
+ * all that has no fallback here.
  *
  * Rules.
- *   1. Whether the kernel has it is asked of its type information, never of its version: the release in
- *      a comment says only since when there has been one that has it.
- *   2. crates/plane/src/cpu/full/compat.rs asks, once, before it loads, and sets a bit of `lacks` for
- *      each thing that is missing. A constant to the verifier, which takes out the way not taken; so a
- *      function on it need not be there (__weak).
+ *   1. Whether the kernel has it is asked of its type information, never of its version: the
+ *      release in a comment says only since when there has been one that has it.
+ *   2. crates/plane/src/cpu/full/compat.rs asks, once, before it loads, and sets a bit of `lacks`
+ *      for each thing that is missing. A constant to the verifier, which takes out the way not
+ *      taken; so a function on it need not be there (__weak).
  *   3. A bit is here, what asks for it and what it costs is said there; a test compares the two.
- *   4. RESERV_FALLBACKS sets bits although the kernel has the thing: so one kernel tests all of them
- *      (tests/guest/full_fallbacks).
+ *   4. RESERV_FALLBACKS sets bits although the kernel has the thing: so one kernel tests all of
+ *      them (tests/guest/full_fallbacks).
  */
 #ifndef RESERV_COMPAT_H
 #define RESERV_COMPAT_H
@@ -49,7 +49,9 @@ static __always_inline bool compat_insert(struct task_struct *p, u64 dsq_id, u64
 	return true;
 }
 
-/* 6.19. Before, programs write the field themselves, which later kernels do not let them for ever. */
+/*
+ * 6.19. Before, programs write the field themselves, which later kernels do not let them for ever.
+ */
 static __always_inline void compat_set_slice(struct task_struct *p, u64 slice)
 {
 	if (!(lacks & COMPAT_SLICE))
@@ -67,22 +69,28 @@ static __always_inline void compat_set_vtime(struct task_struct *p, u64 vtime)
 }
 
 /*
- * 6.19: exit_task() comes when the thread has left its CPU for the last time (sched_ext_dead). Before,
- * it comes when nobody holds the thread any more, so we must not: it is held while it is in our class,
- * and not beyond its last moment on a CPU, of which quiescent() tells.
+ * 6.19: exit_task() comes when the thread has left its CPU for the last time (sched_ext_dead).
+ * Before, it comes when nobody holds the thread any more, so we must not: it is held while it is in
+ * our class, and not beyond its last moment on a CPU, of which quiescent() tells.
  */
 static __always_inline bool compat_hold_in_class(void)
 {
 	return lacks & COMPAT_DEAD;
 }
 
-/* 6.18, 6.17: the kernel tells of changes of cpu.idle and cpu.max. Before, the timer looks at all cgroups. */
+/*
+ * 6.18, 6.17: the kernel tells of changes of cpu.idle and cpu.max. Before, the timer looks at all
+ * cgroups.
+ */
 static __always_inline bool compat_watch_groups(void)
 {
 	return lacks & (COMPAT_IDLE | COMPAT_BANDWIDTH);
 }
 
-/* Where a field is, the loader says. A program of this machine has it where its own compiler put it. */
+/*
+ * Where a field is, the loader says. A program of this machine has it where its own compiler put
+ * it.
+ */
 #ifdef __bpf__
 #define COMPAT_CORE __attribute__((preserve_access_index))
 #else
@@ -117,7 +125,10 @@ static __always_inline u32 compat_group_weight(u64 tg)
 	return weight;
 }
 
-/* cpu.max of the task_group at `tg`, by the fair scheduler's own copy. Answers whether that is known. */
+/*
+ * cpu.max of the task_group at `tg`, by the fair scheduler's own copy. Answers whether that is
+ * known.
+ */
 static __always_inline bool compat_group_bandwidth(u64 tg, u64 *period_us, u64 *quota_us, u64 *burst_us)
 {
 	u64 ns[3] = {};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel as these programs see it: only the types, fields and kernel functions that they use, found at
- * load time by name (CO-RE), so that no generated header is kept here. What differs between kernels is in this file and
- * in compat.h, dated, and nowhere else.
+ * The kernel as these programs see it: only the types, fields and kernel functions that they use,
+ * found at load time by name (CO-RE), so that no generated header is kept here. What differs
+ * between kernels is in this file and in compat.h, dated, and nowhere else.
  */
 #ifndef RESERV_KERNEL_H
 #define RESERV_KERNEL_H
@@ -289,7 +289,8 @@ struct page {
 };
 
 struct page___info {
-	unsigned long compound_info; /* 7.x: the same, or the mask that makes a page's address its head's, and bit 0 */
+	/* 7.x: the same, or the mask that makes a page's address its head's, and bit 0 */
+	unsigned long compound_info;
 };
 
 struct bio_vec {
@@ -483,11 +484,13 @@ struct sched_ext_ops {
 	void (*disable)(struct task_struct *p);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
-	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args); /* these: CONFIG_EXT_GROUP_SCHED */
+	/* these: CONFIG_EXT_GROUP_SCHED */
+	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);
 	void (*cgroup_exit)(struct cgroup *cgrp);
 	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
 	void (*cgroup_set_weight)(struct cgroup *cgrp, u32 weight);
-	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us); /* 6.17 */
+	/* 6.17 */
+	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us);
 	void (*cgroup_set_idle)(struct cgroup *cgrp, bool idle); /* 6.18 */
 	void (*cpu_online)(s32 cpu);
 	void (*cpu_offline)(s32 cpu);
@@ -542,7 +545,10 @@ enum {
 
 	PF_EXITING = 0x4,
 	PF_IO_WORKER = 0x10,
-	/* Of who called prctl(PR_SET_IO_FLUSHER), which asks for CAP_SYS_RESOURCE, and its children: the kernel waits for them to write pages (5.6). */
+	/*
+	 * Of who called prctl(PR_SET_IO_FLUSHER), which asks for CAP_SYS_RESOURCE, and its
+	 * children: the kernel waits for them to write pages (5.6).
+	 */
 	PF_LOCAL_THROTTLE = 0x00100000,
 	PF_KTHREAD = 0x00200000,
 
@@ -555,8 +561,8 @@ enum {
 #define SCX_ENQ_LAST (1ULL << 41)
 
 /*
- * Kernel functions. Those that differ between releases are weak; reserv asks which are there before it loads. Those
- * without which the full CPU driver does something else are in compat.h.
+ * Kernel functions. Those that differ between releases are weak; reserv asks which are there before
+ * it loads. Those without which the full CPU driver does something else are in compat.h.
  */
 void scx_bpf_dispatch_cancel(void) __ksym;
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym;
@@ -581,9 +587,11 @@ void *bpf_cast_to_kern_ctx(void *ctx) __ksym; /* 6.2 */
 void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 void bpf_kfree_skb(struct sk_buff *p) __ksym __weak; /* 6.16 */
-void bpf_qdisc_skb_drop(struct sk_buff *p, struct bpf_sk_buff_ptr *to_free) __ksym __weak; /* 6.16 */
+/* 6.16 */
+void bpf_qdisc_skb_drop(struct sk_buff *p, struct bpf_sk_buff_ptr *to_free) __ksym __weak;
 u32 bpf_skb_get_hash(struct sk_buff *skb) __ksym __weak; /* 6.16 */
-void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, u64 expire, u64 delta_ns) __ksym __weak; /* 6.16 */
+/* 6.16 */
+void bpf_qdisc_watchdog_schedule(struct Qdisc *sch, u64 expire, u64 delta_ns) __ksym __weak;
 void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb) __ksym __weak; /* 6.16 */
 void bpf_local_irq_save(unsigned long *flags) __ksym; /* 6.14 */
 void bpf_local_irq_restore(unsigned long *flags) __ksym;

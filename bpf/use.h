@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * Who may use a queue, as the daemon tells it (crates/plane/src/uses.rs is the Rust face) and every driver's programs ask it: whenever a tag is
- * set, whoever opened the descriptor of the queue.
+ * Who may use a queue, as the daemon tells it (crates/plane/src/uses.rs is the Rust face) and every
+ * driver's programs ask it: whenever a tag is set, whoever opened the descriptor of the queue.
  */
 #ifndef RESERV_USE_H
 #define RESERV_USE_H
@@ -86,7 +86,10 @@ static __always_inline bool rt_use_allows(struct rt_use *use, struct task_struct
 			at = i;
 			if (at >= count)
 				break;
-			/* The compiler knows the loop's bounds, leaves the mask out, and 6.12's verifier does not follow its reasons. */
+			/*
+			 * The compiler knows the loop's bounds, leaves the mask out, and 6.12's
+			 * verifier does not follow its reasons.
+			 */
 			asm volatile("" : "+r"(at));
 			says = rt_rule_says(&use->rule[at & (RT_RULES_MAX - 1)], me, uid);
 			if (says >= 0)

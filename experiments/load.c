@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the experiments run.
 //
-//   load inf FILE SLOT                 loops until killed; word SLOT of FILE counts the loops (QLinux's Inf)
+//   load inf FILE SLOT                 loops until killed; word SLOT of FILE counts the loops
+//                                      (QLinux's Inf)
 //   load net_inf FILE SLOT SIZE PEER [ROOM [WORK_NS]]   datagrams until killed; word SLOT counts their bytes (QLinux's Net_inf); ROOM bytes of send buffer (16384);
 //                                      before each, loops that take WORK_NS of CPU time when nothing disturbs them (0)
 //   load stream FILE SLOT PEER PORT SECONDS   a film of 30 frames a second and 1.49 Mbit/s in datagrams, I, P and B frames of varying size; word SLOT counts
@@ -119,7 +120,10 @@ static struct sockaddr_in address(const char *peer, unsigned port)
 	return to;
 }
 
-/* QLinux's Net_inf: datagrams for ever. Counts the bytes that it was rid of as the link does, with the headers of UDP, IP and Ethernet. */
+/*
+ * QLinux's Net_inf: datagrams for ever. Counts the bytes that it was rid of as the link does, with
+ * the headers of UDP, IP and Ethernet.
+ */
 static _Noreturn void net_inf(const char *file, unsigned slot, size_t size, const char *peer, int room, uint64_t work_ns)
 {
 	uint64_t work = work_ns ? loops_for(work_ns) : 0;
@@ -149,7 +153,10 @@ struct piece {
 	char data[1392];
 };
 
-/* An MPEG film: a group of 12 frames, I, P and B as 5 : 3 : 1, each 0.7 to 1.3 of that. The same one each time. */
+/*
+ * An MPEG film: a group of 12 frames, I, P and B as 5 : 3 : 1, each 0.7 to 1.3 of that. The same
+ * one each time.
+ */
 static int stream(volatile uint64_t *count, const char *peer, unsigned port, uint64_t seconds)
 {
 	static const char pattern[] = "511311311311";
@@ -317,7 +324,10 @@ static int bursts(uint64_t n, uint64_t run, uint64_t pause)
 	uint64_t wanted = 0, worst = 0, first = CPU_CHUNK_NS, cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), had;
 
 	for (uint64_t i = 0; i < n; i++) {
-		/* It wants from this instant on, however late it is let in: its own clock, read after the sleep, would hide that wait. */
+		/*
+		 * It wants from this instant on, however late it is let in: its own clock, read
+		 * after the sleep, would hide that wait.
+		 */
 		uint64_t begin = clock_ns(CLOCK_MONOTONIC) + pause, from = clock_ns(CLOCK_THREAD_CPUTIME_ID), now;
 		struct timespec at = { begin / 1000000000, begin % 1000000000 };
 		int waits = 1;
@@ -496,7 +506,10 @@ static int chcpures(uint64_t n, char **dir)
 	return 0;
 }
 
-/* What all threads of the machine ran, in ns: whoever waits for the daemon's share of a CPU uses none meanwhile. */
+/*
+ * What all threads of the machine ran, in ns: whoever waits for the daemon's share of a CPU uses
+ * none meanwhile.
+ */
 static uint64_t busy_ns(void)
 {
 	FILE *f = fopen("/proc/schedstat", "re");

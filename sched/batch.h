@@ -16,13 +16,15 @@ enum rs_op_code {
 
 /* What is tuned at a scheduler, for its children; the quantum also at a queue. */
 enum rs_tune {
-	RS_TUNE_QUANTUM = 1, /* ns; for what is served through the node, unless a node below has one of its own */
+	/* ns; for what is served through the node, unless a node below has one of its own */
+	RS_TUNE_QUANTUM = 1,
 	RS_TUNE_LAG = 2, /* ns; eevdf: the largest request, and so the bound of lags */
 	RS_TUNE_TURN = 3, /* ns; mtrls: the turn */
 	/* 4 was of no use */
 	RS_TUNE_DECAY = 5, /* ns; prio: half-life of usage */
 	/* A server's own, which the tree knows nothing of (crates/blockd): */
-	RS_TUNE_BATCH = 6, /* root: requests that are dispatched and not done; 0: as many as the disk has at once */
+	/* root: requests that are dispatched and not done; 0: as many as the disk has at once */
+	RS_TUNE_BATCH = 6,
 	RS_TUNE_ANTICIPATE = 7, /* root, ns; 0: none, ~0: the server's choice */
 	RS_TUNE_COST = 8, /* root; 0: bytes, 1: requests, 2: time */
 	RS_TUNE_DEADLINE = 9, /* queue, ns after the arrival; 0: none */
@@ -54,7 +56,11 @@ struct rs_batch {
 	u32 count;
 	s32 error; /* out: 0, or the answer of the op that failed */
 	u32 failed; /* out: its index */
-	u32 grants; /* the tree's, when the batch was thought out: refused where threads were promised more since; 0: not looked at */
+	/*
+	 * the tree's, when the batch was thought out: refused where threads were promised more
+	 * since; 0: not looked at
+	 */
+	u32 grants;
 	struct rs_op op[RS_BATCH_MAX];
 };
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Caps: a token bucket in arrears on a node. Work is charged when it is known; a node in debt is throttled, that is, taken from
- * its parent's ready children, until the bucket is positive again. The tree's heap of throttled nodes says who is due when.
+ * Caps: a token bucket in arrears on a node. Work is charged when it is known; a node in debt is
+ * throttled, that is, taken from its parent's ready children, until the bucket is positive again.
+ * The tree's heap of throttled nodes says who is due when.
  */
 
-#define RS_CAP_SPAN 1000000000000000ULL /* no refill and no wait is longer than 11 days: products fit 64 bits */
+/* no refill and no wait is longer than 11 days: products fit 64 bits */
+#define RS_CAP_SPAN 1000000000000000ULL
 #define RS_CAP_DEBT (-(1LL << 50))
 
 RS_INLINE void rs_cap_refill(struct rs_cap RS_ARENA *c, u64 now)
@@ -30,7 +32,10 @@ RS_INLINE u64 rs_cap_due(struct rs_cap RS_ARENA *c)
 {
 	u64 debt = c->tok < 0 ? -c->tok : 0, wait = RS_CAP_SPAN;
 
-	/* debt is at most 2^50, and a second's worth of ppm at least one: wait only overflows when clamped. */
+	/*
+	 * debt is at most 2^50, and a second's worth of ppm at least one: wait only overflows when
+	 * clamped.
+	 */
 	if (c->ppm && debt / c->ppm < RS_CAP_SPAN / 1000000)
 		wait = rs_muldiv(debt + 1, 1000000, c->ppm) + 1;
 	return c->at + wait;

@@ -4,30 +4,30 @@
  * each other in service is carried over, as far as both policies know it; those who are idle are
  * forgotten. Steps in service end under the new policy.
  *
- * Problem. Each child has to be taken out of what the old policy keeps, and put into what the new one
- * keeps: some hundred instructions for each. A section of the caller's lock has a bound, and there may
- * be 14 000 children.
+ * Problem. Each child has to be taken out of what the old policy keeps, and put into what the new
+ * one keeps: some hundred instructions for each. A section of the caller's lock has a bound, and
+ * there may be 14 000 children.
  *
  * Idea. With few children it happens at once (rs_policy_now). With many the edit only notes it, and
- * the caller goes on in pieces (rs_change_some), a section for each. Meanwhile nobody can see a half
- * of it: nothing below the scheduler is chosen, as if a cap held it back.
+ * the caller goes on in pieces (rs_change_some), a section for each. Meanwhile nobody can see a
+ * half of it: nothing below the scheduler is chosen, as if a cap held it back.
  *
  * Rules, in order of execution:
- *   1. the scheduler is *frozen*: for its parent as one held back by a cap. What is in service below
- *      goes on
- *   2. piece by piece each child leaves the old policy and is *held*: its parent knows nothing of it,
- *      whatever happens below it, and its tag is what the old policy says that it received. Who has a
- *      step in service, at most one for each unit, is left as it is (rs_change_leave)
+ *   1. the scheduler is *frozen*: for its parent as one held back by a cap. What is in service
+ *      below goes on
+ *   2. piece by piece each child leaves the old policy and is *held*: its parent knows nothing of
+ *      it, whatever happens below it, and its tag is what the old policy says that it received. Who
+ *      has a step in service, at most one for each unit, is left as it is (rs_change_leave)
  *   3. in one section those leave as well, the policy is the new one, and they begin under it
  *      (rs_change_turn)
- *   4. piece by piece each held child begins under the new policy; if it was idle at its turn, or is,
- *      as one that wakes (rs_change_start)
+ *   4. piece by piece each held child begins under the new policy; if it was idle at its turn, or
+ *      is, as one that wakes (rs_change_start)
  *   5. the scheduler is frozen no longer
  *
  * Between two pieces any event may come, hidden nodes may be made, moved and deleted, but no edit
- * comes, and no service out of turn (rs_starving). The caller sees to it that the pieces follow each
- * other, so that the time without service is what the sections take: a few ms at most, where before
- * all units stood still as long.
+ * comes, and no service out of turn (rs_starving). The caller sees to it that the pieces follow
+ * each other, so that the time without service is what the sections take: a few ms at most, where
+ * before all units stood still as long.
  *
  * Deviations from the change at once: what the scheduler had as credit among its siblings may be
  * forgotten, as with any child that is idle for a moment. A step that begins below a held child,
@@ -48,8 +48,8 @@ RS_FN int rs_node_room(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u
 }
 
 /*
- * Its children in the order of their slots, by which equals are told apart: linked by `after`. Answers
- * the first, by index plus one. Few children.
+ * Its children in the order of their slots, by which equals are told apart: linked by `after`.
+ * Answers the first, by index plus one. Few children.
  */
 RS_FN u32 rs_kids_sorted(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
@@ -61,7 +61,10 @@ RS_FN u32 rs_kids_sorted(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 
 		if (!kid)
 			break;
-		/* The newest stands first in the list and, mostly, in the last slot: it goes to the front here. */
+		/*
+		 * The newest stands first in the list and, mostly, in the last slot: it goes to the
+		 * front here.
+		 */
 		RS_LOOP(k, RS_CHANGE_FEW) {
 			if (!at || at > kid)
 				break;
@@ -136,8 +139,8 @@ RS_FN_VOID(rs_policy_now, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 		policy_start(t, p, c, (s64)c->tag.base - low);
 	}
 	/*
-	 * The ready heap again, in place: each push uses the keys, not the object, of the slot behind
-	 * what is left to read.
+	 * The ready heap again, in place: each push uses the keys, not the object, of the slot
+	 * behind what is left to read.
 	 */
 	seq = n ? e[0].seq : 0;
 	p->ready.n = 0;
@@ -185,7 +188,10 @@ RS_INLINE void rs_change_begin(struct rs_tree RS_ARENA *t, struct rs_node RS_ARE
 	policy_start(t, p, c, (s64)(c->tag.base - t->change_low));
 }
 
-/* What p's new policy asks of the tree holds from now on; what the old one asked, until all have theirs. */
+/*
+ * What p's new policy asks of the tree holds from now on; what the old one asked, until all have
+ * theirs.
+ */
 RS_INLINE void rs_change_mode(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 	if (RS_LENGTHS)
@@ -222,8 +228,8 @@ RS_FN_VOID(rs_change_leave, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 }
 
 /*
- * All others are held: p's policy changes, and those with steps in service, or that had them when they
- * were looked at, come along.
+ * All others are held: p's policy changes, and those with steps in service, or that had them when
+ * they were looked at, come along.
  */
 RS_FN_VOID(rs_change_turn, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
@@ -366,8 +372,8 @@ RS_FN_VOID(rs_change_all, (struct rs_tree RS_ARENA *t), (t))
 }
 
 /*
- * In an edit, at its end: at once where few are asked to change in all of the batch; else the caller
- * goes on with rs_change_some.
+ * In an edit, at its end: at once where few are asked to change in all of the batch; else the
+ * caller goes on with rs_change_some.
  */
 RS_INLINE void rs_node_policy(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 policy)
 {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Every structural invariant of a tree, recomputed naively from the items and the nodes' configuration. Host
- * only: the tests call it after each event, and for trees that run (tests/lib/cpucheck.c, linkcheck.c). Answers the first thing that is wrong; line 0 says nothing is.
+ * Every structural invariant of a tree, recomputed naively from the items and the nodes'
+ * configuration. Host only: the tests call it after each event, and for trees that run
+ * (tests/lib/cpucheck.c, linkcheck.c). Answers the first thing that is wrong; line 0 says nothing
+ * is.
  */
 #ifndef RS_ITEMS_THERE
 #define RS_ITEMS_THERE(t) ((t)->items_max) /* for which there is room before the pool; a link's items_max says for how many there is memory */
@@ -113,7 +115,10 @@ static struct rs_fault check_item(struct rs_tree *t, struct rs_item *it)
 		if (it->unit >= RS_UNITS_MAX || t->unit[it->unit].item != it)
 			RS_FAIL("item", i, "in service but not on its unit", it->unit, 0);
 	}
-	/* Nobody that wants service has a start tag behind virtual time, beyond the credit of class ts. */
+	/*
+	 * Nobody that wants service has a start tag behind virtual time, beyond the credit of class
+	 * ts.
+	 */
 	if (it->state == RS_QUEUED && t->units == 1 && class_keyed(q)) {
 		s64 ahead = it->tag.base - q->clock.v;
 		s64 credit = q->alg == 0 ? (s64)rs_vwork(t->quantum / 2, RS_WEIGHT_ONE) : 0;
@@ -254,7 +259,10 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 }
 
 #if RS_LENGTHS
-/* policy_wf2q.c: W is what the fluid has work of, S and F follow from the segments, and who is aside is there for a reason. */
+/*
+ * policy_wf2q.c: W is what the fluid has work of, S and F follow from the segments, and who is
+ * aside is there for a reason.
+ */
 static struct rs_fault check_wf2q(struct rs_tree *t, struct rs_node *p)
 {
 	u64 w = 0;
@@ -305,7 +313,9 @@ static struct rs_fault check_wf2q(struct rs_tree *t, struct rs_node *p)
 	return RS_GOOD;
 }
 
-/* policy_wf2qp.c: W is what the clients say, F follows S, and who is aside is there for a reason. */
+/*
+ * policy_wf2qp.c: W is what the clients say, F follows S, and who is aside is there for a reason.
+ */
 static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 {
 	u64 w = 0;
@@ -346,7 +356,10 @@ static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 #endif
 
 #if RS_DISK
-/* policy_yfq.c: who waits is aside with its start tag or less; who is idle is not. Start tags of who waits are not behind v. */
+/*
+ * policy_yfq.c: who waits is aside with its start tag or less; who is idle is not. Start tags of
+ * who waits are not behind v.
+ */
 static struct rs_fault check_yfq(struct rs_tree *t, struct rs_node *p)
 {
 	u32 aside = 0;
@@ -445,7 +458,10 @@ static struct rs_fault check_ages(struct rs_tree *t)
 	return RS_GOOD;
 }
 
-/* Who waits for a budget is in the heap; who is in it has a period. The tree's mode has all bits that are asked for. */
+/*
+ * Who waits for a budget is in the heap; who is in it has a period. The tree's mode has all bits
+ * that are asked for.
+ */
 static struct rs_fault check_refill(struct rs_tree *t)
 {
 	u32 periodic = 0, mode = 0;

@@ -1,32 +1,39 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Class drr: deficit round robin over the flows of a queue: many connections in one queue share it fairly. An item is a flow: the packets of one
- * connection, first come, first served; the caller tells the length of its first packet (rs_item_length).
+ * Class drr: deficit round robin over the flows of a queue: many connections in one queue share it
+ * fairly. An item is a flow: the packets of one connection, first come, first served; the caller
+ * tells the length of its first packet (rs_item_length).
  *
- * Problem. In one first-come queue, who sends most has most. Start-time fair queueing over the flows has tags to compute for each packet; where flows
- * are many and their weights are alike, turns will do.
+ * Problem. In one first-come queue, who sends most has most. Start-time fair queueing over the
+ * flows has tags to compute for each packet; where flows are many and their weights are alike,
+ * turns will do.
  *
- * Idea. Each flow has a deficit: what it may still send in its turn. A turn adds a quantum; what is too long for what is left waits for the next
- * turn, and what was not used is kept.
+ * Idea. Each flow has a deficit: what it may still send in its turn. A turn adds a quantum; what is
+ * too long for what is left waits for the next turn, and what was not used is kept.
  *
  * Rules:
- *   1. a flow with Q = quantum * weight that has nothing waiting and gets a packet: deficit 0, a turn in the next round
- *   2. served: deficit -= what was sent. If the next packet fits into the deficit it goes on, else it goes to the rear for the next round
- *   3. a turn: deficit += Q. A packet that needs k turns has its place in the k-th round from now, and k Q at once: so no round is
- *      looked at in which nothing could be sent, however small Q is
+ *   1. a flow with Q = quantum * weight that has nothing waiting and gets a packet: deficit 0, a
+ *      turn in the next round
+ *   2. served: deficit -= what was sent. If the next packet fits into the deficit it goes on, else
+ *      it goes to the rear for the next round
+ *   3. a turn: deficit += Q. A packet that needs k turns has its place in the k-th round from now,
+ *      and k Q at once: so no round is looked at in which nothing could be sent, however small Q is
  *
- * The place is (round, seq). State, in the item's part of class edf: due is the round, left the deficit when `service` was `mark`. The queue's
- * round is vb: the last one of which somebody was served.
+ * The place is (round, seq). State, in the item's part of class edf: due is the round, left the
+ * deficit when `service` was `mark`. The queue's round is vb: the last one of which somebody was
+ * served.
  *
  * Cost: a place in a heap of the flows that have packets; no tags.
  *
- * Example (also a test): quantum 10, flow A with packets of 6, B with packets of 10: A B A A B A A B, and again: what A could not use of a turn is
- * kept, so that in each three turns both send 30.
+ * Example (also a test): quantum 10, flow A with packets of 6, B with packets of 10: A B A A B A A
+ * B, and again: what A could not use of a turn is kept, so that in each three turns both send 30.
  *
- * Bound: flows i and j that always have packets, in any interval: |W_i / w_i - W_j / w_j| <= quantum + l_i / w_i + l_j / w_j, where a turn of any flow
- * holds its longest packet; else 2 quantum + …, for two flows may change places where one of them sat turns out.
+ * Bound: flows i and j that always have packets, in any interval: |W_i / w_i - W_j / w_j| <=
+ * quantum + l_i / w_i + l_j / w_j, where a turn of any flow holds its longest packet; else 2
+ * quantum + …, for two flows may change places where one of them sat turns out.
  *
- * A length that is not told counts as 1: then a flow may go beyond its deficit by a packet, which it pays with its next turn.
+ * A length that is not told counts as 1: then a flow may go beyond its deficit by a packet, which
+ * it pays with its next turn.
  *
  * Reference: Shreedhar, Varghese, SIGCOMM'95.
  */

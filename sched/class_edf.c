@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Class edf: earliest deadline first over threads with a period, a budget and a deadline; each in a constant-bandwidth server of its own.
+ * Class edf: earliest deadline first over threads with a period, a budget and a deadline; each in a
+ * constant-bandwidth server of its own.
  *
- * Problem. Threads that do a piece of work in each period (audio, video, control) should have done it by its deadline whenever the queue has
- * enough for all of them; and one that wants more than it said should not make the others late.
+ * Problem. Threads that do a piece of work in each period (audio, video, control) should have done
+ * it by its deadline whenever the queue has enough for all of them; and one that wants more than it
+ * said should not make the others late.
  *
- * Idea. Of the threads with budget left the one with the earliest deadline is served. A thread receives at most its budget with a
- * deadline; what it wants beyond is served only when no thread with budget wants anything, together with threads that have no
- * parameters, in turns.
+ * Idea. Of the threads with budget left the one with the earliest deadline is served. A thread
+ * receives at most its budget with a deadline; what it wants beyond is served only when no thread
+ * with budget wants anything, together with threads that have no parameters, in turns.
  *
- * Per thread: Q budget, P period, D deadline relative to the start of a period (P unless set). Rules, in order of execution, at time r:
+ * Per thread: Q budget, P period, D deadline relative to the start of a period (P unless set).
+ * Rules, in order of execution, at time r:
  *   1. wake, no period under way or r >= release: a period starts at r: deadline = r + D, release = r + P, left = Q;
  *      less what it had too much (at most Q), when the last period ended less than a period ago                  edf_start
  *   2. wake within a period with left > 0: D = P: if left > (deadline - r) Q / P a period starts at r (Abeni and Buttazzo's rule: else it
@@ -20,22 +23,26 @@
  *   5. wake: displaces a thread without budget, and one with a later deadline                                   edf_preempts
  *   6. a step is no longer than left, where the caller can end it there                                            edf_slice
  *
- * Parameters belong to the thread: a change of them, of queue or of class neither starts a period nor gives budget back. (What a thread has in a queue of
- * another class may count, up to a budget.)
+ * Parameters belong to the thread: a change of them, of queue or of class neither starts a period
+ * nor gives budget back. (What a thread has in a queue of another class may count, up to a budget.)
  *
- * Example (also a test): A: Q 1, P = D = 4; B: Q 3, P = D = 6, both wake at 0 and at the begin of each period; C has no parameters. A 0-1 (deadline
- * 4), B 1-4 (6), A 4-5 (8), C 5-6, B 6-9 (12; A wakes at 8 with 12 and does not displace it), A 9-10, C 10-12: it has the quarter that is left.
+ * Example (also a test): A: Q 1, P = D = 4; B: Q 3, P = D = 6, both wake at 0 and at the begin of
+ * each period; C has no parameters. A 0-1 (deadline 4), B 1-4 (6), A 4-5 (8), C 5-6, B 6-9 (12; A
+ * wakes at 8 with 12 and does not displace it), A 9-10, C 10-12: it has the quarter that is left.
  *
- * Bound: a unit of speed s that serves nothing else before this queue: if the sum of Q / D is at most s, no thread that wants at most Q in each
- * period misses a deadline by more than a step (the last one under way, which nobody could end earlier). Below other schedulers, where the queue is at
- * most delta behind a unit of speed s (SFQ-5): by no more than delta / s more.
+ * Bound: a unit of speed s that serves nothing else before this queue: if the sum of Q / D is at
+ * most s, no thread that wants at most Q in each period misses a deadline by more than a step (the
+ * last one under way, which nobody could end earlier). Below other schedulers, where the queue is
+ * at most delta behind a unit of speed s (SFQ-5): by no more than delta / s more.
  *
- * Several units: the m earliest deadlines are served (global EDF): tardiness is bounded, but deadlines may be missed at a utilisation of little more than 1
- * (Dhall's effect).
+ * Several units: the m earliest deadlines are served (global EDF): tardiness is bounded, but
+ * deadlines may be missed at a utilisation of little more than 1 (Dhall's effect).
  *
- * Deviations: Linux' SCHED_DEADLINE throttles a thread without budget; here it goes on in the background, so that the queue is work conserving.
+ * Deviations: Linux' SCHED_DEADLINE throttles a thread without budget; here it goes on in the
+ * background, so that the queue is work conserving.
  *
- * References: Liu, Layland 1973; Abeni, Buttazzo, RTSS'98; Abeni, Lipari, Lelli on the revised wake-up rule; QLinux §2.2 (EDF leaf class).
+ * References: Liu, Layland 1973; Abeni, Buttazzo, RTSS'98; Abeni, Lipari, Lelli on the revised
+ * wake-up rule; QLinux §2.2 (EDF leaf class).
  */
 enum { edf_keyed = 0, edf_least = 0 };
 

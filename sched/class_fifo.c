@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Class fifo: first come, first served. A thread keeps its place until it blocks: when its quantum ends (the
- * tree may have to serve another queue then) it is the first of its queue again. What waits behind
- * a thread that never blocks is kept alive by rs_pick's rule for what waited too long.
+ * Class fifo: first come, first served. A thread keeps its place until it blocks: when its quantum
+ * ends (the tree may have to serve another queue then) it is the first of its queue again. What
+ * waits behind a thread that never blocks is kept alive by rs_pick's rule for what waited too long.
  *
  * Priorities as in class rr.
  */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Class rr: round robin. A thread runs for a quantum and goes to the rear; one that wakes joins at the rear.
- * Threads that never block receive the same number of steps, give or take one.
+ * Class rr: round robin. A thread runs for a quantum and goes to the rear; one that wakes joins at
+ * the rear. Threads that never block receive the same number of steps, give or take one.
  *
- * Threads that were given a priority (default 50) are served before all of a lower one, and displace those when they wake.
+ * Threads that were given a priority (default 50) are served before all of a lower one, and
+ * displace those when they wake.
  */
 enum { rr_keyed = 0, rr_least = 0 };
 

@@ -2,16 +2,22 @@
 /*
  * Class scan: the requests of a queue in the order of their sectors, in one direction (C-LOOK).
  *
- * Idea. The arm goes up from where the last request began, then back to the lowest that waits. A request's place is (lap, sector): this lap if its
- * sector is beyond the last one served, else the next; the smallest place goes first. The queue's position is vb: the place behind the last one served.
+ * Idea. The arm goes up from where the last request began, then back to the lowest that waits. A
+ * request's place is (lap, sector): this lap if its sector is beyond the last one served, else the
+ * next; the smallest place goes first. The queue's position is vb: the place behind the last one
+ * served.
  *
- * A request for the sector that was served last waits for the next lap, so nobody can hold the arm at his place.
+ * A request for the sector that was served last waits for the next lap, so nobody can hold the arm
+ * at his place.
  *
- * Bound: places are served in ascending order, so a request waits for those between the arm and its sector, and never for a whole lap more.
+ * Bound: places are served in ascending order, so a request waits for those between the arm and its
+ * sector, and never for a whole lap more.
  *
- * Example (also a test): sectors 50, 10, 90 wait, the arm is at 40, and 45 and 60 come while 50 is served: 50 60 90 10 45.
+ * Example (also a test): sectors 50, 10, 90 wait, the arm is at 40, and 45 and 60 come while 50 is
+ * served: 50 60 90 10 45.
  *
- * Reference: C-LOOK, as in Worthington, Ganger, Patt: Scheduling algorithms for modern disk drives, SIGMETRICS'94.
+ * Reference: C-LOOK, as in Worthington, Ganger, Patt: Scheduling algorithms for modern disk drives,
+ * SIGMETRICS'94.
  */
 enum { scan_keyed = 0, scan_least = 0 };
 

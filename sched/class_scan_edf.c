@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Class scan-edf: the earliest deadline first; of equal ones, the smallest sector. Deadlines are equal within 10 ms, so what is due at about the same
- * time is one sweep over the disk. Requests without a deadline come behind all that have one, in C-LOOK order (class_scan.c).
+ * Class scan-edf: the earliest deadline first; of equal ones, the smallest sector. Deadlines are
+ * equal within 10 ms, so what is due at about the same time is one sweep over the disk. Requests
+ * without a deadline come behind all that have one, in C-LOOK order (class_scan.c).
  *
- * Bound: a request waits for none that is due 10 ms later than it, but for the one in service. So where earliest deadline first meets all deadlines that are 10 ms
- * shorter, this meets all.
+ * Bound: a request waits for none that is due 10 ms later than it, but for the one in service. So
+ * where earliest deadline first meets all deadlines that are 10 ms shorter, this meets all.
  *
- * Example (also a test): (due ms, sector) (25, 10) (12, 90) (18, 40) (none, 5): 40 and 90 are due in one bucket: 40 90 10 5.
+ * Example (also a test): (due ms, sector) (25, 10) (12, 90) (18, 40) (none, 5): 40 and 90 are due
+ * in one bucket: 40 90 10 5.
  *
  * Reference: Reddy, Wyllie: Disk scheduling in a multimedia I/O system, ACM Multimedia'93.
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Class sfq: start-time fair queueing over the threads of a queue, exactly as policy_sfq.c does over nodes:
- * start at max(v, F), charge l / w, smallest tag first, no preemption at wake-up. Weights are those the
- * threads were given, equal by default. Bound: SFQ-1 over threads. Reference: QLinux §2.2 (leaf classes).
+ * Class sfq: start-time fair queueing over the threads of a queue, exactly as policy_sfq.c does
+ * over nodes: start at max(v, F), charge l / w, smallest tag first, no preemption at wake-up.
+ * Weights are those the threads were given, equal by default. Bound: SFQ-1 over threads. Reference:
+ * QLinux §2.2 (leaf classes).
  */
 enum { sfqc_keyed = 1, sfqc_least = 0 };
 

@@ -2,20 +2,21 @@
 /*
  * Class ts: time sharing, the default of a queue.
  *
- * Problem. Threads of one queue should share it by their nice values, and those that mostly sleep should
- * run soon after they wake, without becoming able to take more than their part.
+ * Problem. Threads of one queue should share it by their nice values, and those that mostly sleep
+ * should run soon after they wake, without becoming able to take more than their part.
  *
- * Idea. Start-time fair queueing over threads with the kernel's nice weights, and a thread that wakes may
- * start up to half a quantum (of weight 1) before the queue's virtual time, and displaces a running thread
- * of the same queue that is further ahead than a granule.
+ * Idea. Start-time fair queueing over threads with the kernel's nice weights, and a thread that
+ * wakes may start up to half a quantum (of weight 1) before the queue's virtual time, and displaces
+ * a running thread of the same queue that is further ahead than a granule.
  *
- * Rules: start at max(v - credit, F) on wake-up, at v in a new queue; charge l / w; smallest tag first.
- * SCHED_BATCH gets no credit and displaces nobody; SCHED_IDLE has the weight 3 (of 1024), gets no credit, and
- * is displaced by any other thread that wakes. Nobody waits for ever: rs_pick serves what waited too long.
- * On several units others are not displaced in the first ms of their step, nor for one who would not be
- * first then (rs_left_alone).
+ * Rules: start at max(v - credit, F) on wake-up, at v in a new queue; charge l / w; smallest tag
+ * first. SCHED_BATCH gets no credit and displaces nobody; SCHED_IDLE has the weight 3 (of 1024),
+ * gets no credit, and is displaced by any other thread that wakes. Nobody waits for ever: rs_pick
+ * serves what waited too long. On several units others are not displaced in the first ms of their
+ * step, nor for one who would not be first then (rs_left_alone).
  *
- * Bound: SFQ-1 over threads that stay runnable, plus the credit for one that woke within the interval.
+ * Bound: SFQ-1 over threads that stay runnable, plus the credit for one that woke within the
+ * interval.
  *
  * Example (a test): hogs of nice 0 and nice 5 (1024 : 335) receive 0.7535 and 0.2465.
  */
@@ -46,7 +47,10 @@ RS_INLINE u64 ts_enqueue(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q,
 	return it->tag.base;
 }
 
-/* Whether `it`, which has just been queued, should displace `cur`, which has run for `ran` in this step. */
+/*
+ * Whether `it`, which has just been queued, should displace `cur`, which has run for `ran` in this
+ * step.
+ */
 RS_INLINE int ts_preempts(struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 ran)
 {
 	u64 tag = cur->tag.base + rs_vwork(ran, cur->weight ? cur->weight : 1);

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Edits of a tree: one batch is applied whole or not at all, under the tree's lock, and its sequence number
- * is kept in the header, so that the journal knows after a crash whether it happened. Ids are the
- * caller's; a stale or taken one is an error.
+ * Edits of a tree: one batch is applied whole or not at all, under the tree's lock, and its
+ * sequence number is kept in the header, so that the journal knows after a crash whether it
+ * happened. Ids are the caller's; a stale or taken one is an error.
  *
- * A batch is gone through twice. The first time creates, deletes and moves happen, as far as the shape of the
- * tree goes, and all else is only checked; where something is refused, the shape is put back in reverse order,
- * and nothing has changed. The second time cannot fail: what is new is initialised, and weights, caps,
- * classes, limits and counters change. One thing is not put back: a node that moved, or was deleted, comes
- * back to its old parent as a newcomer, with neither debt nor credit.
+ * A batch is gone through twice. The first time creates, deletes and moves happen, as far as the
+ * shape of the tree goes, and all else is only checked; where something is refused, the shape is
+ * put back in reverse order, and nothing has changed. The second time cannot fail: what is new is
+ * initialised, and weights, caps, classes, limits and counters change. One thing is not put back: a
+ * node that moved, or was deleted, comes back to its old parent as a newcomer, with neither debt
+ * nor credit.
  */
 
 /*
- * One operation: in the first pass (`commit` 0) the shape of the tree changes and all else is checked, in the
- * second all else changes. A node that a later operation of the batch deletes is gone in the second.
+ * One operation: in the first pass (`commit` 0) the shape of the tree changes and all else is
+ * checked, in the second all else changes. A node that a later operation of the batch deletes is
+ * gone in the second.
  */
 RS_FN int rs_edit_one(struct rs_tree RS_ARENA *t, struct rs_op RS_BATCH_MEM *op, u64 now, u32 commit)
 {
@@ -206,11 +208,13 @@ RS_FN int rs_edit_all(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *
 	return answer;
 }
 
-/* --- the tree itself ---------------------------------------------------------------------------- */
+/*
+ * --- the tree itself ----------------------------------------------------------------------------
+ */
 
 /*
- * Make an empty tree: the root, and q0 with weight 100. `mem` are at least rs_tree_bytes() zeroed bytes
- * behind the header, aligned to 8.
+ * Make an empty tree: the root, and q0 with weight 100. `mem` are at least rs_tree_bytes() zeroed
+ * bytes behind the header, aligned to 8.
  */
 #define RS_TREE_BYTES(nodes, items) \
 	((u64)(nodes) * sizeof(struct rs_node) + (u64)(items) * sizeof(struct rs_item) + \
@@ -267,9 +271,11 @@ RS_FN_VOID(rs_tree_init, (struct rs_tree RS_ARENA *t, u64 mem, u64 bytes, u32 no
 }
 
 /*
- * Forget the volatile half of everything: nothing runs, nothing waits. Items keep their queue. For the moment
- * when the mechanism that ran the tree has been taken away: it will wake the items anew. First the tree itself, then nodes and items in
- * pieces of RS_RESET_PIECE, between which the caller may let its lock go, if nobody but itself looks at more than names, kinds and counters until the last.
+ * Forget the volatile half of everything: nothing runs, nothing waits. Items keep their queue. For
+ * the moment when the mechanism that ran the tree has been taken away: it will wake the items anew.
+ * First the tree itself, then nodes and items in pieces of RS_RESET_PIECE, between which the caller
+ * may let its lock go, if nobody but itself looks at more than names, kinds and counters until the
+ * last.
  */
 RS_FN_VOID(rs_tree_reset_begin, (struct rs_tree RS_ARENA *t), (t))
 {

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What a queue is guaranteed, whatever all others want: the budgets of class edf are promised out of it, and nobody who asks for one
- * (a system call, a write to `members`, a move into the queue) gets round it.
+ * What a queue is guaranteed, whatever all others want: the budgets of class edf are promised out
+ * of it, and nobody who asks for one (a system call, a write to `members`, a move into the queue)
+ * gets round it.
  *
- * Rule. The units are shared out from the root down: a node has its weight's part of what its parent has, and no more than its cap. Below
- * a scheduler of policy prio who is above all its siblings, whatever these have used, has all, and anybody else nothing.
- * crates/model/src/guarantee.rs is the same, from the root down; here it is from the queue up, because the path is linked that way: the
- * least over all nodes on the path of cap times the part of it that comes down to the queue.
+ * Rule. The units are shared out from the root down: a node has its weight's part of what its
+ * parent has, and no more than its cap. Below a scheduler of policy prio who is above all its
+ * siblings, whatever these have used, has all, and anybody else nothing.
+ * crates/model/src/guarantee.rs is the same, from the root down; here it is from the queue up,
+ * because the path is linked that way: the least over all nodes on the path of cap times the part
+ * of it that comes down to the queue.
  *
- * Rounding. Parts are in 10^-9, rounded up at each level: what is right is never refused, and what is granted too much is less than
- * 10^-6 of a unit.
+ * Rounding. Parts are in 10^-9, rounded up at each level: what is right is never refused, and what
+ * is granted too much is less than 10^-6 of a unit.
  *
- * Siblings are looked at below prio only, where they stand in no order by priority; nothing of this is on the way of a switch.
+ * Siblings are looked at below prio only, where they stand in no order by priority; nothing of this
+ * is on the way of a switch.
  */
 #define RS_PART_ONE 1000000000ULL
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Binary heaps of {tag, stamp, object}, with the object's place kept in the object, so that one can be
- * re-keyed or taken out anywhere in O(log n). Arrays come from a pool and grow by doubling, only when a
- * node is created or an item joins: no event of scheduling allocates.
+ * Binary heaps of {tag, stamp, object}, with the object's place kept in the object, so that one can
+ * be re-keyed or taken out anywhere in O(log n). Arrays come from a pool and grow by doubling, only
+ * when a node is created or an item joins: no event of scheduling allocates.
  */
 
 RS_INLINE int rs_entry_before(u64 ka, u64 sa, u64 kb, u64 sb)
@@ -28,7 +28,8 @@ RS_FN_VOID(rs_heap_up, (struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, 
 	   struct rs_link RS_ARENA *obj), (t, h, i, obj))
 {
 	struct rs_entry RS_ARENA *e = h->e;
-	u64 key = e[h->n].key, seq = e[h->n].seq; /* the spare entry behind the last holds the new keys */
+	/* the spare entry behind the last holds the new keys */
+	u64 key = e[h->n].key, seq = e[h->n].seq;
 	u32 done = 0;
 
 	RS_LOOP(k, RS_HEAP_LEVELS) {
@@ -46,9 +47,11 @@ RS_FN_VOID(rs_heap_up, (struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, 
 }
 
 /*
- * Move the hole at i towards the leaves; answers where it is. On the first `look` levels only as far as the spare entry's keys ask for; below, all the way to a leaf, for a
- * caller that moves it up again by these keys: of what was served, a leaf is mostly near its new place, and the keys need not be looked at on the way. But
- * who wants little and often stays at the top among many that wait, so a few levels are looked at.
+ * Move the hole at i towards the leaves; answers where it is. On the first `look` levels only as
+ * far as the spare entry's keys ask for; below, all the way to a leaf, for a caller that moves it
+ * up again by these keys: of what was served, a leaf is mostly near its new place, and the keys
+ * need not be looked at on the way. But who wants little and often stays at the top among many that
+ * wait, so a few levels are looked at.
  */
 RS_FN u32 rs_heap_sink(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u32 i, u32 look)
 {
@@ -100,7 +103,10 @@ RS_FN_VOID(rs_heap_push_far, (struct rs_tree RS_ARENA *t, struct rs_heap RS_AREN
 	rs_heap_up(t, h, n, obj);
 }
 
-/* Heaps of one are common: a queue's whose other thread runs, a parent's with one child. They are seen without a call. */
+/*
+ * Heaps of one are common: a queue's whose other thread runs, a parent's with one child. They are
+ * seen without a call.
+ */
 RS_INLINE void rs_heap_push(struct rs_tree RS_ARENA *t, struct rs_heap RS_ARENA *h, u64 key, u64 seq,
 			    struct rs_link RS_ARENA *obj)
 {

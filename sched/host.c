@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The core as a library for the host's tests: one table of functions, so that several variants of the core (the
- * deliberately broken ones of the conformance suite among them) live in one program.
+ * The core as a library for the host's tests: one table of functions, so that several variants of
+ * the core (the deliberately broken ones of the conformance suite among them) live in one program.
  *
  * Nodes are named by id (generation << 32 | index), items by index. Nothing here decides anything.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Items: where they come from, which queue they belong to, what they may use. An item belongs to exactly one
- * queue from rs_item_join to rs_item_leave, whatever it does.
+ * Items: where they come from, which queue they belong to, what they may use. An item belongs to
+ * exactly one queue from rs_item_join to rs_item_leave, whatever it does.
  */
 
 /* A free item from the pool, belonging nowhere yet; 0 when all are used. */
@@ -97,7 +97,10 @@ RS_FN int rs_item_join(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 RS_FN_VOID(rs_queue_left, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q), (t, q))
 {
 	q->members--;
-	/* A large array is not kept for an empty queue: threads that go round all queues would fill the pool. */
+	/*
+	 * A large array is not kept for an empty queue: threads that go round all queues would fill
+	 * the pool.
+	 */
 	if (!q->members && q->ready.order)
 		rs_heap_release(t, &q->ready);
 	if (q->dying && !q->members && q->kind == RS_QUEUE)
@@ -110,7 +113,10 @@ RS_INLINE u64 rs_item_rate(u64 budget, u64 span)
 	return span ? (budget * 1000000 + span - 1) / span : 0;
 }
 
-/* Class edf: whether what the queue is guaranteed suffices for its members' budgets and `more`. Who asks for no more than before is never refused. */
+/*
+ * Class edf: whether what the queue is guaranteed suffices for its members' budgets and `more`. Who
+ * asks for no more than before is never refused.
+ */
 RS_INLINE int rs_queue_promises(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u64 more)
 {
 	return q->alg != edf_class || !more || q->promised + more <= rs_guarantee(t, q);
@@ -157,7 +163,10 @@ RS_FN int rs_item_fits(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 	       rs_queue_promises(t, to, rs_item_asks(it)) && rs_heap_reserve(t, &to->ready, to->members + 1);
 }
 
-/* An item out of its queue's heap goes to a queue that it fits, and is there what it was: `state`, in service on `unit`. */
+/*
+ * An item out of its queue's heap goes to a queue that it fits, and is there what it was: `state`,
+ * in service on `unit`.
+ */
 RS_FN_VOID(rs_item_goes, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
 	   struct rs_node RS_ARENA *to, u32 state, u64 now), (t, it, to, state, now))
 {
@@ -185,9 +194,10 @@ RS_FN_VOID(rs_item_goes, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *i
 }
 
 /*
- * An item changes queue, whatever it does; tags are not carried. For one in service `work` is what this step
- * received so far: it is charged to the old queue, and the rest of the step will be to the new one. Answers 0,
- * with nothing changed, when the new queue does not take it. (Inlined: the charge needs all the stack that BPF has.)
+ * An item changes queue, whatever it does; tags are not carried. For one in service `work` is what
+ * this step received so far: it is charged to the old queue, and the rest of the step will be to
+ * the new one. Answers 0, with nothing changed, when the new queue does not take it. (Inlined: the
+ * charge needs all the stack that BPF has.)
  */
 RS_INLINE int rs_item_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *to,
 			   u64 work, u64 now)
@@ -206,7 +216,10 @@ RS_INLINE int rs_item_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 	return 1;
 }
 
-/* The units that an item may use changed. `mask` has RS_UNIT_WORDS words in it->mask already; `all`: any. */
+/*
+ * The units that an item may use changed. `mask` has RS_UNIT_WORDS words in it->mask already;
+ * `all`: any.
+ */
 RS_FN_VOID(rs_item_units, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 all),
 	   (t, it, all))
 {
@@ -228,7 +241,9 @@ RS_FN_VOID(rs_item_units, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 	rs_refresh(t, q);
 }
 
-/* The item's weight in its queue changed (nice, SCHED_IDLE). Its residual is rescaled as a node's. */
+/*
+ * The item's weight in its queue changed (nice, SCHED_IDLE). Its residual is rescaled as a node's.
+ */
 RS_FN_VOID(rs_item_reweight, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 weight),
 	   (t, it, weight))
 {
@@ -273,9 +288,11 @@ RS_FN_VOID(rs_item_weight_by, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARE
 }
 
 /*
- * What an item asks of its queue's class: all of t->params, where 0 takes back; its weight counts as t->params_most says. Answers 0, or a negative errno with nothing changed: RS_EINVAL for
- * numbers out of range, RS_ENOSPC when its queue is of class edf and is not guaranteed what all budgets come to, or the pool is exhausted,
- * RS_EOPNOTSUPP for a period in q0 of class edf, which takes whoever comes.
+ * What an item asks of its queue's class: all of t->params, where 0 takes back; its weight counts
+ * as t->params_most says. Answers 0, or a negative errno with nothing changed: RS_EINVAL for
+ * numbers out of range, RS_ENOSPC when its queue is of class edf and is not guaranteed what all
+ * budgets come to, or the pool is exhausted, RS_EOPNOTSUPP for a period in q0 of class edf, which
+ * takes whoever comes.
  */
 RS_FN int rs_item_params(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
 {

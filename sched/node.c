@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Nodes: what each kind of edit does to one, and what has to be known of a node for it. Whether and when it happens is the batch's (edit.c).
+ * Nodes: what each kind of edit does to one, and what has to be known of a node for it. Whether and
+ * when it happens is the batch's (edit.c).
  */
 
 RS_INLINE struct rs_node RS_ARENA *rs_node_at(struct rs_tree RS_ARENA *t, u64 id)
@@ -64,7 +65,10 @@ RS_FN_VOID(rs_node_reset, (struct rs_node RS_ARENA *n), (n))
 
 enum rs_change_phase { RS_CHANGE_LEAVE = 0, RS_CHANGE_START = 1 };
 
-/* Who comes to p is held, where its policy is changing and nobody has begun under the new one (change.c). */
+/*
+ * Who comes to p is held, where its policy is changing and nobody has begun under the new one
+ * (change.c).
+ */
 RS_INLINE u32 rs_change_holds(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 	return (p->throttled & RS_FROZEN) && t->change_phase == RS_CHANGE_LEAVE ? RS_HELD : 0;
@@ -186,8 +190,8 @@ RS_FN_VOID(rs_node_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_AREN
 }
 
 /*
- * The durable rest of a new node. Its weight is 0 until it is given one; until now it had that of who was in the slot
- * before, and something may have moved below it.
+ * The durable rest of a new node. Its weight is 0 until it is given one; until now it had that of
+ * who was in the slot before, and something may have moved below it.
  */
 RS_FN_VOID(rs_node_fresh, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 alg),
 	   (t, n, alg))
@@ -364,7 +368,10 @@ RS_FN_VOID(rs_mode_update, (struct rs_tree RS_ARENA *t), (t))
 	t->mode = mode;
 }
 
-/* Add (sign 1) or take away (-1) what is in service below n from its ancestors' counts, below `top`. */
+/*
+ * Add (sign 1) or take away (-1) what is in service below n from its ancestors' counts, below
+ * `top`.
+ */
 RS_FN_VOID(rs_service_of, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s32 sign,
 	   struct rs_node RS_ARENA *top), (t, n, sign, top))
 {
@@ -397,8 +404,8 @@ RS_FN_VOID(rs_service_of, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 }
 
 /*
- * All below n, once each, going down first: their depths are those of who stands above them, after n's own changed. Answers how many
- * levels there are, n's included.
+ * All below n, once each, going down first: their depths are those of who stands above them, after
+ * n's own changed. Answers how many levels there are, n's included.
  */
 RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {

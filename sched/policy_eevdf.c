@@ -2,16 +2,19 @@
 /*
  * Policy eevdf: earliest eligible virtual deadline first, among the children of a node.
  *
- * Problem. sfq bounds how far two children drift apart, but one of n children may be behind its fluid share by n steps, and a child
- * that wants little at a time waits as long as one that wants much. Here every child stays within one request of its fluid share, and
- * the length of its requests, not its weight, says how soon it is served.
+ * Problem. sfq bounds how far two children drift apart, but one of n children may be behind its
+ * fluid share by n steps, and a child that wants little at a time waits as long as one that wants
+ * much. Here every child stays within one request of its fluid share, and the length of its
+ * requests, not its weight, says how soon it is served.
  *
- * Idea. Lag is what a child should have received in the fluid system less what it did. Only children whose lag is not negative are
- * eligible: so nobody runs ahead by more than a step. Of these the one whose request should be completed first goes first.
+ * Idea. Lag is what a child should have received in the fluid system less what it did. Only
+ * children whose lag is not negative are eligible: so nobody runs ahead by more than a step. Of
+ * these the one whose request should be completed first goes first.
  *
- * State. Child i: weight w, virtual service time v (eligible time: tag.base and tag.rem / w), request r, deadline d = v + r / w.
- * Node: over the clients A (children that are runnable, and ghosts), W = sum of w, V = (sum of w v) / W, kept as z (clock.v) and
- * K = sum of w (v - z), 0 <= K < W, so that V = z + K / W. lag = w (V - v). A step of l adds exactly l to K: nothing is rounded.
+ * State. Child i: weight w, virtual service time v (eligible time: tag.base and tag.rem / w),
+ * request r, deadline d = v + r / w. Node: over the clients A (children that are runnable, and
+ * ghosts), W = sum of w, V = (sum of w v) / W, kept as z (clock.v) and K = sum of w (v - z), 0 <= K
+ * < W, so that V = z + K / W. lag = w (V - v). A step of l adds exactly l to K: nothing is rounded.
  *
  * Rules, in order of execution:
  *   1. child becomes runnable: if it is a ghost, it goes on as it is; else it joins A with lag 0: v = V. A step that is in service
@@ -29,45 +32,56 @@
  *      *saturated*; a saturated child that waits goes before all clients, and those go by v among themselves. Its v goes on, held behind V by no
  *      more than EE_JUMPS of the longest steps by which others move V; when it has passed V, it is a client again    eevdf_charge
  *
- * So a program that receives, works and receives again has a request for each round, whether what it receives is there already or not, and its period
- * is estimated by r / f, f its share (RTSS'98, 4.3, 4.4). Where r is too short or too long, only the child itself is served sooner or later: the
+ * So a program that receives, works and receives again has a request for each round, whether what
+ * it receives is there already or not, and its period is estimated by r / f, f its share (RTSS'98,
+ * 4.3, 4.4). Where r is too short or too long, only the child itself is served sooner or later: the
  * bounds of the others have r in none of them.
  *
- * r is the node's `request`, at most its parent's `lag` if that is set; if it has none, the estimate, between an eighth of a quantum
- * and `lag`, or a quantum where that is not set.
+ * r is the node's `request`, at most its parent's `lag` if that is set; if it has none, the
+ * estimate, between an eighth of a quantum and `lag`, or a quantum where that is not set.
  *
- * Two heaps. `ready` is the one that the core knows: all ready children, by d; those known not to be eligible have 2^61 added, so
- * they come after the others. `aside` has the latter and the ghosts by v; what V has passed is taken out. V goes back only when
- * a client with a negative lag is taken out (deleted, moved), and by less than the rounding on a reweight: so the first of
- * `ready` is looked at again when it is picked.
+ * Two heaps. `ready` is the one that the core knows: all ready children, by d; those known not to
+ * be eligible have 2^61 added, so they come after the others. `aside` has the latter and the ghosts
+ * by v; what V has passed is taken out. V goes back only when a client with a negative lag is taken
+ * out (deleted, moved), and by less than the rounding on a reweight: so the first of `ready` is
+ * looked at again when it is picked.
  *
  * Background (weight 0) children sort behind all others, as with sfq.
  *
- * Example (also a test): weights 1 and 2, quantum and requests of 6, both runnable at V = 0: d is 6 and 3. B runs, v = 3, V = 2:
- * not eligible. A: v = 6, V = 4. B: 6, V = 6. So B A B, and again: in every 18 units A gets 6 and B 12.
+ * Example (also a test): weights 1 and 2, quantum and requests of 6, both runnable at V = 0: d is 6
+ * and 3. B runs, v = 3, V = 2: not eligible. A: v = 6, V = 4. B: 6, V = 6. So B A B, and again: in
+ * every 18 units A gets 6 and B 12.
  *
- * Bounds, one unit, q the longest step, requests that end where steps do, membership that changes at lag 0 only:
- * -q < lag < max(r, q) (EV-1), and a request is complete when V has reached its deadline and q more has passed (EV-3). A step that goes on
- * beyond the end of a request adds what it has beyond to the credit of others. A child that is always runnable with a fixed share f
- * of W gets no less than f t - 2q while others sleep and wake (EV-4), because whatever rule 4 forgets is credit of somebody who sleeps.
+ * Bounds, one unit, q the longest step, requests that end where steps do, membership that changes
+ * at lag 0 only: -q < lag < max(r, q) (EV-1), and a request is complete when V has reached its
+ * deadline and q more has passed (EV-3). A step that goes on beyond the end of a request adds what
+ * it has beyond to the credit of others. A child that is always runnable with a fixed share f of W
+ * gets no less than f t - 2q while others sleep and wake (EV-4), because whatever rule 4 forgets is
+ * credit of somebody who sleeps.
  *
- * Several units: as with sfq, steps in service count as if they had taken what is reserved, for eligibility and for V. Where
- * nobody is eligible, the earliest deadline goes first. Debt is held to 5 (units + 1) of a child's own steps.
+ * Several units: as with sfq, steps in service count as if they had taken what is reserved, for
+ * eligibility and for V. Where nobody is eligible, the earliest deadline goes first. Debt is held
+ * to 5 (units + 1) of a child's own steps.
  *
- * Weights that threads cannot use. As a client such a child would have ever more credit, and V, the mean by weight, would go as slowly as it does: all
- * others would be ahead of V, and lose their order. GMS gives it all it can use, and divides the rest among the others by weight; that is what rule 6
- * does, V being that of the others only, without the need to know how many units the node has (below others that changes all the time). Why it
- * neither misses nor flaps: its v moves more slowly than V if and only if it cannot use its share. As a client it is then behind by more and more, and
- * beside them it is held at the limit for ever; if it can, it stays within the limit as a client, and passes V when it stands beside them. The limit
- * behind V has to be more than V moves at once, which is one step of a client over W. What a change of membership is worth, to
- * whoever changes and to all others together, is at most that many steps of work. Above a scheduler with a child that is behind, its place is SFQ_AHEAD quanta before
- * its deadline, eligible or not (rs_hurried). Shares are those of GMS (docs/notes/sched.md); of the bounds none is claimed.
+ * Weights that threads cannot use. As a client such a child would have ever more credit, and V, the
+ * mean by weight, would go as slowly as it does: all others would be ahead of V, and lose their
+ * order. GMS gives it all it can use, and divides the rest among the others by weight; that is what
+ * rule 6 does, V being that of the others only, without the need to know how many units the node
+ * has (below others that changes all the time). Why it neither misses nor flaps: its v moves more
+ * slowly than V if and only if it cannot use its share. As a client it is then behind by more and
+ * more, and beside them it is held at the limit for ever; if it can, it stays within the limit as a
+ * client, and passes V when it stands beside them. The limit behind V has to be more than V moves
+ * at once, which is one step of a client over W. What a change of membership is worth, to whoever
+ * changes and to all others together, is at most that many steps of work. Above a scheduler with a
+ * child that is behind, its place is SFQ_AHEAD quanta before its deadline, eligible or not
+ * (rs_hurried). Shares are those of GMS (docs/notes/sched.md); of the bounds none is claimed.
  *
- * Deviations: eligibility is looked at before each step, not each request (PSS, §3.2), so a long request does not make debt
- * beyond a step. Rule 4 is Linux' delayed dequeue with a zero clamp. Lag is held within 2^36 (69 s of
- * ns) on any number of units.
+ * Deviations: eligibility is looked at before each step, not each request (PSS, §3.2), so a long
+ * request does not make debt beyond a step. Rule 4 is Linux' delayed dequeue with a zero clamp. Lag
+ * is held within 2^36 (69 s of ns) on any number of units.
  *
- * References: Stoica, Abdel-Wahab, Jeffay, Baruah, Gehrke, Plaxton, RTSS'96; Jeffay, Smith, Moorthy, Anderson, RTSS'98.
+ * References: Stoica, Abdel-Wahab, Jeffay, Baruah, Gehrke, Plaxton, RTSS'96; Jeffay, Smith,
+ * Moorthy, Anderson, RTSS'98.
  */
 #define EE_LAG_MAX (1ULL << 36)
 #define EE_LATER (1ULL << 61)
@@ -91,8 +105,8 @@ RS_INLINE int ee_later(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 }
 
 /*
- * Several units: whether c is runnable and stands beside the clients, because it cannot use its share (rule 6). Where all units but one have gone since, it
- * still does, until it has passed V.
+ * Several units: whether c is runnable and stands beside the clients, because it cannot use its
+ * share (rule 6). Where all units but one have gone since, it still does, until it has passed V.
  */
 RS_INLINE int ee_saturated(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
@@ -100,8 +114,8 @@ RS_INLINE int ee_saturated(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *
 }
 
 /*
- * Several units: whether the first ready child of scheduler c is saturated, or more than a quantum behind V, or a scheduler of which this is so: its
- * deadline is then later than its place.
+ * Several units: whether the first ready child of scheduler c is saturated, or more than a quantum
+ * behind V, or a scheduler of which this is so: its deadline is then later than its place.
  */
 RS_INLINE int ee_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
@@ -243,7 +257,10 @@ RS_FN_VOID(ee_join, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	c->alink.pos = 0;
 	c->as.ee.epoch = p->of.ee.epoch + 1;
 	c->as.ee.used = 0;
-	/* K stays within 64 bits if the lighter of both sides is multiplied: then the product is somebody's lag. */
+	/*
+	 * K stays within 64 bits if the lighter of both sides is multiplied: then the product is
+	 * somebody's lag.
+	 */
 	if (w > p->of.ee.w) {
 		p->of.ee.k -= p->of.ee.w * (v - p->clock.v);
 		p->clock.v = v;
@@ -295,7 +312,10 @@ RS_INLINE u64 eevdf_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 	return ee_later(c->parent, c) ? d + EE_LATER : d;
 }
 
-/* V may have moved up: those that it has passed are eligible, or, ghosts, leave, which moves V again. */
+/*
+ * V may have moved up: those that it has passed are eligible, or, ghosts, leave, which moves V
+ * again.
+ */
 RS_FN_VOID(ee_advance, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
 	RS_LOOP(i, 2 * RS_NODES_MAX) {
@@ -422,7 +442,10 @@ RS_FN_VOID(ee_charge_saturated, (struct rs_tree RS_ARENA *t, struct rs_node RS_A
 	c->as.ee.used = used;
 }
 
-/* As sfq_charge: a step that was forced makes no debt, and uses up credit if nothing of c waits there. */
+/*
+ * As sfq_charge: a step that was forced makes no debt, and uses up credit if nothing of c waits
+ * there.
+ */
 RS_FN_VOID(eevdf_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c, u64 work, u32 forced), (t, p, c, work, forced))
 {
@@ -594,7 +617,10 @@ RS_INLINE u64 eevdf_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c
 	return ~0ULL;
 }
 
-/* Brings the ready heap up to date, as far as its first entry: that child is eligible, or none is. Answers 0 where there is no end to it. */
+/*
+ * Brings the ready heap up to date, as far as its first entry: that child is eligible, or none is.
+ * Answers 0 where there is no end to it.
+ */
 RS_FN int ee_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;

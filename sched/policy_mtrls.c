@@ -2,15 +2,18 @@
 /*
  * Policy mtrls: move-to-rear list scheduling, Eclipse's CPU scheduler.
  *
- * Problem. A child that blocks and wakes all the time (a server that reads from a disk) should, over its life, receive
- * what it would have on a private server of speed alpha with the same waits, although nobody knows how long its steps are. Schedulers
- * that let a woken child start again at the present (SFQ among them) forgive what it did not use; here it loses nothing.
+ * Problem. A child that blocks and wakes all the time (a server that reads from a disk) should,
+ * over its life, receive what it would have on a private server of speed alpha with the same waits,
+ * although nobody knows how long its steps are. Schedulers that let a woken child start again at
+ * the present (SFQ among them) forgive what it did not use; here it loses nothing.
  *
- * Idea. Children stand in a list, each with what is left of its quota alpha T. The first that is runnable is served. Who has used
- * his quota gets a new one and goes to the rear. Who blocks keeps both his place and what is left; when he wakes and stands ahead of
- * the child in service, he takes its place at once.
+ * Idea. Children stand in a list, each with what is left of its quota alpha T. The first that is
+ * runnable is served. Who has used his quota gets a new one and goes to the rear. Who blocks keeps
+ * both his place and what is left; when he wakes and stands ahead of the child in service, he takes
+ * its place at once.
  *
- * T is the turn (default 100 ms); alpha_i = w_i over the sum of the weights of all children of the node, runnable or not.
+ * T is the turn (default 100 ms); alpha_i = w_i over the sum of the weights of all children of the
+ * node, runnable or not.
  *
  * Rules, in order of execution:
  *   1. join (first wake-up under this parent): left = alpha T, at the rear                          mtrls_wake
@@ -19,19 +22,26 @@
  *   3. a step is no longer than left, where the caller can end it there                             mtrls_slice
  *   4. step of length l ends: left -= l; at 0 or below: left += alpha T (an overshoot is carried),
  *      to the rear                                                                                  mtrls_charge
- *   5. block: nothing changes. Wake: ahead of the child in service, and left > 0: it displaces that  mtrls_ahead
- *      On several units each step in service has its part of left set aside, and what is free of it counts instead
- *   6. alpha changes (a weight, a sibling, T): left is rescaled by alpha' / alpha, the place is kept  mtrls_left
+ *   5. block: nothing changes. Wake: ahead of the child in service, and left > 0: it displaces that
+ *      mtrls_ahead On several units each step in service has its part of left set aside, and what
+ *      is free of it counts instead
+ *   6. alpha changes (a weight, a sibling, T): left is rescaled by alpha' / alpha, the place is
+ *      kept mtrls_left
  *
- * The list is a heap, O(log n), by round and then by when a child came to its place; `clock.v` is the latest round of which a child was served. The rear is the
- * end of the next round. On one unit that is the plain list. On several, a child with fewer threads than units is still at its quota while the
- * units that it leaves free go on to the next round of others; when it is through, its next place is in the round after its own, ahead of where they are, since
- * it has not been idle. (In a plain list a child worth .95 of a unit had .68.) A child that blocks forgets the rounds that it missed, and one that cannot
- * use what it is worth is MTRLS_ROUNDS behind at most, so that nobody pays for them later. Background children (weight 0) stand behind all others and take turns
- * step by step. Places are counted with 32 bits: once in 4e9 of them one comes to the front of its round.
+ * The list is a heap, O(log n), by round and then by when a child came to its place; `clock.v` is
+ * the latest round of which a child was served. The rear is the end of the next round. On one unit
+ * that is the plain list. On several, a child with fewer threads than units is still at its quota
+ * while the units that it leaves free go on to the next round of others; when it is through, its
+ * next place is in the round after its own, ahead of where they are, since it has not been idle.
+ * (In a plain list a child worth .95 of a unit had .68.) A child that blocks forgets the rounds
+ * that it missed, and one that cannot use what it is worth is MTRLS_ROUNDS behind at most, so that
+ * nobody pays for them later. Background children (weight 0) stand behind all others and take turns
+ * step by step. Places are counted with 32 bits: once in 4e9 of them one comes to the front of its
+ * round.
  *
- * Example (also a test): weights 1, 1 and 2, T = 8: quotas 2, 2, 4. A, B and C wake in this order; steps are of 1. A A B, then B blocks with
- * 1 left; C C; B wakes: it stands ahead of C and displaces it: B, which is its quota; C C; A A …
+ * Example (also a test): weights 1, 1 and 2, T = 8: quotas 2, 2, 4. A, B and C wake in this order;
+ * steps are of 1. A A B, then B blocks with 1 left; C C; B wakes: it stands ahead of C and
+ * displaces it: B, which is its quota; C C; A A …
  *
  * Bounds, with R_i the time that i was runnable and s_i its service, both since it joined (docs/notes/algorithms.md §4.2):
  *   MTR-1  alpha R_i - s_i <= alpha (1 - alpha) T
@@ -40,12 +50,13 @@
  * Steps that end up to d late: MTR-1 alpha [(1 - alpha) T + (n - 1) d + K d] with K wake-ups, MTR-2 + d / alpha_i + d / alpha_j. They need
  * alpha T >= d.
  *
- * Deviations: weights are normalised, Eclipse's shares are of 1 (equal where they sum up to 1, and no less otherwise). More than
- * MTRLS_DEBT turns of debt are forgiven, and a pick moves no more than MTRLS_SKIPS children to the rear. Several units: a child may be in
- * service on all of them when its quota ends, so that d is what all its steps end late together.
+ * Deviations: weights are normalised, Eclipse's shares are of 1 (equal where they sum up to 1, and
+ * no less otherwise). More than MTRLS_DEBT turns of debt are forgiven, and a pick moves no more
+ * than MTRLS_SKIPS children to the rear. Several units: a child may be in service on all of them
+ * when its quota ends, so that d is what all its steps end late together.
  *
- * References: Bruno, Gabber, Özden, Silberschatz: the Eclipse operating system (USENIX'98), Eclipse/BSD §2; Bossa's MTR module, whose
- * lost overshoot rule 4 avoids.
+ * References: Bruno, Gabber, Özden, Silberschatz: the Eclipse operating system (USENIX'98),
+ * Eclipse/BSD §2; Bossa's MTR module, whose lost overshoot rule 4 avoids.
  */
 #define MTRLS_TURN_NS 100000000ULL
 #define MTRLS_TURN_MAX 10000000000ULL
@@ -96,7 +107,10 @@ RS_INLINE void mtrls_place(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *
 	c->tag.base = (round << 32) + (u32)++p->of.mtrls.places;
 }
 
-/* c has used its quota, which is up to date: another, at the rear. Rounds that it only sits out are not forgiven, for it owes them. */
+/*
+ * c has used its quota, which is up to date: another, at the rear. Rounds that it only sits out are
+ * not forgiven, for it owes them.
+ */
 RS_FN_VOID(mtrls_rear, (struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c), (p, c))
 {
 	u64 round = c->as.mtrls.round + 1, least = p->clock.v - MTRLS_ROUNDS;

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Policy prio: strict priority with usage decay, and an idle class: the time-sharing half of resource containers.
+ * Policy prio: strict priority with usage decay, and an idle class: the time-sharing half of
+ * resource containers.
  *
- * Problem. Some children are to be served before others whatever these want, and some only when nothing else wants service; and among
- * children of about the same priority, who has received much lately should stand back for who has not.
+ * Problem. Some children are to be served before others whatever these want, and some only when
+ * nothing else wants service; and among children of about the same priority, who has received much
+ * lately should stand back for who has not.
  *
- * Idea. Each child has a level; the ready child of the highest is served, equals take turns step by step. Recent usage moves a
- * child by at most one level, so that two levels apart order is never reversed, and three apart it is strict. Level 0
- * is apart: it is never raised, and nothing is lowered to it.
+ * Idea. Each child has a level; the ready child of the highest is served, equals take turns step by
+ * step. Recent usage moves a child by at most one level, so that two levels apart order is never
+ * reversed, and three apart it is strict. Level 0 is apart: it is never raised, and nothing is
+ * lowered to it.
  *
- * Usage is the work that a child received, halved each time its parent has handed out a period's worth (decay, default 2.4 s, which is the 3/4
- * per second of docs/notes/algorithms.md §8.1). So it is measured in what the parent has to give, and not in time: a child that has all of it for long has a usage of 1 to 2
- * periods, whatever the parent's own share. More than one period: heavy, a level down. At most a quarter: light, a
- * level up.
+ * Usage is the work that a child received, halved each time its parent has handed out a period's
+ * worth (decay, default 2.4 s, which is the 3/4 per second of docs/notes/algorithms.md §8.1). So it
+ * is measured in what the parent has to give, and not in time: a child that has all of it for long
+ * has a usage of 1 to 2 periods, whatever the parent's own share. More than one period: heavy, a
+ * level down. At most a quarter: light, a level up.
  *
  * Rules, in order of execution:
  *   1. level = prio - 1, prio or prio + 1 by usage; prio 0: behind all                              prio_key
@@ -21,15 +25,17 @@
  *      are halved, and those that wait get their new places                                         prio_charge
  *   4. wake: of a higher level than the child in service: it displaces that                         prio_ahead
  *
- * Example (also a test): levels A 20, B 10, C 0, steps of 4 ms. While A wants service neither B nor C has any; A sleeps: B; both sleep: C; B
- * wakes: C is displaced at once.
+ * Example (also a test): levels A 20, B 10, C 0, steps of 4 ms. While A wants service neither B nor
+ * C has any; A sleeps: B; both sleep: C; B wakes: C is displaced at once.
  *
- * Bounds: with every usage between the limits for good, no child waits longer than a step in service while one of a lower level is
- * served; equals that stay ready differ by at most one step in the number of their steps.
+ * Bounds: with every usage between the limits for good, no child waits longer than a step in
+ * service while one of a lower level is served; equals that stay ready differ by at most one step
+ * in the number of their steps.
  *
  * Deviations: weights are not looked at, except 0: background, behind the idle class.
  *
- * References: Banga, Druschel, Mogul: resource containers (OSDI'99) §4.3, §5.1; McKusick et al. on 4.4BSD for decay.
+ * References: Banga, Druschel, Mogul: resource containers (OSDI'99) §4.3, §5.1; McKusick et al. on
+ * 4.4BSD for decay.
  */
 #define PRIO_DECAY_NS 2400000000ULL
 #define PRIO_IDLE_KEY 1000
@@ -105,7 +111,10 @@ RS_INLINE void prio_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 	(void)t, (void)p, (void)c;
 }
 
-/* All that wait below p get the places of their present keys; who came first stays first among equals. */
+/*
+ * All that wait below p get the places of their present keys; who came first stays first among
+ * equals.
+ */
 RS_FN_VOID(prio_places, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;

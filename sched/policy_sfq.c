@@ -3,12 +3,12 @@
  * Policy sfq: start-time fair queueing of the children of a node; composed along the tree it is
  * H-SFQ, QLinux's CPU scheduler.
  *
- * Problem. Divide what a node receives among its children by weight, without knowing how long a step will
- * take, and whatever the node itself receives (it may be stalled or slowed at any time).
+ * Problem. Divide what a node receives among its children by weight, without knowing how long a
+ * step will take, and whatever the node itself receives (it may be stalled or slowed at any time).
  *
- * Idea. Each child carries a start tag; the ready child with the smallest goes first, and its tag advances by
- * the work it then received divided by its weight. Children that wait for the same time keep tags within one
- * step of each other, hence their normalised service too.
+ * Idea. Each child carries a start tag; the ready child with the smallest goes first, and its tag
+ * advances by the work it then received divided by its weight. Children that wait for the same time
+ * keep tags within one step of each other, hence their normalised service too.
  *
  * Rules, in order of execution:
  *   1. child becomes runnable: S = max(v, F)                                        sfq_wake
@@ -19,19 +19,21 @@
  *      child is in service any more, v = the smallest start tag that waits          sfq_charge
  *   4. child becomes idle; when it was the last one, v = max F                       sfq_idle
  *
- * Background (weight 0) children sort behind all others and among themselves by tags of weight 1 with
- * a virtual time of their own; a node serves them when no other child is ready.
+ * Background (weight 0) children sort behind all others and among themselves by tags of weight 1
+ * with a virtual time of their own; a node serves them when no other child is ready.
  *
- * Example (also a test): weights 1 and 2, quantum 6, both runnable at v = 0. Tags: A 0, B 0. A runs: 6.
- * B: 3, 6. A (6 came first): 12; B: 9, 12; A … so in every 18 units A gets 6 and B 12.
+ * Example (also a test): weights 1 and 2, quantum 6, both runnable at v = 0. Tags: A 0, B 0. A
+ * runs: 6. B: 3, 6. A (6 came first): 12; B: 9, 12; A … so in every 18 units A gets 6 and B 12.
  *
- * Bound (SFQ-1): |W_f/w_f - W_m/w_m| <= l_f/w_f + l_m/w_m over any interval in which both are runnable, for
- * any server. Several units: (d+1) times that with d steps outstanding (SFQ-7).
+ * Bound (SFQ-1): |W_f/w_f - W_m/w_m| <= l_f/w_f + l_m/w_m over any interval in which both are
+ * runnable, for any server. Several units: (d+1) times that with d steps outstanding (SFQ-7).
  *
- * Deviations: v on several units is that of SFQ(D); residuals are rescaled on reweight; stale tags of idle
- * children are recognised by epoch instead of being compared; tags.c says how infeasible weights are held.
+ * Deviations: v on several units is that of SFQ(D); residuals are rescaled on reweight; stale tags
+ * of idle children are recognised by epoch instead of being compared; tags.c says how infeasible
+ * weights are held.
  *
- * References: Goyal, Vin, Cheng, SIGCOMM'96; Goyal, Guo, Vin, OSDI'96; QLinux §2.2; Jin, Chase, Kaur 2004.
+ * References: Goyal, Vin, Cheng, SIGCOMM'96; Goyal, Guo, Vin, OSDI'96; QLinux §2.2; Jin, Chase,
+ * Kaur 2004.
  */
 
 #define SFQ_AHEAD 3
@@ -39,9 +41,11 @@
 RS_INLINE int ee_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c);
 
 /*
- * Several units: whether scheduler c has first a ready child that is behind there, as one that can never use its share always is (tags.c; rule 6 of
- * policy_eevdf.c). It must not wait until the steps that c gave to other children meanwhile are paid, so c's place among its siblings, if they are
- * scheduled by sfq or eevdf, is SFQ_AHEAD quanta before what its tag says. Its share is as before, since its tag is.
+ * Several units: whether scheduler c has first a ready child that is behind there, as one that can
+ * never use its share always is (tags.c; rule 6 of policy_eevdf.c). It must not wait until the
+ * steps that c gave to other children meanwhile are paid, so c's place among its siblings, if they
+ * are scheduled by sfq or eevdf, is SFQ_AHEAD quanta before what its tag says. Its share is as
+ * before, since its tag is.
  */
 RS_INLINE int rs_hurried(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
@@ -53,8 +57,8 @@ RS_INLINE int rs_hurried(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 }
 
 /*
- * A child's place among its siblings: its start tag, as if the steps in service had taken what is reserved. (A single unit picks
- * when nothing is in service.)
+ * A child's place among its siblings: its start tag, as if the steps in service had taken what is
+ * reserved. (A single unit picks when nothing is in service.)
  */
 RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
@@ -65,7 +69,10 @@ RS_INLINE u64 sfq_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 	return RS_SEVERAL(t) ? c->tag.base + rs_vwork(c->res, w) : c->tag.base;
 }
 
-/* v = max(v, min S), when no child is in service to hold it, and all that wait are known. `nsvc` steps are in service below p. */
+/*
+ * v = max(v, min S), when no child is in service to hold it, and all that wait are known. `nsvc`
+ * steps are in service below p.
+ */
 RS_INLINE void sfq_refresh_v(struct rs_node RS_ARENA *p, u32 nsvc)
 {
 	if (nsvc == 0 && p->ready.n && !(p->ready.e[0].seq & RS_SEQ_BACKGROUND) && !(p->throttled & RS_FROZEN))
@@ -82,7 +89,10 @@ RS_INLINE void sfq_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 {
 	(void)t;
 	if (!c->weight) {
-		/* max(vb, F): a finish tag lies at most a step ahead, all else is behind or too old to compare. */
+		/*
+		 * max(vb, F): a finish tag lies at most a step ahead, all else is behind or too old
+		 * to compare.
+		 */
 		if (c->tag.base - p->vb > RS_ADVANCE_MAX) {
 			c->tag.base = p->vb;
 			c->tag.rem = 0;
@@ -124,9 +134,10 @@ RS_INLINE void sfq_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 }
 
 /*
- * A step of c ended after `work`; c->nsvc and c->res are already those without it. `forced`: something waits below p, but
- * nothing that the unit could have served instead (affinity). Such a step makes no debt: else what c has on other units
- * would starve. It uses up credit if nothing of c waits there.
+ * A step of c ended after `work`; c->nsvc and c->res are already those without it. `forced`:
+ * something waits below p, but nothing that the unit could have served instead (affinity). Such a
+ * step makes no debt: else what c has on other units would starve. It uses up credit if nothing of
+ * c waits there.
  */
 RS_INLINE void sfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 			  struct rs_node RS_ARENA *c, u64 work, u32 forced)
@@ -147,7 +158,10 @@ RS_INLINE void sfq_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 }
 
 #if RS_DISK
-/* A device: c begins to wait, with or without something in service: S = max(v, F), F being that of what it dispatched last (SFQ(D)). */
+/*
+ * A device: c begins to wait, with or without something in service: S = max(v, F), F being that of
+ * what it dispatched last (SFQ(D)).
+ */
 RS_INLINE void sfq_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	u64 s = sfq_key(t, c);
@@ -159,7 +173,10 @@ RS_INLINE void sfq_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 }
 #endif
 
-/* Several units: something more wants service below c. What c could not use before is no credit for that. */
+/*
+ * Several units: something more wants service below c. What c could not use before is no credit for
+ * that.
+ */
 RS_INLINE void sfq_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	u64 low;
@@ -203,7 +220,10 @@ RS_INLINE void sfq_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	(void)c;
 }
 
-/* The policy changes: how far a runnable child is ahead of its siblings, in tag units; and the same on the way in. */
+/*
+ * The policy changes: how far a runnable child is ahead of its siblings, in tag units; and the same
+ * on the way in.
+ */
 RS_INLINE s64 sfq_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	sfq_refresh_v(p, p->nsvc);
@@ -256,7 +276,9 @@ RS_FN_PTR(struct rs_node RS_ARENA, sfq_pick_far,
 	u64 key = 0, seq = 0;
 	u32 n = p->ready.n, seen = rs_zero;
 
-	/* Rare: the first may not run here. The heap gives no order among the rest, so look at all. */
+	/*
+	 * Rare: the first may not run here. The heap gives no order among the rest, so look at all.
+	 */
 	RS_LOOP(i, n) {
 		c = (struct rs_node RS_ARENA *)e[i].obj;
 		if (rs_node_allows(c, unit) && (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {

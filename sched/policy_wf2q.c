@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Policy wf2q: worst-case fair weighted fair queueing with the fluid system itself (GPS), among the children of a node; composed along the tree it is what
- * Eclipse/BSD ran for links. For servers of known lengths whose arrivals are told (rs_arrive).
+ * Policy wf2q: worst-case fair weighted fair queueing with the fluid system itself (GPS), among the
+ * children of a node; composed along the tree it is what Eclipse/BSD ran for links. For servers of
+ * known lengths whose arrivals are told (rs_arrive).
  *
- * Problem. wf2q+ has a virtual time that is only a bound of the fluid system's; so a child may be a little ahead or behind where others come and go.
- * Here the fluid system is followed exactly, with weights and children that change.
+ * Problem. wf2q+ has a virtual time that is only a bound of the fluid system's; so a child may be a
+ * little ahead or behind where others come and go. Here the fluid system is followed exactly, with
+ * weights and children that change.
  *
- * Idea. In the fluid system every child that has work is served all the time, in proportion to the weights. Its virtual time V goes by
- * dV = dwork / W, W the sum of the weights of those that have work *there*: a child may be through in the fluid while its last packet still waits
- * here, or the other way round. A packet is eligible when the fluid has begun it (S <= V); of those the one goes first that the fluid finishes first (F).
+ * Idea. In the fluid system every child that has work is served all the time, in proportion to the
+ * weights. Its virtual time V goes by dV = dwork / W, W the sum of the weights of those that have
+ * work *there*: a child may be through in the fluid while its last packet still waits here, or the
+ * other way round. A packet is eligible when the fluid has begun it (S <= V); of those the one goes
+ * first that the fluid finishes first (F).
  *
- * State. Child: its arrivals as segments {base, work}: one for each time that it had work in the fluid without a pause, from V = base on. So the fluid
- * is at the offset o of a segment when V = base + o / w; tags are not kept but follow from that, and a change of weight moves the bases alone. `at` is how
- * much of the first segment has been sent. S = tag.base = base + at / w; F the same `head` further on; `end` where all that arrived is served.
- * Node: V (clock.v), W (of.gps.w), the work that V has not been moved for yet because it is less than a unit (carry), and `defer`.
+ * State. Child: its arrivals as segments {base, work}: one for each time that it had work in the
+ * fluid without a pause, from V = base on. So the fluid is at the offset o of a segment when V =
+ * base + o / w; tags are not kept but follow from that, and a change of weight moves the bases
+ * alone. `at` is how much of the first segment has been sent. S = tag.base = base + at / w; F the
+ * same `head` further on; `end` where all that arrived is served. Node: V (clock.v), W (of.gps.w),
+ * the work that V has not been moved for yet because it is less than a unit (carry), and `defer`.
  *
  * Rules, in order of execution:
  *   1. work arrives: V first goes on by what the packet on the wire has done. If the fluid has nothing of the child's, a segment with
@@ -27,13 +33,14 @@
  *      done by the others at once; what was sent beyond the fluid makes the fluid stand still for that much work (defer)     gps_flush
  *   8. work that was not told when it came counts as arriving when it is the head                          wf2q_length
  *
- * Two heaps: `ready` has all ready children by F, those that are not eligible with 2^61 added; `aside` has the events of rule 2 by V: up to
- * two a child.
+ * Two heaps: `ready` has all ready children by F, those that are not eligible with 2^61 added;
+ * `aside` has the events of rule 2 by V: up to two a child.
  *
  * Background (weight 0) children sort behind all others; V does not move for them.
  *
- * Example (also a test): weights 1 and 2, packets of 6, three of each at V = 0. In the fluid B's end at 3, 6, 9, A's at 6, 12, 18. B A B B A A: wf2q+
- * would do the same. Now B alone has one of 6, and A's come when half of it is sent: V = 1.5, and A's first S is 1.5.
+ * Example (also a test): weights 1 and 2, packets of 6, three of each at V = 0. In the fluid B's
+ * end at 3, 6, 9, A's at 6, 12, 18. B A B B A A: wf2q+ would do the same. Now B alone has one of 6,
+ * and A's come when half of it is sent: V = 1.5, and A's first S is 1.5.
  *
  * Bounds, for a node that has C, r = w C / (sum of all w), L the longest packet of all and l_i of the child:
  *   fluid - sent <= L, sent - fluid <= (1 - w / sum w) l_i            (WF-1)
@@ -41,13 +48,16 @@
  * Both times have L / C more where rs_tree.progress is not told. The index of wf2q+ (WF-4) does not hold here from any start: a child may wait here while
  * the fluid has nothing of it.
  *
- * Deviations: late commit as in wf2q+ (an inner child's head is what it would send now). RS_SEGMENTS segments at once; a child that would need more has two of
- * its own joined, the earlier one's work as late as the later one's. One unit only.
+ * Deviations: late commit as in wf2q+ (an inner child's head is what it would send now).
+ * RS_SEGMENTS segments at once; a child that would need more has two of its own joined, the earlier
+ * one's work as late as the later one's. One unit only.
  *
- * References: Bennett, Zhang: WF2Q, INFOCOM'96; Parekh, Gallager 1993; Eclipse/BSD §2.1 (hierarchical WF2Q with online changes).
+ * References: Bennett, Zhang: WF2Q, INFOCOM'96; Parekh, Gallager 1993; Eclipse/BSD §2.1
+ * (hierarchical WF2Q with online changes).
  */
 #define GPS_LATER (1ULL << 61)
-#define GPS_ENDS 1 /* in the stamp of an event: the fluid is through with a child, else a child becomes eligible */
+/* in the stamp of an event: the fluid is through with a child, else a child becomes eligible */
+#define GPS_ENDS 1
 
 RS_INLINE struct rs_node RS_ARENA *gps_of_alink(struct rs_link RS_ARENA *l)
 {
@@ -64,7 +74,10 @@ RS_INLINE struct rs_segment RS_ARENA *gps_segment(struct rs_tree RS_ARENA *t, u3
 	return &t->segment[(name - 1) & (RS_SEGMENTS - 1)];
 }
 
-/* Whether what is kept of c is meant: it has segments. The epoch ends when the last runnable child becomes idle. */
+/*
+ * Whether what is kept of c is meant: it has segments. The epoch ends when the last runnable child
+ * becomes idle.
+ */
 RS_INLINE int gps_client(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	return c->as.gps.epoch && c->as.gps.epoch == p->of.gps.epoch + 1;
@@ -286,7 +299,9 @@ RS_FN_VOID(gps_come, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	if (!c->as.gps.fluid.pos) {
 		u32 last = c->as.gps.last;
 
-		/* All of the last one has been sent, or there is no room for more: it begins anew. */
+		/*
+		 * All of the last one has been sent, or there is no room for more: it begins anew.
+		 */
 		if ((last && last == c->as.gps.first && c->as.gps.at >= gps_segment(t, last)->work) || !gps_begin(t, c, base)) {
 			g = gps_segment(t, last);
 			g->base = base - (g->work << RS_TAG_SHIFT) / w;
@@ -306,8 +321,8 @@ RS_FN_VOID(gps_come, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 }
 
 /*
- * What V has reached happens. If nobody that is ready is eligible, and nothing is in service, V goes on to where somebody is (roundings; after a flush).
- * Answers 0 where there is no end to it.
+ * What V has reached happens. If nobody that is ready is eligible, and nothing is in service, V
+ * goes on to where somebody is (roundings; after a flush). Answers 0 where there is no end to it.
  */
 RS_FN int gps_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
@@ -328,7 +343,10 @@ RS_FN int gps_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 	return 0;
 }
 
-/* c goes out of the fluid with whatever it has there. What it was given too much or too little of is made good to the others. */
+/*
+ * c goes out of the fluid with whatever it has there. What it was given too much or too little of
+ * is made good to the others.
+ */
 RS_FN_VOID(gps_flush, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c), (t, p, c))
 {
@@ -372,7 +390,10 @@ RS_INLINE void wf2q_sync(struct rs_node RS_ARENA *p)
 	(void)p;
 }
 
-/* `work` has come somewhere below c. What a cap holds back is not told: it comes when it is the head. */
+/*
+ * `work` has come somewhere below c. What a cap holds back is not told: it comes when it is the
+ * head.
+ */
 RS_FN_VOID(wf2q_arrive, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c, u64 work), (t, p, c, work))
 {
@@ -439,7 +460,10 @@ RS_INLINE void wf2q_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 		p->vb = c->tag.base;
 }
 
-/* c has sent `work`: its first segments are through here, and the offsets in what is first now stay small. */
+/*
+ * c has sent `work`: its first segments are through here, and the offsets in what is first now stay
+ * small.
+ */
 RS_FN_VOID(gps_sent, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c, u64 work), (t, p, c, work))
 {
@@ -461,7 +485,8 @@ RS_FN_VOID(gps_sent, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	g = gps_segment(t, c->as.gps.first);
 	c->as.gps.at = at;
 	if (at > g->work)
-		gps_come(t, p, c, at - g->work, p->clock.v); /* more than was told: it has come and gone */
+		/* more than was told: it has come and gone */
+		gps_come(t, p, c, at - g->work, p->clock.v);
 	k = at / c->weight;
 	g->base += k << RS_TAG_SHIFT;
 	g->work -= k * c->weight;

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Policy wf2q+: worst-case fair weighted fair queueing plus, among the children of a node; composed along the tree it is H-WF2Q+. For
- * servers of known lengths: a link's packets.
+ * Policy wf2q+: worst-case fair weighted fair queueing plus, among the children of a node; composed
+ * along the tree it is H-WF2Q+. For servers of known lengths: a link's packets.
  *
- * Problem. Under sfq a packet may wait for one of each sibling, whatever its weight; so the delay of a child grows with the number of
- * children. Under weighted fair queueing it does not, but a child may run ahead by half of the link and then wait as long. Here a child is neither
- * behind nor ahead of its fluid share by more than about a packet.
+ * Problem. Under sfq a packet may wait for one of each sibling, whatever its weight; so the delay
+ * of a child grows with the number of children. Under weighted fair queueing it does not, but a
+ * child may run ahead by half of the link and then wait as long. Here a child is neither behind nor
+ * ahead of its fluid share by more than about a packet.
  *
- * Idea. A packet is eligible when the fluid system would have begun it (S <= V); of the eligible ones, the one that the fluid system would
- * finish first (F) goes first. V is not that of the fluid system but a lower bound, which costs a division instead of a simulation.
+ * Idea. A packet is eligible when the fluid system would have begun it (S <= V); of the eligible
+ * ones, the one that the fluid system would finish first (F) goes first. V is not that of the fluid
+ * system but a lower bound, which costs a division instead of a simulation.
  *
- * State. Child: start tag S (tag.base, tag.rem), finish tag F = S + l / w, where l is the length of what its subtree would send next
- * (refresh.c, rs_head_of). Node: V (clock.v and of.wf.frac), W = sum of the weights of the clients: children that are runnable, and
- * idle ones with S > V ("ghosts", whose S is the finish tag of their last packet).
+ * State. Child: start tag S (tag.base, tag.rem), finish tag F = S + l / w, where l is the length of
+ * what its subtree would send next (refresh.c, rs_head_of). Node: V (clock.v and of.wf.frac), W =
+ * sum of the weights of the clients: children that are runnable, and idle ones with S > V
+ * ("ghosts", whose S is the finish tag of their last packet).
  *
  * Rules, in order of execution:
  *   1. child becomes runnable: S = V, or max(V, S) if it is a ghost; V first goes on by what the packet on the wire has done
@@ -22,20 +25,27 @@
  *   3. pick: of the ready children with S <= V the one with the smallest (F, seq); if there is none, V = min S first   wf2qp_pick
  *   4. packet of length l ends: V += l / W, S += l / w, whatever length had been announced; until S has reached what F was,
  *      the next F is no less                                                                              wfp_charge
- *   5. child becomes idle: with S > V it stays in W until V has reached S. The last one: all tags of the node are void, V stays  wf2qp_idle
+ *   5. child becomes idle: with S > V it stays in W until V has reached S. The last one: all tags
+ *      of the node are void, V stays wf2qp_idle
  *   6. weight changes: S - V scales with 1 / w, whichever sign it has                                    wf2qp_reweight
  *
- * Two heaps: `ready` has all ready children by F; `aside` has ghosts by S, and who has come first in `ready` without being eligible: it has 2^61 added to its F there. What V has passed
- * is taken out of `aside`. So who is not eligible costs nothing while there is somebody before it, which is always where weights and lengths are equal. V never goes back.
+ * Two heaps: `ready` has all ready children by F; `aside` has ghosts by S, and who has come first
+ * in `ready` without being eligible: it has 2^61 added to its F there. What V has passed is taken
+ * out of `aside`. So who is not eligible costs nothing while there is somebody before it, which is
+ * always where weights and lengths are equal. V never goes back.
  *
  * Background (weight 0) children sort behind all others, as with sfq; V does not move for them.
  *
- * Example (also a test): weights 1 and 2, packets of 6, both from V = 0. F is 6 and 3. B: S = 3, V = 2: not eligible. A: V = 4, S = 6. B: V = 6. So
- * B A B, and again.
+ * Example (also a test): weights 1 and 2, packets of 6, both from V = 0. F is 6 and 3. B: S = 3,
+ * V = 2: not eligible. A: V = 4, S = 6. B: V = 6. So B A B, and again.
  *
- * Why F does not fall (rules 2 and 4). Below an inner node a packet may come that is shorter than the one by which the node has been put in order among its siblings. Were F then S + l / w, it might lie
- * before V, and the node would take all at once what it had waited for: up to a longest packet of its own, ahead of siblings whose F is earlier than what had been said, and WF-2 would not hold
- * for them. With it, what the node sends between S and that F is to them one packet. (tests/host/net_model has the case: 600 bytes that left 6712 byte times after EAT + l / r + L / C.)
+ * Why F does not fall (rules 2 and 4). Below an inner node a packet may come that is shorter than
+ * the one by which the node has been put in order among its siblings. Were F then S + l / w, it
+ * might lie before V, and the node would take all at once what it had waited for: up to a longest
+ * packet of its own, ahead of siblings whose F is earlier than what had been said, and WF-2 would
+ * not hold for them. With it, what the node sends between S and that F is to them one packet.
+ * (tests/host/net_model has the case: 600 bytes that left 6712 byte times after EAT + l / r + L /
+ * C.)
  *
  * Bounds, for a node that has C, r = w C / (sum of all w), L the longest packet of all and l_i of the child:
  *   departure <= EAT + l / r + L / C                                 (WF-2), EAT = max(arrival, EAT of the one before + its l / r)
@@ -43,13 +53,17 @@
  *          an inner node, until the departure of a packet of length s, (1 - w / sum w) (l_i - s) more (below)
  * Both have L / C more where `progress` is not told. Below the root: WF-5. Fairness: as WF-4 for both sides.
  *
- * That of an inner node: when a packet of it is picked V <= F + (L - (F - S) w) / W, since what is left until F might have been one packet. So it is behind by (1 - w / W) (F - S) w + L w / W at most, and ahead by
- * (1 - w / W) l_i before; a packet of s takes (1 - w / W) s of that. In the form for any moment both are as for a leaf, 2 (1 - w / W) l_i + L w / W.
+ * That of an inner node: when a packet of it is picked V <= F + (L - (F - S) w) / W, since what is
+ * left until F might have been one packet. So it is behind by (1 - w / W) (F - S) w + L w / W at
+ * most, and ahead by (1 - w / W) l_i before; a packet of s takes (1 - w / W) s of that. In the form
+ * for any moment both are as for a leaf, 2 (1 - w / W) l_i + L w / W.
  *
- * Deviations from the paper: W counts clients and not all that exist, so unused shares go round at once; late commit.
- * One unit only: on several, shares are right where each child has work for all, and no bound is claimed.
+ * Deviations from the paper: W counts clients and not all that exist, so unused shares go round at
+ * once; late commit. One unit only: on several, shares are right where each child has work for all,
+ * and no bound is claimed.
  *
- * References: Bennett, Zhang: WF2Q, INFOCOM'96; hierarchical packet fair queueing (H-WF2Q+), SIGCOMM'96. W as in dummynet and BFQ.
+ * References: Bennett, Zhang: WF2Q, INFOCOM'96; hierarchical packet fair queueing (H-WF2Q+),
+ * SIGCOMM'96. W as in dummynet and BFQ.
  */
 #define WFP_LATER (1ULL << 61)
 #define WFP_FRAC 20 /* V has so many binary places below the unit of tags */
@@ -70,7 +84,10 @@ RS_INLINE int wfp_later(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 	return c->alink.pos && wfp_client(p, c);
 }
 
-/* The node has done `work` more. V has places below its unit: less than 2^-20 of one is cut off each time. */
+/*
+ * The node has done `work` more. V has places below its unit: less than 2^-20 of one is cut off
+ * each time.
+ */
 RS_INLINE void wfp_advance(struct rs_node RS_ARENA *p, u64 work)
 {
 	u64 w = p->of.wf.w, x = work << RS_TAG_SHIFT, v;
@@ -85,8 +102,9 @@ RS_INLINE void wfp_advance(struct rs_node RS_ARENA *p, u64 work)
 }
 
 /*
- * W is about to change while a step is in service: V first gets what that has done so far under the old W, by what the caller says; all that is
- * reserved for it if that is not known. (Several units: at the end of each step.)
+ * W is about to change while a step is in service: V first gets what that has done so far under the
+ * old W, by what the caller says; all that is reserved for it if that is not known. (Several units:
+ * at the end of each step.)
  */
 RS_INLINE void wfp_progress(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
@@ -139,8 +157,10 @@ RS_INLINE u64 wf2qp_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 }
 
 /*
- * What V has passed is eligible, or leaves W; who comes first in `ready` and is not eligible goes aside. If nobody that is ready is eligible, and nothing is in
- * service, V goes on to the smallest S. Answers 0 where there is no end to it: each child goes aside once and comes back once, at the most.
+ * What V has passed is eligible, or leaves W; who comes first in `ready` and is not eligible goes
+ * aside. If nobody that is ready is eligible, and nothing is in service, V goes on to the smallest
+ * S. Answers 0 where there is no end to it: each child goes aside once and comes back once, at the
+ * most.
  */
 RS_FN int wfp_front_far(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
@@ -278,7 +298,10 @@ RS_FN_VOID(wfp_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	wfp_sort(t, p, c);
 }
 
-/* Inlined: the compiler drops an argument that nobody uses, and the kernel's verifier wants it from the caller of a function of its own. */
+/*
+ * Inlined: the compiler drops an argument that nobody uses, and the kernel's verifier wants it from
+ * the caller of a function of its own.
+ */
 RS_INLINE void wf2qp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work, u32 forced)
 {
 	(void)forced;
@@ -308,7 +331,9 @@ RS_FN_VOID(wf2qp_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 	}
 	if (!wfp_client(p, c))
 		return;
-	/* (d + rem / old) old / w, with the remainder of that; what is behind V rounds towards it. */
+	/*
+	 * (d + rem / old) old / w, with the remainder of that; what is behind V rounds towards it.
+	 */
 	behind = rs_before(c->tag.base, p->clock.v);
 	d = behind ? p->clock.v - c->tag.base : c->tag.base - p->clock.v;
 	x = d % w * old + (behind ? 0 : c->tag.rem);

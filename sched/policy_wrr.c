@@ -4,22 +4,27 @@
  *
  * Problem. Shares with the least of effort: no tags, no deadlines.
  *
- * Idea. Children stand in a list, each with what is left of its quota alpha T. The first that is runnable is served; who has used his quota gets a new one and
- * goes to the rear. Who blocks leaves the list, and what was left with it. So a child that sleeps and wakes waits for the quotas of all
- * others each time, and what it did not use is lost: this is what mtrls was made to avoid, and the only difference to it.
+ * Idea. Children stand in a list, each with what is left of its quota alpha T. The first that is
+ * runnable is served; who has used his quota gets a new one and goes to the rear. Who blocks leaves
+ * the list, and what was left with it. So a child that sleeps and wakes waits for the quotas of all
+ * others each time, and what it did not use is lost: this is what mtrls was made to avoid, and the
+ * only difference to it.
  *
- * T is the turn (default 100 ms); alpha_i = w_i over the sum of the weights of all children of the node, runnable or not.
+ * T is the turn (default 100 ms); alpha_i = w_i over the sum of the weights of all children of the
+ * node, runnable or not.
  *
  * Rules, in order of execution:
  *   1. wake: left = alpha T, at the rear; nobody is displaced                                         wrr_wake
  *   2. pick, steps, their ends and new weights: rules 2, 3, 4 and 6 of policy_mtrls.c                 mtrls_pick …
  *   3. block: it leaves the list                                                                     wrr_idle
  *
- * Example (also a test): weights 1, 1 and 2, T = 8: quotas 2, 2, 4. A, B and C wake in this order; steps are of 1. A A B, then B blocks with
- * 1 left; C C; B wakes, behind A, which stands behind C: C C; A A; B B …
+ * Example (also a test): weights 1, 1 and 2, T = 8: quotas 2, 2, 4. A, B and C wake in this order;
+ * steps are of 1. A A B, then B blocks with 1 left; C C; B wakes, behind A, which stands behind C:
+ * C C; A A; B B …
  *
- * Bounds: from wake-up to service at most (1 - alpha) T (MTR-3), children that stay runnable differ as under mtrls (MTR-2); nothing holds of the
- * service of who sleeps (MTR-1 does not). Ticks as there.
+ * Bounds: from wake-up to service at most (1 - alpha) T (MTR-3), children that stay runnable differ
+ * as under mtrls (MTR-2); nothing holds of the service of who sleeps (MTR-1 does not). Ticks as
+ * there.
  *
  * Deviations: an overshoot is carried by who goes on, and forgotten with who blocks.
  *

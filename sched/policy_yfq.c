@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Policy yfq: yet another fair queueing (Eclipse/BSD's disk scheduler) of the children of a node; composed along the tree it is hierarchical
- * YFQ. For servers of known lengths that may serve several at once: disks.
+ * Policy yfq: yet another fair queueing (Eclipse/BSD's disk scheduler) of the children of a node;
+ * composed along the tree it is hierarchical YFQ. For servers of known lengths that may serve
+ * several at once: disks.
  *
- * Problem. As sfq, and the device should be given several requests at once, so that it, or a window before it, can order them by place.
+ * Problem. As sfq, and the device should be given several requests at once, so that it, or a window
+ * before it, can order them by place.
  *
- * Idea. As sfq, but the smallest finish tag goes first: short requests do not wait behind long ones of the same start tag. Tags advance when a request is
- * dispatched, by its known length; up to b (the units of the tree) are dispatched and not completed at any time.
+ * Idea. As sfq, but the smallest finish tag goes first: short requests do not wait behind long ones
+ * of the same start tag. Tags advance when a request is dispatched, by its known length; up to b
+ * (the units of the tree) are dispatched and not completed at any time.
  *
- * State. Child: start tag S = tag.base, and on several units the lengths of what is in service beyond it (res); finish tag F = S + l / w, where l is the length of
- * what its subtree would dispatch next (refresh.c, rs_head_of). Node: v (clock.v). `waiting` children: those in the ready heap; on one unit also the
- * one in service, whose S counts until its end, as published.
+ * State. Child: start tag S = tag.base, and on several units the lengths of what is in service
+ * beyond it (res); finish tag F = S + l / w, where l is the length of what its subtree would
+ * dispatch next (refresh.c, rs_head_of). Node: v (clock.v). `waiting` children: those in the ready
+ * heap; on one unit also the one in service, whose S counts until its end, as published.
  *
  * Rules, in order of execution:
  *   1. child begins to wait: S = max(v, F of what it dispatched last)                    yfq_wake; yfq_ready where it has something in service
@@ -20,11 +24,13 @@
  *   5. the last child becomes idle, nothing waits and nothing is in service: v = max F   yfq_idle
  *   6. weight changes: S - v scales with 1 / w, whichever sign it has                    yfq_reweight
  *
- * Two heaps: `ready` by F; `aside` by S. An entry aside may be too low, or of a child that waits no longer: that is put right where it comes first (yfq_v).
+ * Two heaps: `ready` by F; `aside` by S. An entry aside may be too low, or of a child that waits no
+ * longer: that is put right where it comes first (yfq_v).
  *
  * Background (weight 0) children sort behind all others, as with sfq.
  *
- * Example (also a test): weights 1 and 2, requests of 6, b = 1. F is 6 and 3. B: S = 3, F = 6, and A came first with 6. A: 12. B: 9, 12 … so B A B B A B B A B.
+ * Example (also a test): weights 1 and 2, requests of 6, b = 1. F is 6 and 3. B: S = 3, F = 6, and
+ * A came first with 6. A: 12. B: 9, 12 … so B A B B A B B A B.
  *
  * Bounds, with U = max over all siblings of l / w:
  *   YFQ-1  counted at dispatch, both waiting throughout: |W_i / w_i - W_m / w_m| <= 2 U. (Not the sum of the two alone as with sfq: a third child with a
@@ -33,10 +39,12 @@
  *   YFQ-3  0 <= S - v <= U for every waiting child
  *   YFQ-4  work conserving
  *
- * Deviation: with b > 1 v becomes max F when nothing is left in service either, not when the last request is dispatched: what was dispatched keeps counting until
- * the device is idle, and YFQ-1 to 3 hold as before (the proof needs no jump).
+ * Deviation: with b > 1 v becomes max F when nothing is left in service either, not when the last
+ * request is dispatched: what was dispatched keeps counting until the device is idle, and YFQ-1 to
+ * 3 hold as before (the proof needs no jump).
  *
- * References: Bruno, Brustoloni, Gabber, Özden, Silberschatz: disk scheduling with quality of service guarantees (YFQ), ICMCS'99; Eclipse/BSD, USENIX'99.
+ * References: Bruno, Brustoloni, Gabber, Özden, Silberschatz: disk scheduling with quality of
+ * service guarantees (YFQ), ICMCS'99; Eclipse/BSD, USENIX'99.
  */
 RS_INLINE struct rs_node RS_ARENA *yfq_of_alink(struct rs_link RS_ARENA *l)
 {
@@ -129,7 +137,10 @@ RS_FN_VOID(yfq_wake, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	rs_tag_start(&p->clock, &c->tag, 0);
 }
 
-/* c begins to wait, whether or not it has something in service; so it is when a step ended and it goes on to wait (one unit: it never ceased to). */
+/*
+ * c begins to wait, whether or not it has something in service; so it is when a step ended and it
+ * goes on to wait (one unit: it never ceased to).
+ */
 RS_FN_VOID(yfq_ready, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c), (t, p, c))
 {

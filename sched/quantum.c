@@ -6,8 +6,9 @@ RS_INLINE struct rs_node RS_ARENA *rs_slot(struct rs_tree RS_ARENA *t, u32 i)
 }
 
 /*
- * The quantum in force at every node, after the tree's changed, or a node's own, or a path: in pieces, so that no section of the caller's lock has all
- * nodes in it. Until the last piece a node may have its former one, which decides the length of a step and nothing else.
+ * The quantum in force at every node, after the tree's changed, or a node's own, or a path: in
+ * pieces, so that no section of the caller's lock has all nodes in it. Until the last piece a node
+ * may have its former one, which decides the length of a step and nothing else.
  */
 RS_INLINE void rs_quantum_later(struct rs_tree RS_ARENA *t)
 {

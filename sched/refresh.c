@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What a parent records of its children, kept true after every change; and how policies and classes are asked, by number.
+ * What a parent records of its children, kept true after every change; and how policies and classes
+ * are asked, by number.
  *
  * State of a child c in its parent p, made true by rs_refresh_one():
  *   ready     c has an item that waits, and no cap holds c back     <=> c is in p's ready heap
@@ -8,9 +9,10 @@
  *   all       ready, and any unit may serve something below c       <=> counted in p->nall
  *   mask      superset of the units that may serve what else waits below c
  *
- * One unit: when a step begins the first and the third may become false below it. They are left as they are (rs_begin) until the
- * step ends, before which nothing is picked: mostly something waits there again by then, and two changes of every heap on the
- * path are saved. So, at any time: c ready => in the heap; c in the heap => ready, or a step is in service below c.
+ * One unit: when a step begins the first and the third may become false below it. They are left as
+ * they are (rs_begin) until the step ends, before which nothing is picked: mostly something waits
+ * there again by then, and two changes of every heap on the path are saved. So, at any time: c
+ * ready => in the heap; c in the heap => ready, or a step is in service below c.
  */
 
 RS_INLINE void policy_sync(struct rs_node RS_ARENA *p)
@@ -57,7 +59,9 @@ RS_INLINE void policy_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARE
 #undef RS_CALL
 }
 
-/* Several units: what is reserved below child c of p has changed, other than by the end of a step. */
+/*
+ * Several units: what is reserved below child c of p has changed, other than by the end of a step.
+ */
 RS_INLINE void policy_reserve(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) name##_reserve(t, p, c)
@@ -90,7 +94,10 @@ RS_INLINE struct rs_node RS_ARENA *policy_pick(struct rs_tree RS_ARENA *t, struc
 	return c;
 }
 
-/* An idle child goes for good (deleted, moved), or a runnable one is about to be given to another policy. */
+/*
+ * An idle child goes for good (deleted, moved), or a runnable one is about to be given to another
+ * policy.
+ */
 RS_INLINE void policy_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) name##_leave(t, p, c)
@@ -98,7 +105,10 @@ RS_INLINE void policy_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 #undef RS_CALL
 }
 
-/* How far the normalised service of a runnable child is ahead of its siblings', in tag units, from any one origin; 0: not known. */
+/*
+ * How far the normalised service of a runnable child is ahead of its siblings', in tag units, from
+ * any one origin; 0: not known.
+ */
 RS_INLINE s64 policy_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	s64 offset = 0;
@@ -108,7 +118,10 @@ RS_INLINE s64 policy_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA 
 	return offset;
 }
 
-/* A runnable child comes from another policy; `offset` >= 0 is what that said, and the smallest one is 0. */
+/*
+ * A runnable child comes from another policy; `offset` >= 0 is what that said, and the smallest one
+ * is 0.
+ */
 RS_INLINE void policy_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
 {
 #define RS_CALL(name) name##_start(t, p, c, offset)
@@ -126,7 +139,10 @@ RS_INLINE u32 policy_aside(u32 alg)
 	return yes;
 }
 
-/* The length of what child c of p would be served with next has changed. Answers whether p's policy goes by lengths. */
+/*
+ * The length of what child c of p would be served with next has changed. Answers whether p's policy
+ * goes by lengths.
+ */
 RS_INLINE u32 policy_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	u32 yes = 0;
@@ -149,7 +165,10 @@ RS_INLINE void policy_arrive(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 #undef RS_CALL
 }
 
-/* Brings the first of p's ready heap up to date, as far as a policy that goes by lengths has to. Nothing is in service below p. */
+/*
+ * Brings the first of p's ready heap up to date, as far as a policy that goes by lengths has to.
+ * Nothing is in service below p.
+ */
 RS_INLINE void policy_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 	(void)t;
@@ -253,8 +272,8 @@ RS_INLINE u64 class_key(struct rs_item RS_ARENA *it)
 }
 
 /*
- * Queues a and b have different branches below their lowest common ancestor: its policy says whether a's goes before b's. `waits`: only where
- * something of a's may be served now.
+ * Queues a and b have different branches below their lowest common ancestor: its policy says
+ * whether a's goes before b's. `waits`: only where something of a's may be served now.
  */
 RS_FN int rs_branch_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *a, struct rs_node RS_ARENA *b, u32 waits)
 {
@@ -304,7 +323,10 @@ RS_FN u64 rs_slice(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 	return slice < most ? most : slice;
 }
 
-/* For how long of its step who is in service is left alone by who wakes in the same queue (rs_left_alone). */
+/*
+ * For how long of its step who is in service is left alone by who wakes in the same queue
+ * (rs_left_alone).
+ */
 RS_INLINE u64 class_least(struct rs_node RS_ARENA *q)
 {
 	u64 least = 0;
@@ -315,8 +337,8 @@ RS_INLINE u64 class_least(struct rs_node RS_ARENA *q)
 }
 
 /*
- * Whether `it`, just queued, goes before `cur`, in service for `ran` so far: in one queue its class says so, else the policy of their lowest
- * common ancestor.
+ * Whether `it`, just queued, goes before `cur`, in service for `ran` so far: in one queue its class
+ * says so, else the policy of their lowest common ancestor.
  */
 RS_INLINE int rs_precedes(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 ran)
 {
@@ -347,8 +369,9 @@ RS_INLINE int rs_preempts(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *i
 }
 
 /*
- * Without the lock: whether the idle item `it`, when it wakes, surely does not displace `cur`, in service on its unit (0: nobody). What is read may be
- * changing meanwhile: the answer is as good as one of a moment ago. Where policies displace across queues, it is no.
+ * Without the lock: whether the idle item `it`, when it wakes, surely does not displace `cur`, in
+ * service on its unit (0: nobody). What is read may be changing meanwhile: the answer is as good as
+ * one of a moment ago. Where policies displace across queues, it is no.
  */
 RS_INLINE int rs_wakes_quietly(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 now)
 {
@@ -380,8 +403,9 @@ RS_INLINE int rs_outranks(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *a
 
 
 /*
- * Several units, all busy: the one whose item `it`, just queued, should displace: of those that it may use and should be served before, the one that
- * none of the others comes behind. Answers its number plus one; 0: none.
+ * Several units, all busy: the one whose item `it`, just queued, should displace: of those that it
+ * may use and should be served before, the one that none of the others comes behind. Answers its
+ * number plus one; 0: none.
  */
 RS_FN u32 rs_victim(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
@@ -408,8 +432,10 @@ RS_INLINE u64 rs_seq_for(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 
 #if RS_LENGTHS
 /*
- * The length of what n would be served with now; while it is in service, or nothing waits, what it was. That of its first child is recorded already, since whatever changes below is told
- * upwards (rs_refresh); but where arrivals move virtual times (RS_MODE_ARRIVALS), another may come first below without a word, and all is looked at.
+ * The length of what n would be served with now; while it is in service, or nothing waits, what it
+ * was. That of its first child is recorded already, since whatever changes below is told upwards
+ * (rs_refresh); but where arrivals move virtual times (RS_MODE_ARRIVALS), another may come first
+ * below without a word, and all is looked at.
  */
 RS_FN u32 rs_head_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
@@ -446,7 +472,9 @@ RS_INLINE void rs_head_refresh(struct rs_tree RS_ARENA *t, struct rs_node RS_ARE
 }
 #endif
 
-/* Bring what p records of its child n up to date. Answers whether p's own state may have changed. */
+/*
+ * Bring what p records of its child n up to date. Answers whether p's own state may have changed.
+ */
 RS_FN int rs_refresh_one(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
 	struct rs_node RS_ARENA *p = n->parent;
@@ -552,7 +580,10 @@ RS_INLINE void rs_unhang(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	p->nchildren--;
 }
 
-/* n, which has no child and no member, goes: its slot is free. A ghost that leaves moves V, and what is above looks at that. */
+/*
+ * n, which has no child and no member, goes: its slot is free. A ghost that leaves moves V, and
+ * what is above looks at that.
+ */
 RS_INLINE void rs_node_gone(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
 	struct rs_node RS_ARENA *p = n->parent;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The policies and classes, by number. The numbers are part of the ABI and never reused. BPF has no indirect
- * calls: a list expands to a switch where others would have a table of functions. A new algorithm is its
- * file, its line here and its line in the includes of core.c.
+ * The policies and classes, by number. The numbers are part of the ABI and never reused. BPF has no
+ * indirect calls: a list expands to a switch where others would have a table of functions. A new
+ * algorithm is its file, its line here and its line in the includes of core.c.
  */
 #define RS_POLICIES(X) \
 	RS_POLICIES_ANY(X) \
@@ -30,7 +30,10 @@
 #define RS_CLASSES_LENGTH(X)
 #endif
 
-/* Those that want to know when work arrives, whether it is the first of its queue or not (rs_arrive). */
+/*
+ * Those that want to know when work arrives, whether it is the first of its queue or not
+ * (rs_arrive).
+ */
 #if RS_LENGTHS
 #define RS_POLICIES_ARRIVE(X) \
 	X(7, wf2q)
@@ -38,7 +41,10 @@
 #define RS_POLICIES_ARRIVE(X)
 #endif
 
-/* Those of disks, which go by lengths too, and by sectors and deadlines of requests (rs_item_request): in user space only. */
+/*
+ * Those of disks, which go by lengths too, and by sectors and deadlines of requests
+ * (rs_item_request): in user space only.
+ */
 #if RS_DISK
 #define RS_POLICIES_DISK(X) \
 	X(6, yfq)
@@ -50,7 +56,10 @@
 #define RS_CLASSES_DISK(X)
 #endif
 
-/* Those of a server that has no tree for them (crates/blockd; disk/cello.c). The numbers are of one list with the others'; a tree refuses them. */
+/*
+ * Those of a server that has no tree for them (crates/blockd; disk/cello.c). The numbers are of one
+ * list with the others'; a tree refuses them.
+ */
 #define RS_POLICIES_BESIDE(X) \
 	X(8, cello)
 #define RS_CLASSES_BESIDE(X) \
@@ -58,7 +67,10 @@
 	X(9, throughput) \
 	X(10, real_time)
 
-/* Policies that want to know when a child begins to wait that has something in service; only devices look at it. */
+/*
+ * Policies that want to know when a child begins to wait that has something in service; only
+ * devices look at it.
+ */
 #define RS_POLICIES_READY(X) \
 	X(0, sfq) \
 	RS_POLICIES_DISK(X)

@@ -2,24 +2,26 @@
 /*
  * Reserv's scheduling core: the contract, and the data it works on.
  *
- * One tree of nodes schedules one resource. Interior nodes order their children by a *policy*; leaves
- * (queues) order the *items* in them by a *class*. An item is what is served: a thread, a packet, a disk
- * request. A *unit* is what serves: a CPU, a device slot, a link. Everything here is plain C without maps,
- * helpers, kernel types or a clock: the same file is compiled into BPF programs and into the host's test
- * library, and makes identical decisions there.
+ * One tree of nodes schedules one resource. Interior nodes order their children by a *policy*;
+ * leaves (queues) order the *items* in them by a *class*. An item is what is served: a thread, a
+ * packet, a disk request. A *unit* is what serves: a CPU, a device slot, a link. Everything here is
+ * plain C without maps, helpers, kernel types or a clock: the same file is compiled into BPF
+ * programs and into the host's test library, and makes identical decisions there.
  *
  * Events (the caller holds the tree's lock in each of them and passes the time):
  *
  *   rs_wake      an idle item wants service: its queue, and every node up to the first that already
  *                had something to do, becomes runnable
- *   rs_post      the same without the lock: the wake-up waits for the next event's rs_drain, which comes before anything else is
- *                looked at. The order is that of the posts, so nothing is decided otherwise than with rs_wake
+ *   rs_post      the same without the lock: the wake-up waits for the next event's rs_drain, which
+ *                comes before anything else is looked at. The order is that of the posts, so
+ *                nothing is decided otherwise than with rs_wake
  *   rs_post_all  in the same way: an item that rs_stay() kept for one unit may use all of them
- *   rs_pick      a unit is free: the answer is an item, which is now in service on that unit; or none,
- *                and then tree->next_ns says when a cap lets go (0: nothing waits). The caller may refuse
- *                the item for a reason that only it can see: rs_settle(item, 0, 0 or 1) undoes the pick.
- *   (reserve)    done inside rs_pick: a slice is charged in advance on the whole path, so that several
- *                units that pick at the same time do not all choose the same child
+ *   rs_pick      a unit is free: the answer is an item, which is now in service on that unit; or
+ *                none, and then tree->next_ns says when a cap lets go (0: nothing waits). The
+ *                caller may refuse the item for a reason that only it can see: rs_settle(item, 0, 0
+ *                or 1) undoes the pick.
+ *   (reserve)    done inside rs_pick: a slice is charged in advance on the whole path, so that
+ *                several units that pick at the same time do not all choose the same child
  *   rs_settle    a service step ended after `actual` work: the advance charge is replaced by the
  *                truth; `more` says whether the item still wants service
  *   rs_item_length  how long the item's next step will be, where that is known before it begins (a packet, a disk request): told before
@@ -35,17 +37,18 @@
  *   rs_edit      create, delete, reweight, cap, class, limit, move of nodes (edit.c, node.c)
  *   rs_check     (check.c) verifies every structural invariant; used by tests after each step
  *
- * Reference: Goyal, Guo, Vin: hierarchical CPU scheduler (OSDI'96) as used in QLinux §2.2; SFQ(D) for
- * several units (Jin, Chase, Kaur 2004).
+ * Reference: Goyal, Guo, Vin: hierarchical CPU scheduler (OSDI'96) as used in QLinux §2.2; SFQ(D)
+ * for several units (Jin, Chase, Kaur 2004).
  *
  * The dialect (what BPF's verifier asks for, kept everywhere):
- *   - pointers into the tree are RS_ARENA pointers; functions take at most five arguments. RS_FN functions are
- *     verified once, whoever calls them, and answer a number; RS_FN_PTR makes one that answers a pointer, RS_FN_VOID one
- *     that answers nothing. (All as static
- *     functions took 700 000 instructions to verify, so 30 000.)
- *   - every loop is RS_LOOP with a bound that holds by construction. Where the bound is hit all the same,
- *     or the kernel's time budget for loops expires, the tree is *poisoned*: rs_poison() records the reason
- *     and the caller leaves with it, instead of going on with a half-sorted heap;
+ *   - pointers into the tree are RS_ARENA pointers; functions take at most five arguments. RS_FN
+ *     functions are verified once, whoever calls them, and answer a number; RS_FN_PTR makes one
+ *     that answers a pointer, RS_FN_VOID one that answers nothing. (All as static functions took
+ *     700 000 instructions to verify, so 30 000.)
+ *   - every loop is RS_LOOP with a bound that holds by construction. Where the bound is hit all the
+ *     same, or the kernel's time budget for loops expires, the tree is *poisoned*: rs_poison()
+ *     records the reason and the caller leaves with it, instead of going on with a half-sorted
+ *     heap;
  *   - no floating point, no recursion, no division by a value that was not checked.
  */
 #ifndef RESERV_SCHED_H
@@ -63,7 +66,10 @@
 #endif
 
 #ifndef RS_SEVERAL
-/* Whether the tree has more than one unit to serve with. A plane that knows, before its programs are loaded, that it has one says so here. */
+/*
+ * Whether the tree has more than one unit to serve with. A plane that knows, before its programs
+ * are loaded, that it has one says so here.
+ */
 #define RS_SEVERAL(t) ((t)->units > 1)
 #endif
 #ifndef RS_EVER_SEVERAL
@@ -75,11 +81,18 @@
 #define RS_UNITS_HERE RS_UNITS_MAX
 #endif
 #ifndef RS_AGES
-#define RS_AGES 1 /* 0: a plane that serves nobody out of turn: starve_ns stays 0, and it is not kept who has waited for how long */
+/*
+ * 0: a plane that serves nobody out of turn: starve_ns stays 0, and it is not kept who has waited
+ * for how long
+ */
+#define RS_AGES 1
 #endif
 
 #ifdef __bpf__
-/* The second attribute says so where it stands on a parameter of a function that is verified by itself. */
+/*
+ * The second attribute says so where it stands on a parameter of a function that is verified by
+ * itself.
+ */
 #define RS_ARENA __attribute__((address_space(1))) __attribute__((btf_decl_tag("arg:arena")))
 #define RS_CAN_LOOP can_loop
 #define RS_FN __attribute__((noinline))
@@ -99,8 +112,9 @@ typedef int64_t s64;
 #endif
 
 /*
- * A function that answers a pointer to `type`: it has parameters `params` and returns (u64)pointer; its callers get the pointer. The verifier lets
- * functions that it verifies by themselves answer numbers only, and would go through others anew at each call.
+ * A function that answers a pointer to `type`: it has parameters `params` and returns (u64)pointer;
+ * its callers get the pointer. The verifier lets functions that it verifies by themselves answer
+ * numbers only, and would go through others anew at each call.
  */
 #define RS_FN_PTR(type, name, params, args) \
 	RS_FN u64 name##_at params; \
@@ -111,8 +125,9 @@ typedef int64_t s64;
 	RS_FN u64 name##_at params
 
 /*
- * A function that answers nothing: NAME has parameters `params`, and hands on `args`. To the verifier it
- * answers 0, for before Linux 7.1 it lets no function that it verifies by itself answer nothing.
+ * A function that answers nothing: NAME has parameters `params`, and hands on `args`. To the
+ * verifier it answers 0, for before Linux 7.1 it lets no function that it verifies by itself answer
+ * nothing.
  */
 #ifdef __bpf__
 #define RS_FN_VOID(name, params, args) \
@@ -131,10 +146,16 @@ typedef int64_t s64;
 #define RS_FN_VOID(name, params, args) RS_FN void name params
 #endif
 
-/* What only some planes look at is handed over by all: callers of a function that does not use a parameter may leave it unset, which the verifier refuses. */
+/*
+ * What only some planes look at is handed over by all: callers of a function that does not use a
+ * parameter may leave it unset, which the verifier refuses.
+ */
 #define RS_NEEDS(x) asm volatile("" : : "r"(x))
 
-/* Starts loop counters, and whatever else a loop adds to, so that the verifier does not unroll from a known constant. */
+/*
+ * Starts loop counters, and whatever else a loop adds to, so that the verifier does not unroll from
+ * a known constant.
+ */
 #ifdef __bpf__
 static volatile u32 rs_zero; /* not const: the verifier knows what constants are */
 #else
@@ -145,7 +166,8 @@ static volatile const u32 rs_zero = 0;
 #define RS_MAGIC 0x7672657365723031ULL /* "10reserv" */
 #define RS_ABI_VERSION 5
 #define RS_NODES_MAX 16384
-#define RS_HIDDEN_MAX 2048 /* of these slots, the last ones are for nodes that a caller of edits does not see */
+/* of these slots, the last ones are for nodes that a caller of edits does not see */
+#define RS_HIDDEN_MAX 2048
 #define RS_NODES_OPEN (RS_NODES_MAX - RS_HIDDEN_MAX)
 #define RS_ITEMS_MAX 32768
 #define RS_DEPTH_MAX 16 /* nodes on a path, root and queue included */
@@ -172,15 +194,17 @@ static volatile const u32 rs_zero = 0;
 #define RS_SORTED_MAX 512 /* threads that wait in all queues whose class a batch changes */
 #endif
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
-#define RS_POSTS_MAX 1024 /* items posted at a time, but for those that are posted at the same moment */
+/* items posted at a time, but for those that are posted at the same moment */
+#define RS_POSTS_MAX 1024
 #define RS_RELEASE_PIECE 256 /* nodes, or items, that a pick lets go because they are due */
 #define RS_CHUNK_ORDERS 18 /* heap arrays of 8 << order entries */
 #define RS_HEAP_LEVELS 20 /* log2 of the largest heap, and a margin */
 
 enum rs_kind { RS_FREE = 0, RS_SCHED = 1, RS_QUEUE = 2 };
 /*
- * Who owns an item (in a kernel, by its run queue's lock) reads its state without the tree's lock, and posts it when it is idle. So no event
- * lets RS_IDLE be seen of an item that is not idle when the event ends, not even for a moment; and it is the last thing that an event writes to it.
+ * Who owns an item (in a kernel, by its run queue's lock) reads its state without the tree's lock,
+ * and posts it when it is idle. So no event lets RS_IDLE be seen of an item that is not idle when
+ * the event ends, not even for a moment; and it is the last thing that an event writes to it.
  */
 enum rs_item_state {
 	RS_ITEM_FREE = 0,
@@ -194,10 +218,14 @@ enum rs_why { RS_WHY_WAKE = 0, RS_WHY_AGAIN = 1, RS_WHY_MOVE = 2 };
 enum rs_item_flags {
 	RS_ITEM_BATCH = 1,
 	RS_ITEM_BACKGROUND = 2,
-	RS_ITEM_APART = 4, /* its age is kept in a list of its own kind (struct rs_ages); set before it first waits */
+	/* its age is kept in a list of its own kind (struct rs_ages); set before it first waits */
+	RS_ITEM_APART = 4,
 	RS_ITEM_PERIODIC = 8, /* period_ns is set */
 };
-/* What some policy or item of the tree asks for, so that others do not pay for it. Bits may stay when the last such node goes. */
+/*
+ * What some policy or item of the tree asks for, so that others do not pay for it. Bits may stay
+ * when the last such node goes.
+ */
 enum rs_mode {
 	RS_MODE_AHEAD = 1, /* a policy may let a child that wakes displace the one in service */
 	RS_MODE_SLICE = 2, /* steps may be shorter than the quantum */
@@ -247,7 +275,8 @@ struct rs_link {
 
 struct rs_entry {
 	u64 key; /* a tag; compared modulo 2^64 */
-	u64 seq; /* ties: first come, first served; the top bit marks background, which sorts last */
+	/* ties: first come, first served; the top bit marks background, which sorts last */
+	u64 seq;
 	struct rs_link RS_ARENA *obj;
 };
 #define RS_SEQ_BACKGROUND (1ULL << 63)
@@ -289,7 +318,11 @@ struct rs_eevdf_child {
 	u64 deadline; /* virtual */
 	u64 request; /* the estimate */
 	u64 used; /* since it was idle last */
-	u64 saturated; /* several units: as epoch, while it is runnable and no client because it cannot use its share */
+	/*
+	 * several units: as epoch, while it is runnable and no client because it cannot use its
+	 * share
+	 */
+	u64 saturated;
 	u64 reserved; /* of its res, what the node's `reserved` has */
 };
 struct rs_eevdf {
@@ -305,7 +338,8 @@ struct rs_eevdf {
 struct rs_wf2q_child {
 	u64 epoch; /* of the node's, plus one, while it is counted in w */
 	u64 finish; /* tag of what it would send next */
-	u64 floor; /* finish is not less: by this its siblings have been put behind it, or before, already */
+	/* finish is not less: by this its siblings have been put behind it, or before, already */
+	u64 floor;
 	u64 mark; /* the node's picks when floor was set */
 };
 struct rs_gps_child {
@@ -324,7 +358,10 @@ struct rs_gps {
 	u64 defer; /* work for which the fluid stands still, << RS_TAG_SHIFT */
 	u64 epoch; /* ends when no child is runnable */
 };
-/* Work of a child that the fluid serves without a pause, from V = base on (policy_wf2q.c). Named by its number plus one. */
+/*
+ * Work of a child that the fluid serves without a pause, from V = base on (policy_wf2q.c). Named by
+ * its number plus one.
+ */
 #define RS_SEGMENTS 32768
 struct rs_segment {
 	u64 base, work;
@@ -339,13 +376,14 @@ struct rs_wf2q {
 };
 
 /*
- * A node. The first part is durable: configuration, identity, counters. The second is volatile and rebuilt
- * by rs_tree_reset() after the mechanism that runs the tree was taken away and came back.
+ * A node. The first part is durable: configuration, identity, counters. The second is volatile and
+ * rebuilt by rs_tree_reset() after the mechanism that runs the tree was taken away and came back.
  */
 struct rs_node {
 	struct rs_link link; /* in the parent's ready heap */
 	u32 index, gen;
-	u8 kind, alg; /* enum rs_kind; policy or class, by kind. These four are also read as one u32 */
+	/* enum rs_kind; policy or class, by kind. These four are also read as one u32 */
+	u8 kind, alg;
 	u8 dying; /* draining: no new members, freed with the last */
 	u8 depth; /* the root's is 0 */
 	u32 weight; /* thousandths; 0 is background */
@@ -354,19 +392,24 @@ struct rs_node {
 	u64 promised; /* a queue's: parts per million of a unit that its members' budgets come to */
 	u32 members, members_max; /* a queue's; 0: no limit of its own */
 	struct rs_node RS_ARENA *parent;
-	u32 kids, next, before; /* its first child, and its neighbours in its parent's list; by index plus one, 0: none */
+	/* its first child, and its neighbours in its parent's list; by index plus one, 0: none */
+	u32 kids, next, before;
 	u32 after; /* scratch of a change of the parent's policy (change.c) */
 	u64 service, service_base; /* work received; its value when the counters were reset */
 	u64 served; /* steps since the reset */
 	u64 throttled_ns;
 	struct rs_cap cap;
 	/* what was tuned (batch.h, enum rs_tune and rs_param); 0: the policy's default */
-	u64 quantum; /* in force here: that of the nearest node on the path with one of its own, else the tree's */
+	/*
+	 * in force here: that of the nearest node on the path with one of its own, else the tree's
+	 */
+	u64 quantum;
 	u64 quantum_own;
 	u64 lag_ns, turn_ns, decay_ns;
 	u64 request_ns;
 	u32 change; /* the policy that it is to have (change.c), plus one; 0: it has it */
-	u32 passed; /* a queue's: choices in a row that were not of its first item (rs_queue_near) */
+	/* a queue's: choices in a row that were not of its first item (rs_queue_near) */
+	u32 passed;
 	u32 priority, pad0; /* 0: idle class; not 0 by default */
 
 	/* volatile: as a child */
@@ -376,7 +419,11 @@ struct rs_node {
 	u8 runnable; /* counted in the parent's nrun */
 	u8 all; /* counted in the parent's nall */
 	u8 throttled; /* enum rs_throttled; none of it: not held back */
-	u8 own; /* a queue beside the subtrees that it stands for: its weight is that of who is runnable in it */
+	/*
+	 * a queue beside the subtrees that it stands for: its weight is that of who is runnable in
+	 * it
+	 */
+	u8 own;
 	struct rs_link tlink; /* in the tree's heap of throttled nodes */
 	u64 throttled_at;
 	struct rs_link alink; /* in the parent's heap `aside` */
@@ -403,9 +450,14 @@ struct rs_node {
 	u32 nall; /* ready children (queued items) that any unit may serve */
 	u64 mask[RS_UNIT_WORDS]; /* superset of the units that the others may use */
 	struct rs_heap ready; /* children, or items, that a unit could take now */
-	struct rs_heap aside; /* a second order of children, for policies that ask for it (policy_aside); its array is durable */
+	/*
+	 * a second order of children, for policies that ask for it (policy_aside); its array is
+	 * durable
+	 */
+	struct rs_heap aside;
 	u32 aside_on; /* room is kept in it for all children */
-	u32 change_next; /* of the nodes whose policy is to change: the next, by index plus one; durable */
+	/* of the nodes whose policy is to change: the next, by index plus one; durable */
+	u32 change_next;
 	union { /* what else the policy keeps; zero at the start */
 		u64 word[RS_POLICY_WORDS];
 		struct {
@@ -427,9 +479,14 @@ struct rs_item {
 	u32 index, gen;
 	u8 state, flags;
 	u8 all; /* may use every unit */
-	u8 stays; /* for its unit only (rs_stay), until it is served or let go; plus one where `all` was set before */
+	/*
+	 * for its unit only (rs_stay), until it is served or let go; plus one where `all` was set
+	 * before
+	 */
+	u8 stays;
 	u32 weight; /* in the queue; thousandths */
-	u32 unit; /* in service on; else where it was last, or where its owner wants it when it posts it */
+	/* in service on; else where it was last, or where its owner wants it when it posts it */
+	u32 unit;
 	u32 calls; /* rs_called: since its step began */
 	struct rs_node RS_ARENA *queue;
 	u64 owner; /* the caller's name for it: a tid */
@@ -437,9 +494,12 @@ struct rs_item {
 	u64 service; /* work received */
 	u64 slice; /* charged in advance for the step in service */
 	u64 started; /* the caller's: when the step, or its uncharged part, began */
-	u64 paid; /* the caller's: work of its thread, by the kernel's count, that has been charged */
-	u64 want, part_node[2], part_ran[2]; /* the caller's: moves that wait for the end of the step */
-	u64 home; /* the caller's: its queue, by handle, while it is in none of the caller's choice */
+	/* the caller's: work of its thread, by the kernel's count, that has been charged */
+	u64 paid;
+	/* the caller's: moves that wait for the end of the step */
+	u64 want, part_node[2], part_ran[2];
+	/* the caller's: its queue, by handle, while it is in none of the caller's choice */
+	u64 home;
 	struct rs_tag tag;
 	u64 seq; /* its place among equals in the queue's heap */
 	u64 queued_at;
@@ -447,12 +507,17 @@ struct rs_item {
 	struct rs_item RS_ARENA *post; /* posted before it */
 	/* parameters (rs_item_params); 0: not set */
 	u32 weight_own, weight_by; /* its own, and what others (nice) say while it has none */
-	u32 weight_most; /* its own counts for no more than this, or weight_by if that is more; 0: as it is */
+	/* its own counts for no more than this, or weight_by if that is more; 0: as it is */
+	u32 weight_most;
 	u32 account; /* the caller's: whose it is */
 	u32 priority;
 	u32 posted; /* its place on the list of what is posted; 0: drained */
 	u32 trust; /* the caller's: how often its thread slept at once after it woke another */
-	u8 floor; /* the caller's: it runs outside the tree. Not one of the flags, which are changed under the lock */
+	/*
+	 * the caller's: it runs outside the tree. Not one of the flags, which are changed under the
+	 * lock
+	 */
+	u8 floor;
 	u8 pad[3];
 	u64 period_ns, budget_ns, deadline_ns;
 	struct { /* class edf: the period under way */
@@ -460,7 +525,10 @@ struct rs_item {
 		s64 left; /* of the budget, when `service` was `mark` */
 		u64 mark;
 		u32 on; /* there was one */
-		u32 length; /* not edf's: of the next step, if the caller knows (rs_item_length); 0: not known */
+		/*
+		 * not edf's: of the next step, if the caller knows (rs_item_length); 0: not known
+		 */
+		u32 length;
 	} edf;
 	u64 mask[RS_UNIT_WORDS];
 #if RS_DISK
@@ -483,7 +551,11 @@ struct rs_params {
 
 struct rs_unit {
 	struct rs_item RS_ARENA *item; /* in service here */
-	u32 own, pad; /* weight of its queue when the step began, where that competes as its items do (rs_own_weight) */
+	/*
+	 * weight of its queue when the step began, where that competes as its items do
+	 * (rs_own_weight)
+	 */
+	u32 own, pad;
 };
 
 struct rs_tree {
@@ -492,9 +564,14 @@ struct rs_tree {
 	u32 abi, bytes; /* RS_ABI_VERSION, sizeof(struct rs_tree) */
 	u32 node_bytes, item_bytes;
 	u32 nodes_max, items_max;
-	u32 nodes_open; /* edits see and make nodes below this index; hidden ones take the slots from the last one down */
+	/*
+	 * edits see and make nodes below this index; hidden ones take the slots from the last one
+	 * down
+	 */
+	u32 nodes_open;
 	u32 hidden_used; /* slots of those ever used */
-	struct rs_node RS_ARENA *front; /* what stands for q0 below the root: q0, or the hidden scheduler over it */
+	/* what stands for q0 below the root: q0, or the hidden scheduler over it */
+	struct rs_node RS_ARENA *front;
 	u64 seq; /* the last batch of edits that is in effect */
 	struct rs_node RS_ARENA *nodes;
 	struct rs_item RS_ARENA *items;
@@ -505,18 +582,32 @@ struct rs_tree {
 	u32 units; /* how many */
 	u32 mode; /* enum rs_mode */
 	u32 periodic; /* items with a period */
-	u32 progress; /* the caller's, before rs_wake: how much of the step in service is done; more than there is: not known */
-	u32 grants; /* odd, and another number after each promise to a thread (a budget, or one that comes into a queue) */
+	/*
+	 * the caller's, before rs_wake: how much of the step in service is done; more than there
+	 * is: not known
+	 */
+	u32 progress;
+	/*
+	 * odd, and another number after each promise to a thread (a budget, or one that comes into
+	 * a queue)
+	 */
+	u32 grants;
 	u32 calls; /* in rs_settle: those of its item */
 	struct rs_params params; /* under the lock: for rs_item_params */
 	u32 params_most; /* the same: the item's weight_most */
-	u64 lent; /* in rs_settle: so much of the work is of another item of the queue, whose tag has it */
-	u32 near; /* several units: choices in a row for which a queue's first item is passed over */
+	/* in rs_settle: so much of the work is of another item of the queue, whose tag has it */
+	u64 lent;
+	/* several units: choices in a row for which a queue's first item is passed over */
+	u32 near;
 	u32 quanta; /* rs_quantum_some: the first slot to look at, plus one; 0: none */
-	/* rs_change_some: the first and the last node whose policy is to change, by index plus one; and of the first what comes next */
+	/*
+	 * rs_change_some: the first and the last node whose policy is to change, by index plus one;
+	 * and of the first what comes next
+	 */
 	u32 changes, changes_last;
 	u32 change_phase, change_at; /* enum rs_change_phase; the next slot to look at */
-	u32 change_busy; /* its children with steps in service, by index plus one, linked by after */
+	/* its children with steps in service, by index plus one, linked by after */
+	u32 change_busy;
 	u32 change_some; /* change_low is known */
 	u64 change_low; /* the smallest tag of its children */
 	u32 changed; /* children of those whose policy the batch has changed at once */
@@ -548,7 +639,11 @@ struct rs_tree {
 	struct rs_segment segment[RS_SEGMENTS];
 #endif
 #if RS_DISK
-	u32 device; /* units are slots of one device, any of which serves any item; set by the caller before the first event. Tags are those of SFQ(D) then */
+	/*
+	 * units are slots of one device, any of which serves any item; set by the caller before the
+	 * first event. Tags are those of SFQ(D) then
+	 */
+	u32 device;
 #endif
 };
 
@@ -565,12 +660,15 @@ struct rs_tree {
 			__builtin_unreachable(); \
 	} while (0)
 
-/* What stands before it is written before. (Between units x86 keeps the order of stores; elsewhere this must be more.) */
+/*
+ * What stands before it is written before. (Between units x86 keeps the order of stores; elsewhere
+ * this must be more.)
+ */
 #define RS_WRITTEN() asm volatile("" : : : "memory")
 
 /*
- * A lock's word is 0, and whoever sees that sees all that was written before. On x86 every store is like
- * that; the instruction that says so came with Linux 6.15.
+ * A lock's word is 0, and whoever sees that sees all that was written before. On x86 every store is
+ * like that; the instruction that says so came with Linux 6.15.
  */
 #define RS_RELEASE(word)                     \
 	do {                                 \

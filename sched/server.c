@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The core inside a server process: one tree, one thread, nothing else knows of it. An item is one request. It is charged with what it costs when it is dispatched
- * (SFQ(D) as of the paper: tags advance at dispatch, whatever is still under way at the device), so the tree has one unit.
+ * The core inside a server process: one tree, one thread, nothing else knows of it. An item is one
+ * request. It is charged with what it costs when it is dispatched (SFQ(D) as of the paper: tags
+ * advance at dispatch, whatever is still under way at the device), so the tree has one unit.
  *
- * What was dispatched last is in service until the next is asked for, as a link's packet is, and is settled then. Settled at once, a queue with nothing else that waits would be idle
- * while its programs have requests at the disk: v would go on to its siblings' start tags, and the queue, whose next request comes a moment later, would lose what it is behind them.
- * (Two programs with two requests each at a disk that takes one had at most 1:2, whatever their weights.)
+ * What was dispatched last is in service until the next is asked for, as a link's packet is, and is
+ * settled then. Settled at once, a queue with nothing else that waits would be idle while its
+ * programs have requests at the disk: v would go on to its siblings' start tags, and the queue,
+ * whose next request comes a moment later, would lose what it is behind them. (Two programs with
+ * two requests each at a disk that takes one had at most 1:2, whatever their weights.)
  *
  * Nodes are named by id (generation << 32 | index), items by index. Nothing here decides anything.
  */
@@ -136,7 +139,9 @@ int rv_move(struct rs_tree *t, uint32_t item, uint64_t to, uint64_t now)
 	return q ? rs_item_move(t, &t->items[item], q, 0, now) : 0;
 }
 
-/* Who is served next; RV_NONE: nobody, and *next says when to ask again (0: at the next arrival). */
+/*
+ * Who is served next; RV_NONE: nobody, and *next says when to ask again (0: at the next arrival).
+ */
 uint32_t rv_pick(struct rs_tree *t, uint64_t now, uint64_t *next);
 uint32_t rv_pick(struct rs_tree *t, uint64_t now, uint64_t *next)
 {
@@ -267,7 +272,9 @@ struct ra_queue *rv_thinker(struct ra_queue *all, uint32_t queue)
 	return all + queue;
 }
 
-/* Cello, with room for `max` requests: beside the tree, which has none of them then (disk/cello.c). */
+/*
+ * Cello, with room for `max` requests: beside the tree, which has none of them then (disk/cello.c).
+ */
 struct rc_cello *rv_cello(uint32_t max);
 struct rc_cello *rv_cello(uint32_t max)
 {

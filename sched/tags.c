@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Start-time tags: the arithmetic that SFQ needs, for nodes in their parent and for items in their queue.
+ * Start-time tags: the arithmetic that SFQ needs, for nodes in their parent and for items in their
+ * queue.
  *
- * A child that is served l units of work with weight w advances its tag by l / w (scaled by 2^20); the
- * division's remainder is carried, so the sum of any number of steps is exact (docs/notes/algorithms.md §11). A child that
- * becomes runnable starts at max(v, its finish tag). Virtual time v is the start tag of the step in service
- * (SIGCOMM'96), on several units that of the last step dispatched (SFQ(D)); when nothing is in service it
- * is the smallest start tag that waits, and when nothing waits either, the largest finish tag.
+ * A child that is served l units of work with weight w advances its tag by l / w (scaled by 2^20);
+ * the division's remainder is carried, so the sum of any number of steps is exact
+ * (docs/notes/algorithms.md §11). A child that becomes runnable starts at max(v, its finish tag).
+ * Virtual time v is the start tag of the step in service (SIGCOMM'96), on several units that of the
+ * last step dispatched (SFQ(D)); when nothing is in service it is the smallest start tag that
+ * waits, and when nothing waits either, the largest finish tag.
  */
 
 /*
- * Number range. A step counts as at most 2^43 of work (2.4 h in ns), and moves a tag by at most 2^60 (18 min at
- * weight 0.001): runnable tags then never are half the circle apart, and a clock passes at most two multiples of
- * 2^60 in one step, so that `hi` tells stale finish tags apart.
+ * Number range. A step counts as at most 2^43 of work (2.4 h in ns), and moves a tag by at most
+ * 2^60 (18 min at weight 0.001): runnable tags then never are half the circle apart, and a clock
+ * passes at most two multiples of 2^60 in one step, so that `hi` tells stale finish tags apart.
  */
 #define RS_WORK_MAX (1ULL << 43)
 #define RS_ADVANCE_MAX (1ULL << 60)
@@ -67,7 +69,10 @@ RS_INLINE void rs_tag_idle(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *
 		c->fmax = g->base;
 }
 
-/* The last runnable child became idle: v = max F, and nobody starts the next busy period with a debt. */
+/*
+ * The last runnable child became idle: v = max F, and nobody starts the next busy period with a
+ * debt.
+ */
 RS_INLINE void rs_clock_idle(struct rs_clock RS_ARENA *c)
 {
 	rs_clock_advance(c, c->fmax);
@@ -97,10 +102,11 @@ RS_INLINE void rs_tag_charge(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA
 /*
  * Several units: after its charge a tag is held near virtual time.
  *
- * Below: a child that cannot use its share (fewer threads than its weight is worth) falls behind v for ever, and so
- * comes first whenever it waits: that is GMS's answer. How far behind is all the same, as long as it is more
- * than v moves at once; v - 4 steps of the slowest sibling bounds the credit, equally for all siblings, so that
- * those behind keep their order. Above: at most units + 1 steps of debt.
+ * Below: a child that cannot use its share (fewer threads than its weight is worth) falls behind v
+ * for ever, and so comes first whenever it waits: that is GMS's answer. How far behind is all the
+ * same, as long as it is more than v moves at once; v - 4 steps of the slowest sibling bounds the
+ * credit, equally for all siblings, so that those behind keep their order. Above: at most units + 1
+ * steps of debt.
  */
 RS_INLINE void rs_tag_hold(struct rs_tree RS_ARENA *t, struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u64 work,
 			   u32 w, u32 nsvc)
@@ -128,7 +134,10 @@ RS_INLINE void rs_tag_reweight(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARE
 {
 	u64 d, x;
 
-	/* Behind v there is credit, which is the same at any weight (else renicing would multiply it). */
+	/*
+	 * Behind v there is credit, which is the same at any weight (else renicing would multiply
+	 * it).
+	 */
 	if (rs_before(g->base, c->v))
 		return;
 	/* (d + rem / w) * w / w2, with the remainder of that */
@@ -139,15 +148,19 @@ RS_INLINE void rs_tag_reweight(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARE
 	if (d > RS_ADVANCE_MAX)
 		d = RS_ADVANCE_MAX;
 	g->base = c->v + d;
-	/* The largest finish tag may have been this one: an upper bound is enough for the idle jump. */
+	/*
+	 * The largest finish tag may have been this one: an upper bound is enough for the idle
+	 * jump.
+	 */
 	if (rs_before(c->fmax, g->base))
 		c->fmax = g->base;
 }
 
 #if RS_DISK
 /*
- * The same where several steps may be in service, whose lengths come on top of the tag: (base - v) scales with 1 / w whichever sign it has, so that what it is
- * with those lengths (at the new weight) does too.
+ * The same where several steps may be in service, whose lengths come on top of the tag: (base - v)
+ * scales with 1 / w whichever sign it has, so that what it is with those lengths (at the new
+ * weight) does too.
  */
 RS_INLINE void rs_tag_rescale(struct rs_clock RS_ARENA *c, struct rs_tag RS_ARENA *g, u32 w, u32 w2)
 {
@@ -165,9 +178,9 @@ RS_INLINE void rs_tag_rescale(struct rs_clock RS_ARENA *c, struct rs_tag RS_AREN
 #endif
 
 /*
- * Several units, in a queue ordered by tags: whether `it`, which waits or would wait with tag `key`, does
- * not displace `cur`, in service for `ran`, although its tag is smaller. A displacement on another unit is
- * two sections of the caller's lock and an interrupt, so it is not made
+ * Several units, in a queue ordered by tags: whether `it`, which waits or would wait with tag
+ * `key`, does not displace `cur`, in service for `ran`, although its tag is smaller. A displacement
+ * on another unit is two sections of the caller's lock and an interrupt, so it is not made
  *   - before cur has run for `least`, as the kernel's own schedulers do it;
  *   - for one who would not be served then, because another who waits goes before it.
  * Nothing asks again when `least` is over: who is first then waits until a step ends on a unit that

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The events of a tree: wake, pick, settle, remove. They know paths, heaps and counts; what an algorithm decides is asked of the
- * policies and classes (refresh.c).
+ * The events of a tree: wake, pick, settle, remove. They know paths, heaps and counts; what an
+ * algorithm decides is asked of the policies and classes (refresh.c).
  */
 
-/* --- items in and out of their queue ------------------------------------------------------------ */
+/*
+ * --- items in and out of their queue ------------------------------------------------------------
+ */
 
 RS_INLINE struct rs_ages RS_ARENA *rs_ages_of(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
@@ -82,10 +84,11 @@ RS_INLINE void rs_item_out(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 }
 
 /*
- * Weight of a queue that competes with subtrees as each of its items would. A step is charged at the sum of the weights when it
- * began, as start-time fair queueing allows a rate for each request (SFQ, section 2.2). Not at its end: a kernel thread that wakes
- * at each tick, and so at the end of each step, would make the queue's other threads cheaper by half. On the scale of RS_OWN_ONE
- * to an item of weight one.
+ * Weight of a queue that competes with subtrees as each of its items would. A step is charged at
+ * the sum of the weights when it began, as start-time fair queueing allows a rate for each request
+ * (SFQ, section 2.2). Not at its end: a kernel thread that wakes at each tick, and so at the end of
+ * each step, would make the queue's other threads cheaper by half. On the scale of RS_OWN_ONE to an
+ * item of weight one.
  */
 RS_INLINE u32 rs_own_weight(struct rs_node RS_ARENA *q)
 {
@@ -103,7 +106,10 @@ RS_INLINE void rs_own_charge(struct rs_node RS_ARENA *q, u32 at)
 	q->weight = w;
 }
 
-/* The item wants service no longer: its tag becomes a finish tag. From the last line on its owner may post it. */
+/*
+ * The item wants service no longer: its tag becomes a finish tag. From the last line on its owner
+ * may post it.
+ */
 RS_INLINE void rs_item_idle(struct rs_item RS_ARENA *it, u32 state)
 {
 	struct rs_node RS_ARENA *q = it->queue;
@@ -118,7 +124,10 @@ RS_INLINE void rs_item_idle(struct rs_item RS_ARENA *it, u32 state)
 	it->state = state;
 }
 
-/* --- events --------------------------------------------------------------------------------------- */
+/*
+ * ---
+ * events ---------------------------------------------------------------------------------------
+ */
 
 /* Several units: one more item wants service below n. */
 RS_FN_VOID(rs_more, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
@@ -180,7 +189,10 @@ RS_FN_VOID(rs_arrive, (struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 #endif
 
 #if RS_DISK
-/* What a disk's request is, before it is woken: its length in the unit of service, its first sector, its deadline (0: none). */
+/*
+ * What a disk's request is, before it is woken: its length in the unit of service, its first
+ * sector, its deadline (0: none).
+ */
 RS_INLINE void rs_item_request(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 length, u64 sector, u64 due_at)
 {
 	if (it->state == RS_QUEUED) {
@@ -215,8 +227,8 @@ RS_INLINE void rs_remove(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it
 }
 
 /*
- * A queued item goes into service on `unit`: the slice is reserved on the path. Used by rs_pick, and by the
- * caller for an item that was put on a unit without being asked for.
+ * A queued item goes into service on `unit`: the slice is reserved on the path. Used by rs_pick,
+ * and by the caller for an item that was put on a unit without being asked for.
  */
 RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 unit, const u32 several)
 {
@@ -228,7 +240,10 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 		rs_poison(t, RS_POISON_STATE);
 		return;
 	}
-	/* The smallest tag that waits, which is this item's unless it was chosen for another reason. */
+	/*
+	 * The smallest tag that waits, which is this item's unless it was chosen for another
+	 * reason.
+	 */
 	rs_clock_advance(&n->clock, ((struct rs_item RS_ARENA *)n->ready.e[0].obj)->tag.base);
 	rs_item_out(t, it);
 #if RS_DISK
@@ -252,7 +267,10 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 			done = 1;
 			break;
 		}
-		/* One unit: refresh.c. Not runnable: held back by a cap, and served all the same because it waited too long. */
+		/*
+		 * One unit: refresh.c. Not runnable: held back by a cap, and served all the same
+		 * because it waited too long.
+		 */
 		if (several || !n->runnable)
 			rs_refresh_one(t, n);
 		if (!several)
@@ -338,9 +356,9 @@ RS_FN u32 rs_cap_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, 
 }
 
 /*
- * Several units, just before rs_settle of `it`: of the work of that step, `lent` was done by the idle
- * item `to` of the same queue, whom `it` let go on in its place. That one's tag is charged for it, not
- * the tag of `it`; to all above it is one step.
+ * Several units, just before rs_settle of `it`: of the work of that step, `lent` was done by the
+ * idle item `to` of the same queue, whom `it` let go on in its place. That one's tag is charged for
+ * it, not the tag of `it`; to all above it is one step.
  */
 RS_INLINE void rs_lend(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *to, u64 lent)
 {
@@ -355,8 +373,9 @@ RS_INLINE void rs_lend(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 
 #define RS_MORE_ELSEWHERE 2
 /*
- * The step of an item in service ended after `work`. The whole path is charged, then the item is queued again
- * (`more`) or becomes idle (QLX: update, then sleep; RS_MORE_ELSEWHERE: it goes to another queue at once).
+ * The step of an item in service ended after `work`. The whole path is charged, then the item is
+ * queued again (`more`) or becomes idle (QLX: update, then sleep; RS_MORE_ELSEWHERE: it goes to
+ * another queue at once).
  */
 RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 work, u32 more, u64 now,
 			    const u32 several)
@@ -419,7 +438,10 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		rs_item_idle(it, more ? RS_MOVING : RS_IDLE);
 	n = q;
 	RS_LOOP(d, RS_DEPTH_MAX) {
-		/* Above one that stays in the heap, all that are not held back stay as well. Several units: keys look below. */
+		/*
+		 * Above one that stays in the heap, all that are not held back stay as well.
+		 * Several units: keys look below.
+		 */
 		if (!n->parent || (!all && rs_is_fresh(n)))
 			break;
 		if (!several && rs_by_length(t) && rs_is_fresh(n) && rs_head_stays(t, n)) {
@@ -477,14 +499,15 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
 	return (u64)best;
 }
 
-#define RS_NEAR 7 /* places at the top of a queue's heap that are looked at: those of its first three levels */
+/* places at the top of a queue's heap that are looked at: those of its first three levels */
+#define RS_NEAR 7
 
 /*
- * Locality. `first` was last served on another unit, whose caches have its data. One of the next few
- * that was last served here goes before it, if its tag is less than a step behind: but t->near times in
- * a row at most. So who is first waits for no more than t->near choices of its queue, and nobody gets
- * more than a step, by its tag, before its turn (docs/notes/sched.md, "Locality"). Nothing is decided
- * between queues.
+ * Locality. `first` was last served on another unit, whose caches have its data. One of the next
+ * few that was last served here goes before it, if its tag is less than a step behind: but t->near
+ * times in a row at most. So who is first waits for no more than t->near choices of its queue, and
+ * nobody gets more than a step, by its tag, before its turn (docs/notes/sched.md, "Locality").
+ * Nothing is decided between queues.
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_near,
 	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *first, u32 unit), (t, q, first, unit))
@@ -535,9 +558,9 @@ RS_INLINE struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, st
 #define RS_OLDEST 8 /* items that rs_oldest looks at for each unit that there is */
 
 /*
- * Of the oldest few that wait in a list since `limit` or before, the first in `q` (0: any queue) that
- * `unit` may serve; 0: none. Those that other units alone may serve stand before it, a few for each:
- * a kernel's own threads are bound to CPUs. So the few grow with the units.
+ * Of the oldest few that wait in a list since `limit` or before, the first in `q` (0: any queue)
+ * that `unit` may serve; 0: none. Those that other units alone may serve stand before it, a few for
+ * each: a kernel's own threads are bound to CPUs. So the few grow with the units.
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_oldest,
 	  (struct rs_tree RS_ARENA *t, u32 kind, struct rs_node RS_ARENA *q, u32 unit, u64 limit), (t, kind, q, unit, limit))
@@ -558,9 +581,9 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_oldest,
 }
 
 /*
- * Whoever waited longer than starve_ns is served whatever the tags, weights and caps say (and charged for it),
- * because a kernel takes the whole scheduler away from one that forgets a thread. Rationed by starve_gap_ns,
- * except to those that waited twice as long.
+ * Whoever waited longer than starve_ns is served whatever the tags, weights and caps say (and
+ * charged for it), because a kernel takes the whole scheduler away from one that forgets a thread.
+ * Rationed by starve_gap_ns, except to those that waited twice as long.
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_starving, (struct rs_tree RS_ARENA *t, u32 unit, u64 now), (t, unit, now))
 {
@@ -592,8 +615,8 @@ RS_INLINE u32 rs_somebody_starves(struct rs_tree RS_ARENA *t, u64 now)
 }
 
 /*
- * A unit is free: what should it serve? The item is in service when this returns. 0: nothing that this unit
- * may serve, and t->next_ns is the time at which a cap lets something go (0: none does).
+ * A unit is free: what should it serve? The item is in service when this returns. 0: nothing that
+ * this unit may serve, and t->next_ns is the time at which a cap lets something go (0: none does).
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u32 unit, u64 now), (t, unit, now))
 {
@@ -634,7 +657,10 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 				return (u64)it;
 			}
 		}
-		/* n's mask promised more than there is: it was a superset. Now it is exact for this unit. */
+		/*
+		 * n's mask promised more than there is: it was a superset. Now it is exact for this
+		 * unit.
+		 */
 		if (n->nall) {
 			rs_poison(t, RS_POISON_STATE);
 			return 0;

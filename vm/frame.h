@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the guest's init says to vm/relay, over one virtio-serial port: frames of a five-byte header (kind, length in
- * little-endian order) and the bytes. One port for both streams and the exit status keeps them in order, so whoever has seen
- * the exit frame has seen all the output before it.
+ * What the guest's init says to vm/relay, over one virtio-serial port: frames of a five-byte header
+ * (kind, length in little-endian order) and the bytes. One port for both streams and the exit
+ * status keeps them in order, so whoever has seen the exit frame has seen all the output before it.
  */
 #ifndef RESERV_VM_FRAME_H
 #define RESERV_VM_FRAME_H

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * PID 1 of the guest. It makes the usual mounts, runs one command with the caller's environment in the caller's directory,
- * passes its output on as frames (frame.h) and says how it ended. The host then stops the machine; nothing is shut down,
- * because nothing here needs it: the root is the host's own file tree and sync() has been called.
+ * PID 1 of the guest. It makes the usual mounts, runs one command with the caller's environment in
+ * the caller's directory, passes its output on as frames (frame.h) and says how it ended. The host
+ * then stops the machine; nothing is shut down, because nothing here needs it: the root is the
+ * host's own file tree and sync() has been called.
  *
- * The kernel command line ends in `-- RUNDIR`; RUNDIR/{argv,environ} hold NUL-terminated strings, RUNDIR/{cwd,modules} one line
- * each. Where there is a RUNDIR/init, that program becomes PID 1, and all of this goes on in a child of it.
+ * The kernel command line ends in `-- RUNDIR`; RUNDIR/{argv,environ} hold NUL-terminated strings,
+ * RUNDIR/{cwd,modules} one line each. Where there is a RUNDIR/init, that program becomes PID 1, and
+ * all of this goes on in a child of it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -51,7 +53,10 @@ static void send_all(const uint8_t *bytes, size_t length)
 
 static void frame(enum frame_kind kind, const void *bytes, uint32_t length)
 {
-	/* Header and bytes in one write: every write to a virtio-serial port costs an exit from the guest. */
+	/*
+	 * Header and bytes in one write: every write to a virtio-serial port costs an exit from the
+	 * guest.
+	 */
 	uint8_t out[FRAME_HEADER + FRAME_MAX] = { (uint8_t)kind, (uint8_t)length, (uint8_t)(length >> 8),
 		(uint8_t)(length >> 16), (uint8_t)(length >> 24) };
 
@@ -59,7 +64,10 @@ static void frame(enum frame_kind kind, const void *bytes, uint32_t length)
 	send_all(out, FRAME_HEADER + length);
 }
 
-/* The end: the host kills the machine when it has read the last frame. PID 1 must not return before that. */
+/*
+ * The end: the host kills the machine when it has read the last frame. PID 1 must not return before
+ * that.
+ */
 static void rest(void) __attribute__((noreturn));
 static void rest(void)
 {
@@ -80,7 +88,8 @@ static void broken(const char *format, ...)
 	if (length >= (int)sizeof(text))
 		length = sizeof(text) - 1;
 	if (port < 0) {
-		fprintf(stderr, "init: %s\n", text); /* The console: this ends as a panic, whose end the host shows. */
+		/* The console: this ends as a panic, whose end the host shows. */
+		fprintf(stderr, "init: %s\n", text);
 		exit(1);
 	}
 	frame(FRAME_BROKEN, text, (uint32_t)length);
@@ -90,7 +99,10 @@ static void broken(const char *format, ...)
 static void mount_at(const char *type, const char *where, const char *options, bool needed)
 {
 	mkdir(where, 0755);
-	/* EBUSY: the kernel has mounted devtmpfs itself. A kernel without an optional file system goes on without it. */
+	/*
+	 * EBUSY: the kernel has mounted devtmpfs itself. A kernel without an optional file system
+	 * goes on without it.
+	 */
 	if (mount(type, where, type, 0, options) < 0 && errno != EBUSY && needed)
 		broken("mount %s at %s: %s", type, where, strerror(errno));
 }
@@ -276,9 +288,9 @@ static bool pass(int pipe_end, enum frame_kind kind)
 }
 
 /*
- * Just after boot the kernel still has about a second of work of its own to do (measured on 7.2). Where guest time is
- * counted, wait for it: a sleeping guest costs the host next to nothing. `settle_ms=` on the kernel command line reaches
- * init as an environment variable.
+ * Just after boot the kernel still has about a second of work of its own to do (measured on 7.2).
+ * Where guest time is counted, wait for it: a sleeping guest costs the host next to nothing.
+ * `settle_ms=` on the kernel command line reaches init as an environment variable.
  */
 static void settle(void)
 {
@@ -306,7 +318,9 @@ static void supervise(void)
 	frame(FRAME_READY, "", 0);
 	pid_t command = start(out, err, &usual);
 
-	/* Init keeps the pipes' writing ends open, so a reader never sees an end and never spins. */
+	/*
+	 * Init keeps the pipes' writing ends open, so a reader never sees an end and never spins.
+	 */
 	for (;;) {
 		struct pollfd wait_for[] = { { out[0], POLLIN, 0 }, { err[0], POLLIN, 0 }, { children, POLLIN, 0 } };
 
@@ -325,7 +339,10 @@ static void supervise(void)
 				continue;
 			uint8_t code = (uint8_t)(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 
-			/* What the command left in the pipes; what its descendants still write is not waited for. */
+			/*
+			 * What the command left in the pipes; what its descendants still write is
+			 * not waited for.
+			 */
 			bool more;
 
 			do {
@@ -340,8 +357,9 @@ static void supervise(void)
 }
 
 /*
- * Gives PID 1 to another program and goes on as its child. A child that nobody expects is no trouble to a service manager; it only
- * gets a scope of its own. The program's words go to the console.
+ * Gives PID 1 to another program and goes on as its child. A child that nobody expects is no
+ * trouble to a service manager; it only gets a scope of its own. The program's words go to the
+ * console.
  */
 static void hand_over(void)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * relay FIFO VERDICT QEMU-PID TIMEOUT-SECONDS: the host's end of frame.h. Copies the guest's output to its own stdout and
- * stderr and writes one line to VERDICT: `exit N`, `timeout`, `died` (QEMU has ended without an exit frame), or `broken WHY`.
- * TIMEOUT 0 means none. Its own exit status is 0 unless it could not do its work.
+ * relay FIFO VERDICT QEMU-PID TIMEOUT-SECONDS: the host's end of frame.h. Copies the guest's output
+ * to its own stdout and stderr and writes one line to VERDICT: `exit N`, `timeout`, `died` (QEMU
+ * has ended without an exit frame), or `broken WHY`. TIMEOUT 0 means none. Its own exit status is 0
+ * unless it could not do its work.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -58,7 +59,9 @@ static void put(int fd, const uint8_t *bytes, size_t length)
 	}
 }
 
-/* Handles the frame at the start of the buffer; returns its size, or 0 if it is not complete yet. */
+/*
+ * Handles the frame at the start of the buffer; returns its size, or 0 if it is not complete yet.
+ */
 static size_t one_frame(uint8_t *buffer, size_t have, const char *verdict_path)
 {
 	if (have < FRAME_HEADER)
@@ -103,9 +106,15 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	long seconds = strtol(argv[4], NULL, 10);
 	int64_t end = now_ms() + (int64_t)seconds * 1000;
-	/* Without O_NONBLOCK the open would wait for ever for a QEMU that never got as far as opening its end. */
+	/*
+	 * Without O_NONBLOCK the open would wait for ever for a QEMU that never got as far as
+	 * opening its end.
+	 */
 	int fifo = open(argv[1], O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	/* Inherited before QEMU started, so a QEMU that has already gone is a zombie of our parent and still found. */
+	/*
+	 * Inherited before QEMU started, so a QEMU that has already gone is a zombie of our parent
+	 * and still found.
+	 */
 	int qemu = (int)syscall(SYS_pidfd_open, (pid_t)strtol(argv[3], NULL, 10), 0);
 	static uint8_t buffer[2 * (FRAME_HEADER + FRAME_MAX)];
 	size_t have = 0;
@@ -141,7 +150,10 @@ int main(int argc, char **argv)
 		/* Everything in the FIFO has been read: only now is a dead QEMU the last word. */
 		if (qemu < 0 || (wait_for[1].revents & POLLIN))
 			verdict(argv[2], "died");
-		/* A FIFO whose writer has closed polls as ready for ever; QEMU's end is then all that can come. */
+		/*
+		 * A FIFO whose writer has closed polls as ready for ever; QEMU's end is then all
+		 * that can come.
+		 */
 		if (wait_for[0].revents & POLLHUP) {
 			struct pollfd only = { qemu, POLLIN, 0 };
 

@@ -3,15 +3,17 @@
  * What a thread may ask for itself. Everybody in a queue has its class heed what he asks for
  * (F_RESERV_SETPARAM), so that must give no more than the kernel would let him have by other means:
  *
- *   weight     what his nice value gives him, or the lowest that RLIMIT_NICE lets him set, if that is
- *              more; in SCHED_IDLE its weight. Ratios count, so among threads of one's own every
- *              division can be had downward. It holds at each moment: a thread that is reniced later
- *              has no more than its new value gives it (rs_item_due);
+ *   weight     what his nice value gives him, or the lowest that RLIMIT_NICE lets him set, if that
+ *              is more; in SCHED_IDLE its weight. Ratios count, so among threads of one's own every
+ *              division can be had downward. It holds at each moment: a thread that is reniced
+ *              later has no more than its new value gives it (rs_item_due);
  *   priority   the default, or lower;
  *   period     where he may use the queue (struct rt_use; root where nothing was told), or by the
- *              descriptor of its directory with which he could tag himself. The guarantee bounds it.
+ *              descriptor of its directory with which he could tag himself. The guarantee bounds
+ *              it.
  *
- * Who has CAP_SYS_NICE in the first user name space may set any nice value, and here asks for anything.
+ * Who has CAP_SYS_NICE in the first user name space may set any nice value, and here asks for
+ * anything.
  */
 #ifndef RESERV_CPU_ASKS_H
 #define RESERV_CPU_ASKS_H
@@ -42,7 +44,10 @@ static __always_inline u32 rc_weight_of(struct task_struct *p, u32 *flags)
 	return (u64)rc_nice[i] * RS_WEIGHT_ONE / 1024;
 }
 
-/* The most that a weight of the running thread's own counts for, beside that of its nice value; 0: anything. */
+/*
+ * The most that a weight of the running thread's own counts for, beside that of its nice value; 0:
+ * anything.
+ */
 static __noinline u32 rc_weight_most(void)
 {
 	struct task_struct *me = bpf_get_current_task_btf();

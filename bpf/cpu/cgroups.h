@@ -2,33 +2,41 @@
 /*
  * The mirror: inside q0, threads are scheduled by their cgroups.
  *
- * Problem. cpu.weight, cpu.idle and cpu.max, which service managers and container runtimes set, are the fair scheduler's. A full
- * switch to sched_ext takes the threads away from it, and the settings would silently mean nothing.
+ * Problem. cpu.weight, cpu.idle and cpu.max, which service managers and container runtimes set, are
+ * the fair scheduler's. A full switch to sched_ext takes the threads away from it, and the settings
+ * would silently mean nothing.
  *
- * Idea. sched_ext tells of every cgroup of the cpu controller and of every change of it. Each becomes a node of our tree, below what
- * users know as q0. Those nodes are hidden: they have slots of their own (the last RS_HIDDEN_MAX), edits cannot name them, and what is
- * reported of q0 is the sum. They belong to the volatile half: an ejection takes them away and cgroup_init() makes them anew.
+ * Idea. sched_ext tells of every cgroup of the cpu controller and of every change of it. Each
+ * becomes a node of our tree, below what users know as q0. Those nodes are hidden: they have slots
+ * of their own (the last RS_HIDDEN_MAX), edits cannot name them, and what is reported of q0 is the
+ * sum. They belong to the volatile half: an ejection takes them away and cgroup_init() makes them
+ * anew.
  *
  * Rules:
- *   1. A cgroup without children is a queue (class ts) under its parent's scheduler. Its weight is the kernel's for the fair scheduler
- *      (1024 for 100 of cpu.weight, 3 where cpu.idle is set), times 100; its cap is cpu.max with quota and burst as the bucket.
- *   2. When the first child appears, a scheduler (policy sfq) takes the place, weight and cap of the queue, which goes below it and is
- *      `own` from then on: it competes with the children as each of its threads would (sched/tree.c, rs_own_weight), which is what the
- *      fair scheduler does. When the last child goes, so does the scheduler. The root cgroup's own queue is q0's: the scheduler over
- *      it is the tree's `front`, has q0's weight, cap and counters, and takes q0's edits. So where no cgroup has the controller the tree
- *      is as if there were no mirror.
- *   3. An item's `home` is its cgroup's queue. It is there while the thread is tagged with q0 (nobody said otherwise). A tagged thread
- *      is outside: neither weight nor cap of its cgroup holds for it.
- *   4. What has no room (16 levels with root, front and the queue; RS_HIDDEN_MAX nodes) is folded: its threads stand in the nearest
- *      ancestor's queue, and so do those of cgroups below it. The daemon refuses to start with such; later ones are counted.
+ *   1. A cgroup without children is a queue (class ts) under its parent's scheduler. Its weight is
+ *      the kernel's for the fair scheduler (1024 for 100 of cpu.weight, 3 where cpu.idle is set),
+ *      times 100; its cap is cpu.max with quota and burst as the bucket.
+ *   2. When the first child appears, a scheduler (policy sfq) takes the place, weight and cap of
+ *      the queue, which goes below it and is `own` from then on: it competes with the children as
+ *      each of its threads would (sched/tree.c, rs_own_weight), which is what the fair scheduler
+ *      does. When the last child goes, so does the scheduler. The root cgroup's own queue is q0's:
+ *      the scheduler over it is the tree's `front`, has q0's weight, cap and counters, and takes
+ *      q0's edits. So where no cgroup has the controller the tree is as if there were no mirror.
+ *   3. An item's `home` is its cgroup's queue. It is there while the thread is tagged with q0
+ *      (nobody said otherwise). A tagged thread is outside: neither weight nor cap of its cgroup
+ *      holds for it.
+ *   4. What has no room (16 levels with root, front and the queue; RS_HIDDEN_MAX nodes) is folded:
+ *      its threads stand in the nearest ancestor's queue, and so do those of cgroups below it. The
+ *      daemon refuses to start with such; later ones are counted.
  *
- * Example (also a test): cgroups a and b with cpu.weight 100 and 300, a busy thread in each and one in the root cgroup: shares of q0
- * 102400 : 307200 : 102400 = 1 : 3 : 1.
+ * Example (also a test): cgroups a and b with cpu.weight 100 and 300, a busy thread in each and one
+ * in the root cgroup: shares of q0 102400 : 307200 : 102400 = 1 : 3 : 1.
  *
- * Deviations from the fair scheduler: one tree for all CPUs, so that shares are of the machine; a capped cgroup is let go as soon
- * as it has paid, not at the next period.
+ * Deviations from the fair scheduler: one tree for all CPUs, so that shares are of the machine; a
+ * capped cgroup is let go as soon as it has paid, not at the next period.
  *
- * The kernel serialises cgroup_init(), cgroup_exit() and moves among themselves; changes of settings come at any time.
+ * The kernel serialises cgroup_init(), cgroup_exit() and moves among themselves; changes of
+ * settings come at any time.
  */
 
 struct {
@@ -41,7 +49,9 @@ struct {
 
 #define RC_NO_QUOTA (~0ULL) /* the kernel's RUNTIME_INF */
 
-/* --- nodes: all under the lock ------------------------------------------------------------------ */
+/*
+ * --- nodes: all under the lock ------------------------------------------------------------------
+ */
 
 /* A hidden node under p. Answers its handle; 0: no room. */
 RS_FN u64 rc_hidden_make(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 kind, u32 weight)
@@ -114,7 +124,9 @@ RS_FN_VOID(rc_own_begin, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q
 	rs_node_reweight(t, q, rs_own_weight(q));
 }
 
-/* A scheduler takes the queue's place. Answers 0 where there is no room; nothing has changed then. */
+/*
+ * A scheduler takes the queue's place. Answers 0 where there is no room; nothing has changed then.
+ */
 RS_FN int rc_interpose(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, u64 now)
 {
 	u64 id;
@@ -199,7 +211,10 @@ RS_FN_VOID(rc_hidden_sweep, (struct rs_tree RS_ARENA *t), (t))
 	}
 }
 
-/* The cgroup is gone. Threads that are left (it happens only while we are taken out) keep its queue until they leave. */
+/*
+ * The cgroup is gone. Threads that are left (it happens only while we are taken out) keep its queue
+ * until they leave.
+ */
 RS_FN_VOID(rc_group_gone, (struct rs_tree RS_ARENA *t, u64 id, u64 up, u64 now), (t, id, up, now))
 {
 	struct rs_node RS_ARENA *q = rs_node_at(t, id), *s = 0, *above;
@@ -233,8 +248,9 @@ RS_FN_VOID(rc_group_set, (struct rs_tree RS_ARENA *t, u64 id, u32 weight, u64 pp
 }
 
 /*
- * Whether `it`, just queued, should displace `cur`, in service for `ran` so far, where their queues differ but are both in the mirror: by
- * the rule of class ts (class_ts.c) with the tags of those nodes that compete for them.
+ * Whether `it`, just queued, should displace `cur`, in service for `ran` so far, where their queues
+ * differ but are both in the mirror: by the rule of class ts (class_ts.c) with the tags of those
+ * nodes that compete for them.
  */
 RS_FN int rc_group_preempts(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 ran)
 {
@@ -299,7 +315,9 @@ RS_FN_VOID(rc_mirror_forget, (struct rs_tree RS_ARENA *t), (t))
 	rs_quantum_later(t);
 }
 
-/* --- what is known of a cgroup ------------------------------------------------------------------- */
+/*
+ * --- what is known of a cgroup -------------------------------------------------------------------
+ */
 
 static __always_inline u64 rc_cgroup_id(struct cgroup *cgrp)
 {
@@ -313,7 +331,10 @@ static __always_inline u64 rc_cgroup_parent(struct cgroup *cgrp)
 	return up ? up->cgroup->kn->id : 0;
 }
 
-/* The kernel's task_group of a cgroup, as an address; 0: none, or none yet (cgroup_init of a new one comes before it is entered). */
+/*
+ * The kernel's task_group of a cgroup, as an address; 0: none, or none yet (cgroup_init of a new
+ * one comes before it is entered).
+ */
 static __always_inline u64 rc_cgroup_tg(struct cgroup *cgrp)
 {
 	u64 css = 0;
@@ -324,7 +345,10 @@ static __always_inline u64 rc_cgroup_tg(struct cgroup *cgrp)
 	return css ? css - bpf_core_field_offset(struct task_group, css) : 0;
 }
 
-/* Weight of a task_group as the fair scheduler has it, on our scale. `told`: cpu.weight, where the kernel is about to write it; or 0. */
+/*
+ * Weight of a task_group as the fair scheduler has it, on our scale. `told`: cpu.weight, where the
+ * kernel is about to write it; or 0.
+ */
 static __always_inline u32 rc_group_weight(struct rc_group *g, u32 weight, u32 told)
 {
 	u64 shares = 0;
@@ -336,8 +360,9 @@ static __always_inline u32 rc_group_weight(struct rc_group *g, u32 weight, u32 t
 	if (!told)
 		told = compat_group_weight(g->tg);
 	/*
-	 * The kernel keeps the weight twice, and tells us only when its second copy changes; the end of cpu.idle sets the
-	 * first to 100 and not the second. While they differ we look by ourselves.
+	 * The kernel keeps the weight twice, and tells us only when its second copy changes; the
+	 * end of cpu.idle sets the first to 100 and not the second. While they differ we look by
+	 * ourselves.
 	 */
 	g->watch = shares >> 10 != 3 && shares >> 10 != ((u64)told * 1024 + 50) / 100;
 	return (shares >> 10) * RS_OWN_ONE / 1024;
@@ -424,8 +449,8 @@ static __noinline int rc_watch(u64 raw)
 }
 
 /*
- * What the kernel tells of a cgroup is noted, and in force when the timer has gone off, within a millisecond: together with what else was told, and by one
- * program instead of four.
+ * What the kernel tells of a cgroup is noted, and in force when the timer has gone off, within a
+ * millisecond: together with what else was told, and by one program instead of four.
  */
 static __always_inline void rc_group_later(struct rc_group *g)
 {
@@ -464,7 +489,9 @@ static __always_inline u64 rc_group_home(struct scx_init_task_args *args)
 	return g ? g->queue : 0;
 }
 
-/* --- the kernel's events ------------------------------------------------------------------------- */
+/*
+ * --- the kernel's events -------------------------------------------------------------------------
+ */
 
 s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
@@ -627,7 +654,9 @@ void RC_OP(rc_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quot
 	rc_group_later(g);
 }
 
-/* --- what is reported of q0 ---------------------------------------------------------------------- */
+/*
+ * --- what is reported of q0 ----------------------------------------------------------------------
+ */
 
 /* What waits and belongs below the hidden scheduler that stands for q0, beside q0's own. */
 static __always_inline void rc_front_counts(struct rc_node *out)

@@ -1,26 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What all programs of the CPU plane share: the arena with the tree, its one lock, the maps, and small helpers.
+ * What all programs of the CPU plane share: the arena with the tree, its one lock, the maps, and
+ * small helpers.
  *
- * The lock. `tree_lock` guards everything in the arena, except `started` of an item (see below). It is taken with interrupts
- * off, inside run-queue locks, and nothing is taken inside it. No kernel function that takes a lock is called under it.
+ * The lock. `tree_lock` guards everything in the arena, except `started` of an item (see below). It
+ * is taken with interrupts off, inside run-queue locks, and nothing is taken inside it. No kernel
+ * function that takes a lock is called under it.
  *
- * Time. One clock, scx_bpf_now(). It is monotonic on one CPU only, so a section of the lock uses rc_clock(), which never
- * goes back for the tree; lengths of runs are differences on one CPU.
+ * Time. One clock, scx_bpf_now(). It is monotonic on one CPU only, so a section of the lock uses
+ * rc_clock(), which never goes back for the tree; lengths of runs are differences on one CPU.
  *
- * What a thread ran is the kernel's own count, p->se.sum_exec_runtime, which is true whenever the kernel asks us about the thread, and
- * leaves out what interrupts and other classes took. An item's `paid` is how much of that has been charged. So nothing that a thread ran is
- * lost, whoever let it run: what is not charged with one step is with the next.
+ * What a thread ran is the kernel's own count, p->se.sum_exec_runtime, which is true whenever the
+ * kernel asks us about the thread, and leaves out what interrupts and other classes took. An item's
+ * `paid` is how much of that has been charged. So nothing that a thread ran is lost, whoever let it
+ * run: what is not charged with one step is with the next.
  *
- * An item's `started` is the time at which its present queue's part of the step began, while it is in service, and RC_OFF otherwise:
- * for the thread's own hops between queues (tags.h), and where a step is looked at from elsewhere.
+ * An item's `started` is the time at which its present queue's part of the step began, while it is
+ * in service, and RC_OFF otherwise: for the thread's own hops between queues (tags.h), and where a
+ * step is looked at from elsewhere.
  */
 #ifndef RESERV_CPU_COMMON_H
 #define RESERV_CPU_COMMON_H
 
 /*
- * Possible CPUs, at most RS_UNITS_MAX: known before loading (load.rs). Where there is one, that is known when the programs are compiled (build.rs makes them twice): two fifths of
- * them are for several, and the verifier looks at what it then takes out.
+ * Possible CPUs, at most RS_UNITS_MAX: known before loading (load.rs). Where there is one, that is
+ * known when the programs are compiled (build.rs makes them twice): two fifths of them are for
+ * several, and the verifier looks at what it then takes out.
  */
 #ifdef RC_ONE_CPU
 enum { cpus = 1 };
@@ -105,7 +110,11 @@ struct rc_thread {
 	struct rc_param param; /* what it asked for, in force while it has an item */
 	u64 epoch; /* when that was written; of another epoch it means nothing */
 	u64 most; /* of the item's weight_most */
-	u64 bound; /* the queue of the container that it was bound to; it is bound while it is tagged with that (tags.h) */
+	/*
+	 * the queue of the container that it was bound to; it is bound while it is tagged with that
+	 * (tags.h)
+	 */
+	u64 bound;
 	u64 back; /* the queue that it had before */
 };
 
@@ -117,8 +126,9 @@ struct {
 } tags SEC(".maps");
 
 /*
- * The threads, by their items' index, so that dispatch finds the one that it has chosen with a load. Each is held from init_task to
- * exit_task (before 6.19 while it is in our class: compat.h), so that its address, the item's `owner`, names it.
+ * The threads, by their items' index, so that dispatch finds the one that it has chosen with a
+ * load. Each is held from init_task to exit_task (before 6.19 while it is in our class: compat.h),
+ * so that its address, the item's `owner`, names it.
  */
 struct rc_task {
 	struct task_struct __kptr *p;
@@ -131,7 +141,10 @@ struct {
 	__type(value, struct rc_task);
 } tasks SEC(".maps");
 
-/* Lists of processes, by the address of their signal structure; those with both lists at q0 have no entry. */
+/*
+ * Lists of processes, by the address of their signal structure; those with both lists at q0 have no
+ * entry.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -140,7 +153,9 @@ struct {
 	__type(value, struct rc_lists);
 } lists SEC(".maps");
 
-/* Who may use a queue, by its handle; those without an entry, whoever could open their directory. */
+/*
+ * Who may use a queue, by its handle; those without an entry, whoever could open their directory.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -149,15 +164,22 @@ struct {
 	__type(value, struct rt_use);
 } uses SEC(".maps");
 
-/* How often the programs were put by (rc_forget). In a section of its own: whoever forgets empties the others, and threads' storage outlives that. */
+/*
+ * How often the programs were put by (rc_forget). In a section of its own: whoever forgets empties
+ * the others, and threads' storage outlives that.
+ */
 u64 epoch SEC(".data.epoch") = 1;
 
-/* Of queues with an entry there, the numbers modulo 64: all others need not be looked up. Bits are set before an entry is made and stay. */
+/*
+ * Of queues with an entry there, the numbers modulo 64: all others need not be looked up. Bits are
+ * set before an entry is made and stay.
+ */
 u64 ruled;
 
 /*
- * The lock. Not bpf_spin_lock: under that the verifier allows no functions that it has verified by themselves, and would
- * verify the core anew at each place that calls it. It is held for microseconds, with interrupts off.
+ * The lock. Not bpf_spin_lock: under that the verifier allows no functions that it has verified by
+ * themselves, and would verify the core anew at each place that calls it. It is held for
+ * microseconds, with interrupts off.
  */
 u32 tree_lock __attribute__((aligned(64)));
 u32 tree_lock_pad[15];
@@ -182,7 +204,8 @@ struct rc_guest {
 };
 struct rc_guest guests[RS_UNITS_MAX];
 
-u64 online[RS_UNIT_WORDS]; /* CPUs that are there; written by what tells of their coming and going */
+/* CPUs that are there; written by what tells of their coming and going */
+u64 online[RS_UNIT_WORDS];
 
 /* Floor of kernel threads per CPU; each changed on its CPU only, under its run queue's lock. */
 struct rc_bucket {
@@ -192,13 +215,17 @@ struct rc_bucket {
 };
 struct rc_bucket bucket[RS_UNITS_MAX];
 
-u32 trace_on; /* trace.h; under the lock; a wake-up looks at it before it posts instead of taking the lock */
-/* 0 before loading: the verifier takes all of it out, and what a switch costs without a tracer can be measured (load.rs). */
+/* trace.h; under the lock; a wake-up looks at it before it posts instead of taking the lock */
+u32 trace_on;
+/*
+ * 0 before loading: the verifier takes all of it out, and what a switch costs without a tracer can
+ * be measured (load.rs).
+ */
 const volatile u32 trace_built SEC(".rodata.trace") = 1;
 
 /*
- * How often in a row who is first in a queue may be passed over for a thread that was on this CPU last,
- * and whether wake-ups stay near at all (load.rs). 0: the tree's order alone.
+ * How often in a row who is first in a queue may be passed over for a thread that was on this CPU
+ * last, and whether wake-ups stay near at all (load.rs). 0: the tree's order alone.
  */
 const volatile u32 near SEC(".rodata.near") = 4;
 
@@ -233,10 +260,13 @@ static __always_inline struct rs_tree RS_ARENA *rc_tree(void)
 #define RC_OP_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(name, ##args)
 
 /*
- * Interrupts are off already in everything that the kernel calls with a run queue locked. Answers whether we have the lock. Sections are microseconds (docs/notes/cpu-full.md), so who
- * has it for RC_LOCK_NS is held up himself (a virtual machine's CPU that does not run), or will never give it back. We leave then, touching nothing, the tree is
- * poisoned and the scheduler goes with the next dispatch; the tree is reset before it comes again. From then on nobody waits for long. By the clock alone a
- * machine that was stopped for a while would be a time-out, so it takes RC_LOCK_ROUNDS of RC_LOCK_LOOKS looks at least, a millisecond or so.
+ * Interrupts are off already in everything that the kernel calls with a run queue locked. Answers
+ * whether we have the lock. Sections are microseconds (docs/notes/cpu-full.md), so who has it for
+ * RC_LOCK_NS is held up himself (a virtual machine's CPU that does not run), or will never give it
+ * back. We leave then, touching nothing, the tree is poisoned and the scheduler goes with the next
+ * dispatch; the tree is reset before it comes again. From then on nobody waits for long. By the
+ * clock alone a machine that was stopped for a while would be a time-out, so it takes
+ * RC_LOCK_ROUNDS of RC_LOCK_LOOKS looks at least, a millisecond or so.
  */
 static __noinline int rc_lock_wait(void)
 {
@@ -329,8 +359,10 @@ static __always_inline struct rs_item RS_ARENA *rc_item(struct task_struct *p)
 }
 
 /*
- * The same where the kernel does not ask us about the thread, as in hooks. `dsq_vtime` may be another scheduler's then, which came after the kernel had
- * thrown us out, and any number. That of an item is the place whose `owner` is the thread; others are no thread's address, and an arena answers 0 where it has nothing.
+ * The same where the kernel does not ask us about the thread, as in hooks. `dsq_vtime` may be
+ * another scheduler's then, which came after the kernel had thrown us out, and any number. That of
+ * an item is the place whose `owner` is the thread; others are no thread's address, and an arena
+ * answers 0 where it has nothing.
  */
 static __always_inline struct rs_item RS_ARENA *rc_own(struct task_struct *p)
 {
@@ -402,8 +434,9 @@ static __always_inline u64 rc_ran(struct rs_item RS_ARENA *it, u64 raw)
 }
 
 /*
- * How much of the CPU the item's step in service has had, to be shown: by the clock, which other classes and interrupts do not stop, but no more than the
- * kernel has counted, which is a tick old where the thread runs and exact where it does not. So what is shown goes back by a tick at most.
+ * How much of the CPU the item's step in service has had, to be shown: by the clock, which other
+ * classes and interrupts do not stop, but no more than the kernel has counted, which is a tick old
+ * where the thread runs and exact where it does not. So what is shown goes back by a tick at most.
  */
 static __always_inline u64 rc_so_far(struct rs_item RS_ARENA *it, u64 raw)
 {
@@ -442,7 +475,9 @@ static __always_inline u64 rc_open_id(struct rs_node RS_ARENA *q)
 	return q->index >= RS_NODES_OPEN ? RC_Q0 : rc_id(q);
 }
 
-/* Where an item waits while nobody tagged it: its cgroup's queue; q0 itself where it has the floor. */
+/*
+ * Where an item waits while nobody tagged it: its cgroup's queue; q0 itself where it has the floor.
+ */
 static __always_inline struct rs_node RS_ARENA *rc_home(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
 	u64 home = it->home;
@@ -454,9 +489,9 @@ static __always_inline struct rs_node RS_ARENA *rc_home(struct rs_tree RS_ARENA 
 #include "trace.h"
 
 /*
- * One move of an item in service: `ran` is charged to the queue it leaves. Answers what could not be
- * charged. Where the queue has gone since the thread asked, it stays where it is: it was not among
- * those who were sent from there, and nobody comes into q0 by taking a queue away.
+ * One move of an item in service: `ran` is charged to the queue it leaves. Answers what could not
+ * be charged. Where the queue has gone since the thread asked, it stays where it is: it was not
+ * among those who were sent from there, and nobody comes into q0 by taking a queue away.
  */
 static __always_inline u64 rc_carry(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 node, u64 ran, u64 now)
 {
@@ -473,12 +508,13 @@ static __always_inline u64 rc_carry(struct rs_tree RS_ARENA *t, struct rs_item R
 }
 
 /*
- * A thread that tags itself (chcpures) does not take the lock: the move waits for the end of the step. `want` is the queue by handle, and
- * what the thread did before lies in two parts: 0 belongs to the queue that the item is in, 1 to another. `started` counts
- * for `want` from then on. A third queue within a step is a case for the lock.
+ * A thread that tags itself (chcpures) does not take the lock: the move waits for the end of the
+ * step. `want` is the queue by handle, and what the thread did before lies in two parts: 0 belongs
+ * to the queue that the item is in, 1 to another. `started` counts for `want` from then on. A third
+ * queue within a step is a case for the lock.
  *
- * Under the lock, in service: the moves happen, each part charged to its queue, all of them out of `ran`. Answers what is left of that, which
- * belongs to the queue that the item is in now.
+ * Under the lock, in service: the moves happen, each part charged to its queue, all of them out of
+ * `ran`. Answers what is left of that, which belongs to the queue that the item is in now.
  */
 RS_FN u64 rc_catch_up(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 ran, u64 now)
 {
@@ -514,8 +550,8 @@ static __always_inline u64 rc_tag_of(struct rs_item RS_ARENA *it)
 }
 
 /*
- * Under the lock, before the step of `it` ends: what its guest ran is charged to the guest. Answers how
- * much, which is part of the step's work.
+ * Under the lock, before the step of `it` ends: what its guest ran is charged to the guest. Answers
+ * how much, which is part of the step's work.
  */
 RS_FN u64 rc_lent(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
@@ -541,7 +577,10 @@ RS_FN u64 rc_lent(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 	return ran;
 }
 
-/* Under the lock: what the item did so far, `ran` in all, is charged, and it is queued (more) or idle. */
+/*
+ * Under the lock: what the item did so far, `ran` in all, is charged, and it is queued (more) or
+ * idle.
+ */
 static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 ran, u32 more, u64 now)
 {
 	it->paid += ran;
@@ -564,8 +603,8 @@ static __always_inline void rc_settle(struct rs_tree RS_ARENA *t, struct rs_item
 
 /*
  * The kernel has us as its scheduler: from rc_init to rc_exit. Outside of it what asks something of
- * the kernel's scheduler, from a timer or a call of the daemon's, would ask it of another one: kicks
- * its CPUs, throws it out. So that is asked while this is set only.
+ * the kernel's scheduler, from a timer or a call of the daemon's, would ask it of another one:
+ * kicks its CPUs, throws it out. So that is asked while this is set only.
  */
 u32 attached;
 
@@ -612,8 +651,8 @@ static __noinline int rc_quanta(void)
 
 /*
  * After an edit that changes policies, or before one that did not come to it: the rest of it, a
- * section for each piece (sched/change.c). What is changing is not served meanwhile, so nobody takes
- * this CPU from us in between; interrupts do.
+ * section for each piece (sched/change.c). What is changing is not served meanwhile, so nobody
+ * takes this CPU from us in between; interrupts do.
  */
 static __noinline int rc_changes(void)
 {
@@ -649,8 +688,9 @@ static __always_inline void rc_kick_idle(void)
 }
 
 /*
- * Under the lock: the item of thread `p` is moved at once, running or queued. What it ran so far is charged before: as the clock sees it, because
- * the kernel's count of a thread that runs elsewhere may be a tick old. Answers 0, or a negative errno.
+ * Under the lock: the item of thread `p` is moved at once, running or queued. What it ran so far is
+ * charged before: as the clock sees it, because the kernel's count of a thread that runs elsewhere
+ * may be a tick old. Answers 0, or a negative errno.
  */
 static __always_inline int rc_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p,
 				   struct rs_node RS_ARENA *q, u64 raw, u64 now)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The daemon's calls: one SYSCALL program, pinned, one run per call (struct rc_call). One for all of them, because each program is verified with everything
- * that it reaches, and they reach the same: as programs of their own they took three times as long to load.
+ * The daemon's calls: one SYSCALL program, pinned, one run per call (struct rc_call). One for all
+ * of them, because each program is verified with everything that it reaches, and they reach the
+ * same: as programs of their own they took three times as long to load.
  */
 
 #define RC_CALL(name) static __noinline int name(struct rc_call *c)
@@ -54,8 +55,10 @@ RC_CALL(rc_setup)
 }
 
 /*
- * The tree goes, with its memory, and what threads asked for means nothing any more: as before rc_setup, but for what stands in maps and variables, which the caller empties. Not while the
- * scheduler is attached. A hook that runs meanwhile finds no tree, or the place where one was: an arena answers such reads with 0.
+ * The tree goes, with its memory, and what threads asked for means nothing any more: as before
+ * rc_setup, but for what stands in maps and variables, which the caller empties. Not while the
+ * scheduler is attached. A hook that runs meanwhile finds no tree, or the place where one was: an
+ * arena answers such reads with 0.
  */
 RC_CALL(rc_forget)
 {
@@ -181,7 +184,10 @@ static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_n
 		rc_front_counts(out);
 }
 
-/* Slots first … first + RC_SAMPLES_MAX: those in use are written to io->node, their number to count; `first` goes on. */
+/*
+ * Slots first … first + RC_SAMPLES_MAX: those in use are written to io->node, their number to
+ * count; `first` goes on.
+ */
 RC_CALL(rc_sample)
 {
 	unsigned long irq;
@@ -256,7 +262,10 @@ RC_CALL(rc_sample_one)
 	return 0;
 }
 
-/* Items from `first` on that belong to `node`, at most RC_MEMBERS_MAX looked at: written to io->member, number to count. */
+/*
+ * Items from `first` on that belong to `node`, at most RC_MEMBERS_MAX looked at: written to
+ * io->member, number to count.
+ */
 RC_CALL(rc_members)
 {
 	unsigned long irq;
@@ -305,7 +314,10 @@ RC_CALL(rc_members)
 	return 0;
 }
 
-/* The thread that a call names, to be released; 0, and the answer says why, where there is none or no tree. */
+/*
+ * The thread that a call names, to be released; 0, and the answer says why, where there is none or
+ * no tree.
+ */
 static __always_inline struct task_struct *rc_thread_of(struct rc_call *c)
 {
 	struct task_struct *p;
@@ -439,7 +451,10 @@ RC_CALL(rc_lists_set)
 	return 0;
 }
 
-/* what 1: node is the device number of the mount (0: none). 2: node2 is the quantum in ns. 4: `uses` has, or will have, an entry of `node`. */
+/*
+ * what 1: node is the device number of the mount (0: none). 2: node2 is the quantum in ns. 4:
+ * `uses` has, or will have, an entry of `node`.
+ */
 RC_CALL(rc_configure)
 {
 	unsigned long irq;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The CPU plane's full driver: the scheduling core (sched/) inside the kernel, on sched_ext. One object file, because an arena belongs to
- * the programs that were loaded with it.
+ * The CPU plane's full driver: the scheduling core (sched/) inside the kernel, on sched_ext. One
+ * object file, because an arena belongs to the programs that were loaded with it.
  */
 #include "../kernel.h"
 #include "../compat.h"
@@ -17,7 +17,10 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Sizes and offsets of what both sides use; crates/plane/src/cpu/full/abi.rs has the same list (LAYOUT). */
+/*
+ * Sizes and offsets of what both sides use; crates/plane/src/cpu/full/abi.rs has the same list
+ * (LAYOUT).
+ */
 const u32 rc_layout[] SEC(".rodata.layout") = {
 	RC_ABI_VERSION,
 	sizeof(struct rs_op),

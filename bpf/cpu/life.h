@@ -3,16 +3,17 @@
  * Threads come, change their nice value and go; so do CPUs, and the scheduler itself.
  *
  *   init_task  the thread has an item from here …
- *   exit_task  … to here. The kernel calls it when the thread has left its CPU for the last time, or, before 6.19, when
- *              nobody holds the thread any more (compat.h)
+ *   exit_task  … to here. The kernel calls it when the thread has left its CPU for the last time,
+ *              or, before 6.19, when nobody holds the thread any more (compat.h)
  *   enable, disable  the thread enters and leaves our class
  */
 
 #include "pool.h"
 
 /*
- * What a dispatch on a CPU knows: of prev, when it begins. In memory whose contents the verifier does not follow: with the same on the
- * stack it went through eight times as many paths as all other operations together have.
+ * What a dispatch on a CPU knows: of prev, when it begins. In memory whose contents the verifier
+ * does not follow: with the same on the stack it went through eight times as many paths as all
+ * other operations together have.
  */
 struct rc_prev {
 	u64 it; /* 0: not ours */
@@ -20,12 +21,20 @@ struct rc_prev {
 	u64 old; /* stands in service here, and is not prev's */
 	u64 old_owed; /* where there is one */
 	u32 more; /* prev may go on */
-	u32 touch; /* what was chosen is to run for an instant only; nothing was, and the CPU is to ask again */
+	/*
+	 * what was chosen is to run for an instant only; nothing was, and the CPU is to ask again
+	 */
+	u32 touch;
 	u32 floor; /* kernel threads may have what is left of it */
 	u32 graces; /* that who runs here has had in this step (timer.h) */
-	u32 gone; /* the CPU went since the last dispatch anywhere: written by whoever takes it away, and by rc_gone_settle */
+	/*
+	 * the CPU went since the last dispatch anywhere: written by whoever takes it away, and by
+	 * rc_gone_settle
+	 */
+	u32 gone;
 	u32 pad;
-	u64 waker; /* the item of the thread that woke another here and has not slept since (locality.h) */
+	/* the item of the thread that woke another here and has not slept since (locality.h) */
+	u64 waker;
 	u64 stays; /* the item of whom it woke, if nobody else was told of it */
 	u64 pad2[7];
 };
@@ -48,7 +57,9 @@ void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
 	RC_CHECK(t);
 }
 
-/* Also called for threads of other classes, which may come to us later; enable() is when one does. */
+/*
+ * Also called for threads of other classes, which may come to us later; enable() is when one does.
+ */
 s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	unsigned long irq;
@@ -87,7 +98,9 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		}
 		if (q->index == 1)
 			q = rc_home(t, it);
-		/* When we come again who is there is in his queue: no limit puts anybody into q0. */
+		/*
+		 * When we come again who is there is in his queue: no limit puts anybody into q0.
+		 */
 		joined = fork ? rs_item_join(t, it, q) : rs_item_rejoin(t, it, q);
 		if (!joined && !fork)
 			joined = rs_item_rejoin(t, it, &t->nodes[1]);
@@ -140,7 +153,10 @@ static __always_inline void rc_leave(struct rs_tree RS_ARENA *t, struct rs_item 
 		rc_settle(t, it, rc_owed(it, p), 0, rc_clock(raw));
 }
 
-/* The thread leaves our class, or we leave. The kernel calls it before exit_task() where the thread is in our class. */
+/*
+ * The thread leaves our class, or we leave. The kernel calls it before exit_task() where the thread
+ * is in our class.
+ */
 void RC_OP(rc_disable, struct task_struct *p)
 {
 	unsigned long irq;
@@ -196,8 +212,8 @@ out:
 }
 
 /*
- * How many CPUs there are to share, and which (`online`). `without`: one that goes, and is still in the
- * kernel's mask; cpus: none.
+ * How many CPUs there are to share, and which (`online`). `without`: one that goes, and is still in
+ * the kernel's mask; cpus: none.
  */
 static __always_inline u32 rc_online(u32 without)
 {
@@ -219,7 +235,10 @@ static __always_inline u32 rc_online(u32 without)
 	return n > RS_UNITS_MAX ? RS_UNITS_MAX : n ? n : 1;
 }
 
-/* One more or less. A section of the lock that looks at nothing that was posted: it is of no event's order. */
+/*
+ * One more or less. A section of the lock that looks at nothing that was posted: it is of no
+ * event's order.
+ */
 static __always_inline void rc_units_now(u32 without)
 {
 	unsigned long irq;
@@ -234,13 +253,18 @@ static __always_inline void rc_units_now(u32 without)
 	bpf_local_irq_restore(&irq);
 }
 
-/* Hotplug must not take the scheduler away, which is what the kernel does where these are missing. */
+/*
+ * Hotplug must not take the scheduler away, which is what the kernel does where these are missing.
+ */
 void RC_OP(rc_cpu_online, s32 cpu)
 {
 	rc_units_now(cpus);
 }
 
-/* What stands in service there is settled by the next dispatch elsewhere (rc_gone_settle): nobody else can want what it has before. */
+/*
+ * What stands in service there is settled by the next dispatch elsewhere (rc_gone_settle): nobody
+ * else can want what it has before.
+ */
 void RC_OP(rc_cpu_offline, s32 cpu)
 {
 	rc_units_now(cpu);
@@ -248,7 +272,10 @@ void RC_OP(rc_cpu_offline, s32 cpu)
 	gone_any = 1;
 }
 
-/* Items of threads that went while the lock was not to be had: nobody is anybody's when the scheduler comes. */
+/*
+ * Items of threads that went while the lock was not to be had: nobody is anybody's when the
+ * scheduler comes.
+ */
 RS_FN_VOID(rc_items_left, (struct rs_tree RS_ARENA *t, u32 from), (t, from))
 {
 	RS_LOOP(k, RS_RESET_PIECE) {
@@ -263,8 +290,9 @@ RS_FN_VOID(rc_items_left, (struct rs_tree RS_ARENA *t, u32 from), (t, from))
 }
 
 /*
- * All nodes and items begin anew, a section for each piece of them. The kernel calls nothing else of ours meanwhile, the daemon waits, hooks find no item of
- * theirs and look at names of nodes only, and the timer waits for `starting`. Answers 0, or -1 where the lock was not to be had.
+ * All nodes and items begin anew, a section for each piece of them. The kernel calls nothing else
+ * of ours meanwhile, the daemon waits, hooks find no item of theirs and look at names of nodes
+ * only, and the timer waits for `starting`. Answers 0, or -1 where the lock was not to be had.
  */
 static __noinline int rc_begin_anew(struct rs_tree RS_ARENA *t)
 {

@@ -6,8 +6,8 @@
  *    anybody else, the last RC_TRUST times that it had said it was about to (SCX_WAKE_SYNC is often
  *    said and not done). The thread goes on in the waker's step (rc_enqueue_behind) and nobody is
  *    kicked. Who wakes a second thread before it has slept is not trusted any more.
- * 2. Else where the kernel's own idle tracking says: the CPU used last if it idles, one with an idle
- *    sibling first, then of the same last-level cache, of the same node, any.
+ * 2. Else where the kernel's own idle tracking says: the CPU used last if it idles, one with an
+ *    idle sibling first, then of the same last-level cache, of the same node, any.
  * 3. Else it waits in the tree, and whichever CPU is free first has it; those that it used last, or
  *    where a waker without an idle CPU wants it, before others (sched/tree.c, rs_queue_near).
  *
@@ -28,7 +28,9 @@ static __always_inline void rc_kick_one(struct task_struct *p)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 }
 
-/* A synchronous wake-up by who runs here. Answers whether the thread stays for this CPU (rule 1). */
+/*
+ * A synchronous wake-up by who runs here. Answers whether the thread stays for this CPU (rule 1).
+ */
 static __always_inline bool rc_hands_over(struct rs_tree RS_ARENA *t, struct task_struct *p, u32 here)
 {
 	struct rc_prev *v = &prevs[here & (RS_UNITS_MAX - 1)];
@@ -62,9 +64,10 @@ static __always_inline bool rc_hands_over(struct rs_tree RS_ARENA *t, struct tas
 
 /*
  * Without the lock: a thread that stays for this CPU goes on in what is left of the step of `host`,
- * behind its waker, which is about to sleep. To the tree it is one step, of `host`: no queue waits for
- * longer than it would for that, less than RC_BEHIND_NS is not handed on, and its end charges each for
- * what it ran (rc_lent). One guest a step; the host may be woken by its guest in the same way.
+ * behind its waker, which is about to sleep. To the tree it is one step, of `host`: no queue waits
+ * for longer than it would for that, less than RC_BEHIND_NS is not handed on, and its end charges
+ * each for what it ran (rc_lent). One guest a step; the host may be woken by its guest in the same
+ * way.
  */
 static __always_inline bool rc_enqueue_behind(struct rs_tree RS_ARENA *t, struct task_struct *p,
 					      struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *host,
@@ -94,7 +97,9 @@ static __always_inline bool rc_enqueue_behind(struct rs_tree RS_ARENA *t, struct
 	return true;
 }
 
-/* The waker's CPU is to run something else: it has slept (not `more`), as it said, or it has not. */
+/*
+ * The waker's CPU is to run something else: it has slept (not `more`), as it said, or it has not.
+ */
 static __always_inline void rc_handed_over(struct rc_prev *v, struct rs_item RS_ARENA *it, u32 more)
 {
 	u32 his = v->waker == (u64)it;

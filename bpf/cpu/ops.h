@@ -2,25 +2,31 @@
 /*
  * The scheduler's operations: how the kernel's events become the core's.
  *
- *   enqueue    the thread wants the CPU: rs_post, without the lock, or rs_wake where it may displace who runs; or its step ended
- *   dispatch   the CPU is free: what ran is charged, by the kernel's count, and competes as if queued (docs/notes/kernel.md §2) or is idle; rs_pick
+ *   enqueue    the thread wants the CPU: rs_post, without the lock, or rs_wake where it may
+ *              displace who runs; or its step ended
+ *   dispatch   the CPU is free: what ran is charged, by the kernel's count, and competes as if
+ *              queued (docs/notes/kernel.md §2) or is idle; rs_pick
  *   disable    the thread leaves our class
  *
- * So a switch takes the lock once, in dispatch, or in the wake-up that displaces. The kernel is not asked to tell us when a thread starts, stops or
- * blocks (running, stopping, quiescent): each such call costs as much as the decision itself.
+ * So a switch takes the lock once, in dispatch, or in the wake-up that displaces. The kernel is not
+ * asked to tell us when a thread starts, stops or blocks (running, stopping, quiescent): each such
+ * call costs as much as the decision itself.
  *
- * The kernel may run, move or dequeue a thread at any time without asking: an item that is chosen may never arrive on its CPU (it
- * then stands in service there and is taken back at the next dispatch), a queued one may be asleep (seen when it is chosen), or a thread may run that
- * was not chosen (it is charged with its next step). The state of an item is therefore looked at, never assumed.
+ * The kernel may run, move or dequeue a thread at any time without asking: an item that is chosen
+ * may never arrive on its CPU (it then stands in service there and is taken back at the next
+ * dispatch), a queued one may be asleep (seen when it is chosen), or a thread may run that was not
+ * chosen (it is charged with its next step). The state of an item is therefore looked at, never
+ * assumed.
  *
- * While prev is charged in dispatch() but has not left the CPU yet, it is still the kernel's: its item may be picked by this CPU
- * only, until enqueue() is called for it.
+ * While prev is charged in dispatch() but has not left the CPU yet, it is still the kernel's: its
+ * item may be picked by this CPU only, until enqueue() is called for it.
  */
 
 /*
- * Whether a thread must stay where it is. A BPF program may itself have disabled migration of the thread that it interrupts, once (the
- * kernel's is_bpf_migration_disabled() knows the same): a busy thread that is queued again at the end of its step would never leave its CPU.
- * Where that count was the thread's own, dispatch finds out, because then it is not current any more.
+ * Whether a thread must stay where it is. A BPF program may itself have disabled migration of the
+ * thread that it interrupts, once (the kernel's is_bpf_migration_disabled() knows the same): a busy
+ * thread that is queued again at the end of its step would never leave its CPU. Where that count
+ * was the thread's own, dispatch finds out, because then it is not current any more.
  */
 static __always_inline bool rc_pinned(struct task_struct *p)
 {
@@ -28,9 +34,9 @@ static __always_inline bool rc_pinned(struct task_struct *p)
 }
 
 /*
- * Whether a thread may use every CPU that is there: its mask need not have those that could come, as one
- * set by a cpuset or by sched_setaffinity() to all has not. When one comes, the choice for it does not
- * fit, and the thread's mask is read (rc_misfit).
+ * Whether a thread may use every CPU that is there: its mask need not have those that could come,
+ * as one set by a cpuset or by sched_setaffinity() to all has not. When one comes, the choice for
+ * it does not fit, and the thread's mask is read (rc_misfit).
  */
 static __always_inline bool rc_everywhere(struct task_struct *p)
 {
@@ -47,7 +53,10 @@ static __always_inline bool rc_everywhere(struct task_struct *p)
 	return true;
 }
 
-/* Which CPUs a thread may use: into the item's mask, unless it is all (1), which the caller tells the item. Under the lock, or idle. */
+/*
+ * Which CPUs a thread may use: into the item's mask, unless it is all (1), which the caller tells
+ * the item. Under the lock, or idle.
+ */
 static __always_inline u32 rc_units(struct rs_item RS_ARENA *it, struct task_struct *p)
 {
 	const struct cpumask *m = p->cpus_ptr;
@@ -93,8 +102,9 @@ static __always_inline void rc_chosen(struct rs_item RS_ARENA *it, u64 raw)
 }
 
 /*
- * Under the lock: the thread of `it` woke and displaces `cur`, which runs here. The switch is made at once: cur is charged, as the clock sees it,
- * and competes. Answers whether `it` is first then; otherwise dispatch is to find out who is.
+ * Under the lock: the thread of `it` woke and displaces `cur`, which runs here. The switch is made
+ * at once: cur is charged, as the clock sees it, and competes. Answers whether `it` is first then;
+ * otherwise dispatch is to find out who is.
  */
 static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur,
 					u32 cpu, u64 raw, u64 now)
@@ -119,13 +129,19 @@ static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_it
 	return true;
 }
 
-/* Whether the mirror of cgroups has no say in a wake-up: it knows of none, or both are in one queue. */
+/*
+ * Whether the mirror of cgroups has no say in a wake-up: it knows of none, or both are in one
+ * queue.
+ */
 static __always_inline bool rc_no_group(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur)
 {
 	return t->front->index == 1 || !cur || it->queue == cur->queue;
 }
 
-/* An enqueue that takes the lock. 1: the thread displaces who runs, and is in service already; 2 + n: it displaces who runs on CPU n. */
+/*
+ * An enqueue that takes the lock. 1: the thread displaces who runs, and is in service already; 2 +
+ * n: it displaces who runs on CPU n.
+ */
 static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct task_struct *p, struct rs_item RS_ARENA *it,
 					     u64 enq_flags, u32 cpu, u64 raw)
 {
@@ -171,8 +187,8 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 }
 
 /*
- * Several CPUs: a thread that dispatch has queued for this CPU only, whose run queue we hold, has left it. While it stays for this CPU nobody else
- * may pick it. Answers whether that is all.
+ * Several CPUs: a thread that dispatch has queued for this CPU only, whose run queue we hold, has
+ * left it. While it stays for this CPU nobody else may pick it. Answers whether that is all.
  */
 static __always_inline bool rc_left(struct rs_tree RS_ARENA *t, struct task_struct *p, struct rs_item RS_ARENA *it, u32 cpu)
 {
@@ -187,12 +203,14 @@ static __always_inline bool rc_left(struct rs_tree RS_ARENA *t, struct task_stru
 }
 
 /*
- * The usual two enqueues, without the lock (sched/post.c has the rules): the thread's step ended, and dispatch has queued it for this CPU
- * only; or it wakes, and displaces nobody. Answers whether that was it. On several CPUs it is neither:
- *   where a thread that waits already is queued again (a change of its nice value): another CPU may be choosing it;
- *   where a thread may use some CPUs, and leaves one: while it waits its mask is others' to read;
- *   with kernel threads that wait in q0: the floor takes them out of it, and may put them back (rc_misfit), and is not their owner;
- *   where a policy displaces across queues: rs_victim looks at all CPUs.
+ * The usual two enqueues, without the lock (sched/post.c has the rules): the thread's step ended,
+ * and dispatch has queued it for this CPU only; or it wakes, and displaces nobody. Answers whether
+ * that was it. On several CPUs it is neither:
+ *   where a thread that waits already is queued again (a change of its nice value): another CPU may
+ *   be choosing it; where a thread may use some CPUs, and leaves one: while it waits its mask is
+ *   others' to read; with kernel threads that wait in q0: the floor takes them out of it, and may
+ *   put them back (rc_misfit), and is not their owner; where a policy displaces across queues:
+ *   rs_victim looks at all CPUs.
  */
 static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struct task_struct *p, struct rs_item RS_ARENA *it,
 					       struct rs_item RS_ARENA *cur, u64 enq_flags, u32 cpu, u64 raw)
@@ -225,7 +243,10 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	cpu = cpus == 1 ? 0 : scx_bpf_task_cpu(p);
-	/* Displaced by a kernel thread, without a dispatch: behind that, before all others. Its item stays in service. */
+	/*
+	 * Displaced by a kernel thread, without a dispatch: behind that, before all others. Its
+	 * item stays in service.
+	 */
 	if (it->state == RS_SERVICE && !(enq_flags & SCX_ENQ_WAKEUP) && p == bpf_get_current_task_btf() && rc_inside(p) &&
 	    prevs[cpu & (RS_UNITS_MAX - 1)].graces < RC_GRACES) {
 		prevs[cpu & (RS_UNITS_MAX - 1)].graces++;
@@ -269,8 +290,8 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /*
- * Under the lock: the thread of an idle item ran, and the tree had not chosen it. What it ran is charged with the step that it is chosen for
- * next: no step without a choice reaches the tree.
+ * Under the lock: the thread of an idle item ran, and the tree had not chosen it. What it ran is
+ * charged with the step that it is chosen for next: no step without a choice reaches the tree.
  */
 static __always_inline void rc_forced(struct rs_item RS_ARENA *it, u32 cpu)
 {
@@ -280,9 +301,11 @@ static __always_inline void rc_forced(struct rs_item RS_ARENA *it, u32 cpu)
 }
 
 /*
- * There may be so many busy threads that the kernel's watchdog would throw the scheduler out before each has had a step (on one CPU some thousands).
- * Who has waited for twice starve_ns is chosen out of turn (rs_starving), but, except for one in each starve_gap_ns, runs for an instant
- * only, which is all that the watchdog asks for. Its turn comes by its tag; otherwise a crowd in one queue would take the shares of the others.
+ * There may be so many busy threads that the kernel's watchdog would throw the scheduler out before
+ * each has had a step (on one CPU some thousands). Who has waited for twice starve_ns is chosen out
+ * of turn (rs_starving), but, except for one in each starve_gap_ns, runs for an instant only, which
+ * is all that the watchdog asks for. Its turn comes by its tag; otherwise a crowd in one queue
+ * would take the shares of the others.
  */
 u64 starved_step_at;
 
@@ -296,7 +319,9 @@ static __always_inline u32 rc_touch(struct rs_tree RS_ARENA *t, struct rs_item R
 	return 0;
 }
 
-/* Under the lock: what stood in service on CPUs that went is idle, and charged with its next step. */
+/*
+ * Under the lock: what stood in service on CPUs that went is idle, and charged with its next step.
+ */
 static __noinline int rc_gone_settle(struct rs_tree RS_ARENA *t, u64 now)
 {
 	gone_any = 0;
@@ -314,8 +339,10 @@ static __noinline int rc_gone_settle(struct rs_tree RS_ARENA *t, u64 now)
 }
 
 /*
- * Under the lock: what ran is charged, before something is chosen. What stands in service here and is not prev's was chosen and never arrived, or
- * blocked when another class was to run next: it is idle as far as we know (enqueue() comes if it is not). A function of its own, so that it is verified once.
+ * Under the lock: what ran is charged, before something is chosen. What stands in service here and
+ * is not prev's was chosen and never arrived, or blocked when another class was to run next: it is
+ * idle as far as we know (enqueue() comes if it is not). A function of its own, so that it is
+ * verified once.
  */
 RS_FN_VOID(rc_ended, (struct rs_tree RS_ARENA *t, u32 cpu, u64 now), (t, cpu, now))
 {
@@ -352,7 +379,9 @@ RS_FN_VOID(rc_ended, (struct rs_tree RS_ARENA *t, u32 cpu, u64 now), (t, cpu, no
 	}
 }
 
-/* One try of a dispatch: charge, choose. Answers the chosen item, in service on the CPU now, or 0. */
+/*
+ * One try of a dispatch: charge, choose. Answers the chosen item, in service on the CPU now, or 0.
+ */
 static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_ARENA *t, u32 cpu, struct rc_prev *v, u64 raw)
 {
 	struct rs_item RS_ARENA *it;
@@ -378,7 +407,10 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	return it;
 }
 
-/* The thread of the chosen item may not run here: it waits again, at once, for the CPUs that it may use. */
+/*
+ * The thread of the chosen item may not run here: it waits again, at once, for the CPUs that it may
+ * use.
+ */
 static __noinline int rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p, u64 owner, u64 raw)
 {
 	scx_bpf_dispatch_cancel();
@@ -398,9 +430,11 @@ static __noinline int rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_AR
 }
 
 /*
- * Without the lock: nothing waits, as somebody with the lock would find. Looking alone does not say so: while another CPU drains, nothing is on the
- * list and not yet everything in the heaps. But nobody held the lock at any moment between the first reading and the last: it is free at both, and
- * has not been taken in between (each section counts itself, first thing). Reads and writes are in order on x86; elsewhere this needs more.
+ * Without the lock: nothing waits, as somebody with the lock would find. Looking alone does not say
+ * so: while another CPU drains, nothing is on the list and not yet everything in the heaps. But
+ * nobody held the lock at any moment between the first reading and the last: it is free at both,
+ * and has not been taken in between (each section counts itself, first thing). Reads and writes are
+ * in order on x86; elsewhere this needs more.
  */
 static __always_inline bool rc_nobody_waits(struct rs_tree RS_ARENA *t)
 {
@@ -440,7 +474,11 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 			if (cpus > 1)
 				rc_handed_over(v, it, v->more);
 			if (it->floor)
-				v->floor = 0; /* one step at once: the others do not stand still while the bucket empties */
+				/*
+				 * one step at once: the others do not stand still while the bucket
+				 * empties
+				 */
+				v->floor = 0;
 		}
 	} else {
 		v->it = 0;
@@ -478,7 +516,9 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		if (!p || !(p->scx.flags & SCX_TASK_QUEUED) ||
 		    !compat_insert(p, SCX_DSQ_LOCAL, it->floor ? t->quantum : it->slice, 0))
 			continue;
-		/* Looked at after the insertion: what changes from now on makes the insertion void. */
+		/*
+		 * Looked at after the insertion: what changes from now on makes the insertion void.
+		 */
 		if (cpus == 1 || (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !(rc_pinned(p) && scx_bpf_task_cpu(p) != cpu))) {
 			if (v->touch)
 				scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
@@ -486,7 +526,10 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		}
 		rc_misfit(t, it, p, owner, raw);
 	}
-	/* So many in one go are enough, with interrupts off. There may be others that fit: the CPU asks again. */
+	/*
+	 * So many in one go are enough, with interrupts off. There may be others that fit: the CPU
+	 * asks again.
+	 */
 	scx_bpf_kick_cpu(cpu, 0);
 }
 

@@ -85,7 +85,9 @@ static long rc_account_forgotten(void *map, u32 *account, u32 *had, void *ctx)
 	return 0;
 }
 
-/* Nobody has an item: rc_init, before anybody gets one. Who went without the lock is still counted. */
+/*
+ * Nobody has an item: rc_init, before anybody gets one. Who went without the lock is still counted.
+ */
 static __always_inline void rc_accounts_begin(void)
 {
 	bpf_for_each_map_elem(&accounts, rc_account_forgotten, 0, 0);

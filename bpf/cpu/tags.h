@@ -2,17 +2,24 @@
 /*
  * Tags of threads and default lists of processes (Eclipse/BSD §2.5).
  *
- * A new thread of a process inherits its creator's tag. A new process starts with both lists equal to its parent's child
- * list, and its first thread is tagged with it. The rule is applied in two places, because while the scheduler is attached the kernel asks for a
- * new thread's queue (init_task) before the tracepoint of the fork: both find the same answer. So with the end of a process: exit_task and the tracepoint. The
- * scheduler's calls are never left out, tracepoints can be (hook.h).
+ * A new thread of a process inherits its creator's tag. A new process starts with both lists equal
+ * to its parent's child list, and its first thread is tagged with it. The rule is applied in two
+ * places, because while the scheduler is attached the kernel asks for a new thread's queue
+ * (init_task) before the tracepoint of the fork: both find the same answer. So with the end of a
+ * process: exit_task and the tracepoint. The scheduler's calls are never left out, tracepoints can
+ * be (hook.h).
  *
- * A thread that is bound to a container (F_RESERV_BIND) is tagged with the queue that the container owns. `bound` says that it was so that it came there, and `back` where it was before. So what it works
- * for is its tag, and any other tag, the thread's own or somebody else's for it, ends the binding.
+ * A thread that is bound to a container (F_RESERV_BIND) is tagged with the queue that the container
+ * owns. `bound` says that it was so that it came there, and `back` where it was before. So what it
+ * works for is its tag, and any other tag, the thread's own or somebody else's for it, ends the
+ * binding.
  */
 #include "asks.h"
 
-/* A thread's tag by handle; 0 is q0. While it has an item, that is the truth, and its storage otherwise. */
+/*
+ * A thread's tag by handle; 0 is q0. While it has an item, that is the truth, and its storage
+ * otherwise.
+ */
 static __always_inline u64 rc_tag_now(struct rc_thread *th)
 {
 	if (!th)
@@ -78,7 +85,8 @@ static __always_inline bool rc_lists_inherit(struct task_struct *child, struct t
 	if (both.def)
 		bpf_map_update_elem(&lists, &key, &both, BPF_ANY);
 	else
-		bpf_map_delete_elem(&lists, &key); /* a dead process' at the same address, whose end was not seen */
+		/* a dead process' at the same address, whose end was not seen */
+		bpf_map_delete_elem(&lists, &key);
 	return both.def;
 }
 
@@ -115,7 +123,10 @@ HOOK(rc_exited, struct task_struct *p)
 }
 HOOKED("tp_btf/sched_process_exit", rc_exited)
 
-/* A thread that execs takes its process' number over; its item carries the numbers that `members` shows. */
+/*
+ * A thread that execs takes its process' number over; its item carries the numbers that `members`
+ * shows.
+ */
 HOOK(rc_execed, struct task_struct *p, s32 old_pid)
 {
 	struct rc_thread *th;
@@ -194,7 +205,9 @@ static __noinline int rc_may_go_back(struct task_struct *p, struct rc_thread *th
 	return !uid || back == th->back;
 }
 
-/* Under the lock: a thread's parameters into force; 0, or a negative errno. `most`: rc_weight_most. */
+/*
+ * Under the lock: a thread's parameters into force; 0, or a negative errno. `most`: rc_weight_most.
+ */
 static __always_inline int rc_params_put(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rc_param *p, u32 most, u64 now)
 {
 	t->params_most = most;
@@ -214,8 +227,8 @@ static __always_inline void rc_params_again(struct rs_tree RS_ARENA *t, struct r
 }
 
 /*
- * What thread p asks for, or root for it; then `most` is 0, and else what rc_weight_most said. While the scheduler is detached nothing is checked, and nothing
- * stored.
+ * What thread p asks for, or root for it; then `most` is 0, and else what rc_weight_most said.
+ * While the scheduler is detached nothing is checked, and nothing stored.
  */
 static __noinline int rc_params_set(struct task_struct *p, struct rc_param *param, u32 most)
 {
@@ -238,7 +251,8 @@ static __noinline int rc_params_set(struct task_struct *p, struct rc_param *para
 		if (it->want) {
 			ran = it->part_ran[0] + it->part_ran[1];
 			it->paid += ran;
-			it->paid -= rc_catch_up(t, it, ran, rc_clock(raw)); /* what is left is charged when the step ends */
+			/* what is left is charged when the step ends */
+			it->paid -= rc_catch_up(t, it, ran, rc_clock(raw));
 		}
 		answer = rc_params_put(t, it, param, most, rc_clock(raw));
 		if (rc_traced() && !answer)
@@ -254,7 +268,8 @@ static __noinline int rc_params_set(struct task_struct *p, struct rc_param *para
 }
 
 /*
- * The mount is gone. Its number may be given to another one, in which anybody could make up inode numbers: it means nothing from now on.
+ * The mount is gone. Its number may be given to another one, in which anybody could make up inode
+ * numbers: it means nothing from now on.
  */
 SEC("fentry/kill_anon_super")
 int BPF_PROG(rc_unmounted, struct super_block *sb)
@@ -278,9 +293,10 @@ int BPF_PROG(rc_unmounted, struct super_block *sb)
 #endif
 
 /*
- * The running thread goes to another queue, without the lock: see rc_catch_up. Answers whether it could. Interrupts are on: when
- * the step ends while we are here, the exchange fails, or, after it, the part that we hold is added to the next step. Should the thread go
- * to another CPU between the two readings of the time, the exchange fails as well.
+ * The running thread goes to another queue, without the lock: see rc_catch_up. Answers whether it
+ * could. Interrupts are on: when the step ends while we are here, the exchange fails, or, after it,
+ * the part that we hold is added to the next step. Should the thread go to another CPU between the
+ * two readings of the time, the exchange fails as well.
  */
 static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *me,
 				   u64 node)
@@ -350,7 +366,10 @@ static __always_inline int rc_fcntl_get(struct inode *inode, unsigned long arg)
 	return bpf_probe_write_user((void *)arg, &user, sizeof(user)) ? -E_FAULT : 1;
 }
 
-/* Whether the caller may use a queue by what was told of it. A function of its own: a frame that only this asks for. */
+/*
+ * Whether the caller may use a queue by what was told of it. A function of its own: a frame that
+ * only this asks for.
+ */
 static __noinline int rc_by_rules(u64 node)
 {
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &node);
@@ -360,8 +379,10 @@ static __noinline int rc_by_rules(u64 node)
 }
 
 /*
- * The number of the share file that a descriptor is of which is of no queue's directory, or a negative errno. Who only sees a queue may open its share file, so its descriptor says nothing by itself: where nobody was told who may use
- * the queue, root may. A function of its own, for it is rare.
+ * The number of the share file that a descriptor is of which is of no queue's directory, or a
+ * negative errno. Who only sees a queue may open its share file, so its descriptor says nothing by
+ * itself: where nobody was told who may use the queue, root may. A function of its own, for it is
+ * rare.
  */
 static __noinline s64 rc_by_share(u64 opened, u64 ino, u32 mode)
 {
@@ -385,7 +406,8 @@ static __noinline s64 rc_by_share(u64 opened, u64 ino, u32 mode)
 }
 
 /*
- * Whether the running thread may be promised something in its queue: asks.h. `ino` is of the descriptor by which it asks.
+ * Whether the running thread may be promised something in its queue: asks.h. `ino` is of the
+ * descriptor by which it asks.
  */
 static __noinline int rc_may_promise(struct rc_thread *th, u64 ino)
 {
@@ -429,7 +451,8 @@ static __always_inline int rc_fcntl_set(struct inode *inode, unsigned long arg)
 }
 
 /*
- * The queue of the container whose directory or share this is, as chcpures has it, or a negative errno. A share is treated like one of a queue (rc_by_share).
+ * The queue of the container whose directory or share this is, as chcpures has it, or a negative
+ * errno. A share is treated like one of a queue (rc_by_share).
  */
 static __always_inline s64 rc_container(u64 opened, u64 ino, u32 mode)
 {
@@ -500,8 +523,10 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 }
 
 /*
- * chcpures(): fcntl on a descriptor of a queue's directory, or its share. The kernel has looked the descriptor up and holds the file; one that was opened
- * with O_PATH does not come here (EBADF). Answers are above 0, because 0 means to go on with the kernel's own fcntl, which knows no such command.
+ * chcpures(): fcntl on a descriptor of a queue's directory, or its share. The kernel has looked the
+ * descriptor up and holds the file; one that was opened with O_PATH does not come here (EBADF).
+ * Answers are above 0, because 0 means to go on with the kernel's own fcntl, which knows no such
+ * command.
  */
 static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, unsigned long arg, int ret, bool writes)
 {
@@ -548,8 +573,8 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 }
 
 /*
- * One of these is loaded (load.rs). F_RESERV_GETPARAM writes to the caller's memory, which a kernel under lockdown lets no program do: there it
- * is unknown, and nothing else is missing.
+ * One of these is loaded (load.rs). F_RESERV_GETPARAM writes to the caller's memory, which a kernel
+ * under lockdown lets no program do: there it is unknown, and nothing else is missing.
  */
 SEC("fmod_ret/security_file_fcntl")
 int BPF_PROG(rc_fcntl, struct file *file, unsigned int cmd, unsigned long arg, int ret)

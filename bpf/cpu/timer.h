@@ -12,14 +12,17 @@ struct {
 } timers SEC(".maps");
 
 /*
- * Caps let go while CPUs are idle: this looks at the tree when the first is due, and at least every 4 ms
- * while something is held back; at cgroups that are to be watched (cgroups.h) twice a second; and what
- * was told of cgroups is put into force, once. With nothing of this to do it does not go off.
+ * Caps let go while CPUs are idle: this looks at the tree when the first is due, and at least every
+ * 4 ms while something is held back; at cgroups that are to be watched (cgroups.h) twice a second;
+ * and what was told of cgroups is put into force, once. With nothing of this to do it does not go
+ * off.
  *
- * Who holds something back starts it, if it is not armed: the next dispatch, for whatever is charged ends
- * there. Both look at `throttle` in a section of the lock, so one of them sees what the other did.
+ * Who holds something back starts it, if it is not armed: the next dispatch, for whatever is
+ * charged ends there. Both look at `throttle` in a section of the lock, so one of them sees what
+ * the other did.
  *
- * Its callback is part of the program that sets it, rc_init: whoever starts it is not verified with what it does.
+ * Its callback is part of the program that sets it, rc_init: whoever starts it is not verified with
+ * what it does.
  */
 #define CLOCK_MONOTONIC 1
 #define RC_HELD_NS 4000000
@@ -33,7 +36,9 @@ u32 groups_dirty; /* some cgroup's `dirty` is set */
 static int rc_watch(u64 raw);
 static int rc_groups_settle(void);
 
-/* Under the lock: what is let go first, and how many CPUs can do something with it; 0: who knows. */
+/*
+ * Under the lock: what is let go first, and how many CPUs can do something with it; 0: who knows.
+ */
 static __always_inline u32 rc_let_go(struct rs_tree RS_ARENA *t)
 {
 	struct rs_node RS_ARENA *n = (struct rs_node RS_ARENA *)t->throttle.e[0].obj;
@@ -109,7 +114,10 @@ late:
 	return 0;
 }
 
-/* Before the first dispatch. One that is there from an earlier start is as good, but has no callback if it was cancelled. */
+/*
+ * Before the first dispatch. One that is there from an earlier start is as good, but has no
+ * callback if it was cancelled.
+ */
 static __always_inline void rc_timer_ready(void)
 {
 	u32 zero = 0;
@@ -165,9 +173,11 @@ static __always_inline void rc_timer_off(void)
 }
 
 /*
- * A thread whose step ends where it must not migrate stands, nearly always, in a program of a hook: fcntl's, open's, fork's. Until it runs again the kernel leaves that program
- * out for every other thread of the CPU (bpf/hook.h), and an fcntl command of ours would answer EINVAL. So it goes on, for RC_GRACE_NS at a time and RC_GRACES times at
- * most, which is charged like all that it runs. Slices end at ticks, milliseconds apart: a timer ends this one.
+ * A thread whose step ends where it must not migrate stands, nearly always, in a program of a hook:
+ * fcntl's, open's, fork's. Until it runs again the kernel leaves that program out for every other
+ * thread of the CPU (bpf/hook.h), and an fcntl command of ours would answer EINVAL. So it goes on,
+ * for RC_GRACE_NS at a time and RC_GRACES times at most, which is charged like all that it runs.
+ * Slices end at ticks, milliseconds apart: a timer ends this one.
  */
 #define RC_GRACE_NS 100000
 #define RC_GRACES 40

@@ -2,17 +2,21 @@
 /*
  * The tracer: what the tree did, event by event, for whoever asks (`reserv trace`).
  *
- * Problem. Fairness theorems speak of service between any two instants at which two siblings both want it. Counters that are read now
- * and then cannot show that; the events can, and they are known exactly under the tree's lock, in the order in which they happened.
+ * Problem. Fairness theorems speak of service between any two instants at which two siblings both
+ * want it. Counters that are read now and then cannot show that; the events can, and they are known
+ * exactly under the tree's lock, in the order in which they happened.
  *
  * Rules.
  *   1. Off, each event costs the reading of one flag.
- *   2. The reader brings the ring: a ring buffer in the only slot of the map `trace`. So no memory is held while nobody looks.
- *   3. Records are written under the tree's lock, so their order is the order of the events on all CPUs.
- *   4. A trace begins and ends with the whole tree (nodes with their counters, who waits, who is in service and for how long), in the
- *      same section in which the flag changes. Hence sums of records equal differences of counters, exactly.
- *   5. A record that finds no room is counted, and makes the trace incomplete. 65 536 of them in a row: the reader has gone, and the flag
- *      goes too.
+ *   2. The reader brings the ring: a ring buffer in the only slot of the map `trace`. So no memory
+ *      is held while nobody looks.
+ *   3. Records are written under the tree's lock, so their order is the order of the events on all
+ *      CPUs.
+ *   4. A trace begins and ends with the whole tree (nodes with their counters, who waits, who is in
+ *      service and for how long), in the same section in which the flag changes. Hence sums of
+ *      records equal differences of counters, exactly.
+ *   5. A record that finds no room is counted, and makes the trace incomplete. 65 536 of them in a
+ *      row: the reader has gone, and the flag goes too.
  */
 #ifndef RESERV_CPU_TRACE_H
 #define RESERV_CPU_TRACE_H
@@ -34,7 +38,8 @@ u32 trace_missed; /* in a row */
 u64 trace_lost;
 u64 trace_owner; /* the reader's pid, 0: none */
 
-struct rc_trace trace_record; /* under the lock; not on the stack, of which there is little where wake-ups happen */
+/* under the lock; not on the stack, of which there is little where wake-ups happen */
+struct rc_trace trace_record;
 
 /* `who`: tid | unit << 32 | kind << 48 | flags << 56. */
 RS_FN_VOID(rc_trace_out, (u64 who, u64 node, u64 node2, u64 work), (who, node, node2, work))
@@ -111,7 +116,10 @@ RS_FN_VOID(rc_trace_node, (struct rs_node RS_ARENA *n), (n))
 		rc_trace_child(n);
 }
 
-/* The whole tree, between two records of `kind`. Where it is long, interrupts are off for some milliseconds: at both ends of a trace. */
+/*
+ * The whole tree, between two records of `kind`. Where it is long, interrupts are off for some
+ * milliseconds: at both ends of a trace.
+ */
 static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
 {
 	rc_trace_out(RC_TRACE_WHO(kind, forced_count, cpus, 0), t->seq, t->starved, t->quantum);
@@ -163,8 +171,8 @@ static __always_inline void rc_trace_edit(struct rs_tree RS_ARENA *t, struct rs_
 }
 
 /*
- * rs_wake and rs_remove, traced. A wake-up falls into the middle of a step: on one CPU its record says
- * whose, and how much of it has passed.
+ * rs_wake and rs_remove, traced. A wake-up falls into the middle of a step: on one CPU its record
+ * says whose, and how much of it has passed.
  */
 static __always_inline void rc_wake(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 now)
 {

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * What a link's programs and the daemon say to each other. Rust's mirror is crates/plane/src/net/full/abi.rs; a table of sizes and offsets in the
- * object file (net.bpf.c: rn_layout) is compared with it by a test. Calls are runs of pinned SYSCALL programs, as on the CPU's plane.
+ * What a link's programs and the daemon say to each other. Rust's mirror is
+ * crates/plane/src/net/full/abi.rs; a table of sizes and offsets in the object file (net.bpf.c:
+ * rn_layout) is compared with it by a test. Calls are runs of pinned SYSCALL programs, as on the
+ * CPU's plane.
  */
 #ifndef RESERV_NET_ABI_H
 #define RESERV_NET_ABI_H
 
 #define RN_ABI_VERSION 3
-#define RN_CARRY_VERSION 1 /* of struct rn_node, struct rn_call and rn_sample: what the next version must understand to take counters over */
+/*
+ * of struct rn_node, struct rn_call and rn_sample: what the next version must understand to take
+ * counters over
+ */
+#define RN_CARRY_VERSION 1
 #define RN_SAMPLES_MAX 256
 #define RN_PACKETS 65536 /* that may wait on one interface, in all queues together */
-#define RN_MARK 0x6e767372U /* skb->cb[2]: the words before it are a queue's handle (bpf/tag/link.h) */
+/* skb->cb[2]: the words before it are a queue's handle (bpf/tag/link.h) */
+#define RN_MARK 0x6e767372U
 
 /* One node, as rn_sample writes it. */
 struct rn_node {
@@ -43,10 +50,18 @@ enum rn_what {
 	RN_DEVICE = 3, /* a: index of the interface, b: cookie of its network name space */
 	RN_COLLECT = 4, /* node: a draining queue that nobody refers to any more */
 	RN_REVIVE = 5, /* the volatile half of the tree anew; no packet is lost */
-	RN_FOLLOW = 6, /* this tree follows the one of the programs that run: their counters will be carried over */
-	RN_CARRIED = 7, /* they have been; a: packets and b: bytes that it dropped with the device's queue, node: that found no room in all */
+	/*
+	 * this tree follows the one of the programs that run: their counters will be carried over
+	 */
+	RN_FOLLOW = 6,
+	/*
+	 * they have been; a: packets and b: bytes that it dropped with the device's queue, node:
+	 * that found no room in all
+	 */
+	RN_CARRIED = 7,
 	RN_ALONE = 8, /* and the programs before are gone */
-	RN_EMPTY = 9, /* the tree goes with its memory: the programs are put by. No interface has them */
+	/* the tree goes with its memory: the programs are put by. No interface has them */
+	RN_EMPTY = 9,
 };
 
 /* The context of each program. */
@@ -56,7 +71,10 @@ struct rn_call {
 	s32 answer;
 };
 
-/* Grows at its end only, and no member changes its meaning: any version reads the state of any other, before it knows whether it understands the rest. */
+/*
+ * Grows at its end only, and no member changes its meaning: any version reads the state of any
+ * other, before it knows whether it understands the rest.
+ */
 struct rn_state {
 	u64 magic;
 	u32 abi, rs_abi;
@@ -73,7 +91,11 @@ struct rn_state {
 	u64 flushed_bytes;
 	u32 carry; /* RN_CARRY_VERSION; 0: of ABI version 2, which has number 1's */
 	u32 build; /* checksum of the object file */
-	u32 follows; /* 0: nothing. Else counters of the programs before are carried over: those of nodes below `follows - 1` have been; RN_FOLLOWS_ALL: all */
+	/*
+	 * 0: nothing. Else counters of the programs before are carried over: those of nodes below
+	 * `follows - 1` have been; RN_FOLLOWS_ALL: all
+	 */
+	u32 follows;
 	u32 pad;
 };
 

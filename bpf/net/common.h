@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What all programs of a link share: the arena with the tree and the queues' lists, its one lock, the maps.
+ * What all programs of a link share: the arena with the tree and the queues' lists, its one lock,
+ * the maps.
  *
- * One object is loaded per interface. Enqueue and dequeue of the qdisc come under the device's root lock, one at a time; reset mostly, and destroy never. The tree is also
- * changed by the daemon's calls, so `tree_lock` guards everything in the arena; it is taken inside the root lock, with bottom halves off, and by all
- * others with interrupts off, so that nobody who has it is preempted. Nothing is taken inside it.
+ * One object is loaded per interface. Enqueue and dequeue of the qdisc come under the device's root
+ * lock, one at a time; reset mostly, and destroy never. The tree is also changed by the daemon's
+ * calls, so `tree_lock` guards everything in the arena; it is taken inside the root lock, with
+ * bottom halves off, and by all others with interrupts off, so that nobody who has it is preempted.
+ * Nothing is taken inside it.
  *
- * A packet lies in a slot of the map `packets`; the slots' lists, lengths and owners are in the arena. So a queue of packets can change hands by
- * its two ends, and no packet is touched by an edit.
+ * A packet lies in a slot of the map `packets`; the slots' lists, lengths and owners are in the
+ * arena. So a queue of packets can change hands by its two ends, and no packet is touched by an
+ * edit.
  */
 #ifndef RESERV_NET_COMMON_H
 #define RESERV_NET_COMMON_H
@@ -16,20 +20,30 @@
 #define RS_SEVERAL(t) 0 /* a link sends one packet at a time */
 #define RS_EVER_SEVERAL 0
 #define RS_SORTED_MAX RS_ITEMS_MAX /* what waits is bounded by the queues' limits */
-/* A packet of a small share waits long by right; shares hold for it, and the weightless have what is left over. */
+/*
+ * A packet of a small share waits long by right; shares hold for it, and the weightless have what
+ * is left over.
+ */
 #define RS_AGES 0
 #include "../../sched/core.c"
 #include "abi.h"
 
 #define RN_ARENA_PAGES 16384
 #define RN_PAGE 4096
-#define RN_ARENA_AT 0x100010000000ULL /* the low half is not 0: a null pointer is outside of the tree */
+/* the low half is not 0: a null pointer is outside of the tree */
+#define RN_ARENA_AT 0x100010000000ULL
 #define RN_BURST_NS 20000000ULL /* of the rate that late timers may not lose */
-#define RN_AHEAD 1024ULL /* bytes that may be sent ahead of the rate, so that small packets share a timer */
-#define RN_TIMER_NEAR 10000ULL /* ns before its time from which on the timer may have gone off already */
+/* bytes that may be sent ahead of the rate, so that small packets share a timer */
+#define RN_AHEAD 1024ULL
+/* ns before its time from which on the timer may have gone off already */
+#define RN_TIMER_NEAR 10000ULL
 #define RN_ROOT 0xffffffffU /* TC_H_ROOT */
-#define RN_QUANTUM 1514 /* of class drr: what a flow of weight 1 may send in its turn; one packet of an Ethernet */
-#define RN_FLOWS 4096 /* that may have packets waiting on one interface at once; also the buckets in which they are found */
+/* of class drr: what a flow of weight 1 may send in its turn; one packet of an Ethernet */
+#define RN_QUANTUM 1514
+/*
+ * that may have packets waiting on one interface at once; also the buckets in which they are found
+ */
+#define RN_FLOWS 4096
 #define RN_ITEMS (RS_NODES_MAX + RN_FLOWS) /* every queue and every flow has one */
 
 #define E_NOMEM 12
@@ -81,15 +95,23 @@ struct rn_list {
 
 /* The packets of one queue node, by the node's index. */
 struct rn_queue {
-	struct rn_list own; /* all of them; class drr (flows.h): those that came before the class was drr, which leave first */
+	/*
+	 * all of them; class drr (flows.h): those that came before the class was drr, which leave
+	 * first
+	 */
+	struct rn_list own;
 	u32 gen; /* the node's of which all this is */
 	u32 taken; /* by a batch that deletes the node */
 	u32 packets, limit_bytes; /* 0: the link's */
 	u64 bytes;
 	u64 dropped, dropped_bytes;
-	struct rs_item RS_ARENA *item; /* it is queued in the tree while packets wait in `own`; 0: there were none yet */
+	/* it is queued in the tree while packets wait in `own`; 0: there were none yet */
+	struct rs_item RS_ARENA *item;
 	u32 flows; /* class drr: the first flow that has packets, in no order */
-	u32 room; /* packets that its own limits let wait, for which slots are kept; 0: it has none of its own */
+	/*
+	 * packets that its own limits let wait, for which slots are kept; 0: it has none of its own
+	 */
+	u32 room;
 };
 
 /* A flow of a queue of class drr, by its item's index. Flows are named by that plus one. */
@@ -117,18 +139,31 @@ u32 flows_wanted; /* a queue is, or was, of class drr: packets come with their f
 u32 free_place;
 u32 places_used; /* slots ever used since the last reset */
 u32 waiting; /* packets, in all queues */
-u32 owed; /* slots kept for queues with limits of their own: what each may still have waiting. (The daemon admits no more than RN_PACKETS of such limits.) */
+/*
+ * slots kept for queues with limits of their own: what each may still have waiting. (The daemon
+ * admits no more than RN_PACKETS of such limits.)
+ */
+u32 owed;
 u64 clock_max;
 u64 next_ns, next_rem; /* when the rate allows the next packet */
 u64 hold_ns; /* nothing is sent before: next_ns, once that is ahead_ns away */
-u64 timer_ns; /* the hold_ns that the timer was last set for; 0: for something else, or it is not set. Under the root lock, as dequeue is */
+/*
+ * the hold_ns that the timer was last set for; 0: for something else, or it is not set. Under the
+ * root lock, as dequeue is
+ */
+u64 timer_ns;
 u64 ahead_ns; /* RN_AHEAD at the rate */
 u64 link_rate; /* bytes a second, as in `state`; 0: the device paces */
-u32 wire; /* the item whose packet the link has and the tree has not been charged with, by its index plus one; 0: none */
+/*
+ * the item whose packet the link has and the tree has not been charged with, by its index plus one;
+ * 0: none
+ */
+u32 wire;
 u32 wire_bytes;
 u64 wire_at;
 u32 asked; /* no packet waited when the device last asked for one. Under the root lock */
-u64 wait_ns; /* rn_choose's answer when there is no packet: when to ask again; 0: at the next packet */
+/* rn_choose's answer when there is no packet: when to ask again; 0: at the next packet */
+u64 wait_ns;
 
 static __always_inline struct rs_tree RS_ARENA *rn_tree(void)
 {
@@ -144,13 +179,22 @@ static __always_inline struct rs_tree RS_ARENA *rn_tree(void)
 #define RN_LOCK_ROUNDS 64
 #define RN_LOCK_MOST 16384
 
-u32 forget_due; /* the packets are freed, and the tree could not be told: it is before the next one comes (rn_flush) */
-u32 lock_late; /* somebody waited in vain, and nobody has had to wait since: no long wait before the lock is had again */
+/*
+ * the packets are freed, and the tree could not be told: it is before the next one comes (rn_flush)
+ */
+u32 forget_due;
+/*
+ * somebody waited in vain, and nobody has had to wait since: no long wait before the lock is had
+ * again
+ */
+u32 lock_late;
 
 /*
- * Answers whether we have the lock. Who has it for longer is held up himself (a virtual machine's CPU that does not run), or will never give it back. Who waited leaves then and touches
- * nothing: a packet that comes is dropped and counted, one is asked for again in a millisecond, a call answers ETIMEDOUT. By the clock alone a machine that was
- * stopped for a while would be a time-out, so it takes RN_LOCK_ROUNDS of RN_LOCK_LOOKS looks at least.
+ * Answers whether we have the lock. Who has it for longer is held up himself (a virtual machine's
+ * CPU that does not run), or will never give it back. Who waited leaves then and touches nothing: a
+ * packet that comes is dropped and counted, one is asked for again in a millisecond, a call answers
+ * ETIMEDOUT. By the clock alone a machine that was stopped for a while would be a time-out, so it
+ * takes RN_LOCK_ROUNDS of RN_LOCK_LOOKS looks at least.
  */
 static __noinline int rn_lock_wait(void)
 {

@@ -58,7 +58,10 @@ RN_CALL(rn_setup)
 	return 0;
 }
 
-/* Before a batch: queues that it deletes give up their items, those that it drains get one, which holds them. */
+/*
+ * Before a batch: queues that it deletes give up their items, those that it drains get one, which
+ * holds them.
+ */
 RS_FN_VOID(rn_before, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b), (t, b))
 {
 	RS_LOOP(i, b->count) {
@@ -80,8 +83,9 @@ RS_FN_VOID(rn_before, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b),
 }
 
 /*
- * Packets for which a queue with limits of its own is promised slots: as many as the daemon admits them for (crates/model/src/backlog.rs). Of bytes alone it is what
- * they hold of the shortest packets, and no more than queues usually have.
+ * Packets for which a queue with limits of its own is promised slots: as many as the daemon admits
+ * them for (crates/model/src/backlog.rs). Of bytes alone it is what they hold of the shortest
+ * packets, and no more than queues usually have.
  */
 RS_FN u32 rn_room_of(struct rs_node RS_ARENA *n, struct rn_queue RS_ARENA *q)
 {
@@ -94,7 +98,10 @@ RS_FN u32 rn_room_of(struct rs_node RS_ARENA *n, struct rn_queue RS_ARENA *q)
 	return q->limit_bytes && shortest < packets ? shortest : packets;
 }
 
-/* The class of a queue has changed: what waits is in no flow if there are none, and what comes will be in one if there are. */
+/*
+ * The class of a queue has changed: what waits is in no flow if there are none, and what comes will
+ * be in one if there are.
+ */
 RS_FN_VOID(rn_classed, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u64 now),
 	   (t, n, now))
 {
@@ -243,7 +250,10 @@ static __always_inline void rn_node_read(struct rs_node RS_ARENA *n, struct rn_n
 	out->dying = n->dying;
 }
 
-/* Slots first … first + RN_SAMPLES_MAX: those in use are written to io->node, their number to count; `first` goes on. */
+/*
+ * Slots first … first + RN_SAMPLES_MAX: those in use are written to io->node, their number to
+ * count; `first` goes on.
+ */
 RN_CALL(rn_sample)
 {
 	unsigned long irq;
@@ -334,8 +344,10 @@ RS_FN_VOID(rn_add, (u32 i), (i))
 }
 
 /*
- * The counters of io->node, `count` of them, are added to those of the same nodes here: the programs before had counted them. They are the nodes from index `first` on, and the
- * next call has those from `what` on; a call that has been made changes nothing, so that whoever died after it may make it again.
+ * The counters of io->node, `count` of them, are added to those of the same nodes here: the
+ * programs before had counted them. They are the nodes from index `first` on, and the next call has
+ * those from `what` on; a call that has been made changes nothing, so that whoever died after it
+ * may make it again.
  */
 RN_CALL(rn_carry)
 {

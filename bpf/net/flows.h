@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Queues of class drr: many connections share one queue fairly. A flow, the packets of one connection, is an item of the queue's node; sched/class_drr.c
- * gives them turns. It is there while it has packets: whoever has none has neither deficit nor credit, so nothing is lost with it.
+ * Queues of class drr: many connections share one queue fairly. A flow, the packets of one
+ * connection, is an item of the queue's node; sched/class_drr.c gives them turns. It is there while
+ * it has packets: whoever has none has neither deficit nor credit, so nothing is lost with it.
  *
- * Which flow: the kernel's hash of a packet (addresses, ports, protocol; for a socket of TCP its own random number), 32 bits under a key that the
- * kernel makes anew at each boot, so nobody chooses whose flow he shares. Flows are told apart by the whole of it: of n connections in
- * one queue, two share a flow with a probability of n^2 / 2^33.
+ * Which flow: the kernel's hash of a packet (addresses, ports, protocol; for a socket of TCP its
+ * own random number), 32 bits under a key that the kernel makes anew at each boot, so nobody
+ * chooses whose flow he shares. Flows are told apart by the whole of it: of n connections in one
+ * queue, two share a flow with a probability of n^2 / 2^33.
  *
- * A queue that becomes drr while packets wait keeps these in front of all flows (rn_queue.own), and one that is it no longer has its flows' packets
- * flow by flow: so no packet comes before one that its connection sent earlier. The queue's own are also packets of connections for which there is no flow
- * left, RN_FLOWS at once on an interface: in front of the flows, in the order of their coming. Nobody can take flows from others but in this.
+ * A queue that becomes drr while packets wait keeps these in front of all flows (rn_queue.own), and
+ * one that is it no longer has its flows' packets flow by flow: so no packet comes before one that
+ * its connection sent earlier. The queue's own are also packets of connections for which there is
+ * no flow left, RN_FLOWS at once on an interface: in front of the flows, in the order of their
+ * coming. Nobody can take flows from others but in this.
  */
 
 static __always_inline u32 RS_ARENA *rn_bucket(u32 hash, u32 node)
@@ -105,7 +109,10 @@ RS_FN_VOID(rn_flow_end, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q
 	rs_item_leave(t, it);
 }
 
-/* All flows of a queue end; their packets are the queue's own, flow by flow, behind what was older. The caller wakes its item. */
+/*
+ * All flows of a queue end; their packets are the queue's own, flow by flow, behind what was older.
+ * The caller wakes its item.
+ */
 RS_FN_VOID(rn_merge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The network plane's full driver: the scheduling core (sched/) inside the kernel, as a qdisc in BPF (NET_SCH_BPF, Linux 6.16). One object file, because an
- * arena belongs to the programs that were loaded with it; loaded once per interface.
+ * The network plane's full driver: the scheduling core (sched/) inside the kernel, as a qdisc in
+ * BPF (NET_SCH_BPF, Linux 6.16). One object file, because an arena belongs to the programs that
+ * were loaded with it; loaded once per interface.
  */
 #include "../kernel.h"
 #include "common.h"
@@ -12,7 +13,10 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Sizes and offsets of what both sides use; crates/plane/src/net/full/abi.rs has the same list (LAYOUT). */
+/*
+ * Sizes and offsets of what both sides use; crates/plane/src/net/full/abi.rs has the same list
+ * (LAYOUT).
+ */
 const u32 rn_layout[] SEC(".rodata.layout") = {
 	RN_ABI_VERSION,
 	sizeof(struct rn_node),

@@ -68,9 +68,15 @@ struct sk_buff *RN_OP(rn_dequeue, struct Qdisc *sch)
 		return 0;
 	}
 	now = bpf_ktime_get_ns();
-	/* Asked at every packet that comes, and after each that leaves: mostly it is not time yet. Only dequeue, which is called by one at a time, writes it. */
+	/*
+	 * Asked at every packet that comes, and after each that leaves: mostly it is not time yet.
+	 * Only dequeue, which is called by one at a time, writes it.
+	 */
 	if (link_rate && rs_before(now, hold_ns)) {
-		/* Mostly the timer is set for then; but near its end it may have gone off before, as clocks need not agree. */
+		/*
+		 * Mostly the timer is set for then; but near its end it may have gone off before,
+		 * as clocks need not agree.
+		 */
 		if (timer_ns != hold_ns || !rs_before(now + RN_TIMER_NEAR, hold_ns)) {
 			timer_ns = hold_ns;
 			bpf_qdisc_watchdog_schedule(sch, hold_ns, 0);
@@ -143,7 +149,11 @@ static __always_inline void rn_flush(struct Qdisc *sch)
 			gone++;
 		}
 	}
-	/* Not as the packets' ways: where a qdisc is destroyed the kernel holds no lock that keeps this from being preempted, by a daemon's call on the same CPU, say, which would wait with interrupts off. */
+	/*
+	 * Not as the packets' ways: where a qdisc is destroyed the kernel holds no lock that keeps
+	 * this from being preempted, by a daemon's call on the same CPU, say, which would wait with
+	 * interrupts off.
+	 */
 	RN_LOCK(irq, forget_due = 1; goto late);
 	rn_forget();
 	RN_UNLOCK(irq);

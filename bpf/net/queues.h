@@ -2,14 +2,18 @@
 /*
  * Queues of packets, and the tree over them. All of this is under the tree's lock.
  *
- * A queue with packets is one item of its node: woken by the first packet, picked by the tree, in service while its packet is sent, charged with the bytes of it, and
- * queued again while packets are left. So a packet costs the path from its queue to the root once, however many wait. The charge is the packet's length as
- * the device will send it (qdisc_pkt_len: with the headers of all segments of a large one), known when it is picked: nothing is estimated.
+ * A queue with packets is one item of its node: woken by the first packet, picked by the tree, in
+ * service while its packet is sent, charged with the bytes of it, and queued again while packets
+ * are left. So a packet costs the path from its queue to the root once, however many wait. The
+ * charge is the packet's length as the device will send it (qdisc_pkt_len: with the headers of all
+ * segments of a large one), known when it is picked: nothing is estimated.
  *
- * A packet has been sent when the link asks for the next one (rn_sent), whether there is one or not. Until then virtual times stand where its start put
- * them, so who comes meanwhile joins as if the link were served without a gap: charged when it is handed over, it would be tagged with those that still wait, and
- * SFQ-4 would not hold (L / C would be lost, and so in WF-2). The link asks in dequeue, when the rate allows it; if nothing waited then, the next packet
- * that comes finds that it has (rn_coming).
+ * A packet has been sent when the link asks for the next one (rn_sent), whether there is one or
+ * not. Until then virtual times stand where its start put them, so who comes meanwhile joins as if
+ * the link were served without a gap: charged when it is handed over, it would be tagged with those
+ * that still wait, and SFQ-4 would not hold (L / C would be lost, and so in WF-2). The link asks in
+ * dequeue, when the rate allows it; if nothing waited then, the next packet that comes finds that
+ * it has (rn_coming).
  */
 
 RS_INLINE void rn_list_clear(struct rn_list RS_ARENA *l)
@@ -93,7 +97,10 @@ RS_FN_PTR(struct rs_item RS_ARENA, rn_item, (struct rs_tree RS_ARENA *t, struct 
 	return (u64)it;
 }
 
-/* A list of packets has a first one, or another one: how long it is decides under wf2q+ and class drr. */
+/*
+ * A list of packets has a first one, or another one: how long it is decides under wf2q+ and class
+ * drr.
+ */
 RS_INLINE void rn_head(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rn_list RS_ARENA *l)
 {
 	if (l->head && !t->poison)
@@ -156,9 +163,10 @@ static __always_inline u32 rn_limit_bytes(struct rn_queue RS_ARENA *q, u32 other
 }
 
 /*
- * Whether there is no room for a packet of `bytes` by the limits of a queue, one packet of which always has room. `l`: its flow's packets in
- * a queue of class drr, which may be as many as there is room left: so n flows that always want have n / (n + 1) of the room, and whoever comes
- * finds some. 0: the flow has none.
+ * Whether there is no room for a packet of `bytes` by the limits of a queue, one packet of which
+ * always has room. `l`: its flow's packets in a queue of class drr, which may be as many as there
+ * is room left: so n flows that always want have n / (n + 1) of the room, and whoever comes finds
+ * some. 0: the flow has none.
  */
 RS_INLINE u32 rn_full(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l, u32 bytes, u32 packets_max, u32 bytes_max)
 {
@@ -170,7 +178,9 @@ RS_INLINE u32 rn_full(struct rn_queue RS_ARENA *q, struct rn_list RS_ARENA *l, u
 	return l && l != &q->own && (l->packets >= packets_max - q->packets || l->bytes + bytes > bytes_max - q->bytes);
 }
 
-/* Whether a queue without limits of its own finds no slot: those that are free are kept for others. */
+/*
+ * Whether a queue without limits of its own finds no slot: those that are free are kept for others.
+ */
 RS_INLINE u32 rn_crowded(void)
 {
 	return waiting + owed >= RN_PACKETS;
@@ -192,7 +202,8 @@ RS_INLINE u32 rn_place_new(struct rn_queue RS_ARENA *q)
 }
 
 /*
- * The packet that the link has is sent: its item is charged, at the time at which it was handed over (caps count from then), and queued again if it has more. A flow that has none ends.
+ * The packet that the link has is sent: its item is charged, at the time at which it was handed
+ * over (caps count from then), and queued again if it has more. A flow that has none ends.
  */
 RS_FN_VOID(rn_sent, (struct rs_tree RS_ARENA *t), (t))
 {
@@ -213,7 +224,10 @@ RS_FN_VOID(rn_sent, (struct rs_tree RS_ARENA *t), (t))
 		rn_flow_end(t, q, it);
 }
 
-/* Before a queue's items are taken out of the tree (rn_detach, rn_merge: not there, for the stack of the calls below has an end). */
+/*
+ * Before a queue's items are taken out of the tree (rn_detach, rn_merge: not there, for the stack
+ * of the calls below has an end).
+ */
 RS_INLINE void rn_sent_of(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
 	if (wire && rn_flow_item(t, wire)->queue == n)
@@ -227,7 +241,10 @@ RS_INLINE void rn_coming(void)
 		rn_sent(rn_tree());
 }
 
-/* How much of the packet that the link has is sent, for policies that follow it; ~0: all, or it is not known. */
+/*
+ * How much of the packet that the link has is sent, for policies that follow it; ~0: all, or it is
+ * not known.
+ */
 RS_FN u32 rn_progress(u64 now)
 {
 	u64 left;
@@ -239,8 +256,9 @@ RS_FN u32 rn_progress(u64 now)
 }
 
 /*
- * A packet of `bytes` for queue `id` comes. Answers its slot, where it now waits, or 0: it must be dropped. Limits are the packets' and bytes' of
- * the queue (the higher half of `limits` is bytes), unless it has its own. `hash`: its flow's, with bit 32 set; 0: not known.
+ * A packet of `bytes` for queue `id` comes. Answers its slot, where it now waits, or 0: it must be
+ * dropped. Limits are the packets' and bytes' of the queue (the higher half of `limits` is bytes),
+ * unless it has its own. `hash`: its flow's, with bit 32 set; 0: not known.
  */
 RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 {
@@ -253,7 +271,10 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	u32 slot = 0, by_flow;
 	u64 now;
 
-	/* Mostly it is a queue that has had packets before. Nodes that were never made have no memory (room.h). */
+	/*
+	 * Mostly it is a queue that has had packets before. Nodes that were never made have no
+	 * memory (room.h).
+	 */
 	n = &t->nodes[(u32)id & (RS_NODES_MAX - 1)];
 	if ((u32)id >= t->nodes_used || n->gen != id >> 32 || n->kind != RS_QUEUE)
 		n = rn_node_of(t, id);
@@ -268,7 +289,11 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	if (it && !rn_full(q, l, bytes, rn_limit_packets(n, limits), rn_limit_bytes(q, limits >> 32))) {
 		if (by_flow && !flow) {
 			flow = rn_flow_new(t, n, hash);
-			by_flow = flow != 0; /* no room for one more flow on this interface: this queue suffers it, no other loses its packets */
+			/*
+			 * no room for one more flow on this interface: this queue suffers it, no
+			 * other loses its packets
+			 */
+			by_flow = flow != 0;
 		}
 		if (flow)
 			it = flow;
@@ -309,7 +334,10 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	return slot;
 }
 
-/* The tree is inconsistent: the daemon revives it. Until then packets leave in no promised order, none is kept. */
+/*
+ * The tree is inconsistent: the daemon revives it. Until then packets leave in no promised order,
+ * none is kept.
+ */
 RS_FN u32 rn_choose_any(void)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
@@ -355,7 +383,10 @@ RS_INLINE u32 rn_serve(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, 
 	return slot;
 }
 
-/* The slot of the packet that the device should send now; 0: none, and wait_ns says when to ask again. */
+/*
+ * The slot of the packet that the device should send now; 0: none, and wait_ns says when to ask
+ * again.
+ */
 RS_FN u32 rn_choose(u64 raw)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Memory follows use. What is in the arena has its address from the start, with room for all that RN_ARENA_PAGES are, and pages when it is first needed: for so many
- * nodes, items and queues as there were at once, for the pool of heap arrays, and, from the first node on that asks for them, for wf2q's segments and drr's flows.
+ * Memory follows use. What is in the arena has its address from the start, with room for all that
+ * RN_ARENA_PAGES are, and pages when it is first needed: for so many nodes, items and queues as
+ * there were at once, for the pool of heap arrays, and, from the first node on that asks for them,
+ * for wf2q's segments and drr's flows.
  *
- * Pages are added by the daemon's calls alone, before they take the lock. A packet finds all that it can need: each queue's item, RN_FLOWS more once there are flows,
- * and RN_POOL_FLOWS of the pool for the arrays of queues of flows; where the pool is short nevertheless, a flow's packets wait in front of the flows (flows.h), and the next
- * call mends it. The tree's own limits (nodes_open, items_max, pool_end) say what has pages, so the core refuses what lies beyond, and a batch that it refuses is
- * tried again with more. Pages are not taken back while the tree is there.
+ * Pages are added by the daemon's calls alone, before they take the lock. A packet finds all that
+ * it can need: each queue's item, RN_FLOWS more once there are flows, and RN_POOL_FLOWS of the pool
+ * for the arrays of queues of flows; where the pool is short nevertheless, a flow's packets wait in
+ * front of the flows (flows.h), and the next call mends it. The tree's own limits (nodes_open,
+ * items_max, pool_end) say what has pages, so the core refuses what lies beyond, and a batch that
+ * it refuses is tried again with more. Pages are not taken back while the tree is there.
  */
 
 #define RN_POOL_BYTES (RS_TREE_BYTES(RS_NODES_MAX, RN_ITEMS) - RS_NODES_MAX * sizeof(struct rs_node) - RN_ITEMS * sizeof(struct rs_item))
@@ -94,7 +98,10 @@ static __always_inline void rn_parts(void)
 		       "the arena holds the tree");
 }
 
-/* Pages for so many nodes and what each queue among them needs; `flows`: and for flows, of all queues together. */
+/*
+ * Pages for so many nodes and what each queue among them needs; `flows`: and for flows, of all
+ * queues together.
+ */
 static __noinline int rn_commit_nodes(u32 nodes, u32 flows)
 {
 	u64 items;
@@ -154,7 +161,10 @@ static __noinline s32 rn_room(struct rs_batch RS_ARENA *b)
 	return 0;
 }
 
-/* A batch found the pool too small: a quarter more. 0: it is all there already, or there is no memory. */
+/*
+ * A batch found the pool too small: a quarter more. 0: it is all there already, or there is no
+ * memory.
+ */
 static __always_inline int rn_pool_more(void)
 {
 	u64 had = parts[RN_POOL].pages;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * What the tag programs, processes and the daemon say to each other. Rust's mirror is crates/plane/src/tag/abi.rs; a table of sizes and
- * offsets in the object file (tag.bpf.c: rt_layout) is compared with it by a test.
+ * What the tag programs, processes and the daemon say to each other. Rust's mirror is
+ * crates/plane/src/tag/abi.rs; a table of sizes and offsets in the object file (tag.bpf.c:
+ * rt_layout) is compared with it by a test.
  */
 #ifndef RESERV_TAG_ABI_H
 #define RESERV_TAG_ABI_H
@@ -11,25 +12,31 @@
 #define RT_ABI_VERSION 13
 
 /*
- * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose directory or share file in /reserv the
- * descriptor `qfd`, opened for reading, stands for; what opening newqueue gave is the new queue's share. q0 takes the tag back. Answers 1.
- * EBADF: no such descriptor `qfd`, or not opened for reading. EISDIR: a scheduler's. EINVAL: not a queue's directory or share in /reserv. EXDEV: a
- * queue of a resource that the object does not live on. ESTALE: the queue is gone, or going. EACCES: no right to use it. EOPNOTSUPP: nothing of
- * what `fd` stands for is scheduled by anybody. ENOSPC: no room
- * for more tags, or this user has as many as he may (accounts.h).
+ * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose
+ * directory or share file in /reserv the descriptor `qfd`, opened for reading, stands for; what
+ * opening newqueue gave is the new queue's share. q0 takes the tag back. Answers 1. EBADF: no such
+ * descriptor `qfd`, or not opened for reading. EISDIR: a scheduler's. EINVAL: not a queue's
+ * directory or share in /reserv. EXDEV: a queue of a resource that the object does not live on.
+ * ESTALE: the queue is gone, or going. EACCES: no right to use it. EOPNOTSUPP: nothing of what `fd`
+ * stands for is scheduled by anybody. ENOSPC: no room for more tags, or this user has as many as he
+ * may (accounts.h).
  *
- * fcntl(fd, F_RESERV_GET_QUEUE, resource): the number of fd's queue of that resource, plus one; with a descriptor of /reserv the number of its
- * own node, plus one. ENOENT: `fd` does not live on that resource. EINVAL: no such resource.
+ * fcntl(fd, F_RESERV_GET_QUEUE, resource): the number of fd's queue of that resource, plus one;
+ * with a descriptor of /reserv the number of its own node, plus one. ENOENT: `fd` does not live on
+ * that resource. EINVAL: no such resource.
  *
- * EINVAL is also what the kernel itself says: where no hook is loaded, and where a thread of this CPU has been preempted in the hook (hook.h) by one of a real-time class, or by the kernel's own
+ * EINVAL is also what the kernel itself says: where no hook is loaded, and where a thread of this
+ * CPU has been preempted in the hook (hook.h) by one of a real-time class, or by the kernel's own
  * scheduler where the CPU's driver is not the full one. Then call again.
  */
 #define F_RESERV_SET_QUEUE 0x52530005
 #define F_RESERV_GET_QUEUE 0x52530006
 
 /*
- * For sockets also, and alone where the kernel refuses trampolines: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &qfd, sizeof(int)) does what F_RESERV_SET_QUEUE does, and
- * getsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE_OF + resource, &n, …) tells in the int n what F_RESERV_GET_QUEUE answers. Both answer 0, and the same errors.
+ * For sockets also, and alone where the kernel refuses trampolines: setsockopt(fd, SOL_RESERV,
+ * SO_RESERV_QUEUE, &qfd, sizeof(int)) does what F_RESERV_SET_QUEUE does, and getsockopt(fd,
+ * SOL_RESERV, SO_RESERV_QUEUE_OF + resource, &n, …) tells in the int n what F_RESERV_GET_QUEUE
+ * answers. Both answer 0, and the same errors.
  */
 #define SOL_RESERV 0x5253
 #define SO_RESERV_QUEUE 5
@@ -38,7 +45,10 @@
 #define RT_RESOURCES 16 /* cpu is 0 */
 #define RT_NODES_MAX 16384 /* of a resource */
 
-/* Inode numbers of /reserv: (resource+1) << 56 | file << 48 | generation << 16 | index (crates/namespace, ino.rs). */
+/*
+ * Inode numbers of /reserv: (resource+1) << 56 | file << 48 | generation << 16 | index
+ * (crates/namespace, ino.rs).
+ */
 #define RT_INO_SCHEDULER_DIR 1
 #define RT_INO_QUEUE_DIR 2
 #define RT_INO_SHARE 16
@@ -59,7 +69,8 @@ struct rt_node {
 	u32 generation; /* 0: there is none */
 	u32 descriptors; /* that refer to it */
 	u32 user; /* with the next four read and written as one word (RT_WHO) */
-	u8 kind, flags, may, pad; /* may: enum rt_may; 0 where no rules are told, or nothing can be said without them */
+	/* may: enum rt_may; 0 where no rules are told, or nothing can be said without them */
+	u8 kind, flags, may, pad;
 	u32 defaults, child_defaults; /* that refer to it */
 	u64 operations, bytes; /* counting resources */
 };
@@ -74,8 +85,9 @@ struct rt_object {
 };
 
 /*
- * Who owns a request of a disk that is scheduled, in the mapped array `slots`, at resource * RT_SLOTS + hardware queue * RT_SLOTS_QUEUE + tag. Written before the driver
- * has the request (bpf/tag/disk.h), read by the block server (crates/blockd, owners.rs).
+ * Who owns a request of a disk that is scheduled, in the mapped array `slots`, at resource *
+ * RT_SLOTS + hardware queue * RT_SLOTS_QUEUE + tag. Written before the driver has the request
+ * (bpf/tag/disk.h), read by the block server (crates/blockd, owners.rs).
  */
 #define RT_SLOTS 4096
 #define RT_SLOTS_QUEUE 1024
@@ -95,17 +107,24 @@ enum rt_above_how {
 	RT_PASSES = 2, /* a driver makes requests of the disk out of its requests */
 };
 
-/* The same, of one device, for all resources: a bit for each. In the map `above`, by the device's number. */
+/*
+ * The same, of one device, for all resources: a bit for each. In the map `above`, by the device's
+ * number.
+ */
 struct rt_above {
 	u32 lives, passes;
 };
 
-/* A queue, as rules are found by: one word, for hashing and comparing two costs twice as much. Indices have 14 bits. */
+/*
+ * A queue, as rules are found by: one word, for hashing and comparing two costs twice as much.
+ * Indices have 14 bits.
+ */
 #define RT_USE_KEY(resource, node) ((u64)(node) | (u64)(resource) << 16)
 
 /*
- * Rules about the packets of a link that nobody tagged (bpf/tag/packets.h), as the daemon writes them. The first all of whose parts fit decides. Addresses as they stand
- * in the packet; IPv4's in the form ::ffff:a.b.c.d.
+ * Rules about the packets of a link that nobody tagged (bpf/tag/packets.h), as the daemon writes
+ * them. The first all of whose parts fit decides. Addresses as they stand in the packet; IPv4's in
+ * the form ::ffff:a.b.c.d.
  */
 #define RT_PACKET_RULES_MAX 64
 
@@ -144,7 +163,8 @@ enum rt_walked {
 struct rt_walk {
 	s32 answer; /* enum rt_walked, or a negative errno: ESRCH, no such thread of that process */
 	s32 tgid, tid;
-	u32 others; /* told: other threads than the leader live, and each may have a table of its own */
+	/* told: other threads than the leader live, and each may have a table of its own */
+	u32 others;
 	u64 at; /* where to begin, and then where to go on: descriptor << 4 | resource */
 	/* What was found. */
 	u64 node;
@@ -162,8 +182,13 @@ struct rt_stored {
 };
 
 enum rt_what {
-	RT_CALL_CONFIGURE = 1, /* node: device number of the mount of /reserv; a: rt_fork does not run */
-	RT_CALL_STATE = 2, /* answers node: mount, a: lost, b: ABI version, pid: whether the end of files is seen (stock) */
+	/* node: device number of the mount of /reserv; a: rt_fork does not run */
+	RT_CALL_CONFIGURE = 1,
+	/*
+	 * answers node: mount, a: lost, b: ABI version, pid: whether the end of files is seen
+	 * (stock)
+	 */
+	RT_CALL_STATE = 2,
 	RT_CALL_OBJECT = 3, /* object of resource */
 	RT_CALL_OBJECT_GET = 4,
 	RT_CALL_NODE = 5, /* node of resource exists; a: kind, b: flags */
@@ -179,12 +204,26 @@ enum rt_what {
 			      * Answers a: 1: meanwhile somebody set resource to b, which is to
 			      * be put there too before this is called again. With a the caller
 			      * gives up: it ends. */
-	RT_CALL_TAG_FD = 14, /* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
-	RT_CALL_UNTAG = 15, /* the file or socket with key a is no longer tagged with node; answers a: how many tags went */
-	RT_CALL_DISK = 16, /* the block device with number a is resource, and is scheduled; 0: no longer */
-	RT_CALL_ABOVE = 18, /* the block device with number a is stacked above resource, a disk that is scheduled; b: enum rt_above_how */
-	RT_CALL_CLOSE = 21, /* the programs are about to be put by: what begins from now on makes no entry in any map */
-	RT_CALL_EMPTY = 22, /* and what began before has ended: the arrays become all 0, and no socket's storage counts */
+	/* the caller's own descriptor a is tagged with node, as F_RESERV_SET_QUEUE does */
+	RT_CALL_TAG_FD = 14,
+	/*
+	 * the file or socket with key a is no longer tagged with node; answers a: how many tags
+	 * went
+	 */
+	RT_CALL_UNTAG = 15,
+	/* the block device with number a is resource, and is scheduled; 0: no longer */
+	RT_CALL_DISK = 16,
+	/*
+	 * the block device with number a is stacked above resource, a disk that is scheduled; b:
+	 * enum rt_above_how
+	 */
+	RT_CALL_ABOVE = 18,
+	/* the programs are about to be put by: what begins from now on makes no entry in any map */
+	RT_CALL_CLOSE = 21,
+	/*
+	 * and what began before has ended: the arrays become all 0, and no socket's storage counts
+	 */
+	RT_CALL_EMPTY = 22,
 	RT_CALL_RULED = 12, /* `uses` will have (a: 0), or has (1), rules about node of resource */
 };
 

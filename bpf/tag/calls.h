@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The hook of the fcntl commands that concern descriptors. Everybody's fcntl passes here, so it looks at the command and is gone. The commands
- * of the CPU's threads have a hook of their own (bpf/cpu/tags.h).
+ * The hook of the fcntl commands that concern descriptors. Everybody's fcntl passes here, so it
+ * looks at the command and is gone. The commands of the CPU's threads have a hook of their own
+ * (bpf/cpu/tags.h).
  */
 
-/* A word of a table of descriptors, read as any structure of the kernel that begins with a pointer: a call to read memory costs more than the rest. */
+/*
+ * A word of a table of descriptors, read as any structure of the kernel that begins with a pointer:
+ * a call to read memory costs more than the rest.
+ */
 static __always_inline struct file *rt_fd_in(struct fdtable *fdt, u32 fd)
 {
 	return (struct file *)RT_CAST(list_head, fdt->fd + fd)->next;
 }
 
 /*
- * The caller's descriptor. Another thread may close it meanwhile, so what is read off it is good only if the table says the same afterwards.
+ * The caller's descriptor. Another thread may close it meanwhile, so what is read off it is good
+ * only if the table says the same afterwards.
  */
 static __always_inline struct file *rt_fd(u32 fd)
 {
@@ -66,8 +71,9 @@ static __always_inline bool rt_is_socket(struct inode *inode, u32 format)
 }
 
 /*
- * Who only sees a queue may open its share file, so its descriptor says nothing by itself, as that of its directory does: where nobody was told who may use the queue, root may.
- * 0, or a negative errno.
+ * Who only sees a queue may open its share file, so its descriptor says nothing by itself, as that
+ * of its directory does: where nobody was told who may use the queue, root may. 0, or a negative
+ * errno.
  */
 __noinline int rt_share(u32 resource, u64 node)
 {
@@ -86,7 +92,11 @@ __noinline int rt_share(u32 resource, u64 node)
 
 #define RT_BY_SHARE 1
 
-/* Of a descriptor that is not of a queue's directory: the number of the share's inode, or a negative errno. By itself, for it is rare, and by numbers, so that the others' way stores nothing for it. */
+/*
+ * Of a descriptor that is not of a queue's directory: the number of the share's inode, or a
+ * negative errno. By itself, for it is rare, and by numbers, so that the others' way stores nothing
+ * for it.
+ */
 static __noinline s64 rt_share_of(u64 queue, unsigned long arg)
 {
 	struct rt_name name = {};
@@ -108,7 +118,10 @@ static __noinline s64 rt_share_of(u64 queue, unsigned long arg)
 	return name.kind == RT_INO_SCHEDULER_DIR ? -E_ISDIR : -E_INVAL;
 }
 
-/* The queue that the caller's descriptor `arg` stands for: 0, RT_BY_SHARE where rt_share is to be asked, or a negative errno. */
+/*
+ * The queue that the caller's descriptor `arg` stands for: 0, RT_BY_SHARE where rt_share is to be
+ * asked, or a negative errno.
+ */
 static __always_inline int rt_queue_of(unsigned long arg, struct rt_name *name)
 {
 	struct files_struct *table = bpf_get_current_task_btf()->files;
@@ -213,7 +226,10 @@ static __noinline int rt_set_by_share(struct file *file, u32 resource, u64 node)
 	return answer ? answer : rt_tag_with(file, name, 0);
 }
 
-/* These two are functions, so that the hook itself saves no registers for them: everybody's fcntl passes it. */
+/*
+ * These two are functions, so that the hook itself saves no registers for them: everybody's fcntl
+ * passes it.
+ */
 static __noinline int rt_set_queue(struct file *file, unsigned long arg)
 {
 	struct rt_name name = {};
@@ -246,7 +262,10 @@ static __always_inline int rt_get_other(struct file *file, unsigned long resourc
 	struct sock *sk;
 	u32 dev, format, one;
 
-	/* Kept apart from `key`, which stands on the stack for the look-up: read back from there, 6.12's verifier does not know it as a pointer any more, and rt_number subtracts. */
+	/*
+	 * Kept apart from `key`, which stands on the stack for the look-up: read back from there,
+	 * 6.12's verifier does not know it as a pointer any more, and rt_number subtracts.
+	 */
 	asm volatile("" : "+r"(number));
 	f = file_entries ? bpf_map_lookup_elem(&files, &key) : 0;
 	word = f ? f->tag : 0;
@@ -299,7 +318,8 @@ int BPF_PROG(rt_fcntl, struct file *file, unsigned int cmd, unsigned long arg, i
 }
 
 /*
- * The mount is gone. Its number may be given to another one, in which anybody could make up inode numbers: it means nothing from now on.
+ * The mount is gone. Its number may be given to another one, in which anybody could make up inode
+ * numbers: it means nothing from now on.
  */
 SEC("fentry/kill_anon_super")
 int BPF_PROG(rt_unmounted, struct super_block *sb)

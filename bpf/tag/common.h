@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What all tag programs share: the maps, the table of resources, references to nodes, and who may use one.
+ * What all tag programs share: the maps, the table of resources, references to nodes, and who may
+ * use one.
  *
- * A tag is a packed handle (generation << 32 | index) in a slot; 0 is q0. Slots change by exchange, and whoever takes a handle out of a slot gives
- * its reference back, so the counts are right whatever races. A slot's entry is deleted only where nobody else can reach it any more: with
- * the last reference to the file, the socket, the process. A handle whose node is gone counts nowhere and means q0.
+ * A tag is a packed handle (generation << 32 | index) in a slot; 0 is q0. Slots change by exchange,
+ * and whoever takes a handle out of a slot gives its reference back, so the counts are right
+ * whatever races. A slot's entry is deleted only where nobody else can reach it any more: with the
+ * last reference to the file, the socket, the process. A handle whose node is gone counts nowhere
+ * and means q0.
  */
 #ifndef RESERV_TAG_COMMON_H
 #define RESERV_TAG_COMMON_H
@@ -59,7 +62,8 @@ struct {
 struct rt_file {
 	union {
 		u64 file; /* in `hot`: struct file, or that plus a resource; 0: nobody's */
-		u64 account; /* in `files`, where the key says that: whose the entry is (accounts.h) */
+		/* in `files`, where the key says that: whose the entry is (accounts.h) */
+		u64 account;
 	};
 	u64 tag; /* its handle and its resource, so that both change at once; 0: q0 */
 };
@@ -68,7 +72,10 @@ struct rt_file {
 #define RT_HOT_BITS 16
 #endif
 
-/* Each file has one place here, by its address. It takes it when it is first tagged, if it is free, and keeps it. */
+/*
+ * Each file has one place here, by its address. It takes it when it is first tagged, if it is free,
+ * and keeps it.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1 << RT_HOT_BITS);
@@ -111,26 +118,38 @@ struct {
 
 u64 mount_dev; /* of /reserv, as the kernel packs it; 0: nowhere */
 struct rt_object object[RT_RESOURCES];
-/* The same, as the hooks look for it. The count is changed last when one is added and first when one is taken away. */
+/*
+ * The same, as the hooks look for it. The count is changed last when one is added and first when
+ * one is taken away.
+ */
 u32 file_count, iface_count;
 struct rt_object file_object[RT_RESOURCES], iface_object[RT_RESOURCES];
 u8 file_resource[RT_RESOURCES], iface_resource[RT_RESOURCES];
 
-/* Block devices stacked above disks that are scheduled: partitions, volumes, arrays, loop devices. The daemon keeps it (RT_CALL_ABOVE). */
+/*
+ * Block devices stacked above disks that are scheduled: partitions, volumes, arrays, loop devices.
+ * The daemon keeps it (RT_CALL_ABOVE).
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, u32);
 	__type(value, struct rt_above);
 } above SEC(".maps");
-u32 above_count, passing_count; /* entries, and those of them that pass requests on for some resource */
-u64 above_bits; /* a bit for each entry, by its device (rt_above_bit): most files' devices have none, and are not looked up */
+/* entries, and those of them that pass requests on for some resource */
+u32 above_count, passing_count;
+/*
+ * a bit for each entry, by its device (rt_above_bit): most files' devices have none, and are not
+ * looked up
+ */
+u64 above_bits;
 
 u64 file_entries, sock_entries; /* of `files` and `socks`: a hook that has nothing to do is cheap */
 u32 ruled; /* resources for whose queues rules were ever told */
 u32 rt_none; /* 0, which the verifier must not know: it would follow each count by itself */
 u64 lost; /* tags and lists for which there was no room */
-u32 closed; /* the programs are about to be put by: entries do not beget entries any more (RT_CALL_CLOSE) */
+/* the programs are about to be put by: entries do not beget entries any more (RT_CALL_CLOSE) */
+u32 closed;
 
 static __always_inline struct rt_node *rt_node(u32 resource, u64 node)
 {
@@ -188,7 +207,10 @@ static __always_inline u32 rt_index(u32 resource, u64 node)
 	return rt_node(resource, node) ? (u32)node : (u32)RT_Q0;
 }
 
-/* Whether the caller may tag with a queue by the rules; where none were told, whoever could open it may. */
+/*
+ * Whether the caller may tag with a queue by the rules; where none were told, whoever could open it
+ * may.
+ */
 __noinline int rt_by_rules(u32 resource, u64 node, u32 uid)
 {
 	u64 key = RT_USE_KEY(resource, node);
@@ -197,7 +219,10 @@ __noinline int rt_by_rules(u32 resource, u64 node, u32 uid)
 	return !use || rt_use_allows(use, bpf_get_current_task_btf(), uid);
 }
 
-/* Whether the caller is one of those of whom the node itself knows that they may: the look-up of the rules costs more than all the rest. */
+/*
+ * Whether the caller is one of those of whom the node itself knows that they may: the look-up of
+ * the rules costs more than all the rest.
+ */
 static __always_inline bool rt_known(u64 who, u32 uid)
 {
 	return ((RT_WHO_MAY(who) & RT_MAY_USER) && (u32)who == uid) || ((RT_WHO_MAY(who) & RT_MAY_ROOT) && !uid);
@@ -209,7 +234,10 @@ static __always_inline void rt_know(struct rt_node *n, struct rt_use *use)
 	RT_WHO(n) = (RT_WHO(n) & RT_WHO_NODE) | (use ? RT_WHO_OF(use->user, use->may) : 0);
 }
 
-/* Whether the caller may tag with a queue that exists and stays: 0 and the node, or a negative errno. */
+/*
+ * Whether the caller may tag with a queue that exists and stays: 0 and the node, or a negative
+ * errno.
+ */
 static __always_inline int rt_usable_node(u32 resource, u64 node, struct rt_node **found)
 {
 	struct rt_node *n = rt_node(resource, node);
@@ -239,9 +267,9 @@ static __always_inline int rt_usable(u32 resource, u64 node)
 
 /*
  * Slots of the sockets' own storage (stock.h): with the handle stands for which resource of that
- * number it was. When a resource goes, such tags cannot be taken off their sockets, and the next one
- * of its number may have a node of the same handle. In a section of its own, which is not emptied when
- * the programs are put by, for what sockets hold outlives that.
+ * number it was. When a resource goes, such tags cannot be taken off their sockets, and the next
+ * one of its number may have a node of the same handle. In a section of its own, which is not
+ * emptied when the programs are put by, for what sockets hold outlives that.
  */
 u16 stored_era[RT_RESOURCES] SEC(".data.era") = {};
 
@@ -274,7 +302,9 @@ static __always_inline u64 rt_above_bit(u32 dev)
 	return 1ULL << (dev * 0x9e3779b1U >> 26);
 }
 
-/* The resources of the files of a device, a bit for each: its own, and of what it is stacked above. */
+/*
+ * The resources of the files of a device, a bit for each: its own, and of what it is stacked above.
+ */
 static __always_inline u32 rt_resources_of_dev(u32 dev)
 {
 	u32 own = rt_resource_of_dev(dev), found = own ? 1U << (own & 31) : 0;

@@ -84,7 +84,8 @@ static __always_inline int rt_call_node(struct rt_call *c)
 		*n = none;
 	n->kind = c->a;
 	n->flags = c->b;
-	rt_know(n, bpf_map_lookup_elem(&uses, &use)); /* the rules may have been told before the node */
+	/* the rules may have been told before the node */
+	rt_know(n, bpf_map_lookup_elem(&uses, &use));
 	n->generation = c->node >> 32;
 	return 0;
 }
@@ -143,8 +144,8 @@ static __noinline int rt_call_tag_fd(struct rt_call *c)
 }
 
 /*
- * What is to stand in the slot of the socket of the caller's descriptor `a`, if it may be tagged. The
- * caller holds the descriptor, and ends this by RT_CALL_STORED (stock.h).
+ * What is to stand in the slot of the socket of the caller's descriptor `a`, if it may be tagged.
+ * The caller holds the descriptor, and ends this by RT_CALL_STORED (stock.h).
  */
 static __always_inline int rt_call_store(struct rt_call *c)
 {
@@ -229,7 +230,8 @@ static __always_inline int rt_call_above(struct rt_call *c)
  * The programs are put by. Their links may outlive their pins for a moment, so hooks may still run.
  * After this, one that begins finds nothing of which it would make an entry: no mount, no resource,
  * and no parent's or listener's entry counts. The daemon waits until those that have begun before
- * are over, and empties the maps then; what hooks do to entries that are there is to take them away.
+ * are over, and empties the maps then; what hooks do to entries that are there is to take them
+ * away.
  */
 static __always_inline void rt_call_close(void)
 {
@@ -306,7 +308,8 @@ int rt_call(struct rt_call *c)
 		answer = rt_call_object(c);
 		break;
 	case RT_CALL_OBJECT_GET:
-		asm volatile("" : "+r"(c)); /* the verifier wants each access to start from the context itself */
+		/* the verifier wants each access to start from the context itself */
+		asm volatile("" : "+r"(c));
 		c->object = object[c->resource & (RT_RESOURCES - 1)];
 		break;
 	case RT_CALL_NODE:

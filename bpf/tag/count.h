@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Counting resources: operations and bytes per queue, nothing is scheduled. Attached while there is such a resource. */
+/*
+ * Counting resources: operations and bytes per queue, nothing is scheduled. Attached while there is
+ * such a resource.
+ */
 
 static __always_inline void rt_count(u32 resource, u64 node, u64 bytes)
 {
@@ -45,8 +48,9 @@ int BPF_PROG(rt_write, struct file *file, const char *buf, size_t count, s64 *po
 }
 
 /*
- * The queue of a packet that leaves by a resource's interface: the socket's tag for it, else, where the socket is not connected, the sender's
- * default. Only a datagram's sender is surely the one who runs now.
+ * The queue of a packet that leaves by a resource's interface: the socket's tag for it, else, where
+ * the socket is not connected, the sender's default. Only a datagram's sender is surely the one who
+ * runs now.
  */
 static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, bool stored)
 {

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Disks that are scheduled: who owns a request is written down, by its tag, before the block server has it. Attached while there is such a disk.
+ * Disks that are scheduled: who owns a request is written down, by its tag, before the block server
+ * has it. Attached while there is such a disk.
  *
  * Whose it is, the first of these that says so:
- *   1. direct I/O: the tag of the open file, which the request's own description leads to, whoever runs now (libaio, io_uring);
- *   2. what is written from the page cache: who dirtied the file last; file-system metadata (pages of the device itself that nobody wrote through
- *      a descriptor of it) are q0's;
+ *   1. direct I/O: the tag of the open file, which the request's own description leads to, whoever
+ *      runs now (libaio, io_uring);
+ *   2. what is written from the page cache: who dirtied the file last; file-system metadata (pages
+ *      of the device itself that nobody wrote through a descriptor of it) are q0's;
  *   3. the tag of the open file of the caller's read or write;
  *   4. the caller's default list.
- * What a driver stacked above the disk passes on is whose the original is: stacked.h. Files and inodes live on a disk also where their device is stacked above it.
+ * What a driver stacked above the disk passes on is whose the original is: stacked.h. Files and
+ * inodes live on a disk also where their device is stacked above it.
  */
 
 struct {
@@ -19,7 +22,10 @@ struct {
 	__type(value, struct rt_slot);
 } slots SEC(".maps");
 
-/* Who dirtied an inode last, by its address and the resource, whose number is less than an inode's size. An address that is used again is overwritten before its first writeback. */
+/*
+ * Who dirtied an inode last, by its address and the resource, whose number is less than an inode's
+ * size. An address that is used again is overwritten before its first writeback.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 14);
@@ -59,7 +65,10 @@ static __always_inline u64 rt_my_default(u32 resource)
 	return node && !rt_usable(resource, node) ? node : 0;
 }
 
-/* The open file of the system call that runs now, where it is one that moves data of the file that its first argument names; else 0. */
+/*
+ * The open file of the system call that runs now, where it is one that moves data of the file that
+ * its first argument names; else 0.
+ */
 static __always_inline struct file *rt_file_of_call(void)
 {
 #ifdef bpf_target_x86
@@ -95,7 +104,10 @@ static __always_inline struct file *rt_file_of_call(void)
 	return 0;
 }
 
-/* The owner by the caller: its descriptor's tag, else its default. `device`: it has the block device itself open, for this call. */
+/*
+ * The owner by the caller: its descriptor's tag, else its default. `device`: it has the block
+ * device itself open, for this call.
+ */
 static __always_inline u64 rt_caller(u32 resource, bool *device)
 {
 	struct file *file = rt_file_of_call();
@@ -247,7 +259,10 @@ static __always_inline u64 rt_io_owner(struct request *rq, u32 resource)
 	return bio ? rt_bio_owner(rt_number((u64)bio), resource) : rt_caller(resource, &device);
 }
 
-/* An original is handed to a device that is stacked above disks. Attached while there is such a device. */
+/*
+ * An original is handed to a device that is stacked above disks. Attached while there is such a
+ * device.
+ */
 HOOK(rt_bio_queued, struct bio *bio)
 {
 	struct rt_handed original = {}, *before;
@@ -269,7 +284,8 @@ HOOK(rt_bio_queued, struct bio *bio)
 	bpf_for(r, 1, RT_RESOURCES) {
 		if (!(original.resources >> (r & 31) & 1))
 			continue;
-		asm volatile("" : "+r"(r)); /* else the mask is left out, without which 6.12's verifier knows no bound */
+		/* else the mask is left out, without which 6.12's verifier knows no bound */
+		asm volatile("" : "+r"(r));
 		original.node[r & (RT_RESOURCES - 1)] = rt_bio_owner(at, r);
 	}
 	before = bio->bi_flags & RT_BIO_CLONED ? rt_handed_of(data, vec) : 0;
@@ -290,7 +306,10 @@ HOOK(rt_bio_queued, struct bio *bio)
 HOOK_COPY("tp_btf/block_bio_queue", rt_bio_queued, rt_bio_queued_body)
 HOOK_COPY("tp_btf/block_bio_queue", rt_bio_queued_2, rt_bio_queued_body)
 
-/* An original is too large for the device: `bio` is its beginning, which leads to the rest, and the rest goes the same way without being queued again. */
+/*
+ * An original is too large for the device: `bio` is its beginning, which leads to the rest, and the
+ * rest goes the same way without being queued again.
+ */
 HOOK(rt_bio_split, struct bio *bio)
 {
 	struct rt_handed *original;
@@ -346,8 +365,10 @@ HOOK_COPY("tp_btf/block_io_start", rt_io_start, rt_io_start_body)
 HOOK_COPY("tp_btf/block_io_start", rt_io_start_2, rt_io_start_body) /* no third: the next one makes up for it */
 
 /*
- * By now the request has what was merged into it. A flush borrows the tag of a request, and means nothing here. A slot that is not fresh is that of a request that is
- * issued again, whole or its rest, or (other bytes) its start's program was left out: then most often the caller still is who made the request.
+ * By now the request has what was merged into it. A flush borrows the tag of a request, and means
+ * nothing here. A slot that is not fresh is that of a request that is issued again, whole or its
+ * rest, or (other bytes) its start's program was left out: then most often the caller still is who
+ * made the request.
  */
 HOOK(rt_io_issue, struct request *rq)
 {

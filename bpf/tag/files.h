@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tags of open files, by struct file, so they are shared over dup, fork and SCM_RIGHTS, and go with the last reference (file_free). An
- * open tags from the process' default list.
+ * Tags of open files, by struct file, so they are shared over dup, fork and SCM_RIGHTS, and go with
+ * the last reference (file_free). An open tags from the process' default list.
  *
- * Most stand in `hot`, where finding one is an index and a compare, and making one an exchange; the kernel's hash costs more than the rest of
- * the call. The place is looked at before the hash. A file whose place was another's when it was first tagged goes to the hash and stays there; when the place
- * became free meanwhile, two threads that tag it at once may disagree. So who takes a place empties the file's entry in the hash, and who has put a tag
- * into the hash looks whether the place is the file's now, and then moves the tag there. Whichever comes last sees the other.
+ * Most stand in `hot`, where finding one is an index and a compare, and making one an exchange; the
+ * kernel's hash costs more than the rest of the call. The place is looked at before the hash. A
+ * file whose place was another's when it was first tagged goes to the hash and stays there; when
+ * the place became free meanwhile, two threads that tag it at once may disagree. So who takes a
+ * place empties the file's entry in the hash, and who has put a tag into the hash looks whether the
+ * place is the file's now, and then moves the tag there. Whichever comes last sees the other.
  *
- * A file on a device that is stacked above several disks (an array) has a tag for each of them. They stand as if they were the tags of files at `file + resource`, where no
- * file can be; the first one may stand at the file's own place, where it was set while there was one disk.
+ * A file on a device that is stacked above several disks (an array) has a tag for each of them.
+ * They stand as if they were the tags of files at `file + resource`, where no file can be; the
+ * first one may stand at the file's own place, where it was set while there was one disk.
  */
 
 /* A tag as it stands in a slot. */
@@ -68,8 +71,9 @@ static __always_inline bool rt_take_word(u64 *slot, u64 word)
 }
 
 /*
- * A file's place in `hot`. The verifier allows no arithmetic on a pointer but its distance from another one; where the file is known by number,
- * `anchor_at` is that pointer's (rt_call: the daemon's first call).
+ * A file's place in `hot`. The verifier allows no arithmetic on a pointer but its distance from
+ * another one; where the file is known by number, `anchor_at` is that pointer's (rt_call: the
+ * daemon's first call).
  */
 u64 anchor, anchor_at;
 
@@ -95,14 +99,19 @@ static __always_inline u64 rt_number(u64 pointer)
 }
 
 /*
- * Places and entries at `file + resource`: how many (RT_ELSEWHERE each), and for which resources, a bit for each. 0 where there is none, and then nobody looks there. In one word, which becomes
- * 0 by an exchange: it is counted before a place is taken and after it was given back, so that whoever holds a file that has one sees it. Each stands in `file_entries` too.
+ * Places and entries at `file + resource`: how many (RT_ELSEWHERE each), and for which resources, a
+ * bit for each. 0 where there is none, and then nobody looks there. In one word, which becomes 0 by
+ * an exchange: it is counted before a place is taken and after it was given back, so that whoever
+ * holds a file that has one sees it. Each stands in `file_entries` too.
  */
 u64 several;
 #define RT_ELSEWHERE (1ULL << RT_RESOURCES)
 #define RT_SEVERAL RT_RESOURCES
 
-/* The resource of the files of a device; 0: none; RT_SEVERAL: there are several, or were of some file that is open. */
+/*
+ * The resource of the files of a device; 0: none; RT_SEVERAL: there are several, or were of some
+ * file that is open.
+ */
 static __always_inline u32 rt_one_resource(u32 dev)
 {
 	u32 resources;
@@ -140,7 +149,10 @@ static __always_inline struct rt_file *rt_file_find_at(u64 at)
 	return file_entries ? bpf_map_lookup_elem(&files, &at) : 0;
 }
 
-/* The kind of a file, of its mode. Who needs more than one of these asks once: a read of the kernel's memory is several instructions. */
+/*
+ * The kind of a file, of its mode. Who needs more than one of these asks once: a read of the
+ * kernel's memory is several instructions.
+ */
 static __always_inline u32 rt_format(struct inode *inode)
 {
 	return inode->i_mode & 0170000;
@@ -223,7 +235,8 @@ static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word, u64
 				return account;
 			}
 			new.account = account;
-			__sync_fetch_and_add(&file_entries, 1); /* before, so that nobody misses it */
+			/* before, so that nobody misses it */
+			__sync_fetch_and_add(&file_entries, 1);
 			taken = RT_TAKEN;
 			if (bpf_map_update_elem(&files, &file, &new, BPF_NOEXIST)) {
 				__sync_fetch_and_add(&file_entries, -1);
@@ -249,7 +262,10 @@ static __noinline int rt_file_tag(u64 file, struct rt_file *place, u64 word, u64
 	return taken;
 }
 
-/* The same for a file that most often has no tag yet, and whose place is free. `n`: the word's node. */
+/*
+ * The same for a file that most often has no tag yet, and whose place is free. `n`: the word's
+ * node.
+ */
 static __always_inline int rt_file_tag_first(u64 file, struct rt_file *place, u64 word, struct rt_node *n, u64 by)
 {
 	if (!word || !place || file_entries || __sync_val_compare_and_swap(&place->file, 0, file))
@@ -265,7 +281,9 @@ static __always_inline int rt_file_tag_at(u64 file, u64 word, u64 by)
 	return rt_file_tag(file, rt_place_at(file - *(volatile u64 *)&anchor_at), word, by);
 }
 
-/* A place or entry elsewhere was given back, or not taken. The last one ends the search for them. */
+/*
+ * A place or entry elsewhere was given back, or not taken. The last one ends the search for them.
+ */
 static __always_inline void rt_elsewhere_less(void)
 {
 	u64 left = __sync_fetch_and_add(&several, -RT_ELSEWHERE) - RT_ELSEWHERE;
@@ -332,7 +350,10 @@ __noinline int rt_opened_several(u64 file, u32 dev)
 	return 0;
 }
 
-/* Once only, for it is on the way of every open(): a file that is missed has no tag, and its requests are those of whoever makes them. */
+/*
+ * Once only, for it is on the way of every open(): a file that is missed has no tag, and its
+ * requests are those of whoever makes them.
+ */
 SEC("fentry/security_file_open")
 int BPF_PROG(rt_opened, struct file *file)
 {
@@ -403,7 +424,8 @@ __noinline int rt_end_at(u64 key)
 /* The same, where tags do not stand at the file's place. By number. */
 __noinline int rt_file_end_elsewhere(u64 file)
 {
-	u64 resources = several; /* all of them that the file can have one of: it is nobody's any more */
+	/* all of them that the file can have one of: it is nobody's any more */
+	u64 resources = several;
 	u32 r;
 
 	rt_entry_end(file);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Links that are scheduled: each packet that leaves by the interface is given its queue just before the qdisc sees it (tcx, Linux 6.6). The handle stands in
- * skb->cb, which belongs to the qdisc from here on (bpf/net/abi.h, RN_MARK), and where the qdisc is HTB the class in skb->priority. It is
- * written for every packet: the kernel leaves other things there. What no socket sent, and what nobody tagged, goes where the rules about packets say
- * (packets.h), and is q0's otherwise.
+ * Links that are scheduled: each packet that leaves by the interface is given its queue just before
+ * the qdisc sees it (tcx, Linux 6.6). The handle stands in skb->cb, which belongs to the qdisc from
+ * here on (bpf/net/abi.h, RN_MARK), and where the qdisc is HTB the class in skb->priority. It is
+ * written for every packet: the kernel leaves other things there. What no socket sent, and what
+ * nobody tagged, goes where the rules about packets say (packets.h), and is q0's otherwise.
  */
 #include "../net/abi.h"
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Default lists of processes (Eclipse/BSD §2.5): a new process starts with both lists equal to its parent's child list. A process' entry is
- * made when its first entry is other than q0 and lives as long as the process. It is counted for the process' user (accounts.h): a fork for which
- * he has no room leaves the new process with both lists at q0.
+ * Default lists of processes (Eclipse/BSD §2.5): a new process starts with both lists equal to its
+ * parent's child list. A process' entry is made when its first entry is other than q0 and lives as
+ * long as the process. It is counted for the process' user (accounts.h): a fork for which he has no
+ * room leaves the new process with both lists at q0.
  */
 
-/* A process' entry, with nothing in it, for a user: 0, or -ENOSPC: he has no room, or somebody has made it just now. */
+/*
+ * A process' entry, with nothing in it, for a user: 0, or -ENOSPC: he has no room, or somebody has
+ * made it just now.
+ */
 static __noinline int rt_lists_made(u64 key, u64 born, u32 user)
 {
 	struct rt_lists none = { .born = born };

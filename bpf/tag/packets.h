@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Rules about packets: for programs that cannot be changed, forwarded packets and the kernel's own. Asked for what has neither a tag nor a default list, and only where
- * the link has rules.
+ * Rules about packets: for programs that cannot be changed, forwarded packets and the kernel's own.
+ * Asked for what has neither a tag nor a default list, and only where the link has rules.
  *
- * Each link has a table of its own, which is replaced as a whole: a packet sees the old rules or the new ones. Ports are read from the first four bytes behind the IP header,
- * IPv6's extension headers skipped. A fragment behind the first has none: it takes those of the TCP or UDP socket that sent it, as far as that has them (an unconnected
- * one knows its own only); forwarded, its ports are not known, and only rules without ports fit.
+ * Each link has a table of its own, which is replaced as a whole: a packet sees the old rules or
+ * the new ones. Ports are read from the first four bytes behind the IP header, IPv6's extension
+ * headers skipped. A fragment behind the first has none: it takes those of the TCP or UDP socket
+ * that sent it, as far as that has them (an unconnected one knows its own only); forwarded, its
+ * ports are not known, and only rules without ports fit.
  */
 
 #define RT_IPV4 0x0800
 #define RT_IPV6 0x86dd
 #define RT_HDR_START_NET 1
-#define RT_V6_HEADERS 8 /* extension headers that are skipped; behind more nothing is known but the addresses */
+/* extension headers that are skipped; behind more nothing is known but the addresses */
+#define RT_V6_HEADERS 8
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -44,13 +47,18 @@ static __always_inline bool rt_has_ports(u8 protocol)
 	return protocol == 6 || protocol == 17 || protocol == 33 || protocol == 132 || protocol == 136;
 }
 
-/* 1 if two bytes are equal, else 0, without a jump: the verifier follows both sides of each in every round of a loop. */
+/*
+ * 1 if two bytes are equal, else 0, without a jump: the verifier follows both sides of each in
+ * every round of a loop.
+ */
 static __always_inline u32 rt_equal(u32 a, u32 b)
 {
 	return ((a ^ b) - 1) >> 31;
 }
 
-/* Extension headers: hop by hop, routing, fragment, authentication, options, mobility, HIP, shim6. */
+/*
+ * Extension headers: hop by hop, routing, fragment, authentication, options, mobility, HIP, shim6.
+ */
 #define RT_V6_EXTENSIONS (1ULL << 0 | 1ULL << 43 | 1ULL << 44 | 1ULL << 51 | 1ULL << 60)
 #define RT_V6_EXTENSIONS_128 (1ULL << (135 - 128) | 1ULL << (139 - 128) | 1ULL << (140 - 128))
 
@@ -62,8 +70,9 @@ static __always_inline bool rt_is_extension(u32 next)
 }
 
 /*
- * Behind the extension headers of an IPv6 packet whose first is `next`: offset << 16 | later << 8 | protocol. Later: a fragment behind the first, where
- * what follows is data. Behind too many, or cut short, the protocol is 255, which is reserved, and there are no ports.
+ * Behind the extension headers of an IPv6 packet whose first is `next`: offset << 16 | later << 8 |
+ * protocol. Later: a fragment behind the first, where what follows is data. Behind too many, or cut
+ * short, the protocol is 255, which is reserved, and there are no ports.
  */
 static __noinline u64 rt_skip_v6(struct __sk_buff *skb, u32 next)
 {
@@ -145,7 +154,10 @@ static __always_inline bool rt_read_packet(struct __sk_buff *skb, struct rt_pack
 	return true;
 }
 
-/* The first rule of the table that fits and whose queue is there and takes packets: its handle, or 0. */
+/*
+ * The first rule of the table that fits and whose queue is there and takes packets: its handle,
+ * or 0.
+ */
 static __noinline u64 rt_first_fit(struct rt_packet_table *table, struct rt_packet *is, u32 resource)
 {
 	u32 i, count = table->count;
@@ -158,7 +170,8 @@ static __noinline u64 rt_first_fit(struct rt_packet_table *table, struct rt_pack
 
 		if (at >= count)
 			break;
-		asm volatile("" : "+r"(at)); /* or the compiler leaves the mask out, which the verifier wants to see */
+		/* or the compiler leaves the mask out, which the verifier wants to see */
+		asm volatile("" : "+r"(at));
 		r = &table->rule[at & (RT_PACKET_RULES_MAX - 1)];
 		/* One jump for all parts. A difference below 0 has its upper bits set. */
 		miss = (is->remote[0] ^ r->address[0]) & r->mask[0];

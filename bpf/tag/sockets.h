@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tags of sockets: a hash by struct sock, one slot per resource, because one socket's packets may leave by several interfaces. (Socket storage is refused to the
- * hook that sets them, and would not be counted when it goes.) So nothing has to know the route when a tag is set: the packet's
- * interface says which slot counts. connect() and accept() fill the slots that nobody asked for from the process' default list; a packet of an unconnected
- * socket with no tag for its interface takes the sender's default (late tagging).
+ * Tags of sockets: a hash by struct sock, one slot per resource, because one socket's packets may
+ * leave by several interfaces. (Socket storage is refused to the hook that sets them, and would not
+ * be counted when it goes.) So nothing has to know the route when a tag is set: the packet's
+ * interface says which slot counts. connect() and accept() fill the slots that nobody asked for
+ * from the process' default list; a packet of an unconnected socket with no tag for its interface
+ * takes the sender's default (late tagging).
  */
 
 /* A socket's first entry, which is counted in an account. Nobody ends the socket meanwhile. */
@@ -13,7 +15,8 @@ static __noinline int rt_sock_new(u64 key, u32 account)
 	struct rt_sock *s;
 
 	if (bpf_map_update_elem(&socks, &key, (void *)&none, BPF_NOEXIST)) {
-		rt_account_give(account, RT_OF_SOCKS); /* another thread has made it, or there is no room */
+		/* another thread has made it, or there is no room */
+		rt_account_give(account, RT_OF_SOCKS);
 		return 0;
 	}
 	__sync_fetch_and_add(&sock_entries, 1);
@@ -68,7 +71,8 @@ static __always_inline bool rt_is_inet(struct sock *sk)
 }
 
 /*
- * Whether a socket's packets can leave by a resource's interface: 0, or a negative errno. A connected one has a route, a bound one its interface.
+ * Whether a socket's packets can leave by a resource's interface: 0, or a negative errno. A
+ * connected one has a route, a bound one its interface.
  */
 static __always_inline int rt_sock_lives(struct sock *sk, u32 resource)
 {
@@ -89,7 +93,10 @@ static __always_inline int rt_sock_lives(struct sock *sk, u32 resource)
 	return 0;
 }
 
-/* The queue of a socket for a resource, plus 1: its own tag, else (datagrams) what the caller's packets would have. */
+/*
+ * The queue of a socket for a resource, plus 1: its own tag, else (datagrams) what the caller's
+ * packets would have.
+ */
 static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
 {
 	u64 key = (u64)sk, node;
@@ -128,7 +135,8 @@ static __noinline int rt_sock_defaults(u64 key)
 			break;
 		if ((s->said & 1U << resource) && rt_node(resource, s->slot[resource]))
 			continue;
-		__sync_fetch_and_and(&s->said, ~(1U << resource)); /* what was asked for has gone, with its queue or its right */
+		/* what was asked for has gone, with its queue or its right */
+		__sync_fetch_and_and(&s->said, ~(1U << resource));
 		rt_put(&s->slot[resource], resource, node, RT_DESCRIPTORS);
 	}
 	return 0;

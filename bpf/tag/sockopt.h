@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tags of sockets by setsockopt and getsockopt, as QLinux had them: the same rules, rights and errors as those of the fcntl commands, which do not exist
- * where the kernel refuses trampolines. These two programs belong to the full mechanism, their twins in stock.h to the other. They are tied to the root
- * of the cgroups; where that is not mounted, fcntl alone tags sockets.
+ * Tags of sockets by setsockopt and getsockopt, as QLinux had them: the same rules, rights and
+ * errors as those of the fcntl commands, which do not exist where the kernel refuses trampolines.
+ * These two programs belong to the full mechanism, their twins in stock.h to the other. They are
+ * tied to the root of the cgroups; where that is not mounted, fcntl alone tags sockets.
  */
 
 /* The verifier does not know that every answer is an errno. */

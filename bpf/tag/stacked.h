@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Requests of a scheduled disk that a driver stacked above it made out of somebody's: device mapper, md, loop. Who owns the original is known when it is handed to the upper
- * device (block_bio_queue), in the context of who asks; the driver may pass it on later, from a thread of its own, and with an end of its own. So the owner is written down there,
- * for each disk below, and found again by the original's memory, which nobody copies on the way:
- *   - by the address of the first byte of its data: what passes on the request, or its beginning, has that (also a loop device, which may join several originals to one request);
- *   - by the vector of its pages: a part of it (a stripe) is at another address, but in the same vector;
- *   - by what a loop device asks of its file, and where: it joins originals to a request, with a vector of its own, and of a large one only the first part begins where an original does.
- * Of what these lead to the newest is right: memory is used again, and where an older original began a part of a newer one may begin. A vector counts only while it begins as it did. For the disks below its device an original
- * overwrites what its memory meant before. For others it stays where a request is passed on: a mirror hands the same memory to a volume on one disk and then to one on another.
+ * Requests of a scheduled disk that a driver stacked above it made out of somebody's: device
+ * mapper, md, loop. Who owns the original is known when it is handed to the upper device
+ * (block_bio_queue), in the context of who asks; the driver may pass it on later, from a thread of
+ * its own, and with an end of its own. So the owner is written down there, for each disk below, and
+ * found again by the original's memory, which nobody copies on the way:
+ *   - by the address of the first byte of its data: what passes on the request, or its beginning,
+ *     has that (also a loop device, which may join several originals to one request);
+ *   - by the vector of its pages: a part of it (a stripe) is at another address, but in the same
+ *     vector;
+ *   - by what a loop device asks of its file, and where: it joins originals to a request, with a
+ *     vector of its own, and of a large one only the first part begins where an original does.
+ * Of what these lead to the newest is right: memory is used again, and where an older original
+ * began a part of a newer one may begin. A vector counts only while it begins as it did. For the
+ * disks below its device an original overwrites what its memory meant before. For others it stays
+ * where a request is passed on: a mirror hands the same memory to a volume on one disk and then to
+ * one on another.
  *
- * dm-crypt's writes, which are in memory of its own, lead to the original's vector. Not found: what else is copied. RAID 5 writes from its stripe cache, a loop device without direct I/O from and to the page cache of its file.
+ * dm-crypt's writes, which are in memory of its own, lead to the original's vector. Not found: what
+ * else is copied. RAID 5 writes from its stripe cache, a loop device without direct I/O from and to
+ * the page cache of its file.
  */
 
 #define RT_OP_MASK 0xff
@@ -51,7 +61,10 @@ static __always_inline struct rt_handed *rt_handed_of(u64 data, u64 vec)
 	return by_vec;
 }
 
-/* Of data in memory one number for each byte; 0: there are none. No address of the kernel's is that low. */
+/*
+ * Of data in memory one number for each byte; 0: there are none. No address of the kernel's is that
+ * low.
+ */
 static __always_inline u64 rt_data_of(struct bio *bio)
 {
 	u64 at = 0, page = 0;
@@ -81,8 +94,9 @@ static __always_inline struct rt_handed *rt_original_of(struct bio *bio, struct 
 
 	if (!(bio->bi_flags & RT_BIO_CLONED)) {
 		/*
-		 * dm-crypt writes from memory of its own, and has the request that it was made for in the second word of its structure (drivers/md/dm-crypt.c, struct
-		 * dm_crypt_io). What is not its leads to no vector that stands here.
+		 * dm-crypt writes from memory of its own, and has the request that it was made for
+		 * in the second word of its structure (drivers/md/dm-crypt.c, struct dm_crypt_io).
+		 * What is not its leads to no vector that stands here.
 		 */
 		if (iocb || (bio->bi_opf & RT_OP_MASK) != RT_OP_WRITE)
 			return 0;

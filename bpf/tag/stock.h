@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where the kernel refuses trampolines: tags of sockets by setsockopt and cgroup hooks, in the sockets' own storage, which the kernel clones for
- * connections that come in and frees with the socket. So nobody can count them as they come and go:
- * they are walked (walk.h). A socket has its maker's default from the start, a connection its
- * listener's tags. Another's socket is tagged by the daemon, which borrows the descriptor and puts a
- * new value into its storage.
+ * Where the kernel refuses trampolines: tags of sockets by setsockopt and cgroup hooks, in the
+ * sockets' own storage, which the kernel clones for connections that come in and frees with the
+ * socket. So nobody can count them as they come and go: they are walked (walk.h). A socket has its
+ * maker's default from the start, a connection its listener's tags. Another's socket is tagged by
+ * the daemon, which borrows the descriptor and puts a new value into its storage.
  *
- * Files are tagged by the daemon too, on disks that are scheduled, in the same maps as elsewhere (files.h). What is missing is the hook of a file's end; instead
- * its memory is seen as it goes back to where files come from.
+ * Files are tagged by the daemon too, on disks that are scheduled, in the same maps as elsewhere
+ * (files.h). What is missing is the hook of a file's end; instead its memory is seen as it goes
+ * back to where files come from.
  */
 
 struct {
@@ -26,7 +27,9 @@ static __always_inline u64 rt_word_at(u64 address)
 	return word;
 }
 
-/* Of an element of some sockets' storage, by address: what it holds, and whether it is of our map. */
+/*
+ * Of an element of some sockets' storage, by address: what it holds, and whether it is of our map.
+ */
 static __always_inline u64 rt_storage_data(u64 element)
 {
 	return element + bpf_core_field_offset(struct bpf_local_storage_elem, sdata) +

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Tags on descriptors, default lists and the right to use a queue (Eclipse/BSD §2.5, §2.7), for every resource that has a tree; and
- * the hook through which all of Reserv's fcntl commands come.
+ * Tags on descriptors, default lists and the right to use a queue (Eclipse/BSD §2.5, §2.7), for
+ * every resource that has a tree; and the hook through which all of Reserv's fcntl commands come.
  */
 #include "../kernel.h"
 #include "common.h"
@@ -21,7 +21,9 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Sizes and offsets of what both sides use; crates/plane/src/tag/abi.rs has the same list (LAYOUT). */
+/*
+ * Sizes and offsets of what both sides use; crates/plane/src/tag/abi.rs has the same list (LAYOUT).
+ */
 const u32 rt_layout[] SEC(".rodata.layout") = {
 	RT_ABI_VERSION,
 	RT_NODES_MAX,

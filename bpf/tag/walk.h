@@ -2,11 +2,12 @@
 /*
  * Who has what is tagged: walks over a thread's table of descriptors (rt_fds) and over the sockets
  * that have a tag in their own storage (rt_stored). SYSCALL programs, because some kernels refuse
- * iterators. A run does a bounded piece and says where to go on. What it found stands in its context,
- * so it shares nothing with other runs.
+ * iterators. A run does a bounded piece and says where to go on. What it found stands in its
+ * context, so it shares nothing with other runs.
  *
  * A table changes while it is read, and is gone with its last thread. All reads are ones that may
- * fail. What is found counts only if the thread has that table, and the table that file, afterwards.
+ * fail. What is found counts only if the thread has that table, and the table that file,
+ * afterwards.
  */
 #define RT_WALK_PIECE 1024
 #define RT_WALK_LIST (1 << 20)

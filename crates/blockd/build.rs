@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 fn main() {
-    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
+    let root =
+        PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
     let sched = root.join("sched");
     println!("cargo::rerun-if-changed={}", sched.display());
     let mut build = cc::Build::new();

@@ -22,8 +22,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// As the compiler is told to read a header. Of `bpf/use.h` it reads what comes before the functions,
-/// which only a program in the kernel can have.
+/// As the compiler is told to read a header. Of `bpf/use.h` it reads what comes before the
+/// functions, which only a program in the kernel can have.
 fn said(header: &str) -> String {
     if header.starts_with('<') {
         return format!("#include {header}\n");
@@ -41,8 +41,10 @@ fn differences(headers: &[&str], wanted: &[(String, i128)]) -> String {
     let mut source = TYPES.to_owned();
     source.extend(headers.iter().map(|header| said(header)));
     for (expression, value) in wanted {
-        let value = u64::try_from(*value).map_or_else(|_| value.to_string(), |value| format!("{value}ULL"));
-        writeln!(source, "_Static_assert(({expression}) == {value}, \"{expression}\");").expect("a string");
+        let value =
+            u64::try_from(*value).map_or_else(|_| value.to_string(), |value| format!("{value}ULL"));
+        writeln!(source, "_Static_assert(({expression}) == {value}, \"{expression}\");")
+            .expect("a string");
     }
     let mut compiler = Command::new("cc")
         .args(["-std=gnu11", "-fsyntax-only", "-x", "c", "-I", ".", "-"])
@@ -100,7 +102,11 @@ fn the_cpu_is_that_of_its_programs() {
     let mut all = wanted(&tables);
     sized(&mut all, "sizeof(struct rc_thread_param)", size_of::<ThreadParam>());
     sized(&mut all, "offsetof(struct rc_thread_param, prio)", offset_of!(ThreadParam, priority));
-    sized(&mut all, "offsetof(struct rc_thread_param, budget_ns)", offset_of!(ThreadParam, budget_ns));
+    sized(
+        &mut all,
+        "offsetof(struct rc_thread_param, budget_ns)",
+        offset_of!(ThreadParam, budget_ns),
+    );
     assert_eq!(differences(&["sched/sched.h", "sched/batch.h", "bpf/abi.h"], &all), "");
 }
 

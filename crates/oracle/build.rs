@@ -75,14 +75,16 @@ fn copy(f: &Function, text: &str, suffix: &str, change: Option<&Mutant>) -> Stri
 /// What stands in the function's place: it chooses one of the copies.
 fn chooser(f: &Function, mutants: &[(usize, &Mutant)]) -> String {
     let of_a_macro = f.head.strip_prefix("RS_FN_PTR(").map(|rest| (rest, true));
-    let of_a_macro = of_a_macro.or_else(|| f.head.strip_prefix("RS_FN_VOID(").map(|rest| (rest, false)));
+    let of_a_macro =
+        of_a_macro.or_else(|| f.head.strip_prefix("RS_FN_VOID(").map(|rest| (rest, false)));
     let (head, call) = if let Some((rest, pointer)) = of_a_macro {
         let kind = if pointer {
             rest.split(',').next().expect("a type").to_owned() + " *"
         } else {
             "void ".to_owned()
         };
-        let (parameters, rest) = rest.split_once('(').and_then(|(_, r)| r.split_once("),")).expect("lists");
+        let (parameters, rest) =
+            rest.split_once('(').and_then(|(_, r)| r.split_once("),")).expect("lists");
         (
             format!("RS_INLINE {kind}{}({parameters})", f.name),
             rest.trim().trim_end_matches(')').to_owned() + ")",
@@ -136,8 +138,9 @@ const SWITCH: &str = "static __thread unsigned rs_mutant;\n\
 fn mutants(sched: &Path, out: &Path) {
     let dir = out.join("broken");
     fs::create_dir_all(dir.join("disk")).expect("OUT_DIR is writable");
-    for entry in
-        [sched.to_owned(), sched.join("disk")].iter().flat_map(|d| fs::read_dir(d).expect("sched/ is there"))
+    for entry in [sched.to_owned(), sched.join("disk")]
+        .iter()
+        .flat_map(|d| fs::read_dir(d).expect("sched/ is there"))
     {
         let path = entry.expect("readable").path();
         let name = path.strip_prefix(sched).expect("below it").to_string_lossy().into_owned();

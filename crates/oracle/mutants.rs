@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Deliberately broken schedulers: each is the core with one text replaced. Included by build.rs, which makes
-// them (and fails when a text does not occur exactly once), and by the tests, which must reject them.
+// Deliberately broken schedulers: each is the core with one text replaced. Included by build.rs,
+// which makes them (and fails when a text does not occur exactly once), and by the tests, which
+// must reject them.
 
 /// One broken variant of the core.
 #[derive(Clone, Copy, Debug)]

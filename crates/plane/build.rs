@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiles the programs of the full CPU driver (`bpf/cpu`, with `sched/` in them), of a link (`bpf/net`, the same) and of the tags (`bpf/tag`) with
-//! clang-22 and hands the object files to `cpu::full`, `net::full` and `tag`. Other releases of clang mis-compile arena code in larger programs.
+//! Compiles the programs of the full CPU driver (`bpf/cpu`, with `sched/` in them), of a link
+//! (`bpf/net`, the same) and of the tags (`bpf/tag`) with clang-22 and hands the object files to
+//! `cpu::full`, `net::full` and `tag`. Other releases of clang mis-compile arena code in larger
+//! programs.
 //!
 //! An object is kept under the hash of all that it is made of, beside the profiles of the target
 //! folder: the builds of several profiles compile it once.
@@ -94,7 +96,9 @@ fn compile(root: &Path, out: &Path, name: &str, object: &str, options: &[&str]) 
                 keep(&object, &kept);
             }
         }
-        Ok(done) => fail(&format!("{clang} refused {source}:\n{}", String::from_utf8_lossy(&done.stderr))),
+        Ok(done) => {
+            fail(&format!("{clang} refused {source}:\n{}", String::from_utf8_lossy(&done.stderr)))
+        }
         Err(why) => fail(&format!(
             "{clang} could not be run ({why}); the kernel's programs need clang 22: 'make setup' or 'apt-get install clang-22', or set RESERV_CLANG"
         )),

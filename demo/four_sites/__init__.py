@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The main job: four companies' web servers on one CPU, without and with reservations (Eclipse/BSD §4).
+"""The main job: four companies' web servers on one CPU, without and with reservations (Eclipse/BSD
+§4).
 
     plan         what is run: sites, clients, windows
     stats        mean and 95 % confidence interval

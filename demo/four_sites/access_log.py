@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Exact counts from the servers' own logs: every completed request with the microsecond at which it ended."""
+"""Exact counts from the servers' own logs: every completed request with the microsecond at which it
+ended."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +53,13 @@ def completed(requests: Iterable[Request], begin_us: int, end_us: int) -> int:
 
 
 def served(requests: Iterable[Request], begin_us: int, batch_us: int, batches: int) -> list[float]:
-    """How many good requests were served in each of the batches that follow each other from begin_us.
+    """How many good requests were served in each of the batches that follow each other from
+    begin_us.
 
-    A request counts in a batch by the part of its time that lies in it; its parts sum to one, so a sum over all time is
-    the number of completed requests. Counting only ends instead would add up to one request per client of
-    chance at each end of a batch, because clients whose requests began together also end together."""
+    A request counts in a batch by the part of its time that lies in it; its parts sum to one, so a
+    sum over all time is the number of completed requests. Counting only ends instead would add up
+    to one request per client of chance at each end of a batch, because clients whose requests began
+    together also end together."""
     counts = [0.0] * batches
     for r in requests:
         if not r.good:

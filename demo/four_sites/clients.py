@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The clients: real wrk processes in closed loops, one request per connection, off the servers' CPU."""
+"""The clients: real wrk processes in closed loops, one request per connection, off the servers'
+CPU."""
 
 import json
 import os

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The disk-bound form: the four companies read at random places of one disk with an arm, which is a modelled one (`reserv disk attach --model spinning` over
-an empty file): it takes as long as such a disk, and holds nothing. What a company had is what its process has read. While the disk's server waits for a CPU the disk
-is idle, so that time is measured too. Measures; judges nothing."""
+"""The disk-bound form: the four companies read at random places of one disk with an arm, which is a
+modelled one (`reserv disk attach --model spinning` over an empty file): it takes as long as such a
+disk, and holds nothing. What a company had is what its process has read. While the disk's server
+waits for a CPU the disk is idle, so that time is measured too. Measures; judges nothing."""
 
 import mmap
 import subprocess
@@ -20,7 +21,8 @@ SIZE, BLOCK = 4 << 30, 16384
 #: Readers that site 1 keeps all the time, each with one request at a time.
 SITE1_READERS = 4
 
-# Counts what it has read in a place of its own for each reader; more readers come by a line with their number.
+# Counts what it has read in a place of its own for each reader; more readers come by a line with
+# their number.
 READER = """
 import mmap, os, random, sys, threading
 device, counts, size, block, site = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -138,7 +140,8 @@ def rate(point: dict[str, Any], site: int) -> float:
 
 
 def waited(point: dict[str, Any]) -> float:
-    """The part of the time in which the server waited for a CPU; none where that was not measured, as in runs of before."""
+    """The part of the time in which the server waited for a CPU; none where that was not measured,
+    as in runs of before."""
     return min(float(point.get("server_waited_s", 0.0) / point["seconds"]), 0.99)
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """From the raw data of the disk-bound form to its checks, table and plot. Pure: no file, no clock.
 
-What is promised: with reservations every site has at least its 0.24 of what the disk serves, less 0.03, however many readers the others have, and site 1 at the last point 0.90
-of what it had at the first (an arm's times are random); without, in one queue, a site's part follows its readers, give or take 0.04; and the disk serves at least 0.90 with
-reservations of what it serves without.
+What is promised: with reservations every site has at least its 0.24 of what the disk serves, less
+0.03, however many readers the others have, and site 1 at the last point 0.90 of what it had at the
+first (an arm's times are random); without, in one queue, a site's part follows its readers, give or
+take 0.04; and the disk serves at least 0.90 with reservations of what it serves without.
 
-Rates are of the time in which the disk's server did not wait for a CPU: on a busy machine the modelled disk stands idle meanwhile, in either half, and that is no cost of
-reservations. Where it waited for more than a tenth of the time, a fall says nothing."""
+Rates are of the time in which the disk's server did not wait for a CPU: on a busy machine the
+modelled disk stands idle meanwhile, in either half, and that is no cost of reservations. Where it
+waited for more than a tenth of the time, a fall says nothing."""
 
 from typing import Any
 

@@ -42,7 +42,8 @@ def busy_s(cpu: int) -> float:
     for line in Path("/proc/stat").read_text().splitlines():
         name, *ticks = line.split()
         if name == f"cpu{cpu}":
-            # user nice system idle iowait irq softirq steal; what follows is counted in user already.
+            # user nice system idle iowait irq softirq steal; what follows is counted in user
+            # already.
             return sum(int(t) for i, t in enumerate(ticks[:8]) if i not in (3, 4)) / os.sysconf("SC_CLK_TCK")
     return 0.0
 
@@ -110,7 +111,8 @@ class HalfRun:
         return min(max(1.2 * longest, self.plan.settle_s_min), self.plan.settle_s_max)
 
     def _fraction(self, index: int) -> float:
-        """How much of the whole run is done after this point, by the time that points are expected to take."""
+        """How much of the whole run is done after this point, by the time that points are expected
+        to take."""
         costs = [1.8 * self._settle_s(n) + self.plan.window_s for n in self.plan.points]
         return (self.halves_before * sum(costs) + sum(costs[:index + 1])) / (self.halves * sum(costs))
 
@@ -131,7 +133,8 @@ class HalfRun:
         busy = busy_s(self.server_cpu) - busy_before
         counters_after = self.half.counters()
         longest = max(access_log.longest_s(s.log.read(), begin_us, end_us) for s in self.servers)
-        # Requests in flight at the end count by their part in the window: they end before anything changes.
+        # Requests in flight at the end count by their part in the window: they end before anything
+        # changes.
         self._wait(end_us / 1e6 - time.time() + time.monotonic() + 1.1 * longest + 0.1, f"{n}: last requests,")
         done = [access_log.completed(s.log.read(), begin_us, end_us) for s in self.servers]
         total = sum(done)
@@ -153,7 +156,8 @@ class HalfRun:
         point["work_us"] = access_log.mean_work_us((r for site in requests for r in site), begin_us, end_us)
 
     def _stop_clients(self) -> list[dict[str, Any]]:
-        """What wrk counted beside what the logs hold: they may differ by the requests in flight at the end."""
+        """What wrk counted beside what the logs hold: they may differ by the requests in flight at
+        the end."""
         for clients in self.clients:
             clients.check()
             clients.interrupt()

@@ -3,17 +3,18 @@
 
 What is promised (Eclipse/BSD §4, in the words of our bars):
 
-* with reservations, once sites 2..4 have a few clients each (n >= 4), every site gets at least its 0.24 of the
-  total, less 0.03 for measuring;
-* with reservations, site 1 does not notice its neighbours grow: its rate at n=32 is at least 0.95 of that at n=8;
+* with reservations, once sites 2..4 have a few clients each (n >= 4), every site gets at least its
+  0.24 of the total, less 0.03 for measuring;
+* with reservations, site 1 does not notice its neighbours grow: its rate at n=32 is at least 0.95
+  of that at n=8;
 * without, service follows the number of clients: site 1 gets 8/(8+3n), give or take 0.04.
 
 A full run must show the first two with the whole 95 % confidence interval; a QUICK run is judged on
 means, unless they are all but noise.
 
-The stock driver's queues share what the machine's other cgroups leave them: a site's rate falls with what others outside
-take of the servers' CPU. Where that changed between the two points, the ratio of rates is neither held against the
-reservations nor taken for them: it is unclear."""
+The stock driver's queues share what the machine's other cgroups leave them: a site's rate falls
+with what others outside take of the servers' CPU. Where that changed between the two points, the
+ratio of rates is neither held against the reservations nor taken for them: it is unclear."""
 
 import math
 from dataclasses import dataclass
@@ -139,7 +140,8 @@ def _services_ns(point: dict[str, Any]) -> list[int]:
 
 
 def _outside(data: dict[str, Any], point: dict[str, Any]) -> float:
-    """Which part of the servers' CPU others than the sites had, where those are not in the scheduler's tree."""
+    """Which part of the servers' CPU others than the sites had, where those are not in the
+    scheduler's tree."""
     if data["driver"] != "stock" or not point.get("counters") or "busy_s" not in point:
         return 0.0
     window_s = point["batch_s"] * len(point["served"][0])
@@ -155,7 +157,8 @@ def _theory_check(rows: list[Row]) -> Check:
 
 
 def _honesty_check(data: dict[str, Any]) -> Check:
-    """Clients and servers must agree on what happened, and every request must have been answered."""
+    """Clients and servers must agree on what happened, and every request must have been answered.
+    """
     what = "every request answered; wrk's counts and the servers' logs agree"
     requests = 0
     for name, half in data["halves"].items():

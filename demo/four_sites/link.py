@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The link-bound form: four Apache servers, one per company, send documents of 1.5 MB over one link of 100 Mbit/s; the clients are real wrk
-processes, each company's in a network name space of its own behind a bridge. What each company had is what its name space's interface received.
-Measures; judges nothing."""
+"""The link-bound form: four Apache servers, one per company, send documents of 1.5 MB over one link
+of 100 Mbit/s; the clients are real wrk processes, each company's in a network name space of its own
+behind a bridge. What each company had is what its name space's interface received. Measures; judges
+nothing."""
 
 import os
 import subprocess
@@ -37,7 +38,8 @@ def tool(line: str) -> None:
 
 
 class Topology:
-    """The servers' interface, a bridge beyond it, and behind that a name space for each company's clients."""
+    """The servers' interface, a bridge beyond it, and behind that a name space for each company's
+    clients."""
 
     def __init__(self) -> None:
         self.switch = f"rsvl{os.getpid()}"

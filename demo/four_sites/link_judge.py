@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """From the raw data of the link-bound form to its checks and table. Pure: no file, no clock.
 
-What is promised (Eclipse/BSD §4, figures 8 and 9): with reservations every site has at least its 0.24 of the link, less 0.03, once the others have a few clients
-each, and site 1 at the last point has 0.95 of what it had at the first of these; without, a site's part follows its clients, give or take 0.06 (TCP shares less exactly than a scheduler)."""
+What is promised (Eclipse/BSD §4, figures 8 and 9): with reservations every site has at least its
+0.24 of the link, less 0.03, once the others have a few clients each, and site 1 at the last point
+has 0.95 of what it had at the first of these; without, a site's part follows its clients, give or
+take 0.06 (TCP shares less exactly than a scheduler)."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is the same where a link is short and where a disk is: whether every site has its part of the bytes, its table and its sentence. Pure: no file, no clock."""
+"""What is the same where a link is short and where a disk is: whether every site has its part of
+the bytes, its table and its sentence. Pure: no file, no clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

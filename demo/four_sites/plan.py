@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is run: the sites, their weights, the clients, the windows. Bars of the verdict stand in `judge`."""
+"""What is run: the sites, their weights, the clients, the windows. Bars of the verdict stand in
+`judge`."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -76,8 +77,8 @@ def shares(point: dict[str, Any]) -> list[float]:
 
 
 def round_s(site: int, n: int, work_s: float, reserved: bool) -> float:
-    """How long one request takes at point n when its work alone takes `work_s`: the time over which new clients are
-    spread. Only smoothness depends on it, no result."""
+    """How long one request takes at point n when its work alone takes `work_s`: the time over which
+    new clients are spread. Only smoothness depends on it, no result."""
     mine = clients_at(n)[site]
     if reserved:
         return mine * work_s * (SITES if n else 1)

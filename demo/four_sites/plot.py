@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The plot: request rate of every site against n, without and with reservations. Pure; writes SVG.
 
-Everything drawn as a point, a line or a bar is measured. The one thing that is not, what theory expects of site 1,
-is dashed and labelled as theory."""
+Everything drawn as a point, a line or a bar is measured. The one thing that is not, what theory
+expects of site 1, is dashed and labelled as theory."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def draw(data: dict[str, Any], judgement: Judgement) -> str:
     n_max = max(r.n for r in judgement.rows) or 1
     left = Panel(halves["without"], LEFT, n_max, rate_max)
     right = Panel(halves["with"], LEFT + PANEL_W + GAP, n_max, rate_max)
-    # Theory speaks of shares; to stand among rates it is multiplied by the total rate measured at that n.
+    # Theory speaks of shares; to stand among rates it is multiplied by the total rate measured at
+    # that n.
     follows = [(r.n, r.theory_site1 * r.total.mean) for r in halves["without"]]
     weights = plan.SITE_WEIGHT / (plan.SITES * plan.SITE_WEIGHT + plan.Q0_WEIGHT)
     promised = [(r.n, weights * r.total.mean) for r in halves["with"] if r.n > 0]

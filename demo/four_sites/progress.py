@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Live progress. What measures tells how far it is; what the user sees is made where the real time runs, because an
-emulated guest's seconds are not the user's."""
+"""Live progress. What measures tells how far it is; what the user sees is made where the real time
+runs, because an emulated guest's seconds are not the user's."""
 
 import sys
 import time
@@ -11,7 +11,8 @@ MARK = "\x01"
 
 
 class Shown:
-    """Prints for a person: one line per point with the time left; on a terminal also a line that moves."""
+    """Prints for a person: one line per point with the time left; on a terminal also a line that
+    moves."""
 
     def __init__(self, out: IO[str] = sys.stdout):
         self.out = out

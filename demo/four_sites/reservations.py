@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The product, used as anybody would use it: up, mk, set, run, stat, down. And the baseline: nothing of it."""
+"""The product, used as anybody would use it: up, mk, set, run, stat, down. And the baseline:
+nothing of it."""
 
 import json
 import os
@@ -99,7 +100,8 @@ class Reservations:
 
     def _call(self, *words: str, timeout: float = UP_S_MAX) -> str:
         command = [str(self.reserv), *words]
-        # The daemon inherits our output; a file cannot hold us up as a pipe would that it keeps open.
+        # The daemon inherits our output; a file cannot hold us up as a pipe would that it keeps
+        # open.
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
                               check=False, preexec_fn=lambda: os.sched_setaffinity(0, self.cpus))
         if done.returncode != 0:
@@ -140,7 +142,8 @@ class Reservations:
         return [str(self.reserv), "run", "--cpu", f"q{site + 1}", "--"]
 
     def counters(self) -> dict[str, Any]:
-        """What the scheduler itself has counted for each queue: its `stat` file as it reads. Kept with the raw data."""
+        """What the scheduler itself has counted for each queue: its `stat` file as it reads. Kept
+        with the raw data."""
         mount = Path(os.environ.get("RESERV_MOUNT", "/reserv"))
         queues = [f"q{q}" for q in range(plan.SITES + 1)]
         return {q: dict(line.split(None, 1) for line in (mount / "cpu" / q / "stat").read_text().splitlines())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Four Apache servers, one per company: Debian's program and modules, configuration of our own in a scratch folder,
-ports of our own on 127.0.0.1 (or a link's address). No service of the machine is touched."""
+"""Four Apache servers, one per company: Debian's program and modules, configuration of our own in a
+scratch folder, ports of our own on 127.0.0.1 (or a link's address). No service of the machine is
+touched."""
 
 import os
 import pwd
@@ -96,8 +97,8 @@ class Server:
         """Start on `cpu`; `prefix` is the command that puts it into its reservation, or empty."""
         command = [*prefix, APACHE, "-DFOREGROUND", "-d", str(self.root), "-f", str(self.config)]
         output = (self.root / "output.log").open("ab")
-        # A process group of its own, because Apache ends by a signal to its whole group; not a session of its own,
-        # which would be an autogroup of its own.
+        # A process group of its own, because Apache ends by a signal to its whole group; not a
+        # session of its own, which would be an autogroup of its own.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                         process_group=0, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
         output.close()

@@ -29,7 +29,8 @@ def _t_density(x: float, df: float) -> float:
 
 
 def t_probability(x: float, df: float) -> float:
-    """P(|T| <= x). Substituting x = sqrt(df) tan(a) makes the integrand smooth and its range finite; Simpson's rule."""
+    """P(|T| <= x). Substituting x = sqrt(df) tan(a) makes the integrand smooth and its range
+    finite; Simpson's rule."""
     end = math.atan(x / math.sqrt(df))
     steps = 400
     h = end / steps
@@ -75,7 +76,8 @@ def mean_ci(values: Sequence[float]) -> Estimate:
 
 
 def ratio_ci(over: Sequence[float], under: Sequence[float]) -> Estimate:
-    """mean(over) / mean(under) of two independent samples: delta method, Welch's degrees of freedom."""
+    """mean(over) / mean(under) of two independent samples: delta method, Welch's degrees of
+    freedom."""
     if len(over) < 2 or len(under) < 2:
         raise ValueError("two values of each are needed")
     a, b = sum(over) / len(over), sum(under) / len(under)
@@ -91,8 +93,8 @@ def ratio_ci(over: Sequence[float], under: Sequence[float]) -> Estimate:
 
 
 def share_ci(parts: Sequence[float], wholes: Sequence[float]) -> Estimate:
-    """sum(parts) / sum(wholes), with the interval of the ratio estimator (linearised): batches count by their size, so
-    a batch in which the machine stood still says little."""
+    """sum(parts) / sum(wholes), with the interval of the ratio estimator (linearised): batches
+    count by their size, so a batch in which the machine stood still says little."""
     whole = sum(wholes)
     if whole <= 0:
         raise ValueError("nothing to have a share of")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A modelled disk with an arm, its counters, IO_inf, and figures 9a and 9b of QLinux, which are two views of the same runs."""
+"""A modelled disk with an arm, its counters, IO_inf, and figures 9a and 9b of QLinux, which are two
+views of the same runs."""
 import contextlib
 import os
 import subprocess
@@ -24,7 +25,8 @@ def work(seed):
 for k in range(1, at_once): threading.Thread(target=work, args=(seed * 100 + k,), daemon=True).start()
 work(seed * 100)
 """
-# Each film reads what a second of it needs, one request after another, from the begin of its second on; who is late goes on at once.
+# Each film reads what a second of it needs, one request after another, from the begin of its second
+# on; who is late goes on at once.
 PLAYER = """
 import json, mmap, os, sys, threading, time
 path, films, rate, chunk, seconds = sys.argv[1], *map(int, sys.argv[2:])
@@ -110,7 +112,8 @@ def gone(series, queue):
 
 
 def two_classes(machine, form):
-    """Cello with shares for throughput-intensive of so many per cent, and the same two programs in one queue in the order of sectors and of arrival."""
+    """Cello with shares for throughput-intensive of so many per cent, and the same two programs in
+    one queue in the order of sectors and of arrival."""
     found = {"ours": [], "baseline": {}}
     with disk(machine, "cello") as device, programs() as running:
         machine.reserv("mk", f"{DISK}/one", "--share", 100, "--class", "interactive")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Two floods of datagrams by weight 1 : 4, the figures 7a and 7b of QLinux: they differ in the sizes of the datagrams."""
+"""Two floods of datagrams by weight 1 : 4, the figures 7a and 7b of QLinux: they differ in the
+sizes of the datagrams."""
 from harness.link import RATE_MBIT, two_floods
 from harness.plot import Line, Plot
 from harness.verdict import at_least, within

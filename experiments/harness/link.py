@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A link for experiments: a veth whose other end is in a name space of its own, Net_inf (datagrams for ever), and the baseline, a token bucket over one queue."""
+"""A link for experiments: a veth whose other end is in a name space of its own, Net_inf (datagrams
+for ever), and the baseline, a token bucket over one queue."""
 
 import os
 import signal
@@ -10,8 +11,9 @@ import time
 from harness.machine import MOUNT, Machine, MachineError, NotRun
 
 DEV, PEER, RATE_MBIT = "rsvx0", "10.81.0.2", 10
-# Bytes that a link sends at once after idleness, ours and so the baseline's: 20 ms of the rate and 1024 (bpf/net/common.h), and, as ours goes on until they are used up and a
-# token bucket stops before, a packet.
+# Bytes that a link sends at once after idleness, ours and so the baseline's: 20 ms of the rate and
+# 1024 (bpf/net/common.h), and, as ours goes on until they are used up and a token bucket stops
+# before, a packet.
 BURST = RATE_MBIT * 1_000_000 // 8 // 50 + 1024 + 1514
 
 
@@ -65,7 +67,8 @@ class Link:
         return self.load("net_inf", slot, size, PEER, *more, queue=queue)
 
     def load(self, mode: str, slot: int, *words: object, queue: str | None = None, count: int = 1, beyond: bool = False) -> "subprocess.Popen[str]":
-        """A load that counts in `count` slots from this one on, from 0; in a queue, or beyond the link."""
+        """A load that counts in `count` slots from this one on, from 0; in a queue, or beyond the
+        link."""
         self.clear(slot, count)
         prefix = [str(self.machine.reserv_program), "run", "--net", f"{DEV}/{queue}", "--"] if queue else []
         prefix = ["ip", "netns", "exec", self.space] if beyond else prefix

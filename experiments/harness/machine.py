@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What an experiment does to a machine: loads, the product as anybody would use it, and the baseline (the kernel's own scheduler,
-before Reserv is up, in the same boot). Everything that is started is ended, by its own process."""
+"""What an experiment does to a machine: loads, the product as anybody would use it, and the
+baseline (the kernel's own scheduler, before Reserv is up, in the same boot). Everything that is
+started is ended, by its own process."""
 
 import json
 import mmap
@@ -38,7 +39,8 @@ class Machine:
         self.path = Path(f"/dev/shm/reserv-experiment-{os.getpid()}")
         self.path.write_bytes(bytes(4096))
         self.load = load
-        # In the guest it runs from memory: what the file server makes an exec wait is nobody's cost.
+        # In the guest it runs from memory: what the file server makes an exec wait is nobody's
+        # cost.
         self.copy = Path(f"{self.path}.load")
         if "RESERV_GUEST" in os.environ:
             self.load = Path(shutil.copy2(load, self.copy))

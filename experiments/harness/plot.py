@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Lines over one axis, as SVG: what was measured, and dashed what theory expects. The elements are the demonstration's. Pure."""
+"""Lines over one axis, as SVG: what was measured, and dashed what theory expects. The elements are
+the demonstration's. Pure."""
 
 from dataclasses import dataclass, field
 

@@ -5,7 +5,8 @@
     source           paper and section
     claim            what the paper says
     workload         what runs here, in words; what differs from the paper
-    where            "guest" (options in `guest`), "here", or "none" with `reason`: it cannot be run yet
+    where            "guest" (options in `guest`), "here", or "none" with `reason`: it cannot be run
+                     yet
     guest            options of vm/run
     [band]           the acceptance band: names and numbers that experiment.py judges by
     [quick_band]     what of it is wider in the quick form, where a step counts for more
@@ -51,7 +52,8 @@ class Spec:
         return self.values["quick" if quick else "full"]
 
     def module(self) -> ModuleType:
-        """experiment.py beside it: measure(machine, form) -> data, rows(data), judge(data, band), and plot(data)."""
+        """experiment.py beside it: measure(machine, form) -> data, rows(data), judge(data, band),
+        and plot(data)."""
         path = self.folder / "experiment.py"
         found = importlib.util.spec_from_file_location(f"experiment_{self.name.replace('-', '_')}", path)
         if found is None or found.loader is None:

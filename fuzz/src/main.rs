@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program of libFuzzer's for each target, all from this file: `Cargo.toml` names them, and the name
-//! says which target it is. What a target does not reach is not in its program: libFuzzer looks at the
-//! counters of all that is there after every input, which for the small targets cost more than they do.
+//! A program of libFuzzer's for each target, all from this file: `Cargo.toml` names them, and the
+//! name says which target it is. What a target does not reach is not in its program: libFuzzer
+//! looks at the counters of all that is there after every input, which for the small targets cost
+//! more than they do.
 #![no_main]
 
 mod disk;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What holds of every text that is written to a file of a node, or names something: for the fuzzer's
-//! target `files`, and for the random texts of `crates/namespace/tests/fuzz.rs`.
+//! What holds of every text that is written to a file of a node, or names something: for the
+//! fuzzer's target `files`, and for the random texts of `crates/namespace/tests/fuzz.rs`.
 
 use reserv_model::{
-    Edit, Error, ErrorKind, Name, NodeId, NodePath, Ports, Prefix, Protocol, Request, ResourceKind, Tree,
+    Edit, Error, ErrorKind, Name, NodeId, NodePath, Ports, Prefix, Protocol, Request, ResourceKind,
+    Tree,
 };
 use reserv_namespace::{
     Command, Entry, Named, Read, Resource, Survey, View, parse_defaults, parse_write, render_read,
@@ -48,7 +49,9 @@ pub(crate) fn written(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8]) -> 
     };
     let requests = match command {
         Command::Edit(requests) => requests,
-        Command::Access { node, change, .. } => vec![Request::SetAccess { node: node.into(), change }],
+        Command::Access { node, change, .. } => {
+            vec![Request::SetAccess { node: node.into(), change }]
+        }
         Command::Tag { .. } => return Became::Accepted,
     };
     let plan = match tree.plan(&requests) {
@@ -63,13 +66,22 @@ pub(crate) fn written(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8]) -> 
         return Became::Planned;
     }
     let survey = Survey::default();
-    let view = View { tree, node: id, survey: &survey, members: &[], kind: ResourceKind::Cpu, capacity: 0 };
+    let view = View {
+        tree,
+        node: id,
+        survey: &survey,
+        members: &[],
+        kind: ResourceKind::Cpu,
+        capacity: 0,
+    };
     let Ok(read) = render_read(row.file, &view) else { panic!("what was written is read") };
     // A list without entries has no line.
     let Some(line) = read.lines().last() else { return Became::Planned };
     match parse_write(row.file, id, line.as_bytes()) {
         Ok(Command::Edit(again)) => match tree.plan(&again) {
-            Ok(plan) => assert!(plan.edits().iter().all(|e| matches!(e, Edit::Reset { .. })), "{read:?}"),
+            Ok(plan) => {
+                assert!(plan.edits().iter().all(|e| matches!(e, Edit::Reset { .. })), "{read:?}")
+            }
             Err(e) => assert_eq!(e.kind, ErrorKind::Busy, "{read:?}: {e}"),
         },
         Ok(Command::Tag { .. } | Command::Access { .. }) => {}

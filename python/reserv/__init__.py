@@ -6,12 +6,14 @@
     reserv.chcpures("cpu/web/site1")        # the calling thread
     print(reserv.stat("cpu/web/site1").service_ns)
 
-Queues and nodes are named by paths, "cpu/web/site1" or "/reserv/cpu/web/site1". Where a descriptor is wanted, anything with fileno() will do.
-Errors are OSErrors whose strerror names the word that was wrong and what would be right: Error, and of it NotRunning (ENODEV, ENOTCONN: there
-is no Reserv, or reservd is not running), Stale (ESTALE: the node is gone), and those that also are FileNotFoundError, PermissionError and so on.
+Queues and nodes are named by paths, "cpu/web/site1" or "/reserv/cpu/web/site1". Where a descriptor
+is wanted, anything with fileno() will do. Errors are OSErrors whose strerror names the word that
+was wrong and what would be right: Error, and of it NotRunning (ENODEV, ENOTCONN: there is no
+Reserv, or reservd is not running), Stale (ESTALE: the node is gone), and those that also are
+FileNotFoundError, PermissionError and so on.
 
-No build step: the C library is called through ctypes. RESERV_LIBRARY names it where the loader does not find it.
-"""
+No build step: the C library is called through ctypes. RESERV_LIBRARY names it where the loader does
+not find it. """
 
 import ctypes
 import ctypes.util
@@ -284,8 +286,9 @@ def get_params():
 
 
 def pread(fd, size, offset, deadline_ns=0):
-    """As os.pread; its requests are due so long after they come to the disk (8 ms to 1023 ms; 0: as the queue's are). For O_DIRECT pass
-    aligned memory (an mmap) in place of the size: it is filled, and the answer is how many bytes."""
+    """As os.pread; its requests are due so long after they come to the disk (8 ms to 1023 ms; 0: as
+    the queue's are). For O_DIRECT pass aligned memory (an mmap) in place of the size: it is filled,
+    and the answer is how many bytes."""
     if isinstance(size, int):
         buffer = ctypes.create_string_buffer(size)
         length = _pread(_number(fd), buffer, size, offset, deadline_ns)
@@ -299,7 +302,8 @@ def pread(fd, size, offset, deadline_ns=0):
 
 
 def pwrite(fd, data, offset, deadline_ns=0):
-    """As os.pwrite, with a deadline as for pread(). What stays in the page cache is written later, without one."""
+    """As os.pwrite, with a deadline as for pread(). What stays in the page cache is written later,
+    without one."""
     data = bytes(data)
     return _pwrite(_number(fd), data, len(data), offset, deadline_ns)
 
@@ -313,12 +317,14 @@ def set_queue(fd, queue):
 
 
 def get_queue(fd, resource=None):
-    """The queue of an open file or socket for a resource; without one, of a descriptor of /reserv its own node."""
+    """The queue of an open file or socket for a resource; without one, of a descriptor of /reserv
+    its own node."""
     return _get_queue(_number(fd), _optional(resource))
 
 
 def get_default(resource=None, pid=0):
-    """The queue of a process (0: this one) for a resource; without one, those of all of them, in a list."""
+    """The queue of a process (0: this one) for a resource; without one, those of all of them, in a
+    list."""
     got = _get_default(pid, _optional(resource))
     return got.split() if resource is None else got
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Cello: a disk scheduler for classes of requests that want different things (QLinux). In user space only.
+ * Cello: a disk scheduler for classes of requests that want different things (QLinux). In user
+ * space only.
  *
- * Problem. Real-time requests have deadlines, interactive ones want to be served soon, throughput-intensive ones in the order of the disk. Each class
- * has a share of the disk's time, and what one class does not use goes to the others.
+ * Problem. Real-time requests have deadlines, interactive ones want to be served soon,
+ * throughput-intensive ones in the order of the disk. Each class has a share of the disk's time,
+ * and what one class does not use goes to the others.
  *
- * Idea. Two levels. The class-independent scheduler gives each class a budget of disk time in each round; a class that has budget left may move its next request from its
- * pending queue to the one scheduled queue. The class says where in that queue. The disk is fed from the head.
+ * Idea. Two levels. The class-independent scheduler gives each class a budget of disk time in each
+ * round; a class that has budget left may move its next request from its pending queue to the one
+ * scheduled queue. The class says where in that queue. The disk is fed from the head.
  *
  * Rules, in order of execution:
  *   1. a round of P begins: what a class had beyond its budget A = P w / (sum of w) is debt in the new round, at most A; what it had less, while it had requests
@@ -22,16 +25,18 @@
  *   5. a request is done after `took`: used += took - estimate; the estimate for its class and size goes an eighth of the way       rc_done
  *   6. requests of no class go to the disk before all others, uncharged (QLinux: they bypass Cello)                  rc_next
  *
- * Example (also a test): P = 100, weights 1:0:1, requests of 10 pending in all three classes, depth 8. Five real-time ones (used 50), then throughput: 3 fit. As those are
- * served, 2 more. The round is over after 100 for both; interactive has had nothing.
+ * Example (also a test): P = 100, weights 1:0:1, requests of 10 pending in all three classes,
+ * depth 8. Five real-time ones (used 50), then throughput: 3 fit. As those are served, 2 more. The
+ * round is over after 100 for both; interactive has had nothing.
  *
  * Bounds, e the longest request, estimates exact, all classes with weight always pending, k of them:
  *   CEL-1  over any K rounds from the start |sum of service_c - K A_c| <= (k + depth) e
  *   CEL-2  the disk is never idle while something is pending
  *   CEL-3  no real-time request becomes late, or later than it is, by an interactive or throughput request that is scheduled later
  *
- * Deviations from the paper, which gives the structure only: debt and credit; a request moves while anything is left of the budget (else large requests would never fit, and
- * small remainders would be lost in each round); rule 4's requests, once scheduled, are ordinary ones.
+ * Deviations from the paper, which gives the structure only: debt and credit; a request moves while
+ * anything is left of the budget (else large requests would never fit, and small remainders would
+ * be lost in each round); rule 4's requests, once scheduled, are ordinary ones.
  *
  * Reference: Shenoy, Vin: Cello, SIGMETRICS'98; QLinux §2.4.
  */
@@ -249,8 +254,8 @@ static void rc_move(struct rc_cello *c, u64 now)
 }
 
 /*
- * A request arrives. `estimate` is its time on the disk; 0: what requests of its class and size took. Answers its number, or RC_NOTHING where there is no room
- * or the class is none.
+ * A request arrives. `estimate` is its time on the disk; 0: what requests of its class and size
+ * took. Answers its number, or RC_NOTHING where there is no room or the class is none.
  */
 static u32 rc_arrive(struct rc_cello *c, u32 class, u64 sector, u64 bytes, u64 due, u64 estimate)
 {
@@ -275,7 +280,10 @@ static u32 rc_arrive(struct rc_cello *c, u32 class, u64 sector, u64 bytes, u64 d
 	return i;
 }
 
-/* The disk may take one more: which? It is in service when this returns. RC_NOTHING: none, until something arrives or is done. */
+/*
+ * The disk may take one more: which? It is in service when this returns. RC_NOTHING: none, until
+ * something arrives or is done.
+ */
 static u32 rc_next(struct rc_cello *c, u64 now)
 {
 	struct rc_request *r;
@@ -301,7 +309,10 @@ static u32 rc_next(struct rc_cello *c, u64 now)
 	c->arm = r->sector;
 	if (r->class == RC_THROUGHPUT)
 		c->sweep = r->sector;
-	/* What is left of the queue is behind it, so the scheduled queue is filled again while the disk works. */
+	/*
+	 * What is left of the queue is behind it, so the scheduled queue is filled again while the
+	 * disk works.
+	 */
 	rc_move(c, now);
 	return i;
 }
@@ -335,7 +346,9 @@ static int rc_done(struct rc_cello *c, u32 i, u64 took, u64 now)
 	return 1;
 }
 
-/* A class's weight, or the length of a round: in effect at once. Answers 0 where the value is none. */
+/*
+ * A class's weight, or the length of a round: in effect at once. Answers 0 where the value is none.
+ */
 static int rc_weight(struct rc_cello *c, u32 class, u32 weight)
 {
 	if (class >= RC_CLASSES || weight > RS_WEIGHT_MAX)

@@ -35,7 +35,11 @@ struct rc_list {
 struct rc_class_state {
 	u32 weight;
 	u32 pad0;
-	s64 used; /* in this round: estimates of what was scheduled, corrected when it is done; begins with the debt, or with minus the credit */
+	/*
+	 * in this round: estimates of what was scheduled, corrected when it is done; begins with
+	 * the debt, or with minus the credit
+	 */
+	s64 used;
 	s64 extra; /* of it, by the rule for an idle disk */
 	u64 service; /* time on the disk, ever */
 	u64 served;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The window between the tree and a disk (YFQ's batch): what the tree has dispatched and the disk has not completed, at most `size` requests, in the order of the
- * disk. In user space only.
+ * The window between the tree and a disk (YFQ's batch): what the tree has dispatched and the disk
+ * has not completed, at most `size` requests, in the order of the disk. In user space only.
  *
  * Problem. Fair order is not the disk's order, and an arm that goes to and fro halves the disk.
  *
- * Idea. The tree dispatches up to `size` requests, charged at that moment; of these the next one upwards goes to the disk (C-LOOK). The bounds of yfq and SFQ(D) are for `size` slots,
- * whatever happens among them.
+ * Idea. The tree dispatches up to `size` requests, charged at that moment; of these the next one
+ * upwards goes to the disk (C-LOOK). The bounds of yfq and SFQ(D) are for `size` slots, whatever
+ * happens among them.
  *
  * Rules:
  *   1. room: size - what is in it, on the disk or before it, if that is any (it may have been larger); `drain`: only from empty until the first one goes out        rw_room

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * A process whose every thread does what it is told over a connection of its own (tests/soak/tags_random).
+ * A process whose every thread does what it is told over a connection of its own
+ * (tests/soak/tags_random).
  *
  *   agent SOCKET        connects, says "PID TID", and then does lines:
  *     fork              a child, whose first thread connects by itself
@@ -69,7 +70,10 @@ static void *serve(void *unused)
 			if (!error)
 				pthread_detach(thread);
 		} else if (!strcmp(line, "exec")) {
-			/* Not /proc/self/exe, which is nothing where the process' first thread has ended. */
+			/*
+			 * Not /proc/self/exe, which is nothing where the process' first thread has
+			 * ended.
+			 */
 			execl("/proc/thread-self/exe", "agent", where, NULL);
 			error = errno;
 		} else if (!strncmp(line, "tag ", 4)) {

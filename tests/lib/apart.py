@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A product of its own on this machine: in a cgroup, a mount name space and folders that nobody else has, so that a reservd that runs here is not touched."""
+"""A product of its own on this machine: in a cgroup, a mount name space and folders that nobody
+else has, so that a reservd that runs here is not touched."""
 import ctypes
 import os
 import signal
@@ -27,7 +28,8 @@ def needs(*files):
 
 
 def run(name, main, seconds, *files, network=False):
-    """main(scratch) there, within so many seconds, and in a network of its own if wanted; ends the program."""
+    """main(scratch) there, within so many seconds, and in a network of its own if wanted; ends the
+    program."""
     group = f"{needs(*files)}/reserv-{name}-{os.getpid()}"
     scratch = tempfile.mkdtemp(prefix=f"reserv-{name}-", dir="/dev/shm")
     os.mkdir(group)

@@ -2,8 +2,11 @@
 /*
  * A thread that binds itself to containers by calls.
  *
- *   binder rate N STEP_US CONTAINER…   binds to one after the other, in a random order that is the same each time, N times, and works for half of STEP_US to one
- *                                      and a half in each, by its place in the list; then unbinds and prints how long it ran in all, and worked for each, in ns
+ *   binder rate N STEP_US CONTAINER…   binds to one after the other, in a random order that is the
+ *                                      same each time, N times, and works for half of STEP_US to
+ *                                      one and a half in each, by its place in the list; then
+ *                                      unbinds and prints how long it ran in all, and worked for
+ *                                      each, in ns
  *   binder how STRATEGY CONTAINER…     is busy until killed, and binds as the strategy says:
  *                                      turns      every 20 us, in turn
  *                                      tick       every 3.9 ms: just before a step ends
@@ -12,9 +15,11 @@
  *                                      storm      binds without working
  *                                      threads    makes a thread, which inherits the binding, and leaves it the work
  *                                      wrong      what cannot be bound to, between two that can
- *   binder cost CONTAINER CONTAINER    prints the price of a null system call, of a binding, of an unbinding with its binding, of asking, in ns
+ *   binder cost CONTAINER CONTAINER    prints the price of a null system call, of a binding, of an
+ *                                      unbinding with its binding, of asking, in ns
  *
- * A container is a path of its directory. What is worked is counted by the clock, without the gaps in which this thread did not run.
+ * A container is a path of its directory. What is worked is counted by the clock, without the gaps
+ * in which this thread did not run.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -31,7 +36,8 @@
 
 #include "spin.h"
 
-#define GAP_NS 20000 /* nothing that this program does between two looks at the clock takes so long */
+/* nothing that this program does between two looks at the clock takes so long */
+#define GAP_NS 20000
 #define MOST 4096
 
 static int fds[MOST], count;
@@ -105,7 +111,10 @@ static void rate(int n, uint64_t step)
 		next = (random >> 8) % count;
 		bind_to(next);
 		last = now_ns();
-		/* Of the call the first half belongs to the former container, the other to the new one. */
+		/*
+		 * Of the call the first half belongs to the former container, the other to the new
+		 * one.
+		 */
 		if (last - before < GAP_NS) {
 			worked[at] += (last - before) / 2;
 			worked[next] += (last - before) / 2;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The block server by itself, as reservd uses it; and a load of files on a device of it that knows afterwards what was acknowledged."""
+"""The block server by itself, as reservd uses it; and a load of files on a device of it that knows
+afterwards what was acknowledged."""
 import glob
 import hashlib
 import os
@@ -76,7 +77,8 @@ class Server:
 
 
 def slow_disk(ms, mb=64, depth=1):
-    """A disk of the kernel's (scsi_debug) of so many MB that serves one request at a time (or more), in so many ms; its name."""
+    """A disk of the kernel's (scsi_debug) of so many MB that serves one request at a time (or
+    more), in so many ms; its name."""
     # Another test of the same boot may have left one that takes another time.
     subprocess.run(["modprobe", "-r", "scsi_debug"], check=False)
     time_of = f"ndelay={ms}000000" if ms else "delay=0"
@@ -96,7 +98,8 @@ def slow_disk(ms, mb=64, depth=1):
 
 
 def null_disk(folder, **attributes):
-    """A disk of null_blk like that, with no others; its path. Its attributes are in /sys/kernel/config/nullb/FOLDER."""
+    """A disk of null_blk like that, with no others; its path. Its attributes are in
+    /sys/kernel/config/nullb/FOLDER."""
     at = f"/sys/kernel/config/nullb/{folder}"
     subprocess.run(["modprobe", "null_blk", "nr_devices=0"], check=True)
     if not os.path.isdir(os.path.dirname(at)):
@@ -112,7 +115,8 @@ def null_disk(folder, **attributes):
 
 
 class Files(threading.Thread):
-    """Writes files of a folder, each with fsync and a pause, and goes on until it is told. `digests`: what must be there; `error`: what went wrong."""
+    """Writes files of a folder, each with fsync and a pause, and goes on until it is told.
+    `digests`: what must be there; `error`: what went wrong."""
 
     def __init__(self, folder, seed, pause=0):
         super().__init__(daemon=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Cgroups of the guest (v2), and busy processes in them. What a process received is read from the kernel's own books (schedstat),
-which are kept under every scheduler."""
+"""Cgroups of the guest (v2), and busy processes in them. What a process received is read from the
+kernel's own books (schedstat), which are kept under every scheduler."""
 import os
 import subprocess
 import time
@@ -40,7 +40,8 @@ class Cgroups:
             self.remove(self.made[-1])
 
     def make(self, path, inner=False, **settings):
-        """`settings`: weight=300, idle=1, max='20000 100000'. `inner`: its children have the controller too."""
+        """`settings`: weight=300, idle=1, max='20000 100000'. `inner`: its children have the
+        controller too."""
         os.mkdir(f"{ROOT}/{path}")
         self.made.append(path)
         for name, value in settings.items():

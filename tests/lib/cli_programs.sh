@@ -64,7 +64,8 @@ equal "its default list" "$(cat "$RESERV_MOUNT/proc/$parent/default")" "$RESERV_
 equal "its child's default list" "$(cat "$RESERV_MOUNT/proc/$child/default")" "$RESERV_MOUNT/cpu/web/site1"
 before=$(cat "/proc/$$/cgroup")
 
-# A fixed piece of work, which says itself how much CPU time it took (what `reserv` itself used before is not in the reservation).
+# A fixed piece of work, which says itself how much CPU time it took (what `reserv` itself used
+# before is not in the reservation).
 before_ns=$("$RESERV" stat web/site1 | sed -n 's/^service_ns //p')
 used=$("$RESERV" run --cpu web/site1 -- sh -c 'times; i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; times' |
     awk -F'[ms ]+' '{ t[NR] = ($1 * 60 + $2 + $3 * 60 + $4) * 1e9 } END { printf "%.0f", t[3] - t[1] }')

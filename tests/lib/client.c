@@ -3,7 +3,8 @@
  * libreserv used from C, by tests/host/client_c and tests/guest/client_full.
  *
  *   client nothing ERRNO       every call that needs /reserv, where none is: this errno and a text
- *   client files               everything that goes through the files, as root; `cpu` holds nothing but q0 before and after
+ *   client files               everything that goes through the files, as root; `cpu` holds nothing
+ *                              but q0 before and after
  *   client files-hooked        as files, where the kernel's hooks are there (full driver)
  *   client hooks               what they do
  *   client threads             errors are the thread's own; no descriptor is left

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * cpucheck FOLDER: the invariants of the scheduling core (sched/check.c) on the tree of the CPU that runs, FOLDER being that of its pinned programs. A line of input is one check; a
- * line of output says what came of it:
+ * cpucheck FOLDER: the invariants of the scheduling core (sched/check.c) on the tree of the CPU
+ * that runs, FOLDER being that of its pinned programs. A line of input is one check; a line of
+ * output says what came of it:
  *
  *   sound NODES ITEMS QUEUED POSTED    or    fault: WHAT …
  *
- * The tree is copied while a real-time thread on each CPU keeps all that it schedules from running; if a section of its lock was entered nevertheless, by an interrupt or a thread of a
- * higher class, it is copied again. The copy lies where the arena was, so that its pointers are good, and what is posted is drained in it by the core's own code first. `break`
- * changes a count of the copy, which must be found.
+ * The tree is copied while a real-time thread on each CPU keeps all that it schedules from running;
+ * if a section of its lock was entered nevertheless, by an interrupt or a thread of a higher class,
+ * it is copied again. The copy lies where the arena was, so that its pointers are good, and what is
+ * posted is drained in it by the core's own code first. `break` changes a count of the copy, which
+ * must be found.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

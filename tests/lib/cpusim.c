@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The CPU's programs (bpf/cpu) beside those of the tags in tagsim.c: what they do about tags of threads and lists, with the scheduler's core and its tree, while nothing is scheduled:
- * threads wait for nothing and run nowhere. Not here: timers, dispatching and the mirror of cgroups.
+ * The CPU's programs (bpf/cpu) beside those of the tags in tagsim.c: what they do about tags of
+ * threads and lists, with the scheduler's core and its tree, while nothing is scheduled: threads
+ * wait for nothing and run nowhere. Not here: timers, dispatching and the mirror of cgroups.
  */
 #define lists cpu_lists /* names of tagsim.c's */
 #define uses cpu_uses
@@ -214,7 +215,10 @@ void cpu_exited(struct task_struct *p)
 		rc_exited(p);
 }
 
-/* Threads whose end came while programs held them: a kernel before 6.19 would not have told of it. And those held beyond. */
+/*
+ * Threads whose end came while programs held them: a kernel before 6.19 would not have told of it.
+ * And those held beyond.
+ */
 static u32 kept, never;
 
 void cpu_end(struct task_struct *p)
@@ -314,7 +318,10 @@ void cpu_namespace(int tid, u32 uid, int depth, u32 owner)
 	native_namespace(tid, uid, depth, owner);
 }
 
-/* Whether kernel threads have some of their floor left, by that clock; and they have had so much of it. */
+/*
+ * Whether kernel threads have some of their floor left, by that clock; and they have had so much of
+ * it.
+ */
 bool cpu_floor(u64 now)
 {
 	return rc_floor(0, now, 0);
@@ -335,8 +342,9 @@ static void *charged(void *item)
 }
 
 /*
- * Parameters of a thread come and go, so many times, while steps of it under the floor end on another CPU,
- * which has no lock where it begins one. How often the item's flags did not say what was written.
+ * Parameters of a thread come and go, so many times, while steps of it under the floor end on
+ * another CPU, which has no lock where it begins one. How often the item's flags did not say what
+ * was written.
  */
 u32 cpu_flags_lost(int tid, u32 rounds)
 {
@@ -352,7 +360,7 @@ u32 cpu_flags_lost(int tid, u32 rounds)
 		t->params = i & 1 ? none : some;
 		if (rs_item_params(t, it, 1))
 			abort();
-		lost += !(it->flags & RS_ITEM_PERIODIC) != (i & 1);
+		lost += (it->flags & RS_ITEM_PERIODIC ? 0U : 1U) != (i & 1);
 	}
 	charging = 0;
 	pthread_join(other, 0);

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A reservd of our own beside whatever else runs: its mount, run directory and driver are the test's.
+"""A reservd of our own beside whatever else runs: its mount, run directory and driver are the
+test's.
 
-Every wait is for a state (a readiness message, a process's end, a file), bounded by DEADLINE; nothing sleeps for luck.
-"""
+Every wait is for a state (a readiness message, a process's end, a file), bounded by DEADLINE;
+nothing sleeps for luck. """
 
 import contextlib
 import errno
@@ -122,7 +123,8 @@ class Daemon:
     cpu = property(lambda self: self.mount + "/cpu")
 
     def start(self, expect=True, stderr=None):
-        """Starts keeper and worker, until READY=1; with expect=False until they have given up. What they told the service manager is in `told`."""
+        """Starts keeper and worker, until READY=1; with expect=False until they have given up. What
+        they told the service manager is in `told`."""
         self.told = ""
         notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         address = self.dir + "/notify"
@@ -201,7 +203,8 @@ class Daemon:
         until(lambda: not alive(pid), f"the end of {pid}")
 
     def kill_both(self):
-        """Keeper and worker at once; the keeper is stopped first, so that it starts no other worker meanwhile."""
+        """Keeper and worker at once; the keeper is stopped first, so that it starts no other worker
+        meanwhile."""
         keeper = self.keeper_pid()
         os.kill(keeper, signal.SIGSTOP)
         self.kill(self.worker())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The disk's stock driver: processes in cgroups with weights, on an elevator that the kernel has. Two programs read directly from a disk, with several requests waiting each; what
-they got they count themselves. Shares are inexact: BOUND is what is asked of them, over seconds, because BFQ gives each thread's requests up to an eighth of one."""
+"""The disk's stock driver: processes in cgroups with weights, on an elevator that the kernel has.
+Two programs read directly from a disk, with several requests waiting each; what they got they count
+themselves. Shares are inexact: BOUND is what is asked of them, over seconds, because BFQ gives each
+thread's requests up to an eighth of one."""
 import mmap
 import os
 import struct
@@ -118,7 +120,8 @@ def run(live, name, disk, scratch, controller, seconds, by=BOUND):
     try:
         homes = [place(pid, controller) for pid in readers.pids()]
         first, second = readers.pids()
-        # The weight in the first one's place, then in the other's: what decides is the queue, not the program. (Equal weights BFQ keeps less than different ones.)
+        # The weight in the first one's place, then in the other's: what decides is the queue, not
+        # the program. (Equal weights BFQ keeps less than different ones.)
         for queue, weight, pid in ("b", 400, first), ("a", 100, second):
             live.mk(f"{name}/{queue}", weight)
             live.reserv("tag", f"{name}/{queue}", pid)

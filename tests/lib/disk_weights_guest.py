@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The disk's stock driver (tests/lib/disk_weights.py) in the guest, by BFQ and by iocost, beside the CPU's stock driver in the same hierarchy."""
+"""The disk's stock driver (tests/lib/disk_weights.py) in the guest, by BFQ and by iocost, beside
+the CPU's stock driver in the same hierarchy."""
 import os
 import subprocess
 
@@ -34,7 +35,8 @@ def run():
         disk_weights.run(live, disk, disk, SCRATCH, "io", SECONDS)
         check(elevator(disk) == "mq-deadline" and not disk_weights.left(TOP), "detached: the elevator is as it was, and no cgroup is left", elevator(disk))
 
-        # iocost, which somebody has told that the disk does 800 requests a second: it goes before BFQ, and stays as it is.
+        # iocost, which somebody has told that the disk does 800 requests a second: it goes before
+        # BFQ, and stays as it is.
         with open(f"/sys/block/{disk}/dev", encoding="ascii") as file:
             number = file.read().strip()
         put(f"/sys/block/{disk}/queue/scheduler", "none")

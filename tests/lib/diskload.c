@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * diskload FILE BYTES[,BYTES…] THREADS SECONDS [HOW [times]]: requests of these sizes, one as likely as the other, at random places by so many threads; prints how many were done per second. 0 seconds: until it is
- * killed. HOW: `read` and `write` are direct; `once`: each thread reads so once, then it ends; `queued` are direct writes, THREADS of them under way by one thread; `synced` and `dirty` write FILE.0, FILE.1 …, a file of 4 MiB for each thread, through the page
- * cache, with an fdatasync after each write or with none. `times`: prints the mean, the 99th of a hundred and the longest of their times too, in ms.
+ * diskload FILE BYTES[,BYTES…] THREADS SECONDS [HOW [times]]: requests of these sizes, one as
+ * likely as the other, at random places by so many threads; prints how many were done per second. 0
+ * seconds: until it is killed. HOW: `read` and `write` are direct; `once`: each thread reads so
+ * once, then it ends; `queued` are direct writes, THREADS of them under way by one thread; `synced`
+ * and `dirty` write FILE.0, FILE.1 …, a file of 4 MiB for each thread, through the page cache, with
+ * an fdatasync after each write or with none. `times`: prints the mean, the 99th of a hundred and
+ * the longest of their times too, in ms.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

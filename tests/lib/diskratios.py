@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs of several queues that want more of a disk than there is, and what part each has, by the server's count."""
+"""Programs of several queues that want more of a disk than there is, and what part each has, by the
+server's count."""
 import subprocess
 import time
 
@@ -18,7 +19,8 @@ class Ratios:
             return int(next(line.split()[1] for line in file if line.startswith(f"{what} ")))
 
     def begin(self, queues, sizes="4096", threads=1, how="read", path=None, first=10):
-        """One program (diskload) for each of them; returns when each has been served so many requests. `path`: the folder of the files that are written."""
+        """One program (diskload) for each of them; returns when each has been served so many
+        requests. `path`: the folder of the files that are written."""
         before = {queue: self.count(queue, "served") for queue in queues}
         for queue in queues:
             at = f"{path}/{queue}" if path else self.device

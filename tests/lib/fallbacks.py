@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The full CPU driver as on a kernel that lacks something for which bpf/compat.h has a fallback. The
-kernel here has all of it: RESERV_FALLBACKS says what is to be taken as missing."""
+"""The full CPU driver as on a kernel that lacks something for which bpf/compat.h has a fallback.
+The kernel here has all of it: RESERV_FALLBACKS says what is to be taken as missing."""
 import json
 import os
 import subprocess
@@ -9,7 +9,8 @@ import time
 from cgroups import Cgroups, ran
 from live import Live, check
 
-# As crates/plane/src/cpu/full/compat.rs has them (a unit test there compares that with bpf/compat.h).
+# As crates/plane/src/cpu/full/compat.rs has them (a unit test there compares that with
+# bpf/compat.h).
 NAMES = "insert", "slice", "vtime", "dead", "idle", "bandwidth"
 
 
@@ -52,8 +53,8 @@ def ends(live):
 
 
 def busy(live, *hogs):
-    """They compute: the start of each waits for the machine's files, in which much of the guest's time
-    passes."""
+    """They compute: the start of each waits for the machine's files, in which much of the guest's
+    time passes."""
     live.wait("the hogs compute", lambda: all(ran(hog) > 100_000_000 for hog in hogs))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The memory of reservd over many operations, by root and by a user at once: nodes made, renamed and
-removed, weights, files opened and read, tags of processes that end, lists, access lists, requests
-that are refused, and (root's) the control socket. What is compared is what the daemon's processes
-have for themselves, after a fifth of the operations and after all of them: by the fifth every table
-that has a bound is full."""
+"""The memory of reservd over many operations, by root and by a user at once: nodes made, renamed
+and removed, weights, files opened and read, tags of processes that end, lists, access lists,
+requests that are refused, and (root's) the control socket. What is compared is what the daemon's
+processes have for themselves, after a fifth of the operations and after all of them: by the fifth
+every table that has a bound is full."""
 
 import contextlib
 import os
@@ -103,7 +103,8 @@ def memory(d):
 
 
 def worker(d, home, count, seed, uid):
-    """In a process of its own: runs until as many are done, in parts that the pipes begin and end."""
+    """In a process of its own: runs until as many are done, in parts that the pipes begin and end.
+    """
     begin, begun = os.pipe()
     ended, end = os.pipe()
     pid = os.fork()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * A process that does to its descriptors what it is told over a connection (tests/soak/descriptors_random).
+ * A process that does to its descriptors what it is told over a connection
+ * (tests/soak/descriptors_random).
  *
  *   holder SOCKET UID     connects, says "PID", becomes UID, and then does lines; each is answered by a number, which below 0 is an errno:
  *     fork                a child, which connects by itself

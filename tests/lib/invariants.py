@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The invariants of a tree in the kernel, looked at while it is scheduled with: tests/lib/cpucheck.c for the CPU's, tests/lib/linkcheck.c for a link's."""
+"""The invariants of a tree in the kernel, looked at while it is scheduled with:
+tests/lib/cpucheck.c for the CPU's, tests/lib/linkcheck.c for a link's."""
 import subprocess
 
 from live import check, compiled
@@ -22,7 +23,8 @@ class Invariants:
         return self.process.stdout.readline().strip()
 
     def look(self):
-        """Answers the numbers that are said of a sound tree; None at a fault, which end() reports."""
+        """Answers the numbers that are said of a sound tree; None at a fault, which end() reports.
+        """
         said = self.ask("check")
         self.times += 1
         if not said.startswith("sound "):
@@ -33,7 +35,8 @@ class Invariants:
         return counts
 
     def end(self, text, broken=True):
-        """What all looks have said. `broken`: each of what the checker can break for the time of a look must be found."""
+        """What all looks have said. `broken`: each of what the checker can break for the time of a
+        look must be found."""
         self.look()
         check(not self.faults and self.most and self.most[self.waits] > 0, f"{text}: the invariants held whenever they were looked at", f"{self.times} times, at most {self.most} {self.faults[:3]}")
         if broken:
@@ -46,7 +49,8 @@ class Invariants:
 
 
 class CpuInvariants(Invariants):
-    """The CPU's tree, under the full driver. The counts: nodes, items, those that wait, those of them that were posted."""
+    """The CPU's tree, under the full driver. The counts: nodes, items, those that wait, those of
+    them that were posted."""
 
     def __init__(self):
         super().__init__("cpucheck", "bpf/cpu", "cpu", 2)

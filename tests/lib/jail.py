@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A process as a container runtime leaves it: another uid, a user and mount name space of its own (and, if asked, all others but the network's), no capabilities, no new privileges, and a
-seccomp filter that knows system calls by number only.
+"""A process as a container runtime leaves it: another uid, a user and mount name space of its own
+(and, if asked, all others but the network's), no capabilities, no new privileges, and a seccomp
+filter that knows system calls by number only.
 
-    outcome = in_jail(function, *args)      # what the function returned, as text; how it died otherwise
+    outcome = in_jail(function, *args)      # what the function returned, as text; how it died
+                                            otherwise
 """
 import ctypes
 import json
@@ -13,7 +15,8 @@ UID = 1000
 libc = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP = 0x00020000, 0x10000000, 0x20000000, 0x08000000, 0x04000000, 0x02000000
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 22, 38, 4, 24
-# What container runtimes refuse by default (x86-64): mount, umount2, swapon, init_module, kexec_load, bpf, perf_event_open, open_by_handle_at, setns.
+# What container runtimes refuse by default (x86-64): mount, umount2, swapon, init_module,
+# kexec_load, bpf, perf_event_open, open_by_handle_at, setns.
 REFUSED = (165, 166, 167, 175, 246, 321, 298, 304, 308)
 
 
@@ -40,8 +43,9 @@ def seccomp():
 
 
 def enter(root_inside, numbers=False):
-    """root_inside: it is root, with all capabilities, in its own user name space; else it has none anywhere. numbers: in pid, ipc, uts and cgroup name
-    spaces of its own too, with a /proc of its own; who calls it waits outside and ends with it."""
+    """root_inside: it is root, with all capabilities, in its own user name space; else it has none
+    anywhere. numbers: in pid, ipc, uts and cgroup name spaces of its own too, with a /proc of its
+    own; who calls it waits outside and ends with it."""
     os.setgroups([])
     os.setresgid(UID, UID, UID)
     os.setresuid(UID, UID, UID)
@@ -64,7 +68,8 @@ def enter(root_inside, numbers=False):
 
 
 def in_child(before, function, *args):
-    """What a function answers in a child process (JSON), after `before()`; the text of its exception otherwise."""
+    """What a function answers in a child process (JSON), after `before()`; the text of its
+    exception otherwise."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What programs of bpf/tag and bpf/cpu, read as C of this machine, see of the kernel's structures, its maps, and its functions. For tagsim.c, which plays the kernel.
+ * What programs of bpf/tag and bpf/cpu, read as C of this machine, see of the kernel's structures,
+ * its maps, and its functions. For tagsim.c, which plays the kernel.
  */
 #ifndef KERNELNATIVE_H
 #define KERNELNATIVE_H
@@ -123,7 +124,8 @@ struct dst_entry {
 };
 
 struct sock {
-	struct bpf_sock seen; /* ours, first: what programs on packets and options see of it stands at the same address */
+	/* ours, first: what programs on packets and options see of it stands at the same address */
+	struct bpf_sock seen;
 	struct sock_common __sk_common;
 	struct dst_entry *sk_dst_cache;
 	u16 sk_type;

@@ -3,7 +3,8 @@
  * Sets and drops references to reservations, many times over.
  *
  *   leaks tags N QUEUE QUEUE      the calling thread's tag goes to and fro; ends in the first queue
- *   leaks forks N QUEUE           processes that tag themselves with a second thread running, and are killed
+ *   leaks forks N QUEUE           processes that tag themselves with a second thread running, and
+ *                                 are killed
  *   leaks threads N QUEUE         threads that tag themselves and end
  *   leaks files N QUEUE FILE      FILE is opened, tagged and closed
  *   leaks sockets N QUEUE         sockets are made, tagged and closed

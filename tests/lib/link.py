@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A link for tests: a veth to a name space `sink`, senders in its queues, and what the queues have counted."""
+"""A link for tests: a veth to a name space `sink`, senders in its queues, and what the queues have
+counted."""
 import os
 import random
 import signal
@@ -88,7 +89,8 @@ def forked(what, *words):
 
 
 def send_for_ever(queue, sizes, how="udp"):
-    """So that packets always wait in the queue, and none is dropped: the socket's buffer blocks its sender. What is larger than SEGMENT is one packet of segments."""
+    """So that packets always wait in the queue, and none is dropped: the socket's buffer blocks its
+    sender. What is larger than SEGMENT is one packet of segments."""
     kind, six = (socket.SOCK_STREAM if how.startswith("tcp") else socket.SOCK_DGRAM), how.endswith("6")
     sock, to = tagged(queue, kind, socket.AF_INET6 if six else socket.AF_INET), (PEER6 if six else PEER, 9)
     if how.startswith("tcp"):
@@ -120,7 +122,8 @@ class Senders:
 
 
 def measured(queues, seconds, rate):
-    """What each of these queues sent of what all did, and all of it as a part of the rate in bit/s."""
+    """What each of these queues sent of what all did, and all of it as a part of the rate in bit/s.
+    """
     before, start = [backlog(queue)["service_bytes"] for queue in queues], time.monotonic()
     time.sleep(seconds)
     got, took = [backlog(queue)["service_bytes"] - b for queue, b in zip(queues, before)], time.monotonic() - start

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * linkcheck FOLDER: the invariants of a link that runs, FOLDER being that of its pinned programs: those of the scheduling core (sched/check.c), on the tree in the kernel's own
- * memory, and those of its queues of packets. A line of input is one check; a line of output says what came of it:
+ * linkcheck FOLDER: the invariants of a link that runs, FOLDER being that of its pinned programs:
+ * those of the scheduling core (sched/check.c), on the tree in the kernel's own memory, and those
+ * of its queues of packets. A line of input is one check; a line of output says what came of it:
  *
  *   sound NODES ITEMS PACKETS    or    fault: WHAT …
  *
- * While it is looked at, no packet leaves (dequeue waits for `hold_ns`) and nothing else
- * runs on this CPU; if the tree has changed nevertheless, by another CPU, it is looked at again. `break` changes a count of the core for the time of a check, `break-queue` one
- * of a queue: both must be found.
+ * While it is looked at, no packet leaves (dequeue waits for `hold_ns`) and nothing else runs on
+ * this CPU; if the tree has changed nevertheless, by another CPU, it is looked at again. `break`
+ * changes a count of the core for the time of a check, `break-queue` one of a queue: both must be
+ * found.
  */
 #define _GNU_SOURCE
 #include <sched.h>

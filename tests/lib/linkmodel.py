@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a link does with packets, in plain words: queues with limits, flows, edits. Says of the programs (tests/lib/linksim.c), step by step, whether they do the same. Which queue is
-next is the theorems' (tests/host/net_model) and the core's conformance suite's; here any queue with packets may be, but within a queue packets keep their order."""
+"""What a link does with packets, in plain words: queues with limits, flows, edits. Says of the
+programs (tests/lib/linksim.c), step by step, whether they do the same. Which queue is next is the
+theorems' (tests/host/net_model) and the core's conformance suite's; here any queue with packets may
+be, but within a queue packets keep their order."""
 import collections
 import subprocess
 
@@ -106,7 +108,8 @@ class Link:
         agree("rate", self.sim.ask("do", RATE, 0, rate, 0), ["0"])
 
     def room(self, queue, flow, size):
-        """The limits, as the manual has them: one packet always has room, and a flow may fill what is left free."""
+        """The limits, as the manual has them: one packet always has room, and a flow may fill what
+        is left free."""
         most, most_bytes = queue.limit[0] or self.limit[0], queue.limit[1] or self.limit[1]
         if not queue.packets:
             return True
@@ -137,7 +140,8 @@ class Link:
         return packet
 
     def go(self):
-        """The device asks; answers (packet, when it will be through), or (None, when to ask again; 0: at the next packet)."""
+        """The device asks; answers (packet, when it will be through), or (None, when to ask again;
+        0: at the next packet)."""
         what, *more = self.sim.ask("go")
         if what != "sent":
             due = int(more[0])
@@ -193,7 +197,8 @@ class Link:
                 queue.own, queue.flows, queue.packets, queue.bytes = collections.deque(), {}, 0, 0
 
     def recount(self):
-        """What left while the tree was inconsistent, and what was being sent when it became so, was not counted."""
+        """What left while the tree was inconsistent, and what was being sent when it became so, was
+        not counted."""
         for node, queue in self.nodes.items():
             if queue:
                 *_, served, service = map(int, self.sim.ask("node", node))

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A link's programs (bpf/net) read as C: their memory, and what is always true of their queues of packets. For linkcheck.c, which looks at a link that runs, and linksim.c, which runs one. */
+/*
+ * A link's programs (bpf/net) read as C: their memory, and what is always true of their queues of
+ * packets. For linkcheck.c, which looks at a link that runs, and linksim.c, which runs one.
+ */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +20,8 @@
 #define __noinline __attribute__((noinline, unused))
 #define bpf_for(i, from, to) for ((i) = (from); (i) < (to); (i)++)
 #define bpf_map_lookup_elem(map, key) native_map(&(map)->type, *(key))
-static void *native_map(const char *map, uint32_t key); /* whoever includes this says what the maps hold */
+/* whoever includes this says what the maps hold */
+static void *native_map(const char *map, uint32_t key);
 #define RS_DISK 0
 #define RS_ITEMS_THERE(t) RN_ITEMS
 static uint64_t sim_now = 1000000000;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * linksim: a link's programs (bpf/net) without a kernel: what the qdisc's events and the daemon's calls do to queues and tree, by the programs' own code, on a clock that the
- * caller sets. bpf/net/ops.h itself, which is the kernel's buffers, is not here: `come` and `go` are what its enqueue and dequeue do besides. A line of input, a line of output:
+ * linksim: a link's programs (bpf/net) without a kernel: what the qdisc's events and the daemon's
+ * calls do to queues and tree, by the programs' own code, on a clock that the caller sets.
+ * bpf/net/ops.h itself, which is the kernel's buffers, is not here: `come` and `go` are what its
+ * enqueue and dequeue do besides. A line of input, a line of output:
  *
  *   time NS                            -> ok
- *   come ID BYTES HASH                 -> SLOT, where the packet waits; 0: refused. HASH: its flow's; 0: not known
- *   go                                 -> sent SLOT NS (when it will be through), none NS (when to ask again; 0: at the next packet) or hold NS
+ *   come ID BYTES HASH                 -> SLOT, where the packet waits; 0: refused. HASH: its
+ *                                      flow's; 0: not known
+ *   go                                 -> sent SLOT NS (when it will be through), none NS (when to
+ *                                      ask again; 0: at the next packet) or hold NS
  *   edit CODE NODE PARENT A B …        -> ERROR FAILED
  *   do WHAT NODE A B                   -> ANSWER
  *   node ID                            -> gone, or PACKETS BYTES DROPPED DROPPED_BYTES SERVED SERVICE

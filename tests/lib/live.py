@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""End-to-end tests use the product as its users do: this starts it, loads it and reads what it says.
+"""End-to-end tests use the product as its users do: this starts it, loads it and reads what it
+says.
 
     with Live("full") as live:
         live.mk("a", 1); hog = live.spin("a")
@@ -120,8 +121,9 @@ def build_workload():
 
 
 def refuse(words):
-    """From here on the kernel refuses these BPF programs to what this test starts: names of programs, kinds (tests/lib/refuse.c). "": none.
-    It is asked by loading only: `reserv down --unload` first, or what is put by is taken up."""
+    """From here on the kernel refuses these BPF programs to what this test starts: names of
+    programs, kinds (tests/lib/refuse.c). "": none. It is asked by loading only:
+    `reserv down --unload` first, or what is put by is taken up."""
     os.environ["RESERV_TEST_REFUSE"] = words
     os.environ["LD_PRELOAD"] = compiled("refuse") if words else ""
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A link's tree is edited as fast as files take it while numbered datagrams wait in it: none may be lost, none may come before one that its flow sent
-earlier, and the link stays used. Edits: weights, policies, classes, a queue between two schedulers, nodes made and removed with what waits in them."""
+"""A link's tree is edited as fast as files take it while numbered datagrams wait in it: none may be
+lost, none may come before one that its flow sent earlier, and the link stays used. Edits: weights,
+policies, classes, a queue between two schedulers, nodes made and removed with what waits in
+them."""
 import os
 import random
 import socket
@@ -10,7 +12,8 @@ from link import DEV, PEER, Check, backlog, in_sink, make_link, measured, off, r
 from live import MOUNT, Live, check
 
 RATE, LOOK = 10_000_000, 100
-# Counts per flow what came, and what came late; says so when it is told that all has been sent. (33 is SO_RCVBUFFORCE.)
+# Counts per flow what came, and what came late; says so when it is told that all has been sent. (33
+# is SO_RCVBUFFORCE.)
 SINK = """
 import socket, sys
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -32,7 +35,8 @@ print(" ".join(f"{f}:{got[f]}:{last[f]}" for f in sorted(got)), late, flush=True
 def sender(flow, queue, size, stop, cpus):
     os.sched_setaffinity(0, {flow % cpus})
     sock = tagged(queue)
-    # Several CPUs of an emulated machine stand still for a while now and then. Two such flows fit into one queue (128 KiB).
+    # Several CPUs of an emulated machine stand still for a while now and then. Two such flows fit
+    # into one queue (128 KiB).
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16384 if cpus == 1 else 40000)
     number = 0
     while os.getppid() == stop and not os.path.exists("/run/net-edits-stop"):
@@ -72,10 +76,12 @@ def edit(dice, made):
 
 
 def run(seconds, cpus=1):
-    """On several CPUs, with a device of several queues, shares are asserted too; but emulated CPUs stand still now and then, so less is of times."""
+    """On several CPUs, with a device of several queues, shares are asserted too; but emulated CPUs
+    stand still now and then, so less is of times."""
     make_link(1 if cpus == 1 else 4)
     if cpus > 1:
-        # Else packets of one flow that two CPUs sent, one after the other, wait for two CPUs at the other end.
+        # Else packets of one flow that two CPUs sent, one after the other, wait for two CPUs at the
+        # other end.
         in_sink("import glob\nfor name in glob.glob('/sys/class/net/peer0/queues/rx-*/rps_cpus'):\n    with open(name, 'w') as file: file.write('1')").wait()
     sink = in_sink(SINK)
     check(sink.stdout.readline() == "ready\n", "somebody listens")
@@ -129,7 +135,8 @@ def run(seconds, cpus=1):
         dropped = [backlog(q)["dropped"] for q in left]
         check(not any(dropped), "nothing was dropped", dropped)
         time.sleep(0.2)
-        # What must be seen: of flow 1 number 2 is missing, and of flow 6 number 1 comes once more behind all others.
+        # What must be seen: of flow 1 number 2 is missing, and of flow 6 number 1 comes once more
+        # behind all others.
         for flow, number in (1, 3), (6, 1):
             first.sendto(bytes([flow]) + number.to_bytes(8, "little"), (PEER, 9))
         first.sendto(b"\xff" + bytes(8), (PEER, 9))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The network plane's stock driver, used as its users do: a veth's packets leave by HTB, in the tree's shares. For a network name space of its own, where
-reservd's places are set by the environment. The kernel may be any that has HTB; time is the machine's, so shares are within a twentieth."""
+"""The network plane's stock driver, used as its users do: a veth's packets leave by HTB, in the
+tree's shares. For a network name space of its own, where reservd's places are set by the
+environment. The kernel may be any that has HTB; time is the machine's, so shares are within a
+twentieth."""
 import os
 import random
 import signal
@@ -197,7 +199,8 @@ def with_link(sink):
         live.mk(f"{DEV}/s", 100, "--sched")
         live.mk(f"{DEV}/s/x", 100)
         live.mk(f"{DEV}/s/y", 300)
-        # q0 and a want nothing: what they leave is shared in the same parts, because all below s want.
+        # q0 and a want nothing: what they leave is shared in the same parts, because all below s
+        # want.
         begin("s/x")
         begin("s/y")
         near(("b", "s/x", "s/y"), (1 / 2, 1 / 8, 3 / 8), "two levels", 3)

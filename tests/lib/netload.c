@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * netload PEER SINK SECONDS SIZE HOW QUEUE…: datagrams of SIZE bytes (`gso:QUEUE`: 16 at a time, as one packet of segments), so that every queue of the link always has
- * packets; another process burns what is left of the CPU, at SCHED_IDLE, and counts how much that was. SINK is a file of a network name space with PEER in it, where all
- * is taken. HOW is `fcntl` (QUEUE is a directory of /reserv), `prio` (QUEUE is a class, in hex), `none`. Each QUEUE has a process of its own, which sends as fast as the
- * socket's buffer lets it; or, with `+RATE` after HOW, one process has all sockets and sends to them in turn, so many datagrams a second after the first
- * fill, which a link of that rate does not make shorter.
- * A QUEUE `probe:QUEUE` sends 64 bytes every 5 ms and learns how long they took.
+ * netload PEER SINK SECONDS SIZE HOW QUEUE…: datagrams of SIZE bytes (`gso:QUEUE`: 16 at a time, as
+ * one packet of segments), so that every queue of the link always has packets; another process
+ * burns what is left of the CPU, at SCHED_IDLE, and counts how much that was. SINK is a file of a
+ * network name space with PEER in it, where all is taken. HOW is `fcntl` (QUEUE is a directory of
+ * /reserv), `prio` (QUEUE is a class, in hex), `none`. Each QUEUE has a process of its own, which
+ * sends as fast as the socket's buffer lets it; or, with `+RATE` after HOW, one process has all
+ * sockets and sends to them in turn, so many datagrams a second after the first fill, which a link
+ * of that rate does not make shorter. A QUEUE `probe:QUEUE` sends 64 bytes every 5 ms and learns
+ * how long they took.
  *
- * Prints: wall_ns busy_ns packets idle_ppm (of the CPU while nobody sent: what the system itself takes, a part of busy_ns), then a line for each queue: packets, and of a
- * probe its number, p50, p99 and maximum in ns.
+ * Prints: wall_ns busy_ns packets idle_ppm (of the CPU while nobody sent: what the system itself
+ * takes, a part of busy_ns), then a line for each queue: packets, and of a probe its number, p50,
+ * p99 and maximum in ns.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -145,7 +149,10 @@ static void send_all(int first, int end, const char *how, char **queues, const c
 		}
 	}
 	if (rate) {
-		/* 65 536 packets may wait on one link: of many sockets each has few. A link that was idle may send 20 ms of its rate at once, which must not empty the queues. */
+		/*
+		 * 65 536 packets may wait on one link: of many sockets each has few. A link that
+		 * was idle may send 20 ms of its rate at once, which must not empty the queues.
+		 */
 		uint64_t begin = now(), sent = 0, fill = rate / 40 + (end - first) * (end - first > 1000 ? 5ULL : 20ULL);
 
 		for (int i = first;; i = i + 1 < end ? i + 1 : first) {

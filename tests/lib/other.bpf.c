@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A small scheduler of sched_ext that is not Reserv: every thread runs in turn, 3 ms each. It writes
- * its own word into each thread and looks at it, and at the slice that it gave, whenever the thread
- * runs and stops. `full_cpu --foreign` loads it and prints what it counts.
+ * A small scheduler of sched_ext that is not Reserv: every thread runs in turn, 3 ms each. It
+ * writes its own word into each thread and looks at it, and at the slice that it gave, whenever the
+ * thread runs and stops. `full_cpu --foreign` loads it and prints what it counts.
  */
 typedef unsigned long long u64;
 typedef unsigned int u32;
@@ -10,7 +10,9 @@ typedef unsigned int u32;
 #define KERNELS __attribute__((preserve_access_index))
 #define SLICE 3000000
 #define LOCAL 0x8000000000000002ULL
-/* The last one that wants the CPU, exiting and pinned threads: else the kernel gives its own slice. */
+/*
+ * The last one that wants the CPU, exiting and pinned threads: else the kernel gives its own slice.
+ */
 #define ENQ_ALL (1 << 1 | 1 << 2 | 1 << 4)
 #define WORD 0x07e5ULL << 48
 

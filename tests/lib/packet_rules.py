@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Rules about packets (`[[rule]] match = { port = 443, … }`) on a link that runs, by either driver: what real sockets send, what the kernel makes, and random packets,
-made byte by byte and forwarded, against a naive reading of the same rules. Where a packet went is what the queues' counters say."""
+"""Rules about packets (`[[rule]] match = { port = 443, … }`) on a link that runs, by either driver:
+what real sockets send, what the kernel makes, and random packets, made byte by byte and forwarded,
+against a naive reading of the same rules. Where a packet went is what the queues' counters say."""
 import ipaddress
 import os
 import random
@@ -47,7 +48,8 @@ class Rules:
         return counts
 
     def went(self, act):
-        """How many packets of what `act` sends each of p0 … p3 has had. (q0 has the kernel's own words too.)"""
+        """How many packets of what `act` sends each of p0 … p3 has had. (q0 has the kernel's own
+        words too.)"""
         before = self.counts()
         act()
         time.sleep(0.05)
@@ -86,7 +88,8 @@ def is_there(parts, wanted, text):
 
 
 class Forwarded:
-    """Packets as they are written here come in by one interface and are routed to leave by the link."""
+    """Packets as they are written here come in by one interface and are routed to leave by the
+    link."""
 
     def __init__(self, dev):
         for line in (f"ip link add prin0 type veth peer name prin1 address {HERE}", "ip link set prin0 up", "ip link set prin1 up",
@@ -201,8 +204,8 @@ def random_packets(rules, way, seed, count, packets):
 
 
 def run(live, dev, peer, sink_exec, scratch, restart):
-    """`sink_exec` begins a command in the name space beyond the link, where `peer` lives; `restart` ends reservd with SIGKILL,
-    does what it is given, and begins the next one."""
+    """`sink_exec` begins a command in the name space beyond the link, where `peer` lives; `restart`
+    ends reservd with SIGKILL, does what it is given, and begins the next one."""
     rules = Rules(live, dev, scratch)
     for queue in QUEUES:
         live.mk(f"{dev}/{queue}", 100)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What a program does that was written from the paper (Eclipse/BSD §2.5): a queue is made by opening newqueue, and used through that descriptor. By bare system calls.
+ * What a program does that was written from the paper (Eclipse/BSD §2.5): a queue is made by
+ * opening newqueue, and used through that descriptor. By bare system calls.
  *
  *   paper file NEWQUEUE FILE     FILE is opened and tagged
  *   paper socket NEWQUEUE        a socket is tagged

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The memory of programs that are pinned and run: their arena, mapped where they have it, so that pointers mean the same here, and their variables by name. For linkcheck.c and
- * cpucheck.c. A page of the arena that the programs have not asked for must not be touched: the fault would take it from them.
+ * The memory of programs that are pinned and run: their arena, mapped where they have it, so that
+ * pointers mean the same here, and their variables by name. For linkcheck.c and cpucheck.c. A page
+ * of the arena that the programs have not asked for must not be touched: the fault would take it
+ * from them.
  */
 #include <errno.h>
 #include <linux/bpf.h>
@@ -62,7 +64,8 @@ static uint32_t of_kind(struct type *t)
 	switch (kind) {
 	case 1: case 14: case 17: return 4; /* int, variable, declaration tag */
 	case 3: return 12; /* array */
-	case 4: case 5: case 15: case 19: return 12 * n; /* structure, union, section, enum of 64 bits */
+	/* structure, union, section, enum of 64 bits */
+	case 4: case 5: case 15: case 19: return 12 * n;
 	case 6: case 13: return 8 * n; /* enum, function's type */
 	default: return 0;
 	}
@@ -114,7 +117,10 @@ static uint64_t now(void)
 	return t.tv_sec * 1000000000ULL + t.tv_nsec;
 }
 
-/* The maps of the pinned program FOLDER/PROGRAM: the arena is mapped at `at`, and the variables are found. Answers the arena's descriptor. */
+/*
+ * The maps of the pinned program FOLDER/PROGRAM: the arena is mapped at `at`, and the variables are
+ * found. Answers the arena's descriptor.
+ */
 static int open_programs(const char *folder, const char *program, void *at, size_t size, struct variable *wanted, uint32_t wanted_count)
 {
 	char path[256];

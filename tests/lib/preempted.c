@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * preempted DIR RESOURCE QUEUE SECONDS WORKERS: workers that fork children and grandchildren, each of which opens files of its own in DIR and asks F_GET_QUEUE which queue
- * each has by its process' default list. Half of them wait a moment between, and are real-time (SCHED_FIFO), so that they interrupt the others wherever these are. Prints: processes, those of which no file had queue number QUEUE, files, files with another queue, questions that were refused.
+ * preempted DIR RESOURCE QUEUE SECONDS WORKERS: workers that fork children and grandchildren, each
+ * of which opens files of its own in DIR and asks F_GET_QUEUE which queue each has by its process'
+ * default list. Half of them wait a moment between, and are real-time (SCHED_FIFO), so that they
+ * interrupt the others wherever these are. Prints: processes, those of which no file had queue
+ * number QUEUE, files, files with another queue, questions that were refused.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +57,10 @@ static void open_files(int resource, int queue, int times)
 		else
 			right++;
 	}
-	/* Its opens may all have been missed while one thread stood in the program: has it the list? */
+	/*
+	 * Its opens may all have been missed while one thread stood in the program: has it the
+	 * list?
+	 */
 	for (int i = 0; i < 200 && !right; i++) {
 		usleep(5000);
 		right = open_one(name, resource) == queue + 1;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// pressure FOLDER MB HOLD: two threads write files of FOLDER through the page cache, MB in all, with an fsync every 8 MB, while another one holds HOLD MB of
-// memory and writes to each of its pages again and again. Then what was written is read past the page cache. Prints the longest time that
-// one write or fsync took, how often all the held memory was gone through, and blocks that are wrong. Its own pages stay in memory: it is not what is measured.
+// pressure FOLDER MB HOLD: two threads write files of FOLDER through the page cache, MB in all,
+// with an fsync every 8 MB, while another one holds HOLD MB of memory and writes to each of its
+// pages again and again. Then what was written is read past the page cache. Prints the longest time
+// that one write or fsync took, how often all the held memory was gone through, and blocks that are
+// wrong. Its own pages stay in memory: it is not what is measured.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

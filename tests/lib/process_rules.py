@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Rules about processes on a link that runs (`[[rule]] match = { uid = …, cgroup = …, unit = … }`), beside those about packets: programs that know nothing of queues send
-datagrams and open connections, over IPv4 and IPv6, and everything is in the queue of the rule that chose them and in no other."""
+"""Rules about processes on a link that runs (`[[rule]] match = { uid = …, cgroup = …, unit = … }`),
+beside those about packets: programs that know nothing of queues send datagrams and open
+connections, over IPv4 and IPv6, and everything is in the queue of the rule that chose them and in
+no other."""
 import os
 import subprocess
 import sys
@@ -9,11 +11,13 @@ from link import PEER, PEER6, TAKE_ALL, backlog, in_sink
 from live import MOUNT, check
 
 UID, PACKETS = 64123, 7
-# Each rule: its queue, its condition, and who is chosen by it: user, cgroup below the root, where to, port.
+# Each rule: its queue, its condition, and who is chosen by it: user, cgroup below the root, where
+# to, port.
 RULES = (("uid", f"uid = {UID}", (UID, None, None, 9)), ("group", 'cgroup = "/link-test"', (0, "link-test/one", None, 9)),
          ("unit", 'unit = "link-backup*.service"', (0, "link-test.slice/link-backup7.service", None, 9)), ("port", "port = 10", (0, None, None, 10)),
          ("four", f'remote = "{PEER}/32"', (0, None, 4, 9)), ("six", f'remote = "{PEER6}/128"', (0, None, 6, 9)))
-# One UDP socket and one connection to each address; waits for a line first, and is asked where from by its arguments.
+# One UDP socket and one connection to each address; waits for a line first, and is asked where from
+# by its arguments.
 PROGRAM = """
 import socket, sys
 families, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

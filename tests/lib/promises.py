@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Random trees with random minimums, written one by one, of which admission control refuses some."""
+"""Random trees with random minimums, written one by one, of which admission control refuses some.
+"""
 import errno
 import os
 
@@ -21,8 +22,9 @@ def share(resource, path, text):
 
 
 def grow(live, rng, unit, resource="cpu", below=""):
-    """Makes a tree; answers its queues, its nodes' minimums (thousandths of the resource) as accepted, how many writes were refused, and its schedulers.
-    `unit` makes a thousandth's amount of it, in words; `below` is put before the names that the command line takes."""
+    """Makes a tree; answers its queues, its nodes' minimums (thousandths of the resource) as
+    accepted, how many writes were refused, and its schedulers. `unit` makes a thousandth's amount
+    of it, in words; `below` is put before the names that the command line takes."""
     nodes, queues, minimums, refused = [""], [], {}, 0
     for i in range(rng.randrange(5, 10)):
         parent = rng.choice([n for n in nodes if n.count("/") < 2])

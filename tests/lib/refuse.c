@@ -3,8 +3,9 @@
  * A kernel that refuses BPF programs, for tests: preloaded (LD_PRELOAD), it answers bpf(2)'s
  * BPF_PROG_LOAD in the kernel's stead where RESERV_TEST_REFUSE names the program or its kind, words
  * with a comma between. A kind is refused with EPERM, as kernels do; one program, by its name or a
- * copy's (NAME_2, NAME_3), with EACCES, as the verifier does. libbpf comes here by libc's syscall().
- * What is to be loaded is written to the file RESERV_TEST_LOADS, a name a line, refused or not.
+ * copy's (NAME_2, NAME_3), with EACCES, as the verifier does. libbpf comes here by libc's
+ * syscall(). What is to be loaded is written to the file RESERV_TEST_LOADS, a name a line, refused
+ * or not.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * refused FILE QUEUE SECONDS WORKERS: workers that tag an open file of their own with the queue that descriptor QUEUE stands for, over and over. Prints: calls, those that were
- * answered EINVAL, the most of these in a row, those answered in another wrong way.
+ * refused FILE QUEUE SECONDS WORKERS: workers that tag an open file of their own with the queue
+ * that descriptor QUEUE stands for, over and over. Prints: calls, those that were answered EINVAL,
+ * the most of these in a row, those answered in another wrong way.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * several FILE QFD QFD RESOURCE RESOURCE PROCESSES ROUNDS: FILE lives on both resources. Processes open it, tag it with one queue or both, look what it is tagged with and close it, all at once.
+ * several FILE QFD QFD RESOURCE RESOURCE PROCESSES ROUNDS: FILE lives on both resources. Processes
+ * open it, tag it with one queue or both, look what it is tagged with and close it, all at once.
  * Prints how many answers were wrong.
  */
 #define _GNU_SOURCE
@@ -18,7 +19,10 @@
 #define Q0 2
 enum { TRIES = 10000 };
 
-/* Again while the hook is left out because it was preempted in another process on this CPU (bpf/hook.h): EINVAL. */
+/*
+ * Again while the hook is left out because it was preempted in another process on this CPU
+ * (bpf/hook.h): EINVAL.
+ */
 static long call(int fd, int command, int argument)
 {
 	long got = -1;

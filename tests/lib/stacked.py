@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Owners of requests through what is stacked above scheduled disks: a partition, device mapper (linear, striped, crypt), md (RAID 1, 0) and a loop device. Two null_blk disks
-with memory; what each queue was served is counted exactly, in bytes where a file system may join or split requests, and q0 is the control: it has what nobody tagged.
-Without mdadm and LVM: dmsetup, and the kernel's own files."""
+"""Owners of requests through what is stacked above scheduled disks: a partition, device mapper
+(linear, striped, crypt), md (RAID 1, 0) and a loop device. Two null_blk disks with memory; what
+each queue was served is counted exactly, in bytes where a file system may join or split requests,
+and q0 is the control: it has what nobody tagged. Without mdadm and LVM: dmsetup, and the kernel's
+own files."""
 import ctypes
 import mmap
 import os
@@ -121,7 +123,8 @@ def as_process(queues, what):
 
 
 def known(path, disks, text):
-    """What has come a moment ago is tagged at once where reservd may be asked (libreserv does), and known to the hooks themselves, and so to default lists, soon after."""
+    """What has come a moment ago is tagged at once where reservd may be asked (libreserv does), and
+    known to the hooks themselves, and so to default lists, soon after."""
     fd = direct(path)
     try:
         for queue in named(disks, "a"):
@@ -151,7 +154,8 @@ def each(disks, queue, n):
 
 
 def direct_reads(text, path, disks=DISKS[:1], each_of=12):
-    """Direct reads of a device: by the tag of the descriptor, by libaio, by the default list, and untagged."""
+    """Direct reads of a device: by the tag of the descriptor, by libaio, by the default list, and
+    untagged."""
     known(path, disks, text)
     sh("sync")  # what a file system below has to write is q0's
     count = each_of * len(disks)
@@ -170,8 +174,9 @@ def direct_reads(text, path, disks=DISKS[:1], each_of=12):
 
 
 def files(text, path, disks, where, copies=1, own=0):
-    """Buffered writes and their writeback by two processes of two queues, buffered and mapped reads. Bytes: the file system's own are q0's. An array's `own` (superblocks, bitmaps) are, too, or where its
-    driver writes them within a call of the writer's, his."""
+    """Buffered writes and their writeback by two processes of two queues, buffered and mapped
+    reads. Bytes: the file system's own are q0's. An array's `own` (superblocks, bitmaps) are, too,
+    or where its driver writes them within a call of the writer's, his."""
     sh(f"mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard {path} && mkdir -p {where} && mount -o noatime,commit=600 {path} {where}")
     size = 1 << 20
 
@@ -280,8 +285,8 @@ def encrypted(below, short):
 
 
 def run(short=False):
-    """`short`: what differs between kernels (how a request leads to its original, to its file and to
-    its page), and not each of these on each kind of device."""
+    """`short`: what differs between kernels (how a request leads to its original, to its file and
+    to its page), and not each of these on each kind of device."""
     sh("modprobe -r null_blk; modprobe null_blk nr_devices=2 gb=1 memory_backed=1; modprobe loop; modprobe raid1")
     where = "/run/stacked"
     with Live("stock", "--disk", f"/dev/{DISKS[0]}", "--disk", f"/dev/{DISKS[1]}") as live:

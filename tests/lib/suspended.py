@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""In a guest whose power is taken away (tests/host/vm-suspend starts it): ACPI's S3, and the machine
-outside gives it back. All that runs is in memory, below a root of its own, for the guest's file
-server cannot be suspended: its driver is taken off first, and nothing outside of that root is to be
-had from there on."""
+"""In a guest whose power is taken away (tests/host/vm-suspend starts it): ACPI's S3, and the
+machine outside gives it back. All that runs is in memory, below a root of its own, for the guest's
+file server cannot be suspended: its driver is taken off first, and nothing outside of that root is
+to be had from there on."""
 import ctypes
 import glob
 import os
@@ -33,7 +33,8 @@ def put(path, value):
 
 
 def root_in_memory(*programs):
-    """A root with these, what they load, and this kernel's file systems; this process is in it afterwards, and the file server is gone."""
+    """A root with these, what they load, and this kernel's file systems; this process is in it
+    afterwards, and the file server is gone."""
     os.makedirs(WHERE)
     sh(f"mount -t tmpfs none {WHERE}")
     for program in programs:
@@ -71,7 +72,9 @@ def same(live, hogs, when):
     resources = live.status()["resources"]
     check(resources["cpu"]["state"] == "running" and not resources["cpu"]["detachments"], f"{when}: the scheduler was not thrown out", resources["cpu"]["detachments"])
     was, processor = [live.service(queue) for queue in "ab"], [ran(hog) for hog in hogs]
-    # As long as it takes: instruction time (--icount) is not to be had, for the emulator does not wake from S3 with it; and on a busy machine an emulated processor may stand still for a second, which is made up for after it.
+    # As long as it takes: instruction time (--icount) is not to be had, for the emulator does not
+    # wake from S3 with it; and on a busy machine an emulated processor may stand still for a
+    # second, which is made up for after it.
     for _ in range(12):
         time.sleep(3)
         got = [live.service(queue) - then for queue, then in zip("ab", was)]
@@ -114,7 +117,9 @@ with Live("full", "--disk", device, "--net", LINK, "--rate", "10mbit") as live:
         check(suspended(), f"the kernel was suspended {turn}")
         same(live, hogs, turn)
 
-    # Who waits for a request of a disk whose server is frozen already cannot be frozen: the kernel gives up (after 20 s, if not told otherwise), or it comes off. Either is all right, if all goes on.
+    # Who waits for a request of a disk whose server is frozen already cannot be frozen: the kernel
+    # gives up (after 20 s, if not told otherwise), or it comes off. Either is all right, if all
+    # goes on.
     live.mk(f"{DISK}/r", 100)
     reader = subprocess.Popen([RESERV, "run", "--disk", f"{DISK}/r", "--", load, f"/dev/reserv/{DISK}", "4096", "4", "0", "read"])
     live.wait("the disk is read", lambda: backlog("r", DISK)["served"] > 100)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// swapload MB THREADS: threads go round through MB of memory together, look whether a page is as it was left, and change it. (Had each a part of its own, one whose part is in memory would
-// keep it there, and the others would have none.) On each line of input prints how many pages were gone through, how many were wrong, and the longest that one took, in ms, since the line
-// before. Ends with its input. The rest of the program stays in memory.
+// swapload MB THREADS: threads go round through MB of memory together, look whether a page is as it
+// was left, and change it. (Had each a part of its own, one whose part is in memory would keep it
+// there, and the others would have none.) On each line of input prints how many pages were gone
+// through, how many were wrong, and the longest that one took, in ms, since the line before. Ends
+// with its input. The rest of the program stays in memory.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * tagcost CALL FILE [QFD QFD RESOURCE]: the time of one call in ns, the least mean of nine rounds: a
- * timer's tick, or what RCU does late, falls into some. For instruction time (--icount).
+ * tagcost CALL FILE [QFD QFD RESOURCE]: the time of one call in ns, the least mean of nine rounds:
+ * a timer's tick, or what RCU does late, falls into some. For instruction time (--icount).
  *
  * CALL: null (getppid), fcntl (F_GETFD), dup (F_DUPFD and a close), lock (F_SETLK, taken and given
- * back), open (open and close FILE), set (F_RESERV_SET_QUEUE, to both queues in turn), fresh (set on a
- * file that is not tagged yet, without the open and close around it), get (F_RESERV_GET_QUEUE), got
- * (the same of a tagged file), setopt and getopt (SO_KEEPALIVE of a socket)
+ * back), open (open and close FILE), set (F_RESERV_SET_QUEUE, to both queues in turn), fresh (set
+ * on a file that is not tagged yet, without the open and close around it), get
+ * (F_RESERV_GET_QUEUE), got (the same of a tagged file), setopt and getopt (SO_KEEPALIVE of a
+ * socket)
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the tests of tags stand on: a file system whose inode numbers say what /reserv's say, and a line to the tags' plane.
+"""What the tests of tags stand on: a file system whose inode numbers say what /reserv's say, and a
+line to the tags' plane.
 
     fs = TagFs(); plane = Plane()
-    qfd = fs.queue(1, 2, 1)          # an open descriptor of the directory of node 2, generation 1, of resource 1
+    qfd = fs.queue(1, 2, 1)          # an open descriptor of the directory of node 2, generation 1,
+                                     of resource 1
     plane("refs 1 2 1")              # an answer of crates/plane/examples/tags.rs
 """
 import ctypes
@@ -59,7 +61,8 @@ def option_get(s, resource):
 
 
 def options_go(s, qfd, resource, unknown):
-    """Whether neither option is known any more, which these errors say, soon: the kernel lets go of a program that is detached when it comes to it."""
+    """Whether neither option is known any more, which these errors say, soon: the kernel lets go of
+    a program that is detached when it comes to it."""
     end = time.monotonic() + 5
     while time.monotonic() < end:
         if option_set(s, qfd) in unknown and option_get(s, resource) in unknown:
@@ -99,7 +102,8 @@ class Plane:
 
 
 class TagFs:
-    """A FUSE file system of names that are inode numbers in hex, `d` or `f` and a mode in octal: /d700:2ff…"""
+    """A FUSE file system of names that are inode numbers in hex, `d` or `f` and a mode in octal:
+    /d700:2ff…"""
 
     def __init__(self, where="/run/tagfs"):
         self.where = where

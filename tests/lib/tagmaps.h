@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Of tagsim.c: the programs' maps, and the system call bpf, by which the daemon's own code finds the pins, runs the programs that answer it, walks descriptors and looks into the maps.
+ * Of tagsim.c: the programs' maps, and the system call bpf, by which the daemon's own code finds
+ * the pins, runs the programs that answer it, walks descriptors and looks into the maps.
  */
 #ifndef TAGMAPS_H
 #define TAGMAPS_H

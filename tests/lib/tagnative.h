@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The tags' programs (bpf/tag) read as C of this machine. Not here: packets' rules, the requests of disks, and what stands in for trampolines (stock.h); what control.h names of
- * them is at the end.
+ * The tags' programs (bpf/tag) read as C of this machine. Not here: packets' rules, the requests of
+ * disks, and what stands in for trampolines (stock.h); what control.h names of them is at the end.
  */
 #ifndef TAGNATIVE_H
 #define TAGNATIVE_H
@@ -47,7 +47,8 @@ static u64 file_cache;
 static u32 disk_count;
 static struct {
 	int *type;
-} slots __attribute__((unused)); /* nobody puts these programs by here: RT_CALL_EMPTY is not called */
+/* nobody puts these programs by here: RT_CALL_EMPTY is not called */
+} slots __attribute__((unused));
 static u32 link_major[RT_RESOURCES];
 static int rt_call_disk(struct rt_call *c)
 {

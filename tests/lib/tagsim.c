@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * tagsim: the tags' programs (bpf/tag) without a kernel, and under the daemon's own code. This plays the kernel: tasks with their leaders, signal structures and tables of
- * descriptors; open files and sockets with references; the hooks at each of their events; and the system call bpf, by which crates/plane finds the programs' pins, runs rt_call
- * and looks into their maps. Preloaded into crates/daemon/examples/tag_model, which says what happens next (the functions k_… below).
+ * tagsim: the tags' programs (bpf/tag) without a kernel, and under the daemon's own code. This
+ * plays the kernel: tasks with their leaders, signal structures and tables of descriptors; open
+ * files and sockets with references; the hooks at each of their events; and the system call bpf, by
+ * which crates/plane finds the programs' pins, runs rt_call and looks into their maps. Preloaded
+ * into crates/daemon/examples/tag_model, which says what happens next (the functions k_… below).
  *
- * Of the copies of a hook's program (bpf/hook.h) some are run, at least one. Memory of what ended is used again at once, so that what is kept by address is.
+ * Of the copies of a hook's program (bpf/hook.h) some are run, at least one. Memory of what ended
+ * is used again at once, so that what is kept by address is.
  */
 #include "tagnative.h"
 #include "tagsim.h"
@@ -288,7 +291,10 @@ int k_clone(int tid, int tgid, u64 start)
 	return 0;
 }
 
-/* As do_exit has it: counted, told, and only then are the descriptors closed. A leader is there until the last of its threads has gone. */
+/*
+ * As do_exit has it: counted, told, and only then are the descriptors closed. A leader is there
+ * until the last of its threads has gone.
+ */
 void k_exit(void)
 {
 	struct task_struct *me = native_current, *leader = me->group_leader;
@@ -335,7 +341,10 @@ int k_open(u32 dev, u32 block, u64 ino)
 	return install(file);
 }
 
-/* A file of /reserv. With O_PATH (a mode of RT_FMODE_PATH) it is opened by nobody's leave: neither the daemon nor a hook hears of it, and it has no handle. */
+/*
+ * A file of /reserv. With O_PATH (a mode of RT_FMODE_PATH) it is opened by nobody's leave: neither
+ * the daemon nor a hook hears of it, and it has no handle.
+ */
 int k_open_reserv(u32 dev, u64 ino, u32 directory, u32 mode, u64 handle)
 {
 	struct file *file = file_new(dev, directory ? 0040000 : 0100000, ino);

@@ -2,7 +2,8 @@
 /* What tagsim.c, which plays the kernel, and cpusim.c, the CPU's programs, know of each other. */
 #ifndef TAGSIM_H
 #define TAGSIM_H
-struct native_map *cpu_map(const char *name, int *memory); /* `memory`: what a map that is mapped lies in, else -1 */
+/* `memory`: what a map that is mapped lies in, else -1 */
+struct native_map *cpu_map(const char *name, int *memory);
 int (*cpu_call(const char *name))(void *);
 void native_prepare(struct native_map *map);
 u32 native_copies(u32 most);

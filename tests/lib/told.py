@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs that do what they are told, line by line, each over a connection of its own (agent.c, holder.c)."""
+"""Programs that do what they are told, line by line, each over a connection of its own (agent.c,
+holder.c)."""
 import os
 import socket
 

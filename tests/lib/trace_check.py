@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""An independent look at raw traces (`reserv trace --raw`): shares no code with the command, and goes about it in another way: first cumulative
-service at every event, then every pair of siblings over every interval in which both want.
+"""An independent look at raw traces (`reserv trace --raw`): shares no code with the command, and
+goes about it in another way: first cumulative service at every event, then every pair of siblings
+over every interval in which both want.
 
-SFQ-1: |W_f/w_f - W_m/w_m| <= l_f/w_f + l_m/w_m for siblings f and m over every interval in which both want service, in integers (times w_f * w_m): over
-all pairs of instants within an interval the largest difference is that between the largest and the smallest value. Service between two
-events is known because on one CPU a settled step of length l ended then, and ran without a break (what is said of steps that were in service when
-a sibling woke stands in the record of the wake-up).
-"""
+SFQ-1: |W_f/w_f - W_m/w_m| <= l_f/w_f + l_m/w_m for siblings f and m over every interval in which
+both want service, in integers (times w_f * w_m): over all pairs of instants within an interval the
+largest difference is that between the largest and the smallest value. Service between two events is
+known because on one CPU a settled step of length l ended then, and ran without a break (what is
+said of steps that were in service when a sibling woke stands in the record of the wake-up). """
 import json
 from bisect import bisect_right
 
@@ -25,7 +26,8 @@ def load(path):
 
 
 def timeline(events):
-    """Nodes, and for each child: when it wants (intervals), and its cumulative service at every event (list of (event number, total))."""
+    """Nodes, and for each child: when it wants (intervals), and its cumulative service at every
+    event (list of (event number, total))."""
     nodes, first, last, done = {}, {}, {}, 0
     inside, wanting, ends, service, longest, ended = {}, {}, {}, {}, {}, {}
     part = 0  # of the step in service, what the past has already
@@ -129,7 +131,8 @@ def overlaps(one, two):
 
 
 def sfq1(events, slack=0):
-    """All sibling pairs: (how many intervals, the largest part of the bound that was reached). Raises Wrong where it is passed."""
+    """All sibling pairs: (how many intervals, the largest part of the bound that was reached).
+    Raises Wrong where it is passed."""
     nodes, ends, service, longest, ended = timeline(events)
     final = len(events)
     spans = {n: [(a, final if b is None else b) for a, b in s] for n, s in ends.items()}
@@ -146,7 +149,8 @@ def sfq1(events, slack=0):
             bound = (longest.get(f, 0) + slack) * w_m + (longest.get(m, 0) + slack) * w_f
             numbers = sorted({*one[0], *two[0]})
             for begin, end in overlaps(spans[f], spans[m]):
-                # Whoever gets nothing at all must not go unnoticed: any two may be so far apart as steps of three quanta allow.
+                # Whoever gets nothing at all must not go unnoticed: any two may be so far apart as
+                # steps of three quanta allow.
                 points = [at(one, n) * w_m - at(two, n) * w_f for n in numbers[bisect_right(numbers, begin):bisect_right(numbers, end)]] or [0]
                 if max(points) - min(points) > 2 * (w_f + w_m) * max(3 * events[0]["work"], *longest.values()):
                     raise Wrong(f"{f:#x} and {m:#x}: one of them is not served")

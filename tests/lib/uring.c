@@ -129,7 +129,8 @@ int main(int n, char **a)
 		one.opcode = OP_URING_CMD;
 		one.fd = socket(AF_INET, SOCK_DGRAM, 0);
 		one.off = SOCKET_SETSOCKOPT; /* cmd_op */
-		one.addr = (uint64_t)(uint32_t)atoi(a[3]) << 32 | (uint32_t)strtol(a[2], 0, 0); /* level, optname */
+		/* level, optname */
+		one.addr = (uint64_t)(uint32_t)atoi(a[3]) << 32 | (uint32_t)strtol(a[2], 0, 0);
 		one.splice_fd_in = sizeof(value); /* optlen */
 		memcpy((char *)&one + 48, &(uint64_t){ (uintptr_t)&value }, 8); /* optval */
 		return said(done(&one));

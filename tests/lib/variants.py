@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Programs of bpf/ compiled for this machine with one text in the place of another, for tests that must find what is broken.
+"""Programs of bpf/ compiled for this machine with one text in the place of another, for tests that
+must find what is broken.
 
-All variants of a program are one object (`switched`), in which RS_VARIANT in the environment chooses. What is
-compiled is kept in target/tests/variants by the hash of all that it is made of."""
+All variants of a program are one object (`switched`), in which RS_VARIANT in the environment
+chooses. What is compiled is kept in target/tests/variants by the hash of all that it is made of."""
 import contextlib
 import functools
 import hashlib
@@ -54,7 +55,8 @@ def text_of(change):
 
 
 def compiled(folder, name, suffix, options, sources, texts):
-    """What `cc` makes of these of tests/lib/, in a copy of the tree in which these files have these texts."""
+    """What `cc` makes of these of tests/lib/, in a copy of the tree in which these files have these
+    texts."""
     command = ["cc", "-O1", "-w", *options]
     kept = os.path.join(KEPT, hashlib.sha256(repr((tree(), command, sources, sorted(texts.items()))).encode()).hexdigest() + suffix)
     if os.path.exists(kept):
@@ -87,8 +89,9 @@ def built(folder, name, suffix, options, sources, change=None):
 
 
 def body_of(text, change):
-    """Where the body of the function stands that a change is in; nowhere if it is in none, or if the body has labels, of which a function may have
-    each once. The sources are written as the kernel's are: `{` and `}` of a function stand alone."""
+    """Where the body of the function stands that a change is in; nowhere if it is in none, or if
+    the body has labels, of which a function may have each once. The sources are written as the
+    kernel's are: `{` and `}` of a function stand alone."""
     at = text.index(change[1])
     start, end = text.rfind("\n{\n", 0, at) + 3, text.find("\n}\n", max(0, text.rfind("\n{\n", 0, at))) + 1
     inside = 3 <= start <= at and at + len(change[1]) <= end
@@ -96,8 +99,9 @@ def body_of(text, change):
 
 
 def switched(folder, name, suffix, options, sources, changes):
-    """By name, for each of `changes`: a program and the number by which RS_VARIANT chooses it there. One program has all those that are in a function: its
-    body stands there once for each, and once as it is, which is what 0 chooses. The others are programs of their own."""
+    """By name, for each of `changes`: a program and the number by which RS_VARIANT chooses it
+    there. One program has all those that are in a function: its body stands there once for each,
+    and once as it is, which is what 0 chooses. The others are programs of their own."""
     texts, bodies, found = {"variant.h": SWITCH}, {}, {}
     for number, (what, change) in enumerate(changes.items(), 1):
         text = text_of(change)

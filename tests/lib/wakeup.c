@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// How long who is woken waits for the CPU: messengers and workers, as in schbench (which no distribution carries as a package, and which is not
-// copied here). Written anew: the same pattern, not the same numbers.
+// How long who is woken waits for the CPU: messengers and workers, as in schbench (which no
+// distribution carries as a package, and which is not copied here). Written anew: the same pattern,
+// not the same numbers.
 //
 //   wakeup MESSENGERS WORKERS WORK_US THINK_US SECONDS [HOGS]
 //
-// Each messenger has WORKERS workers. A worker who is woken notes how long it took since the messenger set about waking it, works for WORK_US of CPU
-// time, sleeps for THINK_US (0: not at all), reports to its messenger and waits. HOGS threads beside them are always busy. Prints one line: how many
-// wake-ups, and percentiles of the wait in ns.
+// Each messenger has WORKERS workers. A worker who is woken notes how long it took since the
+// messenger set about waking it, works for WORK_US of CPU time, sleeps for THINK_US (0: not at
+// all), reports to its messenger and waits. HOGS threads beside them are always busy. Prints one
+// line: how many wake-ups, and percentiles of the wait in ns.
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>

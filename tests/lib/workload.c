@@ -209,7 +209,10 @@ static int rounds(uint64_t work)
 static void *gap(void *arg)
 {
 	for (;;) {
-		/* The clock is read after the last progress: who is preempted in between finds that another was faster. */
+		/*
+		 * The clock is read after the last progress: who is preempted in between finds that
+		 * another was faster.
+		 */
 		uint64_t last = atomic_load(&shared[0]), now = now_ns(), worst = atomic_load(&shared[1]);
 
 		if (now <= last || !atomic_compare_exchange_strong(&shared[0], &last, now))

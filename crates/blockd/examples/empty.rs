@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ublk itself costs: a device of it whose requests are answered as soon as they come, with no data, no tree and no disk below. `registered` has the kernel register their memory, as
-//! where data are not copied. Prints the device's name and serves it until its input ends. For `tests/bench/disk`.
+//! What ublk itself costs: a device of it whose requests are answered as soon as they come, with no
+//! data, no tree and no disk below. `registered` has the kernel register their memory, as where
+//! data are not copied. Prints the device's name and serves it until its input ends. For
+//! `tests/bench/disk`.
 
 use std::error::Error;
 use std::io::{self, Read as _};
@@ -41,7 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ring.wait(None)?;
         ring.take(&mut done);
         fetched.extend(
-            done.drain(..).filter(|&(of, ..)| of == Of::Front).map(|(_, slot, result)| (slot, result)),
+            done.drain(..)
+                .filter(|&(of, ..)| of == Of::Front)
+                .map(|(_, slot, result)| (slot, result)),
         );
         if let Err(error) = front.receive(&mut ring, &fetched, &mut pool, &mut arrived) {
             break error;

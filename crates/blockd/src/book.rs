@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The book: the tree's structure and counters in a mapped file, written by one worker at a time and read by the next. It is what makes `kill -9` of the worker
-//! an interruption instead of a loss.
+//! The book: the tree's structure and counters in a mapped file, written by one worker at a time
+//! and read by the next. It is what makes `kill -9` of the worker an interruption instead of a
+//! loss.
 //!
-//! A batch that the core has accepted is written to `redo` first, then `redo_full` is set, then the entries are changed, then it is cleared. Each change of
-//! an entry says what stands there afterwards, so the next worker can do all of them again. Counters change by single stores: one that is torn off
-//! by a kill has counted a request or has not.
+//! A batch that the core has accepted is written to `redo` first, then `redo_full` is set, then the
+//! entries are changed, then it is cleared. Each change of an entry says what stands there
+//! afterwards, so the next worker can do all of them again. Counters change by single stores: one
+//! that is torn off by a kill has counted a request or has not.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -124,8 +126,9 @@ impl Book {
         Ok(book)
     }
 
-    /// The book of others, to keep its pages in memory, whole: while no worker has it, they could go to swap, and with that to a disk whose next worker needs them to begin. None: there is
-    /// no whole one yet.
+    /// The book of others, to keep its pages in memory, whole: while no worker has it, they could
+    /// go to swap, and with that to a disk whose next worker needs them to begin. None: there is no
+    /// whole one yet.
     pub fn hold(path: &Path) -> io::Result<Option<Self>> {
         match Self::whole(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -154,7 +157,8 @@ impl Book {
     }
 
     fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: a new shared mapping of a file that is that long; all its patterns of bits are numbers.
+        // SAFETY: a new shared mapping of a file that is that long; all its patterns of bits are
+        // numbers.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -250,8 +254,10 @@ impl Book {
         let Some(entry) = self.pages_mut().entries.get_mut(index) else { return };
         if edit.code == op::CREATE {
             if entry.id != edit.node {
-                let (kind, alg) = (u8::try_from(edit.a).unwrap_or(0), u8::try_from(edit.b).unwrap_or(0));
-                *entry = Entry { id: edit.node, parent: edit.parent, kind, alg, ..Entry::default() };
+                let (kind, alg) =
+                    (u8::try_from(edit.a).unwrap_or(0), u8::try_from(edit.b).unwrap_or(0));
+                *entry =
+                    Entry { id: edit.node, parent: edit.parent, kind, alg, ..Entry::default() };
             }
             return;
         }
@@ -317,7 +323,11 @@ impl Book {
     /// What the root is tuned to; its own defaults where its policy has no such tunables.
     pub fn disk(&self) -> Disk {
         let root = self.get(wire::ROOT);
-        if root.is_some_and(|root| root.alg == wire::YFQ) { self.pages().disk } else { Disk::default() }
+        if root.is_some_and(|root| root.alg == wire::YFQ) {
+            self.pages().disk
+        } else {
+            Disk::default()
+        }
     }
 
     /// How long a round of Cello is (0: as usual), where that is the policy.

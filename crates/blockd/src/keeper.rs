@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The keeper: holds the FUSE session, where there is one, and the socket, and starts a worker again that was killed. It does nothing else, so that there is
-//! little that can go wrong in it. When it is killed itself, the worker goes on, and is not started again. When both are dead, the requests of a device of
-//! ublk wait for another keeper ([`keep`] with `recover`); those of a loop device are answered with an error.
+//! The keeper: holds the FUSE session, where there is one, and the socket, and starts a worker
+//! again that was killed. It does nothing else, so that there is little that can go wrong in it.
+//! When it is killed itself, the worker goes on, and is not started again. When both are dead, the
+//! requests of a device of ublk wait for another keeper ([`keep`] with `recover`); those of a loop
+//! device are answered with an error.
 
 use std::ffi::OsString;
 use std::io;
@@ -34,10 +36,12 @@ fn wrong(what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
 
-/// The mark of what is to live as long as the machine: systemd's last step kills all other processes before it unmounts what is still mounted.
+/// The mark of what is to live as long as the machine: systemd's last step kills all other
+/// processes before it unmounts what is still mounted.
 const STAYS: &str = "@reserv-blockd";
 
-/// Who serves a disk ends when it is given back: a service manager that ends everything, and a terminal that goes, are not obeyed.
+/// Who serves a disk ends when it is given back: a service manager that ends everything, and a
+/// terminal that goes, are not obeyed.
 fn stay() {
     // SAFETY: signals are ignored, and a name is copied.
     unsafe {
@@ -130,13 +134,15 @@ fn remove(places: &Places) {
     }
 }
 
-/// Whether a server that was killed with its keeper has left a device whose requests wait for another one.
+/// Whether a server that was killed with its keeper has left a device whose requests wait for
+/// another one.
 pub fn may_recover(prefix: &Path) -> bool {
     let places = Places::new(Path::new(""), prefix);
     places.book.exists()
         && Control::open().is_ok_and(|mut control| {
             let left = control.marked(places.mark());
-            left.iter().any(|info| matches!(info.state, control::state::LIVE | control::state::QUIESCED))
+            left.iter()
+                .any(|info| matches!(info.state, control::state::LIVE | control::state::QUIESCED))
         })
 }
 
@@ -153,17 +159,20 @@ pub fn clean(prefix: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The book, in memory whatever becomes of the workers. That it cannot be held is said, and is no reason not to serve.
+/// The book, in memory whatever becomes of the workers. That it cannot be held is said, and is no
+/// reason not to serve.
 fn hold(places: &Places) -> io::Result<Option<Book>> {
     Book::hold(&places.book)
         .inspect_err(|error| say(format_args!("{} may go to swap: {error}", places.book.display())))
 }
 
-/// The whole life of the server of one disk. `recover`: of a server that was killed with its keeper.
+/// The whole life of the server of one disk. `recover`: of a server that was killed with its
+/// keeper.
 pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: bool) -> ExitCode {
     stay();
     for_memory_pressure();
-    let _aside = Aside::begin().map_err(|error| say(format_args!("standard error is waited for: {error}")));
+    let _aside =
+        Aside::begin().map_err(|error| say(format_args!("standard error is waited for: {error}")));
     let chosen = if recover { Ok(Choice::Ublk) } else { choose(front) };
     let (held, listener) = match chosen.and_then(|front| prepare(places, front)) {
         Ok(both) => both,
@@ -188,9 +197,12 @@ pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: boo
             Held::Fuse(device) => device.as_raw_fd(),
             Held::Ublk => -1,
         };
-        let held = format!("{fuse} {} {} {}", listener.as_raw_fd(), u8::from(ready), std::process::id());
-        // This same program, whatever lies at its path by now: the next worker understands the last one's book.
-        let child = Command::new("/proc/self/exe").arg0(STAYS).args(arguments).env(HELD, held).spawn();
+        let held =
+            format!("{fuse} {} {} {}", listener.as_raw_fd(), u8::from(ready), std::process::id());
+        // This same program, whatever lies at its path by now: the next worker understands the last
+        // one's book.
+        let child =
+            Command::new("/proc/self/exe").arg0(STAYS).args(arguments).env(HELD, held).spawn();
         let ended = child.and_then(|mut child| {
             while book.is_none() && child.try_wait()?.is_none() {
                 book = hold(places).transpose();
@@ -203,7 +215,8 @@ pub fn keep(places: &Places, arguments: &[OsString], front: Choice, recover: boo
             remove(places);
             return if code == Some(EXIT_STOPPED) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
-        // Whoever could begin once can begin again; who ended by its own decision at the very start cannot.
+        // Whoever could begin once can begin again; who ended by its own decision at the very start
+        // cannot.
         if !ready && code.is_some() {
             remove(places);
             return ExitCode::FAILURE;
@@ -232,11 +245,14 @@ pub fn work(places: &Places) -> Option<ExitCode> {
     // SAFETY: the keeper left it open for us, and for nobody else here.
     let take = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
     let held = if fuse < 0 { Held::Ublk } else { Held::Fuse(take(fuse)) };
-    let ran = Worker::new(places, held, take(listener), again == 1).and_then(|mut worker| worker.run());
+    let ran =
+        Worker::new(places, held, take(listener), again == 1).and_then(|mut worker| worker.run());
     Some(match ran {
         Ok(()) => {
             // The keeper was killed: nobody else cleans up.
-            if u32::try_from(keeper).is_ok_and(|keeper| keeper != std::os::unix::process::parent_id()) {
+            if u32::try_from(keeper)
+                .is_ok_and(|keeper| keeper != std::os::unix::process::parent_id())
+            {
                 remove(places);
             }
             ExitCode::SUCCESS

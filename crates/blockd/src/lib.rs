@@ -6,9 +6,11 @@
 //!              (ublk, loop)    ublk/, fuse.rs  scheduler.rs        backend/
 //! ```
 //!
-//! One process per disk, in two halves: a keeper that holds what must not be lost (a FUSE session, the socket) and starts the worker anew,
-//! and the worker, which does everything else. The tree's structure and its counters stand in a mapped file ([`book`]), so that a worker that is
-//! killed is followed by one that knows them. reservd tells edits and asks over a socket ([`wire`]); it is not on a request's way.
+//! One process per disk, in two halves: a keeper that holds what must not be lost (a FUSE session,
+//! the socket) and starts the worker anew, and the worker, which does everything else. The tree's
+//! structure and its counters stand in a mapped file ([`book`]), so that a worker that is killed is
+//! followed by one that knows them. reservd tells edits and asks over a socket ([`wire`]); it is
+//! not on a request's way.
 
 pub mod backend;
 pub mod book;

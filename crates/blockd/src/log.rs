@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages for people, to standard error. Nobody may read it any more: that is no reason to end. Nor may anybody who serves a disk wait for it: it may be a file in memory whose page is on
-//! its way to swap on that very disk (where the keeper waited, no other worker was ever started), or a pipe to who writes to it. So keeper and workers write into a pipe that drops what it has no
-//! room for, and a thread of the keeper, which nobody waits for, carries it on.
+//! Messages for people, to standard error. Nobody may read it any more: that is no reason to end.
+//! Nor may anybody who serves a disk wait for it: it may be a file in memory whose page is on its
+//! way to swap on that very disk (where the keeper waited, no other worker was ever started), or a
+//! pipe to who writes to it. So keeper and workers write into a pipe that drops what it has no room
+//! for, and a thread of the keeper, which nobody waits for, carries it on.
 
 use std::fmt;
 use std::fs::File;
@@ -23,7 +25,8 @@ pub fn say(text: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// A pipe whose writers never wait, and the end of the thread that carries what is in it to `to`: when all of them are closed and all is there.
+/// A pipe whose writers never wait, and the end of the thread that carries what is in it to `to`:
+/// when all of them are closed and all is there.
 fn aside(mut to: File) -> io::Result<(OwnedFd, Receiver<()>)> {
     let (from, into) = pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&into, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;

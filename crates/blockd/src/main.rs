@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--buffers N] [--recover] FILE|DEVICE RUN-PREFIX`: the block server of one disk; reservd starts it.
+//! `reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--buffers N] [--recover] FILE|DEVICE RUN-PREFIX`:
+//! the block server of one disk; reservd starts it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,7 +14,8 @@ fn main() -> ExitCode {
     private::known_umask();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut rest = arguments.as_slice();
-    let (mut front, mut model, mut copy, mut recover) = (Some(Choice::Auto), Ok(None), false, false);
+    let (mut front, mut model, mut copy, mut recover) =
+        (Some(Choice::Auto), Ok(None), false, false);
     let mut buffers = Some(u32::MAX);
     loop {
         rest = match rest {
@@ -40,7 +42,8 @@ fn main() -> ExitCode {
             _ => break,
         }
     }
-    let ([target, prefix], Some(front), Ok(model), Some(buffers)) = (rest, front, model, buffers) else {
+    let ([target, prefix], Some(front), Ok(model), Some(buffers)) = (rest, front, model, buffers)
+    else {
         log::say(format_args!(
             "reservd starts this: reserv-blockd [--front auto|ublk|fuse] [--model spinning|flash] [--copy] [--buffers N] [--recover] FILE|DEVICE RUN-PREFIX"
         ));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who owns a request: the table that the kernel's programs write (`bpf/tag/disk.h`) when a request is made and when it is handed to the driver, one slot per
-//! request of the device. It is a mapped BPF array, so looking costs no system call.
+//! Who owns a request: the table that the kernel's programs write (`bpf/tag/disk.h`) when a request
+//! is made and when it is handed to the driver, one slot per request of the device. It is a mapped
+//! BPF array, so looking costs no system call.
 
 use std::ffi::CString;
 use std::io;
@@ -43,7 +44,8 @@ impl Owner {
         self.priority >> 13 == 3
     }
 
-    /// A deadline, ns after it came, where the priority's hint says one: 8 to 1023 are milliseconds; less are the kernel's own hints, which are none.
+    /// A deadline, ns after it came, where the priority's hint says one: 8 to 1023 are
+    /// milliseconds; less are the kernel's own hints, which are none.
     pub fn deadline(self) -> Option<u64> {
         let hint = u64::from(self.priority >> 3 & 0x3ff);
         (hint >= 8).then_some(hint * 1_000_000)
@@ -86,7 +88,8 @@ fn bpf_obj_get(path: &str) -> io::Result<OwnedFd> {
     let path = CString::new(path).map_err(io::Error::other)?;
     let attr = Attr { path: path.as_ptr() as u64, fd: 0, flags: 0, rest: [0; 14] };
     // SAFETY: the attributes and the path outlive the call, and the kernel only reads them.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET, &raw const attr, size_of::<Attr>()) };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET, &raw const attr, size_of::<Attr>()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -119,7 +122,8 @@ impl Owners {
 
     fn slot(&self, index: usize) -> Slot {
         assert!(index < SLOTS, "a slot");
-        // SAFETY: inside of the mapping. The kernel may write it meanwhile, but not the slot of a request that is with us.
+        // SAFETY: inside of the mapping. The kernel may write it meanwhile, but not the slot of a
+        // request that is with us.
         unsafe { std::ptr::read_volatile(self.at.as_ptr().add(index)) }
     }
 
@@ -129,8 +133,10 @@ impl Owners {
         Some(Owner { queue: slot.node, priority: slot.priority })
     }
 
-    /// The owner of a part of a loop device's request, which does not say its slot: of the requests that hold these bytes, the oldest of which not everything
-    /// has come; else (it came before, and was sent once more) the newest. Only requests for the same bytes at the same time can be taken for each other.
+    /// The owner of a part of a loop device's request, which does not say its slot: of the requests
+    /// that hold these bytes, the oldest of which not everything has come; else (it came before,
+    /// and was sent once more) the newest. Only requests for the same bytes at the same time can be
+    /// taken for each other.
     pub fn of_part(&mut self, op: Op, offset: u64, len: u32) -> Option<Owner> {
         let mut best: Option<(bool, u64, usize, Owner)> = None;
         for index in 0..LOOP_SLOTS {

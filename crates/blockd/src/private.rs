@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets between root's own processes: nobody else's connection is made, whatever the umask is, and nobody else is listened to.
+//! Sockets between root's own processes: nobody else's connection is made, whatever the umask is,
+//! and nobody else is listened to.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -7,16 +8,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen, setsockopt,
-    socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen,
+    setsockopt, socket, sockopt,
 };
 use nix::sys::stat::{Mode, fchmod};
 
-/// A socket that listens at a path for who has this process's uid, and for root. One that was there is replaced.
+/// A socket that listens at a path for who has this process's uid, and for root. One that was there
+/// is replaced.
 pub fn listen_at(path: &Path, kind: SockType, backlog: i32) -> io::Result<OwnedFd> {
     let _ = std::fs::remove_file(path);
     let fd = socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None)?;
-    // A socket's file is made with the socket's own mode (Linux, `unix_bind_bsd`): there is no moment with another.
+    // A socket's file is made with the socket's own mode (Linux, `unix_bind_bsd`): there is no
+    // moment with another.
     fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR)?;
     bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
     listen(&fd, Backlog::new(backlog)?)?;
@@ -49,8 +52,8 @@ pub fn is_ours(fd: &OwnedFd) -> bool {
         .is_ok_and(|uid| uid == 0 || uid == nix::unistd::geteuid().as_raw())
 }
 
-/// Files are made as on other machines, whatever umask this process was started with: what is nobody else's business says so
-/// itself, and the rest (cgroups, say) can be looked at.
+/// Files are made as on other machines, whatever umask this process was started with: what is
+/// nobody else's business says so itself, and the rest (cgroups, say) can be looked at.
 pub fn known_umask() {
     nix::sys::stat::umask(Mode::S_IWGRP | Mode::S_IWOTH);
 }

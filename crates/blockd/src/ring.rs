@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The worker's one ring: ublk's fetches and answers, the backend's I/O, and whose descriptor is waited for. Each turn is one system call: what the last turn has
-//! brought begins, and what happens next is waited for.
+//! The worker's one ring: ublk's fetches and answers, the backend's I/O, and whose descriptor is
+//! waited for. Each turn is one system call: what the last turn has brought begins, and what
+//! happens next is waited for.
 //!
-//! It must be one. A request's own memory is named to the backend as a *registered buffer*, which is a buffer of the ring in which the request was
-//! fetched (`front/ublk`).
+//! It must be one. A request's own memory is named to the backend as a *registered buffer*, which
+//! is a buffer of the ring in which the request was fetched (`front/ublk`).
 
 use std::io;
 use std::os::fd::RawFd;
@@ -34,8 +35,9 @@ pub enum Of {
 /// What is done: whose, its name, and the result or a negative errno.
 pub type Done = (Of, u64, i32);
 
-/// See the head of this file. Only the thread that made it may use it. It has no registered files: those are closed some time after its end only, and a disk
-/// that was given back could not be mounted until then.
+/// See the head of this file. Only the thread that made it may use it. It has no registered files:
+/// those are closed some time after its end only, and a disk that was given back could not be
+/// mounted until then.
 pub struct Ring {
     ring: IoUring,
 }
@@ -45,7 +47,8 @@ impl Ring {
     pub fn new() -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(DONE_MAX);
-        // What happens meanwhile is looked at when the worker waits, all at once, and does not interrupt it.
+        // What happens meanwhile is looked at when the worker waits, all at once, and does not
+        // interrupt it.
         let best = builder.clone().setup_single_issuer().setup_defer_taskrun().build(ENTRIES);
         let ring = match best {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder.build(ENTRIES)?,
@@ -98,7 +101,9 @@ impl Ring {
             None => self.ring.submit_and_wait(want),
             Some(timeout) => {
                 let timeout = types::Timespec::from(timeout);
-                self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&timeout))
+                self.ring
+                    .submitter()
+                    .submit_with_args(want, &types::SubmitArgs::new().timespec(&timeout))
             }
         };
         match waited {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which request is next: the requests that wait, as items of the tree; edits; and what is counted. It knows neither front end nor backend.
+//! Which request is next: the requests that wait, as items of the tree; edits; and what is counted.
+//! It knows neither front end nor backend.
 //!
-//! A request waits in its owner's queue, or in q0's where it has none or that queue is gone or going. It is charged on the path to the root when it is
-//! dispatched ([`cost`]). At most `batch` are dispatched and not completed; of those the disk has `depth`, in the order of their sectors
-//! (`sched/disk/window.c`). While a queue is waited for (`sched/disk/anticipate.c`) and it is its turn, nothing is dispatched.
-//! Under policy cello requests wait outside of the tree ([`cello`]).
+//! A request waits in its owner's queue, or in q0's where it has none or that queue is gone or
+//! going. It is charged on the path to the root when it is dispatched ([`cost`]). At most `batch`
+//! are dispatched and not completed; of those the disk has `depth`, in the order of their sectors
+//! (`sched/disk/window.c`). While a queue is waited for (`sched/disk/anticipate.c`) and it is its
+//! turn, nothing is dispatched. Under policy cello requests wait outside of the tree ([`cello`]).
 
 mod cello;
 mod cost;
@@ -24,7 +26,8 @@ use crate::wire::{self, Node, Q0, RsBatch, RsOp, TREE_MAX, WINDOW_MAX, op};
 
 /// Requests that wait in the tree; more stand in line before it.
 const ITEMS: u32 = 4096;
-/// Beside the requests, each queue has an item that keeps a draining queue from going by itself: the phantom that stands for the queue while it is waited for.
+/// Beside the requests, each queue has an item that keeps a draining queue from going by itself:
+/// the phantom that stands for the queue while it is waited for.
 const PHANTOMS: u32 = SLOTS;
 /// And the one that was dispatched last, which is in service in the tree.
 const ROOM: u32 = ITEMS + PHANTOMS + 1;
@@ -125,7 +128,8 @@ impl Scheduler {
         let entries: Vec<Entry> = self.book.entries().map(|(_, entry)| *entry).collect();
         let mut there = vec![wire::ROOT, Q0];
         let mut ops = Vec::new();
-        let mut left: Vec<&Entry> = entries.iter().filter(|entry| !there.contains(&entry.id)).collect();
+        let mut left: Vec<&Entry> =
+            entries.iter().filter(|entry| !there.contains(&entry.id)).collect();
         while !left.is_empty() {
             let before = left.len();
             left.retain(|entry| {
@@ -144,7 +148,9 @@ impl Scheduler {
                 !ready
             });
             if left.len() == before {
-                return Err(format!("the state file is damaged: {before} nodes have no parent in it"));
+                return Err(format!(
+                    "the state file is damaged: {before} nodes have no parent in it"
+                ));
             }
         }
         for entry in &entries {
@@ -182,7 +188,8 @@ impl Scheduler {
 
     fn plant_ops(&mut self, ops: &[RsOp]) -> Result<(), String> {
         for part in ops.chunks(wire::BATCH_MAX) {
-            let mut batch = RsBatch { count: u32::try_from(part.len()).unwrap_or(0), ..RsBatch::default() };
+            let mut batch =
+                RsBatch { count: u32::try_from(part.len()).unwrap_or(0), ..RsBatch::default() };
             batch.op[..part.len()].copy_from_slice(part);
             let answer = self.tree.edit(&mut batch);
             if answer < 0 {
@@ -203,11 +210,16 @@ impl Scheduler {
     fn retune(&mut self) {
         let disk = self.book.disk();
         let (depth, arm) = self.device;
-        let size = u32::try_from(disk.batch).ok().filter(|&batch| batch > 0).unwrap_or(depth).min(WINDOW_MAX);
+        let size = u32::try_from(disk.batch)
+            .ok()
+            .filter(|&batch| batch > 0)
+            .unwrap_or(depth)
+            .min(WINDOW_MAX);
         let sized = self.window.resize(size, depth.min(size));
         debug_assert!(sized, "sizes of a window");
         self.costs.set_kind(disk.cost);
-        // With several at once a queue that has one is behind whatever is done; and without an arm others cost little.
+        // With several at once a queue that has one is behind whatever is done; and without an arm
+        // others cost little.
         let usual = if arm && size == 1 { WAIT } else { 0 };
         let cello = self.cello.is_on();
         self.cello.tune(&self.book, depth);
@@ -293,7 +305,8 @@ impl Scheduler {
 
     /// How long after it came a request is due: as it says itself, else as its queue does.
     fn deadline(&self, waiting: &Waiting) -> Option<u64> {
-        let of_queue = || self.book.get(waiting.queue).map(|entry| entry.deadline).filter(|&ns| ns > 0);
+        let of_queue =
+            || self.book.get(waiting.queue).map(|entry| entry.deadline).filter(|&ns| ns > 0);
         waiting.request.owner.and_then(Owner::deadline).or_else(of_queue)
     }
 
@@ -324,7 +337,8 @@ impl Scheduler {
         lane.running += 1;
     }
 
-    /// Cello takes the tree's place, or the reverse: what waits goes over, and what is under way stays whose it is.
+    /// Cello takes the tree's place, or the reverse: what waits goes over, and what is under way
+    /// stays whose it is.
     fn switch(&mut self, now: u64) {
         let on = !self.cello.is_on();
         let moved = if on { self.leave_tree(now) } else { self.cello.leave() };
@@ -361,7 +375,8 @@ impl Scheduler {
         all
     }
 
-    /// The request that the backend should have next; or when to ask again (0: at the next arrival or completion).
+    /// The request that the backend should have next; or when to ask again (0: at the next arrival
+    /// or completion).
     pub fn dispatch(&mut self, now: u64) -> Result<(Arrived, Ticket), u64> {
         let mut again = 0;
         while !self.cello.is_on() && self.window.room() > 0 {

@@ -151,7 +151,12 @@ pub fn now() -> u64 {
 
 impl Worker {
     /// With what the keeper holds. `again`: there was a worker before.
-    pub fn new(places: &Places, held: Held, listener: OwnedFd, again: bool) -> Result<Self, String> {
+    pub fn new(
+        places: &Places,
+        held: Held,
+        listener: OwnedFd,
+        again: bool,
+    ) -> Result<Self, String> {
         let wrong = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let target = places.target.display().to_string();
         let below = FileBackend::device(&places.target).map_err(|e| wrong(&target, &e))?;
@@ -159,7 +164,8 @@ impl Worker {
             settle(below);
         }
         let mut ring = Ring::new().map_err(|e| wrong("io_uring", &e))?;
-        let backend = backend::open(&places.target, places.model).map_err(|e| wrong(&target, &e))?;
+        let backend =
+            backend::open(&places.target, places.model).map_err(|e| wrong(&target, &e))?;
         let book = if again {
             crate::book::Book::open(&places.book)
         } else {
@@ -173,9 +179,15 @@ impl Worker {
         let depth = if book.depth() == 0 { backend.depth() } else { book.depth() };
         let mut shape = shape(&places.target, is_disk, below, backend.as_ref(), places.copy);
         shape.buffers = places.buffers;
-        let (mut front, device) =
-            offer::offer(held, &mut ring, &shape, &places.image, places.mark(), (&book.device().0, again))
-                .map_err(|e| wrong("front end", &e))?;
+        let (mut front, device) = offer::offer(
+            held,
+            &mut ring,
+            &shape,
+            &places.image,
+            places.mark(),
+            (&book.device().0, again),
+        )
+        .map_err(|e| wrong("front end", &e))?;
         let (owners_path, first) = book.owners();
         if !owners_path.is_empty() {
             match Owners::open(&owners_path, first) {
@@ -187,10 +199,11 @@ impl Worker {
         scheduler.set_device(depth, backend.arm());
         // What is to be done at a time is done then, not up to 50 us later. SAFETY: numbers only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
-        let watched = ring.watch(listener.as_raw_fd(), name::LISTENER).and_then(|()| match front.fd() {
-            Some(fd) => ring.watch(fd, name::FRONT),
-            None => Ok(()),
-        });
+        let watched =
+            ring.watch(listener.as_raw_fd(), name::LISTENER).and_then(|()| match front.fd() {
+                Some(fd) => ring.watch(fd, name::FRONT),
+                None => Ok(()),
+            });
         watched.map_err(|e| wrong("io_uring", &e))?;
         let pool = Pool::new(PART, front.buffers());
         Ok(Self {
@@ -275,7 +288,12 @@ impl Worker {
             self.completed(id, result).map_err(|e| format!("answer: {e}"))?;
         }
         if !self.over && (readable || !turn.fetched.is_empty()) {
-            let got = self.front.receive(&mut self.ring, &turn.fetched, &mut self.pool, &mut turn.arrived);
+            let got = self.front.receive(
+                &mut self.ring,
+                &turn.fetched,
+                &mut self.pool,
+                &mut turn.arrived,
+            );
             match got {
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => self.over = true,
                 other => other.map_err(|e| format!("receive: {e}"))?,
@@ -388,7 +406,8 @@ impl Worker {
         if moves {
             self.copies.moved += 1;
             self.copies.copied += u64::from(registered.is_none());
-            self.copies.unregistered += u64::from(registered.is_none() && self.front.copies().is_none());
+            self.copies.unregistered +=
+                u64::from(registered.is_none() && self.front.copies().is_none());
         }
         let running = Some(Running { request, ticket, done: 0, registered, again: false });
         let id = if let Some(id) = self.free.pop() {
@@ -429,7 +448,8 @@ impl Worker {
         };
         let data = match (registered, &request.buffer) {
             (Some(buffer), _) => Data::Registered(*buffer, *done),
-            // SAFETY: a request is no longer than a buffer (`Front::receive`), and `done` no more than its length.
+            // SAFETY: a request is no longer than a buffer (`Front::receive`), and `done` no more
+            // than its length.
             (None, Some(buffer)) => Data::At(unsafe { buffer.at().add(*done as usize) }),
             (None, None) => Data::None,
         };
@@ -441,7 +461,8 @@ impl Worker {
             len: request.len - done,
             data,
         };
-        // SAFETY: the buffer stays in `running` until the completion; a registered one is the kernel's.
+        // SAFETY: the buffer stays in `running` until the completion; a registered one is the
+        // kernel's.
         unsafe { self.backend.submit(&mut self.ring, &io) }
     }
 
@@ -460,9 +481,10 @@ impl Worker {
             0 if moves => Err(libc::EIO),
             _ => Ok(()),
         };
-        // It may be the memory, as it lies there: ours it takes. Registered memory is not looked at before it is at the driver,
-        // whose word for it may be EIO.
-        let refused = matches!(answer, Err(libc::EINVAL | libc::EIO)) && running.registered.is_some();
+        // It may be the memory, as it lies there: ours it takes. Registered memory is not looked at
+        // before it is at the driver, whose word for it may be EIO.
+        let refused =
+            matches!(answer, Err(libc::EINVAL | libc::EIO)) && running.registered.is_some();
         let Some(mut running) = self.running[id].take() else { return Ok(()) };
         if running.again && answer.is_ok() {
             self.copies.copied += 1;
@@ -511,7 +533,8 @@ fn take_elevator(book: &mut crate::book::Book, (major, minor): (u32, u32)) {
     }
 }
 
-/// What a dead worker had begun at the device may still be under way, and must not come after what is sent again.
+/// What a dead worker had begun at the device may still be under way, and must not come after what
+/// is sent again.
 fn settle((major, minor): (u32, u32)) {
     let start = Instant::now();
     while sysfs::inflight(major, minor) > 0 {

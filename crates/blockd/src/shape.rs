@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the device that is offered should be like: as the disk below, or the disk of the file below.
+//! What the device that is offered should be like: as the disk below, or the disk of the file
+//! below.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -9,9 +10,17 @@ use crate::backend::Backend;
 use crate::front::Shape;
 use crate::sysfs;
 
-/// Of a target with this backend, which is, or lies on, the device `below`. `asked`: data are to be copied in any case.
-pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Backend, asked: bool) -> Shape {
-    let file = if is_disk { None } else { OpenOptions::new().read(true).write(true).open(target).ok() };
+/// Of a target with this backend, which is, or lies on, the device `below`. `asked`: data are to be
+/// copied in any case.
+pub fn shape(
+    target: &Path,
+    is_disk: bool,
+    below: (u32, u32),
+    backend: &dyn Backend,
+    asked: bool,
+) -> Shape {
+    let file =
+        if is_disk { None } else { OpenOptions::new().read(true).write(true).open(target).ok() };
     let file = file.as_ref();
     Shape {
         size: backend.size(),
@@ -28,7 +37,9 @@ pub fn shape(target: &Path, is_disk: bool, below: (u32, u32), backend: &dyn Back
                 .then_some("the disk below wants them not to change while they are written")
         } else {
             let free = file.is_some_and(may_change);
-            (!free).then_some("the file's file system may want them not to change while they are written")
+            (!free).then_some(
+                "the file's file system may want them not to change while they are written",
+            )
         },
         buffers: u32::MAX,
     }
@@ -40,7 +51,9 @@ fn may_change(file: &File) -> bool {
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: one structure is written.
     let done = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut found) };
-    done == 0 && [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::TMPFS_MAGIC].contains(&found.f_type)
+    done == 0
+        && [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::TMPFS_MAGIC]
+            .contains(&found.f_type)
 }
 
 #[cfg(test)]

@@ -20,16 +20,19 @@ pub fn elevator(major: u32, minor: u32) -> Option<String> {
 
 /// Choose one.
 pub fn set_elevator(major: u32, minor: u32, name: &str) -> std::io::Result<()> {
-    let folder = queue(major, minor).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT))?;
+    let folder =
+        queue(major, minor).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT))?;
     fs::write(folder.join("scheduler"), name)
 }
 
-/// Have at most so many requests of each hardware queue at once, or so much in one, where that is not so already. Changing it waits until the device's requests are answered.
+/// Have at most so many requests of each hardware queue at once, or so much in one, where that is
+/// not so already. Changing it waits until the device's requests are answered.
 pub fn set_limit(major: u32, minor: u32, file: &str, most: u32) -> std::io::Result<()> {
     if number((major, minor), file) == most {
         return Ok(());
     }
-    let folder = queue(major, minor).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT))?;
+    let folder =
+        queue(major, minor).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT))?;
     fs::write(folder.join(file), most.to_string())
 }
 
@@ -37,7 +40,8 @@ pub fn set_limit(major: u32, minor: u32, file: &str, most: u32) -> std::io::Resu
 fn number((major, minor): (u32, u32), file: &str) -> u32 {
     let text = queue(major, minor).and_then(|folder| fs::read_to_string(folder.join(file)).ok());
     // Bytes of discards are more than 32 bits.
-    text.and_then(|text| text.trim().parse::<u64>().ok()).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    text.and_then(|text| text.trim().parse::<u64>().ok())
+        .map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
 }
 
 /// What the disk writes at once, where that is a block's usual size; else 512.
@@ -73,18 +77,20 @@ pub fn virt_boundary(device: (u32, u32)) -> u64 {
 
 /// Requests under way at a device, by the kernel's count.
 pub fn inflight(major: u32, minor: u32) -> u64 {
-    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/inflight")).unwrap_or_default();
+    let text =
+        fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/inflight")).unwrap_or_default();
     text.split_whitespace().filter_map(|n| n.parse::<u64>().ok()).sum()
 }
 
-/// A file of the kernel's with names in it, which need not be text: anybody calls his process, and what he
-/// mounts on (fusermount), as he likes. Empty where there is none.
+/// A file of the kernel's with names in it, which need not be text: anybody calls his process, and
+/// what he mounts on (fusermount), as he likes. Empty where there is none.
 fn shown(path: impl AsRef<Path>) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// Who uses a block device, in words, this process and `but` aside: mounts, swap, devices on top of it, programs that have it open. Empty: nobody.
-/// No other process' file is looked at, only its name: a file of /reserv would be asked of reservd, which may be waiting for this answer.
+/// Who uses a block device, in words, this process and `but` aside: mounts, swap, devices on top of
+/// it, programs that have it open. Empty: nobody. No other process' file is looked at, only its
+/// name: a file of /reserv would be asked of reservd, which may be waiting for this answer.
 pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
     let (major, minor) = (libc::major(dev), libc::minor(dev));
     let mut found = Vec::new();
@@ -107,7 +113,9 @@ pub fn users(name: &str, dev: u64, but: &[u32]) -> Vec<String> {
             found.push(format!("mounted at {}", words[4]));
         }
     }
-    for entry in fs::read_dir(format!("/sys/dev/block/{number}/holders")).into_iter().flatten().flatten() {
+    for entry in
+        fs::read_dir(format!("/sys/dev/block/{number}/holders")).into_iter().flatten().flatten()
+    {
         let holder = entry.file_name().to_string_lossy().into_owned();
         // Device mapper's have a name that means more.
         let volume = fs::read_to_string(entry.path().join("dm/name"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scheduling core (`sched/server.c`) behind a safe face: the tree, the window between it and the disk, and queues that are waited for.
+//! The scheduling core (`sched/server.c`) behind a safe face: the tree, the window between it and
+//! the disk, and queues that are waited for.
 
 use std::ptr::NonNull;
 
@@ -43,7 +44,13 @@ unsafe extern "C" {
     fn rv_thinker(all: *mut RawThinkers, queue: u32) -> *mut RawThinkers;
     fn rv_think(tree: *mut RawTree, queue: *mut RawThinkers, item: u32, wait: u64);
     fn rv_think_wait(queue: *mut RawThinkers, wait: u64);
-    fn rv_think_hold(tree: *mut RawTree, queue: *mut RawThinkers, length: u32, sector: u64, now: u64) -> i32;
+    fn rv_think_hold(
+        tree: *mut RawTree,
+        queue: *mut RawThinkers,
+        length: u32,
+        sector: u64,
+        now: u64,
+    ) -> i32;
     fn rv_think_ended(queue: *mut RawThinkers, now: u64);
     fn rv_think_arrived(tree: *mut RawTree, queue: *mut RawThinkers, now: u64) -> i32;
     fn rv_think_go(tree: *mut RawTree, queue: *mut RawThinkers, now: u64) -> i32;
@@ -52,7 +59,8 @@ unsafe extern "C" {
 
 const NONE: u32 = u32::MAX;
 
-/// A tree. Items are named by their slots; who frees one (`leave`, `charge`) does not name it again.
+/// A tree. Items are named by their slots; who frees one (`leave`, `charge`) does not name it
+/// again.
 #[derive(Debug)]
 pub struct Tree {
     raw: NonNull<RawTree>,
@@ -66,8 +74,10 @@ impl Tree {
     /// Without memory, or when `sched/` and [`crate::wire`] disagree.
     pub fn new(nodes: u32, items: u32, quantum: u64) -> Self {
         assert_eq!(rv_batch_bytes() as usize, size_of::<RsBatch>(), "batch.h and wire.rs agree");
-        // SAFETY: no preconditions; null is checked. The tree is never freed: it lives as long as the process.
-        let raw = NonNull::new(unsafe { rv_create(nodes, items, quantum) }).expect("memory for a tree");
+        // SAFETY: no preconditions; null is checked. The tree is never freed: it lives as long as
+        // the process.
+        let raw =
+            NonNull::new(unsafe { rv_create(nodes, items, quantum) }).expect("memory for a tree");
         Self { raw, items }
     }
 
@@ -77,7 +87,8 @@ impl Tree {
 
     /// All or nothing: 0, or a negative errno, and what each operation answered in the batch.
     pub fn edit(&mut self, batch: &mut RsBatch) -> i32 {
-        // SAFETY: the tree lives, as in all methods; the batch has the core's layout (`new`), and the core checks what it says.
+        // SAFETY: the tree lives, as in all methods; the batch has the core's layout (`new`), and
+        // the core checks what it says.
         unsafe { rv_edit(self.at(), batch) }
     }
 
@@ -132,7 +143,8 @@ impl Tree {
         if item == NONE { Err(next) } else { Ok(item) }
     }
 
-    /// What was picked is charged, and goes. In the tree it stays in service until the next is picked.
+    /// What was picked is charged, and goes. In the tree it stays in service until the next is
+    /// picked.
     pub fn charge(&mut self, item: u32, work: u64, now: u64) {
         self.known(item);
         // SAFETY: as for `leave`.
@@ -158,7 +170,8 @@ impl Window {
     /// # Panics
     /// Without memory.
     pub fn new() -> Self {
-        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree does.
+        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree
+        // does.
         Self { raw: NonNull::new(unsafe { rv_window() }).expect("memory for a window") }
     }
 
@@ -166,7 +179,8 @@ impl Window {
         self.raw.as_ptr()
     }
 
-    /// At most `size` in it and at the disk, at most `slots` at the disk; what is in it stays. Whether that makes sense.
+    /// At most `size` in it and at the disk, at most `slots` at the disk; what is in it stays.
+    /// Whether that makes sense.
     pub fn resize(&mut self, size: u32, slots: u32) -> bool {
         // SAFETY: it lives, as in all methods; the numbers are checked.
         unsafe { rv_window_resize(self.at(), size, slots) != 0 }
@@ -203,7 +217,8 @@ impl Default for Window {
     }
 }
 
-/// Queues that are waited for while they think (`sched/disk/anticipate.c`), by their slots in the tree.
+/// Queues that are waited for while they think (`sched/disk/anticipate.c`), by their slots in the
+/// tree.
 #[derive(Debug)]
 pub struct Thinkers {
     raw: NonNull<RawThinkers>,
@@ -216,7 +231,8 @@ impl Thinkers {
     /// # Panics
     /// Without memory.
     pub fn new(queues: u32) -> Self {
-        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree does.
+        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree
+        // does.
         let raw = NonNull::new(unsafe { rv_thinkers(queues) }).expect("memory for queues");
         Self { raw, phantoms: vec![None; queues as usize] }
     }
@@ -257,7 +273,8 @@ impl Thinkers {
         }
     }
 
-    /// The last request that waits in the queue is about to be charged: its phantom waits in its stead, if that is worth it.
+    /// The last request that waits in the queue is about to be charged: its phantom waits in its
+    /// stead, if that is worth it.
     pub fn hold(&mut self, tree: &mut Tree, queue: usize, length: u32, sector: u64, now: u64) {
         if let Some(at) = self.at(queue) {
             // SAFETY: as above.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What reservd and the block server say to each other: one question and one answer, each a packet of a SOCK_SEQPACKET socket. Structures are as they lie in memory:
-//! both ends are of one build, and HELLO compares the version.
+//! What reservd and the block server say to each other: one question and one answer, each a packet
+//! of a SOCK_SEQPACKET socket. Structures are as they lie in memory: both ends are of one build,
+//! and HELLO compares the version.
 
 use reserv_facts::tree::SLOTS;
 pub use reserv_facts::tree::kind::{QUEUE, SCHED};
 pub use reserv_facts::tree::policy::{CELLO, YFQ};
 pub use reserv_facts::tree::{
-    AUTO, BATCH_MAX, DRAINING, Q0, ROOT, ROUNDS, RsBatch, RsOp, TUNE_NS_MAX, WINDOW_MAX, class, cost, op,
-    tune,
+    AUTO, BATCH_MAX, DRAINING, Q0, ROOT, ROUNDS, RsBatch, RsOp, TUNE_NS_MAX, WINDOW_MAX, class,
+    cost, op, tune,
 };
 
 /// Of this protocol and of the book.
@@ -33,9 +34,11 @@ pub mod what {
     pub const OWNERS: u32 = 6;
     /// At most `a` requests at once at the backend.
     pub const DEPTH: u32 = 7;
-    /// Give the disk back and end. EBUSY while somebody uses it; who does follows in words. With `a` 1: only say so.
+    /// Give the disk back and end. EBUSY while somebody uses it; who does follows in words. With
+    /// `a` 1: only say so.
     pub const STOP: u32 = 8;
-    /// How data move. Answers [`super::Copies`], and why all data are copied, in words, where they are.
+    /// How data move. Answers [`super::Copies`], and why all data are copied, in words, where they
+    /// are.
     pub const COPIES: u32 = 9;
 }
 
@@ -154,5 +157,6 @@ pub unsafe fn bytes_of<T: Copy>(value: &T) -> &[u8] {
 /// Every pattern of bits is a `T`.
 pub unsafe fn of_bytes<T: Copy>(bytes: &[u8]) -> Option<T> {
     // SAFETY: the length is looked at, and the caller's promise.
-    (bytes.len() >= size_of::<T>()).then(|| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+    (bytes.len() >= size_of::<T>())
+        .then(|| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A request's way through the scheduler, the pool, the ring and the backend allocates nothing: whoever writes memory back must not wait for memory.
+//! A request's way through the scheduler, the pool, the ring and the backend allocates nothing:
+//! whoever writes memory back must not wait for memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,8 +59,10 @@ impl Server {
             let (queue, at) = (QUEUES[usize::from(handle % 2 == 1)], handle * 7 % BLOCKS);
             let op = if handle % 3 == 0 { Op::Read } else { Op::Write };
             let (offset, owner) = (at * u64::from(BLOCK), Some(queue.into()));
-            self.scheduler
-                .arrive(Arrived { handle, op, fua: false, offset, len: BLOCK, owner, buffer: None }, handle);
+            self.scheduler.arrive(
+                Arrived { handle, op, fua: false, offset, len: BLOCK, owner, buffer: None },
+                handle,
+            );
         }
         let end = self.served + count;
         while self.served < end {
@@ -83,7 +86,8 @@ impl Server {
             self.ring.wait(None).unwrap();
             self.ring.take(&mut self.done);
             for (_, id, result) in self.done.drain(..) {
-                let (mut request, ticket) = self.running[usize::try_from(id).unwrap()].take().unwrap();
+                let (mut request, ticket) =
+                    self.running[usize::try_from(id).unwrap()].take().unwrap();
                 assert_eq!(result, BLOCK.cast_signed());
                 self.scheduler.done(ticket, first);
                 self.pool.give(request.buffer.take().unwrap());
@@ -111,8 +115,10 @@ fn a_request_allocates_nothing() {
     server.scheduler.set_device(8, false);
     let mut edits = RsBatch { seq: 1, count: 4, ..RsBatch::default() };
     for (slot, queue) in QUEUES.into_iter().enumerate() {
-        edits.op[slot] = RsOp { code: op::CREATE, node: queue, parent: wire::ROOT, a: 2, ..RsOp::default() };
-        edits.op[slot + 2] = RsOp { code: op::REWEIGHT, node: queue, a: 100_000, ..RsOp::default() };
+        edits.op[slot] =
+            RsOp { code: op::CREATE, node: queue, parent: wire::ROOT, a: 2, ..RsOp::default() };
+        edits.op[slot + 2] =
+            RsOp { code: op::REWEIGHT, node: queue, a: 100_000, ..RsOp::default() };
     }
     assert_eq!(server.scheduler.edit(&mut edits, 0), 0);
     server.serve(0, 16);
@@ -120,7 +126,12 @@ fn a_request_allocates_nothing() {
     for turn in 1..20 {
         server.serve(turn * REQUESTS, REQUESTS);
     }
-    assert_eq!(COUNT.load(Ordering::Relaxed) - before, 0, "allocations for {} requests", server.served);
+    assert_eq!(
+        COUNT.load(Ordering::Relaxed) - before,
+        0,
+        "allocations for {} requests",
+        server.served
+    );
     // Must be seen: one.
     drop(std::hint::black_box(vec![0_u8; 100]));
     assert_eq!(COUNT.load(Ordering::Relaxed) - before, 1);

@@ -10,7 +10,8 @@ use crate::error::{Error, Kind};
 use crate::fs::{Files, explain, missing, writing};
 use crate::path::NodePath;
 
-/// `alice`, `1000`, `group:www`, `pid:4711`, `everyone`, or several with `+` between them, in the words of the access file.
+/// `alice`, `1000`, `group:www`, `pid:4711`, `everyone`, or several with `+` between them, in the
+/// words of the access file.
 fn party(text: &str) -> Result<String, Error> {
     if text == "everyone" {
         return Ok(text.to_owned());
@@ -22,17 +23,21 @@ fn party(text: &str) -> Result<String, Error> {
         let number = name.parse::<u32>().ok();
         words.push(match kind {
             "user" | "uid" => {
-                let known = || nix::unistd::User::from_name(name).ok().flatten().map(|u| u.uid.as_raw());
+                let known =
+                    || nix::unistd::User::from_name(name).ok().flatten().map(|u| u.uid.as_raw());
                 format!("uid {}", number.or_else(known).ok_or_else(|| unknown("user", name))?)
             }
             "group" | "gid" => {
-                let known = || nix::unistd::Group::from_name(name).ok().flatten().map(|g| g.gid.as_raw());
+                let known =
+                    || nix::unistd::Group::from_name(name).ok().flatten().map(|g| g.gid.as_raw());
                 format!("gid {}", number.or_else(known).ok_or_else(|| unknown("group", name))?)
             }
             "pid" => format!("pid {}", number.ok_or_else(|| unknown("process", name))?),
             _ => {
                 return Err(Error::usage(format!("'{part}' names no user, group or process"))
-                    .hint("everyone, a user, group:NAME or pid:N, or several with + between them"));
+                    .hint(
+                        "everyone, a user, group:NAME or pid:N, or several with + between them",
+                    ));
             }
         });
     }
@@ -49,11 +54,12 @@ fn write(files: &dyn Files, path: &NodePath, line: &str) -> Result<Change, Error
         return Err(error);
     }
     let file = path.file("access");
-    let shown = || files.read(&file).map(|text| text.trim_end().replace('\n', "; ")).unwrap_or_default();
+    let shown =
+        || files.read(&file).map(|text| text.trim_end().replace('\n', "; ")).unwrap_or_default();
     let old = shown();
-    files
-        .write(&file, line)
-        .map_err(|e| explain(files, path, &format!("access '{line}'"), &writing(path, "access"), &e))?;
+    files.write(&file, line).map_err(|e| {
+        explain(files, path, &format!("access '{line}'"), &writing(path, "access"), &e)
+    })?;
     Ok(Change { path: path.to_string(), key: "access".to_owned(), old, new: shown() })
 }
 
@@ -89,7 +95,8 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// What a process may do at a node, and which rule says so: from its domain, where the line of the nearest node upwards holds.
+/// What a process may do at a node, and which rule says so: from its domain, where the line of the
+/// nearest node upwards holds.
 pub(crate) fn why(files: &dyn Files, pid: i32, path: &str) -> Result<Vec<Answer>, Error> {
     let path = NodePath::parse(path, files.place())?;
     if let Some(error) = missing(files, &path) {
@@ -113,9 +120,11 @@ pub(crate) fn partly(files: &dyn Files, paths: &[NodePath]) -> Option<String> {
         return None;
     }
     let domain = files.read("self/domain").ok()?;
-    let hidden: Vec<&str> = paths.iter().filter(|path| !reads(&domain, path)).map(NodePath::as_str).collect();
+    let hidden: Vec<&str> =
+        paths.iter().filter(|path| !reads(&domain, path)).map(NodePath::as_str).collect();
     let first = hidden.first()?;
-    let user = nix::unistd::User::from_uid(euid).ok().flatten().map_or(euid.to_string(), |user| user.name);
+    let user =
+        nix::unistd::User::from_uid(euid).ok().flatten().map_or(euid.to_string(), |user| user.name);
     Some(format!(
         "of {} only your part is shown and the totals above it; root opens the rest: reserv allow {user} read {first}",
         hidden.join(", ")
@@ -124,10 +133,13 @@ pub(crate) fn partly(files: &dyn Files, paths: &[NodePath]) -> Option<String> {
 
 /// Whether a domain lets everything be read at a node and below it.
 fn reads(domain: &str, path: &NodePath) -> bool {
-    let below = |line: &str| line.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let below =
+        |line: &str| line.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'));
     let denied = || {
         domain.lines().any(|line| {
-            below(line) && line.split(' ').nth(2) == Some("no") && line.split(' ').nth(1) == Some("read")
+            below(line)
+                && line.split(' ').nth(2) == Some("no")
+                && line.split(' ').nth(1) == Some("read")
         })
     };
     decide(domain, path, Right::Read.word()).is_some_and(|answer| answer.allowed) && !denied()
@@ -172,16 +184,28 @@ mod tests {
         let domain = "cpu use no no entry allows it\ncpu/web use yes cpu/web: allow uid 5 use\ncpu/web/x use no cpu/web/x: deny uid 5 use\n\
                       cpu/web/s modify yes he made it\ncpu modify no no entry allows it\n";
         let at = |path: &str, right| {
-            decide(domain, &NodePath::parse(path, &crate::fs::fake::place()).unwrap(), right).unwrap()
+            decide(domain, &NodePath::parse(path, &crate::fs::fake::place()).unwrap(), right)
+                .unwrap()
         };
-        assert!(!at("cpu", "use").allowed && at("web", "use").allowed && at("web/y/z", "use").allowed);
-        assert!(!at("web/x", "use").allowed && !at("web/x/y", "use").allowed && !at("webs", "use").allowed);
+        assert!(
+            !at("cpu", "use").allowed && at("web", "use").allowed && at("web/y/z", "use").allowed
+        );
+        assert!(
+            !at("web/x", "use").allowed
+                && !at("web/x/y", "use").allowed
+                && !at("webs", "use").allowed
+        );
         assert!(at("web/s", "modify").allowed && !at("web/s/t", "modify").allowed);
         let sees = |domain: &str, path: &str| {
             reads(domain, &NodePath::parse(path, &crate::fs::fake::place()).unwrap())
         };
         let rules = "cpu read no no entry allows it\ncpu/web read yes cpu/web: allow uid 5 use\ncpu/web/x read no cpu/web/x: deny uid 5 read\n";
-        assert!(!sees(rules, "cpu") && !sees(rules, "web") && sees(rules, "web/y") && !sees(rules, "web/x"));
+        assert!(
+            !sees(rules, "cpu")
+                && !sees(rules, "web")
+                && sees(rules, "web/y")
+                && !sees(rules, "web/x")
+        );
         assert!(!sees("", "cpu") && sees("cpu read yes cpu: allow everyone read\n", "web"));
         assert_eq!(at("web/x", "use").why, "cpu/web/x: deny uid 5 use");
         assert_eq!(

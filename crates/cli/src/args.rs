@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of commands. Help, completions and man pages are generated from it and from nothing else.
+//! The table of commands. Help, completions and man pages are generated from it and from nothing
+//! else.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -59,15 +60,18 @@ pub enum Command {
     },
     /// Stop Reserv and give the machine back to the kernel's own scheduler
     Down {
-        /// Take only these resources down (links, counting resources), with their trees and tags; Reserv goes on
+        /// Take only these resources down (links, counting resources), with their trees and tags;
+        /// Reserv goes on
         #[arg(value_name = "RESOURCE")]
         resources: Vec<String>,
-        /// Take the programs out of the kernel's memory too. Without it they stay loaded, tied to nothing, and the
-        /// next 'up' needs no verifier
+        /// Take the programs out of the kernel's memory too. Without it they stay loaded, tied to
+        /// nothing, and the next 'up' needs no verifier
         #[arg(long, conflicts_with = "resources")]
         unload: bool,
     },
-    /// Replace the programs that schedule links by this version's, after another version of Reserv was installed. Trees, tags and counters stay. Packets that wait are lost; their number is printed
+    /// Replace the programs that schedule links by this version's, after another version of Reserv
+    /// was installed. Trees, tags and counters stay. Packets that wait are lost; their number is
+    /// printed
     Upgrade {
         /// A link that is scheduled, as 'reserv status' names it
         #[arg(value_name = "RESOURCE", required = true)]
@@ -77,7 +81,8 @@ pub enum Command {
     Status,
     /// Draw the trees of nodes with their shares
     Tree {
-        /// Only this node and what is below it; every resource if it is not given; 'container' for containers
+        /// Only this node and what is below it; every resource if it is not given; 'container' for
+        /// containers
         path: Option<String>,
     },
     /// Put disks under Reserv, take them out again, and list them
@@ -92,11 +97,16 @@ pub enum Command {
     /// Change nodes while they run
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
-        /// Nodes, then changes: share= (a weight, and perhaps a minimum: '50 250ms/s'), shares= (of all children of a scheduler node in one step: 'site1 50 250ms/s, site2 30'), cap=, class=, policy=, gc= (1: deleted when nothing refers to it), limit= (most members; of a link 'PACKETS BYTES'; resets the queue's backlog counters), tunables
-        /// (quantum=, lag=, turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=); with --thread: weight=, priority=, period=, budget=, deadline=
+        /// Nodes, then changes: share= (a weight, and perhaps a minimum: '50 250ms/s'), shares= (of
+        /// all children of a scheduler node in one step: 'site1 50 250ms/s, site2 30'), cap=,
+        /// class=, policy=, gc= (1: deleted when nothing refers to it), limit= (most members; of a
+        /// link 'PACKETS BYTES'; resets the queue's backlog counters), tunables (quantum=, lag=,
+        /// turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=); with
+        /// --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
-        /// Change this thread instead, in its queue; parameters that are not named get their defaults
+        /// Change this thread instead, in its queue; parameters that are not named get their
+        /// defaults
         #[arg(long, short, value_name = "TID", value_parser = clap::value_parser!(i32).range(1..))]
         thread: Option<i32>,
     },
@@ -104,7 +114,8 @@ pub enum Command {
     Mv {
         /// The node
         from: String,
-        /// Its new path; if that is an existing scheduler node, the node becomes a child of it and keeps its name
+        /// Its new path; if that is an existing scheduler node, the node becomes a child of it and
+        /// keeps its name
         to: String,
     },
     /// Run a program under a reservation, with everything it starts
@@ -113,7 +124,8 @@ pub enum Command {
     Tag(Tag),
     /// Give a user, group or process rights on a node and all below it
     Allow(Allow),
-    /// Deny rights on a node and all below it; a denial beats every 'allow'. Only root denies; others revoke what they allowed
+    /// Deny rights on a node and all below it; a denial beats every 'allow'. Only root denies;
+    /// others revoke what they allowed
     Deny(Deny),
     /// Say what a process may do at a node, and which entry decides
     Why {
@@ -130,7 +142,8 @@ pub enum Command {
         #[arg(default_value = "cpu")]
         path: String,
     },
-    /// Run one workload under the policies of each paper and under the kernel's own scheduler, and print one table
+    /// Run one workload under the policies of each paper and under the kernel's own scheduler, and
+    /// print one table
     Compare(Compare),
     /// The programs of 'compare'
     #[command(hide = true)]
@@ -138,7 +151,8 @@ pub enum Command {
         /// hog, sleeper or decoder
         kind: String,
     },
-    /// Follow the scheduler event by event: service and lag of every node, and whether its theorems hold
+    /// Follow the scheduler event by event: service and lag of every node, and whether its theorems
+    /// hold
     Trace(Trace),
     /// Show on real servers what reservations do; takes some minutes
     Demo {
@@ -146,7 +160,8 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
-    /// Measure figures of the papers, Reserv beside the kernel's scheduler, and judge them; --list shows which
+    /// Measure figures of the papers, Reserv beside the kernel's scheduler, and judge them; --list
+    /// shows which
     Experiment {
         /// Passed on to experiments/run: [--list] NAME... [--quick] [--out DIR] [--json]
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
@@ -179,40 +194,48 @@ pub struct Up {
     /// Which driver of the CPU; auto takes the full one where this kernel can run it
     #[arg(long, value_enum, default_value_t = Driver::Auto)]
     pub driver: Driver,
-    /// Which policy the root and new scheduler nodes have: default (SFQ), qlinux (SFQ; on disks Cello), eclipse (MTR-LS; on links WF2Q, on disks YFQ) or rtss98 (EEVDF)
+    /// Which policy the root and new scheduler nodes have: default (SFQ), qlinux (SFQ; on disks
+    /// Cello), eclipse (MTR-LS; on links WF2Q, on disks YFQ) or rtss98 (EEVDF)
     #[arg(long, short, value_name = "NAME", value_parser = word::<reserv_model::Personality>)]
     pub personality: Option<reserv_model::Personality>,
-    /// Bring up /reserv/NAME, which counts and schedules nothing: operations and bytes of tagged open files on PATH's file system
-    /// (file:PATH), or of tagged sockets over an interface (net:IFACE)
+    /// Bring up /reserv/NAME, which counts and schedules nothing: operations and bytes of tagged
+    /// open files on PATH's file system (file:PATH), or of tagged sockets over an interface
+    /// (net:IFACE)
     #[arg(long, value_name = "NAME=file:PATH|NAME=net:IFACE", value_parser = counting)]
     pub count: Vec<(reserv_model::Name, reserv_model::Source)>,
     /// Bring up /reserv/IFACE, which schedules the packets that leave by this network interface
     #[arg(long, value_name = "IFACE")]
     pub net: Vec<String>,
-    /// Let those interfaces send this much, as 100mbit. Without --rate shares hold only on devices whose driver has byte queue limits (BQL; virtio has, veth has not)
+    /// Let those interfaces send this much, as 100mbit. Without --rate shares hold only on devices
+    /// whose driver has byte queue limits (BQL; virtio has, veth has not)
     #[arg(long, value_name = "RATE", requires = "net", value_parser = rate)]
     pub rate: Option<reserv_model::Rate>,
-    /// Which driver of those interfaces: full is Reserv's own qdisc, stock the kernel's HTB; auto takes the full one where this kernel can run it
+    /// Which driver of those interfaces: full is Reserv's own qdisc, stock the kernel's HTB; auto
+    /// takes the full one where this kernel can run it
     #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]
     pub net_driver: Driver,
-    /// Bring up /reserv/NAME, which schedules the requests of this file or block device. 'vdb' means /dev/vdb if no such file is here; NAME is the path's
-    /// last part if it is not given. From then on programs use /dev/reserv/NAME; under the stock driver the device itself
+    /// Bring up /reserv/NAME, which schedules the requests of this file or block device. 'vdb'
+    /// means /dev/vdb if no such file is here; NAME is the path's last part if it is not given.
+    /// From then on programs use /dev/reserv/NAME; under the stock driver the device itself
     #[arg(long, value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
     pub disk: Vec<(reserv_model::Name, String)>,
-    /// Most requests that those disks are given at once (1 to 256): few for exact shares, more for throughput
+    /// Most requests that those disks are given at once (1 to 256): few for exact shares, more for
+    /// throughput
     #[arg(long, value_name = "N", requires = "disk", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub depth: Option<u32>,
-    /// What those disks serve per second under any load, as 3MB/s: the minimums of their queues may add up to it
+    /// What those disks serve per second under any load, as 3MB/s: the minimums of their queues may
+    /// add up to it
     #[arg(long, value_name = "RATE", requires = "disk", value_parser = rate)]
     pub floor: Option<reserv_model::Rate>,
-    /// How /dev/reserv/NAME is made; auto takes ublk where this kernel has it, else FUSE with a loop device
+    /// How /dev/reserv/NAME is made; auto takes ublk where this kernel has it, else FUSE with a
+    /// loop device
     #[arg(long, value_enum, requires = "disk", default_value_t = Front::Auto)]
     pub front: Front,
     /// For trials: make those disks as slow as a model of a disk, spinning or flash
     #[arg(long, value_name = "DISK", requires = "disk", value_parser = word::<reserv_model::DiskModel>)]
     pub model: Option<reserv_model::DiskModel>,
-    /// Which driver of those disks: full is Reserv's block server, stock the kernel's BFQ or iocost with cgroups, whose shares are inexact; auto takes
-    /// the full one
+    /// Which driver of those disks: full is Reserv's block server, stock the kernel's BFQ or iocost
+    /// with cgroups, whose shares are inexact; auto takes the full one
     #[arg(long, value_enum, requires = "disk", default_value_t = Driver::Auto)]
     pub disk_driver: Driver,
     /// How those disks order their queues: sfq, wf2q+, yfq or cello; by --personality if absent
@@ -221,14 +244,16 @@ pub struct Up {
     /// Print what would change; change and start nothing
     #[arg(long, short = 'n')]
     pub dry_run: bool,
-    /// If the configuration leaves out a queue that has members: let it drain. It accepts no new ones, and is deleted when the last has left
+    /// If the configuration leaves out a queue that has members: let it drain. It accepts no new
+    /// ones, and is deleted when the last has left
     #[arg(long, requires = "config", conflicts_with = "flush")]
     pub drain: bool,
     /// If the configuration leaves out a queue that has members: move them to q0 and delete it now
     #[arg(long, requires = "config")]
     pub flush: bool,
-    /// Ignore the CPU settings of cgroups (systemd's CPUWeight= and CPUQuota=, those of containers). Without this the full driver keeps
-    /// them among the threads in q0, and does not start where it cannot
+    /// Ignore the CPU settings of cgroups (systemd's CPUWeight= and CPUQuota=, those of
+    /// containers). Without this the full driver keeps them among the threads in q0, and does not
+    /// start where it cannot
     #[arg(long)]
     pub ignore_cgroup_weights: bool,
     /// Stay in the foreground until Reserv is stopped
@@ -263,7 +288,8 @@ pub enum Front {
 pub struct Top {
     /// Only this node and what is below it; every resource if it is not given
     pub path: Option<String>,
-    /// Print this many plain tables and end, instead of a display that is updated; 0 prints without end
+    /// Print this many plain tables and end, instead of a display that is updated; 0 prints without
+    /// end
     #[arg(long, short, value_name = "N")]
     pub batch: Option<u64>,
     /// Seconds between measurements
@@ -279,22 +305,26 @@ pub struct Mk {
     /// A queue, where threads wait (the default)
     #[arg(long, conflicts_with = "sched")]
     pub queue: bool,
-    /// A container: one node in the tree of every resource, those that come later too; with --sched one that holds containers
+    /// A container: one node in the tree of every resource, those that come later too; with --sched
+    /// one that holds containers
     #[arg(long, conflicts_with_all = ["cap", "class", "policy"])]
     pub container: bool,
     /// A scheduler node, which divides its share among its children
     #[arg(long)]
     pub sched: bool,
-    /// Its weight among its siblings (0: served only when no sibling with a weight wants service), or a fixed share of its parent: =25%; then perhaps a minimum: '50 250ms/s'
+    /// Its weight among its siblings (0: served only when no sibling with a weight wants service),
+    /// or a fixed share of its parent: =25%; then perhaps a minimum: '50 250ms/s'
     #[arg(long, short, value_name = "WEIGHT", default_value = "100", allow_hyphen_values = true)]
     pub share: String,
     /// An upper limit: 1.5cpu, 250ms/s, 25%
     #[arg(long, value_name = "CAP")]
     pub cap: Option<String>,
-    /// How the queue orders what waits in it: ts, sfq, rr, fifo, edf; on a link also drr, on a disk scan, scan-edf, interactive, throughput or real-time; see reserv(7)
+    /// How the queue orders what waits in it: ts, sfq, rr, fifo, edf; on a link also drr, on a disk
+    /// scan, scan-edf, interactive, throughput or real-time; see reserv(7)
     #[arg(long, value_name = "CLASS", conflicts_with = "sched")]
     pub class: Option<String>,
-    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr; on a link also wf2q+ or wf2q, on a disk wf2q+ or yfq; see reserv(7)
+    /// How the scheduler node orders its children: sfq, eevdf, mtrls, prio, wrr; on a link also
+    /// wf2q+ or wf2q, on a disk wf2q+ or yfq; see reserv(7)
     #[arg(long, value_name = "POLICY", requires = "sched")]
     pub policy: Option<String>,
 }
@@ -318,25 +348,30 @@ pub struct Rm {
 pub enum Disk {
     /// Schedule the requests of a file or block device from now on; programs use /dev/reserv/NAME
     Attach {
-        /// The file or device ('vdb' means /dev/vdb if no such file is here). It must not be mounted or otherwise in use
+        /// The file or device ('vdb' means /dev/vdb if no such file is here). It must not be
+        /// mounted or otherwise in use
         #[arg(value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
         disk: (reserv_model::Name, String),
         /// Most requests that it is given at once (1 to 256)
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
         depth: Option<u32>,
-        /// What it serves per second under any load, as 3MB/s: the minimums of its queues may add up to it
+        /// What it serves per second under any load, as 3MB/s: the minimums of its queues may add
+        /// up to it
         #[arg(long, value_name = "RATE", value_parser = rate)]
         floor: Option<reserv_model::Rate>,
-        /// How /dev/reserv/NAME is made; auto takes ublk where this kernel has it, else FUSE with a loop device
+        /// How /dev/reserv/NAME is made; auto takes ublk where this kernel has it, else FUSE with a
+        /// loop device
         #[arg(long, value_enum, default_value_t = Front::Auto)]
         front: Front,
         /// For trials: make it as slow as a model of a disk, spinning or flash
         #[arg(long, value_name = "DISK", value_parser = word::<reserv_model::DiskModel>)]
         model: Option<reserv_model::DiskModel>,
-        /// By which driver: full is Reserv's block server, stock the kernel's BFQ or iocost with cgroups, whose shares are inexact; auto takes the full one
+        /// By which driver: full is Reserv's block server, stock the kernel's BFQ or iocost with
+        /// cgroups, whose shares are inexact; auto takes the full one
         #[arg(long, value_enum, default_value_t = Driver::Auto)]
         driver: Driver,
-        /// How it orders its queues: sfq, wf2q+, yfq or cello; by the personality of 'reserv up' if absent
+        /// How it orders its queues: sfq, wf2q+, yfq or cello; by the personality of 'reserv up' if
+        /// absent
         #[arg(long, value_name = "POLICY", value_parser = word::<reserv_model::Policy>)]
         policy: Option<reserv_model::Policy>,
     },
@@ -388,7 +423,11 @@ impl std::str::FromStr for Tagged {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (pid, fd) = text.split_once('/').map_or((text, None), |(pid, fd)| (pid, Some(fd)));
-        let pid = pid.parse().ok().filter(|pid| *pid > 0).ok_or_else(|| format!("'{pid}' is no process"))?;
+        let pid = pid
+            .parse()
+            .ok()
+            .filter(|pid| *pid > 0)
+            .ok_or_else(|| format!("'{pid}' is no process"))?;
         let number = |fd: &str| fd.parse().map_err(|_| format!("'{fd}' is no descriptor"));
         Ok(Self { pid, fd: fd.map(number).transpose()? })
     }
@@ -399,7 +438,8 @@ impl std::str::FromStr for Tagged {
 pub struct Tag {
     /// A queue
     pub path: String,
-    /// Processes, with all their threads and what they will start; PID/FD is a single open file or socket of one
+    /// Processes, with all their threads and what they will start; PID/FD is a single open file or
+    /// socket of one
     #[arg(value_name = "PID[/FD]", required_unless_present = "thread")]
     pub pids: Vec<Tagged>,
     /// Single threads
@@ -430,7 +470,8 @@ pub struct Deny {
     pub rights: String,
     /// The node
     pub path: String,
-    /// Move to q0 at once what loses the right to its queue by this: threads, descriptors, default lists. Without it they stay
+    /// Move to q0 at once what loses the right to its queue by this: threads, descriptors, default
+    /// lists. Without it they stay
     #[arg(long)]
     pub fall: bool,
     /// Remove the entry that allows or denies there, and deny nothing
@@ -441,10 +482,12 @@ pub struct Deny {
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// How long the workload runs under each scheduler; 5 if absent, at most 60 for a command of your own
+    /// How long the workload runs under each scheduler; 5 if absent, at most 60 for a command of
+    /// your own
     #[arg(long, short, value_name = "S", value_parser = interval)]
     pub seconds: Option<f64>,
-    /// Go on although queues have members: they lose their tags. The tree itself is set up again as it was
+    /// Go on although queues have members: they lose their tags. The tree itself is set up again as
+    /// it was
     #[arg(long)]
     pub force: bool,
     /// A command to measure beside a busy loop of the same weight, instead of the built-in workload
@@ -485,22 +528,26 @@ pub enum Generated {
     Completions,
 }
 
-/// `[NAME=]PATH`, made absolute; the path need not exist yet. A bare name that is no file here may be a device's.
+/// `[NAME=]PATH`, made absolute; the path need not exist yet. A bare name that is no file here may
+/// be a device's.
 fn disk(text: &str) -> Result<(reserv_model::Name, String), String> {
     let (name, path) = match text.split_once('=') {
         Some((name, path)) if !name.contains('/') => (Some(name), path),
         _ => (None, text),
     };
     let device = std::path::Path::new("/dev").join(path);
-    let is_device =
-        !path.is_empty() && !path.contains('/') && !std::path::Path::new(path).exists() && device.exists();
-    let path =
-        if is_device { Ok(device) } else { std::path::absolute(path) }.map_err(|e| format!("{path}: {e}"))?;
+    let is_device = !path.is_empty()
+        && !path.contains('/')
+        && !std::path::Path::new(path).exists()
+        && device.exists();
+    let path = if is_device { Ok(device) } else { std::path::absolute(path) }
+        .map_err(|e| format!("{path}: {e}"))?;
     let name = match name {
         Some(name) => name.to_owned(),
         None => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
     };
-    let name = reserv_model::Name::new(&name).map_err(|e| format!("{e}: NAME={}", path.display()))?;
+    let name =
+        reserv_model::Name::new(&name).map_err(|e| format!("{e}: NAME={}", path.display()))?;
     let path = path.to_str().ok_or("a path that is no text")?;
     Ok((name, path.to_owned()))
 }
@@ -531,12 +578,20 @@ fn duration(word: &str) -> Result<Duration, String> {
         "m" => number * 60.0,
         _ => return Err(wrong()),
     };
-    if (0.01..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+    if (0.01..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(wrong())
+    }
 }
 
 fn interval(word: &str) -> Result<f64, String> {
     let seconds: f64 = word.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("must be from 0.05 to 3600".to_owned()) }
+    if (0.05..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("must be from 0.05 to 3600".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -551,11 +606,13 @@ mod tests {
 
     #[test]
     fn a_programs_own_options_stay_its_own() {
-        let cli = Cli::try_parse_from(["reserv", "run", "--cpu", "web", "ls", "--json", "-l"]).unwrap();
+        let cli =
+            Cli::try_parse_from(["reserv", "run", "--cpu", "web", "ls", "--json", "-l"]).unwrap();
         assert!(!cli.json);
         let Command::Run(run) = cli.command else { panic!("run") };
         assert_eq!(run.command, ["ls", "--json", "-l"]);
-        let cli = Cli::try_parse_from(["reserv", "run", "--cpu", "web", "--", "ls", "--", "x"]).unwrap();
+        let cli =
+            Cli::try_parse_from(["reserv", "run", "--cpu", "web", "--", "ls", "--", "x"]).unwrap();
         let Command::Run(run) = cli.command else { panic!("run") };
         assert_eq!(run.command, ["ls", "--", "x"]);
     }

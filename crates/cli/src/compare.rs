@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `compare`: one workload under each personality and under the kernel's own scheduler, one after the other, one table.
+//! `compare`: one workload under each personality and under the kernel's own scheduler, one after
+//! the other, one table.
 //!
-//! All of it runs on one CPU, so that weights decide. The built-in workload: three hogs with weights 1 : 2 : 4, a sleeper that wakes every
-//! 7 ms, and a decoder with 8 ms of work every 33 ms, whose weight is enough for it. With a command: the command, of the weight of a hog
-//! beside it.
+//! All of it runs on one CPU, so that weights decide. The built-in workload: three hogs with
+//! weights 1 : 2 : 4, a sleeper that wakes every 7 ms, and a decoder with 8 ms of work every 33 ms,
+//! whose weight is enough for it. With a command: the command, of the weight of a hog beside it.
 //!
-//! The tree is saved before and set up again after, whatever happens in between; tags cannot be (that is why members are a reason to
-//! refuse).
+//! The tree is saved before and set up again after, whatever happens in between; tags cannot be
+//! (that is why members are a reason to refuse).
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
@@ -17,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use reserv_model::{Class, Config, NodeConfig, NodeKind, Personality, ResourceConfig, ResourceKind, Share};
+use reserv_model::{
+    Class, Config, NodeConfig, NodeKind, Personality, ResourceConfig, ResourceKind, Share,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -51,8 +54,10 @@ const BUILT_IN: &[Part] = &[
     Part { name: "decoder", weight: 400, load: "decoder" },
 ];
 
-const OWN: &[Part] =
-    &[Part { name: "command", weight: 100, load: "" }, Part { name: "hog", weight: 100, load: "hog" }];
+const OWN: &[Part] = &[
+    Part { name: "command", weight: 100, load: "" },
+    Part { name: "hog", weight: 100, load: "hog" },
+];
 
 /// What came of it under one scheduler.
 #[derive(Clone, Debug, Serialize)]
@@ -131,7 +136,8 @@ pub(crate) fn compare(args: &Compare) -> Result<Report, Error> {
 
 fn check_driver(control: &mut Control) -> Result<(), Error> {
     let status = control.ask::<Value>(&reserv_control::Command::Status {})?;
-    let driver = status.pointer("/resources/cpu/driver").and_then(Value::as_str).unwrap_or("unknown");
+    let driver =
+        status.pointer("/resources/cpu/driver").and_then(Value::as_str).unwrap_or("unknown");
     if driver == "full" {
         return Ok(());
     }
@@ -164,24 +170,33 @@ fn check_members(args: &Compare) -> Result<(), Error> {
 fn all(args: &Compare, held: &Held) -> Result<Report, Error> {
     let cpu = first_cpu()?;
     let parts = if args.command.is_empty() { BUILT_IN } else { OWN };
-    let length =
-        Duration::from_secs_f64(args.seconds.unwrap_or(if args.command.is_empty() { 5.0 } else { 60.0 }));
-    let mut report = Report { cpu, seconds: length.as_secs_f64(), rows: Vec::new(), missing: Vec::new() };
-    let stop =
-        || if held.take() { Err(Error::refused("interrupted; the tree is as it was")) } else { Ok(()) };
+    let length = Duration::from_secs_f64(args.seconds.unwrap_or(if args.command.is_empty() {
+        5.0
+    } else {
+        60.0
+    }));
+    let mut report =
+        Report { cpu, seconds: length.as_secs_f64(), rows: Vec::new(), missing: Vec::new() };
+    let stop = || {
+        if held.take() { Err(Error::refused("interrupted; the tree is as it was")) } else { Ok(()) }
+    };
     for &personality in Personality::ALL {
         say(&format!("{personality}: {:.0} s", length.as_secs_f64()));
         let config = tree_for(personality, parts)?;
         match up::apply_whole(&config) {
             Ok(()) => {}
-            // A policy that this kernel's programs do not have is a gap in the table, not the end of it.
+            // A policy that this kernel's programs do not have is a gap in the table, not the end
+            // of it.
             Err(error) => {
                 report.missing.push(format!("{personality}: {}", error.message));
                 continue;
             }
         }
-        let policy =
-            format!("{}, {}", personality.policy(ResourceKind::Cpu), personality.class(ResourceKind::Cpu));
+        let policy = format!(
+            "{}, {}",
+            personality.policy(ResourceKind::Cpu),
+            personality.class(ResourceKind::Cpu)
+        );
         let files = crate::fs::open()?;
         let tag = |part: &Part, pid: i32| {
             run::tag_process(&*files, &NodePath::parse(part.name, files.place())?, pid)
@@ -195,7 +210,14 @@ fn all(args: &Compare, held: &Held) -> Result<Report, Error> {
         Ok(groups) => {
             up::down(false)?;
             let tag = |part: &Part, pid: i32| groups.put(part, pid);
-            report.rows.push(measure(args, parts, cpu, length, ("kernel", "EEVDF, cgroups"), &tag)?);
+            report.rows.push(measure(
+                args,
+                parts,
+                cpu,
+                length,
+                ("kernel", "EEVDF, cgroups"),
+                &tag,
+            )?);
         }
     }
     Ok(report)
@@ -212,8 +234,8 @@ fn tree_for(personality: Personality, parts: &[Part]) -> Result<Config, Error> {
     let wrong = |e: reserv_model::Error| Error::refused(e.to_string());
     let mut cpu = ResourceConfig { personality, ..ResourceConfig::default() };
     for part in parts {
-        let weight =
-            reserv_model::Weight::from_milli(part.weight * 1000).unwrap_or(reserv_model::Weight::DEFAULT);
+        let weight = reserv_model::Weight::from_milli(part.weight * 1000)
+            .unwrap_or(reserv_model::Weight::DEFAULT);
         let node = NodeConfig { share: Share::of(weight), ..NodeConfig::new(NodeKind::Queue) };
         cpu.nodes.insert(part.name.parse().map_err(wrong)?, node);
     }
@@ -234,12 +256,14 @@ impl Groups {
     fn make(parts: &[Part]) -> Result<Self, String> {
         let root = Path::new(CGROUPS);
         let at = |path: &Path| format!("{}", path.display());
-        let read = |path: PathBuf| fs::read_to_string(&path).map_err(|e| format!("{}: {e}", at(&path)));
+        let read =
+            |path: PathBuf| fs::read_to_string(&path).map_err(|e| format!("{}: {e}", at(&path)));
         if !read(root.join("cgroup.controllers"))?.split_ascii_whitespace().any(|c| c == "cpu") {
             return Err("cgroup version 2 has no cpu controller here".into());
         }
-        let write =
-            |path: PathBuf, text: &str| fs::write(&path, text).map_err(|e| format!("{}: {e}", at(&path)));
+        let write = |path: PathBuf, text: &str| {
+            fs::write(&path, text).map_err(|e| format!("{}: {e}", at(&path)))
+        };
         let control = root.join("cgroup.subtree_control");
         let told = !read(control.clone())?.split_ascii_whitespace().any(|c| c == "cpu");
         if told {
@@ -312,7 +336,9 @@ fn pin(command: &mut Command, cpu: usize) {
     let _ = set.set(cpu);
     // SAFETY: sched_setaffinity is a system call; the closure allocates nothing.
     unsafe {
-        command.pre_exec(move || sched_setaffinity(Pid::from_raw(0), &set).map_err(std::io::Error::from));
+        command.pre_exec(move || {
+            sched_setaffinity(Pid::from_raw(0), &set).map_err(std::io::Error::from)
+        });
     }
 }
 
@@ -361,10 +387,13 @@ fn measure(
     while !early && got.len() < loads.len() {
         let left = until.saturating_duration_since(Instant::now());
         let (at, line) = wait.recv_timeout(left).map_err(|_| {
-            Error::refused(format!("{scheduler}: the load did not end in time: something starves it"))
+            Error::refused(format!(
+                "{scheduler}: the load did not end in time: something starves it"
+            ))
         })?;
-        let one = serde_json::from_str(&line)
-            .map_err(|e| Error::refused(format!("{scheduler}: the {} said nothing ({e})", loads[at].name)))?;
+        let one = serde_json::from_str(&line).map_err(|e| {
+            Error::refused(format!("{scheduler}: the {} said nothing ({e})", loads[at].name))
+        })?;
         got.push((loads[at], one));
     }
     if let (Some(own), Some(hog)) = (&own, loads.first()) {
@@ -431,16 +460,29 @@ fn run_own(
     drop(load);
     let after = usage()?;
     let count = |u: &nix::sys::resource::Usage| {
-        u64::try_from(u.voluntary_context_switches() + u.involuntary_context_switches()).unwrap_or(0)
+        u64::try_from(u.voluntary_context_switches() + u.involuntary_context_switches())
+            .unwrap_or(0)
     };
     let cpu = |u: &nix::sys::resource::Usage| ns(u.user_time()) + ns(u.system_time());
     let cpu_ns = cpu(&after).saturating_sub(cpu(&before));
     let rival_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).saturating_sub(cpu_ns);
-    Ok(Own { elapsed, cpu_ns, switches: count(&after).saturating_sub(count(&before)), rival_ns, status })
+    Ok(Own {
+        elapsed,
+        cpu_ns,
+        switches: count(&after).saturating_sub(count(&before)),
+        rival_ns,
+        status,
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people to read")]
-fn row(scheduler: &str, policy: &str, got: &[(&Part, Got)], own: Option<&Own>, length: Duration) -> Row {
+fn row(
+    scheduler: &str,
+    policy: &str,
+    got: &[(&Part, Got)],
+    own: Option<&Own>,
+    length: Duration,
+) -> Row {
     let wants = |part: &Part| part.load == "hog" || part.load.is_empty();
     let all: u64 = got.iter().filter(|(p, _)| wants(p)).map(|(_, g)| g.cpu_ns).sum();
     let asked: u32 = got.iter().filter(|(p, _)| wants(p)).map(|(p, _)| p.weight).sum();
@@ -448,15 +490,20 @@ fn row(scheduler: &str, policy: &str, got: &[(&Part, Got)], own: Option<&Own>, l
         .iter()
         .filter(|(p, _)| wants(p))
         .map(|(p, g)| {
-            (p.name.to_owned(), f64::from(p.weight) / f64::from(asked), g.cpu_ns as f64 / all.max(1) as f64)
+            (
+                p.name.to_owned(),
+                f64::from(p.weight) / f64::from(asked),
+                g.cpu_ns as f64 / all.max(1) as f64,
+            )
         })
         .collect();
     shares.sort_by(|a, b| a.0.cmp(&b.0));
     let share_error = shares.iter().map(|(_, asked, got)| (asked - got).abs()).fold(0.0, f64::max);
     let mut late: Vec<u64> = got.iter().flat_map(|(_, g)| g.late_ns.iter().copied()).collect();
     late.sort_unstable();
-    let at =
-        |percent: usize| late.get((late.len() * percent / 100).min(late.len().saturating_sub(1))).copied();
+    let at = |percent: usize| {
+        late.get((late.len() * percent / 100).min(late.len().saturating_sub(1))).copied()
+    };
     let switches: u64 = got.iter().map(|(_, g)| g.switches).sum();
     let elapsed = own.map_or(length, |own| own.elapsed).as_secs_f64();
     Row {
@@ -480,7 +527,15 @@ pub(crate) fn render(report: &Report) -> String {
     let own = report.rows.iter().any(|row| row.seconds.is_some());
     let mut rows = vec![
         if own {
-            vec!["SCHEDULER", "POLICY, CLASS", "SHARES", "OFF BY", "SECONDS", "STATUS", "SWITCHES/S"]
+            vec![
+                "SCHEDULER",
+                "POLICY, CLASS",
+                "SHARES",
+                "OFF BY",
+                "SECONDS",
+                "STATUS",
+                "SWITCHES/S",
+            ]
         } else {
             vec![
                 "SCHEDULER",
@@ -497,16 +552,22 @@ pub(crate) fn render(report: &Report) -> String {
         .map(str::to_owned)
         .collect::<Vec<_>>(),
     ];
-    let asked: Vec<String> =
-        report.rows.first().map_or_else(Vec::new, |row| row.shares.iter().map(|s| percent(s.1)).collect());
+    let asked: Vec<String> = report
+        .rows
+        .first()
+        .map_or_else(Vec::new, |row| row.shares.iter().map(|s| percent(s.1)).collect());
     let mut asks = vec!["asked".to_owned(), String::new(), asked.join(" ")];
     asks.resize(rows[0].len(), String::new());
     rows.push(asks);
     for row in &report.rows {
         let shares: Vec<String> = row.shares.iter().map(|s| percent(s.2)).collect();
         let late = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), duration);
-        let mut line =
-            vec![row.scheduler.clone(), row.policy.clone(), shares.join(" "), percent(row.share_error)];
+        let mut line = vec![
+            row.scheduler.clone(),
+            row.policy.clone(),
+            shares.join(" "),
+            percent(row.share_error),
+        ];
         if own {
             line.push(format!("{:.2}", row.seconds.unwrap_or_default()));
             line.push(row.status.map_or_else(|| "time over".to_owned(), |s| s.to_string()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Containers: `mk --container`, `run --in`, `rm`, `tree container` and `stat` of one. A container's
-//! path begins with `container`, which these commands understand and may be left out after
-//! `--container` and `--in`.
+//! Containers: `mk --container`, `run --in`, `rm`, `tree container` and `stat` of one. A
+//! container's path begins with `container`, which these commands understand and may be left out
+//! after `--container` and `--in`.
 
 use std::fmt::Write as _;
 
@@ -16,10 +16,13 @@ use crate::path::{CONTAINERS, NodePath};
 pub(crate) fn path(files: &dyn Files, text: &str) -> Result<NodePath, Error> {
     let mount = files.place().mount().to_string_lossy().into_owned();
     let below = text.strip_prefix(&mount).unwrap_or(text).trim_start_matches('/');
-    let names = below.strip_prefix(CONTAINERS).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let names =
+        below.strip_prefix(CONTAINERS).filter(|rest| rest.is_empty() || rest.starts_with('/'));
     let names = names.unwrap_or(below).trim_matches('/');
     if names.is_empty() {
-        return Err(Error::usage(format!("'{text}' names no container: write a path such as web/site1")));
+        return Err(Error::usage(format!(
+            "'{text}' names no container: write a path such as web/site1"
+        )));
     }
     NodePath::parse(&format!("{CONTAINERS}/{names}"), files.place())
 }
@@ -42,14 +45,19 @@ pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
     let parent = path.parent().ok_or_else(|| Error::usage("a container's path has a name"))?;
     there(files, &parent)?;
     let kind = if args.sched { "scheduler" } else { "queue" };
-    files.write(&parent.file("mk"), &format!("{kind} {} {}", path.name(), args.share)).map_err(|e| {
-        let holds_threads = matches!(e.raw_os_error(), Some(libc::ENOENT)) && files.is_dir(parent.as_str());
-        if holds_threads {
-            let error = Error::refused(format!("'{parent}' holds threads, not containers"));
-            return error.hint(format!("make one for containers: reserv mk --container --sched {parent}"));
-        }
-        explain(files, &path, "cannot be made", &writing(&parent, "mk"), &e)
-    })?;
+    files.write(&parent.file("mk"), &format!("{kind} {} {}", path.name(), args.share)).map_err(
+        |e| {
+            let holds_threads =
+                matches!(e.raw_os_error(), Some(libc::ENOENT)) && files.is_dir(parent.as_str());
+            if holds_threads {
+                let error = Error::refused(format!("'{parent}' holds threads, not containers"));
+                return error.hint(format!(
+                    "make one for containers: reserv mk --container --sched {parent}"
+                ));
+            }
+            explain(files, &path, "cannot be made", &writing(&parent, "mk"), &e)
+        },
+    )?;
     Ok(path)
 }
 
@@ -83,7 +91,8 @@ pub(crate) fn rm(files: &dyn Files, path: NodePath, args: &Rm) -> Result<NodePat
         let operation = format!("rmdir {} {above} dir", path.name());
         let mut error = explain(files, &path, "cannot be removed", &operation, &e);
         if e.raw_os_error() == Some(libc::ENOTEMPTY) {
-            error = error.hint(format!("remove those in it first; 'reserv tree {path}' shows them"));
+            error =
+                error.hint(format!("remove those in it first; 'reserv tree {path}' shows them"));
         }
         error
     })?;
@@ -112,7 +121,8 @@ pub(crate) fn load(files: &dyn Files, path: &NodePath) -> Result<Vec<Shown>, Err
         if at.as_str() != CONTAINERS {
             let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
             let nodes = files.read(&at.file("nodes")).map(lines).map_err(|e| unread(&e))?;
-            let share = files.read(&at.file("share")).map_err(|e| unread(&e))?.trim_end().to_owned();
+            let share =
+                files.read(&at.file("share")).map_err(|e| unread(&e))?.trim_end().to_owned();
             let members = files.read(&at.file("members")).map_or(0, |text| text.lines().count());
             all.push(Shown { path: below(&at).to_owned(), share, nodes, members });
         }
@@ -134,18 +144,25 @@ pub(crate) fn draw(all: &[Shown]) -> String {
         };
         let nodes: Vec<String> = shown.nodes.iter().map(of).collect();
         let (share, members) = (&shown.share, shown.members);
-        let _ = writeln!(out, "{:wide$}  {share:>5}  {members:>5}  {}", shown.path, nodes.join(", "));
+        let _ =
+            writeln!(out, "{:wide$}  {share:>5}  {members:>5}  {}", shown.path, nodes.join(", "));
     }
     out
 }
 
 /// What one has used: the lines of the file, and the same as an object.
-pub(crate) fn usage(files: &dyn Files, path: &NodePath) -> Result<(String, serde_json::Value), Error> {
+pub(crate) fn usage(
+    files: &dyn Files,
+    path: &NodePath,
+) -> Result<(String, serde_json::Value), Error> {
     there(files, path)?;
-    let text = files.read(&path.file("usage")).map_err(|e| explain(files, path, "cannot be read", "", &e))?;
+    let text = files
+        .read(&path.file("usage"))
+        .map_err(|e| explain(files, path, "cannot be read", "", &e))?;
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     // Of a resource that does not answer it is words.
-    let value = |text: &str| text.parse::<u64>().map_or_else(|_| text.into(), serde_json::Value::from);
+    let value =
+        |text: &str| text.parse::<u64>().map_or_else(|_| text.into(), serde_json::Value::from);
     let object = pairs.map(|(key, text)| (key.to_owned(), value(text)));
     Ok((text.clone(), serde_json::Value::Object(object.collect())))
 }
@@ -159,9 +176,12 @@ mod tests {
     fn a_path_is_the_same_with_and_without_the_word() {
         let fake = Fake::new();
         let mount = fake.place().mount().to_string_lossy().into_owned();
-        for text in
-            ["web/site1", "container/web/site1", &format!("{mount}/container/web/site1"), "web/site1/"]
-        {
+        for text in [
+            "web/site1",
+            "container/web/site1",
+            &format!("{mount}/container/web/site1"),
+            "web/site1/",
+        ] {
             assert_eq!(path(&fake, text).unwrap().as_str(), "container/web/site1", "{text}");
         }
         assert_eq!(path(&fake, "containers").unwrap().as_str(), "container/containers");
@@ -175,10 +195,17 @@ mod tests {
         let shown = Shown {
             path: "web/site1".into(),
             share: "24".into(),
-            nodes: vec!["cpu web/site1 24 0".into(), "net0 web/site1 5 0".into(), "vda - taken".into()],
+            nodes: vec![
+                "cpu web/site1 24 0".into(),
+                "net0 web/site1 5 0".into(),
+                "vda - taken".into(),
+            ],
             members: 2,
         };
         let text = draw(&[shown]);
-        assert!(text.ends_with("web/site1     24      2  cpu, net0 web/site1 5 0, vda - taken\n"), "{text}");
+        assert!(
+            text.ends_with("web/site1     24      2  cpu, net0 web/site1 5 0, vda - taken\n"),
+            "{text}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! reservd's control socket, for what is no file (`reserv_control` has what is said there): starting
-//! configurations, saving, stopping, and what the daemon says about itself.
+//! reservd's control socket, for what is no file (`reserv_control` has what is said there):
+//! starting configurations, saving, stopping, and what the daemon says about itself.
 
 use std::io;
 use std::thread::sleep;
@@ -27,7 +27,12 @@ impl Control {
     pub(crate) fn connect() -> Result<Option<Self>, Error> {
         match Connection::open(&run_dir()) {
             Ok(connection) => Ok(Some(Self(connection))),
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
                 Ok(None)
             }
             Err(e) => Err(Error::io(run_dir().join(place::CONTROL).display(), &e)),
@@ -49,8 +54,11 @@ impl Control {
     /// The same where a daemon is needed.
     pub(crate) fn need() -> Result<Self, Error> {
         Self::connect()?.ok_or_else(|| {
-            Error::new(Kind::NotRunning, "Reserv is not running: nobody listens on the control socket")
-                .hint("start it with: reserv up")
+            Error::new(
+                Kind::NotRunning,
+                "Reserv is not running: nobody listens on the control socket",
+            )
+            .hint("start it with: reserv up")
         })
     }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The difference between two configurations, as `up` prints it: `+` made, `~` changed, `-` deleted.
+//! The difference between two configurations, as `up` prints it: `+` made, `~` changed, `-`
+//! deleted.
 
 use std::collections::BTreeMap;
 
 use reserv_model::{
-    Config, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight, show_cap,
-    tune_text,
+    Config, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight,
+    show_cap, tune_text,
 };
 use serde::Serialize;
 
@@ -39,7 +40,11 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
     }
     if let Some(memory) = wanted.backlog.filter(|_| wanted.backlog != now.backlog) {
         let old = now.backlog.unwrap_or(Memory::DEFAULT);
-        lines.push(Line { mark: '~', what: "limits".into(), how: format!("backlog {old} → {memory}") });
+        lines.push(Line {
+            mark: '~',
+            what: "limits".into(),
+            how: format!("backlog {old} → {memory}"),
+        });
     }
     rules(&now.rules, &wanted.rules, &mut lines);
     lines
@@ -53,7 +58,8 @@ fn q0(wanted: &ResourceConfig) -> BTreeMap<NodePath, NodeConfig> {
 
 /// Nodes of the CPU are called by their paths alone, as everywhere.
 fn resource(name: &str, now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>) {
-    let called = |path: &NodePath| if name == "cpu" { path.to_string() } else { format!("{name}/{path}") };
+    let called =
+        |path: &NodePath| if name == "cpu" { path.to_string() } else { format!("{name}/{path}") };
     let mut line = |mark, what: String, how: String| lines.push(Line { mark, what, how });
     let pairs = [
         ("personality", now.personality.to_string(), wanted.personality.to_string()),
@@ -152,7 +158,9 @@ fn changes(old: &NodeConfig, new: &NodeConfig, kinds: [Kind; 2]) -> String {
     change("cap", show_cap(old.cap), show_cap(new.cap));
     change("members_max", old.members_max.to_string(), new.members_max.to_string());
     change("bytes_max", old.bytes_max.to_string(), new.bytes_max.to_string());
-    let list = |node: &NodeConfig| node.access.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let list = |node: &NodeConfig| {
+        node.access.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
     change("access", format!("[{}]", list(old)), format!("[{}]", list(new)));
     change("gc", u8::from(old.gc).to_string(), u8::from(new.gc).to_string());
     words.join(", ")
@@ -180,7 +188,10 @@ fn words(rule: &Rule) -> String {
         .map(|map| {
             map.iter()
                 .map(|(key, value)| {
-                    format!("{key}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                    format!(
+                        "{key}={}",
+                        value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+                    )
                 })
                 .collect()
         })
@@ -194,7 +205,8 @@ fn words(rule: &Rule) -> String {
 
 /// For people; empty when nothing changes.
 pub(crate) fn render(lines: &[Line], paint: Paint) -> String {
-    let rows: Vec<Vec<String>> = lines.iter().map(|line| vec![line.what.clone(), line.how.clone()]).collect();
+    let rows: Vec<Vec<String>> =
+        lines.iter().map(|line| vec![line.what.clone(), line.how.clone()]).collect();
     let mut text = String::new();
     for (line, row) in lines.iter().zip(table(&[false, false], &rows)) {
         let whole = format!("{} {row}", line.mark);
@@ -267,6 +279,9 @@ mod tests {
     fn equal_configurations_differ_in_nothing() {
         assert!(difference(&config(NOW), &config(NOW)).is_empty());
         assert!(difference(&Config::default(), &Config::default()).is_empty());
-        assert!(difference(&config(NOW), &Config::default()).is_empty(), "an absent cpu is not touched");
+        assert!(
+            difference(&config(NOW), &Config::default()).is_empty(),
+            "an absent cpu is not touched"
+        );
     }
 }

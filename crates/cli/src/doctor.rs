@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `doctor`: what this machine has, which driver that makes, and what is lost with it. Looks, changes nothing.
+//! `doctor`: what this machine has, which driver that makes, and what is lost with it. Looks,
+//! changes nothing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -94,7 +95,8 @@ impl Machine {
             .lines()
             .filter_map(|line| {
                 let words: Vec<&str> = line.split(' ').collect();
-                (words.len() > 3 && words[2] == kind).then(|| (words[1].to_owned(), words[3].to_owned()))
+                (words.len() > 3 && words[2] == kind)
+                    .then(|| (words[1].to_owned(), words[3].to_owned()))
             })
             .collect()
     }
@@ -117,7 +119,8 @@ impl Machine {
     }
 
     fn kernel(&self) -> Check {
-        let release = self.text("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+        let release =
+            self.text("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
         check("kernel", Verdict::Note, format!("Linux {release}"), None)
     }
 
@@ -136,7 +139,9 @@ impl Machine {
 
     fn sched_ext(&self) -> Check {
         match self.text("/sys/kernel/sched_ext/state") {
-            Some(state) => check("sched_ext", Verdict::Ok, format!("in this kernel, {state}"), None),
+            Some(state) => {
+                check("sched_ext", Verdict::Ok, format!("in this kernel, {state}"), None)
+            }
             None => check(
                 "sched_ext",
                 Verdict::Missing,
@@ -150,12 +155,16 @@ impl Machine {
 
     fn other_scheduler(&self) -> Check {
         match self.text("/sys/kernel/sched_ext/root/ops").filter(|ops| !ops.is_empty()) {
-            Some(ops) if ops.starts_with("reserv") => check("scheduler", Verdict::Ok, "ours is loaded", None),
+            Some(ops) if ops.starts_with("reserv") => {
+                check("scheduler", Verdict::Ok, "ours is loaded", None)
+            }
             Some(ops) => check(
                 "scheduler",
                 Verdict::Missing,
                 format!("'{ops}' is loaded"),
-                Some("there can be one sched_ext scheduler; stop the other one for the full driver"),
+                Some(
+                    "there can be one sched_ext scheduler; stop the other one for the full driver",
+                ),
             ),
             None => check("scheduler", Verdict::Ok, "no other sched_ext scheduler", None),
         }
@@ -200,7 +209,8 @@ impl Machine {
     }
 
     fn lockdown(&self) -> bool {
-        self.text("/sys/kernel/security/lockdown").is_some_and(|text| text.contains("[confidentiality]"))
+        self.text("/sys/kernel/security/lockdown")
+            .is_some_and(|text| text.contains("[confidentiality]"))
     }
 
     fn cgroup(&self) -> Check {
@@ -216,7 +226,9 @@ impl Machine {
             .into_iter()
             .find(|(_, options)| options.split(',').any(|option| option == "cpu"));
         match v1 {
-            Some((at, _)) => check("cgroup", Verdict::Ok, format!("version 1 with cpu at {at}"), None),
+            Some((at, _)) => {
+                check("cgroup", Verdict::Ok, format!("version 1 with cpu at {at}"), None)
+            }
             None => check(
                 "cgroup",
                 Verdict::Missing,
@@ -232,10 +244,12 @@ impl Machine {
             return check("mirror", Verdict::Note, "no cgroups with CPU settings", None);
         };
         let found = groups::survey(&mount);
-        let set: Vec<String> = found.set.iter().map(|(path, what)| format!("{path} ({what})")).collect();
+        let set: Vec<String> =
+            found.set.iter().map(|(path, what)| format!("{path} ({what})")).collect();
         let mut text = format!("{} cgroups with the cpu controller", found.total);
         if !set.is_empty() {
-            text = format!("{text}, of which these have settings of their own: {}", groups::few(&set));
+            text =
+                format!("{text}, of which these have settings of their own: {}", groups::few(&set));
         }
         if found.without_room.is_empty() {
             let means = "the full driver mirrors them inside q0; a thread that is tagged with another queue leaves its cgroup's \
@@ -305,11 +319,18 @@ pub(crate) fn disks(survey: Result<(), String>, stock: Result<String, String>) -
         Err(why) => format!("not stock: {why}"),
     };
     match survey {
-        Ok(()) => check("disks", Verdict::Ok, format!("full: by ublk (reserv disk attach); {stock}"), None),
+        Ok(()) => check(
+            "disks",
+            Verdict::Ok,
+            format!("full: by ublk (reserv disk attach); {stock}"),
+            None,
+        ),
         Err(why) => check(
             "disks",
             Verdict::Note,
-            format!("full: by FUSE and loop devices (reserv disk attach); {stock}; not by ublk: {why}"),
+            format!(
+                "full: by FUSE and loop devices (reserv disk attach); {stock}; not by ublk: {why}"
+            ),
             Some(
                 "slower; and if a block server and its keeper are both killed, its device answers with errors",
             ),
@@ -331,7 +352,12 @@ pub(crate) fn fallbacks(found: &[&Fallback]) -> Vec<Check> {
     found.iter().map(without).collect()
 }
 
-fn check(name: &'static str, verdict: Verdict, found: impl Into<String>, means: Option<&str>) -> Check {
+fn check(
+    name: &'static str,
+    verdict: Verdict,
+    found: impl Into<String>,
+    means: Option<&str>,
+) -> Check {
     Check { name, verdict, found: found.into(), means: means.map(str::to_owned) }
 }
 
@@ -345,8 +371,10 @@ fn report(checks: Vec<Check>, probes: &[(&'static str, Result<(), String>)]) -> 
         (!found.is_empty()).then(|| found.join("; "))
     };
     let driver = |name: &'static str, mechanism, needs: &[&str], lost: Vec<&'static str>| {
-        let own =
-            probes.iter().find(|(probed, _)| *probed == name).and_then(|(_, result)| result.clone().err());
+        let own = probes
+            .iter()
+            .find(|(probed, _)| *probed == name)
+            .and_then(|(_, result)| result.clone().err());
         let why_not = missing(needs).or(own);
         DriverReport { name, mechanism, usable: why_not.is_none(), why_not, lost }
     };
@@ -474,14 +502,16 @@ mod tests {
         let report = driver(&[V2, CPU, FUSE, SCX]);
         assert_eq!(report.driver, Some("stock"));
         assert!(report.drivers[0].why_not.as_ref().unwrap().contains("no type information"));
-        let other = driver(&[V2, CPU, FUSE, SCX, BTF, ("sys/kernel/sched_ext/root/ops", b"scx_rusty\n")]);
+        let other =
+            driver(&[V2, CPU, FUSE, SCX, BTF, ("sys/kernel/sched_ext/root/ops", b"scx_rusty\n")]);
         assert!(other.drivers[0].why_not.as_ref().unwrap().contains("scx_rusty"));
     }
 
     #[test]
     fn a_drivers_own_probe_counts() {
         let dir = machine(&[V2, CPU, FUSE, SCX, BTF]);
-        let report = Machine::at(dir.path()).examine(&[("full", Err("trampolines are refused".to_owned()))]);
+        let report =
+            Machine::at(dir.path()).examine(&[("full", Err("trampolines are refused".to_owned()))]);
         assert_eq!(report.driver, Some("stock"));
         assert!(report.render(Paint::stdout()).contains("trampolines are refused"));
     }

@@ -71,13 +71,13 @@ fn value_of(key: &str, file: &str, text: &str) -> String {
         .map_or_else(String::new, |(_, value)| value.to_owned())
 }
 
-/// Make a node. With nothing but a share that is one write. Class, policy or cap are set while its weight is
-/// still 0, so that it competes with nobody before it is as it was asked for.
+/// Make a node. With nothing but a share that is one write. Class, policy or cap are set while its
+/// weight is still 0, so that it competes with nobody before it is as it was asked for.
 pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
     let path = NodePath::parse(&args.path, files.place())?;
-    let parent = path
-        .parent()
-        .ok_or_else(|| Error::usage(format!("'{path}' is a resource; resources are there already")))?;
+    let parent = path.parent().ok_or_else(|| {
+        Error::usage(format!("'{path}' is a resource; resources are there already"))
+    })?;
     if files.is_dir(path.as_str()) {
         return Err(Error::refused(format!("there is a node '{path}' already"))
             .hint(format!("change it with: reserv set {path} share={}", args.share)));
@@ -85,10 +85,11 @@ pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
     if let Some(error) = missing(files, &parent) {
         return Err(error);
     }
-    let later: Vec<(&str, &String)> = [("policy", &args.policy), ("class", &args.class), ("cap", &args.cap)]
-        .into_iter()
-        .filter_map(|(key, value)| Some((key, value.as_ref()?)))
-        .collect();
+    let later: Vec<(&str, &String)> =
+        [("policy", &args.policy), ("class", &args.class), ("cap", &args.cap)]
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value.as_ref()?)))
+            .collect();
     for (key, value) in later.iter().copied().chain([("share", &args.share)]) {
         check_value(&path, key, value)?;
     }
@@ -174,7 +175,9 @@ fn wrong_value(key: &str, value: &str) -> Option<reserv_model::Error> {
         "cap" => parse_cap(value).err(),
         "class" => value.parse::<Class>().err(),
         "policy" => value.parse::<Policy>().err(),
-        _ if KEYS.contains(&(key, TUNE)) => reserv_model::parse_tune(&format!("{key} {value}")).err(),
+        _ if KEYS.contains(&(key, TUNE)) => {
+            reserv_model::parse_tune(&format!("{key} {value}")).err()
+        }
         "gc" if value != "0" && value != "1" => {
             Some(Error::new(ErrorKind::Invalid, format!("'{value}' is neither 0 nor 1")))
         }
@@ -244,7 +247,8 @@ pub(crate) fn set(files: &dyn Files, words: &[String]) -> Result<Vec<Change>, Er
     Ok(done)
 }
 
-/// The line of a file that can be written back: the last one (`backlog` shows counters before its limits).
+/// The line of a file that can be written back: the last one (`backlog` shows counters before its
+/// limits).
 fn settable(text: &str) -> String {
     text.trim_end().lines().last().unwrap_or_default().to_owned()
 }
@@ -261,9 +265,15 @@ fn find_thread(files: &dyn Files, node: &NodePath, tid: i32) -> Option<(NodePath
     listing.dirs.iter().find_map(|name| find_thread(files, &node.join(name), tid))
 }
 
-/// Set what one thread asks of its queue's class: one write. With a path it is tagged with that queue too.
-pub(crate) fn set_thread(files: &dyn Files, tid: i32, words: &[String]) -> Result<Vec<Change>, Error> {
-    let (changes, paths): (Vec<&String>, Vec<&String>) = words.iter().partition(|w| w.contains('='));
+/// Set what one thread asks of its queue's class: one write. With a path it is tagged with that
+/// queue too.
+pub(crate) fn set_thread(
+    files: &dyn Files,
+    tid: i32,
+    words: &[String],
+) -> Result<Vec<Change>, Error> {
+    let (changes, paths): (Vec<&String>, Vec<&String>) =
+        words.iter().partition(|w| w.contains('='));
     if paths.len() > 1 {
         return Err(Error::usage(format!("'{}' is a second queue of one thread", paths[1])));
     }
@@ -292,7 +302,8 @@ pub(crate) fn set_thread(files: &dyn Files, tid: i32, words: &[String]) -> Resul
                 Kind::NotFound,
                 format!("thread {tid} is in no queue, or in q0, which does not list its threads"),
             );
-            return Err(error.hint(format!("name its queue: reserv set PATH --thread {tid} {}", changes[0])));
+            return Err(error
+                .hint(format!("name its queue: reserv set PATH --thread {tid} {}", changes[0])));
         }
     };
     if let Some(error) = missing(files, &path) {
@@ -340,7 +351,8 @@ fn understand<'a>(
         let Some(&(known, file)) = KEYS.iter().find(|(known, _)| *known == key) else {
             let names: Vec<String> = KEYS.iter().map(|(known, _)| (*known).to_owned()).collect();
             let error = Error::usage(format!("there is no key '{key}'"));
-            let elsewhere = ELSEWHERE.iter().find(|(words, _)| words.contains(&key)).map(|(_, hint)| *hint);
+            let elsewhere =
+                ELSEWHERE.iter().find(|(words, _)| words.contains(&key)).map(|(_, hint)| *hint);
             return Err(error.hint(match (elsewhere, crate::fs::nearest(key, &names)) {
                 (Some(hint), _) => hint.to_owned(),
                 (None, Some(near)) => format!("did you mean '{near}={value}'?"),
@@ -353,12 +365,13 @@ fn understand<'a>(
         changes.push((known, file, value));
     }
     if paths.is_empty() {
-        return Err(Error::usage("no node is named").hint("for example: reserv set web/site1 share=24"));
+        return Err(
+            Error::usage("no node is named").hint("for example: reserv set web/site1 share=24")
+        );
     }
     if changes.is_empty() {
-        return Err(
-            Error::usage("nothing to set").hint(format!("for example: reserv set {} share=24", paths[0]))
-        );
+        return Err(Error::usage("nothing to set")
+            .hint(format!("for example: reserv set {} share=24", paths[0])));
     }
     Ok((paths, changes))
 }
@@ -367,9 +380,13 @@ fn understand<'a>(
 fn is_scheduler(files: &dyn Files, node: &NodePath) -> bool {
     if node.is_container() {
         // Only what holds threads has members.
-        return files.read(&node.file("members")).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT));
+        return files
+            .read(&node.file("members"))
+            .is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT));
     }
-    files.read(&node.file("policy")).map_or_else(|e| e.raw_os_error() == Some(libc::EACCES), |_| true)
+    files
+        .read(&node.file("policy"))
+        .map_or_else(|e| e.raw_os_error() == Some(libc::EACCES), |_| true)
 }
 
 #[cfg(test)]
@@ -506,7 +523,10 @@ mod tests {
         let fake = Fake::new();
         fake.put("cpu/tune", "quantum default lag 20ms");
         let done = try_set(&fake, &["cpu", "lag=10ms"]).unwrap();
-        assert_eq!((done[0].old.as_str(), fake.read("cpu/tune").unwrap().as_str()), ("20ms", "lag 10ms\n"));
+        assert_eq!(
+            (done[0].old.as_str(), fake.read("cpu/tune").unwrap().as_str()),
+            ("20ms", "lag 10ms\n")
+        );
         fake.put("cpu/tune", "quantum default lag 20ms");
         fake.refuse.borrow_mut().push(("cpu/policy".into(), libc::EINVAL));
         assert!(try_set(&fake, &["cpu", "quantum=4ms", "policy=sfq"]).is_err());
@@ -552,7 +572,11 @@ mod tests {
         assert_eq!(try_rm(&fake, "d", &["--drain"]).unwrap().1, Removed::Draining);
         assert_eq!(fake.read("cpu/d/state").unwrap(), "drain\n");
         // One write to its state file deletes it with its members, or nothing happens.
-        assert_eq!(try_rm(&fake, "d", &["--flush"]).unwrap().1, Removed::Draining, "plain files stay");
+        assert_eq!(
+            try_rm(&fake, "d", &["--flush"]).unwrap().1,
+            Removed::Draining,
+            "plain files stay"
+        );
         assert_eq!(fake.read("cpu/d/state").unwrap(), "flush\n");
         fake.refuse.borrow_mut().push(("cpu/d/state".into(), libc::EPERM));
         assert!(try_rm(&fake, "d", &["--flush"]).is_err());

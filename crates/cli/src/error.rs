@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong, with what would be right. Hints are written here and nowhere below the command line.
+//! What can go wrong, with what would be right. Hints are written here and nowhere below the
+//! command line.
 
 use std::fmt;
 use std::io;

@@ -55,8 +55,9 @@ pub(crate) trait Files {
         false
     }
 
-    /// Why the daemon refused the calling user's last operation of this kind, in its own words, and what would be
-    /// right: an errno alone cannot say. From `status`, which keeps the last refusals.
+    /// Why the daemon refused the calling user's last operation of this kind, in its own words, and
+    /// what would be right: an errno alone cannot say. From `status`, which keeps the last
+    /// refusals.
     fn refusal(&self, operation: &str) -> Option<(String, Option<String>)> {
         let status = self.read("status").ok()?;
         let about = format!("uid {}: {operation}: ", nix::unistd::geteuid());
@@ -156,7 +157,8 @@ impl Files for Mounted {
     }
 
     fn read(&self, path: &str) -> io::Result<String> {
-        // One read(2) for nearly every file: each is a call of the daemon, and only a full buffer can have more behind it.
+        // One read(2) for nearly every file: each is a call of the daemon, and only a full buffer
+        // can have more behind it.
         let mut file = fs::File::open(self.full(path))?;
         let mut text = vec![0; READ];
         let mut length = 0;
@@ -168,7 +170,8 @@ impl Files for Mounted {
             length += got;
             if length < text.len() {
                 text.truncate(length);
-                return String::from_utf8(text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
+                return String::from_utf8(text)
+                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
             }
             text.resize(2 * length, 0);
         }
@@ -212,7 +215,8 @@ impl Files for Mounted {
             nix::fcntl::RenameFlags::RENAME_NOREPLACE,
         );
         match result {
-            // A file system that knows no flags says EINVAL; ours then refuses an existing target by itself.
+            // A file system that knows no flags says EINVAL; ours then refuses an existing target
+            // by itself.
             Err(nix::errno::Errno::EINVAL) => fs::rename(self.full(from), self.full(to)),
             other => other.map_err(io::Error::from),
         }
@@ -232,7 +236,8 @@ impl Files for Mounted {
 
     fn refusal(&self, operation: &str) -> Option<(String, Option<String>)> {
         // The control socket has the hint too, but speaks to root only.
-        let status = Control::connect().ok()??.ask::<serde_json::Value>(&Command::Status {}).ok()?;
+        let status =
+            Control::connect().ok()??.ask::<serde_json::Value>(&Command::Status {}).ok()?;
         let uid = nix::unistd::geteuid().as_raw();
         let refusals = status.get("refusals")?.as_array()?;
         let own = |r: &&serde_json::Value| {
@@ -252,8 +257,8 @@ fn natural(name: &str) -> (String, u64, String) {
     (stem.to_owned(), number, name.to_owned())
 }
 
-/// Turn a failed file operation on a node into an error, with the nearest name when the node is missing.
-/// `operation` is what the daemon calls it; empty for reads.
+/// Turn a failed file operation on a node into an error, with the nearest name when the node is
+/// missing. `operation` is what the daemon calls it; empty for reads.
 pub(crate) fn explain(
     files: &dyn Files,
     path: &NodePath,
@@ -268,7 +273,8 @@ pub(crate) fn explain(
     }
     let mut error = Error::io(format!("{path}: {what}"), source);
     let heard = files.asks_the_daemon() || source.raw_os_error() != Some(libc::EACCES);
-    if let Some((reason, hint)) = (heard && !operation.is_empty()).then(|| files.refusal(operation)).flatten()
+    if let Some((reason, hint)) =
+        (heard && !operation.is_empty()).then(|| files.refusal(operation)).flatten()
     {
         let reason = plain(&reason);
         let names_it = reason.starts_with(path.as_str());
@@ -294,7 +300,8 @@ pub(crate) fn missing(files: &dyn Files, path: &NodePath) -> Option<Error> {
     }
     if !files.is_dir(root_of(path).as_str()) {
         return Some(
-            Error::new(Kind::NotRunning, "Reserv is not running any more").hint("start it with: reserv up"),
+            Error::new(Kind::NotRunning, "Reserv is not running any more")
+                .hint("start it with: reserv up"),
         );
     }
     let mut error = Error::new(Kind::NotFound, format!("there is no node '{path}'"));
@@ -346,7 +353,9 @@ pub(crate) fn nearest<'a>(word: &str, among: &'a [String]) -> Option<&'a str> {
     among
         .iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(edits, candidate)| edits * 2 < candidate.chars().count().max(word.chars().count()))
+        .filter(|(edits, candidate)| {
+            edits * 2 < candidate.chars().count().max(word.chars().count())
+        })
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate.as_str())
 }
@@ -493,8 +502,9 @@ mod tests {
                  refused 9 ms: uid {me}1: write cpu/a cap: other\nrefused 9 ms: uid {me}: write cpu/a/b cap: no"
             ),
         );
-        let found =
-            |node: &str, file: &str| fake.refusal(&writing(&path(node), file)).map(|(words, _)| words);
+        let found = |node: &str, file: &str| {
+            fake.refusal(&writing(&path(node), file)).map(|(words, _)| words)
+        };
         assert_eq!(found("A", "cap").unwrap(), "cap: new");
         assert_eq!(found("a", "share"), None);
         assert_eq!(plain("cap: cap: new"), "cap: new");

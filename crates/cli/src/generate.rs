@@ -11,9 +11,11 @@ use clap_complete::Shell;
 use crate::args::Cli;
 
 /// First line of a page.
-const HEAD: &str = ".\\\" SPDX-License-Identifier: MIT OR Apache-2.0. Generated: reserv gen man DIR\n";
+const HEAD: &str =
+    ".\\\" SPDX-License-Identifier: MIT OR Apache-2.0. Generated: reserv gen man DIR\n";
 
-/// `reserv.1` and one page per command. The pages carry no date, so that equal tables give equal pages.
+/// `reserv.1` and one page per command. The pages carry no date, so that equal tables give equal
+/// pages.
 pub fn man(dir: &Path) -> io::Result<Vec<String>> {
     fs::create_dir_all(dir)?;
     let mut command = Cli::command();

@@ -59,7 +59,8 @@ pub(crate) fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Resul
         .map_err(|e| Error::io(log_path.display(), &e))?;
     let from = log.metadata().map_or(0, |m| m.len());
 
-    // The service manager's words (sd_notify): READY=1 when /reserv is served. Over a pair of sockets, of which nobody else has an end: a name could be had before us.
+    // The service manager's words (sd_notify): READY=1 when /reserv is served. Over a pair of
+    // sockets, of which nobody else has an end: a name could be had before us.
     let failed = |e: io::Error| Error::io("cannot start reservd", &e);
     let (ready, theirs) = UnixDatagram::pair().map_err(failed)?;
     ready.set_read_timeout(Some(LOOK)).map_err(failed)?;
@@ -104,7 +105,8 @@ pub(crate) fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Resul
             // The log may have had no room for it.
             let said = if args.foreground { String::new() } else { said(&log_path, from) };
             let said = if said.is_empty() { told } else { said };
-            let error = Error::refused(if said.is_empty() { why } else { format!("{why}: {said}") });
+            let error =
+                Error::refused(if said.is_empty() { why } else { format!("{why}: {said}") });
             let hint = "nothing was changed; 'reserv doctor' looks at this machine";
             Err(error.hint(if args.foreground {
                 hint.to_owned()
@@ -127,7 +129,9 @@ fn wait_ready(
     let mut message = [0; 4096];
     loop {
         match ready.recv(&mut message) {
-            Ok(n) if message[..n].split(|b| *b == b'\n').any(|line| line == b"READY=1") => return Ok(()),
+            Ok(n) if message[..n].split(|b| *b == b'\n').any(|line| line == b"READY=1") => {
+                return Ok(());
+            }
             Ok(n) => {
                 let said = String::from_utf8_lossy(&message[..n]);
                 if let Some(what) = said.lines().find_map(|line| line.strip_prefix("STATUS=")) {
@@ -141,7 +145,9 @@ fn wait_ready(
             Err(e) => return Err(format!("cannot wait for reservd: {e}")),
         }
         match child.try_wait() {
-            Ok(Some(status)) => return Err(format!("reservd did not start ({})", describe(status))),
+            Ok(Some(status)) => {
+                return Err(format!("reservd did not start ({})", describe(status)));
+            }
             Ok(None) => {}
             Err(e) => return Err(format!("cannot wait for reservd: {e}")),
         }
@@ -181,7 +187,8 @@ fn stop_child(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// What the daemon said before it gave up: its last words in the log since `from`, or else the log's last lines.
+/// What the daemon said before it gave up: its last words in the log since `from`, or else the
+/// log's last lines.
 fn said(path: &Path, from: u64) -> String {
     let mut text = String::new();
     if let Ok(mut log) = fs::File::open(path)
@@ -208,7 +215,9 @@ pub(crate) fn stay(mut child: Child) -> Result<(), Error> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(Error::refused(format!("reservd ended ({})", describe(status)))),
+            Ok(Some(status)) => {
+                return Err(Error::refused(format!("reservd ended ({})", describe(status))));
+            }
             Ok(None) => {}
             Err(e) => return Err(Error::io("reservd", &e)),
         }
@@ -259,7 +268,10 @@ mod tests {
 
     #[test]
     fn the_daemons_last_words_are_what_counts() {
-        assert_eq!(last_words("x INFO worker started\nreservd: no driver\nx INFO end\n"), "no driver");
+        assert_eq!(
+            last_words("x INFO worker started\nreservd: no driver\nx INFO end\n"),
+            "no driver"
+        );
         assert_eq!(last_words("a\n\nb\nc\nd\n"), "b\n  c\n  d");
         assert_eq!(last_words(""), "");
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line: a thin face of the files under /reserv, and of reservd's control socket for what no file
-//! does (start, stop, whole configurations). Hints and suggestions are written here and nowhere below.
+//! The command line: a thin face of the files under /reserv, and of reservd's control socket for
+//! what no file does (start, stop, whole configurations). Hints and suggestions are written here
+//! and nowhere below.
 
 mod access;
 pub mod args;
@@ -80,7 +81,8 @@ fn note(words: Option<String>) {
 }
 
 fn say_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
-    let mut text = serde_json::to_string_pretty(value).map_err(|e| Error::refused(e.to_string()))?;
+    let mut text =
+        serde_json::to_string_pretty(value).map_err(|e| Error::refused(e.to_string()))?;
     text.push('\n');
     say(&text)
 }
@@ -94,7 +96,9 @@ fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
                 say_json(&json!({ "attached": name.as_str() }))
             } else {
                 say(&if *driver == args::Driver::Stock {
-                    format!("{path} is shared as it is, inexactly, and /reserv/{name} is its tree\n")
+                    format!(
+                        "{path} is shared as it is, inexactly, and /reserv/{name} is its tree\n"
+                    )
                 } else {
                     format!("{path} is /dev/reserv/{name} now, and /reserv/{name} its tree\n")
                 })
@@ -136,15 +140,20 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             }
             report.checks.push(doctor::tags(reserv_plane::tag::survey()));
             report.checks.push(doctor::links(reserv_plane::net::survey()));
-            report
-                .checks
-                .push(doctor::disks(reserv_plane::disk::survey(), reserv_plane::disk::stock::survey()));
+            report.checks.push(doctor::disks(
+                reserv_plane::disk::survey(),
+                reserv_plane::disk::stock::survey(),
+            ));
             if json {
                 say_json(&report)?
             } else {
                 say(&report.render(Paint::stdout()))?
             };
-            Ok(if report.driver.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Kind::Refused as u8) })
+            Ok(if report.driver.is_some() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(Kind::Refused as u8)
+            })
         }
         Command::Tree { path } => {
             let files = fs::open()?;
@@ -153,7 +162,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 if json {
                     return say_json(&all);
                 }
-                let drawn: Vec<String> = all.iter().map(|node| tree::draw(node, Paint::stdout())).collect();
+                let drawn: Vec<String> =
+                    all.iter().map(|node| tree::draw(node, Paint::stdout())).collect();
                 let said = say(&drawn.join("\n"));
                 note(access::partly(&*files, &NodePath::resources(&*files)));
                 return said;
@@ -182,9 +192,13 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Mk(args) => {
             let files = fs::open()?;
-            let of_container =
-                args.container || NodePath::parse(&args.path, files.place()).is_ok_and(|p| p.is_container());
-            let path = if of_container { container::mk(&*files, &args) } else { edit::mk(&*files, &args) }?;
+            let of_container = args.container
+                || NodePath::parse(&args.path, files.place()).is_ok_and(|p| p.is_container());
+            let path = if of_container {
+                container::mk(&*files, &args)
+            } else {
+                edit::mk(&*files, &args)
+            }?;
             if json { say_json(&json!({ "made": path.as_str() })) } else { Ok(ExitCode::SUCCESS) }
         }
         Command::Rm(args) => rm(&args, json),
@@ -340,8 +354,9 @@ fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The demonstration and the experiments are programs of their own, installed in `share/reserv`. They are looked for beside the executable, and beside the
-/// name by which it was called: with a `target` that is a link elsewhere only the latter lies in the source tree.
+/// The demonstration and the experiments are programs of their own, installed in `share/reserv`.
+/// They are looked for beside the executable, and beside the name by which it was called: with a
+/// `target` that is a link elsewhere only the latter lies in the source tree.
 fn program(name: &str, args: &[std::ffi::OsString], missing: &Error) -> Error {
     use std::os::unix::process::CommandExt as _;
     let called = std::env::args_os().next().map(std::path::PathBuf::from);
@@ -360,7 +375,9 @@ fn program(name: &str, args: &[std::ffi::OsString], missing: &Error) -> Error {
         })
         .find(|path| path.is_file());
     match script {
-        Some(path) => Error::io(path.display(), &std::process::Command::new(&path).args(args).exec()),
+        Some(path) => {
+            Error::io(path.display(), &std::process::Command::new(&path).args(args).exec())
+        }
         None => missing.clone(),
     }
 }

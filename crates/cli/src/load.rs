@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of `compare`'s own workload: each waits until it is told when to begin and end, loads the CPU in its way, and says what it
-//! got as one line of JSON.
+//! The programs of `compare`'s own workload: each waits until it is told when to begin and end,
+//! loads the CPU in its way, and says what it got as one line of JSON.
 //!
 //! * `hog` computes all the time.
-//! * `sleeper` sleeps until a moment, works 0.2 ms, and notes how late it was woken: an interactive program.
-//! * `decoder` has 8 ms of work every 33 ms (30 frames per second); a frame that is not done when the next is due is a miss.
+//! * `sleeper` sleeps until a moment, works 0.2 ms, and notes how late it was woken: an interactive
+//!   program.
+//! * `decoder` has 8 ms of work every 33 ms (30 frames per second); a frame that is not done when
+//!   the next is due is a miss.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -40,7 +42,8 @@ pub(crate) struct Got {
 
 fn clock(id: ClockId) -> u64 {
     clock_gettime(id).map_or(0, |t| {
-        u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(t.tv_nsec()).unwrap_or(0)
+        u64::try_from(t.tv_sec()).unwrap_or(0) * 1_000_000_000
+            + u64::try_from(t.tv_nsec()).unwrap_or(0)
     })
 }
 

@@ -3,7 +3,8 @@
 
 use std::io::IsTerminal as _;
 
-/// Whether to colour, decided once: only on a terminal, and never when `NO_COLOR` is set (no-color.org).
+/// Whether to colour, decided once: only on a terminal, and never when `NO_COLOR` is set
+/// (no-color.org).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint(bool);
 
@@ -120,7 +121,11 @@ fn rate(ns_per_s: f64) -> String {
 /// Columns, each as wide as its widest cell. `true` aligns to the right. Widths count characters.
 pub(crate) fn table(align_right: &[bool], rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..align_right.len()).map(width).collect();
     rows.iter()

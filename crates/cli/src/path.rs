@@ -6,8 +6,8 @@
 //! mounted  = <mount point> "/" resource [ "/" names ]
 //! names    = name *( "/" name )
 //! ```
-//! A path whose first name is a resource starts there; any other starts at `cpu`. A node of the CPU that has a resource's name is
-//! reached as `cpu/NAME`; so is one that is called container.
+//! A path whose first name is a resource starts there; any other starts at `cpu`. A node of the CPU
+//! that has a resource's name is reached as `cpu/NAME`; so is one that is called container.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,8 @@ impl NodePath {
                 .find(|below| below.is_empty() || below.starts_with('/'));
             rest = below.ok_or_else(|| wrong(&format!("it is not below {mount}")))?;
         }
-        let names: Vec<&str> = rest.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+        let names: Vec<&str> =
+            rest.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
         if names.contains(&"..") {
             return Err(wrong("'..' is not followed; write the path from the resource on"));
         }
@@ -97,7 +98,9 @@ impl NodePath {
             return Err(wrong("it contains a line feed or a zero byte"));
         }
         if names.is_empty() {
-            return Err(wrong("write 'cpu' for the resource itself, or a path such as 'web/site1'"));
+            return Err(wrong(
+                "write 'cpu' for the resource itself, or a path such as 'web/site1'",
+            ));
         }
         let mut path = names.join("/");
         if !begins(names[0], &**place) {
@@ -167,7 +170,9 @@ impl NodePath {
 impl fmt::Display for NodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.strip_prefix(USUAL).and_then(|rest| rest.strip_prefix('/')) {
-            Some(rest) if !begins(rest.split('/').next().unwrap_or(""), &*self.place) => f.write_str(rest),
+            Some(rest) if !begins(rest.split('/').next().unwrap_or(""), &*self.place) => {
+                f.write_str(rest)
+            }
             _ => f.write_str(&self.path),
         }
     }
@@ -187,7 +192,9 @@ mod tests {
 
     #[test]
     fn three_forms_are_one_node() {
-        for text in ["web/site1", "cpu/web/site1", "/reserv/cpu/web/site1", "web/site1/", "./web//site1"] {
+        for text in
+            ["web/site1", "cpu/web/site1", "/reserv/cpu/web/site1", "web/site1/", "./web//site1"]
+        {
             let path = parse(text).unwrap();
             assert_eq!(path.as_str(), "cpu/web/site1", "{text}");
             assert_eq!(path.to_string(), "web/site1");
@@ -204,7 +211,9 @@ mod tests {
 
     #[test]
     fn what_prints_parses_back() {
-        for text in ["cpu", "cpu/cpu", "cpu/cpu/a", "a", "a/cpu", "container/web", "cpu/container/web"] {
+        for text in
+            ["cpu", "cpu/cpu", "cpu/cpu/a", "a", "a/cpu", "container/web", "cpu/container/web"]
+        {
             let path = parse(text).unwrap();
             assert_eq!(parse(&path.to_string()).unwrap(), path);
         }
@@ -226,9 +235,17 @@ mod tests {
 
     #[test]
     fn other_paths_are_refused() {
-        for text in
-            ["", "/", "/etc/passwd", "/reservcpu/a", "/reserv", "../cpu", "web/../x", "a\nb", "/reserv/web"]
-        {
+        for text in [
+            "",
+            "/",
+            "/etc/passwd",
+            "/reservcpu/a",
+            "/reserv",
+            "../cpu",
+            "web/../x",
+            "a\nb",
+            "/reserv/web",
+        ] {
             assert!(parse(text).is_err(), "{text:?}");
         }
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `run` and `tag`: programs and threads under reservations.
 //!
-//! `run` sets both lists of its own process and its own tag, then executes the program in its place. Nothing
-//! of `reserv` stays: exit status, signals, terminal and process id are the program's own.
+//! `run` sets both lists of its own process and its own tag, then executes the program in its
+//! place. Nothing of `reserv` stays: exit status, signals, terminal and process id are the
+//! program's own.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -46,7 +47,8 @@ pub(crate) fn run(args: &Run) -> Error {
 fn queues(files: &dyn Files, args: &Run) -> Result<Vec<NodePath>, Error> {
     let mut found: Vec<NodePath> = Vec::new();
     let others = [("--net", &args.net), ("--disk", &args.disk), ("--on", &args.on)];
-    let others = others.into_iter().flat_map(|(option, paths)| paths.iter().map(move |path| (option, path)));
+    let others =
+        others.into_iter().flat_map(|(option, paths)| paths.iter().map(move |path| (option, path)));
     for (option, path) in args.cpu.iter().map(|path| ("--cpu", path)).chain(others) {
         let queue = queue(files, path)?;
         let (cpu, resource) = (queue.resource() == "cpu", queue.resource());
@@ -64,9 +66,13 @@ fn queues(files: &dyn Files, args: &Run) -> Result<Vec<NodePath>, Error> {
             "--disk" => "disk",
             _ => "",
         };
-        if let Some(kind) = kind(files, resource).filter(|kind| !wanted.is_empty() && kind != wanted) {
-            return Err(Error::usage(format!("{option} {path}: {resource} is a {kind}, no {wanted}"))
-                .hint(if kind == "disk" { "--disk takes it" } else { "--net takes it" }));
+        if let Some(kind) =
+            kind(files, resource).filter(|kind| !wanted.is_empty() && kind != wanted)
+        {
+            return Err(Error::usage(format!(
+                "{option} {path}: {resource} is a {kind}, no {wanted}"
+            ))
+            .hint(if kind == "disk" { "--disk takes it" } else { "--net takes it" }));
         }
         if let Some(other) = found.iter().find(|other| other.resource() == queue.resource()) {
             return Err(Error::usage(format!("'{other}' and '{queue}' are of one resource")));
@@ -90,7 +96,8 @@ pub(crate) fn queue(files: &dyn Files, path: &str) -> Result<NodePath, Error> {
         return Err(error);
     }
     if files.read(&path.file("policy")).is_ok() {
-        let mut error = Error::refused(format!("'{path}' is a scheduler node; only queues have members"));
+        let mut error =
+            Error::refused(format!("'{path}' is a scheduler node; only queues have members"));
         let queues: Vec<String> = files
             .list(path.as_str())
             .map(|l| l.dirs)
@@ -112,14 +119,21 @@ pub(crate) fn tag_process(files: &dyn Files, queue: &NodePath, pid: i32) -> Resu
     tag_as(files, queue, &format!("process {pid}"), (&format!("proc/{pid}"), &pid.to_string()))
 }
 
-/// Put this process there, whatever its number is where reservd runs: it may be another in this pid name space.
+/// Put this process there, whatever its number is where reservd runs: it may be another in this pid
+/// name space.
 fn tag_self(files: &dyn Files, queue: &NodePath) -> Result<(), Error> {
     tag_as(files, queue, "process self", ("self", "self"))
 }
 
 /// `folder` has its lists; `word` is what `members` is told.
-fn tag_as(files: &dyn Files, queue: &NodePath, who: &str, (folder, word): (&str, &str)) -> Result<(), Error> {
-    // The lists first: what the process starts from here on is in the reservation, and nothing is missed.
+fn tag_as(
+    files: &dyn Files,
+    queue: &NodePath,
+    who: &str,
+    (folder, word): (&str, &str),
+) -> Result<(), Error> {
+    // The lists first: what the process starts from here on is in the reservation, and nothing is
+    // missed.
     for (list, called) in [("default", "default"), ("cdefault", "childdefault")] {
         files
             .write(&format!("{folder}/{list}"), queue.as_str())
@@ -135,18 +149,30 @@ fn tag_as(files: &dyn Files, queue: &NodePath, who: &str, (folder, word): (&str,
 /// Tag what a descriptor of a process stands for.
 fn tag_descriptor(files: &dyn Files, queue: &NodePath, pid: i32, fd: u32) -> Result<(), Error> {
     files.write(&format!("proc/{pid}/fds"), &format!("{fd} {}", queue.as_str())).map_err(|e| {
-        of_process(files, queue, &format!("descriptor {pid}/{fd}"), &format!("write proc/{pid} fds"), &e)
+        of_process(
+            files,
+            queue,
+            &format!("descriptor {pid}/{fd}"),
+            &format!("write proc/{pid} fds"),
+            &e,
+        )
     })
 }
 
 /// Put one thread under a queue.
 pub(crate) fn tag_thread(files: &dyn Files, queue: &NodePath, tid: i32) -> Result<(), Error> {
-    files
-        .write(&queue.file("members"), &format!("tid {tid}"))
-        .map_err(|e| of_process(files, queue, &format!("thread {tid}"), &writing(queue, "members"), &e))
+    files.write(&queue.file("members"), &format!("tid {tid}")).map_err(|e| {
+        of_process(files, queue, &format!("thread {tid}"), &writing(queue, "members"), &e)
+    })
 }
 
-fn of_process(files: &dyn Files, queue: &NodePath, who: &str, operation: &str, e: &std::io::Error) -> Error {
+fn of_process(
+    files: &dyn Files,
+    queue: &NodePath,
+    who: &str,
+    operation: &str,
+    e: &std::io::Error,
+) -> Error {
     match e.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) => {
             let mut error = Error::new(Kind::NotFound, format!("there is no {who}"));
@@ -166,7 +192,9 @@ fn of_process(files: &dyn Files, queue: &NodePath, who: &str, operation: &str, e
             Error::refused(format!("'{queue}' has as many members as it may have"))
                 .hint(format!("raise its limit: reserv set {queue} limit=N (0 is none)"))
         }
-        Some(libc::EBUSY) => Error::refused(format!("'{queue}' is being drained and takes no new members")),
+        Some(libc::EBUSY) => {
+            Error::refused(format!("'{queue}' is being drained and takes no new members"))
+        }
         _ => explain(files, queue, &format!("{who} cannot be tagged"), operation, e),
     }
 }
@@ -214,7 +242,8 @@ mod tests {
     #[test]
     fn a_process_gets_both_lists_and_the_tag() {
         let fake = with_process(42);
-        let args = Tag { path: "q0".into(), pids: vec![Tagged { pid: 42, fd: None }], thread: vec![] };
+        let args =
+            Tag { path: "q0".into(), pids: vec![Tagged { pid: 42, fd: None }], thread: vec![] };
         assert_eq!(tag(&fake, &args).unwrap().1, 1);
         assert_eq!(fake.read("proc/42/default").unwrap(), "cpu/q0\n");
         assert_eq!(fake.read("proc/42/cdefault").unwrap(), "cpu/q0\n");
@@ -241,14 +270,17 @@ mod tests {
             ("web", 42, "only queues have members", Kind::Refused),
             ("site1", 42, "there is 'web/site1'", Kind::NotFound),
         ] {
-            let error =
-                tag(&fake, &Tag { path: path.into(), pids: vec![Tagged { pid, fd: None }], thread: vec![] })
-                    .unwrap_err();
+            let error = tag(
+                &fake,
+                &Tag { path: path.into(), pids: vec![Tagged { pid, fd: None }], thread: vec![] },
+            )
+            .unwrap_err();
             assert_eq!(error.kind, kind);
             assert!(error.to_string().contains(what), "{error}");
         }
         fake.refuse.borrow_mut().push(("cpu/q0/members".into(), libc::EAGAIN));
-        let error = tag(&fake, &Tag { path: "q0".into(), pids: vec![], thread: vec![7] }).unwrap_err();
+        let error =
+            tag(&fake, &Tag { path: "q0".into(), pids: vec![], thread: vec![7] }).unwrap_err();
         assert!(error.to_string().contains("as many members"), "{error}");
     }
 }

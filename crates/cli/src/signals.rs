@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals: SIGPIPE as our caller left it, and interrupts that wait until an edit is whole.
 //!
-//! The Rust runtime ignores SIGPIPE before `main`; a program that `run` executes must inherit what `reserv` was
-//! given, and `reserv tree | head` should end quietly.
+//! The Rust runtime ignores SIGPIPE before `main`; a program that `run` executes must inherit what
+//! `reserv` was given, and `reserv tree | head` should end quietly.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 static INHERITED: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
 extern "C" fn record() {
-    // SAFETY: sigaction with a null new action only reads; the structure is plain data, valid when zeroed.
+    // SAFETY: sigaction with a null new action only reads; the structure is plain data, valid when
+    // zeroed.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut old) == 0 {
@@ -20,8 +21,8 @@ extern "C" fn record() {
     }
 }
 
-// SAFETY: the C runtime calls functions of this section before main, with one thread; `record` allocates
-// nothing, unwinds nowhere and uses nothing of the Rust runtime.
+// SAFETY: the C runtime calls functions of this section before main, with one thread; `record`
+// allocates nothing, unwinds nowhere and uses nothing of the Rust runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static RECORD: extern "C" fn() = record;
@@ -40,7 +41,11 @@ pub(crate) fn default() {
 
 /// For the program that we become.
 pub(crate) fn as_inherited() {
-    set(if INHERITED.load(Ordering::Relaxed) == libc::SIG_IGN { libc::SIG_IGN } else { libc::SIG_DFL });
+    set(if INHERITED.load(Ordering::Relaxed) == libc::SIG_IGN {
+        libc::SIG_IGN
+    } else {
+        libc::SIG_DFL
+    });
 }
 
 const STOPPING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
@@ -53,16 +58,19 @@ impl Held {
     pub(crate) fn begin() -> Self {
         let stop: SigSet = STOPPING.into_iter().collect();
         let mut old = SigSet::empty();
-        // Cannot fail: the how and the sets are valid. If it did, the steps would only be less protected.
+        // Cannot fail: the how and the sets are valid. If it did, the steps would only be less
+        // protected.
         let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), Some(&mut old));
         Self(old)
     }
 
     /// Take one that waits. It is then ours to act upon, and ends nothing later.
     pub(crate) fn take(&self) -> bool {
-        let wanted: SigSet = STOPPING.into_iter().filter(|signal| !self.0.contains(*signal)).collect();
+        let wanted: SigSet =
+            STOPPING.into_iter().filter(|signal| !self.0.contains(*signal)).collect();
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the set and the time live for the whole call; no information about the signal is asked for.
+        // SAFETY: the set and the time live for the whole call; no information about the signal is
+        // asked for.
         unsafe { libc::sigtimedwait(wanted.as_ref(), std::ptr::null_mut(), &raw const now) > 0 }
     }
 }

@@ -32,7 +32,8 @@ impl Socket {
     /// Where the reservd that has its files at `mount` answers on it.
     pub(crate) fn open(mount: &Path) -> Option<Self> {
         let asker = Asker::open(&run_dir()).filter(|asker| asker.serves(mount))?;
-        let teller = Rc::new(Teller { mount: mount.to_owned(), asker, refused: RefCell::default() });
+        let teller =
+            Rc::new(Teller { mount: mount.to_owned(), asker, refused: RefCell::default() });
         Some(Self { place: teller.clone(), teller })
     }
 
@@ -41,7 +42,10 @@ impl Socket {
         Control::need()?;
         Self::open(mount).ok_or_else(|| {
             let mount = mount.display();
-            Error::new(Kind::NotRunning, format!("who answers on the control socket does not serve {mount}"))
+            Error::new(
+                Kind::NotRunning,
+                format!("who answers on the control socket does not serve {mount}"),
+            )
         })
     }
 }

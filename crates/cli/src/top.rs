@@ -2,7 +2,8 @@
 //! `top`: who is served, measured again and again.
 //!
 //! A row is a node. Its rate is the difference of two readings of its service counter over the time
-//! between them; its bar is the part of everything served, and the mark on it the part it is entitled to.
+//! between them; its bar is the part of everything served, and the mark on it the part it is
+//! entitled to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write as _};
@@ -81,7 +82,11 @@ impl Meter {
     }
 
     /// Read again. The first time rates are 0.
-    pub(crate) fn measure(&mut self, files: &dyn Files, now: Instant) -> Result<Vec<Measured>, Error> {
+    pub(crate) fn measure(
+        &mut self,
+        files: &dyn Files,
+        now: Instant,
+    ) -> Result<Vec<Measured>, Error> {
         let roots = self.roots(files)?;
         let mut service = HashMap::new();
         for root in &roots {
@@ -89,7 +94,10 @@ impl Meter {
                 service.insert(node.path.clone(), node.stat.service().0);
             });
         }
-        let rates = rates(self.before.as_ref().map(|(then, old)| (now.duration_since(*then), old)), &service);
+        let rates = rates(
+            self.before.as_ref().map(|(then, old)| (now.duration_since(*then), old)),
+            &service,
+        );
         let mut rows = Vec::new();
         for root in &roots {
             let total = rates.get(&root.path).copied().unwrap_or(0.0);
@@ -128,7 +136,10 @@ fn rates(
     if seconds <= 0.0 {
         return HashMap::new();
     }
-    #[expect(clippy::cast_precision_loss, reason = "a difference of counters, printed with three digits")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a difference of counters, printed with three digits"
+    )]
     let rate = |(path, new): (&String, &u64)| {
         let served = old.get(path).map_or(0, |old| new.saturating_sub(*old));
         (path.clone(), served as f64 / seconds)
@@ -139,7 +150,8 @@ fn rates(
 const HEADER: [&str; 8] = ["NODE", "WEIGHT", "SHARE", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"];
 
 fn label(row: &Measured) -> String {
-    let name = if row.depth == 0 { row.path.as_str() } else { row.path.rsplit('/').next().unwrap_or("") };
+    let name =
+        if row.depth == 0 { row.path.as_str() } else { row.path.rsplit('/').next().unwrap_or("") };
     let slash = if row.kind == "scheduler" && row.depth > 0 { "/" } else { "" };
     format!("{}{name}{slash}", "  ".repeat(row.depth))
 }
@@ -212,7 +224,11 @@ impl Screen {
     }
 
     fn restore() {
-        let _ = execute!(io::stdout(), terminal::LeaveAlternateScreen, ratatui::crossterm::cursor::Show);
+        let _ = execute!(
+            io::stdout(),
+            terminal::LeaveAlternateScreen,
+            ratatui::crossterm::cursor::Show
+        );
         let _ = terminal::disable_raw_mode();
     }
 }
@@ -257,8 +273,8 @@ pub(crate) fn live(files: &dyn Files, args: &Top) -> Result<(), Error> {
             }
             match event::read().map_err(failed)? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    let ctrl_c =
-                        key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                    let ctrl_c = key.code == KeyCode::Char('c')
+                        && key.modifiers.contains(KeyModifiers::CONTROL);
                     if ctrl_c || !view.key(key.code) {
                         return Ok(());
                     }
@@ -325,10 +341,20 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
         .rows
         .iter()
         .filter(|row| row.depth == 0)
-        .map(|row| format!("{} served {} runnable {}", row.path, rate_in(row.rate, &row.unit), row.runnable))
+        .map(|row| {
+            format!(
+                "{} served {} runnable {}",
+                row.path,
+                rate_in(row.rate, &row.unit),
+                row.runnable
+            )
+        })
         .collect();
     let title = Line::from(vec![
-        Span::styled(" reserv top ", Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED)),
+        Span::styled(
+            " reserv top ",
+            Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
+        ),
         Span::raw(format!(
             "  {}  every {:.1}s{}",
             served.join("  "),
@@ -338,14 +364,17 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
     ]);
     frame.render_widget(Paragraph::new(title), top);
 
-    let name_width = view.rows.iter().map(|row| label(row).chars().count()).max().unwrap_or(4).clamp(4, 40);
+    let name_width =
+        view.rows.iter().map(|row| label(row).chars().count()).max().unwrap_or(4).clamp(4, 40);
     let columns = columns(usize::from(body.width), name_width);
-    let bar_width = columns.iter().find(|(column, _)| *column == Column::Bar).map_or(0, |(_, width)| *width);
+    let bar_width =
+        columns.iter().find(|(column, _)| *column == Column::Bar).map_or(0, |(_, width)| *width);
     let head = columns.iter().map(|(column, _)| {
         let line = Line::from(column.title());
         if column.right() { line.right_aligned() } else { line }
     });
-    let header = Row::new(head.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::BOLD));
+    let header =
+        Row::new(head.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::BOLD));
     let rows: Vec<Row<'_>> = view
         .rows
         .iter()
@@ -362,7 +391,9 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
             };
             let cells = columns.iter().map(|(column, _)| {
                 let line = match column {
-                    Column::Bar => marked_bar(row, bar_width, view.style(colour), view.style(Color::White)),
+                    Column::Bar => {
+                        marked_bar(row, bar_width, view.style(colour), view.style(Color::White))
+                    }
                     _ => Line::from(column.text(row)),
                 };
                 Cell::from(if column.right() { line.right_aligned() } else { line })
@@ -370,8 +401,9 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
             Row::new(cells.collect::<Vec<_>>())
         })
         .collect();
-    let widths =
-        columns.iter().map(|(_, width)| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
+    let widths = columns
+        .iter()
+        .map(|(_, width)| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
     let table = Table::new(rows, widths)
         .header(header)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
@@ -423,17 +455,23 @@ impl Column {
     }
 }
 
-/// The columns that fit into a width, and how wide each is: the most important ones first, what is left for the bar
-/// and the notes.
+/// The columns that fit into a width, and how wide each is: the most important ones first, what is
+/// left for the bar and the notes.
 fn columns(width: usize, name: usize) -> Vec<(Column, usize)> {
     use Column::{Bar, Node, Notes, Rate, Received, Runnable, Share, Weight};
     const BAR_MIN: usize = 8;
     const NOTES: usize = 14;
     let mut left = width.saturating_sub(name);
     let mut chosen = vec![(Node, name)];
-    for (column, needs) in
-        [(Received, 8), (Share, 6), (Rate, 8), (Bar, BAR_MIN), (Runnable, 8), (Weight, 7), (Notes, NOTES)]
-    {
+    for (column, needs) in [
+        (Received, 8),
+        (Share, 6),
+        (Rate, 8),
+        (Bar, BAR_MIN),
+        (Runnable, 8),
+        (Weight, 7),
+        (Notes, NOTES),
+    ] {
         if left > needs {
             left -= needs + 1;
             chosen.push((column, needs));
@@ -463,7 +501,8 @@ fn marked_bar(row: &Measured, width: usize, bar_style: Style, mark_style: Style)
         clippy::cast_precision_loss,
         reason = "a column of a terminal"
     )]
-    let mark = ((row.entitled.clamp(0.0, 1.0) * width as f64).ceil() as usize).clamp(1, width.max(1)) - 1;
+    let mark =
+        ((row.entitled.clamp(0.0, 1.0) * width as f64).ceil() as usize).clamp(1, width.max(1)) - 1;
     let part = |range: &[char]| Span::styled(range.iter().collect::<String>(), bar_style);
     if row.entitled <= 0.0 || width == 0 {
         return Line::from(part(&cells));
@@ -488,7 +527,10 @@ mod tests {
                 "cpu/a/stat",
                 &format!("weight_share_ppm 750000\nservice_ns {a}\nrunnable 3\nmembers 3"),
             );
-            fake.put("cpu/q0/stat", &format!("weight_share_ppm 250000\nservice_ns {q0}\nthrottled 1"));
+            fake.put(
+                "cpu/q0/stat",
+                &format!("weight_share_ppm 250000\nservice_ns {q0}\nthrottled 1"),
+            );
         };
         serve(0, 0, 0);
         let mut meter = Meter::new(&fake, Some("cpu")).unwrap();
@@ -505,7 +547,8 @@ mod tests {
         assert_eq!(by_name, [("cpu", 1e9, 1.0), ("cpu/a", 0.75e9, 0.75), ("cpu/q0", 0.25e9, 0.25)]);
         assert_eq!((rows[1].runnable, rows[1].members, rows[2].throttled), (3, 3, true));
         let old = HashMap::from([("x".to_owned(), 5)]);
-        let fallen = rates(Some((Duration::from_secs(1), &old)), &HashMap::from([("x".to_owned(), 1)]));
+        let fallen =
+            rates(Some((Duration::from_secs(1), &old)), &HashMap::from([("x".to_owned(), 1)]));
         assert!(fallen["x"].abs() < f64::EPSILON, "a counter that fell is no negative rate");
     }
 
@@ -552,8 +595,13 @@ mod tests {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
             terminal.draw(|frame| draw(frame, &mut view)).unwrap();
             if width >= 80 {
-                let text: String =
-                    terminal.backend().buffer().content().iter().map(ratatui::buffer::Cell::symbol).collect();
+                let text: String = terminal
+                    .backend()
+                    .buffer()
+                    .content()
+                    .iter()
+                    .map(ratatui::buffer::Cell::symbol)
+                    .collect();
                 for word in ["reserv top", "750ms/s", "throttled", "┃", "75.0%"] {
                     assert!(text.contains(word), "{word} at {width}x{height}: {text}");
                 }

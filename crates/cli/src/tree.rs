@@ -38,7 +38,9 @@ pub(crate) fn draw(root: &Node, paint: Paint) -> String {
     let mut labels = Vec::new();
     label(root, "", "", "", &mut labels);
     let mut rows = vec![
-        ["NODE", "WEIGHT", "SHARE", "", "NOW", "SERVICE", "RUNNABLE", "NOTES"].map(str::to_owned).to_vec(),
+        ["NODE", "WEIGHT", "SHARE", "", "NOW", "SERVICE", "RUNNABLE", "NOTES"]
+            .map(str::to_owned)
+            .to_vec(),
     ];
     let mut nodes = Vec::new();
     root.each(&mut |node, _| nodes.push(node));
@@ -70,7 +72,11 @@ pub(crate) fn draw(root: &Node, paint: Paint) -> String {
 /// Colours go on after the columns are aligned: escapes have no width.
 fn colour(line: &str, node: &Node, paint: Paint) -> String {
     let bar = bar(node.entitled, BAR);
-    let line = if bar.trim().is_empty() { line.to_owned() } else { line.replacen(&bar, &paint.bar(&bar), 1) };
+    let line = if bar.trim().is_empty() {
+        line.to_owned()
+    } else {
+        line.replacen(&bar, &paint.bar(&bar), 1)
+    };
     for word in ["throttled", "draining"] {
         if let Some(head) = line.strip_suffix(word) {
             return format!("{head}{}", paint.yellow(word));

@@ -60,7 +60,10 @@ fn read_config(path: &Path) -> Result<Config, Error> {
 /// The configuration of a tree that has nothing but q0.
 fn nothing() -> Config {
     let tree = Name::new("cpu").ok().map(Tree::new);
-    Config { cpu: tree.map(|tree| to_config(&tree, reserv_model::Driver::Auto)), ..Config::default() }
+    Config {
+        cpu: tree.map(|tree| to_config(&tree, reserv_model::Driver::Auto)),
+        ..Config::default()
+    }
 }
 
 /// Start Reserv if it does not run, and apply a configuration.
@@ -90,12 +93,15 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         return Err(Error::usage("a personality, and a configuration that leaves the CPU alone"));
     }
     if let Some(config) = &mut config {
-        // What is named on the command line is brought up with the file's resources, with nothing but q0 if the file says nothing.
+        // What is named on the command line is brought up with the file's resources, with nothing
+        // but q0 if the file says nothing.
         for (name, on) in &count {
             let there = config.count.entry(name.clone()).or_insert_with(|| plain(name, on));
             if there.on.as_ref() != Some(on) {
                 let was = there.on.as_ref().map_or_else(String::new, ToString::to_string);
-                return Err(Error::usage(format!("{name} counts {on} here, and {was} in the configuration")));
+                return Err(Error::usage(format!(
+                    "{name} counts {on} here, and {was} in the configuration"
+                )));
             }
         }
     }
@@ -150,13 +156,17 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         Some(applied) => match applied {
             Ok(difference) => Some(difference),
             Err(error) if started => {
-                // What this command started, it stops again: a failed `up` leaves the machine as it was.
+                // What this command started, it stops again: a failed `up` leaves the machine as it
+                // was.
                 let stopped = down_with(control);
                 let error = match stopped {
                     Ok(()) => error,
                     Err(also) => {
                         let mut error = error;
-                        error.add(&format!("and reservd could not be stopped again: {}", also.message));
+                        error.add(&format!(
+                            "and reservd could not be stopped again: {}",
+                            also.message
+                        ));
                         error
                     }
                 };
@@ -178,12 +188,17 @@ const fn suffix(driver: Driver) -> &'static str {
 }
 
 /// An interface to be scheduled: a resource of its name.
-fn link(interface: &str, rate: Option<reserv_model::Rate>, driver: Driver) -> Result<(Name, Source), Error> {
-    let name =
-        Name::new(interface).map_err(|e| Error::usage(format!("--net {interface}: {e}")).hint(e.hint))?;
+fn link(
+    interface: &str,
+    rate: Option<reserv_model::Rate>,
+    driver: Driver,
+) -> Result<(Name, Source), Error> {
+    let name = Name::new(interface)
+        .map_err(|e| Error::usage(format!("--net {interface}: {e}")).hint(e.hint))?;
     let rate = rate.map_or_else(String::new, |rate| format!("@{rate}"));
     let text = format!("link:{interface}{rate}{}", suffix(driver));
-    let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
+    let on =
+        text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name, on))
 }
 
@@ -206,7 +221,8 @@ pub(crate) fn disk(
     };
     let model = model.map_or_else(String::new, |model| format!("/{model}"));
     let text = format!("disk{depth}{floor}{model}{front}{}:{path}", suffix(driver));
-    let on = text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
+    let on =
+        text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name.clone(), on))
 }
 
@@ -222,7 +238,10 @@ fn set_policy(name: &str, policy: reserv_model::Policy) -> Result<(), Error> {
 }
 
 /// `reserv disk attach`: as `up --disk`, where Reserv runs; and with this policy, or not at all.
-pub(crate) fn attach(on: (Name, Source), policy: Option<reserv_model::Policy>) -> Result<(), Error> {
+pub(crate) fn attach(
+    on: (Name, Source),
+    policy: Option<reserv_model::Policy>,
+) -> Result<(), Error> {
     let mut control = Control::need()?;
     let name = on.0.as_str().to_owned();
     set(&mut control, None, &[on].into())?;
@@ -238,17 +257,21 @@ pub(crate) fn attach(on: (Name, Source), policy: Option<reserv_model::Policy>) -
 /// The flag may not fit what the file says.
 fn cpu_checked(cpu: &ResourceConfig) -> Result<(), Error> {
     let config = Config { cpu: Some(cpu.clone()), ..Config::default() };
-    config
-        .check()
-        .map_err(|e| Error::refused(format!("with personality {}: {e}", cpu.personality)).hint(e.hint))
+    config.check().map_err(|e| {
+        Error::refused(format!("with personality {}: {e}", cpu.personality)).hint(e.hint)
+    })
 }
 
 /// A counting resource with nothing but q0.
 fn plain(name: &Name, on: &Source) -> ResourceConfig {
-    ResourceConfig { on: Some(on.clone()), ..to_config(&Tree::new(name.clone()), reserv_model::Driver::Auto) }
+    ResourceConfig {
+        on: Some(on.clone()),
+        ..to_config(&Tree::new(name.clone()), reserv_model::Driver::Auto)
+    }
 }
 
-/// The same trees with another personality (the roots' policies and tunables are its), and with more counting resources.
+/// The same trees with another personality (the roots' policies and tunables are its), and with
+/// more counting resources.
 fn with(now: &Config, personality: Option<Personality>, count: &BTreeMap<Name, Source>) -> Config {
     let mut then = now.clone();
     for (name, on) in count {
@@ -346,7 +369,8 @@ pub(crate) fn saved(control: &mut Control) -> Result<Config, Error> {
 /// What is said of resources that gave no answer.
 fn partly(missing: &BTreeMap<Name, String>) -> Error {
     let words: Vec<&str> = missing.values().map(String::as_str).collect();
-    Error::new(Kind::Partly, words.join("; ")).hint("'reserv status' says which driver is waited for")
+    Error::new(Kind::Partly, words.join("; "))
+        .hint("'reserv status' says which driver is waited for")
 }
 
 /// A running daemon keeps its driver: saying so is better than pretending.
@@ -377,7 +401,8 @@ fn check_ignores(control: &mut Control) -> Result<(), Error> {
 }
 
 fn resource(name: &str) -> Result<Name, Error> {
-    Name::new(name).map_err(|e| Error::usage(format!("no resource is called '{name}': {e}")).hint(e.hint))
+    Name::new(name)
+        .map_err(|e| Error::usage(format!("no resource is called '{name}': {e}")).hint(e.hint))
 }
 
 /// Take counting resources down; the first that does not go ends it.
@@ -390,7 +415,8 @@ pub(crate) fn down_some(names: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Put this version's programs in the place of another's; what that lost, by resource (null: they are this version's).
+/// Put this version's programs in the place of another's; what that lost, by resource (null: they
+/// are this version's).
 pub(crate) fn upgrade(names: &[String]) -> Result<BTreeMap<String, Value>, Error> {
     let _signals = Held::begin();
     let mut control = Control::need()?;
@@ -424,8 +450,10 @@ pub(crate) fn upgraded(done: &BTreeMap<String, Value>) -> String {
             number("meanwhile")
         );
         if lost.get("counters") != Some(&Value::Bool(true)) {
-            let _ =
-                writeln!(text, "{name}: counters begin anew; this version does not understand the other's");
+            let _ = writeln!(
+                text,
+                "{name}: counters begin anew; this version does not understand the other's"
+            );
         }
     }
     text
@@ -437,7 +465,8 @@ pub(crate) fn down(unload: bool) -> Result<(), Error> {
     let _signals = Held::begin();
     let done = Control::need().and_then(down_with);
     if unload {
-        let had = reserv_plane::parked::clear().map_err(|error| Error::refused(error.to_string()))?;
+        let had =
+            reserv_plane::parked::clear().map_err(|error| Error::refused(error.to_string()))?;
         return if had { Ok(()) } else { done };
     }
     done
@@ -523,8 +552,9 @@ pub(crate) struct DiskLine {
 pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
     let status = status_json()?;
     let files = crate::fs::open().ok();
-    let policy =
-        |name: &str| Some(files.as_ref()?.read(&format!("{name}/policy")).ok()?.trim_end().to_owned());
+    let policy = |name: &str| {
+        Some(files.as_ref()?.read(&format!("{name}/policy")).ok()?.trim_end().to_owned())
+    };
     let all = status["resources"].as_object().into_iter().flatten();
     let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     Ok(all

@@ -15,12 +15,17 @@ fn committed_man_pages_equal_the_generated() {
     for name in &names {
         let committed = fs::read_to_string(repository().join("man").join(name)).unwrap_or_default();
         let generated = fs::read_to_string(dir.path().join(name)).unwrap();
-        assert!(committed == generated, "man/{name} is out of date: cargo run -p reserv-cli -- gen man man");
+        assert!(
+            committed == generated,
+            "man/{name} is out of date: cargo run -p reserv-cli -- gen man man"
+        );
     }
     let mut committed: Vec<String> = fs::read_dir(repository().join("man"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.starts_with("reserv") && !name.starts_with("reservd") && name.ends_with(".1"))
+        .filter(|name| {
+            name.starts_with("reserv") && !name.starts_with("reservd") && name.ends_with(".1")
+        })
         .collect();
     names.sort();
     committed.sort();

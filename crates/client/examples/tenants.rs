@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `tenants PARENT NAME=WEIGHT…`: a queue for each tenant below PARENT, and what part of the resource each is entitled to. Whole or not at
-//! all: if one is refused, those before it are deleted again.
+//! `tenants PARENT NAME=WEIGHT…`: a queue for each tenant below PARENT, and what part of the
+//! resource each is entitled to. Whole or not at all: if one is refused, those before it are
+//! deleted again.
 //!
 //! ```text
 //! tenants cpu gold=60 silver=30 bronze=10
@@ -26,8 +27,11 @@ fn make(parent: &str, tenants: &[(String, String)]) -> reserv::Result<()> {
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let tenants: Option<Vec<_>> =
-        words.iter().skip(1).map(|w| w.split_once('=').map(|(n, w)| (n.to_owned(), w.to_owned()))).collect();
+    let tenants: Option<Vec<_>> = words
+        .iter()
+        .skip(1)
+        .map(|w| w.split_once('=').map(|(n, w)| (n.to_owned(), w.to_owned())))
+        .collect();
     let (Some(parent), Some(tenants)) = (words.first(), tenants.filter(|t| !t.is_empty())) else {
         eprintln!("usage: tenants PARENT NAME=WEIGHT...");
         return ExitCode::from(2);

@@ -16,7 +16,10 @@ int main(int count, char **word)
 		fprintf(stderr, "usage: under QUEUE COMMAND...\n");
 		return 2;
 	}
-	/* This thread, which the command is going to be; what it opens from now on; and its children. */
+	/*
+	 * This thread, which the command is going to be; what it opens from now on; and its
+	 * children.
+	 */
 	if (reserv_chcpures_path(word[1]) || reserv_set_default(0, word[1]) || reserv_set_cdefault(0, word[1])) {
 		fprintf(stderr, "under: %s\n", reserv_error());
 		return 1;

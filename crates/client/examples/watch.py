@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""watch.py SCHEDULER COMMAND...: runs a command in a new queue below a scheduler node, and says what it received.
+"""watch.py SCHEDULER COMMAND...: runs a command in a new queue below a scheduler node, and says
+what it received.
 
     ./watch.py cpu/web make -j8
 """

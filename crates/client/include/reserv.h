@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * libreserv: reservations for programs. reserv_intro(3) is the introduction; every group of calls has a page of its own.
+ * libreserv: reservations for programs. reserv_intro(3) is the introduction; every group of calls
+ * has a page of its own.
  *
- * Nodes are named by paths, with or without the mount point: "/reserv/cpu/web/site1" or "cpu/web/site1". Answers have it.
+ * Nodes are named by paths, with or without the mount point: "/reserv/cpu/web/site1" or
+ * "cpu/web/site1". Answers have it.
  *
- * Calls answer -1 when they fail; then errno says what kind of failure it was, and reserv_error() says in words which word was wrong and
- * what would be right. Nothing has changed then. After a success errno means nothing.
+ * Calls answer -1 when they fail; then errno says what kind of failure it was, and reserv_error()
+ * says in words which word was wrong and what would be right. Nothing has changed then. After a
+ * success errno means nothing.
  *
- * A call that fills a buffer answers the length of the text, without the 0 at its end; ERANGE if text and 0 do not fit. With size 0 nothing
- * is written, and the length is the answer.
+ * A call that fills a buffer answers the length of the text, without the 0 at its end; ERANGE if
+ * text and 0 do not fit. With size 0 nothing is written, and the length is the answer.
  *
- * Every call may be used by several threads at once. None is async-signal-safe; what is, are the fcntl commands below, which the
- * first calls of each group are made of. Descriptors that are answered are the caller's, and closed at exec.
+ * Every call may be used by several threads at once. None is async-signal-safe; what is, are the
+ * fcntl commands below, which the first calls of each group are made of. Descriptors that are
+ * answered are the caller's, and closed at exec.
  */
 #ifndef RESERV_H
 #define RESERV_H
@@ -25,22 +29,31 @@ extern "C" {
 #endif
 
 /*
- * Commands of fcntl(2), for where a single system call is wanted. They answer a positive number, or -1 and errno; EINVAL where the
- * kernel's part of Reserv is not loaded. A descriptor that opening newqueue gave is one of its queue's share, at once.
+ * Commands of fcntl(2), for where a single system call is wanted. They answer a positive number, or
+ * -1 and errno; EINVAL where the kernel's part of Reserv is not loaded. A descriptor that opening
+ * newqueue gave is one of its queue's share, at once.
  */
 #define F_RESERV_CHCPURES 0x52530001 /* fcntl(queue, …, 0): tag the calling thread. 1 */
-#define F_RESERV_GETCPURES 0x52530002 /* fcntl(any descriptor of /reserv, …, 0): number of the thread's queue, plus 1 */
+/* fcntl(any descriptor of /reserv, …, 0): number of the thread's queue, plus 1 */
+#define F_RESERV_GETCPURES 0x52530002
 #define F_RESERV_SETPARAM 0x52530003 /* used by reserv_set_params */
 #define F_RESERV_GETPARAM 0x52530004 /* used by reserv_get_params */
 #define F_RESERV_SET_QUEUE 0x52530005 /* fcntl(fd, …, queue): tag an open file or socket. 1 */
-#define F_RESERV_GET_QUEUE 0x52530006 /* fcntl(fd, …, number of a resource): number of the queue of fd, plus 1 */
-#define F_RESERV_BIND 0x52530007 /* fcntl(container, …, 0): the calling thread works for a container. 1 */
-#define F_RESERV_UNBIND 0x52530008 /* fcntl(any of /reserv, …, 0): it goes back to the queue that it had. 1 */
-#define F_RESERV_BOUND 0x52530009 /* fcntl(any of /reserv, …, 0): the number of its container's queue + 1; ENOENT: it is bound to none */
+/* fcntl(fd, …, number of a resource): number of the queue of fd, plus 1 */
+#define F_RESERV_GET_QUEUE 0x52530006
+/* fcntl(container, …, 0): the calling thread works for a container. 1 */
+#define F_RESERV_BIND 0x52530007
+/* fcntl(any of /reserv, …, 0): it goes back to the queue that it had. 1 */
+#define F_RESERV_UNBIND 0x52530008
+/*
+ * fcntl(any of /reserv, …, 0): the number of its container's queue + 1; ENOENT: it is bound to none
+ */
+#define F_RESERV_BOUND 0x52530009
 
 /*
- * The same of sockets, with every driver: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &queue, sizeof(int)), and getsockopt with
- * SO_RESERV_QUEUE_OF + the number of a resource, which tells an int. ENOPROTOOPT or EOPNOTSUPP where nothing of Reserv is loaded.
+ * The same of sockets, with every driver: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &queue,
+ * sizeof(int)), and getsockopt with SO_RESERV_QUEUE_OF + the number of a resource, which tells an
+ * int. ENOPROTOOPT or EOPNOTSUPP where nothing of Reserv is loaded.
  */
 #define SOL_RESERV 0x5253
 #define SO_RESERV_QUEUE 5
@@ -48,7 +61,10 @@ extern "C" {
 
 /* --- reserv_error(3) --- */
 
-/* What was wrong with the last call of this thread that failed; "" if none did. Stays until the thread's next failure. */
+/*
+ * What was wrong with the last call of this thread that failed; "" if none did. Stays until the
+ * thread's next failure.
+ */
 const char *reserv_error(void);
 /* "0.1.0" */
 const char *reserv_version(void);
@@ -59,7 +75,10 @@ ssize_t reserv_mount(char *buf, size_t size);
 
 /* A descriptor of a node's directory, opened for reading: what the calls below want as `queue`. */
 int reserv_open(const char *node);
-/* The path of the node that a descriptor of /reserv (its directory or one of its files) belongs to, wherever it was moved. */
+/*
+ * The path of the node that a descriptor of /reserv (its directory or one of its files) belongs to,
+ * wherever it was moved.
+ */
 ssize_t reserv_path(int fd, char *buf, size_t size);
 
 /* --- reserv_chcpures(3) --- */
@@ -88,7 +107,10 @@ int reserv_get_params(struct reserv_params *params);
 
 /* A descriptor of a container's directory, opened for reading. */
 int reserv_open_container(const char *container);
-/* The calling thread works for the container that `container` is a descriptor of, until it is bound to another, or unbound: then it is where it was before. */
+/*
+ * The calling thread works for the container that `container` is a descriptor of, until it is bound
+ * to another, or unbound: then it is where it was before.
+ */
 int reserv_bind(int container);
 int reserv_bind_path(const char *container);
 int reserv_unbind(void);
@@ -100,27 +122,42 @@ ssize_t reserv_bound(char *buf, size_t size);
 /* Tags an open file or socket, and with it every descriptor that shares it. */
 int reserv_set_queue(int fd, int queue);
 int reserv_set_queue_path(int fd, const char *queue);
-/* The queue of `fd` for a resource ("cpu", "vda"), or with NULL, of a descriptor of /reserv: its own node. */
+/*
+ * The queue of `fd` for a resource ("cpu", "vda"), or with NULL, of a descriptor of /reserv: its
+ * own node.
+ */
 ssize_t reserv_get_queue(int fd, const char *resource, char *buf, size_t size);
 
 /* --- reserv_pread(3) --- */
 
-/* As pread(2) and pwrite(2); their requests are due so long after they come to a disk that is scheduled by deadlines. 8 ms to 1023 ms; 0: as the queue's are. */
+/*
+ * As pread(2) and pwrite(2); their requests are due so long after they come to a disk that is
+ * scheduled by deadlines. 8 ms to 1023 ms; 0: as the queue's are.
+ */
 ssize_t reserv_pread(int fd, void *buf, size_t count, off_t offset, uint64_t deadline_ns);
 ssize_t reserv_pwrite(int fd, const void *buf, size_t count, off_t offset, uint64_t deadline_ns);
 
 /* --- reserv_set_default(3) --- */
 
-/* The queue of a process (0: the caller) for a resource in its default list, or child default list; with NULL all of them, blanks between. */
+/*
+ * The queue of a process (0: the caller) for a resource in its default list, or child default list;
+ * with NULL all of them, blanks between.
+ */
 ssize_t reserv_get_default(pid_t pid, const char *resource, char *buf, size_t size);
 ssize_t reserv_get_cdefault(pid_t pid, const char *resource, char *buf, size_t size);
-/* Sets those that are named, at most one per resource, blanks between; the other resources keep theirs. */
+/*
+ * Sets those that are named, at most one per resource, blanks between; the other resources keep
+ * theirs.
+ */
 int reserv_set_default(pid_t pid, const char *queues);
 int reserv_set_cdefault(pid_t pid, const char *queues);
 
 /* --- reserv_mkqueue(3) --- */
 
-/* Makes q0, q1 … (r0, r1 …) below `parent`, with weight 0. Answers a descriptor of its share file, and its path if `buf` is not NULL. */
+/*
+ * Makes q0, q1 … (r0, r1 …) below `parent`, with weight 0. Answers a descriptor of its share file,
+ * and its path if `buf` is not NULL.
+ */
 int reserv_newqueue(const char *parent, char *buf, size_t size);
 int reserv_newsched(const char *parent, char *buf, size_t size);
 /* Makes a node by name; `share` is as in its file, NULL for 100. */
@@ -138,7 +175,10 @@ int reserv_move(const char *from, const char *to);
 
 /* --- reserv_set(3) --- */
 
-/* The value of a file of a node: share, policy, class, cap, tune, backlog, state … as reserv(7) says. */
+/*
+ * The value of a file of a node: share, policy, class, cap, tune, backlog, state … as reserv(7)
+ * says.
+ */
 int reserv_set(const char *node, const char *file, const char *value);
 ssize_t reserv_get(const char *node, const char *file, char *buf, size_t size);
 /* reserv_set(node, "share", share) */
@@ -146,7 +186,10 @@ int reserv_reweight(const char *node, const char *share);
 
 /* --- reserv_set_collect(3) --- */
 
-/* Whether the node is collected when nothing refers to it: 0 or 1. The second pair by a descriptor of the node. */
+/*
+ * Whether the node is collected when nothing refers to it: 0 or 1. The second pair by a descriptor
+ * of the node.
+ */
 int reserv_set_collect(const char *node, int on);
 int reserv_get_collect(const char *node);
 int reserv_fset_collect(int fd, int on);
@@ -154,7 +197,10 @@ int reserv_fget_collect(int fd);
 
 /* --- reserv_stat(3) --- */
 
-/* The counters of a node and what is below it, as in its file `stat`; 0 where its resource does not have one. */
+/*
+ * The counters of a node and what is below it, as in its file `stat`; 0 where its resource does not
+ * have one.
+ */
 struct reserv_stat {
 	uint64_t weight_share_ppm, effective_share_ppm;
 	uint64_t service_ns;

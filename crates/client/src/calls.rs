@@ -23,7 +23,8 @@ pub(crate) fn number(fd: RawFd, command: i32, argument: i32) -> io::Result<i32> 
 
 /// As SET_QUEUE, of a socket, by setsockopt: where the kernel refuses what fcntl needs.
 pub(crate) fn set_option(fd: RawFd, queue: RawFd) -> io::Result<()> {
-    let (value, size) = (std::ptr::from_ref(&queue).cast(), libc::socklen_t::try_from(size_of::<RawFd>()));
+    let (value, size) =
+        (std::ptr::from_ref(&queue).cast(), libc::socklen_t::try_from(size_of::<RawFd>()));
     // SAFETY: The option is an int that is only read.
     answer(unsafe { libc::setsockopt(fd, SOL, SO_QUEUE, value, size.unwrap_or(4)) }).map(drop)
 }
@@ -33,7 +34,9 @@ pub(crate) fn get_option(fd: RawFd, resource: i32) -> io::Result<i32> {
     let (mut number, mut size) = (0_i32, 4);
     let value = std::ptr::from_mut(&mut number).cast();
     // SAFETY: The option is an int, and its size is told.
-    answer(unsafe { libc::getsockopt(fd, SOL, SO_QUEUE_OF.saturating_add(resource), value, &raw mut size) })?;
+    answer(unsafe {
+        libc::getsockopt(fd, SOL, SO_QUEUE_OF.saturating_add(resource), value, &raw mut size)
+    })?;
     Ok(number)
 }
 

@@ -19,15 +19,19 @@ const TOP: &str = "container";
 fn named(place: &Place, text: &str) -> Result<String> {
     let mount = place.root.to_string_lossy();
     let places = [mount.trim_end_matches('/'), MOUNT];
-    let below = places.into_iter().find_map(|at| text.strip_prefix(at)?.strip_prefix('/')?.strip_prefix(TOP));
+    let below = places
+        .into_iter()
+        .find_map(|at| text.strip_prefix(at)?.strip_prefix('/')?.strip_prefix(TOP));
     let rest = match below {
         Some(rest) => rest,
         None if text.starts_with('/') => "",
         None => text.strip_prefix("container/").unwrap_or(text),
     };
-    let names: Vec<&str> = rest.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+    let names: Vec<&str> =
+        rest.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
     if names.is_empty() || names.contains(&"..") || text == TOP {
-        let text = format!("{text:?} names no container (as in web/site1 or /reserv/container/web/site1)");
+        let text =
+            format!("{text:?} names no container (as in web/site1 or /reserv/container/web/site1)");
         return Err(Error::new(libc::EINVAL, text));
     }
     Ok(format!("{TOP}/{}", names.join("/")))
@@ -71,7 +75,8 @@ pub fn bound() -> Result<Option<String>> {
     };
     let node = place.path_of(0, |h| h.is_queue_dir() && h.index() == index);
     let found = node.and_then(|node| owner(&place, &node));
-    let gone = || Error::new(libc::ESTALE, format!("the thread's container is gone{}", or_hidden()));
+    let gone =
+        || Error::new(libc::ESTALE, format!("the thread's container is gone{}", or_hidden()));
     found.map(|container| Some(place.shown(&container))).ok_or_else(gone)
 }
 
@@ -120,7 +125,9 @@ fn why_not(container: RawFd, e: &io::Error) -> Error {
         libc::ESTALE => "the container is gone, or its node was made anew since this was opened",
         libc::EAGAIN => "the container's queue drains, or has as many members as it may have",
         libc::EINVAL => {
-            match Place::find().and_then(|place| Ok(calls::number(root(&place)?.as_raw_fd(), BOUND, 0))) {
+            match Place::find()
+                .and_then(|place| Ok(calls::number(root(&place)?.as_raw_fd(), BOUND, 0)))
+            {
                 Err(error) => return error,
                 Ok(Err(e)) if e.raw_os_error() == Some(libc::EINVAL) => return unknown(),
                 Ok(_) => "neither the directory nor the share of a container that holds threads",
@@ -139,9 +146,13 @@ mod tests {
     #[test]
     fn names_of_containers() {
         let place = Place { root: "/mnt/x".into(), dev: 0, way: Way::Mount("/mnt/x".into()) };
-        for text in
-            ["web/a", "container/web/a", "/mnt/x/container/web/a", "/reserv/container/web//a", "./web/a"]
-        {
+        for text in [
+            "web/a",
+            "container/web/a",
+            "/mnt/x/container/web/a",
+            "/reserv/container/web//a",
+            "./web/a",
+        ] {
             assert_eq!(named(&place, text).unwrap(), "container/web/a", "{text}");
         }
         for text in ["", "container", "/etc/passwd", "web/../a", "/mnt/x/container", "/"] {

@@ -38,13 +38,15 @@ fn below(place: &Place, fd: RawFd) -> Result<String> {
 }
 
 fn unknown(what: &str) -> Error {
-    let text =
-        format!("{what} needs Reserv's hooks in the kernel, which are not loaded ('reserv doctor' says why)");
+    let text = format!(
+        "{what} needs Reserv's hooks in the kernel, which are not loaded ('reserv doctor' says why)"
+    );
     Error::new(libc::EOPNOTSUPP, text)
 }
 
-/// Tags an open file or socket with a queue, by a descriptor of the queue's directory or `share`; and with it every descriptor that shares
-/// it, here and in other processes. `q0` takes the tag back.
+/// Tags an open file or socket with a queue, by a descriptor of the queue's directory or `share`;
+/// and with it every descriptor that shares it, here and in other processes. `q0` takes the tag
+/// back.
 pub fn set_queue(fd: RawFd, queue: RawFd) -> Result<()> {
     let Err(mut e) = calls::number(fd, SET_QUEUE, queue) else { return Ok(()) };
     // An unknown command, perhaps: then sockets may have an option for it.
@@ -65,13 +67,15 @@ pub fn set_queue(fd: RawFd, queue: RawFd) -> Result<()> {
     Err(why_not(fd, queue, &e).unwrap_or_else(|error| error))
 }
 
-/// Whether the device may have come a moment ago: what is stacked above a disk is known to the hooks only when reservd has heard of it. It looks before it tags.
+/// Whether the device may have come a moment ago: what is stacked above a disk is known to the
+/// hooks only when reservd has heard of it. It looks before it tags.
 fn new_perhaps(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EXDEV | libc::EOPNOTSUPP))
 }
 
-/// Tags by writing to /reserv. The daemon looks at the caller's own right to the queue, not at the one that came with the descriptor.
-/// `None`: nothing to ask for, the queue or the file is no such thing.
+/// Tags by writing to /reserv. The daemon looks at the caller's own right to the queue, not at the
+/// one that came with the descriptor. `None`: nothing to ask for, the queue or the file is no such
+/// thing.
 fn through_the_daemon(fd: RawFd, queue: RawFd) -> Option<io::Result<()>> {
     let place = Place::find().ok()?;
     let handle = place.handle(queue).ok()?;
@@ -79,7 +83,12 @@ fn through_the_daemon(fd: RawFd, queue: RawFd) -> Option<io::Result<()>> {
     if !calls::is_open(fd) || !place.has(&path, "class") {
         return None;
     }
-    Some(place.write(&format!("{}/fds", place.way.own().ok()?), &format!("{fd} {}", place.shown(&path))))
+    Some(
+        place.write(
+            &format!("{}/fds", place.way.own().ok()?),
+            &format!("{fd} {}", place.shown(&path)),
+        ),
+    )
 }
 
 /// The queue of an open file as the daemon tells it. `None`: it tells of no such file.
@@ -110,7 +119,10 @@ fn elsewhere(fd: RawFd, resource: &str) -> Error {
 
 /// What every descriptor answers to an option that nobody knows.
 fn unheard_of(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::ENOTSOCK | libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EBADF))
+    matches!(
+        e.raw_os_error(),
+        Some(libc::ENOTSOCK | libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EBADF)
+    )
 }
 
 fn why_not(fd: RawFd, queue: RawFd, e: &io::Error) -> Result<Error> {
@@ -125,20 +137,31 @@ fn why_not(fd: RawFd, queue: RawFd, e: &io::Error) -> Result<Error> {
     let name = place.path_of(handle.resource, |h| h.id == handle.id);
     let queue_shown = name.unwrap_or_else(|| format!("descriptor {queue}"));
     let text = match errno {
-        libc::EXDEV => format!("{queue_shown} is of another resource than descriptor {fd} lives on"),
+        libc::EXDEV => {
+            format!("{queue_shown} is of another resource than descriptor {fd} lives on")
+        }
         libc::ESTALE => format!("{queue_shown}: the queue is gone"),
         libc::EACCES => format!("{queue_shown}: no right to use this queue"),
-        libc::EOPNOTSUPP => format!("descriptor {fd} is neither a file nor a socket that can be tagged"),
-        libc::EBADF => format!("descriptor {fd} or {queue} was opened with O_PATH, which gives no right"),
+        libc::EOPNOTSUPP => {
+            format!("descriptor {fd} is neither a file nor a socket that can be tagged")
+        }
+        libc::EBADF => {
+            format!("descriptor {fd} or {queue} was opened with O_PATH, which gives no right")
+        }
         libc::ENOSPC => {
-            format!("no room for a tag of descriptor {fd}: this user's tags are half of what others leave")
+            format!(
+                "no room for a tag of descriptor {fd}: this user's tags are half of what others leave"
+            )
         }
         libc::EISDIR | libc::EINVAL if !place.has(&queue_shown, "class") => {
             format!("{queue_shown} is a scheduler node; only queues take tags")
         }
         // A queue and a file that are right, and the command is unknown.
         libc::EINVAL => return Ok(unknown("a tag on a descriptor")),
-        _ => format!("descriptor {fd} cannot be tagged with {queue_shown}: {}", crate::error::words(errno)),
+        _ => format!(
+            "descriptor {fd} cannot be tagged with {queue_shown}: {}",
+            crate::error::words(errno)
+        ),
     };
     Ok(Error::new(errno, text))
 }
@@ -148,8 +171,8 @@ pub fn set_queue_path(fd: RawFd, queue: &str) -> Result<()> {
     set_queue(fd, open(queue)?.as_raw_fd())
 }
 
-/// The queue of an open file or socket for a resource (`cpu`, `vda`); where none is named, of a descriptor of /reserv: its own node.
-/// `ENOENT`: the object does not live on that resource.
+/// The queue of an open file or socket for a resource (`cpu`, `vda`); where none is named, of a
+/// descriptor of /reserv: its own node. `ENOENT`: the object does not live on that resource.
 pub fn get_queue(fd: RawFd, resource: Option<&str>) -> Result<String> {
     let Some(resource) = resource else { return path(fd) };
     if !calls::is_open(fd) {
@@ -186,8 +209,9 @@ pub(crate) fn by_index(place: &Place, resource: u64, index: i64) -> Result<Strin
         })
 }
 
-/// [`node::set_collect`] by a descriptor of the node: its directory or a file of it. The right to do it is the right to write the node's `gc`,
-/// which a descriptor does not show; so this is no call of the kernel's.
+/// [`node::set_collect`] by a descriptor of the node: its directory or a file of it. The right to
+/// do it is the right to write the node's `gc`, which a descriptor does not show; so this is no
+/// call of the kernel's.
 pub fn fset_collect(fd: RawFd, on: bool) -> Result<()> {
     node::set_collect(&below(&Place::find()?, fd)?, on)
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The C ABI: include/reserv.h says what each call does. Nothing unwinds into C: the library does not panic, and a panic would abort.
+//! The C ABI: include/reserv.h says what each call does. Nothing unwinds into C: the library does
+//! not panic, and a panic would abort.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
@@ -12,13 +13,15 @@ use crate::{Delete, List, Params, Stat};
 const ERROR_MAX: usize = 1024;
 
 thread_local! {
-    /// The calling thread's last error. Without a destructor: it can be read until the thread's very end.
+    /// The calling thread's last error. Without a destructor: it can be read until the thread's
+    /// very end.
     static ERROR: UnsafeCell<[u8; ERROR_MAX]> = const { UnsafeCell::new([0; ERROR_MAX]) };
 }
 
 fn remember(error: &Error) {
     ERROR.with(|cell| {
-        // SAFETY: Only this thread has the cell, and no reference into it outlives this function or is held by another.
+        // SAFETY: Only this thread has the cell, and no reference into it outlives this function or
+        // is held by another.
         let text = unsafe { &mut *cell.get() };
         let mut length = error.text().len().min(ERROR_MAX - 1);
         while !error.text().is_char_boundary(length) {
@@ -79,14 +82,17 @@ unsafe fn optional<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str
 unsafe fn fill(buf: *mut c_char, size: usize, text: &str) -> Result<isize> {
     if size > 0 {
         if text.len() >= size {
-            let text =
-                format!("a buffer of {size} bytes is too small for {text:?}: {} are needed", text.len() + 1);
+            let text = format!(
+                "a buffer of {size} bytes is too small for {text:?}: {} are needed",
+                text.len() + 1
+            );
             return Err(Error::new(libc::ERANGE, text));
         }
         if buf.is_null() {
             return Err(Error::new(libc::EFAULT, "the buffer is NULL"));
         }
-        // SAFETY: text.len() < size bytes, and a 0 behind them, fit; a caller's buffer overlaps nothing of ours.
+        // SAFETY: text.len() < size bytes, and a 0 behind them, fit; a caller's buffer overlaps
+        // nothing of ours.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buf, text.len());
             *buf.add(text.len()) = 0;
@@ -122,7 +128,8 @@ fn list(which: List, pid: c_int, resource: Result<Option<&str>>) -> Result<Strin
     crate::get_list(pid, which, resource?)
 }
 
-/// Makes a numbered node. That its path fits is known before it is made: a number has at most ten digits.
+/// Makes a numbered node. That its path fits is known before it is made: a number has at most ten
+/// digits.
 ///
 /// # Safety
 /// As [`fill`].

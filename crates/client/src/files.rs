@@ -62,7 +62,8 @@ impl Place {
         {
             return Error::new(if node.starts_with("proc/") { libc::ESRCH } else { errno }, text);
         }
-        // What the mode of the file refuses, the daemon never hears of; an older refusal would be somebody else's story.
+        // What the mode of the file refuses, the daemon never hears of; an older refusal would be
+        // somebody else's story.
         let file = written(operation);
         let known = errno != libc::ENOENT || file.is_none_or(|file| self.has(node, file));
         let daemons = known
@@ -77,14 +78,19 @@ impl Place {
         }
         if errno == libc::ENOENT {
             let files = self.files(node);
-            return Error::new(errno, format!("{node}: {about}: it has no such file; it has {files}"));
+            return Error::new(
+                errno,
+                format!("{node}: {about}: it has no such file; it has {files}"),
+            );
         }
         Error::new(errno, format!("{node}: {about}: {}", meaning(errno)))
     }
 
-    /// The daemon's own words for the calling user's last refusal of this operation; `status` keeps the last ones.
+    /// The daemon's own words for the calling user's last refusal of this operation; `status` keeps
+    /// the last ones.
     fn refusal(&self, operation: &str) -> Option<String> {
-        let last = if self.way.asks_the_daemon() { self.way.refused()? } else { self.told(operation)? };
+        let last =
+            if self.way.asks_the_daemon() { self.way.refused()? } else { self.told(operation)? };
         Some(plain(&last).to_owned())
     }
 
@@ -93,7 +99,13 @@ impl Place {
         let status = self.read("status").ok()?;
         let about = format!("uid {}: {operation}: ", calls::geteuid());
         let words = |line: &str| {
-            Some(line.strip_prefix("refused ")?.split_once(" ms: ")?.1.strip_prefix(&about)?.to_owned())
+            Some(
+                line.strip_prefix("refused ")?
+                    .split_once(" ms: ")?
+                    .1
+                    .strip_prefix(&about)?
+                    .to_owned(),
+            )
         };
         status.lines().filter_map(words).next_back()
     }
@@ -110,9 +122,15 @@ impl Place {
             if let Some(pid) = node.strip_prefix("proc/") {
                 return Some(format!("there is no process {pid}"));
             }
-            let mut names: Vec<String> =
-                self.children(&above).unwrap_or_default().into_iter().map(|(name, _)| name).collect();
-            names.retain(|n| !above.is_empty() || !matches!(n.as_str(), "proc" | "self" | "container"));
+            let mut names: Vec<String> = self
+                .children(&above)
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect();
+            names.retain(|n| {
+                !above.is_empty() || !matches!(n.as_str(), "proc" | "self" | "container")
+            });
             let more = if names.len() > NAMED { " …" } else { "" };
             names.truncate(NAMED);
             let there = if names.is_empty() {
@@ -120,7 +138,8 @@ impl Place {
             } else {
                 format!("there is {}{more}", names.join(", "))
             };
-            let above = if above.is_empty() { self.root.to_string_lossy().into_owned() } else { above };
+            let above =
+                if above.is_empty() { self.root.to_string_lossy().into_owned() } else { above };
             return Some(format!("there is no node {node:?}: {above} has no {name:?}; {there}"));
         }
         None

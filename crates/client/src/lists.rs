@@ -32,7 +32,8 @@ fn process(place: &Place, pid: i32) -> Result<String> {
     }
 }
 
-/// The paths in a list, which stand one after another or one per line behind the name of their resource.
+/// The paths in a list, which stand one after another or one per line behind the name of their
+/// resource.
 fn paths<'t>(place: &Place, text: &'t str) -> Vec<(String, &'t str)> {
     let resource = |path: &str| place.node(path).ok()?.split('/').next().map(str::to_owned);
     text.split_whitespace()
@@ -47,7 +48,8 @@ pub(crate) fn late(text: &str, resource: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix(&about)).map(str::to_owned)
 }
 
-/// The queue of a process (0: the caller's) for a resource; of all resources, with blanks between, where none is named.
+/// The queue of a process (0: the caller's) for a resource; of all resources, with blanks between,
+/// where none is named.
 pub fn get_list(pid: i32, which: List, resource: Option<&str>) -> Result<String> {
     let place = Place::find()?;
     if let Some(name) = resource {
@@ -55,7 +57,8 @@ pub fn get_list(pid: i32, which: List, resource: Option<&str>) -> Result<String>
     }
     let dir = process(&place, pid)?;
     let attempt = Attempt::reading(&dir, which.file());
-    let text = place.read(&format!("{dir}/{}", which.file())).map_err(|e| place.explain(&attempt, &e))?;
+    let text =
+        place.read(&format!("{dir}/{}", which.file())).map_err(|e| place.explain(&attempt, &e))?;
     let found = paths(&place, &text);
     let Some(name) = resource else {
         return Ok(found.iter().map(|(_, path)| *path).collect::<Vec<_>>().join(" "));
@@ -63,15 +66,19 @@ pub fn get_list(pid: i32, which: List, resource: Option<&str>) -> Result<String>
     found.iter().find(|(r, _)| r == name).map(|(_, path)| (*path).to_owned()).ok_or_else(|| {
         match late(&text, name) {
             Some(why) => Error::new(libc::EAGAIN, why),
-            None => Error::new(libc::ENOENT, format!("{dir}/{} has no queue for {name}", which.file())),
+            None => {
+                Error::new(libc::ENOENT, format!("{dir}/{} has no queue for {name}", which.file()))
+            }
         }
     })
 }
 
-/// Sets the queues of a process for the resources of those that are named, with blanks between; others keep theirs.
+/// Sets the queues of a process for the resources of those that are named, with blanks between;
+/// others keep theirs.
 pub fn set_list(pid: i32, which: List, queues: &str) -> Result<()> {
     let place = Place::find()?;
-    let words: Vec<String> = queues.split_whitespace().map(|word| place.node(word)).collect::<Result<_>>()?;
+    let words: Vec<String> =
+        queues.split_whitespace().map(|word| place.node(word)).collect::<Result<_>>()?;
     if words.is_empty() {
         return Err(Error::new(libc::EINVAL, "no queue is named; as in cpu/web/site1"));
     }

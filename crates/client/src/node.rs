@@ -32,8 +32,10 @@ fn split(node: &str) -> Result<(&str, &str)> {
 fn fresh(parent: &str, file: &str) -> Result<(OwnedFd, String)> {
     let place = Place::find()?;
     let parent = place.node(parent)?;
-    let attempt = Attempt { node: &parent, about: file.to_owned(), operation: "open newqueue".to_owned() };
-    let made = OpenOptions::new().read(true).write(true).open(place.full(&format!("{parent}/{file}")));
+    let attempt =
+        Attempt { node: &parent, about: file.to_owned(), operation: "open newqueue".to_owned() };
+    let made =
+        OpenOptions::new().read(true).write(true).open(place.full(&format!("{parent}/{file}")));
     let fd = OwnedFd::from(made.map_err(|e| {
         if e.raw_os_error() == Some(libc::ENOENT) && place.has(&parent, "class") {
             return Error::new(libc::ENOTDIR, format!("{parent} is a queue and has no children"));
@@ -42,13 +44,16 @@ fn fresh(parent: &str, file: &str) -> Result<(OwnedFd, String)> {
     })?);
     let id = place.handle(fd.as_raw_fd())?.id;
     let children = place.children(&parent).map_err(|e| place.explain(&attempt, &e))?;
-    let name = children.into_iter().find(|(_, ino)| ino & 0xffff_ffff_ffff == id).map(|(name, _)| name);
     let name =
-        name.ok_or_else(|| Error::new(libc::ESTALE, format!("{parent}: the new node is gone already")))?;
+        children.into_iter().find(|(_, ino)| ino & 0xffff_ffff_ffff == id).map(|(name, _)| name);
+    let name = name.ok_or_else(|| {
+        Error::new(libc::ESTALE, format!("{parent}: the new node is gone already"))
+    })?;
     Ok((fd, place.shown(&format!("{parent}/{name}"))))
 }
 
-/// Makes a numbered queue, `q0`, `q1` …, with weight 0: a descriptor of its `share` file, and its path.
+/// Makes a numbered queue, `q0`, `q1` …, with weight 0: a descriptor of its `share` file, and its
+/// path.
 pub fn newqueue(parent: &str) -> Result<(OwnedFd, String)> {
     fresh(parent, "newqueue")
 }
@@ -62,7 +67,8 @@ fn mk(node: &str, kind: &str, share: Option<&str>) -> Result<()> {
     let place = Place::find()?;
     let node = place.node(node)?;
     let (parent, name) = split(&node)?;
-    let text = share.map_or_else(|| format!("{kind} {name}"), |share| format!("{kind} {name} {share}"));
+    let text =
+        share.map_or_else(|| format!("{kind} {name}"), |share| format!("{kind} {name} {share}"));
     place.write(&format!("{parent}/mk"), &text).map_err(|e| {
         if e.raw_os_error() == Some(libc::ENOENT) && place.has(parent, "class") {
             return Error::new(libc::ENOTDIR, format!("{parent} is a queue and has no children"));
@@ -112,7 +118,8 @@ pub fn delete(node: &str, how: Delete) -> Result<()> {
     })
 }
 
-/// Renames a node, or moves it with what is below it; `to` is its new path. A node that is there is never replaced.
+/// Renames a node, or moves it with what is below it; `to` is its new path. A node that is there is
+/// never replaced.
 pub fn move_node(from: &str, to: &str) -> Result<()> {
     let place = Place::find()?;
     let (from, to) = (place.node(from)?, place.node(to)?);
@@ -120,15 +127,17 @@ pub fn move_node(from: &str, to: &str) -> Result<()> {
     let (into, _) = split(&to)?;
     place.way.rename(&from, &to).map_err(|e| {
         // The place it should go to may be what is missing.
-        let missing =
-            matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) && place.way.is_dir(&from);
+        let missing = matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
+            && place.way.is_dir(&from);
         let node = if missing { into } else { &from };
-        let operation = if missing { String::new() } else { format!("mv {name} {parent} schedulerdir") };
+        let operation =
+            if missing { String::new() } else { format!("mv {name} {parent} schedulerdir") };
         place.explain(&Attempt { node, about: format!("it cannot become {to:?}"), operation }, &e)
     })
 }
 
-/// Writes a value to a file of a node: `share`, `policy`, `class`, `cap`, `tune` and the others of reserv(7).
+/// Writes a value to a file of a node: `share`, `policy`, `class`, `cap`, `tune` and the others of
+/// reserv(7).
 pub fn set(node: &str, file: &str, value: &str) -> Result<()> {
     let place = Place::find()?;
     let (node, file) = (place.node(node)?, file_name(file)?);
@@ -163,6 +172,9 @@ pub fn get_collect(node: &str) -> Result<bool> {
     match text.split_whitespace().next() {
         Some("0") => Ok(false),
         Some("1") => Ok(true),
-        _ => Err(Error::new(libc::EPROTO, format!("{node}: gc says {text:?}, which is neither 0 nor 1"))),
+        _ => Err(Error::new(
+            libc::EPROTO,
+            format!("{node}: gc says {text:?}, which is neither 0 nor 1"),
+        )),
     }
 }

@@ -69,13 +69,18 @@ pub(crate) struct Place {
 fn is_reserv(root: &Path) -> io::Result<Place> {
     let status = fs::symlink_metadata(root.join("status"))?;
     if status.ino() == STATUS_INO {
-        // The kernel may have answered that from its memory; a link is asked for. Where the daemon sees no process of ours it has none.
+        // The kernel may have answered that from its memory; a link is asked for. Where the daemon
+        // sees no process of ours it has none.
         if let Err(e) = fs::read_link(root.join("self"))
             && matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
         {
             return Err(e);
         }
-        return Ok(Place { root: root.to_owned(), dev: status.dev(), way: Way::Mount(root.to_owned()) });
+        return Ok(Place {
+            root: root.to_owned(),
+            dev: status.dev(),
+            way: Way::Mount(root.to_owned()),
+        });
     }
     Err(io::Error::from_raw_os_error(libc::ENODEV))
 }
@@ -84,7 +89,9 @@ fn not_running(root: &Path, source: &io::Error) -> Error {
     let at = root.display();
     let (errno, mounted) = match source.raw_os_error() {
         Some(errno @ (libc::ENOTCONN | libc::ECONNABORTED)) => (errno, true),
-        Some(errno @ libc::EACCES) => return Error::new(errno, format!("{at}: {}", meaning(errno))),
+        Some(errno @ libc::EACCES) => {
+            return Error::new(errno, format!("{at}: {}", meaning(errno)));
+        }
         _ => (libc::ENODEV, false),
     };
     let (why, hint) = reserv_control::not_running(at, mounted);
@@ -99,8 +106,8 @@ unsafe extern "C" {
 /// What a variable says; a program with more rights than its user does not listen to it.
 pub(crate) fn named(variable: &str) -> Option<PathBuf> {
     let name = CString::new(variable).ok()?;
-    // SAFETY: The name is a string; the answer is read at once. As with every getenv, no other thread may change
-    // the environment meanwhile (the manual says so).
+    // SAFETY: The name is a string; the answer is read at once. As with every getenv, no other
+    // thread may change the environment meanwhile (the manual says so).
     let value = unsafe { secure_getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
@@ -139,11 +146,12 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
 }
 
 impl Place {
-    /// Finds it: `RESERV_MOUNT`, else /reserv, else any that is mounted. `ENODEV`: there is none. `ENOTCONN`: nobody serves it.
-    /// Root finds it by the control socket, without going there.
+    /// Finds it: `RESERV_MOUNT`, else /reserv, else any that is mounted. `ENODEV`: there is none.
+    /// `ENOTCONN`: nobody serves it. Root finds it by the control socket, without going there.
     pub(crate) fn find() -> Result<Self> {
         let named = named(variable::MOUNT);
-        if let Some(asker) = way::socket().filter(|by| named.as_ref().is_none_or(|root| by.serves(root)))
+        if let Some(asker) =
+            way::socket().filter(|by| named.as_ref().is_none_or(|root| by.serves(root)))
             && asker.version().device != 0
         {
             let root = named.unwrap_or_else(|| PathBuf::from(&asker.version().mount));
@@ -171,13 +179,16 @@ impl Place {
         let wrong = |why: &str| {
             Error::new(
                 libc::EINVAL,
-                format!("{text:?} names no node: {why} (as in cpu/web/site1 or /reserv/cpu/web/site1)"),
+                format!(
+                    "{text:?} names no node: {why} (as in cpu/web/site1 or /reserv/cpu/web/site1)"
+                ),
             )
         };
         let mut rest = text;
         if text.starts_with('/') {
             let mount = self.root.to_string_lossy();
-            let below = [mount.trim_end_matches('/'), USUAL].into_iter().find_map(|m| text.strip_prefix(m));
+            let below =
+                [mount.trim_end_matches('/'), USUAL].into_iter().find_map(|m| text.strip_prefix(m));
             rest = below
                 .and_then(|b| b.strip_prefix('/'))
                 .ok_or_else(|| wrong(&format!("it is not below {mount}")))?;
@@ -215,7 +226,10 @@ impl Place {
             self.way.inode(name).ok().and_then(Handle::of)
         };
         found.map(|h| h.resource).ok_or_else(|| {
-            Error::new(libc::ENOENT, format!("there is no resource {name:?}; there {}", self.resources()))
+            Error::new(
+                libc::ENOENT,
+                format!("there is no resource {name:?}; there {}", self.resources()),
+            )
         })
     }
 
@@ -227,17 +241,26 @@ impl Place {
             .filter(|(_, ino)| Handle::of(*ino).is_some())
             .map(|(name, _)| name)
             .collect();
-        if names.len() == 1 { format!("is {}", names[0]) } else { format!("are {}", names.join(", ")) }
+        if names.len() == 1 {
+            format!("is {}", names[0])
+        } else {
+            format!("are {}", names.join(", "))
+        }
     }
 
     /// The node that a descriptor of /reserv belongs to. `EINVAL` for other descriptors.
     pub(crate) fn handle(&self, fd: RawFd) -> Result<Handle> {
         let (dev, ino) = calls::identity(fd).map_err(|e| match e.raw_os_error() {
-            Some(libc::ESTALE) => Error::new(libc::ESTALE, format!("descriptor {fd}: its node is gone")),
+            Some(libc::ESTALE) => {
+                Error::new(libc::ESTALE, format!("descriptor {fd}: its node is gone"))
+            }
             _ => Error::of(format!("descriptor {fd}"), &e),
         })?;
         let none = |why: &str| {
-            Error::new(libc::EINVAL, format!("descriptor {fd} is no node of {}: {why}", self.root.display()))
+            Error::new(
+                libc::EINVAL,
+                format!("descriptor {fd} is no node of {}: {why}", self.root.display()),
+            )
         };
         if dev != self.dev {
             return Err(none("it is open elsewhere"));
@@ -245,7 +268,8 @@ impl Place {
         Handle::of(ino).ok_or_else(|| none("it is another file"))
     }
 
-    /// The node of a descriptor that is of a queue's directory or of a `share`; in words if it is not.
+    /// The node of a descriptor that is of a queue's directory or of a `share`; in words if it is
+    /// not.
     pub(crate) fn tagging(&self, fd: RawFd) -> Result<Handle> {
         let handle = self.handle(fd)?;
         if handle.may_tag() {
@@ -257,12 +281,14 @@ impl Place {
         } else {
             "a file of a node"
         };
-        let text = format!("descriptor {fd} is {what} ({path}), not the directory or share of a queue");
+        let text =
+            format!("descriptor {fd} is {what} ({path}), not the directory or share of a queue");
         Err(Error::new(libc::EINVAL, text))
     }
 
-    /// The first node of a resource that is `wanted`, as a path below the mount, by a walk over its tree: names change,
-    /// inode numbers do not. A node that is moved while we walk may be missed once.
+    /// The first node of a resource that is `wanted`, as a path below the mount, by a walk over its
+    /// tree: names change, inode numbers do not. A node that is moved while we walk may be missed
+    /// once.
     pub(crate) fn path_of(&self, resource: u64, wanted: impl Fn(Handle) -> bool) -> Option<String> {
         let is = |ino: u64| Handle::of(ino).filter(|h| h.resource == resource);
         for _ in 0..2 {
@@ -319,9 +345,17 @@ mod tests {
         for text in ["cpu/a", "/mnt/x/cpu/a", "/reserv/cpu/a", "cpu//a/", "./cpu/a"] {
             assert_eq!(place.node(text).unwrap(), "cpu/a", "{text}");
         }
-        for text in
-            ["", "/", "/etc/passwd", "../cpu", "cpu/../x", "/mnt/xy/cpu", "proc/1", "/mnt/x", "status"]
-        {
+        for text in [
+            "",
+            "/",
+            "/etc/passwd",
+            "../cpu",
+            "cpu/../x",
+            "/mnt/xy/cpu",
+            "proc/1",
+            "/mnt/x",
+            "status",
+        ] {
             let error = place.node(text).unwrap_err();
             assert_eq!(error.errno(), libc::EINVAL);
             assert!(error.text().contains(&format!("{text:?}")), "{error}");
@@ -332,7 +366,9 @@ mod tests {
     fn inode_numbers_are_taken_apart() {
         let h = Handle::of(3 << 56 | 16 << 48 | 7 << 16 | 5).unwrap();
         assert_eq!((h.resource, h.index(), h.id, h.is_queue_dir()), (2, 5, 7 << 16 | 5, false));
-        for ino in [1, STATUS_INO, 62 << 56 | 4 << 48, 63 << 56, 1 << 56 | 3 << 48, 1 << 56 | 48 << 48] {
+        for ino in
+            [1, STATUS_INO, 62 << 56 | 4 << 48, 63 << 56, 1 << 56 | 3 << 48, 1 << 56 | 48 << 48]
+        {
             assert_eq!(Handle::of(ino), None, "{ino:x}");
         }
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads and writes with a deadline of their own.
 //!
-//! The deadline is the hint of the calling thread's I/O priority, in milliseconds, for the time of the call: the kernel puts that into each request that the
-//! call makes, and the disk's scheduler reads it there. Nothing of /reserv is asked; where the file lives on no scheduled disk the hint means nothing.
+//! The deadline is the hint of the calling thread's I/O priority, in milliseconds, for the time of
+//! the call: the kernel puts that into each request that the call makes, and the disk's scheduler
+//! reads it there. Nothing of /reserv is asked; where the file lives on no scheduled disk the hint
+//! means nothing.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -39,7 +41,8 @@ impl Hinted {
         }
         let ms = deadline_ns / MS;
         if !(HINT_MIN..=HINT_MAX).contains(&ms) {
-            let text = format!("deadline_ns {deadline_ns}: {HINT_MIN} ms to {HINT_MAX} ms, or 0 for none");
+            let text =
+                format!("deadline_ns {deadline_ns}: {HINT_MIN} ms to {HINT_MAX} ms, or 0 for none");
             return Err(Error::new(libc::EINVAL, text));
         }
         // SAFETY: Two numbers; 0 is the calling thread.
@@ -56,7 +59,8 @@ impl Hinted {
 
 impl Drop for Hinted {
     fn drop(&mut self) {
-        // What the thread had it may have again; a right to a real-time priority that it lost meanwhile it had lost before this.
+        // What the thread had it may have again; a right to a real-time priority that it lost
+        // meanwhile it had lost before this.
         let _ = set_priority(self.was);
     }
 }
@@ -69,7 +73,9 @@ fn refused(e: &io::Error) -> Error {
             errno,
             "the thread's I/O priority is real-time, and it has no CAP_SYS_NICE to change it",
         ),
-        _ => Error::new(errno, format!("the thread's I/O priority: {}", crate::error::words(errno))),
+        _ => {
+            Error::new(errno, format!("the thread's I/O priority: {}", crate::error::words(errno)))
+        }
     }
 }
 
@@ -85,13 +91,15 @@ fn with(deadline_ns: u64, what: &str, io: impl FnOnce() -> isize) -> Result<usiz
     })
 }
 
-/// As pread(2): its requests are due `deadline_ns` after they come to the disk. 8 ms to 1023 ms, in whole milliseconds; 0: as the queue's are. Bytes that were read.
+/// As pread(2): its requests are due `deadline_ns` after they come to the disk. 8 ms to 1023 ms, in
+/// whole milliseconds; 0: as the queue's are. Bytes that were read.
 pub fn pread(fd: RawFd, buf: &mut [u8], offset: i64, deadline_ns: u64) -> Result<usize> {
     // SAFETY: Memory of that length, which is ours to write.
     unsafe { pread_raw(fd, buf.as_mut_ptr().cast(), buf.len(), offset, deadline_ns) }
 }
 
-/// As pwrite(2), with a deadline as for [`pread`]. What stays in the page cache is written later, without one: use `O_DIRECT` or `O_DSYNC`. Bytes that were written.
+/// As pwrite(2), with a deadline as for [`pread`]. What stays in the page cache is written later,
+/// without one: use `O_DIRECT` or `O_DSYNC`. Bytes that were written.
 pub fn pwrite(fd: RawFd, buf: &[u8], offset: i64, deadline_ns: u64) -> Result<usize> {
     // SAFETY: Memory of that length.
     unsafe { pwrite_raw(fd, buf.as_ptr().cast(), buf.len(), offset, deadline_ns) }
@@ -159,7 +167,10 @@ mod tests {
         assert_eq!(mine(), plain);
         for wrong in [1, 8 * MS - 1, 1024 * MS, u64::MAX] {
             let error = pread(file.as_raw_fd(), &mut buf, 0, wrong).unwrap_err();
-            assert!(error.errno() == libc::EINVAL && error.text().contains(&wrong.to_string()), "{error}");
+            assert!(
+                error.errno() == libc::EINVAL && error.text().contains(&wrong.to_string()),
+                "{error}"
+            );
         }
         assert_eq!(pread(-1, &mut buf, 0, 250 * MS).unwrap_err().errno(), libc::EBADF);
         assert_eq!(mine(), plain, "after errors too");
@@ -167,7 +178,8 @@ mod tests {
 
     fn tempfile() -> File {
         let path = std::env::temp_dir().join(format!("reserv-request-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        let file =
+            File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         file
     }

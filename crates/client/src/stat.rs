@@ -4,7 +4,8 @@
 use crate::error::Result;
 use crate::node::get;
 
-/// The lines of a node's `stat`, with what is below it; 0 where its resource does not have one. This is `struct reserv_stat`.
+/// The lines of a node's `stat`, with what is below it; 0 where its resource does not have one.
+/// This is `struct reserv_stat`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {

@@ -32,8 +32,9 @@ pub struct Params {
     pub deadline_ns: u64,
 }
 
-/// Tags the calling thread with the queue that a descriptor is of: its directory or `share` (which is what [`crate::newqueue`] gives), opened for reading. Without Reserv's hook in the kernel
-/// this is a write to the queue's `members`, which needs the right to write it.
+/// Tags the calling thread with the queue that a descriptor is of: its directory or `share` (which
+/// is what [`crate::newqueue`] gives), opened for reading. Without Reserv's hook in the kernel this
+/// is a write to the queue's `members`, which needs the right to write it.
 pub fn chcpures(queue: RawFd) -> Result<()> {
     let Err(e) = calls::number(queue, CHCPURES, 0) else { return Ok(()) };
     if !calls::is_open(queue) {
@@ -50,23 +51,29 @@ pub fn chcpures(queue: RawFd) -> Result<()> {
             ));
         }
         if e.raw_os_error() == Some(libc::EACCES) {
-            return Err(Error::new(libc::EACCES, format!("descriptor {queue}: no right to use its queue")));
+            return Err(Error::new(
+                libc::EACCES,
+                format!("descriptor {queue}: no right to use its queue"),
+            ));
         }
         let text = format!("descriptor {queue}: the queue is gone{}", place::or_hidden());
         return Err(Error::new(libc::ESTALE, text));
     };
     match e.raw_os_error() {
         Some(libc::EINVAL) => join(&place, &node, &own_thread(&place)),
-        Some(libc::EAGAIN) => {
-            Err(Error::new(libc::EAGAIN, format!("{node} has as many members as it may have, or drains")))
-        }
+        Some(libc::EAGAIN) => Err(Error::new(
+            libc::EAGAIN,
+            format!("{node} has as many members as it may have, or drains"),
+        )),
         Some(libc::EBADF) => Err(Error::new(
             libc::EBADF,
             format!(
                 "descriptor {queue} of {node} was opened with O_PATH or for writing alone; open it for reading"
             ),
         )),
-        Some(libc::EACCES) => Err(Error::new(libc::EACCES, format!("{node}: no right to use this queue"))),
+        Some(libc::EACCES) => {
+            Err(Error::new(libc::EACCES, format!("{node}: no right to use this queue")))
+        }
         _ => Err(Error::of(&node, &e)),
     }
 }
@@ -101,7 +108,10 @@ fn own_thread(place: &Place) -> String {
 fn join(place: &Place, node: &str, who: &str) -> Result<()> {
     place.write(&format!("{node}/members"), who).map_err(|e| {
         if e.raw_os_error() == Some(libc::ENOENT) && place.has(node, "newqueue") {
-            return Error::new(libc::EINVAL, format!("{node} is a scheduler node; only queues have members"));
+            return Error::new(
+                libc::EINVAL,
+                format!("{node} is a scheduler node; only queues have members"),
+            );
         }
         place.explain(&Attempt::writing(node, "members", who), &e)
     })
@@ -130,14 +140,17 @@ fn member(place: &Place) -> Result<(String, String)> {
     let mut found = None;
     let mut todo = vec![CPU.to_owned()];
     while let (Some(dir), None) = (todo.pop(), &found) {
-        let children =
-            place.children(&dir).map_err(|e| place.explain(&Attempt::reading(&dir, "its nodes"), &e))?;
+        let children = place
+            .children(&dir)
+            .map_err(|e| place.explain(&Attempt::reading(&dir, "its nodes"), &e))?;
         for (name, _) in children {
             let node = format!("{dir}/{name}");
             match place.read(&format!("{node}/members")) {
                 Ok(text) => found = found.or_else(|| line(&text).map(|line| (node, line))),
                 // A scheduler node; or it went meanwhile.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => todo.push(node),
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => {
+                    todo.push(node)
+                }
                 // Of others, it is seen that they are there, and no more: this thread is not in
                 // them.
                 Err(e) if e.raw_os_error() == Some(libc::EACCES) => {}
@@ -162,7 +175,11 @@ pub fn tag_thread(queue: &str, tid: i32) -> Result<()> {
 }
 
 fn whom(id: i32) -> Result<i32> {
-    if id > 0 { Ok(id) } else { Err(Error::new(libc::EINVAL, format!("{id} is no process or thread"))) }
+    if id > 0 {
+        Ok(id)
+    } else {
+        Err(Error::new(libc::EINVAL, format!("{id} is no process or thread")))
+    }
 }
 
 /// Sets what the calling thread asks of its queue's class, all of it.
@@ -175,7 +192,9 @@ pub fn set_params(params: &Params) -> Result<()> {
     param.deadline_ns = params.deadline_ns;
     let Err(e) = calls::param(root.as_raw_fd(), SETPARAM, &mut param) else { return Ok(()) };
     match e.raw_os_error() {
-        Some(libc::EINVAL) if calls::param(root.as_raw_fd(), GETPARAM, &mut ThreadParam::new()).is_err() => {
+        Some(libc::EINVAL)
+            if calls::param(root.as_raw_fd(), GETPARAM, &mut ThreadParam::new()).is_err() =>
+        {
             // The hook is not there: the file knows the same parameters.
             join(&place, &member(&place)?.0, &format!("{} {}", own_thread(&place), text_of(params)))
         }
@@ -222,9 +241,11 @@ fn text_of(params: &Params) -> String {
     if priority > 0 {
         let _ = write!(out, "priority {priority} ");
     }
-    for (key, ns) in
-        [("period", params.period_ns), ("budget", params.budget_ns), ("deadline", params.deadline_ns)]
-    {
+    for (key, ns) in [
+        ("period", params.period_ns),
+        ("budget", params.budget_ns),
+        ("deadline", params.deadline_ns),
+    ] {
         if ns > 0 {
             let _ = write!(out, "{key} {ns}ns ");
         }
@@ -238,7 +259,9 @@ fn params_in(line: &str) -> Params {
     let mut words = line.split_whitespace();
     while let (Some(key), Some(value)) = (words.next(), words.next()) {
         match key {
-            "weight" => params.weight = scaled(value, 3).and_then(|n| n.try_into().ok()).unwrap_or(0),
+            "weight" => {
+                params.weight = scaled(value, 3).and_then(|n| n.try_into().ok()).unwrap_or(0)
+            }
             "priority" => params.priority = value.parse().unwrap_or(0),
             "period" => params.period_ns = duration(value),
             "budget" => params.budget_ns = duration(value),
@@ -259,13 +282,16 @@ fn scaled(text: &str, places: usize) -> Option<u64> {
 /// `33ms` in ns.
 fn duration(text: &str) -> u64 {
     let units = [("ns", 0), ("us", 3), ("ms", 6), ("s", 9)];
-    let number = units.into_iter().find_map(|(unit, places)| scaled(text.strip_suffix(unit)?, places));
+    let number =
+        units.into_iter().find_map(|(unit, places)| scaled(text.strip_suffix(unit)?, places));
     number.unwrap_or(0)
 }
 
-/// Which of the rules of `F_RESERV_SETPARAM` (bpf/abi.h) is broken: the kernel says only that one is.
+/// Which of the rules of `F_RESERV_SETPARAM` (bpf/abi.h) is broken: the kernel says only that one
+/// is.
 fn wrong(params: &Params) -> String {
-    let Params { weight, priority, period_ns: period, budget_ns: budget, deadline_ns: deadline } = *params;
+    let Params { weight, priority, period_ns: period, budget_ns: budget, deadline_ns: deadline } =
+        *params;
     let (ms, s) = (1_000_000, 1_000_000_000);
     let end = if deadline > 0 { deadline } else { period };
     if weight > 1_000_000_000 {
@@ -324,7 +350,10 @@ mod tests {
             (Params { period_ns: 5, ..p }, "period_ns 5"),
             (Params { period_ns: 9 * ms, deadline_ns: 10 * ms, ..p }, "deadline_ns 10000000"),
             (Params { period_ns: 9 * ms, ..p }, "budget_ns 0"),
-            (Params { period_ns: 9 * ms, budget_ns: 5 * ms, deadline_ns: 4 * ms, ..p }, "budget_ns 5000000"),
+            (
+                Params { period_ns: 9 * ms, budget_ns: 5 * ms, deadline_ns: 4 * ms, ..p },
+                "budget_ns 5000000",
+            ),
         ] {
             assert!(wrong(&params).contains(word), "{}", wrong(&params));
         }

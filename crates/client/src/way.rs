@@ -82,14 +82,18 @@ impl Way {
     pub(crate) fn read(&self, path: &str) -> io::Result<String> {
         match self {
             Self::Mount(root) => read_file(&root.join(path)),
-            Self::Socket { asker, .. } => Self::ask(asker, &Ask::read(path)).map(|Text { text }| text),
+            Self::Socket { asker, .. } => {
+                Self::ask(asker, &Ask::read(path)).map(|Text { text }| text)
+            }
         }
     }
 
     /// One command.
     pub(crate) fn write(&self, path: &str, text: &str) -> io::Result<()> {
         match self {
-            Self::Mount(root) => command(&mut OpenOptions::new().write(true).open(root.join(path))?, text),
+            Self::Mount(root) => {
+                command(&mut OpenOptions::new().write(true).open(root.join(path))?, text)
+            }
             Self::Socket { asker, refused } => {
                 Self::change(asker, refused, &Ask::write(path, format!("{text}\n")))
             }
@@ -129,10 +133,13 @@ impl Way {
         match self {
             Self::Mount(root) => {
                 let entries = fs::read_dir(root.join(path))?.flatten();
-                let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+                let files =
+                    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
                 Ok(files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
             }
-            Self::Socket { asker, .. } => Self::ask(asker, &Ask::list(path)).map(|Names { files, .. }| files),
+            Self::Socket { asker, .. } => {
+                Self::ask(asker, &Ask::list(path)).map(|Names { files, .. }| files)
+            }
         }
     }
 

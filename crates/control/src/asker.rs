@@ -40,7 +40,8 @@ impl From<Failed> for io::Error {
     fn from(failed: Failed) -> Self {
         match failed {
             Failed::Refused(refused) => Self::from_raw_os_error(refused.errno),
-            // As of a mount whose daemon is dead. Where there is no socket, there would be no mount.
+            // As of a mount whose daemon is dead. Where there is no socket, there would be no
+            // mount.
             Failed::Lost(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Self::from_raw_os_error(libc::ENOTCONN)
             }
@@ -132,7 +133,8 @@ impl Asker {
 
 /// Where a mount is, without going there: whoever holds its root locked would be waited for.
 fn canonical(mount: &Path) -> PathBuf {
-    let parent = mount.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        mount.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (parent.canonicalize(), mount.file_name()) {
         (Ok(parent), Some(name)) => parent.join(name),
         _ => mount.to_owned(),

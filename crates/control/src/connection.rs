@@ -62,7 +62,8 @@ impl Connection {
         let fd = self.0.get_ref().as_raw_fd();
         // Who is ended by SIGPIPE where nobody reads his output is not to be ended by this.
         // SAFETY: memory of that length, which is only read.
-        let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
+        let sent =
+            unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket `/run/reserv/control.sock`: what is said there, by reservd and by whoever asks
-//! it (the commands, libreserv), and how one asks. It carries what is no file of the name space, and
-//! for root the files too. Root only: reservd asks the kernel who connected, beside the mode 0600.
+//! The control socket `/run/reserv/control.sock`: what is said there, by reservd and by whoever
+//! asks it (the commands, libreserv), and how one asks. It carries what is no file of the name
+//! space, and for root the files too. Root only: reservd asks the kernel who connected, beside the
+//! mode 0600.
 //!
 //! One JSON object per line, one line per answer; a connection may carry several.
 //!
@@ -34,8 +35,8 @@
 //! {"request":"rename","from":"cpu/a","to":"cpu/b",…}  → Done
 //! ```
 //!
-//! A configuration is the model's `Config` as JSON. `config`, `dry_run` and `mode` may be left out of
-//! `up`: without `config` it only begins the count of revivals anew; `mode` says what happens to
+//! A configuration is the model's `Config` as JSON. `config`, `dry_run` and `mode` may be left out
+//! of `up`: without `config` it only begins the count of revivals anew; `mode` says what happens to
 //! members of queues that the configuration leaves out, `refuse` if left out.
 
 mod answer;

@@ -36,7 +36,8 @@ pub const fn reason(errno: i32) -> Option<&'static str> {
     })
 }
 
-/// Why there is no Reserv at a mount point that is served by nobody, or is none; and what would help.
+/// Why there is no Reserv at a mount point that is served by nobody, or is none; and what would
+/// help.
 pub fn not_running(at: impl std::fmt::Display, mounted: bool) -> (String, &'static str) {
     if mounted {
         let why = format!("{at} is mounted, but reservd is not running");

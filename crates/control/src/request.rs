@@ -70,8 +70,8 @@ pub enum Mode {
     Flush,
 }
 
-/// A file operation. Paths are below the mount point: `cpu/web/share`; the mount itself is the empty
-/// path.
+/// A file operation. Paths are below the mount point: `cpu/web/share`; the mount itself is the
+/// empty path.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of the lines at the head of this crate")]
@@ -196,8 +196,12 @@ mod tests {
 
     #[test]
     fn requests_are_the_lines_that_are_documented() {
-        let mut write = Ask::Write { path: "cpu/a".into(), text: "1".into(), number: Some(7), again: false };
-        assert_eq!(json!(write), json!({"request": "write", "path": "cpu/a", "text": "1", "number": 7}));
+        let mut write =
+            Ask::Write { path: "cpu/a".into(), text: "1".into(), number: Some(7), again: false };
+        assert_eq!(
+            json!(write),
+            json!({"request": "write", "path": "cpu/a", "text": "1", "number": 7})
+        );
         write.asked_again();
         assert_eq!(json!(write)["again"], true);
         let mut read = Ask::read("cpu/a");
@@ -208,7 +212,9 @@ mod tests {
             json!(Command::Up(Up::default())),
             json!({"request": "up", "dry_run": false, "mode": "refuse"})
         );
-        for ask in [Ask::kind(""), read, Ask::list("cpu"), write, Ask::rmdir("a"), Ask::rename("a", "b")] {
+        for ask in
+            [Ask::kind(""), read, Ask::list("cpu"), write, Ask::rmdir("a"), Ask::rename("a", "b")]
+        {
             assert!(Ask::is(&json!(ask)));
             assert_eq!(serde_json::from_value::<Ask>(json!(ask)).unwrap(), ask);
         }

@@ -66,7 +66,8 @@ impl Place {
         let all: usize = places.values().sum();
         let users = all - places.get(&0).copied().unwrap_or(0);
         let own = places.entry(uid).or_default();
-        let free = if uid == 0 { all < OF_ALL_MAX } else { *own < OF_ONE_MAX && users < OF_USERS_MAX };
+        let free =
+            if uid == 0 { all < OF_ALL_MAX } else { *own < OF_ONE_MAX && users < OF_USERS_MAX };
         if !free {
             if *own == 0 {
                 places.remove(&uid);
@@ -74,7 +75,8 @@ impl Place {
             return Err(Refusal {
                 errno: libc::EAGAIN,
                 text: "too many answers about other processes are still waited for".into(),
-                hint: "they come when those processes go on, or whoever serves their files does".into(),
+                hint: "they come when those processes go on, or whoever serves their files does"
+                    .into(),
             });
         }
         *own += 1;
@@ -116,9 +118,10 @@ impl<T> Turn<T> {
 }
 
 fn late() -> Refusal {
-    let text = format!("no answer within {} s: the process or whoever serves its files is stuck", {
-        ANSWER_MAX.as_secs()
-    });
+    let text =
+        format!("no answer within {} s: the process or whoever serves its files is stuck", {
+            ANSWER_MAX.as_secs()
+        });
     Refusal::new(libc::ETIMEDOUT, text)
 }
 
@@ -212,7 +215,8 @@ impl Looker {
                 }
             };
             let (tell, hear) = channel();
-            let (turns, look, gone_on) = (left.clone(), look.clone(), Arc::new(AtomicBool::new(false)));
+            let (turns, look, gone_on) =
+                (left.clone(), look.clone(), Arc::new(AtomicBool::new(false)));
             let of_thread = gone_on.clone();
             let begun = spawn("look", move || {
                 for pid in turns.into_iter().rev() {
@@ -286,8 +290,12 @@ mod tests {
         let refused = asides.start(7, 99, |_, _| {}, |_| {});
         assert_eq!(refused.map(drop).map_err(|(n, why)| (n, why.errno)), Err((99, libc::EAGAIN)));
         let told = tell.clone();
-        let another =
-            asides.start(8, 0, |_, _| {}, move |turn| told.send((turn.take().unwrap(), 0)).unwrap());
+        let another = asides.start(
+            8,
+            0,
+            |_, _| {},
+            move |turn| told.send((turn.take().unwrap(), 0)).unwrap(),
+        );
         assert!(another.is_ok());
         assert_eq!(hear.recv(), Ok((0, 0)), "another user is served");
         let mut late: Vec<_> = (0..OF_ONE_MAX).map(|_| hear.recv().unwrap()).collect();
@@ -298,7 +306,12 @@ mod tests {
         while !lock(&asides.0.places).is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let again = asides.start(7, 0, |_, _| {}, move |turn| tell.send((turn.take().unwrap(), 1)).unwrap());
+        let again = asides.start(
+            7,
+            0,
+            |_, _| {},
+            move |turn| tell.send((turn.take().unwrap(), 1)).unwrap(),
+        );
         assert!(again.is_ok());
         assert_eq!(hear.recv(), Ok((0, 1)), "and its places are free when they end");
     }
@@ -309,7 +322,10 @@ mod tests {
         let (tell, hear) = channel();
         let told = tell.clone();
         let work = move |turn: &Turn<u32>| told.send(turn.take()).unwrap();
-        asides.start(0, 3, move |_, _| tell.send(None).unwrap(), work).map_err(|(_, why)| why).unwrap();
+        asides
+            .start(0, 3, move |_, _| tell.send(None).unwrap(), work)
+            .map_err(|(_, why)| why)
+            .unwrap();
         assert_eq!(hear.recv().unwrap(), Some(3));
         let begun = Instant::now();
         for _ in 0..200 {
@@ -320,7 +336,10 @@ mod tests {
             assert!(ended.recv().is_err(), "it hangs up");
         }
         let kept = lock(&asides.0.due).len();
-        assert!(begun.elapsed() >= ANSWER_MAX || kept == 0, "{kept} that have ended are waited for");
+        assert!(
+            begun.elapsed() >= ANSWER_MAX || kept == 0,
+            "{kept} that have ended are waited for"
+        );
     }
 
     #[test]

@@ -12,9 +12,9 @@ use crate::process::Stat;
 
 /// Of the kernel (`sched_prio_to_weight`), nice -20 to 19, relative to 1024.
 const NICE: [u32; 40] = [
-    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121,
-    2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29,
-    23, 18, 15,
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
+    3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
+    70, 56, 45, 36, 29, 23, 18, 15,
 ];
 const SCHED_IDLE: u64 = 5;
 
@@ -41,12 +41,19 @@ fn limit_in(limits: &str) -> i64 {
 }
 
 /// Refuses what the thread may not ask for itself, unless all who ask are root.
-pub(crate) fn require_modest(asking: &[Caller], tid: i32, params: &ThreadParams) -> Result<(), Error> {
+pub(crate) fn require_modest(
+    asking: &[Caller],
+    tid: i32,
+    params: &ThreadParams,
+) -> Result<(), Error> {
     if asking.iter().all(|by| by.uid == 0) {
         return Ok(());
     }
     if params.priority > PRIORITY {
-        let why = format!("priority {} is above the default, {PRIORITY}: root's to give", params.priority);
+        let why = format!(
+            "priority {} is above the default, {PRIORITY}: root's to give",
+            params.priority
+        );
         return Err(Error::new(ErrorKind::NotPermitted, why));
     }
     if params.weight == 0 {
@@ -58,8 +65,10 @@ pub(crate) fn require_modest(asking: &[Caller], tid: i32, params: &ThreadParams)
         return Ok(());
     }
     let shown = |weight: u32| Weight::from_milli(weight).unwrap_or(Weight::MAX);
-    let why =
-        format!("weight {} is above what thread {tid} may have by its nice value", shown(params.weight));
+    let why = format!(
+        "weight {} is above what thread {tid} may have by its nice value",
+        shown(params.weight)
+    );
     let hint = format!("{} at most; more is root's to give", shown(most));
     Err(Error::new(ErrorKind::NotPermitted, why).hint(hint))
 }
@@ -73,7 +82,10 @@ mod tests {
         assert_eq!((most(0, 0, 0), most(19, 0, 0), most(-20, 0, 0)), (1000, 14, 86680));
         assert_eq!((most(0, SCHED_IDLE, 0), most(0, SCHED_IDLE, 20)), (2, 1000));
         assert_eq!((most(10, 0, 25), most(0, 0, 40)), (weight_of(-5), weight_of(-20)));
-        assert_eq!(limit_in("Max nice priority         30                   40                   \n"), 30);
+        assert_eq!(
+            limit_in("Max nice priority         30                   40                   \n"),
+            30
+        );
         assert_eq!((limit_in("Max nice priority  unlimited unlimited\n"), limit_in("")), (40, 0));
     }
 

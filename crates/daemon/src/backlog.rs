@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much of the machine's memory the limits of each resource's queues may take together (`reserv_model::Backlog`): what the configuration says, kept in the
-//! file `backlog` of the run-time directory for the next worker; else an eighth.
+//! How much of the machine's memory the limits of each resource's queues may take together
+//! (`reserv_model::Backlog`): what the configuration says, kept in the file `backlog` of the
+//! run-time directory for the next worker; else an eighth.
 
 use std::fs;
 use std::io;
@@ -11,7 +12,8 @@ use reserv_model::Memory;
 
 use crate::sync::lock;
 
-/// One for all resources, as the machine's memory is; every tree is told of it by [`crate::engine::Engine::measure_capacity`].
+/// One for all resources, as the machine's memory is; every tree is told of it by
+/// [`crate::engine::Engine::measure_capacity`].
 static SAID: Mutex<Option<Memory>> = Mutex::new(None);
 
 fn file(run: &Path) -> PathBuf {

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Garbage collection (Eclipse/BSD §2.6): who refers to nodes through files, and when to look. What is garbage is the model's
-//! (`Tree::garbage`), what threads, descriptors and lists refer to is the plane's (`Plane::refs`).
+//! Garbage collection (Eclipse/BSD §2.6): who refers to nodes through files, and when to look. What
+//! is garbage is the model's (`Tree::garbage`), what threads, descriptors and lists refer to is the
+//! plane's (`Plane::refs`).
 //!
-//! * An open file is known by its handle, which is the same when the request that opened it is sent again.
-//!   Those of nodes whose flag is on are in the journal, so that the next daemon knows them when it takes the session over.
-//! * The trigger is the release of the last open file; the kernel sends it at once, also for a client that was killed. It also comes
-//!   when a child has gone. For threads, descriptors and lists there is no such news: a node that they keep is tried again, less
-//!   and less often.
+//! * An open file is known by its handle, which is the same when the request that opened it is sent
+//!   again. Those of nodes whose flag is on are in the journal, so that the next daemon knows them
+//!   when it takes the session over.
+//! * The trigger is the release of the last open file; the kernel sends it at once, also for a
+//!   client that was killed. It also comes when a child has gone. For threads, descriptors and
+//!   lists there is no such news: a node that they keep is tried again, less and less often.
 //! * Who has no right at a node keeps nothing: neither does a file that he opened (who may only
 //!   read may) nor his current directory, and what he opened no longer keeps it when his rights are
 //!   taken back. Else anybody could fill the tree with what others have left.
-//! * The current directory of a process keeps a node; an `O_PATH` descriptor, a bind mount, and a current directory that one thread has for
-//!   itself do not: none tells the file system when it goes, and only the first is quickly looked up in `/proc`.
-//! * A file of a node whose flag was off when the worker died, and on afterwards, is looked up in `/proc` too: under way over a socket it keeps nothing.
-//! * A node that the configuration made, with the flag on, is kept until it has had a thread, a descriptor or a list once: looking at it is
-//!   no use of it.
+//! * The current directory of a process keeps a node; an `O_PATH` descriptor, a bind mount, and a
+//!   current directory that one thread has for itself do not: none tells the file system when it
+//!   goes, and only the first is quickly looked up in `/proc`.
+//! * A file of a node whose flag was off when the worker died, and on afterwards, is looked up in
+//!   `/proc` too: under way over a socket it keeps nothing.
+//! * A node that the configuration made, with the flag on, is kept until it has had a thread, a
+//!   descriptor or a list once: looking at it is no use of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -129,13 +133,15 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// After the death of another worker. What it knew of nodes that could not be collected then is lost.
+    /// After the death of another worker. What it knew of nodes that could not be collected then is
+    /// lost.
     pub(crate) fn taken_over(tree: &Tree, kept: &mut Kept) -> Self {
         let mut collector = Self::default();
         let Kept { handles, owners, .. } = kept;
         // A right may have been taken back just before that worker died.
         handles.retain(|handle, node| {
-            tree.get(*node).is_some() && owners.get(handle).is_none_or(|who| tree.concerns(who, *node))
+            tree.get(*node).is_some()
+                && owners.get(handle).is_none_or(|who| tree.concerns(who, *node))
         });
         owners.retain(|handle, _| handles.contains_key(handle));
         for (&handle, &node) in &*handles {
@@ -185,10 +191,13 @@ impl Collector {
     /// Whoever loses a child may be garbage.
     pub(crate) fn before(&mut self, tree: &Tree, record: &Record) {
         for edit in &record.edits {
-            let (Edit::Delete { id, .. } | Edit::Gone { id } | Edit::Move { id, .. }) = *edit else {
+            let (Edit::Delete { id, .. } | Edit::Gone { id } | Edit::Move { id, .. }) = *edit
+            else {
                 continue;
             };
-            if let Some(parent) = tree.get(id).and_then(|n| n.parent).filter(|id| tree.may_be_garbage(*id)) {
+            if let Some(parent) =
+                tree.get(id).and_then(|n| n.parent).filter(|id| tree.may_be_garbage(*id))
+            {
                 self.trigger(parent);
             }
         }
@@ -198,12 +207,20 @@ impl Collector {
         self.candidates.iter().filter(|(_, retry)| retry.at <= now).map(|(id, _)| *id).collect()
     }
 
-    /// After a sweep: what is still there and not kept by an open file, which tells when it goes, is tried again.
-    pub(crate) fn settle(&mut self, tree: &Tree, now: Duration, due: &[NodeId], refused: &BTreeSet<NodeId>) {
+    /// After a sweep: what is still there and not kept by an open file, which tells when it goes,
+    /// is tried again.
+    pub(crate) fn settle(
+        &mut self,
+        tree: &Tree,
+        now: Duration,
+        due: &[NodeId],
+        refused: &BTreeSet<NodeId>,
+    ) {
         for id in due.iter().chain(refused) {
             let Some(retry) = self.candidates.get_mut(id) else {
                 if tree.may_be_garbage(*id) {
-                    self.candidates.insert(*id, Retry { at: now + PAUSE_MIN, pause: 2 * PAUSE_MIN });
+                    self.candidates
+                        .insert(*id, Retry { at: now + PAUSE_MIN, pause: 2 * PAUSE_MIN });
                 }
                 continue;
             };

@@ -226,7 +226,10 @@ mod tests {
         });
         let began = Instant::now();
         let error = Lines::new(&server, Duration::from_millis(200)).line().unwrap_err();
-        assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
+        assert!(
+            matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock),
+            "{error}"
+        );
         assert!(began.elapsed() < Duration::from_secs(4));
         drop(server);
         dripping.join().unwrap();

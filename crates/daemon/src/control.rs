@@ -42,7 +42,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The same while all others wait for it.
 const SILENCE_SHORT: Duration = Duration::from_millis(500);
 
-/// Asks the main thread for a full stop; the answer comes when it is done, just before the process ends.
+/// Asks the main thread for a full stop; the answer comes when it is done, just before the process
+/// ends.
 pub type StopAsker = Sender<Sender<Result<(), Refusal>>>;
 /// How a stop ended; the worker goes on to live until this is dropped.
 type Stopped = Receiver<Result<(), Refusal>>;
@@ -140,7 +141,11 @@ fn peer(stream: &UnixStream, credentials: nix::sys::socket::UnixCredentials) -> 
 }
 
 /// On a thread that may be lost, with what it answers by; within the time that the mount takes too.
-fn answer_in_time(files: &mut Option<ByPath>, new: impl Fn() -> ByPath, ask: Ask) -> Result<Value, Refusal> {
+fn answer_in_time(
+    files: &mut Option<ByPath>,
+    new: impl Fn() -> ByPath,
+    ask: Ask,
+) -> Result<Value, Refusal> {
     let (tell, hear) = channel();
     let mut by = files.take().unwrap_or_else(&new);
     let ask = Arc::new(ask);
@@ -157,7 +162,12 @@ fn answer_in_time(files: &mut Option<ByPath>, new: impl Fn() -> ByPath, ask: Ask
     answer
 }
 
-fn talk(stream: &UnixStream, served: &Served, place: &Place, silence: Duration) -> std::io::Result<()> {
+fn talk(
+    stream: &UnixStream,
+    served: &Served,
+    place: &Place,
+    silence: Duration,
+) -> std::io::Result<()> {
     stream.set_write_timeout(Some(silence))?;
     let credentials = getsockopt(stream, PeerCredentials)?;
     let mut files = None;
@@ -199,8 +209,8 @@ fn talk(stream: &UnixStream, served: &Served, place: &Place, silence: Duration) 
     }
 }
 
-/// Where a list, or something else, stands in place of an object: serde would take a list's items for the fields, in their order, and
-/// an empty one for a configuration that wants nothing.
+/// Where a list, or something else, stands in place of an object: serde would take a list's items
+/// for the fields, in their order, and an empty one for a configuration that wants nothing.
 fn not_an_object(value: &Value) -> Option<&'static str> {
     let is = |value: Option<&Value>| value.is_none_or(|v| v.is_object() || v.is_null());
     let config = value.get("config");
@@ -220,7 +230,10 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
         ("count", is(value.get("count"))),
         ("a resource", counting.values().all(Value::is_object)),
         ("a resource's nodes", nodes.iter().all(|n| n.is_object() || n.is_null())),
-        ("a node", nodes.iter().filter_map(|n| n.as_object()).all(|n| n.values().all(Value::is_object))),
+        (
+            "a node",
+            nodes.iter().filter_map(|n| n.as_object()).all(|n| n.values().all(Value::is_object)),
+        ),
         ("config.container", is(containers)),
         (
             "a container",
@@ -275,7 +288,9 @@ fn answer(
     let value = value_of(line)?;
     // Until the answer is there; it may be lost on its way all the same.
     let _note = unanswered.begin_said(&value).map_err(|Fatal| {
-        tracing::error!("a request of the control socket that has ended two workers is answered EIO");
+        tracing::error!(
+            "a request of the control socket that has ended two workers is answered EIO"
+        );
         Refusal::new(libc::EIO, "this request has ended reservd's worker twice")
     })?;
     let command = match meant(value)? {
@@ -295,8 +310,7 @@ fn answer(
                 + usize::from(count.is_some())
                 > 1 =>
         {
-            let text =
-                "a configuration, a personality or counting resources: one at a time; the first holds all";
+            let text = "a configuration, a personality or counting resources: one at a time; the first holds all";
             return Err(Refusal::new(libc::EINVAL, text));
         }
         Command::Up(Up { count: Some(count), dry_run, .. }) => {
@@ -312,7 +326,9 @@ fn answer(
                 Mode::Flush => DeleteMode::Flush,
             };
             let changes = match config {
-                Some(config) => core.apply(&config, &room.part(&config.containers), dry_run, mode)?,
+                Some(config) => {
+                    core.apply(&config, &room.part(&config.containers), dry_run, mode)?
+                }
                 None if dry_run => Vec::new(),
                 None => {
                     core.try_again()?;

@@ -38,19 +38,28 @@ pub(crate) fn describe(tree: &Tree, request: &Request) -> String {
             format!("set {} share {share}{before}", at(node))
         }
         Request::SetCap { node, cap } => {
-            let before = old(node).map_or_else(String::new, |n| format!(" (was {})", show_cap(n.cap)));
+            let before =
+                old(node).map_or_else(String::new, |n| format!(" (was {})", show_cap(n.cap)));
             format!("set {} cap {}{before}", at(node), show_cap(*cap))
         }
         Request::SetClass { node, class } => format!("set {} class {class}", at(node)),
         Request::SetPolicy { node, policy } => format!("set {} policy {policy}", at(node)),
         Request::SetPersonality { personality } => {
-            format!("set {} personality {personality} (was {})", tree.root().name, tree.personality())
+            format!(
+                "set {} personality {personality} (was {})",
+                tree.root().name,
+                tree.personality()
+            )
         }
         Request::SetTune { node, change } => {
             let words: Vec<String> = change
                 .iter()
                 .map(|(key, value)| {
-                    format!("{} {}", key.word(), value.map_or_else(|| "default".into(), |v| key.show(v)))
+                    format!(
+                        "{} {}",
+                        key.word(),
+                        value.map_or_else(|| "default".into(), |v| key.show(v))
+                    )
                 })
                 .collect();
             format!("set {} tune {}", at(node), words.join(" "))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which driver: the one that runs already, else the one asked for, else the best that the kernel can.
+//! Which driver: the one that runs already, else the one asked for, else the best that the kernel
+//! can.
 
 use reserv_model::{Driver, Name, ResourceKind, Source};
 use reserv_namespace::Resource;
@@ -38,7 +39,11 @@ impl Choice {
             Some("fake") => Self::Fake,
             Some(other) => {
                 let why = format!("RESERV_DRIVER: no driver \"{other}\"");
-                return Err(Refusal { errno: libc::EINVAL, text: why, hint: "auto, full or stock".into() });
+                return Err(Refusal {
+                    errno: libc::EINVAL,
+                    text: why,
+                    hint: "auto, full or stock".into(),
+                });
             }
         })
     }
@@ -90,7 +95,11 @@ type AnyPlane = Box<dyn Plane>;
 
 /// A test may hold up what stands for a plane.
 fn faked<P: Plane + 'static>(settings: &Settings, resource: Resource, plane: P) -> AnyPlane {
-    if is_fake(settings) { boxed(Blocks::new(&settings.run, resource, plane)) } else { boxed(plane) }
+    if is_fake(settings) {
+        boxed(Blocks::new(&settings.run, resource, plane))
+    } else {
+        boxed(plane)
+    }
 }
 
 fn is_fake(settings: &Settings) -> bool {
@@ -118,7 +127,8 @@ fn boxed<P: Plane + 'static>(plane: P) -> AnyPlane {
     Box::new(plane)
 }
 
-/// All of them, the best first. A driver finds its places (`RESERV_RUN`, `RESERV_BPFFS`, `RESERV_CGROUP`) itself.
+/// All of them, the best first. A driver finds its places (`RESERV_RUN`, `RESERV_BPFFS`,
+/// `RESERV_CGROUP`) itself.
 const BUILT: &[Built] = &[
     Built {
         driver: Driver::Full,
@@ -145,7 +155,9 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
         return Ok(opened);
     }
     let plane = match wanted {
-        Wanted::Cpu(Choice::Fake) => faked(settings, Resource::CPU, FakePlane::start(&fake_path(settings))?),
+        Wanted::Cpu(Choice::Fake) => {
+            faked(settings, Resource::CPU, FakePlane::start(&fake_path(settings))?)
+        }
         Wanted::Cpu(Choice::Real(driver)) => start(*driver)?,
         Wanted::Count { resource, on: on @ Source::Link { .. }, .. } if !is_fake(settings) => {
             net::start(&settings.run, resource.number(), on)?
@@ -161,7 +173,8 @@ pub fn open(settings: &Settings, wanted: &Wanted) -> Result<Opened, Refusal> {
     Ok(Opened { plane, adopted: false })
 }
 
-/// Takes over what runs, if anything does; also another driver than the one chosen, for what holds is not dropped.
+/// Takes over what runs, if anything does; also another driver than the one chosen, for what holds
+/// is not dropped.
 pub fn adopt(settings: &Settings, wanted: &Wanted) -> Result<Option<Opened>, Refusal> {
     let adopted = |plane| Opened { plane, adopted: true };
     Ok(match wanted {
@@ -203,7 +216,8 @@ fn start(wanted: Driver) -> Result<AnyPlane, Refusal> {
             Ok(()) => match (built.start)(missing.first().cloned()) {
                 Err(PlaneError::NotLoaded(why)) if wanted == Driver::Auto => {
                     tracing::warn!(driver = ?built.driver, why, "cannot be used here");
-                    missing.push(format!("{}: {why}", format!("{:?}", built.driver).to_lowercase()));
+                    missing
+                        .push(format!("{}: {why}", format!("{:?}", built.driver).to_lowercase()));
                 }
                 other => return Ok(other?),
             },

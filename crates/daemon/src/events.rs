@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's process events (netlink connector, `CN_IDX_PROC`): who execs, changes ids or name.
 //!
-//! Needs `CAP_NET_ADMIN` and `CONFIG_PROC_EVENTS`; without them the caller scans `/proc` once a second. When the
-//! kernel drops events (ENOBUFS), that is reported, and one scan makes up for it.
+//! Needs `CAP_NET_ADMIN` and `CONFIG_PROC_EVENTS`; without them the caller scans `/proc` once a
+//! second. When the kernel drops events (ENOBUFS), that is reported, and one scan makes up for it.
 //!
-//! Every event wakes whoever listens, so a fork and an exit cost two switches more as long as they are told. Therefore nobody listens while
-//! there are no rules, and only the kinds that matter are asked for (since Linux 6.6; an older kernel tells all, and what does not matter is dropped here).
+//! Every event wakes whoever listens, so a fork and an exit cost two switches more as long as they
+//! are told. Therefore nobody listens while there are no rules, and only the kinds that matter are
+//! asked for (since Linux 6.6; an older kernel tells all, and what does not matter is dropped
+//! here).
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -95,7 +97,8 @@ impl Subscription {
         if on == self.on {
             return Ok(());
         }
-        // The second form says which kinds. A kernel that does not know it ignores it and has the first.
+        // The second form says which kinds. A kernel that does not know it ignores it and has the
+        // first.
         let bodies: &[&[u32]] = if on { &[&[LISTEN], &[LISTEN, WANTED]] } else { &[&[IGNORE]] };
         for body in bodies {
             let none = nix::sys::socket::MsgFlags::empty();
@@ -123,7 +126,8 @@ impl Events {
         };
         // SAFETY: an all-zero sockaddr_nl is valid.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
-        address.nl_family = libc::sa_family_t::try_from(libc::AF_NETLINK).map_err(io::Error::other)?;
+        address.nl_family =
+            libc::sa_family_t::try_from(libc::AF_NETLINK).map_err(io::Error::other)?;
         address.nl_groups = CN_IDX_PROC;
         let len = libc::socklen_t::try_from(size_of_val(&address)).map_err(io::Error::other)?;
         // SAFETY: the address is a sockaddr_nl of the length given and lives through the call.
@@ -164,7 +168,8 @@ mod tests {
 
     fn message(what: u32, tgid: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let words = [76, 3, 0, 0, CN_IDX_PROC, 1, 0, 0, 40, what, 0, 0, 0, tgid + 1, tgid, 0, 0, 0, 0];
+        let words =
+            [76, 3, 0, 0, CN_IDX_PROC, 1, 0, 0, 40, what, 0, 0, 0, tgid + 1, tgid, 0, 0, 0, 0];
         for word in words {
             bytes.extend_from_slice(&u32::to_ne_bytes(word));
         }

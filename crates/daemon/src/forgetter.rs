@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Makes the kernel forget names that went without its knowledge, from a process of its own.
 //!
-//! The kernel takes the directory's lock for it and cannot be interrupted meanwhile, while somebody who reads that directory holds the lock until he is answered. Were it the worker
-//! that waits there as it is killed, it would not end before the answer, and so nobody would be started to give it. This process holds nothing but `/dev/fuse`, nobody waits for its
-//! end, and it ends when the worker does. Where the keeper has died too, nobody is left who would answer, and the session lives on by this process alone: it aborts it then, so
-//! that the reader fails at once, and not only when the next start does so.
+//! The kernel takes the directory's lock for it and cannot be interrupted meanwhile, while somebody
+//! who reads that directory holds the lock until he is answered. Were it the worker that waits
+//! there as it is killed, it would not end before the answer, and so nobody would be started to
+//! give it. This process holds nothing but `/dev/fuse`, nobody waits for its end, and it ends when
+//! the worker does. Where the keeper has died too, nobody is left who would answer, and the session
+//! lives on by this process alone: it aborts it then, so that the reader fails at once, and not
+//! only when the next start does so.
 //!
 //! Nor does anybody wait for this process for long: a user can keep a directory locked by reading
 //! it into memory that never comes. It is left to its wait then, and ends after it; the next names
@@ -29,7 +32,8 @@ use crate::priority;
 use crate::settings::Settings;
 use crate::sync::lock;
 
-/// Behind the names of a batch; the answer to it, when they are forgotten. A name's message is longer.
+/// Behind the names of a batch; the answer to it, when they are forgotten. A name's message is
+/// longer.
 const END: [u8; 1] = [b'E'];
 /// A name's message is less.
 const MESSAGE_MAX: usize = 1024;
@@ -38,7 +42,8 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Most processes that were left to their waits.
 const LEFT_MAX: usize = 4;
 
-/// The worker's side. The process is started when it is needed first, and again where somebody ended it.
+/// The worker's side. The process is started when it is needed first, and again where somebody
+/// ended it.
 pub struct Forgetter {
     fuse: File,
     process: Mutex<Process>,
@@ -139,14 +144,15 @@ fn receive(link: &UnixSeq, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// Waits until worker and keeper are dead, and then, if this process still waits for a directory's lock (`inside`), aborts the session. By the lock that those two hold, so that no other reservd
+/// Waits until worker and keeper are dead, and then, if this process still waits for a directory's
+/// lock (`inside`), aborts the session. By the lock that those two hold, so that no other reservd
 /// is about to begin meanwhile: whoever has it first aborts what is left.
 fn end_with_them(link: &OwnedFd, settings: &Settings, inside: &AtomicBool) -> io::Result<()> {
     while poll(&mut [PollFd::new(link.as_fd(), PollFlags::empty())], PollTimeout::NONE)
         == Err(nix::errno::Errno::EINTR)
     {}
-    let lock =
-        Flock::lock(File::open(settings.lock())?, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    let lock = Flock::lock(File::open(settings.lock())?, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| errno)?;
     if inside.load(Ordering::SeqCst) && session::mounted(&settings.mount)?.is_some() {
         tracing::info!("worker and keeper are dead: who waits for them fails");
         session::abort(&settings.mount)?;

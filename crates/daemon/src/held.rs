@@ -48,7 +48,8 @@ pub struct ResourceState {
     pub outside: Option<String>,
     /// Whether `chcpures()` works.
     pub chcpures: bool,
-    /// What becomes of the kernel's own CPU settings of cgroups inside q0; null where the kernel goes on obeying them.
+    /// What becomes of the kernel's own CPU settings of cgroups inside q0; null where the kernel
+    /// goes on obeying them.
     pub cgroups: Option<reserv_plane::Cgroups>,
     /// How the worker came to its tree: `empty`, `adopted` or `rebuilt`.
     pub beginning: &'static str,
@@ -64,7 +65,8 @@ pub struct ResourceState {
     pub capacity_ns: u64,
     /// Nodes whose minimums are more than that, since it fell.
     pub overcommitted: Vec<String>,
-    /// Queues of which the kernel could not be told who may use them: there whoever has a descriptor may.
+    /// Queues of which the kernel could not be told who may use them: there whoever has a
+    /// descriptor may.
     pub untold: Vec<String>,
     /// The last losses of the resource, newest last.
     pub detachments: Vec<Detached>,
@@ -222,9 +224,14 @@ impl Held {
         Ok(())
     }
 
-    /// Takes over what runs, or starts a driver with an empty tree, or with the journal's. On error nothing is left running that was
-    /// not running before.
-    pub fn begin(settings: &Settings, wanted: &Wanted, name: &Name, driver: Driver) -> Result<Self, Refusal> {
+    /// Takes over what runs, or starts a driver with an empty tree, or with the journal's. On error
+    /// nothing is left running that was not running before.
+    pub fn begin(
+        settings: &Settings,
+        wanted: &Wanted,
+        name: &Name,
+        driver: Driver,
+    ) -> Result<Self, Refusal> {
         let journal = settings.journal(wanted.resource());
         let mut opened = drivers::open(settings, wanted)?;
         if opened.adopted && !journal.exists() {
@@ -319,7 +326,12 @@ impl Held {
             nodes: engine.tree().len(),
             edits: engine.tree().seq(),
             capacity_ns: engine.tree().capacity(),
-            overcommitted: engine.tree().overcommitted().iter().map(|&id| engine.tree().shown(id)).collect(),
+            overcommitted: engine
+                .tree()
+                .overcommitted()
+                .iter()
+                .map(|&id| engine.tree().shown(id))
+                .collect(),
             untold: engine.untold().iter().map(|&id| engine.tree().shown(id)).collect(),
             detachments: self.detachments.iter().cloned().collect(),
             late: None,
@@ -349,7 +361,8 @@ impl Held {
         }
     }
 
-    /// The resource is not ours now: says so once, and tries to take it again where that can be of use.
+    /// The resource is not ours now: says so once, and tries to take it again where that can be of
+    /// use.
     fn lost(&mut self, now: Duration, resource: &Name, reason: String, revive: bool) {
         // Why it stays away may be another reason than why it went.
         if !self.detached || self.detachments.back().is_none_or(|last| last.reason != reason) {

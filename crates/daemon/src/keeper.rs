@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The keeper: a tiny process that holds `/dev/fuse` open and starts the worker again when it dies.
 //!
-//! It knows nothing about trees and touches no file of the name space, so that there is little that can go wrong in it. While
-//! it lives, every open descriptor of `/reserv` survives the worker. When *it* is killed, the worker, which holds the same
-//! descriptor, starts a new keeper. When both are killed the descriptors are lost, the data plane is not.
+//! It knows nothing about trees and touches no file of the name space, so that there is little that
+//! can go wrong in it. While it lives, every open descriptor of `/reserv` survives the worker. When
+//! *it* is killed, the worker, which holds the same descriptor, starts a new keeper. When both are
+//! killed the descriptors are lost, the data plane is not.
 //!
 //! ```text
 //!  start: lock → remove a dead mount → open /dev/fuse → worker
@@ -38,8 +39,9 @@ use crate::process::pidfd_open;
 use crate::settings::Settings;
 use crate::unanswered;
 
-/// A worker that lived this long is followed by another at once. One that dies sooner, again and again (on a request, say,
-/// that the kernel then gives to the next), is followed more and more slowly.
+/// A worker that lived this long is followed by another at once. One that dies sooner, again and
+/// again (on a request, say, that the kernel then gives to the next), is followed more and more
+/// slowly.
 const STABLE: Duration = Duration::from_millis(200);
 /// How long a first start tries to get a process.
 const FIRST_MAX: Duration = Duration::from_secs(10);
@@ -127,7 +129,8 @@ fn take_lock(settings: &Settings) -> io::Result<File> {
     let start = Instant::now();
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            // The lock belongs to the open file and so to whoever inherits it: no guard may release it.
+            // The lock belongs to the open file and so to whoever inherits it: no guard may release
+            // it.
             Ok(guard) => {
                 let file = guard.try_clone()?;
                 std::mem::forget(guard);
@@ -135,7 +138,8 @@ fn take_lock(settings: &Settings) -> io::Result<File> {
             }
             // A daemon that was just killed may still be ending, on a busy machine for long.
             Err((again, nix::errno::Errno::EWOULDBLOCK))
-                if start.elapsed() < LOCK_MIN || start.elapsed() < LOCK_MAX && !answers(settings) =>
+                if start.elapsed() < LOCK_MIN
+                    || start.elapsed() < LOCK_MAX && !answers(settings) =>
             {
                 file = again;
                 std::thread::sleep(Duration::from_millis(20));
@@ -149,7 +153,8 @@ fn take_lock(settings: &Settings) -> io::Result<File> {
     }
 }
 
-/// A mount whose session has ended: a dead reservd's, or one that somebody aborted (`umount -f`) and could not take away. A worker would take it for a living one.
+/// A mount whose session has ended: a dead reservd's, or one that somebody aborted (`umount -f`)
+/// and could not take away. A worker would take it for a living one.
 fn remove_dead(settings: &Settings) -> io::Result<()> {
     // Reached without a look-up of the mount point itself, which may be a dead mount.
     if session::mounted(&settings.mount)?.is_some() {
@@ -164,7 +169,8 @@ fn prepare(settings: &Settings) -> io::Result<Held> {
     remove_dead(settings)?;
     unanswered::forget(&settings.unanswered());
     std::fs::create_dir_all(&settings.mount)?;
-    let fuse = session::open_device().map_err(|e| io::Error::new(e.kind(), format!("/dev/fuse: {e}")))?;
+    let fuse =
+        session::open_device().map_err(|e| io::Error::new(e.kind(), format!("/dev/fuse: {e}")))?;
     Ok(Held { fuse, lock })
 }
 
@@ -186,13 +192,18 @@ fn try_run(settings: &Settings, inherited: Option<Inherited>) -> io::Result<bool
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         mask.add(signal);
     }
-    // The worker inherits the mask: only the keeper is stopped by signals (and by a key on its terminal).
+    // The worker inherits the mask: only the keeper is stopped by signals (and by a key on its
+    // terminal).
     mask.thread_block()?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC)?;
     let (held, mut worker, ready) = match inherited {
         Some(old) => {
             link::notify(&format!("MAINPID={}", std::process::id()));
-            (old.held, Some(Worker { pidfd: old.worker, link: old.link, since: Instant::now() }), true)
+            (
+                old.held,
+                Some(Worker { pidfd: old.worker, link: old.link, since: Instant::now() }),
+                true,
+            )
         }
         None => (prepare(settings)?, None, false),
     };
@@ -263,8 +274,9 @@ impl Keeper {
         Ok(Worker { pidfd, link: ours, since: Instant::now() })
     }
 
-    /// The same, however long it takes: without a process, a descriptor or memory to be had nobody would start what has served
-    /// once. A first start is tried for a while. An error: it is to be stopped, or was not to be started.
+    /// The same, however long it takes: without a process, a descriptor or memory to be had nobody
+    /// would start what has served once. A first start is tried for a while. An error: it is to be
+    /// stopped, or was not to be started.
     fn start_at_last(&mut self) -> io::Result<Worker> {
         let begin = Instant::now();
         let mut pause = Duration::from_millis(20);
@@ -277,7 +289,10 @@ impl Keeper {
             if stopped || (!self.ready && begin.elapsed() > FIRST_MAX) {
                 return Err(error);
             }
-            let why = format!("no worker can be started: {error}; trying again in {} ms", pause.as_millis());
+            let why = format!(
+                "no worker can be started: {error}; trying again in {} ms",
+                pause.as_millis()
+            );
             tracing::error!("{why}");
             link::notify(&format!("STATUS={why}"));
             self.rest(pause);
@@ -323,12 +338,15 @@ impl Keeper {
                 None => PollTimeout::NONE,
                 Some(since) => {
                     let left = (since + STOP_WORKER_MAX).saturating_duration_since(Instant::now());
-                    PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+                    PollTimeout::try_from(left + Duration::from_millis(1))
+                        .unwrap_or(PollTimeout::MAX)
                 }
             };
             let flag = PollFlags::POLLIN;
-            let mut fds =
-                vec![PollFd::new(self.signals.as_fd(), flag), PollFd::new(worker.pidfd.as_fd(), flag)];
+            let mut fds = vec![
+                PollFd::new(self.signals.as_fd(), flag),
+                PollFd::new(worker.pidfd.as_fd(), flag),
+            ];
             if linked {
                 fds.push(PollFd::new(worker.link.0.as_fd(), flag));
             }
@@ -338,7 +356,8 @@ impl Keeper {
                 Err(errno) => return Err(errno.into()),
                 Ok(_) => {}
             }
-            let [signal, dead, word] = [0, 1, 2].map(|i| fds.get(i).and_then(PollFd::any).unwrap_or(false));
+            let [signal, dead, word] =
+                [0, 1, 2].map(|i| fds.get(i).and_then(PollFd::any).unwrap_or(false));
             if signal {
                 self.signalled(worker);
             }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon: `/reserv` over FUSE, journal, adoption, supervision. Not here: policy, mechanisms of planes.
+//! The daemon: `/reserv` over FUSE, journal, adoption, supervision. Not here: policy, mechanisms of
+//! planes.
 
 pub mod aside;
 mod asks;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What keeper and worker share: the descriptors that they hand each other, and their few words.
 //!
-//! Either starts the other as a program of its own with three descriptors inherited: the FUSE session, the lock and one end of a
-//! socket pair, the *link*. When the link ends, the other is dead.
+//! Either starts the other as a program of its own with three descriptors inherited: the FUSE
+//! session, the lock and one end of a socket pair, the *link*. When the link ends, the other is
+//! dead.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +13,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// A worker that ends with this status needs a new `/dev/fuse`: its mount was taken away by somebody else.
+/// A worker that ends with this status needs a new `/dev/fuse`: its mount was taken away by
+/// somebody else.
 pub const EXIT_REOPEN: i32 = 75;
 
 /// What may be lost when only one of the two lives on.
@@ -24,7 +26,8 @@ pub struct Held {
     pub lock: File,
 }
 
-/// One word on the link. A datagram of one byte; an empty one is the end. A reason ([`Heard::Why`]) is longer.
+/// One word on the link. A datagram of one byte; an empty one is the end. A reason ([`Heard::Why`])
+/// is longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Worker: the name space is served.
@@ -54,8 +57,14 @@ const WHY: u8 = b'W';
 /// Says why this worker ends.
 pub fn say_why(link: &UnixSeq, why: &str) {
     let mut message = vec![WHY];
-    message.extend(why.bytes().take(WHY_MAX).map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
-    let _ = nix::sys::socket::send(link.0.as_raw_fd(), &message, nix::sys::socket::MsgFlags::MSG_NOSIGNAL);
+    message.extend(
+        why.bytes().take(WHY_MAX).map(|byte| if byte.is_ascii_control() { b' ' } else { byte }),
+    );
+    let _ = nix::sys::socket::send(
+        link.0.as_raw_fd(),
+        &message,
+        nix::sys::socket::MsgFlags::MSG_NOSIGNAL,
+    );
 }
 
 impl Word {
@@ -77,8 +86,11 @@ impl Word {
     pub fn receive(link: &UnixSeq) -> Option<Heard> {
         let mut bytes = [0; 1 + WHY_MAX];
         loop {
-            match nix::sys::socket::recv(link.0.as_raw_fd(), &mut bytes, nix::sys::socket::MsgFlags::empty())
-            {
+            match nix::sys::socket::recv(
+                link.0.as_raw_fd(),
+                &mut bytes,
+                nix::sys::socket::MsgFlags::empty(),
+            ) {
                 Ok(1) => {
                     if let Some((word, _)) = Self::ALL.iter().find(|(_, b)| *b == bytes[0]) {
                         return Some(Heard::Word(*word));
@@ -103,7 +115,8 @@ impl UnixSeq {
     /// Both ends, closed on exec.
     pub fn pair() -> io::Result<(Self, Self)> {
         use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-        let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
+        let (a, b) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         Ok((Self(a), Self(b)))
     }
 
@@ -132,7 +145,8 @@ pub fn spawn(role: &str, fds: &[(&str, RawFd)], flags: &[&str]) -> io::Result<Ch
         command.arg(format!("--{name}={fd}"));
     }
     let fds: Vec<RawFd> = fds.iter().map(|(_, fd)| *fd).collect();
-    // SAFETY: between fork and exec the closure makes only fcntl calls, which are async-signal-safe, and allocates nothing.
+    // SAFETY: between fork and exec the closure makes only fcntl calls, which are
+    // async-signal-safe, and allocates nothing.
     unsafe {
         command.pre_exec(move || {
             for &fd in &fds {
@@ -147,7 +161,11 @@ pub fn spawn(role: &str, fds: &[(&str, RawFd)], flags: &[&str]) -> io::Result<Ch
 }
 
 /// The same with a descriptor of the process: there is none without the other.
-pub fn spawn_held(role: &str, fds: &[(&str, RawFd)], flags: &[&str]) -> io::Result<(Child, OwnedFd)> {
+pub fn spawn_held(
+    role: &str,
+    fds: &[(&str, RawFd)],
+    flags: &[&str],
+) -> io::Result<(Child, OwnedFd)> {
     let mut child = spawn(role, fds, flags)?;
     match crate::process::pidfd_open(child.id()) {
         Ok(pidfd) => Ok((child, pidfd)),
@@ -165,14 +183,15 @@ pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
     if fd <= 2 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // SAFETY: the number was given to us by the one who started us, for us alone; nothing else in this process knows it.
+    // SAFETY: the number was given to us by the one who started us, for us alone; nothing else in
+    // this process knows it.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(owned)
 }
 
-/// Who started the keeper and waits for it, if not the service manager: one end of a socket pair that was inherited, so that nobody
-/// else can speak or listen there.
+/// Who started the keeper and waits for it, if not the service manager: one end of a socket pair
+/// that was inherited, so that nobody else can speak or listen there.
 static STARTER: OnceLock<OwnedFd> = OnceLock::new();
 
 /// The messages of [`notify`] go there too.
@@ -184,7 +203,8 @@ pub fn tell(starter: OwnedFd) {
 pub fn notify(state: &str) {
     if let Some(starter) = STARTER.get() {
         // Of whom nothing is wanted any more, once it has gone.
-        let flags = nix::sys::socket::MsgFlags::MSG_NOSIGNAL | nix::sys::socket::MsgFlags::MSG_DONTWAIT;
+        let flags =
+            nix::sys::socket::MsgFlags::MSG_NOSIGNAL | nix::sys::socket::MsgFlags::MSG_DONTWAIT;
         let _ = nix::sys::socket::send(starter.as_raw_fd(), state.as_bytes(), flags);
     }
     let Some(address) = crate::settings::notify_socket() else { return };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The log is standard error. A line that cannot be written is lost, and nothing else happens: nobody ends for it (a full file
-//! system, a closed pipe), and nobody waits for who reads it (a pipe, a terminal, a journal that stands still). A file does not
-//! grow for ever: when it is full its first half goes.
+//! The log is standard error. A line that cannot be written is lost, and nothing else happens:
+//! nobody ends for it (a full file system, a closed pipe), and nobody waits for who reads it (a
+//! pipe, a terminal, a journal that stands still). A file does not grow for ever: when it is full
+//! its first half goes.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -157,7 +158,8 @@ mod tests {
     use super::*;
 
     fn file() -> File {
-        // SAFETY: memfd_create takes a name and flags and answers a new descriptor, which is ours alone.
+        // SAFETY: memfd_create takes a name and flags and answers a new descriptor, which is ours
+        // alone.
         unsafe {
             let fd = libc::memfd_create(c"log".as_ptr(), libc::MFD_CLOEXEC);
             assert!(fd >= 0);
@@ -182,8 +184,14 @@ mod tests {
         }
         let text = text(file);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[0].starts_with("(what stood before") && lines.ends_with(&["line 998", "line 999"]));
-        assert!(lines[1..].windows(2).all(|two| two[0] < two[1] || two[0].len() < two[1].len()), "{text}");
+        assert!(
+            lines[0].starts_with("(what stood before")
+                && lines.ends_with(&["line 998", "line 999"])
+        );
+        assert!(
+            lines[1..].windows(2).all(|two| two[0] < two[1] || two[0].len() < two[1].len()),
+            "{text}"
+        );
     }
 
     #[test]

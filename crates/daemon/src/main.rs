@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `reservd`: serves `/reserv`. Started by the service manager or by `reserv up`; it stays in the foreground.
+//! `reservd`: serves `/reserv`. Started by the service manager or by `reserv up`; it stays in the
+//! foreground.
 
 use std::os::fd::RawFd;
 use std::process::ExitCode;
@@ -12,11 +13,12 @@ use reserv_plane::private;
 
 /// Serves /reserv: keeps the tree of reservations and the kernel's scheduler in agreement.
 ///
-/// Stays in the foreground; SIGTERM stops it and gives the machine back. Killed, the reservations hold, and the
-/// next start adopts them.
+/// Stays in the foreground; SIGTERM stops it and gives the machine back. Killed, the reservations
+/// hold, and the next start adopts them.
 ///
-/// Environment: RESERV_MOUNT (/reserv), RESERV_RUN (/run/reserv), RESERV_CONFIG (/etc/reserv/reserv.toml), RESERV_DRIVER
-/// (auto, full, stock), RESERV_BPFFS (/sys/fs/bpf/reserv), RESERV_CGROUP (reserv), RESERV_LOG (info).
+/// Environment: RESERV_MOUNT (/reserv), RESERV_RUN (/run/reserv), RESERV_CONFIG
+/// (/etc/reserv/reserv.toml), RESERV_DRIVER (auto, full, stock), RESERV_BPFFS (/sys/fs/bpf/reserv),
+/// RESERV_CGROUP (reserv), RESERV_LOG (info).
 #[derive(Parser)]
 #[command(name = "reservd", version)]
 struct Arguments {
@@ -57,7 +59,8 @@ struct Descriptors {
 
 impl Descriptors {
     fn held(&self) -> std::io::Result<Option<(Held, UnixSeq)>> {
-        let (Some(fuse), Some(lock), Some(link)) = (self.fuse_fd, self.lock_fd, self.link_fd) else {
+        let (Some(fuse), Some(lock), Some(link)) = (self.fuse_fd, self.lock_fd, self.link_fd)
+        else {
             return Ok(None);
         };
         let held = Held { fuse: inherit(fuse)?.into(), lock: inherit(lock)?.into() };

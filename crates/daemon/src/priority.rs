@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon is not to wait for the tree that it manages: under full load each round trip of an edit would wait for a turn of
-//! q0 (measured in the guest, q0 at 4 of 204 with two busy queues: about 100 edits per second instead of 580).
+//! The daemon is not to wait for the tree that it manages: under full load each round trip of an
+//! edit would wait for a turn of q0 (measured in the guest, q0 at 4 of 204 with two busy queues:
+//! about 100 edits per second instead of 580).
 //!
 //! The threads that answer requests and look after the resource get a reservation of the kernel's
 //! own, beside our tree: `SCHED_DEADLINE`, 2 ms in 10 ms. It is a guarantee and a bound: whoever
@@ -10,8 +11,9 @@
 use std::io;
 use std::time::Duration;
 
-/// While nothing schedules yet (programs are verified and loaded, a tree is adopted), a reservation of 2 ms would be too little, and as
-/// one of many the daemon would wait for its turn: on a busy machine `reserv up` took minutes.
+/// While nothing schedules yet (programs are verified and loaded, a tree is adopted), a reservation
+/// of 2 ms would be too little, and as one of many the daemon would wait for its turn: on a busy
+/// machine `reserv up` took minutes.
 const NICE: libc::c_int = -10;
 
 const RUNTIME: Duration = Duration::from_millis(2);
@@ -31,9 +33,11 @@ struct Attributes {
     period_ns: u64,
 }
 
-/// Puts this process before the ordinary ones, unless somebody chose its nice value. Where that is refused it stays one of them.
+/// Puts this process before the ordinary ones, unless somebody chose its nice value. Where that is
+/// refused it stays one of them.
 pub fn prefer() {
-    // SAFETY: no memory is involved; 0 is the calling process. An error reads as -1, which somebody may have chosen as well.
+    // SAFETY: no memory is involved; 0 is the calling process. An error reads as -1, which somebody
+    // may have chosen as well.
     unsafe {
         if libc::getpriority(libc::PRIO_PROCESS, 0) == 0 {
             libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
@@ -41,8 +45,8 @@ pub fn prefer() {
     }
 }
 
-/// Gives the calling thread its reservation. Where the kernel refuses (no rights, no bandwidth left, a cpuset of part of the CPUs),
-/// the thread stays as it is: it is served with q0.
+/// Gives the calling thread its reservation. Where the kernel refuses (no rights, no bandwidth
+/// left, a cpuset of part of the CPUs), the thread stays as it is: it is served with q0.
 pub fn reserve() {
     if let Err(error) = try_reserve() {
         tracing::info!(%error, "no SCHED_DEADLINE for reservd: its threads are served with q0");
@@ -61,7 +65,8 @@ fn try_reserve() -> io::Result<()> {
         deadline_ns: ns(PERIOD),
         period_ns: ns(PERIOD),
     };
-    // SAFETY: the structure is as long as it says and lives through the call; 0 is the calling thread.
+    // SAFETY: the structure is as long as it says and lives through the call; 0 is the calling
+    // thread.
     let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

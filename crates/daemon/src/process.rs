@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `/proc` says about processes and threads. Names in it are bytes: whoever has a process calls it, its
-//! program and, where he was given some, its cgroups as he likes, and nothing that he chooses may keep
-//! the rest from being read.
+//! What `/proc` says about processes and threads. Names in it are bytes: whoever has a process
+//! calls it, its program and, where he was given some, its cgroups as he likes, and nothing that he
+//! chooses may keep the rest from being read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,9 @@ fn parse(text: &[u8]) -> Option<Status> {
     // The first line, so that no other is taken for it; what it says after the tab is the name.
     let name = lines.next()?.strip_prefix(b"Name:\t")?;
     let field = |name: &[u8]| {
-        lines.clone().find_map(|line| line.strip_prefix(name)?.strip_prefix(b":").map(<[u8]>::trim_ascii))
+        lines
+            .clone()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(b":").map(<[u8]>::trim_ascii))
     };
     Some(Status {
         tgid: std::str::from_utf8(field(b"Tgid")?).ok()?.parse().ok()?,
@@ -119,22 +121,26 @@ pub fn tgid(tid: i32) -> Option<i32> {
 
 /// A descriptor of a living process, by its own number (not a thread's).
 pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: pidfd_open takes a pid and flags by value and answers a new descriptor, which is ours alone.
+    // SAFETY: pidfd_open takes a pid and flags by value and answers a new descriptor, which is ours
+    // alone.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0);
-        let fd = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        let fd =
+            RawFd::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
         Ok(OwnedFd::from_raw_fd(fd))
     }
 }
 
-/// A descriptor of a living process, or of a thread where the kernel has such (Linux 6.9; else of its process).
+/// A descriptor of a living process, or of a thread where the kernel has such (Linux 6.9; else of
+/// its process).
 pub fn hold(tid: i32) -> io::Result<OwnedFd> {
     /// `PIDFD_THREAD`
     const THREAD: libc::c_long = libc::O_EXCL as libc::c_long;
     if let Some(held) = known(tid, |known| known.held.as_ref().map(OwnedFd::try_clone)) {
         return held.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ESRCH)));
     }
-    // SAFETY: pidfd_open takes a number and flags by value and answers a new descriptor, which is ours alone.
+    // SAFETY: pidfd_open takes a number and flags by value and answers a new descriptor, which is
+    // ours alone.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(tid), THREAD);
         if let Some(fd) = RawFd::try_from(fd).ok().filter(|&fd| fd >= 0) {
@@ -145,17 +151,21 @@ pub fn hold(tid: i32) -> io::Result<OwnedFd> {
     pidfd_open(process.cast_unsigned())
 }
 
-/// Refuses a process or thread that has ended: while it has not, nobody else has its number. So what was asked of the number since it was opened
-/// was asked of it.
+/// Refuses a process or thread that has ended: while it has not, nobody else has its number. So
+/// what was asked of the number since it was opened was asked of it.
 pub fn require_alive(held: BorrowedFd<'_>, tid: i32) -> Result<(), reserv_model::Error> {
     let none = std::ptr::null::<libc::siginfo_t>();
-    // SAFETY: pidfd_send_signal takes all by value except the info pointer, which may be null; signal 0 is none.
+    // SAFETY: pidfd_send_signal takes all by value except the info pointer, which may be null;
+    // signal 0 is none.
     let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held.as_raw_fd(), 0, none, 0) };
     // EPERM: of who is there.
     if sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM) {
         return Ok(());
     }
-    Err(reserv_model::Error::new(reserv_model::ErrorKind::NoProcess, format!("no process or thread {tid}")))
+    Err(reserv_model::Error::new(
+        reserv_model::ErrorKind::NoProcess,
+        format!("no process or thread {tid}"),
+    ))
 }
 
 /// When a process started, as in field 22 of `/proc/PID/stat`.
@@ -212,7 +222,13 @@ pub fn hold_peer(socket: BorrowedFd<'_>, pid: u32) -> Option<OwnedFd> {
     // SAFETY: both pointers are to locals of the lengths told; an answered descriptor is new and
     // ours alone.
     unsafe {
-        let done = libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut fd).cast(), &raw mut length);
+        let done = libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw mut fd).cast(),
+            &raw mut length,
+        );
         if done == 0 && fd >= 0 {
             return Some(OwnedFd::from_raw_fd(fd));
         }
@@ -237,7 +253,8 @@ pub fn threads(pid: i32) -> Vec<i32> {
 /// All processes that live now, in ascending order.
 pub fn all() -> Vec<i32> {
     let Ok(dir) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let mut pids: Vec<i32> = dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
+    let mut pids: Vec<i32> =
+        dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     pids
 }
@@ -246,7 +263,12 @@ pub fn all() -> Vec<i32> {
 /// `descriptors`, by these; those on whose path one of these names stands. The file system is not
 /// asked, so that its own server may call this. Others may be, and the process's exec: it may take
 /// for ever.
-pub fn inodes_in_use(dev: u64, pid: i32, descriptors: bool, names: &BTreeSet<String>) -> BTreeSet<u64> {
+pub fn inodes_in_use(
+    dev: u64,
+    pid: i32,
+    descriptors: bool,
+    names: &BTreeSet<String>,
+) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     found.extend(inode_behind(dev, Path::new(&format!("/proc/{pid}/cwd")), names));
     if descriptors && let Ok(dir) = std::fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -255,25 +277,34 @@ pub fn inodes_in_use(dev: u64, pid: i32, descriptors: bool, names: &BTreeSet<Str
     found
 }
 
-/// What a link of `/proc` leads to, if that is in this file system, from what the kernel has cached.
+/// What a link of `/proc` leads to, if that is in this file system, from what the kernel has
+/// cached.
 fn inode_behind(dev: u64, link: &Path, names: &BTreeSet<String>) -> Option<u64> {
     let path = std::fs::read_link(link).ok()?;
     let path = path.as_os_str().as_bytes();
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-    path.split(|byte| *byte == b'/').find(|part| names.iter().any(|name| name.as_bytes() == *part))?;
+    path.split(|byte| *byte == b'/')
+        .find(|part| names.iter().any(|name| name.as_bytes() == *part))?;
     // Not opened: what it leads to may be served by this very process.
     let link = std::ffi::CString::new(link.as_os_str().as_bytes()).ok()?;
     // SAFETY: a statx of zeros is a value of its type.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are to values that outlive the call.
     let done = unsafe {
-        libc::statx(libc::AT_FDCWD, link.as_ptr(), libc::AT_STATX_DONT_SYNC, libc::STATX_INO, &raw mut found)
+        libc::statx(
+            libc::AT_FDCWD,
+            link.as_ptr(),
+            libc::AT_STATX_DONT_SYNC,
+            libc::STATX_INO,
+            &raw mut found,
+        )
     };
     let here = done == 0 && libc::makedev(found.stx_dev_major, found.stx_dev_minor) == dev;
     here.then_some(found.stx_ino)
 }
 
-/// The path of a process's cgroup: of version 2 where it is mounted, else of systemd's named hierarchy, else of `cpu`.
+/// The path of a process's cgroup: of version 2 where it is mounted, else of systemd's named
+/// hierarchy, else of `cpu`.
 pub fn cgroup(pid: i32) -> Option<Vec<u8>> {
     pick_cgroup(&std::fs::read(format!("/proc/{pid}/cgroup")).ok()?)
 }
@@ -317,7 +348,10 @@ pub fn copy_descriptor(process: BorrowedFd<'_>, fd: u32) -> io::Result<OwnedFd> 
     // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
     unsafe {
         let got = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0);
-        let got = RawFd::try_from(got).ok().filter(|&got| got >= 0).ok_or_else(io::Error::last_os_error)?;
+        let got = RawFd::try_from(got)
+            .ok()
+            .filter(|&got| got >= 0)
+            .ok_or_else(io::Error::last_os_error)?;
         Ok(OwnedFd::from_raw_fd(got))
     }
 }
@@ -405,7 +439,10 @@ mod tests {
         assert!(pidfd_open(0).is_err() && pidfd_open(u32::MAX).is_err());
         let thread = std::thread::spawn(|| {
             let tid = nix::unistd::gettid().as_raw();
-            assert!(tgid(tid) != Some(tid) && pidfd_open(tid.cast_unsigned()).is_err(), "a thread's number");
+            assert!(
+                tgid(tid) != Some(tid) && pidfd_open(tid.cast_unsigned()).is_err(),
+                "a thread's number"
+            );
         });
         thread.join().unwrap();
         assert!(all().contains(&pid));

@@ -27,8 +27,8 @@ impl Refusal {
         Error::new(ErrorKind::Stale, "it is gone").into()
     }
 
-    /// What another worker left in a file says nothing to this one. It goes on to hold, and so does what
-    /// it is about.
+    /// What another worker left in a file says nothing to this one. It goes on to hold, and so does
+    /// what it is about.
     pub fn unreadable(path: &std::path::Path, why: impl std::fmt::Display) -> Self {
         Self {
             errno: libc::EIO,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which resources there are beside the CPU, and their numbers: `resources` in the run-time directory, replaced whole.
+//! Which resources there are beside the CPU, and their numbers: `resources` in the run-time
+//! directory, replaced whole.
 //!
-//! An entry is written before anything of its resource is made and taken out after all of it is gone, so that the next daemon
-//! finishes what a dead one began: it brings up what is entered, and ends what is marked as going. A number is part of inode
-//! numbers and of kernel maps: the next one in turn is taken, and the one that went longest ago comes again last.
+//! An entry is written before anything of its resource is made and taken out after all of it is
+//! gone, so that the next daemon finishes what a dead one began: it brings up what is entered, and
+//! ends what is marked as going. A number is part of inode numbers and of kernel maps: the next one
+//! in turn is taken, and the one that went longest ago comes again last.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,7 +102,9 @@ impl Registry {
         let taken = |number: u8| self.content.known.iter().any(|known| known.number == number);
         let last = RESOURCES_MAX - 1;
         let in_turn = (self.content.next..=last).chain(1..self.content.next);
-        let Some(number) = in_turn.into_iter().find(|&number| !taken(number)) else { return Ok(None) };
+        let Some(number) = in_turn.into_iter().find(|&number| !taken(number)) else {
+            return Ok(None);
+        };
         let known = Known { number, name: name.clone(), on: on.clone(), going: false };
         self.change(|content| {
             content.next = if number == last { 1 } else { number + 1 };
@@ -112,7 +116,8 @@ impl Registry {
     /// It is being taken down; or stays after all.
     pub fn going(&mut self, resource: Resource, going: bool) -> io::Result<()> {
         self.change(|content| {
-            for known in content.known.iter_mut().filter(|known| known.number == resource.number()) {
+            for known in content.known.iter_mut().filter(|known| known.number == resource.number())
+            {
                 known.going = going;
             }
         })
@@ -144,7 +149,11 @@ mod tests {
         let mut registry = Registry::open(&dir).unwrap();
         for turn in 0..40_u8 {
             let known = registry.enter(&name, &on).unwrap().unwrap();
-            assert_eq!(known.resource().unwrap().number(), 1 + turn % 15, "never the one that just went");
+            assert_eq!(
+                known.resource().unwrap().number(),
+                1 + turn % 15,
+                "never the one that just went"
+            );
             registry = Registry::open(&dir).unwrap();
             assert_eq!(registry.known(), std::slice::from_ref(&known));
             registry.going(known.resource().unwrap(), true).unwrap();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! When to take a resource again that the kernel took from its driver. Pure: time is an argument.
 //!
-//! At once, then after 100 ms, 200 ms, 400 ms …: at most [`TRIES`] attempts within [`WINDOW`]; after that it stays out and says so.
-//! When it has run for [`WINDOW`] the count begins anew. `up` begins it anew too.
+//! At once, then after 100 ms, 200 ms, 400 ms …: at most [`TRIES`] attempts within [`WINDOW`];
+//! after that it stays out and says so. When it has run for [`WINDOW`] the count begins anew. `up`
+//! begins it anew too.
 
 use std::time::Duration;
 
@@ -100,7 +101,11 @@ mod tests {
         let mut reviver = Reviver::default();
         for round in 0..5 {
             let at = round * 10_000;
-            assert_eq!(reviver.poll(Duration::from_millis(at), false), Action::Revive, "round {round}");
+            assert_eq!(
+                reviver.poll(Duration::from_millis(at), false),
+                Action::Revive,
+                "round {round}"
+            );
             run(&mut reviver, at + 100, at + 9_000, true);
         }
         assert_eq!(reviver.poll(Duration::from_secs(50), false), Action::GiveUp);
@@ -115,7 +120,11 @@ mod tests {
         let mut reviver = Reviver::default();
         for round in 0..50 {
             let at = round * 20_000;
-            assert_eq!(reviver.poll(Duration::from_millis(at), false), Action::Revive, "round {round}");
+            assert_eq!(
+                reviver.poll(Duration::from_millis(at), false),
+                Action::Revive,
+                "round {round}"
+            );
             run(&mut reviver, at + 100, at + 19_000, true);
         }
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Access control at work: who asks, whom he may tag, and what becomes of tags whose right was taken back.
+//! Access control at work: who asks, whom he may tag, and what becomes of tags whose right was
+//! taken back.
 //!
-//! A request is checked when a file is opened and again when it is written: by the rights that who writes, and who opened it, have now. So a
-//! descriptor from before a revocation, or one that somebody else opened, gives nothing; nor does somebody who may more and is given one
-//! (as standard output, say) do more with it than who gave it to him.
+//! A request is checked when a file is opened and again when it is written: by the rights that who
+//! writes, and who opened it, have now. So a descriptor from before a revocation, or one that
+//! somebody else opened, gives nothing; nor does somebody who may more and is given one (as
+//! standard output, say) do more with it than who gave it to him.
 
 use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, ResourceKind, Right};
 use reserv_plane::{Holders, List, Target};
@@ -13,13 +15,15 @@ use crate::fuse::proto;
 use crate::process;
 use crate::refusal::Refusal;
 
-/// Who sent a request, as far as rights ask for it. The thread waits for the answer: it cannot change meanwhile.
+/// Who sent a request, as far as rights ask for it. The thread waits for the answer: it cannot
+/// change meanwhile.
 pub fn caller(from: proto::Caller) -> Caller {
     let proto::Caller { uid, gid, tid } = from;
     if uid == 0 {
         return Caller { gid, pid: tid.cast_unsigned(), ..Caller::root() };
     }
-    let known = process::status(tid).and_then(|s| Some((s.tgid, s.groups, process::start_time(s.tgid)?)));
+    let known =
+        process::status(tid).and_then(|s| Some((s.tgid, s.groups, process::start_time(s.tgid)?)));
     match known {
         Some((pid, groups, start)) => {
             Caller { uid, gid, groups, pid: pid.cast_unsigned(), start, unseen: false }
@@ -28,8 +32,8 @@ pub fn caller(from: proto::Caller) -> Caller {
     }
 }
 
-/// Who asks for what is written to a file: who writes, and who opened it, if that is not root. The last is the one as whom it is done. Root in
-/// between is nobody: he was given the file.
+/// Who asks for what is written to a file: who writes, and who opened it, if that is not root. The
+/// last is the one as whom it is done. Root in between is nobody: he was given the file.
 pub fn asking(writer: Caller, opener: Option<&Caller>) -> Vec<Caller> {
     match opener {
         None => vec![writer],
@@ -47,13 +51,15 @@ pub fn process_as_caller(pid: i32) -> Option<Caller> {
     Some(Caller { uid, gid, groups: status.groups, pid, start, unseen: false })
 }
 
-/// Refuses numbers of processes by who is in another pid name space than reservd: there they are others'.
+/// Refuses numbers of processes by who is in another pid name space than reservd: there they are
+/// others'.
 pub fn require_same_numbers(from: proto::Caller) -> Result<(), Refusal> {
     let own = process::pid_namespace(std::process::id().cast_signed());
     if own.is_some() && process::pid_namespace(from.tid) == own {
         return Ok(());
     }
-    let why = "the writer is in another pid name space than reservd: a number means another process here";
+    let why =
+        "the writer is in another pid name space than reservd: a number means another process here";
     Err(Error::new(ErrorKind::NotPermitted, why)
         .hint("self is the writer's own process, tid self its thread")
         .into())
@@ -138,8 +144,9 @@ impl Engine {
         who: impl Fn(i32) -> Option<Caller>,
     ) -> Result<(), Refusal> {
         let tree = self.tree();
-        let below =
-            tree.iter().filter(|n| n.kind.is_queue() && n.id != NodeId::Q0 && tree.is_within(n.id, top));
+        let below = tree
+            .iter()
+            .filter(|n| n.kind.is_queue() && n.id != NodeId::Q0 && tree.is_within(n.id, top));
         let queues: Vec<NodeId> = below.map(|n| n.id).collect();
         let lost = |engine: &Self, pid: i32, queue: NodeId| {
             who(pid).is_some_and(|who| !engine.tree().decide(&who, queue, Right::Use).allowed)

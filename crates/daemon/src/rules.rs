@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules tag processes by who they are; the rules themselves (`[[rule]]` of the configuration) are the model's.
+//! Rules tag processes by who they are; the rules themselves (`[[rule]]` of the configuration) are
+//! the model's.
 //!
-//! When: at `up` for all processes, then when a process execs, changes its ids or its name, and for unit and cgroup (of whose
-//! changes the kernel tells nothing) at a scan. A rule applies once: when another rule matches a process than before. It leaves
-//! alone whoever was tagged by hand, that is, whose queue is neither q0 nor one that a rule gave to it or its parent; so
-//! `reserv run` and later tags win. Kernel threads are not subject to rules.
+//! When: at `up` for all processes, then when a process execs, changes its ids or its name, and for
+//! unit and cgroup (of whose changes the kernel tells nothing) at a scan. A rule applies once: when
+//! another rule matches a process than before. It leaves alone whoever was tagged by hand, that is,
+//! whose queue is neither q0 nor one that a rule gave to it or its parent; so `reserv run` and
+//! later tags win. Kernel threads are not subject to rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -51,8 +53,11 @@ impl Facts {
             return None;
         }
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-        let name =
-            exe.as_deref().and_then(|path| path.file_name()).map(OsStrExt::as_bytes).unwrap_or_default();
+        let name = exe
+            .as_deref()
+            .and_then(|path| path.file_name())
+            .map(OsStrExt::as_bytes)
+            .unwrap_or_default();
         let status = process::status(pid)?;
         let (user, group) = (names.user(status.uids[1]), names.group(status.gids[1]));
         Some(Self {
@@ -78,10 +83,12 @@ impl Facts {
             cgroup: &self.cgroup,
             command: &self.executable,
         };
-        let matches = |subject: &Subject<'_>| rules.iter().position(|r| r.conditions.matches(subject));
+        let matches =
+            |subject: &Subject<'_>| rules.iter().position(|r| r.conditions.matches(subject));
         let by_executable = matches(&subject);
         subject.command = &self.status.name;
-        // By its file and by the name that it goes by: interpreters and daemons differ in which one tells.
+        // By its file and by the name that it goes by: interpreters and daemons differ in which one
+        // tells.
         [by_executable, matches(&subject)].into_iter().flatten().min()
     }
 }
@@ -113,7 +120,9 @@ impl Names {
     }
 
     fn group(&self, gid: u32) -> Option<String> {
-        name_of(&self.groups, gid, || Group::from_gid(Gid::from_raw(gid)).ok()?.map(|group| group.name))
+        name_of(&self.groups, gid, || {
+            Group::from_gid(Gid::from_raw(gid)).ok()?.map(|group| group.name)
+        })
     }
 }
 
@@ -139,9 +148,11 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Takes rules, of which those about packets are the kernel's business (`core/counting.rs`); processes are considered anew.
+    /// Takes rules, of which those about packets are the kernel's business (`core/counting.rs`);
+    /// processes are considered anew.
     pub fn set(&mut self, rules: &[Rule]) {
-        let list = rules.iter().filter(|rule| rule.conditions.packets().is_none()).cloned().collect();
+        let list =
+            rules.iter().filter(|rule| rule.conditions.packets().is_none()).cloned().collect();
         *self = Self { list, turn: self.turn + 1, ..Self::default() };
     }
 
@@ -158,24 +169,35 @@ impl Rules {
     /// Whether something matters that only a scan finds: changes of a cgroup, or what is owed.
     pub fn need_scan(&self) -> bool {
         !self.owed.is_empty()
-            || self.list.iter().any(|r| r.conditions.unit.is_some() || r.conditions.cgroup.is_some())
+            || self
+                .list
+                .iter()
+                .any(|r| r.conditions.unit.is_some() || r.conditions.cgroup.is_some())
     }
 
-    /// What to do with a process that is in queue `now` (`q0` packed likewise): the number of the rule, to call
-    /// [`Rules::applied`] with, and the rule. `None`: leave it alone.
-    pub fn consider(&mut self, pid: i32, facts: &Facts, now: u64, q0: u64) -> Option<(usize, Rule)> {
+    /// What to do with a process that is in queue `now` (`q0` packed likewise): the number of the
+    /// rule, to call [`Rules::applied`] with, and the rule. `None`: leave it alone.
+    pub fn consider(
+        &mut self,
+        pid: i32,
+        facts: &Facts,
+        now: u64,
+        q0: u64,
+    ) -> Option<(usize, Rule)> {
         let rule = facts.first(&self.list);
         let before = self.done.get(&pid).filter(|d| d.started == facts.started);
         if before.is_some_and(|d| d.rule == rule && d.whole) {
             return None;
         }
-        let by_rule = |pid: i32| self.done.get(&pid).is_some_and(|d| d.rule.is_some() && d.queue == now);
+        let by_rule =
+            |pid: i32| self.done.get(&pid).is_some_and(|d| d.rule.is_some() && d.queue == now);
         let free = now == q0 && before.is_none_or(|d| d.rule.is_none() || d.queue == q0);
         if !free && !by_rule(pid) && !by_rule(facts.parent) {
             return None;
         }
         let Some(index) = rule else {
-            self.done.insert(pid, Done { started: facts.started, rule: None, queue: now, whole: true });
+            self.done
+                .insert(pid, Done { started: facts.started, rule: None, queue: now, whole: true });
             return None;
         };
         Some((index, self.list[index].clone()))
@@ -235,12 +257,16 @@ mod tests {
             ("unit = \"web@*.service\"", "web"),
             ("uid = 33", "www"),
         ]);
-        let mut queue =
-            |f: &Facts| rules.consider(9, f, 0, 0).map(|(_, r)| r.queue("cpu").unwrap().to_string());
+        let mut queue = |f: &Facts| {
+            rules.consider(9, f, 0, 0).map(|(_, r)| r.queue("cpu").unwrap().to_string())
+        };
         assert_eq!(queue(&facts(33, "php-fpm", "/")).as_deref(), Some("php"));
         let by_file = Facts { executable: b"php8.2".into(), ..facts(33, "worker", "/") };
         assert_eq!(queue(&by_file).as_deref(), Some("php"));
-        assert_eq!(queue(&facts(33, "apache2", "/system.slice/web@1.service")).as_deref(), Some("web"));
+        assert_eq!(
+            queue(&facts(33, "apache2", "/system.slice/web@1.service")).as_deref(),
+            Some("web")
+        );
         assert_eq!(queue(&facts(33, "apache2", "/")).as_deref(), Some("www"));
         assert_eq!(queue(&facts(34, "php-fpm", "/")), None);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a fresh inode is to become when it is opened: its serial. And what it has become: the handles of its open files.
+//! What a fresh inode is to become when it is opened: its serial. And what it has become: the
+//! handles of its open files.
 
 use reserv_model::{NodeId, Tree};
 use reserv_namespace::Resource;
@@ -26,7 +27,8 @@ const SEED_GENERATION: u32 = 0x1f;
 
 const SEED_INDEX: u32 = 0x3fff;
 
-const _: () = assert!(reserv_model::NODES_MAX <= SEED_INDEX + 1 && reserv_namespace::RESOURCES_MAX <= 16);
+const _: () =
+    assert!(reserv_model::NODES_MAX <= SEED_INDEX + 1 && reserv_namespace::RESOURCES_MAX <= 16);
 
 impl Seed {
     /// As it stands in the inode's number.
@@ -56,7 +58,9 @@ impl Seed {
 
     /// The parent, if it still lives.
     pub(super) fn parent(self, tree: &Tree) -> Option<NodeId> {
-        tree.at(self.index).map(|n| n.id).filter(|id| id.generation & SEED_GENERATION == self.generation)
+        tree.at(self.index)
+            .map(|n| n.id)
+            .filter(|id| id.generation & SEED_GENERATION == self.generation)
     }
 }
 
@@ -64,12 +68,18 @@ impl Seed {
 /// of a fresh inode. It is the kernel's to keep, so that another worker knows it.
 pub const OF_ROOT: u64 = 1 << 63;
 
-/// The handle of an open file of a fresh inode that has become `id`. The kernel goes on to know the inode by its fresh number until somebody asks for its attributes, so its
-/// programs read the node off the handle (`bpf/fresh.h`). `which` tells the open files of the node apart; those that keep nothing are all 0.
+/// The handle of an open file of a fresh inode that has become `id`. The kernel goes on to know the
+/// inode by its fresh number until somebody asks for its attributes, so its programs read the node
+/// off the handle (`bpf/fresh.h`). `which` tells the open files of the node apart; those that keep
+/// nothing are all 0.
 ///
-/// Bits, from below: index 14, generation 32, which 16, one; the highest is 0. Other handles are numbers of requests, which do not come so far.
+/// Bits, from below: index 14, generation 32, which 16, one; the highest is 0. Other handles are
+/// numbers of requests, which do not come so far.
 pub fn handle(id: NodeId, which: u16) -> u64 {
-    u64::from(id.index & SEED_INDEX) | u64::from(id.generation) << 14 | u64::from(which) << 46 | 1 << 62
+    u64::from(id.index & SEED_INDEX)
+        | u64::from(id.generation) << 14
+        | u64::from(which) << 46
+        | 1 << 62
 }
 
 #[cfg(test)]
@@ -81,12 +91,22 @@ mod tests {
     #[test]
     fn a_seed_survives_its_serial() {
         for seed in [
-            Seed { resource: 15, scheduler: true, index: SEED_INDEX, generation: 0x1f, number: u32::MAX },
+            Seed {
+                resource: 15,
+                scheduler: true,
+                index: SEED_INDEX,
+                generation: 0x1f,
+                number: u32::MAX,
+            },
             Seed { resource: 0, scheduler: false, index: 0, generation: 1, number: 0 },
         ] {
             assert_eq!(Seed::of(seed.serial()), seed);
             let ino = Ino::fresh(seed.serial());
-            assert_eq!(ino.object(), Some(Object::Fresh(seed.serial())), "it fits into an inode number");
+            assert_eq!(
+                ino.object(),
+                Some(Object::Fresh(seed.serial())),
+                "it fits into an inode number"
+            );
         }
     }
 
@@ -96,12 +116,18 @@ mod tests {
         let id = NodeId { index: SEED_INDEX, generation: u32::MAX };
         for (id, which) in [(id, 0), (id, u16::MAX), (NodeId { index: 5, generation: 1 }, 7)] {
             for resource in Resource::all() {
-                let seed =
-                    Seed { resource: resource.number(), scheduler: true, index: 1, generation: 1, number: 9 };
+                let seed = Seed {
+                    resource: resource.number(),
+                    scheduler: true,
+                    index: 1,
+                    generation: 1,
+                    number: 9,
+                };
                 let (fresh, handle) = (Ino::fresh(seed.serial()).0, handle(id, which));
                 assert_eq!((fresh >> 56, handle >> 62), (63, 1));
                 let area = (fresh >> 46 & 0xf) + 1;
-                let share = area << 56 | 16 << 48 | (handle >> 14 & 0xffff_ffff) << 16 | (handle & 0x3fff);
+                let share =
+                    area << 56 | 16 << 48 | (handle >> 14 & 0xffff_ffff) << 16 | (handle & 0x3fff);
                 assert_eq!(share, Ino::of_node(resource, id, FileKind::Share).0);
             }
         }

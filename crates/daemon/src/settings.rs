@@ -24,7 +24,8 @@ pub struct Settings {
     pub config: PathBuf,
     /// `RESERV_DRIVER`: `auto`, `full`, `stock` or (for tests) `fake`; before the configuration's.
     pub driver: Option<String>,
-    /// `RESERV_WATCH=scan`: look for new processes once a second instead of listening to the kernel's events.
+    /// `RESERV_WATCH=scan`: look for new processes once a second instead of listening to the
+    /// kernel's events.
     pub scan: bool,
 }
 

@@ -205,10 +205,17 @@ mod tests {
         died(&path);
         std::mem::forget(Unanswered::open(&path).begin(2).unwrap());
         let again = Unanswered::open(&path);
-        assert_eq!(lock(&again.0.state).suspects.get(&2), Some(&1), "its death before is remembered");
+        assert_eq!(
+            lock(&again.0.state).suspects.get(&2),
+            Some(&1),
+            "its death before is remembered"
+        );
         forget(&path);
         died(&path);
-        assert!(lock(&Unanswered::open(&path).0.state).suspects.is_empty(), "a session ends with it");
+        assert!(
+            lock(&Unanswered::open(&path).0.state).suspects.is_empty(),
+            "a session ends with it"
+        );
     }
 
     #[test]

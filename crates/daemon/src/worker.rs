@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The worker: everything but holding `/dev/fuse`. Killed at any instant, the next one goes on where it was.
+//! The worker: everything but holding `/dev/fuse`. Killed at any instant, the next one goes on
+//! where it was.
 //!
 //! | thread | does |
 //! |---|---|
@@ -11,7 +12,8 @@
 //! | control | one per connection |
 //! | ask | asks a resource for who must not be lost over it |
 //!
-//! A thread that panics ends the process: the state of the others cannot be trusted then, the journal's can.
+//! A thread that panics ends the process: the state of the others cannot be trusted then, the
+//! journal's can.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -83,12 +85,19 @@ pub fn run(settings: &Settings, inherited: Inherited) -> ExitCode {
     }));
     let finish_stop = inherited.finish_stop;
     let keeper = inherited.link.try_clone();
-    let result =
-        if finish_stop { stop_what_is_left(settings, &inherited) } else { work(settings, inherited) };
+    let result = if finish_stop {
+        stop_what_is_left(settings, &inherited)
+    } else {
+        work(settings, inherited)
+    };
     match result {
         Ok(code) => code,
         Err(refusal) => {
-            let hint = if refusal.hint.is_empty() { String::new() } else { format!(" ({})", refusal.hint) };
+            let hint = if refusal.hint.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", refusal.hint)
+            };
             log::say(format_args!("{refusal}{hint}"));
             if let Ok(keeper) = keeper {
                 link::say_why(&keeper, &format!("{refusal}{hint}"));
@@ -106,7 +115,10 @@ fn read_config(settings: &Settings) -> Result<Option<Config>, Refusal> {
     let path = &settings.config;
     match std::fs::read_to_string(path) {
         Ok(text) => {
-            let at = |refusal: Refusal| Refusal { text: format!("{}: {refusal}", path.display()), ..refusal };
+            let at = |refusal: Refusal| Refusal {
+                text: format!("{}: {refusal}", path.display()),
+                ..refusal
+            };
             control::parse_config(&text).map(Some).map_err(at)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -123,11 +135,12 @@ fn driver_of(settings: &Settings, config: Option<&Config>) -> Driver {
     }
 }
 
-/// The resources with their trees: adopted, or started and set up as configured. On error nothing is left running that
-/// was not running before.
+/// The resources with their trees: adopted, or started and set up as configured. On error nothing
+/// is left running that was not running before.
 fn begin(settings: &Settings, new_mount: bool) -> Result<(Arc<Core>, Arc<Room>), Refusal> {
     let config = read_config(settings)?;
-    let choice = Choice::of(settings, config.as_ref().and_then(|c| c.cpu.as_ref()).map(|c| c.driver))?;
+    let choice =
+        Choice::of(settings, config.as_ref().and_then(|c| c.cpu.as_ref()).map(|c| c.driver))?;
     let driver = driver_of(settings, config.as_ref());
     readable(settings)?;
     let first = FirstStart::of(settings, config.is_some())?;
@@ -208,7 +221,8 @@ fn cpu_name() -> Result<Name, Refusal> {
     Ok(Name::new("cpu")?)
 }
 
-/// Ends the other resources that a dead daemon left, but for disks that do not go: they are in use, or their server is another version's.
+/// Ends the other resources that a dead daemon left, but for disks that do not go: they are in use,
+/// or their server is another version's.
 fn end_others(settings: &Settings) -> Result<(), Refusal> {
     let mut registry = Registry::open(&settings.run)?;
     for known in registry.known().to_vec() {
@@ -338,7 +352,12 @@ fn make_mount(settings: &Settings, held: &Descriptors) -> Result<u64, Refusal> {
     dev.ok_or_else(|| Refusal::new(libc::EIO, format!("{at}: it is not in the mount table")))
 }
 
-fn start_fuse(held: &Descriptors, fs: Fs, unanswered: Unanswered, news: Sender<Wake>) -> Result<(), Refusal> {
+fn start_fuse(
+    held: &Descriptors,
+    fs: Fs,
+    unanswered: Unanswered,
+    news: Sender<Wake>,
+) -> Result<(), Refusal> {
     let device = held.fuse.try_clone().map_err(context("/dev/fuse"))?;
     let ended = move |how: io::Result<()>| {
         match how {
@@ -350,7 +369,8 @@ fn start_fuse(held: &Descriptors, fs: Fs, unanswered: Unanswered, news: Sender<W
     serve::serve(device, fs, unanswered, ended).map_err(context("fuse"))
 }
 
-/// One thread per life of the link: it ends when the keeper does, and takes the keeper's status if that is a child of ours.
+/// One thread per life of the link: it ends when the keeper does, and takes the keeper's status if
+/// that is a child of ours.
 fn listen(link: &UnixSeq, news: &Sender<Wake>, keeper: Option<Child>) -> io::Result<()> {
     let link = link.try_clone()?;
     let news = news.clone();
@@ -389,12 +409,14 @@ fn wait(
                 keepers += 1;
                 tracing::warn!(keepers, "the keeper died; starting another");
                 if keepers > 1 {
-                    // Rate, not number: without a keeper descriptors are only as safe as this process.
+                    // Rate, not number: without a keeper descriptors are only as safe as this
+                    // process.
                     std::thread::sleep(Duration::from_millis(50) * keepers.min(40));
                 }
                 match new_keeper(held, news) {
                     Ok(new) => (link, keepers) = (new, keepers.min(40)),
-                    // No process, thread or descriptor: /reserv is served all the same, and it is tried again.
+                    // No process, thread or descriptor: /reserv is served all the same, and it is
+                    // tried again.
                     Err(error) => {
                         tracing::error!(%error, "no keeper can be started: trying again");
                         std::thread::sleep(AGAIN);
@@ -404,13 +426,15 @@ fn wait(
             }
             Wake::Stop(answer) => {
                 Word::Stopping.send(&link);
-                // Asked for by its name, a stop of everything is refused while a disk is in use. The service manager's is not to be: what is in use stays.
+                // Asked for by its name, a stop of everything is refused while a disk is in use.
+                // The service manager's is not to be: what is in use stays.
                 let stopped = stop(settings, core, answer.is_none());
                 match (&stopped, answer) {
                     (Ok(()), answer) => {
                         Word::Done.send(&link);
                         if let Some(answer) = answer {
-                            // The connection's thread still has to write its line; it hangs up when it has.
+                            // The connection's thread still has to write its line; it hangs up when
+                            // it has.
                             let since = Instant::now();
                             while answer.send(Ok(())).is_ok() && since.elapsed() < ANSWER_MAX {
                                 std::thread::sleep(Duration::from_millis(5));

@@ -9,7 +9,8 @@ fn every_input_that_is_kept() {
     for (name, target) in targets::ALL {
         let folder = format!("{}/../../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
         let files = std::fs::read_dir(&folder).unwrap();
-        let inputs: Vec<_> = files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+        let inputs: Vec<_> =
+            files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
         assert!(inputs.len() >= 5, "{folder} has inputs");
         for input in inputs {
             target(&input);

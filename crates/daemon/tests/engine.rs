@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The engine over the fake plane: whatever instant it is killed at, the next one finds each edit whole or absent.
+//! The engine over the fake plane: whatever instant it is killed at, the next one finds each edit
+//! whole or absent.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,12 @@ use proptest::prelude::*;
 use reserv_daemon::engine::{Beginning, Engine, Origin};
 use reserv_daemon::fake::FakePlane;
 use reserv_model::{
-    Batch, Caller, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request, ResourceKind,
-    Share, ThreadParams, Tree, Weight,
+    Batch, Caller, Cap, Class, DeleteMode, Name, NewKind, NodeId, Op, Outcome, Policy, Request,
+    ResourceKind, Share, ThreadParams, Tree, Weight,
 };
 use reserv_plane::{
-    Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError, Sample,
-    Target, Threads, Upgrade,
+    Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError,
+    Sample, Target, Threads, Upgrade,
 };
 
 struct Dir(PathBuf);
@@ -26,7 +27,9 @@ impl Dir {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         // In RAM, as the real one: a rename onto a disk waits for it.
-        let base = Some(PathBuf::from("/dev/shm")).filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
+        let base = Some(PathBuf::from("/dev/shm"))
+            .filter(|p| p.is_dir())
+            .unwrap_or_else(std::env::temp_dir);
         let path = base.join(format!("reserv-engine-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -109,7 +112,11 @@ impl Plane for Watched {
             self.plane.set_params(std::process::id().cast_signed(), &params)?;
             self.instants.lock().unwrap().grants += 1;
         }
-        if grants != 0 && grants != self.grants()? { Err(PlaneError::Overtaken) } else { self.apply(batch) }
+        if grants != 0 && grants != self.grants()? {
+            Err(PlaneError::Overtaken)
+        } else {
+            self.apply(batch)
+        }
     }
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {
         if self.forgetful { Ok(None) } else { self.plane.applied_seq() }
@@ -220,18 +227,30 @@ fn request(tree: &Tree, kind: u8, pick: u8, value: u32) -> Request {
     let other = ids[value as usize % ids.len()];
     let node = id.into();
     match kind % 10 {
-        0 | 1 => Request::Create { parent: node, name: None, kind: NewKind::Queue(None), share: None },
-        2 => Request::Create { parent: node, name: None, kind: NewKind::Scheduler(None), share: None },
+        0 | 1 => {
+            Request::Create { parent: node, name: None, kind: NewKind::Queue(None), share: None }
+        }
+        2 => Request::Create {
+            parent: node,
+            name: None,
+            kind: NewKind::Scheduler(None),
+            share: None,
+        },
         3 => Request::Delete {
             node,
             mode: if value.is_multiple_of(2) { DeleteMode::Drain } else { DeleteMode::Refuse },
         },
-        4 => Request::SetShare { node, share: Share::of(Weight::from_milli(value % 1000).unwrap()) },
+        4 => {
+            Request::SetShare { node, share: Share::of(Weight::from_milli(value % 1000).unwrap()) }
+        }
         5 => Request::SetCap {
             node,
             cap: Some(Cap { rate_ns_per_s: 1_000_000 + u64::from(value), burst_ns: 0 }),
         },
-        6 => Request::SetClass { node, class: if value.is_multiple_of(2) { Class::Rr } else { Class::Fifo } },
+        6 => Request::SetClass {
+            node,
+            class: if value.is_multiple_of(2) { Class::Rr } else { Class::Fifo },
+        },
         7 => Request::Move { node, parent: other.into(), name: None },
         8 => Request::Rename { node, name: Name::new(&format!("n{}", value % 5)).unwrap() },
         _ => Request::SetGc { node, gc: value.is_multiple_of(2) },
@@ -261,7 +280,8 @@ proptest! {
                 refused += 1;
             }
             let left = std::mem::take(&mut *instants.lock().unwrap());
-            // A drained queue that goes at once is a second batch; the copies are of the last one then.
+            // A drained queue that goes at once is a second batch; the copies are of the last one
+            // then.
             let twice = after.seq() == before.seq() + 2;
             if let Some(dir) = left.announced.filter(|_| !twice) {
                 let next = adopt(&dir);
@@ -296,11 +316,15 @@ fn members_of_a_queue_that_was_deleted_with_them_are_moved_by_whoever_comes_next
         };
         let me = std::process::id().cast_signed();
         let engine = if dies {
-            // The daemon of before has told the plane, which had not moved anybody when both were stopped.
-            let mut engine = Engine::open(&dir.journal(), cpu(), Box::new(half(plane)), false).unwrap().0;
+            // The daemon of before has told the plane, which had not moved anybody when both were
+            // stopped.
+            let mut engine =
+                Engine::open(&dir.journal(), cpu(), Box::new(half(plane)), false).unwrap().0;
             let id = engine.edit(&[queue("a")], None).unwrap().created[0];
             engine.plane_mut().tag(Target::Thread(me), id).unwrap();
-            engine.edit(&[Request::Delete { node: id.into(), mode: DeleteMode::Flush }], None).unwrap();
+            engine
+                .edit(&[Request::Delete { node: id.into(), mode: DeleteMode::Flush }], None)
+                .unwrap();
             drop(engine);
             let left = instants.lock().unwrap().applied.take().unwrap();
             plane = FakePlane::adopt(&left.plane()).unwrap().unwrap();
@@ -308,10 +332,13 @@ fn members_of_a_queue_that_was_deleted_with_them_are_moved_by_whoever_comes_next
             let (engine, _) = Engine::open(&left.journal(), cpu(), Box::new(plane), true).unwrap();
             engine
         } else {
-            let mut engine = Engine::open(&dir.journal(), cpu(), Box::new(half(plane)), false).unwrap().0;
+            let mut engine =
+                Engine::open(&dir.journal(), cpu(), Box::new(half(plane)), false).unwrap().0;
             let id = engine.edit(&[queue("a")], None).unwrap().created[0];
             engine.plane_mut().tag(Target::Thread(me), id).unwrap();
-            engine.edit(&[Request::Delete { node: id.into(), mode: DeleteMode::Flush }], None).unwrap();
+            engine
+                .edit(&[Request::Delete { node: id.into(), mode: DeleteMode::Flush }], None)
+                .unwrap();
             engine
         };
         assert_eq!(engine.plane().tag_of(me).unwrap(), NodeId::Q0, "it is in q0 now");
@@ -354,7 +381,10 @@ fn many_readers_share_a_survey_and_no_edit_or_tag_is_missed_by_one() {
         engine.edit(&[draining], None).unwrap();
         let share = stat(&mut engine, *id);
         let all = 100_000 + 24_000 * (499 - n);
-        assert!(share.starts_with(&format!("weight_share_ppm {}\n", 24_000_000_000 / all as u64)), "{share}");
+        assert!(
+            share.starts_with(&format!("weight_share_ppm {}\n", 24_000_000_000 / all as u64)),
+            "{share}"
+        );
     }
 }
 
@@ -418,7 +448,9 @@ fn a_plane_without_its_journal_is_not_adopted() {
     drop(engine);
     std::fs::remove_file(dir.journal()).unwrap();
     let plane = FakePlane::adopt(&dir.plane()).unwrap().unwrap();
-    let Err(refusal) = Engine::open(&dir.journal(), cpu(), Box::new(plane), true) else { panic!("adopted") };
+    let Err(refusal) = Engine::open(&dir.journal(), cpu(), Box::new(plane), true) else {
+        panic!("adopted")
+    };
     assert!(refusal.text.contains("the plane is at edit 1"), "{refusal}");
 }
 
@@ -430,10 +462,12 @@ fn what_the_plane_refuses_leaves_no_trace() {
     let a = engine.tree().resolve(&"a".parse().unwrap()).unwrap();
     let me = std::process::id().cast_signed();
     engine.plane_mut().tag(Target::Thread(me), a).unwrap();
-    let refusal =
-        engine.edit(&[Request::Delete { node: a.into(), mode: DeleteMode::Refuse }], None).unwrap_err();
+    let refusal = engine
+        .edit(&[Request::Delete { node: a.into(), mode: DeleteMode::Refuse }], None)
+        .unwrap_err();
     assert_eq!(refusal.errno, libc::EBUSY);
-    let refusal = engine.edit(&[Request::SetClass { node: a.into(), class: Class::Fifo }], None).unwrap_err();
+    let refusal =
+        engine.edit(&[Request::SetClass { node: a.into(), class: Class::Fifo }], None).unwrap_err();
     assert_eq!(refusal.errno, libc::EOPNOTSUPP);
     let tree = engine.tree().clone();
     drop(engine);
@@ -446,7 +480,8 @@ fn what_the_plane_refuses_leaves_no_trace() {
     assert!(next.tree().get(a).is_none(), "gone with the last member");
 }
 
-/// An edit and a thread's own call at the same instant: whichever is second is judged by what the first has left.
+/// An edit and a thread's own call at the same instant: whichever is second is judged by what the
+/// first has left.
 #[test]
 fn an_edit_that_a_budget_overtakes_is_thought_out_again() {
     let dir = Dir::new();
@@ -457,10 +492,15 @@ fn an_edit_that_a_budget_overtakes_is_thought_out_again() {
     let me = std::process::id().cast_signed();
     engine.edit(&[Request::SetClass { node: a.into(), class: Class::Edf }], None).unwrap();
     engine.tag(Target::Thread(me), a, None).unwrap();
-    let budget =
-        |ms| ThreadParams { period_ns: 1_000_000_000, budget_ns: ms * 1_000_000, ..ThreadParams::default() };
-    let share =
-        |milli| Request::SetShare { node: a.into(), share: Share::of(Weight::from_milli(milli).unwrap()) };
+    let budget = |ms| ThreadParams {
+        period_ns: 1_000_000_000,
+        budget_ns: ms * 1_000_000,
+        ..ThreadParams::default()
+    };
+    let share = |milli| Request::SetShare {
+        node: a.into(),
+        share: Share::of(Weight::from_milli(milli).unwrap()),
+    };
     // It has 24 of 148 of at least one CPU, and would have 12 of 136.
     instants.lock().unwrap().asks = vec![budget(1), budget(2)];
     engine.edit(&[share(12_000)], None).unwrap();
@@ -492,8 +532,12 @@ fn budgets_that_do_not_fit_when_the_scheduler_is_back_are_taken_back_and_told() 
     let a = engine.tree().resolve(&"a".parse().unwrap()).unwrap();
     let me = std::process::id().cast_signed();
     engine.edit(&[Request::SetClass { node: a.into(), class: Class::Edf }], None).unwrap();
-    let params =
-        ThreadParams { period_ns: 100_000_000, budget_ns: 1_500_000, priority: 7, ..ThreadParams::default() };
+    let params = ThreadParams {
+        period_ns: 100_000_000,
+        budget_ns: 1_500_000,
+        priority: 7,
+        ..ThreadParams::default()
+    };
     engine.tag(Target::Thread(me), a, Some(params)).unwrap();
     assert!(engine.take_back_unkept().is_empty(), "it fits");
     assert_eq!(engine.plane().params_of(me).unwrap(), params);
@@ -514,8 +558,12 @@ fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     let rule: reserv_model::Rule = toml::from_str("match = { uid = 33 }\ncpu = \"a\"").unwrap();
     engine.set_rules(vec![rule.clone()]).unwrap();
     let first = engine.fresh_number().unwrap();
-    let create =
-        Request::Create { parent: NodeId::ROOT.into(), name: None, kind: NewKind::Queue(None), share: None };
+    let create = Request::Create {
+        parent: NodeId::ROOT.into(),
+        name: None,
+        kind: NewKind::Queue(None),
+        share: None,
+    };
     let origin = Origin { unique: 8, fresh: Some(77) };
     let made = engine.edit(&[create], Some(origin)).unwrap().created[0];
     // Long enough for several compactions.
@@ -539,7 +587,8 @@ fn sessions_fresh_inodes_and_rules_survive_and_compaction_keeps_them() {
     assert!(!dir.journal().exists() && !dir.plane().exists());
 }
 
-/// Who may set a node's flag, since that is inside its parent, and has no right at the node itself keeps nothing by the file through which he sets it: nor does its end tell anything.
+/// Who may set a node's flag, since that is inside its parent, and has no right at the node itself
+/// keeps nothing by the file through which he sets it: nor does its end tell anything.
 #[test]
 fn a_flag_set_by_who_has_no_right_at_the_node_lets_it_go() {
     let (dir, instants) = (Dir::new(), Arc::default());
@@ -547,7 +596,9 @@ fn a_flag_set_by_who_has_no_right_at_the_node_lets_it_go() {
     let a = engine.edit(&[queue("a")], None).unwrap().created[0];
     let (root, who) = (Caller::root(), Caller { uid: 12, ..Caller::root() });
     for (id, change) in [(NodeId::ROOT, "allow uid 12 modify"), (a, "deny uid 12 all")] {
-        engine.change_access(std::slice::from_ref(&root), id, change.parse().unwrap(), None).unwrap();
+        engine
+            .change_access(std::slice::from_ref(&root), id, change.parse().unwrap(), None)
+            .unwrap();
     }
     engine.opened(7, a, &who).unwrap();
     let flag = Request::SetGc { node: a.into(), gc: true };

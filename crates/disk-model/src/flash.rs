@@ -46,7 +46,10 @@ pub(crate) struct Channels {
 
 impl Channels {
     pub(crate) fn new(kind: Flash) -> Self {
-        assert!(kind.sectors > 0 && kind.channels > 0 && kind.page > 0, "a disk with something on it");
+        assert!(
+            kind.sectors > 0 && kind.channels > 0 && kind.page > 0,
+            "a disk with something on it"
+        );
         let channels = usize::try_from(kind.channels).expect("few channels");
         Self { kind, free: vec![0; channels], interface: 0 }
     }

@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Modelled disks: when a request would be done, in nanoseconds of whatever clock the caller has. They hold no data.
+//! Modelled disks: when a request would be done, in nanoseconds of whatever clock the caller has.
+//! They hold no data.
 //!
-//! A test lets virtual time jump from one answer of [`Disk::submit`] to the next; a block target keeps its data elsewhere and waits
-//! until then. Pure and deterministic: no clock, float or randomness, so the same requests at the same times take the same.
+//! A test lets virtual time jump from one answer of [`Disk::submit`] to the next; a block target
+//! keeps its data elsewhere and waits until then. Pure and deterministic: no clock, float or
+//! randomness, so the same requests at the same times take the same.
 //!
-//! * [`Spinning`]: one arm; seek by the square root of the distance, rotation by the angle at that instant, transfer at the
-//!   rate of the medium, a read-ahead buffer for sequential reads.
+//! * [`Spinning`]: one arm; seek by the square root of the distance, rotation by the angle at that
+//!   instant, transfer at the rate of the medium, a read-ahead buffer for sequential reads.
 //! * [`Flash`]: channels that work at the same time, an access time for each page, one interface.
 //!
-//! Requests are served in the order of submission: the order is the scheduler's. Whoever keeps several submitted has the device's queue.
+//! Requests are served in the order of submission: the order is the scheduler's. Whoever keeps
+//! several submitted has the device's queue.
 //!
-//! Example (also a test): [`Spinning::DESKTOP`], idle, arm at cylinder 0. 8 sectors in the middle of the disk take 1 ms + 14 ms · √½ of
-//! seek, up to one revolution of 8.33 ms, and 8/2000 of a revolution.
+//! Example (also a test): [`Spinning::DESKTOP`], idle, arm at cylinder 0. 8 sectors in the middle
+//! of the disk take 1 ms + 14 ms · √½ of seek, up to one revolution of 8.33 ms, and 8/2000 of a
+//! revolution.
 //!
-//! Limits: one zone (the same sectors on each track), no write cache, no reordering in the drive, no garbage collection in flash.
+//! Limits: one zone (the same sectors on each track), no write cache, no reordering in the drive,
+//! no garbage collection in flash.
 //!
-//! References: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 1994 (√distance, skew, read-ahead).
+//! References: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 1994
+//! (√distance, skew, read-ahead).
 #![forbid(unsafe_code)]
 #![deny(
     clippy::float_arithmetic,
@@ -120,8 +126,8 @@ impl Disk {
         }
     }
 
-    /// A request reaches the device at `now`, which does not go back. It is served after all that were submitted before (flash: after those that need
-    /// the same channels).
+    /// A request reaches the device at `now`, which does not go back. It is served after all that
+    /// were submitted before (flash: after those that need the same channels).
     pub fn submit(&mut self, now: u64, request: Request) -> Result<Served, Beyond> {
         let sectors = self.sectors();
         let end = request.sector.checked_add(request.sectors.into());

@@ -22,7 +22,8 @@ pub struct Spinning {
     pub switch_ns: u64,
     /// Of each request, in the controller, ns.
     pub overhead_ns: u64,
-    /// Read-ahead: a read of at most so many sectors that begins where the last read ended comes from the buffer, which the medium goes on to fill.
+    /// Read-ahead: a read of at most so many sectors that begins where the last read ended comes
+    /// from the buffer, which the medium goes on to fill.
     pub buffer: u64,
 }
 
@@ -75,7 +76,8 @@ impl Spinning {
 
     /// Of a sector, in sectors from the index mark.
     fn angle(&self, sector: u64) -> u64 {
-        (sector % self.track + sector / self.track % self.track * (self.skew() % self.track)) % self.track
+        (sector % self.track + sector / self.track % self.track * (self.skew() % self.track))
+            % self.track
     }
 
     /// From the first sector under the head to behind the last one.
@@ -96,7 +98,8 @@ pub(crate) struct Arm {
     free: u64,
     /// The arm is over this sector's cylinder.
     at: u64,
-    /// The last read ended there, and the medium passed that place then; so the buffer is being filled from there.
+    /// The last read ended there, and the medium passed that place then; so the buffer is being
+    /// filled from there.
     ahead: Option<(u64, u64)>,
 }
 
@@ -127,9 +130,11 @@ impl Arm {
                     at + k.transfer_ns(r.sector, sectors)
                 }
                 _ => {
-                    let there = ready + k.seek_ns(k.cylinder(r.sector).abs_diff(k.cylinder(self.at)));
+                    let there =
+                        ready + k.seek_ns(k.cylinder(r.sector).abs_diff(k.cylinder(self.at)));
                     let target = part(k.angle(r.sector), k.revolution_ns, k.track);
-                    let wait = (target + k.revolution_ns - there % k.revolution_ns) % k.revolution_ns;
+                    let wait =
+                        (target + k.revolution_ns - there % k.revolution_ns) % k.revolution_ns;
                     there + wait + k.transfer_ns(r.sector, sectors)
                 }
             };

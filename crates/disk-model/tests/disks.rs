@@ -47,7 +47,10 @@ fn seek_rotation_transfer() {
     // The square root of one half: 0.7071.
     let seek = MS + 14 * MS * 7071 / 10_000;
     let transfer = k.revolution_ns * 8 / k.track;
-    assert!((seek - 10_000 + transfer..seek + k.revolution_ns + transfer + 10_000).contains(&took), "{took}");
+    assert!(
+        (seek - 10_000 + transfer..seek + k.revolution_ns + transfer + 10_000).contains(&took),
+        "{took}"
+    );
 }
 
 #[test]
@@ -58,7 +61,8 @@ fn a_seek_grows_with_the_root_of_its_distance() {
     assert!(k.seek_ns(1) >= k.seek_min_ns && k.seek_ns(1) < k.seek_min_ns + MS / 10);
     assert_eq!(k.seek_ns(most), k.seek_max_ns);
     assert_eq!(k.seek_ns(10 * most), k.seek_max_ns);
-    let (quarter, half) = (k.seek_ns(most / 4) - k.seek_min_ns, (k.seek_max_ns - k.seek_min_ns) / 2);
+    let (quarter, half) =
+        (k.seek_ns(most / 4) - k.seek_min_ns, (k.seek_max_ns - k.seek_min_ns) / 2);
     assert!(quarter.abs_diff(half) < MS / 100, "{quarter} {half}");
     for d in 1..1000 {
         assert!(k.seek_ns(d) <= k.seek_ns(d + 1));
@@ -70,26 +74,31 @@ fn a_random_request_takes_what_is_said() {
     for (k, about) in [(Spinning::DESKTOP, 12_600_000), (Spinning::SERVER, 5_700_000)] {
         let times = one_by_one(&mut spinning(k), spread(k.sectors, 2000));
         assert!(mean(&times).abs_diff(about) < about / 20, "{} instead of {about}", mean(&times));
-        let most = k.overhead_ns + k.seek_max_ns + k.revolution_ns + k.transfer_ns(0, 8) + k.switch_ns;
+        let most =
+            k.overhead_ns + k.seek_max_ns + k.revolution_ns + k.transfer_ns(0, 8) + k.switch_ns;
         assert!(times.iter().all(|&t| t <= most));
     }
 }
 
-/// Reads that follow one another come at the rate of the medium, whatever their size, also when the host takes half a millisecond between
-/// them; writes lose a revolution each.
+/// Reads that follow one another come at the rate of the medium, whatever their size, also when the
+/// host takes half a millisecond between them; writes lose a revolution each.
 #[test]
 fn sequential_reads_stream() {
     let k = Spinning::DESKTOP;
     for (sectors, think) in [(8, 0), (128, 0), (1024, 0), (2048, MS / 2)] {
         let mut disk = spinning(k);
-        let (mut now, mut at) = (disk.submit(0, read(0, sectors)).unwrap().done, u64::from(sectors));
+        let (mut now, mut at) =
+            (disk.submit(0, read(0, sectors)).unwrap().done, u64::from(sectors));
         let (from, begin) = (at, now);
         for _ in 0..200 {
             now = disk.submit(now + think, read(at, sectors)).unwrap().done;
             at += u64::from(sectors);
         }
         let medium = k.transfer_ns(from, at - from);
-        assert!(now - begin >= medium - MS && now - begin < medium + medium / 5 + MS + 200 * k.overhead_ns);
+        assert!(
+            now - begin >= medium - MS
+                && now - begin < medium + medium / 5 + MS + 200 * k.overhead_ns
+        );
     }
     let writes = (0..50).map(|i| Request { sector: i * 8, sectors: 8, write: true });
     let times = one_by_one(&mut spinning(k), writes);
@@ -130,8 +139,10 @@ fn flash_serves_as_many_as_it_has_channels() {
     let rate = 64 * 2048 * SECTOR * 1000 / (last / MS);
     assert!((480_000_000..560_000_000).contains(&rate), "{rate}");
     let read = Disk::new(Kind::Flash(k)).submit(0, read(0, 8)).unwrap().took();
-    let write =
-        Disk::new(Kind::Flash(k)).submit(0, Request { sector: 0, sectors: 8, write: true }).unwrap().took();
+    let write = Disk::new(Kind::Flash(k))
+        .submit(0, Request { sector: 0, sectors: 8, write: true })
+        .unwrap()
+        .took();
     assert!(write > read, "{write} {read}");
 }
 
@@ -152,11 +163,14 @@ fn edges() {
         assert_eq!(disk.submit(MS, read(0, 8)).unwrap(), before);
         assert!(disk.submit(MS, read(all - 8, 8)).unwrap().done > MS);
         // At the end of time.
-        assert!(disk.submit(u64::MAX / 2, read(0, u32::try_from(all.min(1 << 20)).unwrap())).is_ok());
+        assert!(
+            disk.submit(u64::MAX / 2, read(0, u32::try_from(all.min(1 << 20)).unwrap())).is_ok()
+        );
     }
 }
 
-/// Requests that wait in the device are served in their order, and the same requests at the same times take the same.
+/// Requests that wait in the device are served in their order, and the same requests at the same
+/// times take the same.
 #[test]
 fn in_order_and_again_the_same() {
     let run = || {

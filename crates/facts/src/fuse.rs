@@ -43,7 +43,8 @@ shared! {
 }
 
 shared! {
-    /// What kernel and server can do; the upper half stands in a second word where [`init::INIT_EXT`] is set.
+    /// What kernel and server can do; the upper half stands in a second word where
+    /// [`init::INIT_EXT`] is set.
     "FUSE_" mod init: u64 {
         ASYNC_READ = 1 << 0,
         ATOMIC_O_TRUNC = 1 << 3,
@@ -108,8 +109,15 @@ impl Head {
     /// Reads it, and leaves the body; `None`: there are too few bytes.
     pub fn read(words: &mut Words<'_>) -> Option<Self> {
         let (len, opcode, unique, node) = (words.u32()?, words.u32()?, words.u64()?, words.u64()?);
-        let head =
-            Self { len, opcode, unique, node, uid: words.u32()?, gid: words.u32()?, pid: words.u32()? };
+        let head = Self {
+            len,
+            opcode,
+            unique,
+            node,
+            uid: words.u32()?,
+            gid: words.u32()?,
+            pid: words.u32()?,
+        };
         words.u32()?; // total_extlen and padding
         Some(head)
     }
@@ -146,8 +154,8 @@ impl<'a> Words<'a> {
     }
 }
 
-/// `struct fuse_out_header` of an answer that is `len` bytes long, itself included: `error` is 0 or a
-/// negative errno. With a number of 0 it is unasked, and `error` one of `NOTIFY_…`.
+/// `struct fuse_out_header` of an answer that is `len` bytes long, itself included: `error` is 0 or
+/// a negative errno. With a number of 0 it is unasked, and `error` one of `NOTIFY_…`.
 pub fn out_header(len: usize, error: i32, unique: u64) -> [u8; OUT_HEADER] {
     let mut bytes = [0; OUT_HEADER];
     bytes[0..4].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_ne_bytes());

@@ -160,7 +160,10 @@ impl FileKind {
 
     /// Whether its inode carries a pid.
     pub const fn is_of_process(self) -> bool {
-        matches!(self, Self::ProcessDir | Self::Default | Self::ChildDefault | Self::Domain | Self::Fds)
+        matches!(
+            self,
+            Self::ProcessDir | Self::Default | Self::ChildDefault | Self::Domain | Self::Fds
+        )
     }
 
     /// Whether it exists once in the mount.

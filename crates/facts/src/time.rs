@@ -14,8 +14,8 @@ pub const WORKER_PAUSE_MAX: Duration = Duration::from_secs(5);
 pub const RESOURCE_MAX: Duration = Duration::from_secs(10);
 /// In a full stop: how long resources may take to say whether they can go.
 pub const STOP_ASK_MAX: Duration = Duration::from_secs(6);
-/// And how long those besides the CPU are waited for, all of them at once: a block server ends within
-/// 15 s.
+/// And how long those besides the CPU are waited for, all of them at once: a block server ends
+/// within 15 s.
 pub const STOP_RESOURCES_MAX: Duration = Duration::from_secs(25);
 /// How long a full stop may take before the worker is killed and another one finishes it.
 pub const STOP_WORKER_MAX: Duration = Duration::from_secs(45);
@@ -23,12 +23,21 @@ pub const STOP_WORKER_MAX: Duration = Duration::from_secs(45);
 pub const STOP_MAX: Duration = Duration::from_secs(100);
 
 const _: () = {
-    assert!(RESOURCE_MAX.as_millis() < ANSWER_MAX.as_millis(), "who is told of a resource is told in time");
-    assert!(WORKER_PAUSE_MAX.as_millis() < NEXT_WORKER_MAX.as_millis(), "the next worker is waited for");
+    assert!(
+        RESOURCE_MAX.as_millis() < ANSWER_MAX.as_millis(),
+        "who is told of a resource is told in time"
+    );
+    assert!(
+        WORKER_PAUSE_MAX.as_millis() < NEXT_WORKER_MAX.as_millis(),
+        "the next worker is waited for"
+    );
     // The CPU, which goes first, is waited for as anybody waits for a resource.
     let stop = STOP_ASK_MAX.as_millis() + RESOURCE_MAX.as_millis() + STOP_RESOURCES_MAX.as_millis();
     assert!(stop < STOP_WORKER_MAX.as_millis(), "no worker is killed for what it still waits for");
-    assert!(2 * STOP_WORKER_MAX.as_millis() < STOP_MAX.as_millis(), "a second worker is waited for");
+    assert!(
+        2 * STOP_WORKER_MAX.as_millis() < STOP_MAX.as_millis(),
+        "a second worker is waited for"
+    );
 };
 
 #[cfg(test)]

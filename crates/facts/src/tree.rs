@@ -178,12 +178,21 @@ pub struct RsBatch {
 
 impl Default for RsBatch {
     fn default() -> Self {
-        Self { seq: 0, now: 0, count: 0, error: 0, failed: 0, grants: 0, op: [RsOp::default(); BATCH_MAX] }
+        Self {
+            seq: 0,
+            now: 0,
+            count: 0,
+            error: 0,
+            failed: 0,
+            grants: 0,
+            op: [RsOp::default(); BATCH_MAX],
+        }
     }
 }
 
 impl RsBatch {
-    /// How many bytes of it mean something: the rest of its places is not copied to the kernel and back.
+    /// How many bytes of it mean something: the rest of its places is not copied to the kernel and
+    /// back.
     fn used(&self) -> usize {
         offset_of!(Self, op) + (self.count as usize).min(BATCH_MAX) * size_of::<RsOp>()
     }
@@ -195,7 +204,11 @@ impl RsBatch {
     pub unsafe fn put(&self, at: *mut Self) {
         // SAFETY: as the caller says; numbers without padding.
         unsafe {
-            std::ptr::copy_nonoverlapping(std::ptr::from_ref(self).cast::<u8>(), at.cast(), self.used());
+            std::ptr::copy_nonoverlapping(
+                std::ptr::from_ref(self).cast::<u8>(),
+                at.cast(),
+                self.used(),
+            );
         };
     }
 
@@ -206,7 +219,9 @@ impl RsBatch {
     pub unsafe fn take(&mut self, at: *const Self) {
         let used = self.used();
         // SAFETY: as the caller says; every pattern of bits is a number.
-        unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), std::ptr::from_mut(self).cast(), used) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(at.cast::<u8>(), std::ptr::from_mut(self).cast(), used);
+        }
     }
 
     /// As it goes to a server, and comes back.
@@ -218,6 +233,7 @@ impl RsBatch {
     /// The same from bytes; `None`: they are of another length.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         // SAFETY: numbers only, and the length is looked at.
-        (bytes.len() == size_of::<Self>()).then(|| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+        (bytes.len() == size_of::<Self>())
+            .then(|| unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
     }
 }

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may do what in a tree: access lists, and the reservation domain of a process (Eclipse/BSD §2.7, §2.9).
+//! Who may do what in a tree: access lists, and the reservation domain of a process (Eclipse/BSD
+//! §2.7, §2.9).
 //!
-//! Every node has a list of entries: who (uid, gid, process, or a combination: all that is named must hold), which rights, and by whom the
-//! entry was made. Rules, in this order:
+//! Every node has a list of entries: who (uid, gid, process, or a combination: all that is named
+//! must hold), which rights, and by whom the entry was made. Rules, in this order:
 //! 1. Root may do everything.
 //! 2. An entry that denies a right, at the node or anywhere above, refuses it. Only root denies.
-//! 3. An entry that allows it, at the node or above, gives it: what is given for a node is given for all below it.
+//! 3. An entry that allows it, at the node or above, gives it: what is given for a node is given
+//!    for all below it.
 //! 4. Who made a node may change and delete it while he may still make nodes there.
 //! 5. Who may do anything else at a node may read it (`sight.rs` has what is seen without that
 //!    right).
 //! 6. Nobody else may. q0 is no exception: whoever could use it could leave the cap of the queue
 //!    that he was put into.
 //!
-//! Rights are about what is inside a node. What a node is to its siblings (weight, minimum, cap, name, being there) is inside its parent: so
-//! whoever is given `web` divides it as he likes and cannot take more.
+//! Rights are about what is inside a node. What a node is to its siblings (weight, minimum, cap,
+//! name, being there) is inside its parent: so whoever is given `web` divides it as he likes and
+//! cannot take more.
 //!
-//! Passing on: who has `grant` and the rights to be passed by one entry may allow others the same or less, from then on and as long
-//! as that entry stands (`via`): what is taken from it is taken from what hangs on it, at once. Who made an entry, and root, may take it back.
+//! Passing on: who has `grant` and the rights to be passed by one entry may allow others the same
+//! or less, from then on and as long as that entry stands (`via`): what is taken from it is taken
+//! from what hangs on it, at once. Who made an entry, and root, may take it back.
 //!
 //! A quota counts the nodes that were made through an entry, or through entries that hang on it.
 
@@ -34,16 +38,18 @@ pub const ENTRIES_MAX: usize = 64;
 /// Nodes that may be made through an entry of root's that names no quota.
 pub const QUOTA_DEFAULT: u32 = 1000;
 
-/// One rule about the use of a queue as a tag, for the check where the tag is set. Rules are tried in order: the first whose named
-/// conditions all hold decides; where none does, only root may use the queue.
+/// One rule about the use of a queue as a tag, for the check where the tag is set. Rules are tried
+/// in order: the first whose named conditions all hold decides; where none does, only root may use
+/// the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UseRule {
     /// The file system uid of who sets the tag.
     pub uid: Option<u32>,
     /// The file system gid or one of the supplementary groups.
     pub gid: Option<u32>,
-    /// The process, in the daemon's pid name space, with its start time as in `/proc/PID/stat` (field 22: the boot-time start of
-    /// its first thread in units of 10 ms), so that a pid that is used again is somebody else.
+    /// The process, in the daemon's pid name space, with its start time as in `/proc/PID/stat`
+    /// (field 22: the boot-time start of its first thread in units of 10 ms), so that a pid that is
+    /// used again is somebody else.
     pub process: Option<(u32, u64)>,
     /// Whether they may.
     pub allow: bool,
@@ -69,7 +75,8 @@ pub enum Right {
 
 impl Right {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Use, Self::Create, Self::Modify, Self::Grant, Self::Delete, Self::Read];
+    pub const ALL: [Self; 6] =
+        [Self::Use, Self::Create, Self::Modify, Self::Grant, Self::Delete, Self::Read];
 
     /// Those by which something is done.
     pub fn to_act() -> impl Iterator<Item = Self> {
@@ -173,7 +180,8 @@ impl FromStr for Rights {
         }
         let one = |word: &str| {
             Right::ALL.into_iter().find(|r| r.word() == word).map(Self::from).ok_or_else(|| {
-                Error::new(ErrorKind::Invalid, format!("{} is no right", quoted(word))).hint(RIGHTS_HINT)
+                Error::new(ErrorKind::Invalid, format!("{} is no right", quoted(word)))
+                    .hint(RIGHTS_HINT)
             })
         };
         text.split(',').try_fold(Self::default(), |all, word| Ok(all.with(one(word)?)))
@@ -185,7 +193,8 @@ impl fmt::Display for Rights {
         if *self == Self::ALL {
             return f.write_str("all");
         }
-        let words: Vec<&str> = Right::ALL.into_iter().filter(|r| self.has(*r)).map(Right::word).collect();
+        let words: Vec<&str> =
+            Right::ALL.into_iter().filter(|r| self.has(*r)).map(Right::word).collect();
         f.write_str(&words.join(","))
     }
 }
@@ -298,7 +307,8 @@ pub enum Verb {
 pub struct AccessChange {
     /// What is done.
     pub verb: Verb,
-    /// Whom it is about. A process without a start time (0) is the one that lives now: the daemon fills it in.
+    /// Whom it is about. A process without a start time (0) is the one that lives now: the daemon
+    /// fills it in.
     pub party: Party,
     /// Which rights.
     pub rights: Rights,
@@ -310,8 +320,7 @@ pub struct AccessChange {
     pub via: Option<u64>,
 }
 
-const CHANGE_HINT: &str =
-    "allow, deny or remove; everyone, or uid N, gid N, pid N; rights: allow uid 1000 use,create quota 8";
+const CHANGE_HINT: &str = "allow, deny or remove; everyone, or uid N, gid N, pid N; rights: allow uid 1000 use,create quota 8";
 
 impl FromStr for AccessChange {
     type Err = Error;
@@ -328,12 +337,14 @@ impl FromStr for AccessChange {
             let word = word.unwrap_or_default();
             let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
             word.parse::<u64>().ok().filter(|n| digits && *n <= max).ok_or_else(|| {
-                Error::new(ErrorKind::Invalid, format!("{} is not a {what}", quoted(word))).hint(CHANGE_HINT)
+                Error::new(ErrorKind::Invalid, format!("{} is not a {what}", quoted(word)))
+                    .hint(CHANGE_HINT)
             })
         };
         #[expect(clippy::cast_possible_truncation, reason = "at most the type's largest value")]
-        let small =
-            |what: &str, word: Option<&str>, max: u32| number(what, word, max.into()).map(|n| n as u32);
+        let small = |what: &str, word: Option<&str>, max: u32| {
+            number(what, word, max.into()).map(|n| n as u32)
+        };
         let mut party = Party::default();
         if words.next_if_eq(&"everyone").is_none() {
             loop {
@@ -442,7 +453,8 @@ impl Tree {
     fn listed(&self, who: &Caller, id: NodeId, right: Right) -> Option<(NodeId, &AccessEntry)> {
         let find = |allow: bool| {
             self.up(id).find_map(|n| {
-                let meant = |e: &&AccessEntry| e.allow == allow && e.rights.has(right) && e.party.is(who);
+                let meant =
+                    |e: &&AccessEntry| e.allow == allow && e.rights.has(right) && e.party.is(who);
                 n.access.iter().find(meant).map(|e| (n.id, e))
             })
         };
@@ -471,7 +483,8 @@ impl Tree {
             return yes(Why::Maker);
         }
         if right == Right::Read
-            && let Some(other) = Right::to_act().map(|r| self.decide(who, id, r)).find(|d| d.allowed)
+            && let Some(other) =
+                Right::to_act().map(|r| self.decide(who, id, r)).find(|d| d.allowed)
         {
             return other;
         }
@@ -484,7 +497,8 @@ impl Tree {
         Right::to_act().any(|right| self.decide(who, id, right).allowed)
     }
 
-    /// The rules about the use of a queue, as the kernel's check wants them: what is inherited is in them.
+    /// The rules about the use of a queue, as the kernel's check wants them: what is inherited is
+    /// in them.
     pub fn use_rules(&self, id: NodeId) -> Vec<UseRule> {
         let mut rules: Vec<UseRule> = Vec::new();
         for allow in [false, true] {

@@ -1,30 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Admission control: a minimum is a promise, and no write may break one (Eclipse/BSD §2.8, docs/notes/algorithms.md §10).
+//! Admission control: a minimum is a promise, and no write may break one (Eclipse/BSD §2.8,
+//! docs/notes/algorithms.md §10).
 //!
-//! Rule: a child with weight `w` and minimum `m` below a node with minimum `M` keeps its promise iff `m · Σw ≤ w · M`, the sum over all
-//! children that exist, those that drain too: they hold their weight until they are gone. The root's minimum is the resource's capacity.
-//! By induction from the root every node then has at least its minimum while all want.
+//! Rule: a child with weight `w` and minimum `m` below a node with minimum `M` keeps its promise
+//! iff `m · Σw ≤ w · M`, the sum over all children that exist, those that drain too: they hold
+//! their weight until they are gone. The root's minimum is the resource's capacity. By induction
+//! from the root every node then has at least its minimum while all want.
 //!
-//! * The rule uses the parent's declared minimum, not what it happens to have: a promise survives what changes above. So minimums are
-//!   raised from the top down and lowered from the bottom up, or all in one write.
-//! * A write touches a node, its siblings (their sum changes) and its children (their `M` changes): these are checked, nothing else can
-//!   break. A new node has weight 0, so that making one breaks nothing.
-//! * A fixed share `f` keeps its promise iff `m ≤ f · M`; its siblings divide the rest: `m · Σw ≤ w · (1 − Σf) · M`. The declared shares count,
-//!   not the solved weights, which are rounded.
-//! * Weight 0 is background and promises nothing; neither does a node below strict priorities, or a cap below the minimum.
-//! * Capacity may fall below what was promised (a CPU goes offline). Nothing is scaled: the tree is overcommitted
-//!   ([`Tree::overcommitted`]), and only what makes no broken promise worse is accepted.
+//! * The rule uses the parent's declared minimum, not what it happens to have: a promise survives
+//!   what changes above. So minimums are raised from the top down and lowered from the bottom up,
+//!   or all in one write.
+//! * A write touches a node, its siblings (their sum changes) and its children (their `M` changes):
+//!   these are checked, nothing else can break. A new node has weight 0, so that making one breaks
+//!   nothing.
+//! * A fixed share `f` keeps its promise iff `m ≤ f · M`; its siblings divide the rest:
+//!   `m · Σw ≤ w · (1 − Σf) · M`. The declared shares count, not the solved weights, which are
+//!   rounded.
+//! * Weight 0 is background and promises nothing; neither does a node below strict priorities, or a
+//!   cap below the minimum.
+//! * Capacity may fall below what was promised (a CPU goes offline). Nothing is scaled: the tree is
+//!   overcommitted ([`Tree::overcommitted`]), and only what makes no broken promise worse is
+//!   accepted.
 //!
-//! Exact integers of 128 bits: `m ≤ 2^43` ns/s, `Σw ≤ 2^44` thousandths, shares in millionths (2^20).
+//! Exact integers of 128 bits: `m ≤ 2^43` ns/s, `Σw ≤ 2^44` thousandths, shares in millionths
+//! (2^20).
 //!
-//! Worked example (a test): of 2 CPUs, q0 has weight 100, `web` weight 300 and minimum 1.5cpu: 1.5 · 400 ≤ 300 · 2. A sibling of weight 1 is
-//! refused: 1.5 · 401 > 300 · 2. Below `web`, two children of weight 1 may have 750ms/s each.
+//! Worked example (a test): of 2 CPUs, q0 has weight 100, `web` weight 300 and minimum 1.5cpu: 1.5
+//! · 400 ≤ 300 · 2. A sibling of weight 1 is refused: 1.5 · 401 > 300 · 2. Below `web`, two
+//! children of weight 1 may have 750ms/s each.
 
 use std::collections::BTreeSet;
 
 use crate::edit::Edit;
 use crate::{
-    Amount, Error, ErrorKind, Fixed, Kind, Minimum, Node, NodeId, Policy, Tree, Weight, units::show_percent,
+    Amount, Error, ErrorKind, Fixed, Kind, Minimum, Node, NodeId, Policy, Tree, Weight,
+    units::show_percent,
 };
 
 const ALL: u128 = Fixed::ALL as u128;
@@ -87,8 +97,8 @@ impl Sums {
 }
 
 impl Tree {
-    /// What can be promised below the root, in ns of CPU or bytes per second: told by who knows the machine, no part of the journal. 0, as a
-    /// new tree has it, promises nothing.
+    /// What can be promised below the root, in ns of CPU or bytes per second: told by who knows the
+    /// machine, no part of the journal. 0, as a new tree has it, promises nothing.
     pub fn set_capacity(&mut self, ns_per_s: u64) {
         let minimum = Minimum(Amount::of(self.is_cpu(), ns_per_s).0);
         if let Some(root) = self.slots[0].node.as_mut() {
@@ -153,7 +163,8 @@ impl Tree {
         }
     }
 
-    /// Whether every promise below `parents` holds that held in `before`, and no broken one is worse.
+    /// Whether every promise below `parents` holds that held in `before`, and no broken one is
+    /// worse.
     pub(crate) fn admit(&self, before: &Self, parents: &BTreeSet<NodeId>) -> Result<(), Error> {
         self.admit_limits(before)?;
         if self.is_cello()
@@ -164,7 +175,8 @@ impl Tree {
             return Err(Error::new(ErrorKind::Unsupported, why)
                 .hint("caps are of sfq, wf2q+ and yfq; cello divides the disk's time by classes"));
         }
-        for parent in parents.iter().filter_map(|&p| self.get(p)).filter(|p| p.minimum_children > 0) {
+        for parent in parents.iter().filter_map(|&p| self.get(p)).filter(|p| p.minimum_children > 0)
+        {
             let sums = Sums::of(self, parent);
             for child in parent.children.values().filter_map(|&c| self.get(c)) {
                 if let Some(broken) = sums.broken(parent, child)
@@ -184,7 +196,9 @@ impl Tree {
 
     /// Whether this promise was broken before, and then by as much.
     fn was_as_bad(&self, parent: NodeId, child: &Node, sums: Sums) -> bool {
-        let (Some(parent), Some(was)) = (self.get(parent), self.get(child.id)) else { return false };
+        let (Some(parent), Some(was)) = (self.get(parent), self.get(child.id)) else {
+            return false;
+        };
         let before = Sums::of(self, parent);
         // Rounded down to 1 ns/s: two fractions of this size are not compared exactly in 128 bits.
         let floor = |(part, of): (u128, u128)| part.checked_div(of).unwrap_or(0);
@@ -199,7 +213,8 @@ impl Tree {
         let (wants, whole) = (child.minimum, parent.minimum);
         let (why, hint) = match broken {
             Broken::Priority => {
-                let policy = if let Kind::Scheduler(policy) = parent.kind { policy } else { Policy::Prio };
+                let policy =
+                    if let Kind::Scheduler(policy) = parent.kind { policy } else { Policy::Prio };
                 (
                     format!("{at}: no minimum can be promised below {above}, whose policy is {policy}"),
                     "a policy that divides all by weight: sfq, eevdf or mtrls, of a disk sfq, wf2q+ or yfq"
@@ -224,7 +239,10 @@ impl Tree {
                     let all = all.map_or_else(|| "more".to_owned(), |w| w.to_string());
                     let rest = match sums.fixed {
                         0 => String::new(),
-                        f => format!(" beside fixed shares of {}", show_percent(f.try_into().unwrap_or(0))),
+                        f => format!(
+                            " beside fixed shares of {}",
+                            show_percent(f.try_into().unwrap_or(0))
+                        ),
                     };
                     format!("weight {} of {all}{rest}", child.weight)
                 };
@@ -232,9 +250,12 @@ impl Tree {
                     "{at}: its minimum {wants} would not be kept: {share} of {above}'s {whole} is {sure}"
                 );
                 let hint = if parent.id == NodeId::ROOT {
-                    "a larger weight for it, smaller ones beside it, or a smaller minimum".to_owned()
+                    "a larger weight for it, smaller ones beside it, or a smaller minimum"
+                        .to_owned()
                 } else {
-                    format!("a larger minimum of {above}, a larger weight, or both in one write to shares")
+                    format!(
+                        "a larger minimum of {above}, a larger weight, or both in one write to shares"
+                    )
                 };
                 (why, hint)
             }

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits of backlogs are admitted against memory (docs/notes/algorithms.md §10): what may wait in the queues that have a limit of their own fits into what is set apart for it.
+//! Limits of backlogs are admitted against memory (docs/notes/algorithms.md §10): what may wait in
+//! the queues that have a limit of their own fits into what is set apart for it.
 //!
-//! Rule: `Σ cost(limits) ≤ budget`, over all queues of a resource with a limit of their own, those that drain too; and the sum of their packets `≤ units`, what the driver can hold
-//! at once. `cost` is the most memory that so many packets can take: each has a part of its own beside its bytes, and a queue holds no more bytes than the
-//! driver lets it, and one packet. Queues without a limit are promised nothing: they have the driver's own and what it has left.
+//! Rule: `Σ cost(limits) ≤ budget`, over all queues of a resource with a limit of their own, those
+//! that drain too; and the sum of their packets `≤ units`, what the driver can hold at once. `cost`
+//! is the most memory that so many packets can take: each has a part of its own beside its bytes,
+//! and a queue holds no more bytes than the driver lets it, and one packet. Queues without a limit
+//! are promised nothing: they have the driver's own and what it has left.
 //!
-//! * Only a limit that grows can break it, so only that is refused, by the name of its queue. Deleting, lowering and taking a limit away are always taken.
-//! * The budget is told by who knows the machine and the configuration; it is no part of the journal. Where it falls below what was admitted, nothing is
-//!   scaled, and no limit may grow.
+//! * Only a limit that grows can break it, so only that is refused, by the name of its queue.
+//!   Deleting, lowering and taking a limit away are always taken.
+//! * The budget is told by who knows the machine and the configuration; it is no part of the
+//!   journal. Where it falls below what was admitted, nothing is scaled, and no limit may grow.
 //!
-//! Worked example (a test): 1 KiB beside each packet, packets of 64 KiB at most and queues of 128 KiB: a limit of one packet costs 65 KiB, of 100 292 KiB.
-//! So a budget of 600 KiB takes 100, 100 and no third.
+//! Worked example (a test): 1 KiB beside each packet, packets of 64 KiB at most and queues of 128
+//! KiB: a limit of one packet costs 65 KiB, of 100 292 KiB. So a budget of 600 KiB takes 100, 100
+//! and no third.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +25,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::quoted;
 use crate::{Edit, Error, ErrorKind, Fixed, Node, NodeId, Tree};
 
-/// What one more unit in a queue of a driver costs, and what all may cost. Bytes of memory, but for `units`.
+/// What one more unit in a queue of a driver costs, and what all may cost. Bytes of memory, but for
+/// `units`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
     /// For all queues with a limit.
@@ -41,7 +47,8 @@ pub struct Backlog {
 const SHORTEST: u64 = 32;
 
 impl Backlog {
-    /// Most packets that wait in a queue with these limits of packets and bytes; 0 for one that has neither.
+    /// Most packets that wait in a queue with these limits of packets and bytes; 0 for one that has
+    /// neither.
     pub const fn units_of(self, packets: u32, bytes: u32) -> u64 {
         let named = if packets == 0 { self.usual } else { packets as u64 };
         let fit = if bytes == 0 { u64::MAX } else { bytes as u64 / SHORTEST + 1 };
@@ -79,8 +86,10 @@ impl Memory {
     /// In bytes, of a machine that has so many.
     pub fn bytes(self, machine: u64) -> u64 {
         match self {
-            Self::Part(ppm) => u64::try_from(u128::from(machine) * u128::from(ppm) / u128::from(Fixed::ALL))
-                .unwrap_or(u64::MAX),
+            Self::Part(ppm) => {
+                u64::try_from(u128::from(machine) * u128::from(ppm) / u128::from(Fixed::ALL))
+                    .unwrap_or(u64::MAX)
+            }
             Self::Bytes(bytes) => bytes,
         }
     }
@@ -90,8 +99,10 @@ impl FromStr for Memory {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong =
-            || Error::new(ErrorKind::Invalid, format!("{} is no amount of memory", quoted(text))).hint(HINT);
+        let wrong = || {
+            Error::new(ErrorKind::Invalid, format!("{} is no amount of memory", quoted(text)))
+                .hint(HINT)
+        };
         if text.ends_with('%') {
             let part: Fixed = format!("={text}").parse().map_err(|_| wrong())?;
             return Ok(Self::Part(part.ppm()));
@@ -146,7 +157,8 @@ impl fmt::Display for Bytes {
 }
 
 impl Tree {
-    /// What limits are admitted against; `None`, as a new tree has it: nothing waits in this resource's queues that would take memory by a limit.
+    /// What limits are admitted against; `None`, as a new tree has it: nothing waits in this
+    /// resource's queues that would take memory by a limit.
     pub const fn set_backlog(&mut self, backlog: Option<Backlog>) {
         self.backlog = backlog;
     }
@@ -201,7 +213,8 @@ impl Tree {
             (packets, bytes) => format!("{packets} packets and {bytes} bytes"),
         };
         let why = if memory > backlog.budget {
-            let (cost, all) = (Bytes(backlog.cost(node.members_max, node.bytes_max)), Bytes(memory));
+            let (cost, all) =
+                (Bytes(backlog.cost(node.members_max, node.bytes_max)), Bytes(memory));
             format!(
                 "{at}: its limit of {limit} may take {cost} of memory; all limits together {all}, and {of} has {} for them",
                 Bytes(backlog.budget)
@@ -212,7 +225,8 @@ impl Tree {
                 backlog.units
             )
         };
-        Error::new(ErrorKind::Overcommitted, why)
-            .hint("a smaller limit, smaller ones of others, or more memory: backlog in the configuration")
+        Error::new(ErrorKind::Overcommitted, why).hint(
+            "a smaller limit, smaller ones of others, or more memory: backlog in the configuration",
+        )
     }
 }

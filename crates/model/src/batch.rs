@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the control plane asks of a data plane: batches of edits to one tree.
 //!
-//! A [`Batch`] is applied whole or not at all, under the tree's lock, and carries the sequence number
-//! that the journal gave it. The data plane remembers the last number it applied, so that after a crash
-//! the journal and the plane agree on which edits happened (ARCHITECTURE.md, "Where each invariant lives").
+//! A [`Batch`] is applied whole or not at all, under the tree's lock, and carries the sequence
+//! number that the journal gave it. The data plane remembers the last number it applied, so that
+//! after a crash the journal and the plane agree on which edits happened (ARCHITECTURE.md, "Where
+//! each invariant lives").
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Cap, Class, Kind, NodeId, Policy, TuneKey, Weight};
 
-/// One edit of one tree. Ids are chosen by the control plane (they are deterministic and journaled);
-/// the plane refuses an id whose slot is taken or whose generation is not newer than the slot's last.
+/// One edit of one tree. Ids are chosen by the control plane (they are deterministic and
+/// journaled); the plane refuses an id whose slot is taken or whose generation is not newer than
+/// the slot's last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Make a node under `parent`. It starts idle with weight 0 (background) and no cap.
@@ -29,7 +31,8 @@ pub enum Op {
         /// What happens to the threads still in it.
         mode: DeleteMode,
     },
-    /// Set the weight; 0 is background. The residual tag is rescaled (docs/notes/algorithms.md §1.3).
+    /// Set the weight; 0 is background. The residual tag is rescaled (docs/notes/algorithms.md
+    /// §1.3).
     Reweight {
         /// The node.
         id: NodeId,
@@ -89,7 +92,8 @@ pub enum Op {
         /// Its value.
         value: u64,
     },
-    /// Hang a node (with everything below it) under another scheduler node. Tags start as at creation.
+    /// Hang a node (with everything below it) under another scheduler node. Tags start as at
+    /// creation.
     Move {
         /// The node.
         id: NodeId,
@@ -103,7 +107,8 @@ pub enum Op {
 pub enum DeleteMode {
     /// Refuse (`Busy`) while any thread is tagged with the node.
     Refuse,
-    /// Accept no new member; the node goes when the last one has left. Answered `Draining` meanwhile.
+    /// Accept no new member; the node goes when the last one has left. Answered `Draining`
+    /// meanwhile.
     Drain,
     /// Move all members to q0, then remove.
     Flush,
@@ -112,7 +117,8 @@ pub enum DeleteMode {
 /// Edits that happen together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// Position in the journal, from 1. The plane refuses a number that is not greater than its last.
+    /// Position in the journal, from 1. The plane refuses a number that is not greater than its
+    /// last.
     pub seq: u64,
     /// In order.
     pub ops: Vec<Op>,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which nodes are garbage (Eclipse/BSD §2.6): nobody refers to them, and they may go.
 //!
-//! A node may go when its flag is on, nobody refers to it, it does not drain, and every node below it may go too. What refers to
-//! it (open files, current directories, tags, lists) is the caller's to say. Where a node's last reference went, its subtree is
-//! tried, and then the nodes above it, as far as they have nothing else left.
+//! A node may go when its flag is on, nobody refers to it, it does not drain, and every node below
+//! it may go too. What refers to it (open files, current directories, tags, lists) is the caller's
+//! to say. Where a node's last reference went, its subtree is tried, and then the nodes above it,
+//! as far as they have nothing else left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +64,8 @@ impl Tree {
         id != NodeId::ROOT && id != NodeId::Q0 && self.get(id).is_some_and(|n| n.gc && !n.draining)
     }
 
-    /// The nodes whose references decide about these: of [`Tree::garbage`] for the same nodes, which looks at no others.
+    /// The nodes whose references decide about these: of [`Tree::garbage`] for the same nodes,
+    /// which looks at no others.
     pub fn around(&self, triggers: impl IntoIterator<Item = NodeId>) -> BTreeSet<NodeId> {
         let (mut at_or_below, mut above) = (BTreeSet::new(), BTreeSet::new());
         for trigger in triggers {
@@ -84,8 +86,9 @@ impl Tree {
         at_or_below
     }
 
-    /// The garbage at these nodes, below and above them; children stand before their parents. `used` says what is referred to.
-    /// Siblings are not tried: each was itself looked at when its last reference went.
+    /// The garbage at these nodes, below and above them; children stand before their parents.
+    /// `used` says what is referred to. Siblings are not tried: each was itself looked at when its
+    /// last reference went.
     pub fn garbage(
         &self,
         triggers: impl IntoIterator<Item = NodeId>,
@@ -113,12 +116,15 @@ struct Go<'t, F> {
 }
 
 impl<F: Fn(NodeId) -> bool> Go<'_, F> {
-    /// Whether a node goes; what goes below it is noted before it. The depth of trees is bounded, so is the recursion.
+    /// Whether a node goes; what goes below it is noted before it. The depth of trees is bounded,
+    /// so is the recursion.
     fn decide(&mut self, id: NodeId) -> bool {
         if let Some(verdict) = self.verdicts.get(&id) {
             return *verdict;
         }
-        let Some(node) = self.tree.get(id).filter(|_| self.tree.may_be_garbage(id)) else { return false };
+        let Some(node) = self.tree.get(id).filter(|_| self.tree.may_be_garbage(id)) else {
+            return false;
+        };
         // All children are tried, also when one of them stays.
         let mut empty = true;
         for &child in node.children.values() {
@@ -137,7 +143,9 @@ impl<F: Fn(NodeId) -> bool> Go<'_, F> {
         if let Some(verdict) = self.verdicts.get(&id) {
             return *verdict;
         }
-        let Some(node) = self.tree.get(id).filter(|_| self.tree.may_be_garbage(id)) else { return false };
+        let Some(node) = self.tree.get(id).filter(|_| self.tree.may_be_garbage(id)) else {
+            return false;
+        };
         let empty = node.children.values().all(|child| self.verdicts.get(child) == Some(&true));
         let verdict = empty && !(self.used)(id);
         if verdict {

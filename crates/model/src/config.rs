@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A declarative tree: what `up --config` reads and `save` writes. The text (TOML) is read elsewhere; here are
-//! its types, the difference to a running tree, and the reverse.
+//! A declarative tree: what `up --config` reads and `save` writes. The text (TOML) is read
+//! elsewhere; here are its types, the difference to a running tree, and the reverse.
 //!
 //! ```toml
 //! [cpu]
@@ -31,7 +31,8 @@
 //! share = "24"
 //! ```
 //!
-//! Nodes of the running tree that the configuration leaves out are deleted. An unknown key is an error.
+//! Nodes of the running tree that the configuration leaves out are deleted. An unknown key is an
+//! error.
 
 mod containers;
 mod words;
@@ -42,22 +43,23 @@ use serde::{Deserialize, Serialize};
 
 pub use containers::ContainerConfig;
 use words::{
-    read_access, read_cap, read_share, read_some_tune, read_tune, write_access, write_cap, write_share,
-    write_some_tune, write_tune,
+    read_access, read_cap, read_share, read_some_tune, read_tune, write_access, write_cap,
+    write_share, write_some_tune, write_tune,
 };
 
 use crate::error::quoted;
 use crate::{
-    AccessChange, AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Kind, Memory, Name, NewKind, Node,
-    NodePath, NodeRef, PACKET_RULES_MAX, Personality, Policy, Request, ResourceKind, Rule, Share, Source,
-    Tree, Tune, TuneKey, Verb, Weight, check_tune,
+    AccessChange, AccessEntry, Cap, Class, DeleteMode, Error, ErrorKind, Kind, Memory, Name,
+    NewKind, Node, NodePath, NodeRef, PACKET_RULES_MAX, Personality, Policy, Request, ResourceKind,
+    Rule, Share, Source, Tree, Tune, TuneKey, Verb, Weight, check_tune,
 };
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// What the limits of each resource's queues may take of the machine's memory. Left out: it stays as it is, an eighth at first.
+    /// What the limits of each resource's queues may take of the machine's memory. Left out: it
+    /// stays as it is, an eighth at first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog: Option<Memory>,
     /// The CPU's tree. Left out: the CPU is not touched.
@@ -141,7 +143,11 @@ pub struct NodeConfig {
     /// Scheduler or queue.
     pub kind: NodeKind,
     /// As in a share file; a plain integer is taken as a weight.
-    #[serde(default = "default_share", serialize_with = "write_share", deserialize_with = "read_share")]
+    #[serde(
+        default = "default_share",
+        serialize_with = "write_share",
+        deserialize_with = "read_share"
+    )]
     pub share: Share,
     /// As in a cap file.
     #[serde(
@@ -207,7 +213,11 @@ fn listed(access: &[AccessEntry]) -> Vec<AccessChange> {
 }
 
 /// What makes root's entries as wanted; others stand as long as what they hang on.
-fn difference_of_access(now: &[AccessEntry], wanted: &[AccessChange], node: &NodeRef) -> Vec<Request> {
+fn difference_of_access(
+    now: &[AccessEntry],
+    wanted: &[AccessChange],
+    node: &NodeRef,
+) -> Vec<Request> {
     let before = listed(now);
     let set = |change: AccessChange| Request::SetAccess { node: node.clone(), change };
     let gone = before.iter().filter(|b| !wanted.contains(b));
@@ -250,7 +260,9 @@ impl NodeConfig {
                 let (members_max, bytes_max) = (node.members_max, node.bytes_max);
                 Self { class: Some(class), members_max, bytes_max, ..base }
             }
-            Kind::Scheduler(policy) => Self { kind: NodeKind::Scheduler, policy: Some(policy), ..base },
+            Kind::Scheduler(policy) => {
+                Self { kind: NodeKind::Scheduler, policy: Some(policy), ..base }
+            }
         }
     }
 
@@ -298,7 +310,8 @@ impl ResourceConfig {
         })
     }
 
-    /// Policy or class of a node, with what is left out. q0 keeps time sharing in every personality.
+    /// Policy or class of a node, with what is left out. q0 keeps time sharing in every
+    /// personality.
     pub fn kind_of(&self, path: &NodePath, node: &NodeConfig) -> Kind {
         let personality = if is_q0(path) { Personality::Default } else { self.personality };
         node.new_kind().or(personality, self.resource())
@@ -319,7 +332,8 @@ impl ResourceConfig {
         check_tune(&set(&self.root_tune()), root, None).map_err(|e| e.at(table))?;
         for (path, node) in &self.nodes {
             let (kind, above) = (self.kind_of(path, node), self.policy_above(path));
-            check_tune(&set(&node.tune), kind, Some(above)).map_err(|e| e.at(quoted(&path.to_string())))?;
+            check_tune(&set(&node.tune), kind, Some(above))
+                .map_err(|e| e.at(quoted(&path.to_string())))?;
         }
         Ok(())
     }
@@ -351,7 +365,10 @@ impl ResourceConfig {
             match self.kind_at(&parent) {
                 Some(NodeKind::Scheduler) => {}
                 Some(NodeKind::Queue) => {
-                    return refuse(format!("{parent} is a queue"), "only schedulers have children".into());
+                    return refuse(
+                        format!("{parent} is a queue"),
+                        "only schedulers have children".into(),
+                    );
                 }
                 None => {
                     return refuse(
@@ -374,7 +391,10 @@ impl Config {
         if let Some(cpu) = &self.cpu {
             cpu.check("cpu")?;
             if cpu.on.is_some() {
-                return Err(Error::new(ErrorKind::Invalid, "cpu: \"on\" is of counting resources only"));
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    "cpu: \"on\" is of counting resources only",
+                ));
             }
         }
         for (name, resource) in &self.count {
@@ -383,7 +403,10 @@ impl Config {
             };
             resource.check(&format!("count.{name}"))?;
             if resource.on.is_none() {
-                return refuse("what it counts is missing", "on = \"file:/mnt/x\" or on = \"net:eth0\"");
+                return refuse(
+                    "what it counts is missing",
+                    "on = \"file:/mnt/x\" or on = \"net:eth0\"",
+                );
             }
             if resource.driver != Driver::Auto {
                 return refuse("a counting resource has no driver to choose", "leave it out");
@@ -400,27 +423,31 @@ impl Config {
                 self.check_packets(rule).map_err(|e| e.at(format_args!("rule {number}")))?;
             }
             for (name, path) in &rule.queues {
-                let wanted = if name.as_str() == "cpu" { self.cpu.as_ref() } else { self.count.get(name) };
+                let wanted =
+                    if name.as_str() == "cpu" { self.cpu.as_ref() } else { self.count.get(name) };
                 let Some(resource) = wanted else { continue };
                 if resource.kind_at(path) != Some(NodeKind::Queue) {
                     let why = format!(
                         "rule {number}: {} is no queue of this configuration",
                         quoted(&path.to_string())
                     );
-                    let table =
-                        if name.as_str() == "cpu" { "cpu".to_owned() } else { format!("count.{name}") };
+                    let table = if name.as_str() == "cpu" {
+                        "cpu".to_owned()
+                    } else {
+                        format!("count.{name}")
+                    };
                     let hint = format!("{name} names a queue, as in [{table}.nodes.\"…\"]");
                     return Err(Error::new(ErrorKind::Invalid, why).hint(hint));
                 }
             }
         }
         for name in self.count.keys() {
-            let of = self.rules.iter().filter(|r| r.conditions.packets().is_some() && r.is_about(name));
+            let of =
+                self.rules.iter().filter(|r| r.conditions.packets().is_some() && r.is_about(name));
             if of.count() > PACKET_RULES_MAX {
                 let why = format!("{name} has more than {PACKET_RULES_MAX} rules about packets");
-                return Err(
-                    Error::new(ErrorKind::Full, why).hint("a range or a prefix instead of many of them")
-                );
+                return Err(Error::new(ErrorKind::Full, why)
+                    .hint("a range or a prefix instead of many of them"));
             }
         }
         Ok(())
@@ -432,18 +459,25 @@ impl Config {
             let on = self.count.get(name).and_then(|resource| resource.on.as_ref());
             if name.as_str() == "cpu" || on.is_some_and(|on| !matches!(on, Source::Link { .. })) {
                 let why = format!("it is about packets, and {name} is no link that is scheduled");
-                return Err(Error::new(ErrorKind::Invalid, why).hint("an interface: on = \"link:eth0 …\""));
+                return Err(
+                    Error::new(ErrorKind::Invalid, why).hint("an interface: on = \"link:eth0 …\"")
+                );
             }
         }
         Ok(())
     }
 }
 
-/// The requests that turn `current` into `wanted`, in an order that can be planned at once; none when it is
-/// already so. Queues that are deleted treat their members as `mode` says. A node that stands elsewhere in `wanted` is
-/// deleted and made anew. Draining queues do not count as there: wanting one back is `Busy`, and so is deleting the
-/// scheduler above one, unless `mode` is `Flush`.
-pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result<Vec<Request>, Error> {
+/// The requests that turn `current` into `wanted`, in an order that can be planned at once; none
+/// when it is already so. Queues that are deleted treat their members as `mode` says. A node that
+/// stands elsewhere in `wanted` is deleted and made anew. Draining queues do not count as there:
+/// wanting one back is `Busy`, and so is deleting the scheduler above one, unless `mode` is
+/// `Flush`.
+pub fn diff(
+    current: &Tree,
+    wanted: &ResourceConfig,
+    mode: DeleteMode,
+) -> Result<Vec<Request>, Error> {
     wanted.check(current.root().name.as_str())?;
     let mut requests = Vec::new();
     let now: BTreeMap<NodePath, &Node> = current
@@ -459,9 +493,8 @@ pub fn diff(current: &Tree, wanted: &ResourceConfig, mode: DeleteMode) -> Result
         if node.draining {
             if wanted_here.is_some() {
                 let why = format!("{} is draining and cannot be kept", quoted(&path.to_string()));
-                return Err(
-                    Error::new(ErrorKind::Busy, why).hint("wait until its last member has left, or flush it")
-                );
+                return Err(Error::new(ErrorKind::Busy, why)
+                    .hint("wait until its last member has left, or flush it"));
             }
         } else if is_q0(node)
             || wanted_here.is_some_and(|w| (w.kind == NodeKind::Queue) == node.kind.is_queue())
@@ -511,7 +544,9 @@ fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
 /// What makes the tunables that a node of this kind and place has as wanted.
 fn retune(now: &Tune, wanted: &Tune, kind: Kind, above: Option<Policy>) -> crate::TuneChange {
     let keys = TuneKey::ALL.into_iter().filter(|key| key.fits(kind, above));
-    keys.filter(|key| now.get(key) != wanted.get(key)).map(|key| (key, wanted.get(&key).copied())).collect()
+    keys.filter(|key| now.get(key) != wanted.get(key))
+        .map(|key| (key, wanted.get(&key).copied()))
+        .collect()
 }
 
 /// What empties a scheduler that is to be deleted of queues that drain in it.
@@ -520,8 +555,13 @@ fn end_draining(tree: &Tree, node: &Node, mode: DeleteMode) -> Result<Vec<Reques
     let draining: Vec<_> = children.filter(|c| c.draining).map(|c| c.id).collect();
     match draining.first() {
         Some(&id) if mode != DeleteMode::Flush => {
-            let why = format!("{} is still draining, so {} cannot go", tree.shown(id), tree.shown(node.id));
-            Err(Error::new(ErrorKind::Busy, why).hint("wait until its last member has left, or flush it"))
+            let why = format!(
+                "{} is still draining, so {} cannot go",
+                tree.shown(id),
+                tree.shown(node.id)
+            );
+            Err(Error::new(ErrorKind::Busy, why)
+                .hint("wait until its last member has left, or flush it"))
         }
         _ => Ok(draining.into_iter().map(|id| Request::Delete { node: id.into(), mode }).collect()),
     }
@@ -589,8 +629,9 @@ pub fn to_config(tree: &Tree, driver: Driver) -> ResourceConfig {
     // Where it says what would be so anyway, it is left out.
     let usual = ResourceConfig { personality, policy, ..ResourceConfig::default() }.root_tune();
     let tune = (tune != usual).then_some(tune);
-    let nodes =
-        nodes.filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n, tree.policy_above(n.id))))).collect();
+    let nodes = nodes
+        .filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n, tree.policy_above(n.id)))))
+        .collect();
     let access = listed(&tree.root().access);
     ResourceConfig { on: None, driver, personality, policy, tune, access, nodes }
 }

@@ -195,11 +195,14 @@ impl TryFrom<Vec<Slot>> for Containers {
         }
         all.node(ContainerId::TOP)?;
         for (parent, name, id) in links {
-            if all.node(parent)?.holds != Holds::Containers || all.link(parent, name, id)?.is_some() {
+            if all.node(parent)?.holds != Holds::Containers || all.link(parent, name, id)?.is_some()
+            {
                 return Err(corrupt("a parent that holds threads, or two of one name"));
             }
         }
-        let cut = |held: &&Container| all.up(held.id).last().is_none_or(|last| last.id != ContainerId::TOP);
+        let cut = |held: &&Container| {
+            all.up(held.id).last().is_none_or(|last| last.id != ContainerId::TOP)
+        };
         if all.iter().any(|held| cut(&held)) {
             return Err(corrupt("a circle"));
         }
@@ -231,7 +234,8 @@ impl Containers {
 
     /// A container, if it is there.
     pub fn get(&self, id: ContainerId) -> Option<&Container> {
-        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        let slot =
+            self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
         slot.held.as_ref()
     }
 
@@ -246,7 +250,8 @@ impl Containers {
     }
 
     fn node_mut(&mut self, id: ContainerId) -> Result<&mut Container, Error> {
-        let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
+        let slot =
+            self.slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
         slot.and_then(|slot| slot.held.as_mut())
             .ok_or_else(|| Error::new(ErrorKind::Stale, "this container is gone"))
     }
@@ -286,7 +291,8 @@ impl Containers {
         for name in path.names() {
             at = self.child(at, name).ok_or_else(|| {
                 let why = format!("no container {}", quoted(&path.to_string()));
-                Error::new(ErrorKind::NotFound, why).hint("'reserv tree container' shows what there is")
+                Error::new(ErrorKind::NotFound, why)
+                    .hint("'reserv tree container' shows what there is")
             })?;
         }
         Ok(at)
@@ -295,8 +301,11 @@ impl Containers {
     /// Its path; of the top the empty one.
     pub fn path(&self, id: ContainerId) -> Option<NodePath> {
         self.get(id)?;
-        let mut names: Vec<Name> =
-            self.up(id).filter(|held| held.parent.is_some()).map(|held| held.name.clone()).collect();
+        let mut names: Vec<Name> = self
+            .up(id)
+            .filter(|held| held.parent.is_some())
+            .map(|held| held.name.clone())
+            .collect();
         names.reverse();
         Some(names.into_iter().collect())
     }
@@ -325,7 +334,9 @@ impl Containers {
         // One of these is free: there are as many as containers.
         let numbers = 0..=u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         let mut names = numbers.map(|number| Name::numbered('c', number));
-        names.find(|name| self.child(parent, name).is_none()).unwrap_or_else(|| Name::numbered('c', u32::MAX))
+        names
+            .find(|name| self.child(parent, name).is_none())
+            .unwrap_or_else(|| Name::numbered('c', u32::MAX))
     }
 
     /// What may hang on what, by this name.
@@ -345,7 +356,8 @@ impl Containers {
             return Err(Error::new(ErrorKind::Exists, why));
         }
         if self.depth(parent) + height > DEPTH_MAX {
-            let why = format!("below {} there would be more than {DEPTH_MAX} levels", self.shown(parent));
+            let why =
+                format!("below {} there would be more than {DEPTH_MAX} levels", self.shown(parent));
             return Err(Error::new(ErrorKind::TooDeep, why));
         }
         Ok(())
@@ -361,7 +373,11 @@ impl Containers {
     }
 
     /// A new container.
-    pub fn plan_create(&self, parent: ContainerId, new: NewContainer) -> Result<ContainerEdit, Error> {
+    pub fn plan_create(
+        &self,
+        parent: ContainerId,
+        new: NewContainer,
+    ) -> Result<ContainerEdit, Error> {
         let NewContainer { name, holds, share, gc, maker } = new;
         let name = name.unwrap_or_else(|| self.free_name(parent));
         self.check_place(parent, &name, 1)?;
@@ -371,7 +387,8 @@ impl Containers {
             let why = format!("uid {maker} has {made} containers, as many as a user may have");
             return Err(Error::new(ErrorKind::Full, why).hint("release some"));
         }
-        let free = self.slots.iter().position(|slot| slot.held.is_none()).unwrap_or(self.slots.len());
+        let free =
+            self.slots.iter().position(|slot| slot.held.is_none()).unwrap_or(self.slots.len());
         if free >= self.limits.all as usize {
             let why = format!("there are {free} containers, as many as there can be");
             return Err(Error::new(ErrorKind::Full, why));
@@ -486,7 +503,8 @@ impl Containers {
                     return Err(corrupt("a generation or a name that was used"));
                 }
                 let children = BTreeMap::new();
-                let held = Container { id, name, parent: Some(parent), holds, share, gc, maker, children };
+                let held =
+                    Container { id, name, parent: Some(parent), holds, share, gc, maker, children };
                 self.slots[at] = Slot { generation: id.generation, held: Some(held) };
             }
             ContainerEdit::Share { id, share } => self.node_mut(id)?.share = share,

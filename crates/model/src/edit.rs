@@ -4,16 +4,19 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccessEntry, Cap, Class, DeleteMode, Kind, Name, NodeId, Op, Personality, Policy, Share, TuneKey, Weight,
+    AccessEntry, Cap, Class, DeleteMode, Kind, Name, NodeId, Op, Personality, Policy, Share,
+    TuneKey, Weight,
 };
 
-/// One durable change. What the kernel needs of it is [`Edit::op`]; the rest lives in the journal only.
+/// One durable change. What the kernel needs of it is [`Edit::op`]; the rest lives in the journal
+/// only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the fields say it: which node, and its new value")]
 pub enum Edit {
     /// Make a node: weight 0, no cap.
     Create { id: NodeId, parent: NodeId, name: Name, kind: Kind },
-    /// Set weight or fixed share, and minimum. The weight of a fixed share is solved by a later edit of the same plan.
+    /// Set weight or fixed share, and minimum. The weight of a fixed share is solved by a later
+    /// edit of the same plan.
     Share { id: NodeId, share: Share },
     /// The solved weight of a node with a fixed share.
     Solve { id: NodeId, weight: Weight },
@@ -93,9 +96,15 @@ impl Edit {
             Self::Policy { id, policy } => Op::SetPolicy { id, policy },
             Self::Tune { id, key, value } => {
                 let value = value.unwrap_or(key.default_value());
-                if key.is_of_child() { Op::NodeParam { id, key, value } } else { Op::Tune { id, key, value } }
+                if key.is_of_child() {
+                    Op::NodeParam { id, key, value }
+                } else {
+                    Op::Tune { id, key, value }
+                }
             }
-            Self::Limit { id, members_max, bytes_max } => Op::SetLimit { id, members_max, bytes_max },
+            Self::Limit { id, members_max, bytes_max } => {
+                Op::SetLimit { id, members_max, bytes_max }
+            }
             Self::Reset { id } => Op::ResetCounters { id },
             Self::Move { id, parent, .. } => Op::Move { id, parent },
             Self::Drain { id } => Op::Delete { id, mode: DeleteMode::Drain },

@@ -145,7 +145,8 @@ impl Error {
     }
 }
 
-/// A word as it can stand in a message: quoted, control characters escaped, at most 64 characters of it.
+/// A word as it can stand in a message: quoted, control characters escaped, at most 64 characters
+/// of it.
 pub fn quoted(word: &str) -> String {
     let mut out = String::from("\"");
     for (i, c) in word.chars().enumerate() {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a queue is guaranteed whoever else wants: the ground on which threads with deadlines are admitted.
+//! What a queue is guaranteed whoever else wants: the ground on which threads with deadlines are
+//! admitted.
 //!
-//! From the root down: a child has `weight / Σ weights of all children that exist` of its parent's guarantee, and no more than its
-//! cap. Below a `prio` node only a child whose priority is above all others' by more than usage decay can move two of them (one level
-//! each, docs/notes/algorithms.md §8.1) has the whole; the others have nothing. Background has nothing.
+//! From the root down: a child has `weight / Σ weights of all children that exist` of its parent's
+//! guarantee, and no more than its cap. Below a `prio` node only a child whose priority is above
+//! all others' by more than usage decay can move two of them (one level each,
+//! docs/notes/algorithms.md §8.1) has the whole; the others have nothing. Background has nothing.
 //!
-//! Integers: ns of CPU per second of the whole machine, rounded down at every level; rates of threads are rounded up. So what is admitted
-//! fits, and what is refused may have fitted by as many ns/s as there are levels and threads.
+//! Integers: ns of CPU per second of the whole machine, rounded down at every level; rates of
+//! threads are rounded up. So what is admitted fits, and what is refused may have fitted by as many
+//! ns/s as there are levels and threads.
 
 use crate::{Kind, Node, NodeId, Policy, ThreadParams, Tree, TuneKey};
 
@@ -14,16 +17,27 @@ use crate::{Kind, Node, NodeId, Policy, ThreadParams, Tree, TuneKey};
 const DECAY_LEVELS: u64 = 2;
 
 impl Tree {
-    /// Guaranteed CPU time of a live node in ns per second, of a machine with `capacity` ns per second; 0 for a node that is gone.
+    /// Guaranteed CPU time of a live node in ns per second, of a machine with `capacity` ns per
+    /// second; 0 for a node that is gone.
     pub fn guarantee(&self, id: NodeId, capacity: u64) -> u64 {
         let siblings = |parent: &Node| {
-            parent.children.values().filter_map(|&c| self.get(c)).map(|n| u64::from(n.weight.milli())).sum()
+            parent
+                .children
+                .values()
+                .filter_map(|&c| self.get(c))
+                .map(|n| u64::from(n.weight.milli()))
+                .sum()
         };
         self.guarantee_of(id, capacity, siblings)
     }
 
     /// The same with the sums of the children's weights, in thousandths, at hand.
-    pub(crate) fn guarantee_of(&self, id: NodeId, capacity: u64, weights: impl Fn(&Node) -> u64) -> u64 {
+    pub(crate) fn guarantee_of(
+        &self,
+        id: NodeId,
+        capacity: u64,
+        weights: impl Fn(&Node) -> u64,
+    ) -> u64 {
         let mut up: Vec<&Node> =
             std::iter::successors(self.get(id), |n| n.parent.and_then(|p| self.get(p))).collect();
         let mut sure = if up.is_empty() { 0 } else { capacity };
@@ -43,7 +57,8 @@ impl Tree {
                 n.tune.get(&TuneKey::Priority).copied().unwrap_or(TuneKey::Priority.default_value())
             };
             let above = siblings().filter(|n| n.id != node.id).all(|n| {
-                priority(n) == 0 && priority(node) > 0 || priority(node) > priority(n) + DECAY_LEVELS
+                priority(n) == 0 && priority(node) > 0
+                    || priority(node) > priority(n) + DECAY_LEVELS
             });
             return if above { sure } else { 0 };
         }

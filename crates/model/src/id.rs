@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles of nodes: an index and a generation, so that a stale one is an error, never another node.
+//! Handles of nodes: an index and a generation, so that a stale one is an error, never another
+//! node.
 
 pub use reserv_facts::tree::NODES_MAX;
 use serde::{Deserialize, Serialize};

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a journal keeps: a snapshot of the tree and the records since. Replaying them gives the identical tree,
-//! ids included.
+//! What a journal keeps: a snapshot of the tree and the records since. Replaying them gives the
+//! identical tree, ids included.
 
 use serde::{Deserialize, Serialize};
 
 use crate::edit::Edit;
 use crate::{
-    AccessEntry, Batch, Cap, Error, ErrorKind, Kind, Name, NodeId, Personality, Share, Tree, Tune, Weight,
+    AccessEntry, Batch, Cap, Error, ErrorKind, Kind, Name, NodeId, Personality, Share, Tree, Tune,
+    Weight,
 };
 
-/// The edits of one plan. Its number is also the batch's, so that journal and plane agree on what happened.
+/// The edits of one plan. Its number is also the batch's, so that journal and plane agree on what
+/// happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -136,8 +138,9 @@ impl Tree {
         Snapshot { seq: self.seq, slots: slots.collect(), personality: self.personality }
     }
 
-    /// Carry out one record of the journal. `Corrupt` when it is not the next one, or its edits do not fit; in
-    /// the latter case the ones before the unfitting one are in effect, and the tree is to be thrown away.
+    /// Carry out one record of the journal. `Corrupt` when it is not the next one, or its edits do
+    /// not fit; in the latter case the ones before the unfitting one are in effect, and the tree is
+    /// to be thrown away.
     pub fn replay(&mut self, record: &Record) -> Result<(), Error> {
         if record.seq != self.seq + 1 {
             let why = format!("record {} after record {}", record.seq, self.seq);

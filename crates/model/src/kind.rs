@@ -109,7 +109,8 @@ impl Personality {
         }
     }
 
-    /// Of new scheduler nodes. Turns and requests are a CPU's, a link or disk has work that comes in pieces.
+    /// Of new scheduler nodes. Turns and requests are a CPU's, a link or disk has work that comes
+    /// in pieces.
     pub const fn policy(self, of: ResourceKind) -> Policy {
         match (self, of) {
             (Self::Eclipse, ResourceKind::Cpu) => Policy::Mtrls,
@@ -183,7 +184,8 @@ impl Policy {
     /// All words, for people to choose from.
     pub const WORDS: &str = "one word: sfq, eevdf, mtrls or prio; for a link also wf2q+ or wf2q, for a disk wf2q+ or yfq, for its root cello";
 
-    /// Whether it orders by the length of what is served next, which is not known of a thread: the CPU's program does not have it.
+    /// Whether it orders by the length of what is served next, which is not known of a thread: the
+    /// CPU's program does not have it.
     pub const fn by_length(self) -> bool {
         matches!(self, Self::Wf2qPlus | Self::Yfq | Self::Wf2q | Self::Cello)
     }
@@ -205,7 +207,10 @@ impl Class {
 
     /// As of a policy.
     pub const fn of_disks(self) -> bool {
-        matches!(self, Self::Scan | Self::ScanEdf | Self::Interactive | Self::Throughput | Self::RealTime)
+        matches!(
+            self,
+            Self::Scan | Self::ScanEdf | Self::Interactive | Self::Throughput | Self::RealTime
+        )
     }
 }
 

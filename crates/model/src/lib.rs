@@ -3,20 +3,24 @@
 //!
 //! Pure: time, randomness and I/O are arguments; no clock, file, thread, float or hash order.
 //!
-//! * [`Tree`]: the reservations of one resource; [`Tree::plan`] checks [`Request`]s, [`Plan`] goes to the journal
-//!   ([`Record`]) and the plane ([`Batch`]), [`Tree::commit`] brings it into effect.
+//! * [`Tree`]: the reservations of one resource; [`Tree::plan`] checks [`Request`]s, [`Plan`] goes
+//!   to the journal ([`Record`]) and the plane ([`Batch`]), [`Tree::commit`] brings it into effect.
 //! * [`Snapshot`] and [`Record`]: what survives the daemon.
 //! * [`Tree::garbage`], [`Handles`]: which nodes are collected.
 //! * [`Containers`]: the activities that have one share in several trees, and their parents.
 //! * [`Config`]: a declarative tree, [`diff`] and [`to_config`].
-//! * [`Shares`]: who gets what, exactly, given who wants; [`Tree::guarantee`]: what a queue has whoever wants.
-//! * [`Tree::set_capacity`], [`Tree::overcommitted`]: admission control; every plan is checked against the minimums that were promised.
-//! * [`Tree::decide`], [`Tree::permit`]: who may do what, by the access lists of nodes ([`AccessEntry`]).
+//! * [`Shares`]: who gets what, exactly, given who wants; [`Tree::guarantee`]: what a queue has
+//!   whoever wants.
+//! * [`Tree::set_capacity`], [`Tree::overcommitted`]: admission control; every plan is checked
+//!   against the minimums that were promised.
+//! * [`Tree::decide`], [`Tree::permit`]: who may do what, by the access lists of nodes
+//!   ([`AccessEntry`]).
 //! * [`Fixed`]: shares that stay what they are when siblings come and go.
 //! * [`ThreadParams`], [`Tune`]: what threads and nodes can be set to.
 //! * [`ResourceKind`]: what differs between resources; [`Source`]: what a counting one counts.
 //! * [`Sample`]: what a plane counts for a node.
-//! * [`Share`], [`Cap`], [`Weight`], [`Class`] …: values whose `Display` parses back with `FromStr`.
+//! * [`Share`], [`Cap`], [`Weight`], [`Class`] …: values whose `Display` parses back with
+//!   `FromStr`.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::float_arithmetic,
@@ -62,9 +66,12 @@ pub use access::{
 pub use backlog::{Backlog, Memory};
 pub use batch::{Batch, DeleteMode, Op, Outcome};
 pub use collect::Handles;
-pub use config::{Config, ContainerConfig, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config};
+pub use config::{
+    Config, ContainerConfig, Driver, NodeConfig, NodeKind, ResourceConfig, diff, to_config,
+};
 pub use container::{
-    CONTAINER_FILES, Container, ContainerEdit, ContainerId, ContainerLimits, Containers, Holds, NewContainer,
+    CONTAINER_FILES, Container, ContainerEdit, ContainerId, ContainerLimits, Containers, Holds,
+    NewContainer,
 };
 pub use edit::Edit;
 pub use error::{Errno, Error, ErrorKind, quoted};
@@ -87,7 +94,8 @@ pub use thread::ThreadParams;
 pub use tree::{DEPTH_MAX, Tree};
 pub use tune::{Tune, TuneChange, TuneKey, check_tune, parse_tune, show_tune, tune_text};
 pub use units::{
-    Amount, CPUS_MAX, Cap, Duration, Fixed, Minimum, Share, Weight, parse_bytes, parse_cap, show_cap,
+    Amount, CPUS_MAX, Cap, Duration, Fixed, Minimum, Share, Weight, parse_bytes, parse_cap,
+    show_cap,
 };
 
 /// Longest text that a control file takes, in bytes.

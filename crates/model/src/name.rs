@@ -15,11 +15,12 @@ pub const NAME_MAX: usize = 64;
 
 /// Names that no node may have, because a file of a reservation directory has or will have them.
 pub const RESERVED_NAMES: [&str; 15] = [
-    "share", "shares", "policy", "newqueue", "newsched", "stat", "cap", "tune", "gc", "access", "backlog",
-    "class", "members", "state", "mk",
+    "share", "shares", "policy", "newqueue", "newsched", "stat", "cap", "tune", "gc", "access",
+    "backlog", "class", "members", "state", "mk",
 ];
 
-/// A node's name: 1 to [`NAME_MAX`] bytes of `[A-Za-z0-9._-]`, not starting with a dot, not reserved.
+/// A node's name: 1 to [`NAME_MAX`] bytes of `[A-Za-z0-9._-]`, not starting with a dot, not
+/// reserved.
 ///
 /// Ordered as people count: `q2` before `q10`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,7 +46,8 @@ impl Name {
         if text.starts_with('.') {
             return bad("starts with a dot");
         }
-        if let Some(c) = text.chars().find(|&c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')))
+        if let Some(c) =
+            text.chars().find(|&c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')))
         {
             return bad(&format!("holds {}, which no name may", quoted(&c.to_string())));
         }
@@ -89,8 +91,8 @@ impl PartialOrd for Name {
     }
 }
 
-/// Runs of digits compare as numbers, all else by bytes. No other character of a name stands between
-/// `0` and `9`, hence the order is transitive.
+/// Runs of digits compare as numbers, all else by bytes. No other character of a name stands
+/// between `0` and `9`, hence the order is transitive.
 fn natural(mut a: &[u8], mut b: &[u8]) -> Ordering {
     fn digits(s: &[u8]) -> (&[u8], &[u8]) {
         s.split_at(s.iter().position(|c| !c.is_ascii_digit()).unwrap_or(s.len()))

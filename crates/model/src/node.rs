@@ -14,7 +14,8 @@ pub struct Node {
     pub name: Name,
     /// Scheduler with its policy, or queue with its class.
     pub kind: Kind,
-    /// Against the siblings. Meaningless for the root. Of a node with a fixed share it is solved (`fixed.rs`).
+    /// Against the siblings. Meaningless for the root. Of a node with a fixed share it is solved
+    /// (`fixed.rs`).
     pub weight: Weight,
     /// Its part of the parent, in place of a weight of its own.
     pub fixed: Option<Fixed>,
@@ -22,7 +23,8 @@ pub struct Node {
     pub minimum: Minimum,
     /// Upper limit.
     pub cap: Option<Cap>,
-    /// Most threads that may be tagged with a queue, or packets that may wait in a link's; 0 is no limit.
+    /// Most threads that may be tagged with a queue, or packets that may wait in a link's; 0 is no
+    /// limit.
     pub members_max: u32,
     /// Most bytes that may wait in a link's queue; 0 is no limit of its own.
     pub bytes_max: u32,
@@ -42,7 +44,8 @@ pub struct Node {
     pub parent: Option<NodeId>,
     /// By name, in the order of [`Name`].
     pub children: BTreeMap<Name, NodeId>,
-    /// The lowest numbers that no child has as `qN` and `rN`; functions of `children`, kept for speed.
+    /// The lowest numbers that no child has as `qN` and `rN`; functions of `children`, kept for
+    /// speed.
     pub(crate) free_number: FreeNumbers,
     /// How many children have a fixed share; a function of them, kept for speed.
     pub(crate) fixed_children: u32,
@@ -99,7 +102,8 @@ impl Node {
         Share { weight, fixed: self.fixed, minimum: self.minimum }
     }
 
-    /// The name that opening `newqueue` (`Kind::Queue`) or `newsched` gives: the lowest free number.
+    /// The name that opening `newqueue` (`Kind::Queue`) or `newsched` gives: the lowest free
+    /// number.
     pub fn next_name(&self, kind: Kind) -> Name {
         match kind {
             Kind::Queue(_) => Name::numbered('q', self.free_number.queue),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What rules say about packets that leave by a link: ports, the other side's addresses, the protocol. Local is this end's as the packet has it: of a forwarded
-//! packet its source.
+//! What rules say about packets that leave by a link: ports, the other side's addresses, the
+//! protocol. Local is this end's as the packet has it: of a forwarded packet its source.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -114,7 +114,8 @@ impl FromStr for Prefix {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let hint = "\"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"";
-        let (word, rest) = text.split_once('/').map_or((text, None), |(word, rest)| (word, Some(rest)));
+        let (word, rest) =
+            text.split_once('/').map_or((text, None), |(word, rest)| (word, Some(rest)));
         let Ok(address) = word.parse::<IpAddr>() else {
             return refuse(format!("{} is not an address", quoted(word)), hint);
         };
@@ -122,9 +123,12 @@ impl FromStr for Prefix {
         let length = match rest {
             None => longest,
             Some(rest) => match rest.parse::<u8>() {
-                Ok(length) if length <= longest && rest.bytes().all(|b| b.is_ascii_digit()) => length,
+                Ok(length) if length <= longest && rest.bytes().all(|b| b.is_ascii_digit()) => {
+                    length
+                }
                 _ => {
-                    let why = format!("{} is not a length of a prefix, 0 to {longest}", quoted(rest));
+                    let why =
+                        format!("{} is not a length of a prefix, 0 to {longest}", quoted(rest));
                     return refuse(why, hint);
                 }
             },
@@ -256,7 +260,8 @@ pub struct Packets {
     pub protocol: Option<Protocol>,
 }
 
-/// A rule about packets with the queue that it names, as a link's driver is told. The first that matches wins.
+/// A rule about packets with the queue that it names, as a link's driver is told. The first that
+/// matches wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRule {
     /// Which packets.
@@ -285,7 +290,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Prefix>().unwrap().to_string(), shown);
         }
-        for (text, shown) in [("tcp", "tcp"), ("6", "tcp"), ("0", "0"), ("255", "255"), ("icmp6", "icmp6")] {
+        for (text, shown) in
+            [("tcp", "tcp"), ("6", "tcp"), ("0", "0"), ("255", "255"), ("icmp6", "icmp6")]
+        {
             assert_eq!(text.parse::<Protocol>().unwrap().to_string(), shown);
         }
     }
@@ -293,7 +300,9 @@ mod tests {
     #[test]
     fn the_word_that_is_wrong_is_said() {
         let said = |error: Error| error.to_string();
-        for word in ["", "0", "65536", "http", "-1", "+1", "1-", "-", "9-8", "1-2-3", " 1", "1 - 2", "0x50"] {
+        for word in
+            ["", "0", "65536", "http", "-1", "+1", "1-", "-", "9-8", "1-2-3", " 1", "1 - 2", "0x50"]
+        {
             assert!(said(word.parse::<Ports>().unwrap_err()).contains(&quoted(word)), "{word}");
         }
         for word in [

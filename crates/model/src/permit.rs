@@ -2,7 +2,8 @@
 //! Which right a change needs, and how access lists change. The rules stand in `access.rs`.
 
 use crate::access::{
-    AccessChange, AccessEntry, Caller, ENTRIES_MAX, QUOTA_DEFAULT, Right, Rights, USE_RULES_MAX, Verb, Why,
+    AccessChange, AccessEntry, Caller, ENTRIES_MAX, QUOTA_DEFAULT, Right, Rights, USE_RULES_MAX,
+    Verb, Why,
 };
 use crate::edit::Edit;
 use crate::{Error, ErrorKind, Node, NodeId, NodeRef, Request, Tree};
@@ -56,7 +57,8 @@ impl Tree {
                 }
                 self.require_above(who, node, Right::Delete)?;
                 self.require(who, parent, Right::Create)?;
-                let moved = u32::try_from(self.iter().filter(|n| self.is_within(n.id, node)).count());
+                let moved =
+                    u32::try_from(self.iter().filter(|n| self.is_within(n.id, node)).count());
                 return self.check_quota(who, parent, moved.unwrap_or(u32::MAX));
             }
             Request::SetTune { node, change } => {
@@ -79,7 +81,9 @@ impl Tree {
             | Request::SetLimit { node, .. }
             | Request::ResetCounters { node } => (node, Right::Modify, false),
             Request::SetAccess { node, .. } => (node, Right::Grant, false),
-            Request::SetPersonality { .. } => return self.require(who, NodeId::ROOT, Right::Modify),
+            Request::SetPersonality { .. } => {
+                return self.require(who, NodeId::ROOT, Right::Modify);
+            }
         };
         let Some(id) = self.named(node) else { return Ok(()) };
         if above { self.require_above(who, id, right) } else { self.require(who, id, right) }
@@ -99,34 +103,45 @@ impl Tree {
 
     /// An entry and those that it hangs on.
     fn chain(&self, id: Option<u64>) -> impl Iterator<Item = &AccessEntry> {
-        std::iter::successors(id.and_then(|id| self.entry(id)), |e| e.via.and_then(|via| self.entry(via)))
+        std::iter::successors(id.and_then(|id| self.entry(id)), |e| {
+            e.via.and_then(|via| self.entry(via))
+        })
     }
 
     fn check_quota(&self, who: &Caller, parent: NodeId, more: u32) -> Result<(), Error> {
         for entry in self.chain(self.made_through(who, parent)) {
             let Some(quota) = entry.quota else { continue };
-            let counts = |n: &&Node| n.through.is_some() && self.chain(n.through).any(|e| e.id == entry.id);
+            let counts =
+                |n: &&Node| n.through.is_some() && self.chain(n.through).any(|e| e.id == entry.id);
             let made = u32::try_from(self.iter().filter(counts).count()).unwrap_or(u32::MAX);
             if made.saturating_add(more) > quota {
                 let why = format!("{made} nodes of {quota} are made through \"{entry}\"");
-                return Err(Error::new(ErrorKind::Full, why).hint("delete some, or ask for a larger quota"));
+                return Err(
+                    Error::new(ErrorKind::Full, why).hint("delete some, or ask for a larger quota")
+                );
             }
         }
         Ok(())
     }
 
-    /// A change of an access list as its writer may make it: with his uid, and the entry that he passes on.
+    /// A change of an access list as its writer may make it: with his uid, and the entry that he
+    /// passes on.
     pub fn as_written_by(
         &self,
         who: &Caller,
         id: NodeId,
         mut change: AccessChange,
     ) -> Result<AccessChange, Error> {
-        let refuse = |why: String, hint: &str| Err(Error::new(ErrorKind::NotPermitted, why).hint(hint));
+        let refuse =
+            |why: String, hint: &str| Err(Error::new(ErrorKind::NotPermitted, why).hint(hint));
         if change.by != 0 && change.by != who.uid {
-            // What is read can be written back: this entry is there already, or nobody can make it but who it names.
+            // What is read can be written back: this entry is there already, or nobody can make it
+            // but who it names.
             let party = |e: &&AccessEntry| {
-                e.by == change.by && e.party == change.party && e.allow && e.rights.has_all(change.rights)
+                e.by == change.by
+                    && e.party == change.party
+                    && e.allow
+                    && e.rights.has_all(change.rights)
             };
             if who.uid == 0
                 && change.verb == Verb::Allow
@@ -149,7 +164,8 @@ impl Tree {
         }
         let needed = change.rights.with(Right::Grant.into());
         let held = self.up(id).flat_map(|n| &n.access).filter(|e| e.allow && e.party.is(who));
-        let denied = Right::ALL.into_iter().find(|r| needed.has(*r) && !self.decide(who, id, *r).allowed);
+        let denied =
+            Right::ALL.into_iter().find(|r| needed.has(*r) && !self.decide(who, id, *r).allowed);
         if let Some(right) = denied {
             return self.require(who, id, right).map(|()| change);
         }
@@ -169,9 +185,14 @@ impl Tree {
     }
 
     /// The edits that change a list.
-    pub(crate) fn edits_for_access(&self, node: &Node, change: &AccessChange) -> Result<Vec<Edit>, Error> {
+    pub(crate) fn edits_for_access(
+        &self,
+        node: &Node,
+        change: &AccessChange,
+    ) -> Result<Vec<Edit>, Error> {
         let mut entries = node.access.clone();
-        let mine = |e: &AccessEntry| e.party == change.party && (change.by == 0 || e.by == change.by);
+        let mine =
+            |e: &AccessEntry| e.party == change.party && (change.by == 0 || e.by == change.by);
         let take = |entries: &mut Vec<AccessEntry>, of: &dyn Fn(&AccessEntry) -> bool| {
             for entry in entries.iter_mut().filter(|e| of(e)) {
                 entry.rights = entry.rights.without(change.rights);
@@ -194,14 +215,20 @@ impl Tree {
                 }
             }
             Verb::Deny => take(&mut entries, &|e| e.allow && e.party == change.party),
-            Verb::Allow => take(&mut entries, &|e| change.by == 0 && !e.allow && e.party == change.party),
+            Verb::Allow => {
+                take(&mut entries, &|e| change.by == 0 && !e.allow && e.party == change.party)
+            }
         }
         if change.verb != Verb::Remove {
             let same = |e: &&mut AccessEntry| {
-                e.allow == allow && e.party == change.party && e.by == change.by && e.via == change.via
+                e.allow == allow
+                    && e.party == change.party
+                    && e.by == change.by
+                    && e.via == change.via
             };
             let quota = |rights: Rights, before: Option<u32>| {
-                let usual = (allow && change.by == 0 && rights.has(Right::Create)).then_some(QUOTA_DEFAULT);
+                let usual =
+                    (allow && change.by == 0 && rights.has(Right::Create)).then_some(QUOTA_DEFAULT);
                 change.quota.or(before).or(usual)
             };
             if let Some(entry) = entries.iter_mut().find(same) {
@@ -223,7 +250,11 @@ impl Tree {
             let why = format!("{} already has {ENTRIES_MAX} entries", self.shown(node.id));
             return Err(Error::new(ErrorKind::Full, why).hint("a group can be named in one entry"));
         }
-        Ok(if entries == node.access { Vec::new() } else { vec![Edit::Access { id: node.id, entries }] })
+        Ok(if entries == node.access {
+            Vec::new()
+        } else {
+            vec![Edit::Access { id: node.id, entries }]
+        })
     }
 
     /// Numbers grow with the edits, so that none is used again after its entry is gone.
@@ -232,10 +263,12 @@ impl Tree {
         ((self.seq + 1) << 16).max(last + 1)
     }
 
-    /// The edits that take from entries what the ones that they hang on no longer give; after a change of a list, or a move.
+    /// The edits that take from entries what the ones that they hang on no longer give; after a
+    /// change of a list, or a move.
     pub(crate) fn prune_access(&self) -> Result<Vec<Edit>, Error> {
         let mut edits = Vec::new();
-        // What stands on the way from the root to the node at hand: level, entries, rules about use.
+        // What stands on the way from the root to the node at hand: level, entries, rules about
+        // use.
         let mut way: Vec<(usize, Vec<AccessEntry>, usize)> = Vec::new();
         for (level, node) in self.walk() {
             way.retain(|(above, ..)| *above < level);
@@ -269,7 +302,9 @@ impl Tree {
                     "{}: more than {USE_RULES_MAX} rules about its use, its own and those from above",
                     self.shown(node.id)
                 );
-                return Err(Error::new(ErrorKind::Full, why).hint("a group can be named in one entry"));
+                return Err(
+                    Error::new(ErrorKind::Full, why).hint("a group can be named in one entry")
+                );
             }
             if entries != node.access {
                 edits.push(Edit::Access { id: node.id, entries: entries.clone() });

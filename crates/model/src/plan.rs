@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests, and the plans that they become.
 //!
-//! The order of one change: [`Tree::plan`] (refuses, changes nothing) → the journal writes [`Plan::record`] →
-//! the plane applies [`Plan::batch`] → [`Tree::commit`]. A plan that the plane refused is dropped; its record is
-//! cancelled in the journal. A [`DeleteMode::Drain`] leaves the node in the tree, marked; when the plane says that
-//! it is gone, at once ([`Plan::drained`]) or later, [`Tree::plan_gone`] makes the plan that forgets it.
+//! The order of one change: [`Tree::plan`] (refuses, changes nothing) → the journal writes
+//! [`Plan::record`] → the plane applies [`Plan::batch`] → [`Tree::commit`]. A plan that the plane
+//! refused is dropped; its record is cancelled in the journal. A [`DeleteMode::Drain`] leaves the
+//! node in the tree, marked; when the plane says that it is gone, at once ([`Plan::drained`]) or
+//! later, [`Tree::plan_gone`] makes the plan that forgets it.
 
 mod requests;
 
@@ -15,12 +16,13 @@ use serde::{Deserialize, Serialize};
 use crate::edit::Edit;
 use crate::fixed::{self, Unsolved};
 use crate::{
-    AccessChange, Batch, Caller, Cap, Class, DeleteMode, Error, ErrorKind, FIXED_MAX, Fixed, Name, NewKind,
-    Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share, Tree, TuneChange, Weight,
+    AccessChange, Batch, Caller, Cap, Class, DeleteMode, Error, ErrorKind, FIXED_MAX, Fixed, Name,
+    NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share, Tree,
+    TuneChange, Weight,
 };
 
-/// A node as a request names it: by handle (files), or by path (configuration; may be made by an earlier
-/// request of the same plan).
+/// A node as a request names it: by handle (files), or by path (configuration; may be made by an
+/// earlier request of the same plan).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeRef {
     /// By handle.
@@ -47,12 +49,13 @@ impl From<NodePath> for NodeRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the fields say it: which node, and its new value")]
 pub enum Request {
-    /// Make a node. No name: the lowest free `qN` or `rN`, and it is collected when nothing refers to it. No policy or class: the personality's. No share: weight 0, which
-    /// breaks no promise.
+    /// Make a node. No name: the lowest free `qN` or `rN`, and it is collected when nothing refers
+    /// to it. No policy or class: the personality's. No share: weight 0, which breaks no promise.
     Create { parent: NodeRef, name: Option<Name>, kind: NewKind, share: Option<Share> },
     /// Remove a node without children.
     Delete { node: NodeRef, mode: DeleteMode },
-    /// Says that the node is not draining; refused if it is. (What the `state` file reads can be written.)
+    /// Says that the node is not draining; refused if it is. (What the `state` file reads can be
+    /// written.)
     Active { node: NodeRef },
     /// Set weight and minimum.
     SetShare { node: NodeRef, share: Share },
@@ -66,7 +69,8 @@ pub enum Request {
     SetPersonality { personality: Personality },
     /// Set tunables, those that are named.
     SetTune { node: NodeRef, change: TuneChange },
-    /// Set the limits of a queue, of members (packets) and, on links, of bytes; 0 is none of its own.
+    /// Set the limits of a queue, of members (packets) and, on links, of bytes; 0 is none of its
+    /// own.
     SetLimit { node: NodeRef, members_max: u32, bytes_max: u32 },
     /// Reset the counters that `backlog` shows.
     ResetCounters { node: NodeRef },
@@ -97,9 +101,11 @@ impl Plan {
                 .edits
                 .iter()
                 .filter_map(|edit| match *edit {
-                    Edit::Create { id, parent, .. } => {
-                        Some(Edit::Made { id, maker: who.uid, through: tree.made_through(who, parent) })
-                    }
+                    Edit::Create { id, parent, .. } => Some(Edit::Made {
+                        id,
+                        maker: who.uid,
+                        through: tree.made_through(who, parent),
+                    }),
                     _ => None,
                 })
                 .collect();
@@ -133,13 +139,14 @@ impl Plan {
         Record { seq: self.base + 1, edits: self.edits.clone() }
     }
 
-    /// For the plane, with the record's number. Its `ops` may be empty (a rename): then the plane need not be called.
+    /// For the plane, with the record's number. Its `ops` may be empty (a rename): then the plane
+    /// need not be called.
     pub fn batch(&self) -> Batch {
         Batch { seq: self.base + 1, ops: self.ops() }
     }
 
-    /// Which drained queues the plane removed at once, from its outcomes (one per op of the batch): forget them
-    /// with [`Tree::plan_gone`] after the commit.
+    /// Which drained queues the plane removed at once, from its outcomes (one per op of the batch):
+    /// forget them with [`Tree::plan_gone`] after the commit.
     pub fn drained(&self, outcomes: &[Outcome]) -> Vec<NodeId> {
         let ops = self.ops();
         ops.iter()
@@ -153,10 +160,14 @@ impl Plan {
 }
 
 impl Plan {
-    /// Whether the plane could not yet move all members of a queue that is deleted with them, from its outcomes.
+    /// Whether the plane could not yet move all members of a queue that is deleted with them, from
+    /// its outcomes.
     pub fn left_members(&self, outcomes: &[Outcome]) -> bool {
         let flush = |op: &Op| matches!(op, Op::Delete { mode: DeleteMode::Flush, .. });
-        self.ops().iter().zip(outcomes).any(|(op, outcome)| flush(op) && *outcome == Outcome::Draining)
+        self.ops()
+            .iter()
+            .zip(outcomes)
+            .any(|(op, outcome)| flush(op) && *outcome == Outcome::Draining)
     }
 }
 
@@ -169,13 +180,15 @@ fn moves_rights(edits: &[Edit]) -> bool {
 type Touched = BTreeMap<NodeId, Option<NodeId>>;
 
 impl Tree {
-    /// Check requests, in order, each against the tree as the ones before it leave it. All or none. Promises have to hold when all is
-    /// done, not in between: so weights that fit in no order one by one fit together.
+    /// Check requests, in order, each against the tree as the ones before it leave it. All or none.
+    /// Promises have to hold when all is done, not in between: so weights that fit in no order one
+    /// by one fit together.
     pub fn plan(&self, requests: &[Request]) -> Result<Plan, Error> {
         self.plan_with(requests, true)
     }
 
-    /// A plan for a part of a larger change, the whole of which was admitted: promises are not looked at.
+    /// A plan for a part of a larger change, the whole of which was admitted: promises are not
+    /// looked at.
     pub fn plan_part(&self, requests: &[Request]) -> Result<Plan, Error> {
         self.plan_with(requests, false)
     }
@@ -195,7 +208,8 @@ impl Tree {
                     scratch.touches(edit, &mut parents);
                     scratch.apply(edit)?;
                 }
-                let drained = plan.edits.iter().filter(|e| matches!(e, Edit::Drain { .. })).map(Edit::id);
+                let drained =
+                    plan.edits.iter().filter(|e| matches!(e, Edit::Drain { .. })).map(Edit::id);
                 plan.edits.extend(scratch.solve(&touched, &drained.collect())?);
                 if breaks {
                     scratch.admit(self, &parents)?;
@@ -207,7 +221,8 @@ impl Tree {
         } else {
             let mut scratch = self.clone();
             let mut touched = Touched::new();
-            // A queue without members goes as soon as it is told to drain: nothing later in the batch may name it.
+            // A queue without members goes as soon as it is told to drain: nothing later in the
+            // batch may name it.
             let mut drained = BTreeSet::new();
             for request in requests {
                 let edits = scratch.edits_for(request)?;
@@ -242,8 +257,8 @@ impl Tree {
         Ok(plan)
     }
 
-    /// The plan that forgets drained queues which the plane reported gone. Ids that the tree does not know, or
-    /// that do not drain, are skipped: after a crash the same report may come twice.
+    /// The plan that forgets drained queues which the plane reported gone. Ids that the tree does
+    /// not know, or that do not drain, are skipped: after a crash the same report may come twice.
     pub fn plan_gone(&self, ids: &[NodeId]) -> Plan {
         let mut edits: Vec<Edit> = Vec::new();
         for &id in ids {
@@ -259,7 +274,8 @@ impl Tree {
                 scratch.touch(edit, &mut touched);
                 scratch.apply(edit)
             });
-            // Fewer siblings need no larger weights, except where only fixed shares are left: that always has a solution.
+            // Fewer siblings need no larger weights, except where only fixed shares are left: that
+            // always has a solution.
             if let Ok(solved) = fits.and_then(|()| scratch.solve(&touched, &BTreeSet::new())) {
                 edits.extend(solved);
             }
@@ -267,11 +283,12 @@ impl Tree {
         Plan { base: self.seq, edits, created: Vec::new() }
     }
 
-    /// Bring a plan into effect after the plane accepted it. `Conflict` when the tree has changed since the plan
-    /// was made; then nothing changes. Answers the journal's number.
+    /// Bring a plan into effect after the plane accepted it. `Conflict` when the tree has changed
+    /// since the plan was made; then nothing changes. Answers the journal's number.
     pub fn commit(&mut self, plan: &Plan) -> Result<u64, Error> {
         if plan.base != self.seq {
-            let why = format!("the plan was made at edit {}, the tree is at {}", plan.base, self.seq);
+            let why =
+                format!("the plan was made at edit {}, the tree is at {}", plan.base, self.seq);
             return Err(Error::new(ErrorKind::Conflict, why).hint("plan again"));
         }
         if !plan.is_empty() {
@@ -293,7 +310,8 @@ impl Tree {
         })
     }
 
-    /// Note whose children an edit is about to change, and the child with a fixed share that it is about.
+    /// Note whose children an edit is about to change, and the child with a fixed share that it is
+    /// about.
     fn touch(&self, edit: &Edit, touched: &mut Touched) {
         let parent = |id: NodeId| self.get(id).and_then(|n| n.parent);
         match *edit {
@@ -322,15 +340,18 @@ impl Tree {
         }
     }
 
-    /// The weights that keep the fixed shares below these parents; none for a queue that drains in the same plan (it may be
-    /// gone before its weight could be set; it is solved with its siblings when it goes).
+    /// The weights that keep the fixed shares below these parents; none for a queue that drains in
+    /// the same plan (it may be gone before its weight could be set; it is solved with its siblings
+    /// when it goes).
     fn solve(&self, touched: &Touched, drained: &BTreeSet<NodeId>) -> Result<Vec<Edit>, Error> {
         let mut edits = Vec::new();
         for (&parent, &cause) in touched {
             let Some(parent) = self.get(parent).filter(|p| p.fixed_children > 0) else { continue };
             let children = || parent.children.values().filter_map(|&c| self.get(c));
-            let fixed: Vec<(&Node, Fixed)> = children().filter_map(|c| Some((c, c.fixed?))).collect();
-            let weights = children().filter(|c| c.fixed.is_none()).map(|c| u64::from(c.weight.milli())).sum();
+            let fixed: Vec<(&Node, Fixed)> =
+                children().filter_map(|c| Some((c, c.fixed?))).collect();
+            let weights =
+                children().filter(|c| c.fixed.is_none()).map(|c| u64::from(c.weight.milli())).sum();
             let shares: Vec<Fixed> = fixed.iter().map(|(_, f)| *f).collect();
             let solved = fixed::solve(&shares, weights).map_err(|why| {
                 let breaks = cause.and_then(|id| self.get(id)).unwrap_or(fixed[0].0);
@@ -339,16 +360,23 @@ impl Tree {
                     Unsolved::Sum(sum) => {
                         let own = breaks.fixed.map_or(0, |f| u64::from(f.ppm()));
                         let others = crate::units::show_percent(sum - own);
-                        let why = format!("{} does not fit: its siblings have {others}", shown(breaks));
+                        let why =
+                            format!("{} does not fit: its siblings have {others}", shown(breaks));
                         Error::new(ErrorKind::Overcommitted, why)
                             .hint("fixed shares below one node add up to less than 100%")
                     }
                     Unsolved::Weight(at) => {
                         let (node, beside) = (fixed[at].0, fixed[at].0.id != breaks.id);
-                        let beside =
-                            if beside { format!(" ({})", self.shown(breaks.id)) } else { String::new() };
-                        let why =
-                            format!("{} would need a weight beyond {}{beside}", shown(node), Weight::MAX);
+                        let beside = if beside {
+                            format!(" ({})", self.shown(breaks.id))
+                        } else {
+                            String::new()
+                        };
+                        let why = format!(
+                            "{} would need a weight beyond {}{beside}",
+                            shown(node),
+                            Weight::MAX
+                        );
                         Error::new(ErrorKind::Overcommitted, why)
                             .hint("give its siblings smaller weights: only their ratios count")
                     }

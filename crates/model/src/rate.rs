@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How fast a link is: bits per second, exact.
 //!
-//! `rate = digits ["." digits] ("bit" | "kbit" | "mbit" | "gbit" | "kb" | "mb" | "gb") ["/s"]`, in any case: `100mbit`, `1.5gbit`, `100Mbit/s`; of disks rather
-//! bytes: `3MB/s` is `24mbit`. Decimal prefixes.
+//! `rate = digits ["." digits] ("bit" | "kbit" | "mbit" | "gbit" | "kb" | "mb" | "gb") ["/s"]`, in
+//! any case: `100mbit`, `1.5gbit`, `100Mbit/s`; of disks rather bytes: `3MB/s` is `24mbit`. Decimal
+//! prefixes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +18,8 @@ use crate::{Error, ErrorKind};
 #[serde(try_from = "String", into = "String")]
 pub struct Rate(u64);
 
-const UNITS: [(&str, u64); 4] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)];
+const UNITS: [(&str, u64); 4] =
+    [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)];
 /// What is read, and not printed.
 const BYTES: [(&str, u64); 3] = [("gb", 8_000_000_000), ("mb", 8_000_000), ("kb", 8000)];
 const HINT: &str = "a rate is 8kbit to 400gbit: 100mbit, 1.5gbit, 3MB/s";
@@ -48,7 +50,8 @@ impl FromStr for Rate {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::new(ErrorKind::Invalid, format!("{} is not a rate", quoted(text))).hint(HINT);
+        let wrong =
+            || Error::new(ErrorKind::Invalid, format!("{} is not a rate", quoted(text))).hint(HINT);
         let lower = text.to_ascii_lowercase();
         let word = lower.strip_suffix("/s").unwrap_or(&lower);
         let (number, unit) = UNITS
@@ -65,7 +68,8 @@ impl FromStr for Rate {
         let all: u128 = format!("{whole}{part}").parse().map_err(|_| wrong())?;
         let bits = all * u128::from(unit);
         let exact = bits.is_multiple_of(scale);
-        let rate = u64::try_from(bits / scale).ok().map(Self).filter(|_| exact).ok_or_else(wrong)?;
+        let rate =
+            u64::try_from(bits / scale).ok().map(Self).filter(|_| exact).ok_or_else(wrong)?;
         if rate < Self::MIN || rate > Self::MAX {
             return Err(wrong());
         }
@@ -75,7 +79,8 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, unit) = UNITS.iter().find(|(_, unit)| self.0.is_multiple_of(*unit)).unwrap_or(&UNITS[3]);
+        let (name, unit) =
+            UNITS.iter().find(|(_, unit)| self.0.is_multiple_of(*unit)).unwrap_or(&UNITS[3]);
         write!(f, "{}{name}", self.0 / unit)
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What resources there are: the one table of what differs between their kinds, and where a resource is found.
+//! What resources there are: the one table of what differs between their kinds, and where a
+//! resource is found.
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,11 +57,14 @@ impl ResourceKind {
     }
 }
 
-/// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that PATH lies on, or `net:IFACE`, a network interface.
-/// An interface that is scheduled: `link:IFACE`, as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end by that driver. A disk that is scheduled:
-/// `disk:PATH`, a file or a block device, or `disk+DEPTH:PATH`, with so many requests at once; `disk@RATE:PATH` or
-/// `disk+DEPTH@RATE:PATH` where it serves so much whatever is asked of it; with `/ublk` or `/fuse` before the colon by that front end, and with `/spinning` or `/flash` before that it
-/// takes as long as such a disk would. `disk/stock:PATH` by the stock driver, `disk+1/stock:PATH` with one request at a time.
+/// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that
+/// PATH lies on, or `net:IFACE`, a network interface. An interface that is scheduled: `link:IFACE`,
+/// as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end
+/// by that driver. A disk that is scheduled: `disk:PATH`, a file or a block device, or
+/// `disk+DEPTH:PATH`, with so many requests at once; `disk@RATE:PATH` or `disk+DEPTH@RATE:PATH`
+/// where it serves so much whatever is asked of it; with `/ublk` or `/fuse` before the colon by
+/// that front end, and with `/spinning` or `/flash` before that it takes as long as such a disk
+/// would. `disk/stock:PATH` by the stock driver, `disk+1/stock:PATH` with one request at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Source {
@@ -144,7 +148,9 @@ impl Source {
     /// What is done with it, for people: `schedules eth0 at 100mbit`.
     pub fn words(&self) -> String {
         match self {
-            Self::Link { interface, rate: Some(rate), .. } => format!("schedules {interface} at {rate}"),
+            Self::Link { interface, rate: Some(rate), .. } => {
+                format!("schedules {interface} at {rate}")
+            }
             Self::Link { interface, rate: None, .. } => format!("schedules {interface}"),
             Self::Disk { path, .. } => format!("schedules {path}"),
             Self::File(path) => format!("counts what is done on the file system of {path}"),
@@ -181,7 +187,8 @@ impl FromStr for Source {
                 if !path.starts_with('/') {
                     return bad("the path does not start with /");
                 }
-                let (kind, driver) = match (kind.strip_suffix("/stock"), kind.strip_suffix("/full")) {
+                let (kind, driver) = match (kind.strip_suffix("/stock"), kind.strip_suffix("/full"))
+                {
                     (Some(kind), _) => (kind, Driver::Stock),
                     (_, Some(kind)) => (kind, Driver::Full),
                     _ => (kind, Driver::Auto),
@@ -250,7 +257,11 @@ impl FromStr for Source {
                     return bad("no interface is called so");
                 }
                 let interface = name.to_owned();
-                Ok(if kind == "net" { Self::Net(interface) } else { Self::Link { interface, rate, driver } })
+                Ok(if kind == "net" {
+                    Self::Net(interface)
+                } else {
+                    Self::Link { interface, rate, driver }
+                })
             }
             _ => bad("none of file:PATH, net:IFACE, link:IFACE, disk:PATH"),
         }

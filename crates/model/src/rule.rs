@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules that tag processes by who and what they are, and rules about the packets of links. The first that matches wins, of each of the two.
+//! Rules that tag processes by who and what they are, and rules about the packets of links. The
+//! first that matches wins, of each of the two.
 //!
 //! ```toml
 //! [[rule]]
@@ -14,11 +15,11 @@
 //!
 //! Beside `match` a rule names queues, by resource: at least one, at most one of each. Where
 //! `container` stands, that is the queue of every resource that is not named: a container's nodes
-//! have one path in all trees.
-//! All conditions of one rule must hold, and there must be one. `uid` and `gid` are a number or a name; `unit`,
-//! `command` are patterns with `*` (any text) and `?` (one character); `cgroup` is a path below the
-//! cgroup mount and matches that cgroup and all below it. `port`, `local_port` (a number or a range), `remote` (a prefix) and `protocol` are about packets
-//! ([`Packets`]), and no rule is about both.
+//! have one path in all trees. All conditions of one rule must hold, and there must be one. `uid`
+//! and `gid` are a number or a name; `unit`, `command` are patterns with `*` (any text) and `?`
+//! (one character); `cgroup` is a path below the cgroup mount and matches that cgroup and all below
+//! it. `port`, `local_port` (a number or a range), `remote` (a prefix) and `protocol` are about
+//! packets ([`Packets`]), and no rule is about both.
 
 use std::collections::BTreeMap;
 
@@ -157,7 +158,8 @@ impl Match {
         holds.iter().any(Option::is_some) && holds.iter().all(|h| h.unwrap_or(true))
     }
 
-    /// Refuses a rule that says nothing, one about processes and packets, ports of what has none, an empty pattern, and a cgroup that is no absolute path.
+    /// Refuses a rule that says nothing, one about processes and packets, ports of what has none,
+    /// an empty pattern, and a cgroup that is no absolute path.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |why: &str, hint: &str| Err(Error::new(ErrorKind::Invalid, why).hint(hint));
         if *self == Self::default() {
@@ -166,9 +168,13 @@ impl Match {
                 "name one of uid, gid, unit, cgroup, command, or of port, local_port, remote, protocol",
             );
         }
-        if let (Some(process), Some(packet)) = (self.of_processes().next(), self.of_packets().next()) {
+        if let (Some(process), Some(packet)) =
+            (self.of_processes().next(), self.of_packets().next())
+        {
             return refuse(
-                &format!("{process} is of processes and {packet} of packets; a rule is about one of the two"),
+                &format!(
+                    "{process} is of processes and {packet} of packets; a rule is about one of the two"
+                ),
                 "two rules",
             );
         }
@@ -179,7 +185,10 @@ impl Match {
         }
         for pattern in [&self.unit, &self.command].into_iter().flatten() {
             if pattern.is_empty() {
-                return refuse("an empty pattern in a rule", "a name, with * and ? where it may vary");
+                return refuse(
+                    "an empty pattern in a rule",
+                    "a name, with * and ? where it may vary",
+                );
             }
         }
         if self.cgroup.as_ref().is_some_and(|c| !c.starts_with('/')) {

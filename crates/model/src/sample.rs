@@ -24,7 +24,8 @@ pub struct Sample {
     pub throttled: bool,
     /// Time spent held back, in ns.
     pub throttled_ns: u64,
-    /// Below a scheduler of policy eevdf: the length of the node's requests, set or estimated; 0: none yet.
+    /// Below a scheduler of policy eevdf: the length of the node's requests, set or estimated; 0:
+    /// none yet.
     pub request_ns: u64,
     /// Whether the node is being drained.
     pub draining: bool,

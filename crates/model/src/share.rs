@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who gets what: the share of every node as an exact fraction, shown in parts per million.
 //!
-//! A node's share is the product, over the walk from the root, of weight / Σ weights of the siblings that want
-//! (itself included). A scheduler node wants when anything below it does. Weight 0 is background: it gets
-//! nothing while a sibling with a positive weight wants, and an equal part where there are only such.
+//! A node's share is the product, over the walk from the root, of weight / Σ weights of the
+//! siblings that want (itself included). A scheduler node wants when anything below it does. Weight
+//! 0 is background: it gets nothing while a sibling with a positive weight wants, and an equal part
+//! where there are only such.
 //!
-//! Worked example (a test): q0 weight 100, `web` 300 with `a` 1 and `b` 2. All want: q0 1/4, a 1/4, b 2/4.
-//! Only q0 and b: q0 1/4, b 3/4. Only a and b: a 1/3, b 2/3.
+//! Worked example (a test): q0 weight 100, `web` 300 with `a` 1 and `b` 2. All want: q0 1/4, a 1/4,
+//! b 2/4. Only q0 and b: q0 1/4, b 3/4. Only a and b: a 1/3, b 2/3.
 //!
-//! Limits: caps and the number of CPUs that a queue's threads can use at once are not in it (docs/notes/algorithms.md §9.1).
+//! Limits: caps and the number of CPUs that a queue's threads can use at once are not in it
+//! (docs/notes/algorithms.md §9.1).
 
 use std::cmp::Ordering;
 
@@ -85,12 +87,16 @@ struct Sum {
 impl Sum {
     /// The part of a wanting child.
     fn part(self, weight: Weight) -> (u64, u64) {
-        if self.weights == 0 { (1, self.count.max(1)) } else { (u64::from(weight.milli()), self.weights) }
+        if self.weights == 0 {
+            (1, self.count.max(1))
+        } else {
+            (u64::from(weight.milli()), self.weights)
+        }
     }
 }
 
-/// Who wants, and what they divide: made by one walk over the tree, after which the share of a node costs no more than
-/// its depth. Tells of the tree as it was then.
+/// Who wants, and what they divide: made by one walk over the tree, after which the share of a node
+/// costs no more than its depth. Tells of the tree as it was then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     /// By slot.
@@ -100,7 +106,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Given which queues want: `runnable` is asked of queues only, a scheduler node wants when anything below it does.
+    /// Given which queues want: `runnable` is asked of queues only, a scheduler node wants when
+    /// anything below it does.
     pub fn now(tree: &Tree, runnable: impl Fn(NodeId) -> bool) -> Self {
         let mut wants = vec![false; tree.slots.len()];
         for node in tree.iter().filter(|n| n.kind.is_queue() && runnable(n.id)) {
@@ -129,14 +136,16 @@ impl Shares {
         Self { wants, sums }
     }
 
-    /// What a node is guaranteed whoever wants, in ns per second ([`Tree::guarantee`]); of [`Shares::all`].
+    /// What a node is guaranteed whoever wants, in ns per second ([`Tree::guarantee`]); of
+    /// [`Shares::all`].
     pub fn guarantee(&self, tree: &Tree, id: NodeId) -> u64 {
         tree.guarantee_of(id, tree.capacity(), |parent| {
             self.sums.get(parent.id.index as usize).map_or(0, |sum| sum.weights)
         })
     }
 
-    /// The share of one node: the product along the walk up to the root; 0 for a node that is gone or does not want.
+    /// The share of one node: the product along the walk up to the root; 0 for a node that is gone
+    /// or does not want.
     pub fn ppm(&self, tree: &Tree, id: NodeId) -> Ppm {
         let mut share = Fraction::one();
         let Some(mut node) = tree.get(id) else { return 0 };

@@ -5,7 +5,8 @@
 //! params   = {("weight" weight | "priority" 1…100 | "period" duration | "budget" duration | "deadline" duration)}
 //! ```
 //!
-//! Every key is optional and stands once. A write sets all of them: what is left out is the default again.
+//! Every key is optional and stands once. A write sets all of them: what is left out is the default
+//! again.
 
 use std::fmt;
 
@@ -17,9 +18,12 @@ use crate::units::Duration;
 use crate::{Error, ErrorKind, Weight};
 
 /// Parameters of one thread. 0 is "not set" everywhere: the class's own default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct ThreadParams {
-    /// Among the threads of its queue, in thousandths; not set: as its nice value says (`ts`), or 1 (others).
+    /// Among the threads of its queue, in thousandths; not set: as its nice value says (`ts`), or 1
+    /// (others).
     pub weight: u32,
     /// 1 to 100, higher first.
     pub priority: u32,
@@ -31,7 +35,8 @@ pub struct ThreadParams {
     pub deadline_ns: u64,
 }
 
-const HINT: &str = "weight 2, priority 50, period 33ms budget 10ms, deadline 20ms (at most the period)";
+const HINT: &str =
+    "weight 2, priority 50, period 33ms budget 10ms, deadline 20ms (at most the period)";
 
 impl ThreadParams {
     /// Highest priority.
@@ -48,8 +53,9 @@ impl ThreadParams {
         *self == Self::default()
     }
 
-    /// CPU time per second that it is promised until its deadlines, rounded up to 1 ns; 0 for a thread without a period.
-    /// (A deadline before the period's end needs more than the budget per period: sched/class_edf.c.)
+    /// CPU time per second that it is promised until its deadlines, rounded up to 1 ns; 0 for a
+    /// thread without a period. (A deadline before the period's end needs more than the budget per
+    /// period: sched/class_edf.c.)
     pub fn rate_ns_per_s(&self) -> u64 {
         if self.period_ns == 0 {
             return 0;
@@ -73,7 +79,8 @@ impl ThreadParams {
                 return Err(bad(format!("{} stands twice", quoted(key))));
             }
             seen.push(key);
-            let value = words.next().ok_or_else(|| bad(format!("{} without a value", quoted(key))))?;
+            let value =
+                words.next().ok_or_else(|| bad(format!("{} without a value", quoted(key))))?;
             let duration = |least: u64| -> Result<u64, Error> {
                 let Duration(ns) = value.parse()?;
                 if ns < least || ns > Self::PERIOD_MAX {
@@ -94,8 +101,9 @@ impl ThreadParams {
                 "priority" => {
                     let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
                     let number = if digits { value.parse().ok() } else { None };
-                    params.priority =
-                        number.filter(|n| (1..=Self::PRIORITY_MAX).contains(n)).ok_or_else(|| {
+                    params.priority = number
+                        .filter(|n| (1..=Self::PRIORITY_MAX).contains(n))
+                        .ok_or_else(|| {
                             let max = Self::PRIORITY_MAX;
                             bad(format!("{} is no priority from 1 to {max}", quoted(value)))
                         })?;
@@ -117,9 +125,12 @@ impl ThreadParams {
             (0, 0, 0) => Ok(self),
             (0, _, _) => bad("\"budget\" or \"deadline\" without \"period\"".into()),
             (_, 0, _) => bad("\"period\" without \"budget\"".into()),
-            (p, _, d) if d > p => bad(format!("a deadline of {deadline} after the period of {period}")),
+            (p, _, d) if d > p => {
+                bad(format!("a deadline of {deadline} after the period of {period}"))
+            }
             (p, b, d) if b > if d == 0 { p } else { d } => {
-                let (until, what) = if d == 0 { (period, "period") } else { (deadline, "deadline") };
+                let (until, what) =
+                    if d == 0 { (period, "period") } else { (deadline, "deadline") };
                 bad(format!("a budget of {budget} does not fit before the {what} of {until}"))
             }
             _ => Ok(self),

@@ -2,11 +2,12 @@
 //! The tree of one resource: nodes in slots with generations, and the edits that change it.
 //!
 //! Invariants ([`Tree::check`], asserted after every step of the random tests):
-//! * slot 0 is the root scheduler, slot 1 is q0, a queue below the root; both have generation 1 forever;
-//! * every other node hangs below a scheduler node, is listed there under its name, and no walk upwards
-//!   passes more than [`DEPTH_MAX`] nodes;
-//! * a new node takes the lowest free slot and one more than that slot's last generation, so that ids follow
-//!   from the journal alone;
+//! * slot 0 is the root scheduler, slot 1 is q0, a queue below the root; both have generation 1
+//!   forever;
+//! * every other node hangs below a scheduler node, is listed there under its name, and no walk
+//!   upwards passes more than [`DEPTH_MAX`] nodes;
+//! * a new node takes the lowest free slot and one more than that slot's last generation, so that
+//!   ids follow from the journal alone;
 //! * q0's weight is positive.
 
 use std::collections::BTreeSet;
@@ -16,8 +17,8 @@ pub use reserv_facts::tree::DEPTH_MAX;
 use crate::error::quoted;
 use crate::node::Claim;
 use crate::{
-    Backlog, Cap, Class, Edit, Error, ErrorKind, Kind, NODES_MAX, Name, Node, NodeId, NodePath, Personality,
-    Policy, ResourceKind, Share, Tune, Weight,
+    Backlog, Cap, Class, Edit, Error, ErrorKind, Kind, NODES_MAX, Name, Node, NodeId, NodePath,
+    Personality, Policy, ResourceKind, Share, Tune, Weight,
 };
 
 /// A slot outlives its nodes: it keeps the last generation.
@@ -52,8 +53,12 @@ impl Tree {
     /// Root and q0 (weight 100, time sharing), as every resource starts (Eclipse/BSD §2.4).
     pub fn new(resource: Name) -> Self {
         let mut root = Node::new(NodeId::ROOT, resource, Kind::Scheduler(Policy::default()), None);
-        let mut q0 =
-            Node::new(NodeId::Q0, Name::numbered('q', 0), Kind::Queue(Class::default()), Some(NodeId::ROOT));
+        let mut q0 = Node::new(
+            NodeId::Q0,
+            Name::numbered('q', 0),
+            Kind::Queue(Class::default()),
+            Some(NodeId::ROOT),
+        );
         q0.weight = Weight::DEFAULT;
         root.weight = Weight::DEFAULT;
         root.link(q0.name.clone(), q0.id);
@@ -206,7 +211,8 @@ impl Tree {
 
     /// Whether `id` is `top` or hangs somewhere below it.
     pub fn is_within(&self, id: NodeId, top: NodeId) -> bool {
-        std::iter::successors(self.get(id), |n| n.parent.and_then(|p| self.get(p))).any(|n| n.id == top)
+        std::iter::successors(self.get(id), |n| n.parent.and_then(|p| self.get(p)))
+            .any(|n| n.id == top)
     }
 
     /// The id that the next new node gets; `Full` when all slots are taken or worn out.
@@ -227,11 +233,13 @@ impl Tree {
             .get_mut(id.index as usize)
             .and_then(|s| s.node.as_mut())
             .filter(|n| n.id == id)
-            .ok_or_else(|| corrupt(format!("an edit of node {}.{}, which is gone", id.index, id.generation)))
+            .ok_or_else(|| {
+                corrupt(format!("an edit of node {}.{}, which is gone", id.index, id.generation))
+            })
     }
 
-    /// Carry one edit out. Checks what keeps the tree a tree (see the invariants), not what is wise: that is
-    /// the plan's. On error nothing has changed.
+    /// Carry one edit out. Checks what keeps the tree a tree (see the invariants), not what is
+    /// wise: that is the plan's. On error nothing has changed.
     pub(crate) fn apply(&mut self, edit: &Edit) -> Result<(), Error> {
         match *edit {
             Edit::Create { id, parent, ref name, kind } => self.create(id, parent, name, kind)?,
@@ -258,7 +266,9 @@ impl Tree {
             Edit::Solve { id, weight } => {
                 let node = self.node_mut(id)?;
                 if node.fixed.is_none() || weight == Weight::BACKGROUND {
-                    return Err(corrupt("a solved weight of a node without a fixed share, or none"));
+                    return Err(corrupt(
+                        "a solved weight of a node without a fixed share, or none",
+                    ));
                 }
                 node.weight = weight;
             }
@@ -297,7 +307,10 @@ impl Tree {
                 self.node_mut(id)?;
             }
             Edit::Rename { id, ref name } => {
-                let parent = self.node_mut(id)?.parent.ok_or_else(|| corrupt("another name for the root"))?;
+                let parent = self
+                    .node_mut(id)?
+                    .parent
+                    .ok_or_else(|| corrupt("another name for the root"))?;
                 self.relocate(id, parent, name)?;
             }
             Edit::Move { id, parent, ref name } => self.relocate(id, parent, name)?,
@@ -331,8 +344,10 @@ impl Tree {
             return Err(corrupt("a node below the deepest level"));
         }
         self.take_name(parent, name)?.link(name.clone(), id);
-        let slot =
-            Slot { generation: id.generation, node: Some(Node::new(id, name.clone(), kind, Some(parent))) };
+        let slot = Slot {
+            generation: id.generation,
+            node: Some(Node::new(id, name.clone(), kind, Some(parent))),
+        };
         let index = id.index as usize;
         if index == self.slots.len() {
             self.slots.push(slot);
@@ -377,7 +392,8 @@ impl Tree {
 
     fn remove(&mut self, id: NodeId) -> Result<(), Error> {
         let node = self.node_mut(id)?;
-        let (Some(parent), false, true) = (node.parent, id == NodeId::Q0, node.children.is_empty()) else {
+        let (Some(parent), false, true) = (node.parent, id == NodeId::Q0, node.children.is_empty())
+        else {
             return Err(corrupt("removal of the root, q0 or a node with children"));
         };
         let (name, claim) = (node.name.clone(), node.claim());
@@ -401,7 +417,8 @@ impl Tree {
         if !root.kind.is_scheduler() || root.parent.is_some() {
             return bad("the root is no root".into());
         }
-        let q0_right = q0.kind.is_queue() && q0.parent == Some(root.id) && q0.weight > Weight::BACKGROUND;
+        let q0_right =
+            q0.kind.is_queue() && q0.parent == Some(root.id) && q0.weight > Weight::BACKGROUND;
         if !q0_right || q0.name.as_str() != "q0" || q0.draining {
             return bad("q0 is not as it must be".into());
         }
@@ -443,7 +460,8 @@ impl Tree {
             return Err(corrupt(format!("{at} is too deep")));
         }
         if node.id != NodeId::ROOT {
-            let listed = node.parent.and_then(|p| self.get(p)).and_then(|p| p.children.get(&node.name));
+            let listed =
+                node.parent.and_then(|p| self.get(p)).and_then(|p| p.children.get(&node.name));
             if listed != Some(&node.id) {
                 return Err(corrupt(format!("{at} is not listed in its parent")));
             }
@@ -489,8 +507,10 @@ impl Tree {
             tree.slots.push(Slot { generation, node });
         }
         tree.resource = tree.get(NodeId::ROOT).map_or(resource, |root| named(&root.name));
-        let links: Vec<_> =
-            tree.iter().filter_map(|n| Some((n.parent?, n.name.clone(), n.id, n.claim()))).collect();
+        let links: Vec<_> = tree
+            .iter()
+            .filter_map(|n| Some((n.parent?, n.name.clone(), n.id, n.claim())))
+            .collect();
         for (parent, name, id, claim) in links {
             tree.count(parent, Claim::default(), claim);
             let parent = tree.node_mut(parent)?;
@@ -499,7 +519,8 @@ impl Tree {
             }
             parent.link(name, id);
         }
-        // A cycle of parents would make `path` run forever: bound the walk before anything shows a path.
+        // A cycle of parents would make `path` run forever: bound the walk before anything shows a
+        // path.
         for node in tree.iter() {
             let up = std::iter::successors(Some(node), |n| n.parent.and_then(|p| tree.get(p)));
             if up.take(DEPTH_MAX + 1).count() > DEPTH_MAX {

@@ -20,7 +20,8 @@
 //! | `deadline` | a queue with `scan-edf` or `real-time` | its requests are due so long after they came; by default never, under `cello` after a round |
 //! | `round` | a disk with `cello` | the time over which its classes have their shares; by default 1 s |
 //!
-//! What is set for a policy that the node does not have now is kept, not shown, and counts again with that policy.
+//! What is set for a policy that the node does not have now is kept, not shown, and counts again
+//! with that policy.
 
 use std::collections::BTreeMap;
 
@@ -127,7 +128,8 @@ impl TuneKey {
         }
     }
 
-    /// Whether it is a property of a child under its parent's policy (`RS_OP_NODE_PARAM`), not of a policy (`RS_OP_TUNE`).
+    /// Whether it is a property of a child under its parent's policy (`RS_OP_NODE_PARAM`), not of a
+    /// policy (`RS_OP_TUNE`).
     pub const fn is_of_child(self) -> bool {
         matches!(self, Self::Priority | Self::Request)
     }
@@ -213,7 +215,8 @@ impl TuneKey {
             Self::Cost => {
                 let found = COSTS.iter().position(|&cost| cost == word).map(|at| at as u64);
                 found.ok_or_else(|| {
-                    Error::new(ErrorKind::Invalid, format!("{} is no cost", quoted(word))).hint(self.hint())
+                    Error::new(ErrorKind::Invalid, format!("{} is no cost", quoted(word)))
+                        .hint(self.hint())
                 })?
             }
             Self::Priority | Self::Batch => {
@@ -259,7 +262,8 @@ pub fn parse_tune(text: &str) -> Result<TuneChange, Error> {
             return Err(Error::new(ErrorKind::Invalid, why).hint("each key once"));
         }
         let value = words.next().ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("{} without a value", quoted(word))).hint(key.hint())
+            Error::new(ErrorKind::Invalid, format!("{} without a value", quoted(word)))
+                .hint(key.hint())
         })?;
         change.push((key, key.value(value)?));
     }
@@ -277,7 +281,9 @@ pub fn check_tune(change: &TuneChange, kind: Kind, parent: Option<Policy>) -> Re
             let here: Vec<&str> =
                 TuneKey::ALL.iter().filter(|k| k.fits(kind, parent)).map(|k| k.word()).collect();
             let why = format!("{} is no tunable here: {}", quoted(key.word()), key.place());
-            return Err(Error::new(ErrorKind::Invalid, why).hint(format!("here: {}", here.join(" "))));
+            return Err(
+                Error::new(ErrorKind::Invalid, why).hint(format!("here: {}", here.join(" ")))
+            );
         }
         if let Some(value) = value {
             key.check(*value)?;

@@ -34,7 +34,8 @@ pub const CPUS_MAX: u64 = 8192;
 pub struct Weight(u32);
 
 impl Weight {
-    /// Background: served when no sibling with a positive weight wants, plus a floor that keeps it alive.
+    /// Background: served when no sibling with a positive weight wants, plus a floor that keeps it
+    /// alive.
     pub const BACKGROUND: Self = Self(0);
     /// The largest, 1 000 000.
     pub const MAX: Self = Self(tree::WEIGHT_MAX);
@@ -56,7 +57,8 @@ impl TryFrom<u32> for Weight {
     type Error = Error;
     fn try_from(milli: u32) -> Result<Self, Error> {
         Self::from_milli(milli).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("a weight of {milli} thousandths")).hint(WEIGHT_HINT)
+            Error::new(ErrorKind::Invalid, format!("a weight of {milli} thousandths"))
+                .hint(WEIGHT_HINT)
         })
     }
 }
@@ -67,20 +69,24 @@ impl From<Weight> for u32 {
     }
 }
 
-/// Marks an amount as bytes per second of a link; without it an amount is ns of CPU per second. All amounts of one tree have it, or none has.
+/// Marks an amount as bytes per second of a link; without it an amount is ns of CPU per second. All
+/// amounts of one tree have it, or none has.
 const LINK: u64 = 1 << 62;
 
 /// An upper limit on service: a token bucket in arrears (docs/notes/algorithms.md §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cap {
-    /// CPU time per second of wall time, in ns: `250ms/s` is 250 000 000, `1.5cpu` is 1 500 000 000. Of a link marked ([`Cap::per_second`]).
+    /// CPU time per second of wall time, in ns: `250ms/s` is 250 000 000, `1.5cpu` is 1 500
+    /// 000 000. Of a link marked ([`Cap::per_second`]).
     pub rate_ns_per_s: u64,
-    /// Most unused allowance that is kept, in ns; 0 lets the plane choose (two quanta or 10 ms of the rate).
+    /// Most unused allowance that is kept, in ns; 0 lets the plane choose (two quanta or 10 ms of
+    /// the rate).
     pub burst_ns: u64,
 }
 
 impl Cap {
-    /// The lowest rate, 1 ms/s: less would keep a thread from running for longer than the kernel tolerates.
+    /// The lowest rate, 1 ms/s: less would keep a thread from running for longer than the kernel
+    /// tolerates.
     pub const RATE_MIN: u64 = 1_000_000;
     /// The highest rate: [`CPUS_MAX`] CPUs.
     pub const RATE_MAX: u64 = CPUS_MAX * NS_PER_S;
@@ -107,9 +113,8 @@ impl Cap {
         }
         if self.burst_ns > Self::BURST_MAX {
             let shown = Duration(self.burst_ns);
-            return Err(
-                Error::new(ErrorKind::Invalid, format!("a burst of {shown}")).hint("a burst is at most 10s")
-            );
+            return Err(Error::new(ErrorKind::Invalid, format!("a burst of {shown}"))
+                .hint("a burst is at most 10s"));
         }
         Ok(self)
     }
@@ -155,7 +160,8 @@ impl TryFrom<u32> for Fixed {
     type Error = Error;
     fn try_from(ppm: u32) -> Result<Self, Error> {
         Self::from_ppm(ppm).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, format!("a fixed share of {ppm} millionths")).hint(FIXED_HINT)
+            Error::new(ErrorKind::Invalid, format!("a fixed share of {ppm} millionths"))
+                .hint(FIXED_HINT)
         })
     }
 }
@@ -199,10 +205,12 @@ pub(crate) fn show_percent(ppm: u64) -> String {
     Percent(ppm).to_string()
 }
 
-/// What a share file holds: `"<weight> <minimum>"` (Eclipse/BSD §2.3), or a fixed share in place of the weight. Never both.
+/// What a share file holds: `"<weight> <minimum>"` (Eclipse/BSD §2.3), or a fixed share in place of
+/// the weight. Never both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Of the parent's service, against the siblings; 0 beside a fixed share, for then it is solved.
+    /// Of the parent's service, against the siblings; 0 beside a fixed share, for then it is
+    /// solved.
     pub weight: Weight,
     /// Of the parent's service, whatever the siblings have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,8 +237,7 @@ impl Share {
 }
 
 const WEIGHT_HINT: &str = "a weight is 0 to 1000000 with at most 3 decimals: 24 or 0.24";
-const AMOUNT_HINT: &str =
-    "an amount of CPU is 250ms/s, 1.5cpu, 25% (of one CPU) or 0, of a link or disk 10mbit, 3MB/s or 0";
+const AMOUNT_HINT: &str = "an amount of CPU is 250ms/s, 1.5cpu, 25% (of one CPU) or 0, of a link or disk 10mbit, 3MB/s or 0";
 const CAP_HINT: &str = "a cap is none, or 1ms/s to 8192cpu: 250ms/s, 1.5cpu, 25% (of one CPU), 1cpu burst 20ms; of a link 10mbit";
 const DURATION_HINT: &str = "a duration is 20ms, 500us, 0.1s or 100ns";
 const SHARE_HINT: &str = "a share is a weight and a minimum: 24 0; or a fixed share: =25%";
@@ -264,8 +271,10 @@ fn decimal(text: &str, decimals: usize) -> Result<u64, Bad> {
     let zeros = std::iter::repeat_n(b'0', decimals - fraction.len());
     let mut value = 0_u64;
     for digit in whole.bytes().chain(fraction.bytes()).chain(zeros) {
-        value =
-            value.checked_mul(10).and_then(|v| v.checked_add(u64::from(digit - b'0'))).ok_or(Bad::Range)?;
+        value = value
+            .checked_mul(10)
+            .and_then(|v| v.checked_add(u64::from(digit - b'0')))
+            .ok_or(Bad::Range)?;
     }
     Ok(value)
 }
@@ -286,7 +295,9 @@ fn number(word: &str, number: &str, decimals: usize, what: &str, hint: &str) -> 
     decimal(number, decimals).map_err(|bad| {
         let why = match bad {
             Bad::Form => format!("{} is not {what}", quoted(word)),
-            Bad::Decimals => format!("{} is finer than {what} can be ({decimals} decimals)", quoted(word)),
+            Bad::Decimals => {
+                format!("{} is finer than {what} can be ({decimals} decimals)", quoted(word))
+            }
             Bad::Range => format!("{} is too large for {what}", quoted(word)),
         };
         Error::new(ErrorKind::Invalid, why).hint(hint)
@@ -336,7 +347,8 @@ impl FromStr for Amount {
             return Ok(Self(0));
         }
         let lower = word.to_ascii_lowercase();
-        if ["bit", "kb", "mb", "gb"].iter().any(|unit| lower.trim_end_matches("/s").ends_with(unit)) {
+        if ["bit", "kb", "mb", "gb"].iter().any(|unit| lower.trim_end_matches("/s").ends_with(unit))
+        {
             return word.parse::<Rate>().map(|rate| Self::of(false, rate.bytes()));
         }
         for (unit, decimals) in AMOUNT_UNITS {
@@ -410,14 +422,18 @@ impl FromStr for Cap {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = text.split_ascii_whitespace();
         let Some(rate) = words.next() else {
-            return Err(Error::new(ErrorKind::Invalid, "nothing where a cap should be").hint(CAP_HINT));
+            return Err(
+                Error::new(ErrorKind::Invalid, "nothing where a cap should be").hint(CAP_HINT)
+            );
         };
         let rate_ns_per_s = rate.parse::<Amount>().map_err(|e| e.hint(CAP_HINT))?.0;
         let burst_ns = match (words.next(), words.next()) {
             (None, _) => 0,
             (Some("burst"), Some(d)) => d.parse::<Duration>()?.0,
             (Some("burst"), None) => {
-                return Err(Error::new(ErrorKind::Invalid, "\"burst\" without a duration").hint(CAP_HINT));
+                return Err(
+                    Error::new(ErrorKind::Invalid, "\"burst\" without a duration").hint(CAP_HINT)
+                );
             }
             (Some(w), _) => return Err(surplus(w, "a cap", CAP_HINT)),
         };
@@ -474,7 +490,9 @@ impl FromStr for Share {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut words = text.split_ascii_whitespace();
         let Some(weight) = words.next() else {
-            return Err(Error::new(ErrorKind::Invalid, "nothing where a share should be").hint(SHARE_HINT));
+            return Err(
+                Error::new(ErrorKind::Invalid, "nothing where a share should be").hint(SHARE_HINT)
+            );
         };
         let (weight, fixed) = if weight.starts_with('=') {
             (Weight::BACKGROUND, Some(weight.parse()?))

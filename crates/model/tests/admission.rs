@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Admission control: worked examples, and random edits of promises against a recheck of the whole tree in exact fractions.
+//! Admission control: worked examples, and random edits of promises against a recheck of the whole
+//! tree in exact fractions.
 
 mod common;
 
@@ -33,7 +34,8 @@ fn the_example_of_two_cpus() {
     doit(&mut tree, &[mk("", "web", SCHED, "300 1.5cpu")]);
     // Creation with weight 0 breaks nothing; with a weight it would.
     doit(&mut tree, &[mk("", "x", QUEUE, "0")]);
-    let words = ["cpu/web: its minimum 1.5cpu", "weight 300 of 401", "cpu's 2cpu is 1.496259351cpu"];
+    let words =
+        ["cpu/web: its minimum 1.5cpu", "weight 300 of 401", "cpu's 2cpu is 1.496259351cpu"];
     refused(&tree, &[set("x", "1")], &words);
     refused(&tree, &[mk("", "y", QUEUE, "1")], &words);
     refused(&tree, &[set("web", "300 1.500000001cpu")], &["1.500000001cpu", "300 of 400"]);
@@ -57,7 +59,8 @@ fn exact_at_the_edge() {
     // 0.24 · 4 + 0.04 is exactly 1.
     let mut tree = tree(1);
     doit(&mut tree, &[set("q0", "0.04 40ms/s")]);
-    let all: Vec<Request> = (0..4).map(|n| mk("", &format!("c{n}"), QUEUE, "0.24 240ms/s")).collect();
+    let all: Vec<Request> =
+        (0..4).map(|n| mk("", &format!("c{n}"), QUEUE, "0.24 240ms/s")).collect();
     doit(&mut tree, &all);
     refused(&tree, &[set("c0", "0.24 240000001ns/s")], &["cpu/c0"]);
     refused(&tree, &[mk("", "x", QUEUE, "0.001")], &["cpu/c0"]);
@@ -94,8 +97,10 @@ fn background_caps_priorities_and_fixed_shares() {
     // q0 and a divide the 75% that are left; another fixed share takes from them.
     refused(&tree, &[mk("", "g", QUEUE, "=1%")], &["cpu/a", "beside fixed shares of 26%"]);
     refused(&tree, &[mk("", "x", QUEUE, "0.001")], &["cpu/a"]);
-    let cap =
-        |rate_ns_per_s| Request::SetCap { node: at("a"), cap: Some(Cap { rate_ns_per_s, burst_ns: 0 }) };
+    let cap = |rate_ns_per_s| Request::SetCap {
+        node: at("a"),
+        cap: Some(Cap { rate_ns_per_s, burst_ns: 0 }),
+    };
     refused(&tree, &[cap(1_499_999_999)], &["cpu/a: its cap 1499.999999ms/s"][..0]);
     doit(&mut tree, &[cap(1_500_000_000)]);
     let prio = Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Prio };
@@ -142,21 +147,28 @@ fn capacity_that_falls_is_said_and_nothing_is_scaled() {
     doit(&mut tree, &[set("a", "300 4cpu")]);
 }
 
-/// Every promise of the whole tree by the definition, and what follows from them: each node's effective guarantee.
+/// Every promise of the whole tree by the definition, and what follows from them: each node's
+/// effective guarantee.
 fn recheck(tree: &Tree) -> Result<(), String> {
     let ratio = |n: u64, of: u64| BigRational::new(n.into(), of.into());
     let mut sure = std::collections::BTreeMap::from([(NodeId::ROOT, ratio(tree.capacity(), 1))]);
     for (_, node) in tree.walk() {
         let children: Vec<&Node> = tree.iter().filter(|n| n.parent == Some(node.id)).collect();
         let fixed: u64 = children.iter().filter_map(|c| c.fixed).map(|f| u64::from(f.ppm())).sum();
-        let weights: u64 =
-            children.iter().filter(|c| c.fixed.is_none()).map(|c| u64::from(c.weight.milli())).sum();
+        let weights: u64 = children
+            .iter()
+            .filter(|c| c.fixed.is_none())
+            .map(|c| u64::from(c.weight.milli()))
+            .sum();
         let mut all = ratio(0, 1);
         for child in children {
             let part = match child.fixed {
                 Some(f) => ratio(f.ppm().into(), 1_000_000),
                 None if child.weight.milli() == 0 => ratio(0, 1),
-                None => ratio(child.weight.milli().into(), weights) * ratio(1_000_000 - fixed, 1_000_000),
+                None => {
+                    ratio(child.weight.milli().into(), weights)
+                        * ratio(1_000_000 - fixed, 1_000_000)
+                }
             };
             let minimum = ratio(child.minimum.0, 1);
             all += &minimum;
@@ -176,7 +188,8 @@ fn recheck(tree: &Tree) -> Result<(), String> {
     Ok(())
 }
 
-/// Requests that are admissible often enough: small weights, minimums that are parts of the parent's.
+/// Requests that are admissible often enough: small weights, minimums that are parts of the
+/// parent's.
 fn request(tree: &Tree, (what, a, b, c): common::Step) -> Request {
     let nodes: Vec<&Node> = tree.iter().collect();
     let node = nodes[a as usize % nodes.len()];
@@ -204,7 +217,11 @@ fn request(tree: &Tree, (what, a, b, c): common::Step) -> Request {
         },
         4..9 => Request::SetShare { node: node.id.into(), share: share(above(node)) },
         9 => Request::Delete { node: node.id.into(), mode: common::mode(c) },
-        _ => Request::Move { node: node.id.into(), parent: parent.id.into(), name: Some(common::name(c)) },
+        _ => Request::Move {
+            node: node.id.into(),
+            parent: parent.id.into(),
+            name: Some(common::name(c)),
+        },
     }
 }
 
@@ -230,7 +247,10 @@ impl Random {
 #[test]
 fn every_promise_holds_after_every_accepted_sequence() {
     #[expect(clippy::disallowed_methods, reason = "a test is replayed by a variable")]
-    let seed = std::env::var("ADMISSION_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(common::seed);
+    let seed = std::env::var("ADMISSION_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(common::seed);
     #[expect(clippy::disallowed_macros, reason = "a test says how to replay it")]
     {
         println!("replay with ADMISSION_SEED={seed}");
@@ -241,7 +261,8 @@ fn every_promise_holds_after_every_accepted_sequence() {
         let mut tree = tree(1 + run % 8);
         for _ in 0..150 {
             let together = if random.next().is_multiple_of(4) { 1 + random.next() % 4 } else { 1 };
-            let requests: Vec<Request> = (0..together).map(|_| request(&tree, random.step())).collect();
+            let requests: Vec<Request> =
+                (0..together).map(|_| request(&tree, random.step())).collect();
             let before = tree.clone();
             match tree.plan(&requests) {
                 Ok(plan) => {
@@ -251,8 +272,11 @@ fn every_promise_holds_after_every_accepted_sequence() {
                 }
                 Err(error) => {
                     assert_eq!(tree, before, "what is refused changes nothing");
-                    // What is refused for a promise would have broken one, and nothing else was wrong.
-                    if error.kind == ErrorKind::Overcommitted && error.context.contains("would not be kept") {
+                    // What is refused for a promise would have broken one, and nothing else was
+                    // wrong.
+                    if error.kind == ErrorKind::Overcommitted
+                        && error.context.contains("would not be kept")
+                    {
                         let plan = tree.plan_part(&requests).unwrap();
                         let mut without = tree.clone();
                         without.commit(&plan).unwrap();
@@ -284,9 +308,10 @@ fn a_link_promises_its_rate_in_bits() {
         kind: NewKind::Queue(None),
         share: Some(share.parse().unwrap()),
     };
-    for (share, says) in
-        [("300 8mbit", "300 of 400 of eth0's 10mbit is 7500kbit"), ("300 100ms/s", "is an amount of CPU")]
-    {
+    for (share, says) in [
+        ("300 8mbit", "300 of 400 of eth0's 10mbit is 7500kbit"),
+        ("300 100ms/s", "is an amount of CPU"),
+    ] {
         let error = tree.plan(&[make(share)]).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits of backlogs against memory: the worked example, and random edits by several hands against a sum made anew from all that was taken.
+//! Limits of backlogs against memory: the worked example, and random edits by several hands against
+//! a sum made anew from all that was taken.
 
 mod common;
 
@@ -10,8 +11,14 @@ use num_bigint::BigUint;
 use reserv_model::*;
 
 const KIB: u64 = 1024;
-const BACKLOG: Backlog =
-    Backlog { budget: 600 * KIB, each: KIB, longest: 64 * KIB, most: 128 * KIB, usual: 1000, units: 65_000 };
+const BACKLOG: Backlog = Backlog {
+    budget: 600 * KIB,
+    each: KIB,
+    longest: 64 * KIB,
+    most: 128 * KIB,
+    usual: 1000,
+    units: 65_000,
+};
 
 fn tree(backlog: Backlog) -> Tree {
     let mut tree = Tree::new(Name::new("eth0").unwrap());
@@ -30,7 +37,8 @@ fn limit(path: &str, members_max: u32) -> Request {
 
 #[test]
 fn the_example_of_600_kib() {
-    // Bytes: 32 KiB are 1025 packets at most, so 1000; 320 bytes are 11, and one packet always has room.
+    // Bytes: 32 KiB are 1025 packets at most, so 1000; 320 bytes are 11, and one packet always has
+    // room.
     assert_eq!(
         [(0, 32 * 1024), (0, 320), (5, 320)].map(|(n, b)| BACKLOG.cost(n, b)),
         [(96 + 1000) * KIB, 320 + (64 + 11) * KIB, 320 + (64 + 5) * KIB]
@@ -70,7 +78,11 @@ fn a_queue_that_drains_counts_until_it_is_gone() {
 fn what_the_driver_holds_at_once_is_a_bound_too() {
     let mut tree = tree(Backlog { budget: u64::MAX, ..BACKLOG });
     doit(&mut tree, &[mk("a"), mk("b"), limit("a", 60_000)]);
-    refused(&tree, &[limit("b", 5001)], &["eth0/b: with its limit of 5001", "are 65001", "eth0 holds 65000"]);
+    refused(
+        &tree,
+        &[limit("b", 5001)],
+        &["eth0/b: with its limit of 5001", "are 65001", "eth0 holds 65000"],
+    );
     doit(&mut tree, &[limit("b", 5000)]);
 }
 
@@ -116,7 +128,9 @@ fn amounts_of_memory() {
     let config: Config = toml::from_str("backlog = \"64MiB\"").unwrap();
     assert_eq!(config.backlog, Some(Memory::Bytes(64 << 20)));
     assert_eq!(toml::to_string(&config).unwrap().trim(), "backlog = \"64MiB\"");
-    assert!(toml::from_str::<Config>("backlog = \"much\"").unwrap_err().to_string().contains("much"));
+    assert!(
+        toml::from_str::<Config>("backlog = \"much\"").unwrap_err().to_string().contains("much")
+    );
 }
 
 /// `splitmix64`: `BACKLOG_SEED` replays one.
@@ -132,25 +146,32 @@ impl Random {
     }
 }
 
-/// The rule by its words, in numbers that cannot overflow: what limits of packets and bytes may take in bytes, and in packets.
+/// The rule by its words, in numbers that cannot overflow: what limits of packets and bytes may
+/// take in bytes, and in packets.
 fn naive(limits: impl Iterator<Item = (u32, u32)>, of: Backlog) -> (BigUint, BigUint) {
     let big = |n: u64| BigUint::from(n);
-    limits.filter(|&limit| limit != (0, 0)).fold((big(0), big(0)), |(memory, units), (packets, bytes)| {
-        let mut count = if packets > 0 { big(packets.into()) } else { big(of.usual) };
-        let mut most = big(of.most);
-        if bytes > 0 {
-            count = count.min(big(u64::from(bytes) / 32 + 1));
-            most = big(bytes.into());
-        }
-        let data = (&count * big(of.longest)).min(most + big(of.longest));
-        (memory + data + &count * big(of.each), units + count)
-    })
+    limits.filter(|&limit| limit != (0, 0)).fold(
+        (big(0), big(0)),
+        |(memory, units), (packets, bytes)| {
+            let mut count = if packets > 0 { big(packets.into()) } else { big(of.usual) };
+            let mut most = big(of.most);
+            if bytes > 0 {
+                count = count.min(big(u64::from(bytes) / 32 + 1));
+                most = big(bytes.into());
+            }
+            let data = (&count * big(of.longest)).min(most + big(of.longest));
+            (memory + data + &count * big(of.each), units + count)
+        },
+    )
 }
 
 #[test]
 fn random_limits_against_a_naive_sum() {
     #[expect(clippy::disallowed_methods, reason = "a test is replayed by a variable")]
-    let seed = std::env::var("BACKLOG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(common::seed);
+    let seed = std::env::var("BACKLOG_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(common::seed);
     #[expect(clippy::disallowed_macros, reason = "a test says how to replay it")]
     {
         println!("replay with BACKLOG_SEED={seed}");
@@ -195,7 +216,8 @@ fn random_limits_against_a_naive_sum() {
                 }
                 let id = queues[usize::try_from(dice.below(queues.len() as u64)).unwrap()];
                 if what == 1 && requests.is_empty() {
-                    let mode = if dice.below(2) == 0 { DeleteMode::Drain } else { DeleteMode::Flush };
+                    let mode =
+                        if dice.below(2) == 0 { DeleteMode::Drain } else { DeleteMode::Flush };
                     if mode == DeleteMode::Flush {
                         after.remove(&id);
                     }
@@ -207,14 +229,18 @@ fn random_limits_against_a_naive_sum() {
                     1 => u32::MAX >> dice.below(20),
                     _ => u32::try_from(dice.below(400)).unwrap(),
                 };
-                let bytes_max =
-                    if dice.below(3) == 0 { u32::try_from(dice.below(1 << 18)).unwrap() } else { 0 };
+                let bytes_max = if dice.below(3) == 0 {
+                    u32::try_from(dice.below(1 << 18)).unwrap()
+                } else {
+                    0
+                };
                 after.insert(id, (members_max, bytes_max));
                 requests.push(Request::SetLimit { node: id.into(), members_max, bytes_max });
             }
             for (id, limit) in &after {
                 let costs = |limit: (u32, u32)| naive(std::iter::once(limit), of);
-                let (now, was) = (costs(*limit), limits.get(id).map_or_else(|| costs((0, 0)), |&l| costs(l)));
+                let (now, was) =
+                    (costs(*limit), limits.get(id).map_or_else(|| costs((0, 0)), |&l| costs(l)));
                 if now.0 > was.0 || now.1 > was.1 {
                     grows.push(*id);
                 }
@@ -233,9 +259,19 @@ fn random_limits_against_a_naive_sum() {
                     taken += 1;
                 }
                 Err(error) => {
-                    assert_eq!(error.kind, ErrorKind::Overcommitted, "seed {seed}: {requests:?}: {error}");
-                    assert!(!fits && !grows.is_empty(), "seed {seed}: {requests:?} was refused: {error}");
-                    assert!(grows.iter().any(|&id| error.context.starts_with(&tree.shown(id))), "{error}");
+                    assert_eq!(
+                        error.kind,
+                        ErrorKind::Overcommitted,
+                        "seed {seed}: {requests:?}: {error}"
+                    );
+                    assert!(
+                        !fits && !grows.is_empty(),
+                        "seed {seed}: {requests:?} was refused: {error}"
+                    );
+                    assert!(
+                        grows.iter().any(|&id| error.context.starts_with(&tree.shown(id))),
+                        "{error}"
+                    );
                     assert_eq!(tree, before);
                     broken += 1;
                 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Garbage collection against a naive oracle of the paper's rule: as long as there is one, a node without children, with the flag on,
-//! that nobody refers to is struck off a list. The tree only looks at nodes whose last reference or child has just gone.
-//! One million random operations of clients that open, close, tag, untag, change directory, fork and die, and of daemons that die.
+//! Garbage collection against a naive oracle of the paper's rule: as long as there is one, a node
+//! without children, with the flag on, that nobody refers to is struck off a list. The tree only
+//! looks at nodes whose last reference or child has just gone. One million random operations of
+//! clients that open, close, tag, untag, change directory, fork and die, and of daemons that die.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,7 +139,8 @@ impl Run {
 
     /// Everything that a client holds goes with it.
     fn die(&mut self, client: u64) {
-        let files: Vec<u64> = self.naive.files.iter().filter(|f| f.1 == client).map(|f| f.0).collect();
+        let files: Vec<u64> =
+            self.naive.files.iter().filter(|f| f.1 == client).map(|f| f.0).collect();
         for handle in files {
             self.close(handle);
         }
@@ -152,14 +154,18 @@ impl Run {
             return;
         }
         let mut parents = vec![NodeId::ROOT];
-        parents
-            .extend(self.others().into_iter().filter(|id| self.tree.get(*id).unwrap().kind.is_scheduler()));
+        parents.extend(
+            self.others().into_iter().filter(|id| self.tree.get(*id).unwrap().kind.is_scheduler()),
+        );
         let parent = self.random.of(&parents).unwrap();
-        let kind = if self.random.below(2) == 0 { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
+        let kind =
+            if self.random.below(2) == 0 { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
         let opened = self.random.below(4) > 0;
         let name = (!opened).then(|| Name::new(&format!("n{}", self.next)).unwrap());
         self.next += 1;
-        let Some(made) = self.edit(Request::Create { parent: parent.into(), name, kind, share: None }) else {
+        let Some(made) =
+            self.edit(Request::Create { parent: parent.into(), name, kind, share: None })
+        else {
             return;
         };
         let id = made[0];
@@ -288,7 +294,11 @@ impl Run {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "settings and seed of a test")]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "settings and seed of a test"
+)]
 fn a_million_operations_as_the_naive_oracle() {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let seed = number("RESERV_COLLECT_SEED").unwrap_or(0x5eed_0f9a_7ba6_e123);
@@ -305,18 +315,24 @@ fn a_million_operations_as_the_naive_oracle() {
         // Everybody dies: what is left has its flag off, was never used, or is above such a node.
         (0..CLIENTS).for_each(|client| run.die(client));
         run.collect();
-        assert!(run.handles.iter().next().is_none() && run.refs.is_empty() && run.journal.is_empty());
+        assert!(
+            run.handles.iter().next().is_none() && run.refs.is_empty() && run.journal.is_empty()
+        );
         collected += run.collected;
     }
-    assert!(collected > operations / 50, "{collected} collected: the test does not do what it says");
+    assert!(
+        collected > operations / 50,
+        "{collected} collected: the test does not do what it says"
+    );
 }
 
 #[test]
 fn a_subtree_goes_and_what_is_above_it() {
     let mut tree = Tree::new(Name::new("cpu").unwrap());
     let make = |tree: &mut Tree, parent: NodeId, kind| {
-        let plan =
-            tree.plan(&[Request::Create { parent: parent.into(), name: None, kind, share: None }]).unwrap();
+        let plan = tree
+            .plan(&[Request::Create { parent: parent.into(), name: None, kind, share: None }])
+            .unwrap();
         tree.commit(&plan).unwrap();
         plan.created()[0]
     };
@@ -337,7 +353,11 @@ fn a_subtree_goes_and_what_is_above_it() {
         [a, b, beside, middle, top],
         "up to the root, which stays"
     );
-    assert_eq!(tree.garbage([NodeId::ROOT, NodeId::Q0], |_| false), [], "root and q0 are never garbage");
+    assert_eq!(
+        tree.garbage([NodeId::ROOT, NodeId::Q0], |_| false),
+        [],
+        "root and q0 are never garbage"
+    );
     let plan = tree.plan(&[Request::SetGc { node: middle.into(), gc: false }]).unwrap();
     tree.commit(&plan).unwrap();
     assert_eq!(tree.garbage([a, beside], |_| false), [a, beside], "the flag is off");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Declarative trees: `save` then `up` changes nothing, `up` makes exactly what is written, and what is wrong is refused.
+//! Declarative trees: `save` then `up` changes nothing, `up` makes exactly what is written, and
+//! what is wrong is refused.
 
 mod common;
 
@@ -52,7 +53,8 @@ proptest! {
         prop_assert!(tree.seq() <= seq + 1, "one record");
         prop_assert_eq!(to_config(&tree, Driver::Full), wanted.clone());
         prop_assert_eq!(diff(&tree, &wanted, DeleteMode::Flush), Ok(vec![]));
-        // From nothing, too; and the order of keys in the text does not matter, for there is only one.
+        // From nothing, too; and the order of keys in the text does not matter, for there is only
+        // one.
         let mut fresh = new();
         up(&mut fresh, &wanted, DeleteMode::Refuse).unwrap();
         prop_assert_eq!(to_config(&fresh, Driver::Full), wanted);
@@ -175,7 +177,9 @@ fn draining_queues_do_not_count() {
     let mut wanted = read(EXAMPLE).unwrap().cpu.unwrap();
     up(&mut tree, &wanted, DeleteMode::Refuse).unwrap();
     let path: NodePath = "backup".parse().unwrap();
-    let plan = tree.plan(&[Request::Delete { node: path.clone().into(), mode: DeleteMode::Drain }]).unwrap();
+    let plan = tree
+        .plan(&[Request::Delete { node: path.clone().into(), mode: DeleteMode::Drain }])
+        .unwrap();
     tree.commit(&plan).unwrap();
     assert_eq!(diff(&tree, &wanted, DeleteMode::Flush).unwrap_err().errno(), Errno::EBUSY);
     wanted.nodes.remove(&path);
@@ -183,12 +187,16 @@ fn draining_queues_do_not_count() {
     assert!(!to_config(&tree, Driver::Auto).nodes.contains_key(&path));
     // A scheduler cannot go before what drains in it.
     let site: NodePath = "web/site1".parse().unwrap();
-    let plan = tree.plan(&[Request::Delete { node: site.into(), mode: DeleteMode::Drain }]).unwrap();
+    let plan =
+        tree.plan(&[Request::Delete { node: site.into(), mode: DeleteMode::Drain }]).unwrap();
     tree.commit(&plan).unwrap();
     let nothing = ResourceConfig::default();
     for mode in [DeleteMode::Refuse, DeleteMode::Drain] {
         let error = diff(&tree, &nothing, mode).unwrap_err();
-        assert!(error.errno() == Errno::EBUSY && error.context.contains("cpu/web/site1"), "{error}");
+        assert!(
+            error.errno() == Errno::EBUSY && error.context.contains("cpu/web/site1"),
+            "{error}"
+        );
     }
     up(&mut tree, &nothing, DeleteMode::Flush).unwrap();
     assert_eq!(tree.len(), 3, "root, q0, and backup that drains");
@@ -265,7 +273,8 @@ fn wrong_configurations() {
         (packets("port = 443").replace("e0 = \"web\"", "cpu = \"q0\""), "cpu is no link"),
         (packets("port = 443").replace("link:", "net:"), "e0 is no link"),
         (
-            packets("port = 443") + &"\n[[rule]]\nmatch = { protocol = 6 }\ne0 = \"web\"".repeat(64),
+            packets("port = 443")
+                + &"\n[[rule]]\nmatch = { protocol = 6 }\ne0 = \"web\"".repeat(64),
             "more than 64",
         ),
     ];
@@ -274,9 +283,10 @@ fn wrong_configurations() {
         assert!(error.contains(holds), "{text}\n→ {error}");
     }
     // What only the tree can refuse.
-    for text in
-        [node("kind = \"queue\"\nshare = \"1 1cpu\""), "[cpu.nodes.q0]\nkind = \"queue\"\nshare = 0".into()]
-    {
+    for text in [
+        node("kind = \"queue\"\nshare = \"1 1cpu\""),
+        "[cpu.nodes.q0]\nkind = \"queue\"\nshare = 0".into(),
+    ] {
         let wanted = read(&text).unwrap().cpu.unwrap();
         let mut tree = new();
         let before = tree.clone();
@@ -290,7 +300,11 @@ fn rules_about_packets() {
     let text = "[count.e0]\non = \"link:e0\"\n[count.e0.nodes.web]\nkind = \"queue\"\n";
     let rule = "[[rule]]\nmatch = { port = 443, local_port = \"8000-8999\", remote = \"2001:db8::/32\", protocol = \"tcp\" }\ne0 = \"web\"\n";
     let config = read(&format!("{text}{rule}")).unwrap();
-    assert_eq!(read(&toml::to_string(&config).unwrap()).as_ref(), Ok(&config), "save and read again");
+    assert_eq!(
+        read(&toml::to_string(&config).unwrap()).as_ref(),
+        Ok(&config),
+        "save and read again"
+    );
     let packets = config.rules[0].conditions.packets().unwrap();
     assert_eq!((packets.ports.first(), packets.ports.last()), (443, 443));
     assert_eq!((packets.local_ports.first(), packets.local_ports.last()), (8000, 8999));
@@ -301,7 +315,11 @@ fn rules_about_packets() {
         "no process"
     );
     let many = "[[rule]]\nmatch = { protocol = 6 }\ne0 = \"web\"\n".repeat(64);
-    assert_eq!(read(&format!("{text}{many}")).map(|c| c.rules.len()), Ok(64), "as many as there can be");
+    assert_eq!(
+        read(&format!("{text}{many}")).map(|c| c.rules.len()),
+        Ok(64),
+        "as many as there can be"
+    );
     let whose = read("[[rule]]\nmatch = { uid = 1 }\ncpu = \"q0\"").unwrap();
     assert_eq!(whose.rules[0].conditions.packets(), None);
 }
@@ -316,8 +334,9 @@ fn rules_match_by_all_their_conditions() {
         cgroup: b"/",
         ..Subject::default()
     };
-    let first =
-        |s: &Subject<'_>| Rule::first(&rules, s).and_then(|r| r.queue("cpu")).map(ToString::to_string);
+    let first = |s: &Subject<'_>| {
+        Rule::first(&rules, s).and_then(|r| r.queue("cpu")).map(ToString::to_string)
+    };
     assert_eq!(first(&www).as_deref(), Some("web/site1"));
     assert_eq!(first(&Subject { command: b"bash", ..www }), None);
     assert_eq!(first(&Subject { user: None, ..www }), None);
@@ -401,8 +420,14 @@ fn names_need_not_be_text() {
         of(conditions, Subject { command: name, ..Subject::default() })
     };
     assert!(command("*", b"\xff\xfe") && command("??", b"\xff\xfe") && command("php*", b"php\xff"));
-    assert!(command("?", "ä".as_bytes()) && command("a?c", b"a\xc3c") && command("*c", b"\xc3\xa4\xffc"));
-    assert!(!command("?", b"\xff\xfe") && !command("\u{fffd}", b"\xff") && !command("php", b"php\xff"));
+    assert!(
+        command("?", "ä".as_bytes())
+            && command("a?c", b"a\xc3c")
+            && command("*c", b"\xc3\xa4\xffc")
+    );
+    assert!(
+        !command("?", b"\xff\xfe") && !command("\u{fffd}", b"\xff") && !command("php", b"php\xff")
+    );
     let unit = Match { unit: Some("user@*.service".into()), ..Match::default() };
     assert!(of(unit, Subject { unit: Some(b"user@\xff.service"), ..Subject::default() }));
     let cgroup = Match { cgroup: Some("/user.slice".into()), ..Match::default() };

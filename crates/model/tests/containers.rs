@@ -53,7 +53,12 @@ impl Naive {
         id == top || self.0[self.at(id).unwrap()].parent.is_some_and(|p| self.below(p, top))
     }
 
-    fn place(&self, parent: Option<ContainerId>, name: &str, height: usize) -> Result<(), ErrorKind> {
+    fn place(
+        &self,
+        parent: Option<ContainerId>,
+        name: &str,
+        height: usize,
+    ) -> Result<(), ErrorKind> {
         if parent.is_some_and(|p| self.0[self.at(p).unwrap()].holds == Holds::Threads) {
             return Err(ErrorKind::NotScheduler);
         }
@@ -184,8 +189,13 @@ impl Both {
         if minimum {
             share.minimum = Minimum(1);
         }
-        let new =
-            NewContainer { name: name.map(|n| Name::new(NAMES[n]).unwrap()), holds, share, gc, maker: by };
+        let new = NewContainer {
+            name: name.map(|n| Name::new(NAMES[n]).unwrap()),
+            holds,
+            share,
+            gc,
+            maker: by,
+        };
         let plan = self.all.plan_create(parent, new);
         let above = (parent != TOP).then_some(parent);
         let told = if above.is_some_and(|p| self.naive.at(p).is_none()) {
@@ -212,7 +222,16 @@ impl Both {
         assert!(!self.gone.contains(&id) && self.naive.at(id).is_none(), "a handle is used once");
         self.apply(&edit);
         // Who makes one has its descriptor.
-        self.naive.0.push(Box_ { id, parent: above, name, holds, share, gc, maker: by, held_by: vec![by] });
+        self.naive.0.push(Box_ {
+            id,
+            parent: above,
+            name,
+            holds,
+            share,
+            gc,
+            maker: by,
+            held_by: vec![by],
+        });
     }
 
     fn moved(&mut self, what: usize, parent: usize, name: Option<usize>) {
@@ -241,12 +260,19 @@ impl Both {
                 (self.naive.0[at].parent, self.naive.0[at].name) = (above, name);
             }
             (plan, told) => {
-                assert_eq!(plan.map(|p| p.is_some()).map_err(|e| e.kind), told.map(|t| t.is_some()));
+                assert_eq!(
+                    plan.map(|p| p.is_some()).map_err(|e| e.kind),
+                    told.map(|t| t.is_some())
+                );
             }
         }
     }
 
-    fn own<T: std::fmt::Debug>(&self, id: ContainerId, plan: Result<T, Error>) -> Option<(usize, T)> {
+    fn own<T: std::fmt::Debug>(
+        &self,
+        id: ContainerId,
+        plan: Result<T, Error>,
+    ) -> Option<(usize, T)> {
         match (plan, self.naive.at(id)) {
             (Ok(edit), Some(at)) => Some((at, edit)),
             (plan, _) => {
@@ -262,7 +288,8 @@ impl Both {
             Act::Create { .. } => self.create(act),
             Act::Move { what, parent, name } => self.moved(what, parent, name),
             Act::Share { what, weight } => {
-                let (id, share) = (self.pick(what), Share::of(Weight::from_milli(weight * 1000).unwrap()));
+                let (id, share) =
+                    (self.pick(what), Share::of(Weight::from_milli(weight * 1000).unwrap()));
                 if let Some((at, edit)) = self.own(id, self.all.plan_share(id, share)) {
                     self.apply(&edit);
                     self.naive.0[at].share = share;
@@ -299,7 +326,9 @@ impl Both {
                     self.naive.0[at].held_by.remove(held);
                 }
             }
-            Act::Kill { by } => self.naive.0.iter_mut().for_each(|b| b.held_by.retain(|h| *h != by)),
+            Act::Kill { by } => {
+                self.naive.0.iter_mut().for_each(|b| b.held_by.retain(|h| *h != by))
+            }
         }
         self.release();
     }
@@ -412,9 +441,9 @@ fn what_does_not_fit_together_is_no_snapshot() {
     assert!(serde_json::from_str::<Containers>(&text).is_ok());
     let of = |index: u32| format!(r#""parent":{{"index":{index},"generation":1}}"#);
     for (from, to) in [
-        (of(0), of(2)),                                                 // web below a below web
-        (of(1), of(3)),                                                 // below nobody
-        (of(0), r#""parent":null"#.to_owned()),                         // a second top
+        (of(0), of(2)),                         // web below a below web
+        (of(1), of(3)),                         // below nobody
+        (of(0), r#""parent":null"#.to_owned()), // a second top
         (r#""name":"web","#.to_owned(), r#""name":"c/d","#.to_owned()), // no name
         (
             r#""generation":1,"held":{"id":{"index":1"#.to_owned(),

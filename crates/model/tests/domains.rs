@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random operations of several users and their processes against a naive oracle of the paper's rules (Eclipse/BSD §2.7): a flat list of nodes
-//! and a flat list of entries, searched from one end to the other.
+//! Random operations of several users and their processes against a naive oracle of the paper's
+//! rules (Eclipse/BSD §2.7): a flat list of nodes and a flat list of entries, searched from one end
+//! to the other.
 //!
-//! Processes fork, exec as another user, die and have their pids used again; they make, move and delete nodes, change shares and lists, and tag
-//! themselves and descriptors, which they duplicate and send. What the tree allows, and what the kernel's check would by the rules that it is
-//! told, is what the oracle says; after every step. References are noted in [`World::refs`], for who tests what refers to a node.
+//! Processes fork, exec as another user, die and have their pids used again; they make, move and
+//! delete nodes, change shares and lists, and tag themselves and descriptors, which they duplicate
+//! and send. What the tree allows, and what the kernel's check would by the rules that it is told,
+//! is what the oracle says; after every step. References are noted in [`World::refs`], for who
+//! tests what refers to a node.
 
 mod common;
 
@@ -72,7 +75,8 @@ impl Naive {
     }
 
     fn says(&self, allow: bool, who: &Caller, id: NodeId, right: Right) -> bool {
-        let here = |l: &Line| l.allow == allow && l.rights.contains(&right) && self.within(id, l.node);
+        let here =
+            |l: &Line| l.allow == allow && l.rights.contains(&right) && self.within(id, l.node);
         self.lines.iter().any(|l| here(l) && Self::meant(l.party, who))
     }
 
@@ -84,14 +88,16 @@ impl Naive {
         let place = self.place(id);
         let made = |parent| place.maker == who.uid && self.listed(who, parent, Right::Create);
         let own = [Right::Modify, Right::Delete].contains(&right) && place.parent.is_some_and(made);
-        let implied = || right == Right::Read && Right::to_act().any(|other| self.may(who, id, other));
+        let implied =
+            || right == Right::Read && Right::to_act().any(|other| self.may(who, id, other));
         self.listed(who, id, right) || (own || implied()) && !self.says(false, who, id, right)
     }
 
     /// Whether somebody who is in these queues sees the totals of a node.
     fn sees(&self, who: &Caller, id: NodeId, within: &[NodeId]) -> bool {
         let shows = |below: NodeId| within.contains(&below) || self.may(who, below, Right::Read);
-        self.place(id).parent.is_none() || self.places.iter().any(|p| self.within(p.id, id) && shows(p.id))
+        self.place(id).parent.is_none()
+            || self.places.iter().any(|p| self.within(p.id, id) && shows(p.id))
     }
 
     fn above(&self, who: &Caller, id: NodeId, right: Right) -> bool {
@@ -127,7 +133,8 @@ impl Naive {
                     && self.within(line.node, from.node)
                     && from.rights.contains(&Right::Grant);
                 let has = |r: &Right| *r == Right::Read || from.rights.contains(r);
-                let keep: Vec<Right> = line.rights.iter().copied().filter(|r| stands && has(r)).collect();
+                let keep: Vec<Right> =
+                    line.rights.iter().copied().filter(|r| stands && has(r)).collect();
                 changed |= keep.len() != line.rights.len();
                 self.lines[at].rights = keep;
             }
@@ -174,10 +181,13 @@ impl World {
     fn new(seed: u64) -> Self {
         let tree = Tree::new(Name::new("cpu").unwrap());
         let place = |id, parent, queue| Place { id, parent, queue, maker: 0, through: None };
-        let places = vec![place(NodeId::ROOT, None, false), place(NodeId::Q0, Some(NodeId::ROOT), true)];
+        let places =
+            vec![place(NodeId::ROOT, None, false), place(NodeId::Q0, Some(NodeId::ROOT), true)];
         let naive = Naive { places, lines: Vec::new() };
-        let processes =
-            vec![Process { who: Caller { pid: 1, start: 1, ..Caller::root() }, ..Process::default() }];
+        let processes = vec![Process {
+            who: Caller { pid: 1, start: 1, ..Caller::root() },
+            ..Process::default()
+        }];
         Self {
             random: Random(seed),
             tree,
@@ -197,7 +207,8 @@ impl World {
     fn refs(&self, id: NodeId) -> usize {
         let lists = self.processes.iter().flat_map(|p| [p.tag, p.default, p.child]);
         let open = |file: usize| self.processes.iter().any(|p| p.fds.contains(&file));
-        let files = self.files.iter().enumerate().filter(|(file, _)| open(*file)).map(|(_, tag)| *tag);
+        let files =
+            self.files.iter().enumerate().filter(|(file, _)| open(*file)).map(|(_, tag)| *tag);
         lists.chain(files).filter(|tag| *tag == Some(id)).count()
     }
 
@@ -210,14 +221,20 @@ impl World {
         if self.random.below(3) == 0 {
             return Right::ALL.to_vec();
         }
-        Right::ALL.into_iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, r)| r).collect()
+        Right::ALL
+            .into_iter()
+            .enumerate()
+            .filter(|(bit, _)| mask >> bit & 1 == 1)
+            .map(|(_, r)| r)
+            .collect()
     }
 
     fn party(&mut self) -> Party {
         let process = self.random.of(&self.processes).who;
         Party {
             uid: (self.random.below(3) > 0).then(|| self.random.of(&USERS[1..])),
-            gid: (self.random.below(5) == 0).then(|| 20 + u32::try_from(self.random.below(3)).unwrap()),
+            gid: (self.random.below(5) == 0)
+                .then(|| 20 + u32::try_from(self.random.below(3)).unwrap()),
             process: (self.random.below(8) == 0).then_some((process.pid, process.start)),
         }
     }
@@ -237,7 +254,8 @@ impl World {
     }
 
     fn shown(&self) -> String {
-        let line = |n: &Node| format!("{} maker {} {:?}\n", self.tree.shown(n.id), n.maker, n.access);
+        let line =
+            |n: &Node| format!("{} maker {} {:?}\n", self.tree.shown(n.id), n.maker, n.access);
         self.tree.iter().map(line).collect()
     }
 
@@ -249,11 +267,21 @@ impl World {
             return;
         }
         let kind = if queue { NewKind::Queue(None) } else { NewKind::Scheduler(None) };
-        if self.ask(who, Request::Create { parent: parent.into(), name: None, kind, share: None }, wanted)
-            && let Some(new) = self.tree.iter().find(|n| self.naive.places.iter().all(|p| p.id != n.id))
+        if self.ask(
+            who,
+            Request::Create { parent: parent.into(), name: None, kind, share: None },
+            wanted,
+        ) && let Some(new) =
+            self.tree.iter().find(|n| self.naive.places.iter().all(|p| p.id != n.id))
         {
             let maker = who.uid;
-            self.naive.places.push(Place { id: new.id, parent: Some(parent), queue, maker, through });
+            self.naive.places.push(Place {
+                id: new.id,
+                parent: Some(parent),
+                queue,
+                maker,
+                through,
+            });
         }
     }
 
@@ -300,12 +328,19 @@ impl World {
     /// Whether somebody may write this, and what it then does.
     fn change(&mut self, who: &Caller, id: NodeId) {
         let (mut id, mut party, mut rights) = (id, self.party(), self.rights());
-        let verb =
-            self.random.of(&[Verb::Allow, Verb::Allow, Verb::Allow, Verb::Remove, Verb::Remove, Verb::Deny]);
+        let verb = self.random.of(&[
+            Verb::Allow,
+            Verb::Allow,
+            Verb::Allow,
+            Verb::Remove,
+            Verb::Remove,
+            Verb::Deny,
+        ]);
         if who.uid != 0 && verb == Verb::Allow {
             rights.truncate(2);
         }
-        // Mostly what is there is taken back, some of it, and what was passed on before anything else.
+        // Mostly what is there is taken back, some of it, and what was passed on before anything
+        // else.
         let mut there: Vec<Line> =
             self.naive.lines.iter().filter(|l| !l.rights.is_empty()).cloned().collect();
         if there.iter().any(|l| l.via.is_some()) && self.random.below(2) == 0 {
@@ -322,8 +357,14 @@ impl World {
         let quota = (verb == Verb::Allow && self.random.below(2) == 0)
             .then(|| u32::try_from(self.random.below(9)).unwrap());
         let text: Vec<&str> = rights.iter().map(|r| r.word()).collect();
-        let change =
-            AccessChange { verb, party, rights: text.join(",").parse().unwrap(), quota, by: 0, via: None };
+        let change = AccessChange {
+            verb,
+            party,
+            rights: text.join(",").parse().unwrap(),
+            quota,
+            by: 0,
+            via: None,
+        };
         assert_eq!(
             change.to_string().parse::<AccessChange>().unwrap(),
             change,
@@ -397,10 +438,18 @@ impl World {
         if verb != Verb::Remove {
             let allow = verb == Verb::Allow;
             let same = |l: &Line| {
-                l.node == id && l.allow == allow && l.party == party && l.by == who.uid && l.via == via
+                l.node == id
+                    && l.allow == allow
+                    && l.party == party
+                    && l.by == who.uid
+                    && l.via == via
             };
-            let at =
-                self.naive.lines.iter().position(|l| same(l) && !l.rights.is_empty()).unwrap_or_else(|| {
+            let at = self
+                .naive
+                .lines
+                .iter()
+                .position(|l| same(l) && !l.rights.is_empty())
+                .unwrap_or_else(|| {
                     self.naive.lines.push(Line {
                         node: id,
                         allow,
@@ -415,7 +464,8 @@ impl World {
             let line = &mut self.naive.lines[at];
             let had = line.rights.clone();
             line.rights.extend(rights.iter().filter(|r| !had.contains(r)));
-            let usual = (allow && root && line.rights.contains(&Right::Create)).then_some(QUOTA_DEFAULT);
+            let usual =
+                (allow && root && line.rights.contains(&Right::Create)).then_some(QUOTA_DEFAULT);
             line.quota = quota.or(line.quota).or(usual);
             let news = self
                 .tree
@@ -428,8 +478,9 @@ impl World {
             let news: Vec<u64> = news.collect();
             self.ids.extend(news.into_iter().map(|new| (new, at)));
         }
-        let hanging =
-            |naive: &Naive| naive.lines.iter().filter(|l| l.via.is_some() && !l.rights.is_empty()).count();
+        let hanging = |naive: &Naive| {
+            naive.lines.iter().filter(|l| l.via.is_some() && !l.rights.is_empty()).count()
+        };
         let before = hanging(&self.naive);
         self.naive.settle();
         self.ended += before - hanging(&self.naive);
@@ -553,16 +604,20 @@ impl World {
         if who.uid == 0 {
             return;
         }
-        let queues: Vec<NodeId> = self.naive.places.iter().filter(|p| p.queue).map(|p| p.id).collect();
-        let within: Vec<NodeId> = (0..self.random.below(3)).map(|_| self.random.of(&queues)).collect();
+        let queues: Vec<NodeId> =
+            self.naive.places.iter().filter(|p| p.queue).map(|p| p.id).collect();
+        let within: Vec<NodeId> =
+            (0..self.random.below(3)).map(|_| self.random.of(&queues)).collect();
         let sight = self.tree.sight(who, &within);
-        let (whole, totals) = (self.naive.may(who, id, Right::Read), self.naive.sees(who, id, &within));
+        let (whole, totals) =
+            (self.naive.may(who, id, Right::Read), self.naive.sees(who, id, &within));
         let shown = || format!("{who:?} in {within:?} looks at {id:?}\n{}", self.shown());
         assert_eq!((sight.is_whole(id), sight.has(id)), (whole, totals), "{}", shown());
         assert_eq!(sight.require(id).is_ok(), totals, "{}", shown());
     }
 
-    /// Everything that has ended is forgotten, so that the lists stay short; and the tree is what its snapshot says.
+    /// Everything that has ended is forgotten, so that the lists stay short; and the tree is what
+    /// its snapshot says.
     fn tidy(&mut self) {
         self.tree.check().unwrap();
         let text = serde_json::to_string(&self.tree.snapshot()).unwrap();

@@ -24,8 +24,10 @@ fn names_at_the_bound() {
 
 #[test]
 fn names_are_ordered_as_people_count() {
-    let sorted =
-        ["-", "a", "q", "q0", "q1", "q01", "q2", "q2a", "q2b", "q10", "q10x1", "q10x11", "q100", "r0"];
+    let sorted = [
+        "-", "a", "q", "q0", "q1", "q01", "q2", "q2a", "q2b", "q10", "q10x1", "q10x11", "q100",
+        "r0",
+    ];
     let names: Vec<_> = sorted.iter().map(|n| Name::new(n).unwrap()).collect();
     let mut shuffled = names.clone();
     shuffled.reverse();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fixed shares, tunables, personalities, parameters of threads and what a queue is guaranteed. (Fixed shares against an exact solver under
-//! random requests: `random.rs`.)
+//! Fixed shares, tunables, personalities, parameters of threads and what a queue is guaranteed.
+//! (Fixed shares against an exact solver under random requests: `random.rs`.)
 
 use reserv_model::*;
 
@@ -32,7 +32,8 @@ fn share(node: &str, share: &str) -> Request {
 }
 
 fn weights(tree: &Tree, nodes: &[&str]) -> Vec<String> {
-    let weight = |n: &&str| tree.get(tree.resolve(&n.parse().unwrap()).unwrap()).unwrap().weight.to_string();
+    let weight =
+        |n: &&str| tree.get(tree.resolve(&n.parse().unwrap()).unwrap()).unwrap().weight.to_string();
     nodes.iter().map(weight).collect()
 }
 
@@ -99,7 +100,12 @@ fn what_does_not_fit_is_refused_with_the_node() {
         ErrorKind::Overcommitted,
         "cpu/b: =40% does not fit: its siblings have 60%",
     );
-    refused(&tree, &[share("a", "=60%"), share("q0", "=40%")], ErrorKind::Overcommitted, "cpu/q0: =40%");
+    refused(
+        &tree,
+        &[share("a", "=60%"), share("q0", "=40%")],
+        ErrorKind::Overcommitted,
+        "cpu/q0: =40%",
+    );
     doit(&mut tree, &[mk("s", "b", QUEUE, "=40%")]);
     let to_root = Request::Move { node: path("s/b"), parent: NodeId::ROOT.into(), name: None };
     refused(&tree, &[to_root], ErrorKind::Overcommitted, "cpu/b: =40%");
@@ -146,14 +152,21 @@ fn tunables_are_those_of_the_place() {
     let mut tree = new();
     doit(&mut tree, &[mk("", "s", SCHED, "1"), mk("s", "q", QUEUE, "1")]);
     assert_eq!(shown(&tree, "s"), "quantum default");
-    refused(&tree, &[tune("s", "lag 5ms")], ErrorKind::Invalid, "cpu/s: \"lag\" is no tunable here");
+    refused(
+        &tree,
+        &[tune("s", "lag 5ms")],
+        ErrorKind::Invalid,
+        "cpu/s: \"lag\" is no tunable here",
+    );
     let policy = |policy| Request::SetPolicy { node: path("s"), policy };
     let plan = doit(
         &mut tree,
         &[policy(Policy::Eevdf), tune("s", "lag 5ms quantum 2ms"), tune("s/q", "request 3ms")],
     );
-    let (s, q) =
-        (tree.resolve(&"s".parse().unwrap()).unwrap(), tree.resolve(&"s/q".parse().unwrap()).unwrap());
+    let (s, q) = (
+        tree.resolve(&"s".parse().unwrap()).unwrap(),
+        tree.resolve(&"s/q".parse().unwrap()).unwrap(),
+    );
     assert_eq!(
         plan.batch().ops,
         [
@@ -167,7 +180,9 @@ fn tunables_are_those_of_the_place() {
     assert_eq!(shown(&tree, "s/q"), "quantum default request 3ms");
     // What is read can be written, and changes nothing.
     assert!(
-        tree.plan(&[tune("s", &shown(&tree, "s")), tune("s/q", &shown(&tree, "s/q"))]).unwrap().is_empty()
+        tree.plan(&[tune("s", &shown(&tree, "s")), tune("s/q", &shown(&tree, "s/q"))])
+            .unwrap()
+            .is_empty()
     );
     doit(&mut tree, &[policy(Policy::Prio)]);
     assert_eq!(
@@ -220,14 +235,16 @@ fn a_personality_is_the_root_and_what_is_made() {
         doit(&mut tree, &[Request::SetPersonality { personality }]);
         assert_eq!((tree.personality(), shown(&tree, "")), (personality, root.to_owned()));
         let plan = doit(&mut tree, &[mk("", "s", SCHED, "1"), mk("s", "q", QUEUE, "1")]);
-        let kinds: Vec<Kind> = plan.created().iter().map(|id| tree.get(*id).unwrap().kind).collect();
+        let kinds: Vec<Kind> =
+            plan.created().iter().map(|id| tree.get(*id).unwrap().kind).collect();
         assert_eq!(kinds, [Kind::Scheduler(policy), Kind::Queue(class)]);
         assert_eq!(tree.root().kind, Kind::Scheduler(policy));
         assert_eq!(tree.get(NodeId::Q0).unwrap().kind, Kind::Queue(Class::Ts));
         // As a configuration it says the same.
         let config = to_config(&tree, Driver::Auto);
         assert!(diff(&tree, &config, DeleteMode::Refuse).unwrap().is_empty());
-        let text = toml::to_string(&Config { cpu: Some(config.clone()), ..Config::default() }).unwrap();
+        let text =
+            toml::to_string(&Config { cpu: Some(config.clone()), ..Config::default() }).unwrap();
         assert_eq!(toml::from_str::<Config>(&text).unwrap().cpu, Some(config.clone()), "{text}");
         let mut fresh = new();
         let plan = diff(&fresh, &config, DeleteMode::Refuse).unwrap();
@@ -290,7 +307,9 @@ fn guarantees() {
             mk("", "bg", QUEUE, "0"),
         ],
     );
-    let sure = |tree: &Tree, node: &str| tree.guarantee(tree.resolve(&node.parse().unwrap()).unwrap(), 2 * S);
+    let sure = |tree: &Tree, node: &str| {
+        tree.guarantee(tree.resolve(&node.parse().unwrap()).unwrap(), 2 * S)
+    };
     assert_eq!(["", "a", "a/y", "bg"].map(|n| sure(&tree, n)), [2 * S, 3 * S / 2, S, 0]);
     doit(&mut tree, &[Request::SetCap { node: path("a"), cap: Some("750ms/s".parse().unwrap()) }]);
     assert_eq!(["a", "a/x"].map(|n| sure(&tree, n)), [3 * S / 4, S / 4]);
@@ -308,12 +327,16 @@ fn guarantees() {
     );
 }
 
-/// One queue for the whole disk has no place below others, and promises no minimums: what has no class goes before all.
+/// One queue for the whole disk has no place below others, and promises no minimums: what has no
+/// class goes before all.
 fn cello_is_a_disks_own() {
     let mut disk = Tree::new(Name::new("vda").unwrap());
     disk.set_resource(ResourceKind::Disk);
     disk.set_capacity(8_000_000);
-    doit(&mut disk, &[mk("", "s", SCHED, "1"), mk("", "film", NewKind::Queue(Some(Class::RealTime)), "300")]);
+    doit(
+        &mut disk,
+        &[mk("", "s", SCHED, "1"), mk("", "film", NewKind::Queue(Some(Class::RealTime)), "300")],
+    );
     let of = |node: &str| Request::SetPolicy { node: path(node), policy: Policy::Cello };
     refused(&disk, &[of("s")], ErrorKind::Unsupported, "disk's own");
     refused(
@@ -328,7 +351,12 @@ fn cello_is_a_disks_own() {
     refused(&disk, &[tune("film", "round 1s")], ErrorKind::Invalid, "round");
     refused(&disk, &[share("film", "300 8kbit")], ErrorKind::Overcommitted, "cello");
     let cap = |text| Request::SetCap { node: path("film"), cap: parse_cap(text).unwrap() };
-    refused(&disk, &[cap("8mbit")], ErrorKind::Unsupported, "no cap below vda, whose policy is cello");
+    refused(
+        &disk,
+        &[cap("8mbit")],
+        ErrorKind::Unsupported,
+        "no cap below vda, whose policy is cello",
+    );
     let sfq = Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Sfq };
     doit(&mut disk, &[sfq.clone(), cap("8mbit")]);
     refused(&disk, std::slice::from_ref(&root), ErrorKind::Unsupported, "film: no cap");
@@ -344,7 +372,10 @@ fn cello_is_a_disks_own() {
     // Who has a minimum cannot come under it.
     doit(
         &mut disk,
-        &[Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Sfq }, share("film", "300 8kbit")],
+        &[
+            Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Sfq },
+            share("film", "300 8kbit"),
+        ],
     );
     refused(&disk, &[root], ErrorKind::Overcommitted, "film");
 }
@@ -366,7 +397,12 @@ fn a_policy_by_length_is_not_for_the_cpu() {
     }
     let flows = Request::SetClass { node: NodeId::Q0.into(), class: Class::Drr };
     refused(&cpu, std::slice::from_ref(&flows), ErrorKind::Unsupported, "drr");
-    refused(&cpu, &[mk("", "q", NewKind::Queue(Some(Class::Drr)), "1")], ErrorKind::Unsupported, "drr");
+    refused(
+        &cpu,
+        &[mk("", "q", NewKind::Queue(Some(Class::Drr)), "1")],
+        ErrorKind::Unsupported,
+        "drr",
+    );
     // What goes by places is for disks; a link says so too.
     let yfq = Request::SetPolicy { node: NodeId::ROOT.into(), policy: Policy::Yfq };
     let scan = |class| Request::SetClass { node: NodeId::Q0.into(), class };

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random requests against a flat list of nodes that is searched naively, a plane that believes nothing, and a journal.
+//! Random requests against a flat list of nodes that is searched naively, a plane that believes
+//! nothing, and a journal.
 //!
-//! After every step: tree and list agree, the tree's invariants hold, the plane could carry the batch out by
-//! its own contract and has the same nodes; what was refused changed nothing. At the end the journal, as text,
-//! gives the identical tree from the beginning and from a snapshot in the middle.
+//! After every step: tree and list agree, the tree's invariants hold, the plane could carry the
+//! batch out by its own contract and has the same nodes; what was refused changed nothing. At the
+//! end the journal, as text, gives the identical tree from the beginning and from a snapshot in the
+//! middle.
 
 mod common;
 
@@ -135,7 +137,9 @@ impl Naive {
             "decay" => own == Kind::Scheduler(Policy::Prio),
             "priority" => above == Some(Kind::Scheduler(Policy::Prio)),
             "request" => above == Some(Kind::Scheduler(Policy::Eevdf)),
-            "batch" | "anticipate" | "cost" => above.is_none() && own == Kind::Scheduler(Policy::Yfq),
+            "batch" | "anticipate" | "cost" => {
+                above.is_none() && own == Kind::Scheduler(Policy::Yfq)
+            }
             "deadline" => matches!(own, Kind::Queue(Class::ScanEdf | Class::RealTime)),
             "round" => above.is_none() && own == Kind::Scheduler(Policy::Cello),
             other => panic!("{other}"),
@@ -167,8 +171,11 @@ impl Naive {
                 let kind = kind.or(Personality::Default, ResourceKind::Cpu);
                 let parent = self.scheduler(parent)?;
                 let letter = if kind.is_queue() { 'q' } else { 'r' };
-                let numbered =
-                    || (0..NODES_MAX).map(|n| format!("{letter}{n}")).find(|n| !self.name_taken(parent, n));
+                let numbered = || {
+                    (0..NODES_MAX)
+                        .map(|n| format!("{letter}{n}"))
+                        .find(|n| !self.name_taken(parent, n))
+                };
                 // What newqueue makes is collected when nobody refers to it.
                 let gc = name.is_none();
                 let name = name.as_ref().map(ToString::to_string).or_else(numbered).unwrap();
@@ -188,7 +195,10 @@ impl Naive {
                     self.generations.push(0);
                 }
                 self.generations[index] += 1;
-                let id = NodeId { index: u32::try_from(index).unwrap(), generation: self.generations[index] };
+                let id = NodeId {
+                    index: u32::try_from(index).unwrap(),
+                    generation: self.generations[index],
+                };
                 let share = share.unwrap_or_default();
                 let parent = Some(parent);
                 self.nodes.push(Flat {
@@ -249,7 +259,8 @@ impl Naive {
             }
             Request::SetTune { node, change } => {
                 let at = self.still(node)?;
-                if change.iter().any(|(key, value)| !self.has(at, *key) || *value == Some(u64::MAX)) {
+                if change.iter().any(|(key, value)| !self.has(at, *key) || *value == Some(u64::MAX))
+                {
                     return Err(ErrorKind::Invalid);
                 }
                 for (key, value) in change {
@@ -288,7 +299,8 @@ impl Naive {
                 if special(self.nodes[at].id) {
                     return Err(ErrorKind::Protected);
                 }
-                let name = name.as_ref().map_or_else(|| self.nodes[at].name.clone(), ToString::to_string);
+                let name =
+                    name.as_ref().map_or_else(|| self.nodes[at].name.clone(), ToString::to_string);
                 self.relocate(at, parent, &name)?;
             }
         }
@@ -323,8 +335,11 @@ impl Naive {
             .filter_map(|c| Some((c.id, ratio(c.share.fixed?.ppm(), 1_000_000))))
             .collect();
         let sum: BigRational = fixed.iter().map(|(_, f)| f).sum();
-        let others =
-            self.children(parent).iter().map(|c| ratio(c.share.weight.milli(), 1)).sum::<BigRational>();
+        let others = self
+            .children(parent)
+            .iter()
+            .map(|c| ratio(c.share.weight.milli(), 1))
+            .sum::<BigRational>();
         let one = ratio(1, 1);
         if sum >= one {
             return Err(ErrorKind::Overcommitted);
@@ -334,11 +349,18 @@ impl Naive {
         let all = if others == zero { ratio(1_000_000_000, 1) } else { others / (one - sum) };
         let weights: Vec<_> = fixed.into_iter().map(|(id, f)| (id, f * &all)).collect();
         let most = ratio(1_000_000_000, 1) + ratio(1, 2);
-        if weights.iter().any(|(_, w)| *w >= most) { Err(ErrorKind::Overcommitted) } else { Ok(weights) }
+        if weights.iter().any(|(_, w)| *w >= most) {
+            Err(ErrorKind::Overcommitted)
+        } else {
+            Ok(weights)
+        }
     }
 
     fn check_fixed(&self) -> Result<(), ErrorKind> {
-        self.nodes.iter().filter(|n| n.kind.is_scheduler()).try_for_each(|n| self.exact(n.id).map(drop))
+        self.nodes
+            .iter()
+            .filter(|n| n.kind.is_scheduler())
+            .try_for_each(|n| self.exact(n.id).map(drop))
     }
 
     /// Every promise in the whole tree, by the definition.
@@ -348,12 +370,15 @@ impl Naive {
             let whole = parent.share.minimum.0;
             let children = self.children(parent.id);
             let weights: u64 = children.iter().map(|c| u64::from(c.share.weight.milli())).sum();
-            let fixed: u64 = children.iter().filter_map(|c| c.share.fixed).map(|f| u64::from(f.ppm())).sum();
+            let fixed: u64 =
+                children.iter().filter_map(|c| c.share.fixed).map(|f| u64::from(f.ppm())).sum();
             for child in children.iter().filter(|c| c.share.minimum.0 > 0) {
                 let part = match (child.share.fixed, child.share.weight.milli()) {
                     (Some(fixed), _) => ratio(fixed.ppm().into(), 1_000_000),
                     (None, 0) => ratio(0, 1),
-                    (None, weight) => ratio(weight.into(), weights) * ratio(1_000_000 - fixed, 1_000_000),
+                    (None, weight) => {
+                        ratio(weight.into(), weights) * ratio(1_000_000 - fixed, 1_000_000)
+                    }
                 };
                 let minimum = ratio(child.share.minimum.0, 1);
                 let capped = child.cap.is_some_and(|cap| cap.rate_ns_per_s < child.share.minimum.0);
@@ -373,7 +398,8 @@ impl Naive {
             for (id, exact) in self.exact(scheduler.id).unwrap() {
                 let node = tree.get(id).unwrap();
                 if node.draining {
-                    continue; // solved when it goes, if the plan that let it drain changed its siblings
+                    // solved when it goes, if the plan that let it drain changed its siblings
+                    continue;
                 }
                 let off = ratio(node.weight.milli(), 1) - &exact;
                 let half = ratio(1, 2);
@@ -427,10 +453,13 @@ struct Plane {
 impl Plane {
     fn new() -> Self {
         let mut plane = Self::default();
+        plane.nodes.insert(
+            NodeId::ROOT,
+            (NodeId::ROOT, Kind::Scheduler(Policy::Sfq), Weight::DEFAULT, None, 0),
+        );
         plane
             .nodes
-            .insert(NodeId::ROOT, (NodeId::ROOT, Kind::Scheduler(Policy::Sfq), Weight::DEFAULT, None, 0));
-        plane.nodes.insert(NodeId::Q0, (NodeId::ROOT, Kind::Queue(Class::Ts), Weight::DEFAULT, None, 0));
+            .insert(NodeId::Q0, (NodeId::ROOT, Kind::Queue(Class::Ts), Weight::DEFAULT, None, 0));
         plane.generations = BTreeMap::from([(0, 1), (1, 1)]);
         plane
     }
@@ -449,7 +478,10 @@ impl Plane {
             match *op {
                 Op::Create { id, parent, kind } => {
                     assert!(self.nodes.keys().all(|n| n.index != id.index), "the slot is free");
-                    assert!(id.generation > self.generations.insert(id.index, id.generation).unwrap_or(0));
+                    assert!(
+                        id.generation
+                            > self.generations.insert(id.index, id.generation).unwrap_or(0)
+                    );
                     assert!(id.index < NODES_MAX && self.node(parent).1.is_scheduler());
                     self.nodes.insert(id, (parent, kind, Weight::BACKGROUND, None, 0));
                 }
@@ -490,9 +522,9 @@ impl Plane {
     }
 
     fn assert_is(&self, tree: &Tree) {
-        let theirs = tree
-            .iter()
-            .map(|n| (n.id, (n.parent.unwrap_or(NodeId::ROOT), n.kind, n.weight, n.cap, n.members_max)));
+        let theirs = tree.iter().map(|n| {
+            (n.id, (n.parent.unwrap_or(NodeId::ROOT), n.kind, n.weight, n.cap, n.members_max))
+        });
         assert_eq!(self.nodes, theirs.collect());
     }
 }
@@ -575,10 +607,15 @@ impl Run {
             naive.take(r)?;
             let did = |id| before.nodes.iter().any(|n| n.id == id && n.draining);
             drained.extend(naive.nodes.iter().filter(|n| n.draining && !did(n.id)).cloned());
-            if drained.iter().all(|d| naive.nodes.contains(d)) { Ok(()) } else { Err(ErrorKind::Busy) }
+            if drained.iter().all(|d| naive.nodes.contains(d)) {
+                Ok(())
+            } else {
+                Err(ErrorKind::Busy)
+            }
         });
         // Fixed shares have to fit when all is done, not in between.
-        let wanted = wanted.and_then(|()| naive.check_fixed()).and_then(|()| naive.check_promises());
+        let wanted =
+            wanted.and_then(|()| naive.check_fixed()).and_then(|()| naive.check_promises());
         let plan = self.tree.plan(requests);
         assert_eq!(plan.as_ref().map(drop).map_err(|e| e.kind), wanted, "{requests:?}");
         match plan {
@@ -595,9 +632,11 @@ impl Run {
 
     fn drained(&mut self, n: u16) {
         let draining: Vec<_> = self.tree.iter().filter(|n| n.draining).map(|n| n.id).collect();
-        let some: Vec<_> = draining.iter().copied().filter(|d| (n >> (d.index % 16)) & 1 == 1).collect();
+        let some: Vec<_> =
+            draining.iter().copied().filter(|d| (n >> (d.index % 16)) & 1 == 1).collect();
         // A report may come twice, and may name strangers.
-        let report = [some.clone(), vec![NodeId::Q0, NodeId { index: 9999, generation: 3 }], some].concat();
+        let report =
+            [some.clone(), vec![NodeId::Q0, NodeId { index: 9999, generation: 3 }], some].concat();
         let plan = self.tree.plan_gone(&report);
         if !plan.is_empty() {
             self.forget(&plan);
@@ -635,9 +674,12 @@ fn every_short_sequence() {
     let path = |p: &str| NodeRef::from(p.parse::<NodePath>().unwrap());
     let queue = Kind::Queue(Class::Ts);
     let mut requests = Vec::new();
-    for (parent, child, kind) in
-        [("", "a", queue), ("", "a", Kind::Scheduler(Policy::Sfq)), ("a", "b", queue), ("", "b", queue)]
-    {
+    for (parent, child, kind) in [
+        ("", "a", queue),
+        ("", "a", Kind::Scheduler(Policy::Sfq)),
+        ("a", "b", queue),
+        ("", "b", queue),
+    ] {
         requests.push(Request::Create {
             parent: path(parent),
             name: Some(name(child)),
@@ -651,15 +693,24 @@ fn every_short_sequence() {
         kind: queue.into(),
         share: Some(Share::of(Weight::MAX)),
     });
-    requests.push(Request::Create { parent: path(""), name: None, kind: queue.into(), share: None });
+    requests.push(Request::Create {
+        parent: path(""),
+        name: None,
+        kind: queue.into(),
+        share: None,
+    });
     for at in ["a", "b", "a/b"] {
         requests.push(Request::Delete { node: path(at), mode: DeleteMode::Drain });
         requests.push(Request::Delete { node: path(at), mode: DeleteMode::Flush });
         requests.push(Request::SetClass { node: path(at), class: Class::Rr });
     }
-    for (from, to, by) in
-        [("b", "a", None), ("a", "b", None), ("a/b", "", None), ("b", "a", Some("q0")), ("a", "a", None)]
-    {
+    for (from, to, by) in [
+        ("b", "a", None),
+        ("a", "b", None),
+        ("a/b", "", None),
+        ("b", "a", Some("q0")),
+        ("a", "a", None),
+    ] {
         requests.push(Request::Move { node: path(from), parent: path(to), name: by.map(name) });
     }
     requests.push(Request::Rename { node: path("a"), name: name("b") });
@@ -711,7 +762,8 @@ proptest! {
         run.check_journal();
     }
 
-    /// A damaged snapshot or record is refused or gives a tree that holds together; it never panics.
+    /// A damaged snapshot or record is refused or gives a tree that holds together; it never
+    /// panics.
     #[test]
     fn damage_is_found(all in steps(40), at in any::<u32>(), digit in 0..10_u8) {
         let tree = common::grown(&all);

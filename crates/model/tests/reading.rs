@@ -2,7 +2,9 @@
 //! The right to read: its place in lists, what it is in journals from before it, and what is seen
 //! without it.
 
-use reserv_model::{AccessChange, Caller, Name, NewKind, NodeId, NodeRef, Request, Right, Rights, Tree};
+use reserv_model::{
+    AccessChange, Caller, Name, NewKind, NodeId, NodeRef, Request, Right, Rights, Tree,
+};
 
 fn rights(text: &str) -> Rights {
     text.parse().unwrap()
@@ -16,18 +18,28 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let mut place = Self { tree: Tree::new(Name::new("cpu").unwrap()) };
-        for (parent, name, queue) in
-            [("", "a", false), ("a", "b", false), ("a/b", "q", true), ("a", "c", true), ("", "d", true)]
-        {
+        for (parent, name, queue) in [
+            ("", "a", false),
+            ("a", "b", false),
+            ("a/b", "q", true),
+            ("a", "c", true),
+            ("", "d", true),
+        ] {
             let kind = if queue { NewKind::Queue(None) } else { NewKind::Scheduler(None) };
             let name = Some(Name::new(name).unwrap());
-            place.edit(Request::Create { parent: place.at(parent).into(), name, kind, share: None });
+            place.edit(Request::Create {
+                parent: place.at(parent).into(),
+                name,
+                kind,
+                share: None,
+            });
         }
         place
     }
 
     fn at(&self, path: &str) -> NodeId {
-        let named = |at: NodeId, name: &str| self.tree.child(at, &Name::new(name).unwrap()).unwrap();
+        let named =
+            |at: NodeId, name: &str| self.tree.child(at, &Name::new(name).unwrap()).unwrap();
         path.split('/').filter(|name| !name.is_empty()).fold(NodeId::ROOT, named)
     }
 
@@ -77,7 +89,11 @@ fn one_entry_opens_and_one_denies() {
     assert_eq!(place.seen(5, &[]), "+----++", "with all that is below");
     assert_eq!(place.seen(5, &["a/b/q"]), "+~~~-++", "what holds him up he sees the totals of");
     place.access("a/b", "allow uid 5 all");
-    assert_eq!(place.seen(5, &[]), "+----++", "what stands above denies what other rights imply too");
+    assert_eq!(
+        place.seen(5, &[]),
+        "+----++",
+        "what stands above denies what other rights imply too"
+    );
     place.access("a", "remove uid 5 read");
     place.access("", "remove everyone read");
     place.access("a/b", "deny uid 5 use");

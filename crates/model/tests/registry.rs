@@ -20,7 +20,8 @@ fn list(head: &str) -> Vec<(u8, String)> {
 #[test]
 fn policies_and_classes_have_the_numbers_of_the_registry() {
     // What is no letter in C has a letter there.
-    let policies: Vec<_> = Policy::ALL.iter().map(|p| (*p as u8, p.word().replace('+', "p"))).collect();
+    let policies: Vec<_> =
+        Policy::ALL.iter().map(|p| (*p as u8, p.word().replace('+', "p"))).collect();
     let length = [
         list("RS_POLICIES_LENGTH"),
         list("RS_POLICIES_DISK"),
@@ -42,8 +43,9 @@ fn policies_and_classes_have_the_numbers_of_the_registry() {
     }
     // A class that has a policy's name ends in c there, for functions need names of their own.
     let own = |class: &Class| Policy::ALL.iter().all(|p| p.word() != class.word());
-    let name =
-        |class: &Class| if own(class) { class.to_string().replace('-', "_") } else { format!("{class}c") };
+    let name = |class: &Class| {
+        if own(class) { class.to_string().replace('-', "_") } else { format!("{class}c") }
+    };
     let classes: Vec<_> = Class::ALL.iter().map(|c| (*c as u8, name(c))).collect();
     let disk = [list("RS_CLASSES_DISK"), list("RS_CLASSES_BESIDE")].concat();
     let length = [list("RS_CLASSES_LENGTH"), disk.clone()].concat();

@@ -21,7 +21,12 @@ const QUEUE: Kind = Kind::Queue(Class::Ts);
 const SCHED: Kind = Kind::Scheduler(Policy::Sfq);
 
 fn mk(parent: &str, child: &str, kind: Kind) -> Request {
-    Request::Create { parent: path(parent), name: Some(name(child)), kind: kind.into(), share: None }
+    Request::Create {
+        parent: path(parent),
+        name: Some(name(child)),
+        kind: kind.into(),
+        share: None,
+    }
 }
 
 fn doit(tree: &mut Tree, requests: &[Request]) -> Plan {
@@ -62,7 +67,8 @@ fn numbered_names_are_the_lowest_free() {
     };
     // q0 is taken from the start (Eclipse/BSD §2.4).
     let plan = doit(&mut tree, &[fresh(QUEUE), fresh(QUEUE), fresh(SCHED), fresh(QUEUE)]);
-    let names: Vec<_> = plan.created().iter().map(|&id| tree.get(id).unwrap().name.to_string()).collect();
+    let names: Vec<_> =
+        plan.created().iter().map(|&id| tree.get(id).unwrap().name.to_string()).collect();
     assert_eq!(names, ["q1", "q2", "r0", "q3"]);
     doit(&mut tree, &[Request::Delete { node: path("q2"), mode: DeleteMode::Refuse }]);
     doit(&mut tree, &[Request::Rename { node: path("q1"), name: name("site1") }]);
@@ -75,7 +81,11 @@ fn numbered_names_are_the_lowest_free() {
         tree.get(tree.resolve(&"r0".parse().unwrap()).unwrap()).unwrap().next_name(QUEUE).as_str(),
         "q0"
     );
-    assert_eq!(tree.get(plan.created()[0]).unwrap().weight, Weight::BACKGROUND, "creating breaks no promise");
+    assert_eq!(
+        tree.get(plan.created()[0]).unwrap().weight,
+        Weight::BACKGROUND,
+        "creating breaks no promise"
+    );
 }
 
 #[test]
@@ -100,8 +110,10 @@ fn one_plan_makes_names_and_shares_at_once() {
         kind: QUEUE.into(),
         share: Some(share),
     };
-    let plan =
-        doit(&mut tree, &[mk("", "web", SCHED), create, Request::SetShare { node: path("web"), share }]);
+    let plan = doit(
+        &mut tree,
+        &[mk("", "web", SCHED), create, Request::SetShare { node: path("web"), share }],
+    );
     assert_eq!(tree.seq(), 1, "one record");
     let [web, s1] = plan.created() else { panic!("two") };
     assert_eq!(
@@ -157,10 +169,20 @@ fn the_root_is_protected() {
     let cap = Some("1cpu".parse().unwrap());
     refused(&tree, Request::SetShare { node: root.clone(), share }, Errno::EPERM, "read-only");
     refused(&tree, Request::SetCap { node: root.clone(), cap }, Errno::EPERM, "no cap");
-    refused(&tree, Request::Delete { node: root.clone(), mode: DeleteMode::Flush }, Errno::EPERM, "cannot");
+    refused(
+        &tree,
+        Request::Delete { node: root.clone(), mode: DeleteMode::Flush },
+        Errno::EPERM,
+        "cannot",
+    );
     refused(&tree, Request::Rename { node: root.clone(), name: name("x") }, Errno::EPERM, "keeps");
     refused(&tree, Request::SetGc { node: root.clone(), gc: true }, Errno::EPERM, "never");
-    refused(&tree, Request::SetClass { node: root.clone(), class: Class::Rr }, Errno::EINVAL, "no class");
+    refused(
+        &tree,
+        Request::SetClass { node: root.clone(), class: Class::Rr },
+        Errno::EINVAL,
+        "no class",
+    );
     refused(&tree, Request::ResetCounters { node: root }, Errno::EINVAL, "no backlog");
 }
 
@@ -181,7 +203,12 @@ fn q0_is_protected() {
     );
     refused(&tree, Request::Rename { node: q0.clone(), name: name("x") }, Errno::EPERM, "keeps");
     for mode in [DeleteMode::Refuse, DeleteMode::Drain, DeleteMode::Flush] {
-        refused(&tree, Request::Delete { node: q0.clone(), mode }, Errno::EPERM, "cannot be deleted");
+        refused(
+            &tree,
+            Request::Delete { node: q0.clone(), mode },
+            Errno::EPERM,
+            "cannot be deleted",
+        );
     }
     let elsewhere = Request::Move { node: q0.clone(), parent: path("web"), name: None };
     refused(&tree, elsewhere, Errno::EPERM, "keeps");
@@ -197,8 +224,12 @@ fn nothing_is_promised_of_an_unknown_capacity() {
     let tree = new();
     let share: Share = "10 250ms/s".parse().unwrap();
     refused(&tree, Request::SetShare { node: NodeId::Q0.into(), share }, Errno::ENOSPC, "250ms/s");
-    let create =
-        Request::Create { parent: NodeId::ROOT.into(), name: None, kind: QUEUE.into(), share: Some(share) };
+    let create = Request::Create {
+        parent: NodeId::ROOT.into(),
+        name: None,
+        kind: QUEUE.into(),
+        share: Some(share),
+    };
     refused(&tree, create, Errno::ENOSPC, "250ms/s");
 }
 
@@ -220,10 +251,18 @@ fn deletion() {
     refused(&tree, delete("web", DeleteMode::Refuse), Errno::ENOTEMPTY, "children");
     refused(&tree, mk("web", "s1", QUEUE), Errno::EEXIST, "draining");
     refused(&tree, Request::Active { node: id.into() }, Errno::EBUSY, "draining");
-    refused(&tree, Request::SetClass { node: id.into(), class: Class::Rr }, Errno::EBUSY, "draining");
+    refused(
+        &tree,
+        Request::SetClass { node: id.into(), class: Class::Rr },
+        Errno::EBUSY,
+        "draining",
+    );
     refused(&tree, Request::Rename { node: id.into(), name: name("x") }, Errno::EBUSY, "draining");
     doit(&mut tree, &[Request::SetShare { node: id.into(), share: Share::of(Weight::MAX) }]);
-    assert!(tree.plan(&[delete("web/s1", DeleteMode::Drain)]).unwrap().is_empty(), "it does already");
+    assert!(
+        tree.plan(&[delete("web/s1", DeleteMode::Drain)]).unwrap().is_empty(),
+        "it does already"
+    );
     let gone = tree.plan_gone(&[id, id, NodeId::Q0]);
     assert_eq!(gone.edits(), [Edit::Gone { id }]);
     tree.commit(&gone).unwrap();
@@ -237,7 +276,8 @@ fn deletion() {
     doit(&mut tree, &[delete("x", DeleteMode::Flush)]);
     // But not in one plan: without members it is gone when the next edit of the batch comes.
     doit(&mut tree, &[mk("", "x", QUEUE)]);
-    let error = tree.plan(&[delete("x", DeleteMode::Drain), delete("x", DeleteMode::Flush)]).unwrap_err();
+    let error =
+        tree.plan(&[delete("x", DeleteMode::Drain), delete("x", DeleteMode::Flush)]).unwrap_err();
     assert_eq!((error.errno(), error.context.contains("cpu/x")), (Errno::EBUSY, true));
     doit(&mut tree, &[delete("x", DeleteMode::Flush)]);
     assert_eq!(tree.len(), 2);
@@ -246,7 +286,10 @@ fn deletion() {
 #[test]
 fn moves() {
     let mut tree = new();
-    doit(&mut tree, &[mk("", "a", SCHED), mk("a", "b", SCHED), mk("a/b", "q", QUEUE), mk("", "c", SCHED)]);
+    doit(
+        &mut tree,
+        &[mk("", "a", SCHED), mk("a", "b", SCHED), mk("a/b", "q", QUEUE), mk("", "c", SCHED)],
+    );
     let mv = |from: &str, to: &str, by: Option<&str>| Request::Move {
         node: path(from),
         parent: path(to),
@@ -278,11 +321,13 @@ fn the_deepest_level() {
     let deepest = tree.resolve(&at.parse().unwrap()).unwrap();
     assert_eq!(tree.depth(deepest), DEPTH_MAX);
     assert_eq!(tree.height(NodeId::ROOT), DEPTH_MAX);
-    let below = Request::Create { parent: deepest.into(), name: None, kind: QUEUE.into(), share: None };
+    let below =
+        Request::Create { parent: deepest.into(), name: None, kind: QUEUE.into(), share: None };
     refused(&tree, below, Errno::EMLINK, "16 levels");
     // A subtree that fits nowhere but where it is.
     doit(&mut tree, &[mk("", "t", SCHED), mk("t", "u", SCHED)]);
-    let into = |parent: NodeId| Request::Move { node: path("t"), parent: parent.into(), name: None };
+    let into =
+        |parent: NodeId| Request::Move { node: path("t"), parent: parent.into(), name: None };
     let up = |id: NodeId| tree.get(id).unwrap().parent.unwrap();
     refused(&tree, into(deepest), Errno::EMLINK, "16 levels");
     refused(&tree, into(up(deepest)), Errno::EMLINK, "16 levels");
@@ -299,8 +344,12 @@ fn the_deepest_level() {
 #[test]
 fn the_last_slot() {
     let mut tree = new();
-    let fresh =
-        || Request::Create { parent: NodeId::ROOT.into(), name: None, kind: QUEUE.into(), share: None };
+    let fresh = || Request::Create {
+        parent: NodeId::ROOT.into(),
+        name: None,
+        kind: QUEUE.into(),
+        share: None,
+    };
     let many: Vec<_> = (2..NODES_MAX).map(|_| fresh()).collect();
     let plan = tree.plan(&many).unwrap();
     assert_eq!(plan.created().last().unwrap().index, NODES_MAX - 1);
@@ -308,7 +357,8 @@ fn the_last_slot() {
     assert_eq!(tree.len(), NODES_MAX as usize);
     refused(&tree, fresh(), Errno::ENOSPC, "14336 nodes");
     let victim = NodeId { index: 777, generation: 1 };
-    let plan = tree.plan(&[Request::Delete { node: victim.into(), mode: DeleteMode::Flush }]).unwrap();
+    let plan =
+        tree.plan(&[Request::Delete { node: victim.into(), mode: DeleteMode::Flush }]).unwrap();
     tree.commit(&plan).unwrap();
     let plan = tree.plan(&[fresh()]).unwrap();
     assert_eq!(plan.created(), [NodeId { index: 777, generation: 2 }]);
@@ -368,7 +418,10 @@ fn snapshots_that_do_not_fit_together() {
     // Records out of order.
     let mut tree = good.restore().unwrap();
     for seq in [0, 1, 3, 99] {
-        assert_eq!(tree.replay(&Record { seq, edits: vec![] }).unwrap_err().kind, ErrorKind::Corrupt);
+        assert_eq!(
+            tree.replay(&Record { seq, edits: vec![] }).unwrap_err().kind,
+            ErrorKind::Corrupt
+        );
     }
     assert_eq!(tree.replay(&Record { seq: 2, edits: vec![] }), Ok(()));
 }
@@ -403,7 +456,12 @@ fn records_that_break_the_tree() {
         Edit::Gone { id: a },
         Edit::Create { id: id(5), parent: root, name: name("x"), kind: QUEUE },
         Edit::Create { id: id(3), parent: root, name: name("x"), kind: QUEUE },
-        Edit::Create { id: NodeId { index: 4, generation: 2 }, parent: root, name: name("x"), kind: QUEUE },
+        Edit::Create {
+            id: NodeId { index: 4, generation: 2 },
+            parent: root,
+            name: name("x"),
+            kind: QUEUE,
+        },
         Edit::Create { id: id(4), parent: b, name: name("x"), kind: QUEUE },
         Edit::Create { id: id(4), parent: a, name: name("b"), kind: QUEUE },
         Edit::Create { id: id(4), parent: id(7), name: name("x"), kind: QUEUE },

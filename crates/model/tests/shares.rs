@@ -15,7 +15,8 @@ fn build(lines: &[(&str, &str, u32)]) -> Tree {
             Request::SetShare { node: path.into(), share }
         } else {
             let (parent, name) = path.split_last().unwrap();
-            let kind = if *kind == "s" { Kind::Scheduler(Policy::Sfq) } else { Kind::Queue(Class::Ts) };
+            let kind =
+                if *kind == "s" { Kind::Scheduler(Policy::Sfq) } else { Kind::Queue(Class::Ts) };
             Request::Create {
                 parent: parent.into(),
                 name: Some(name.clone()),
@@ -47,8 +48,12 @@ fn ppm(tree: &Tree, want: &[&str], of: &str) -> u32 {
 
 #[test]
 fn the_worked_example() {
-    let tree =
-        build(&[("q0", "q", 100_000), ("web", "s", 300_000), ("web/a", "q", 1_000), ("web/b", "q", 2_000)]);
+    let tree = build(&[
+        ("q0", "q", 100_000),
+        ("web", "s", 300_000),
+        ("web/a", "q", 1_000),
+        ("web/b", "q", 2_000),
+    ]);
     let all = ["q0", "web/a", "web/b"];
     assert_eq!(all.map(|p| ppm(&tree, &all, p)), [250_000, 250_000, 500_000]);
     assert_eq!(ppm(&tree, &all, "web"), 750_000);
@@ -80,11 +85,13 @@ fn four_sites_and_q0() {
 
 #[test]
 fn the_largest_numbers_are_exact() {
-    // A chain of the deepest kind; at each level one sibling of the same, largest weight: 1/2 each time, and 2^-15 at last.
+    // A chain of the deepest kind; at each level one sibling of the same, largest weight: 1/2 each
+    // time, and 2^-15 at last.
     let mut lines: Vec<(String, &str, u32)> = Vec::new();
     let mut at = String::new();
     for level in 2..=DEPTH_MAX {
-        let join = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}/{name}") };
+        let join =
+            |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}/{name}") };
         if level > 2 {
             lines.push((join("w"), "q", 1_000_000_000));
         }
@@ -97,13 +104,15 @@ fn the_largest_numbers_are_exact() {
     let leaf = tree.resolve(&at.parse().unwrap()).unwrap();
     assert_eq!(tree.depth(leaf), DEPTH_MAX);
     assert_eq!(weight_share(&tree, leaf), 1_000_000 >> 15);
-    let (_, share) = effective_shares(&tree, |_| true).into_iter().find(|(n, _)| *n == leaf).unwrap();
+    let (_, share) =
+        effective_shares(&tree, |_| true).into_iter().find(|(n, _)| *n == leaf).unwrap();
     assert_eq!(share, 30);
 }
 
 #[test]
 fn the_longest_products_fit() {
-    // The worst tree: all slots taken, as many siblings at each of 15 levels as there can be, all of the largest weight.
+    // The worst tree: all slots taken, as many siblings at each of 15 levels as there can be, all
+    // of the largest weight.
     let mut saved = Tree::new(Name::new("cpu").unwrap()).snapshot();
     let levels = u32::try_from(DEPTH_MAX).unwrap() - 1;
     let per_level = (NODES_MAX - 2) / levels;
@@ -136,9 +145,14 @@ fn the_longest_products_fit() {
     }
     let tree = saved.restore().unwrap();
     assert_eq!(tree.depth(leaf), DEPTH_MAX);
-    // (1/1092)^15 of a million is nothing; that it is computed without a carry lost is asserted inside.
+    // (1/1092)^15 of a million is nothing; that it is computed without a carry lost is asserted
+    // inside.
     assert_eq!(weight_share(&tree, leaf), 0);
-    assert_eq!(Shares::now(&tree, |id| id == leaf).ppm(&tree, leaf), 1_000_000, "alone it gets all");
+    assert_eq!(
+        Shares::now(&tree, |id| id == leaf).ppm(&tree, leaf),
+        1_000_000,
+        "alone it gets all"
+    );
     let first = NodeId { index: 3, generation: 1 };
     assert_eq!(weight_share(&tree, first), 1_000_000 / per_level, "q0 hardly counts");
 }
@@ -154,12 +168,15 @@ fn naive(
     fn wanting(tree: &Tree, node: &Node, wants: &dyn Fn(NodeId) -> bool) -> bool {
         match node.kind {
             Kind::Queue(_) => wants(node.id),
-            Kind::Scheduler(_) => node.children.values().any(|c| wanting(tree, tree.get(*c).unwrap(), wants)),
+            Kind::Scheduler(_) => {
+                node.children.values().any(|c| wanting(tree, tree.get(*c).unwrap(), wants))
+            }
         }
     }
     out.push((node.id, u32::try_from(share.0 * 1_000_000 / share.1).unwrap()));
     let children: Vec<_> = node.children.values().map(|c| tree.get(*c).unwrap()).collect();
-    let active: Vec<_> = children.iter().filter(|c| share.0 > 0 && wanting(tree, c, wants)).collect();
+    let active: Vec<_> =
+        children.iter().filter(|c| share.0 > 0 && wanting(tree, c, wants)).collect();
     let sum: u128 = active.iter().map(|c| u128::from(c.weight.milli())).sum();
     for child in &children {
         let part = match (active.iter().any(|a| a.id == child.id), sum) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Units: what is printed parses back, exactly; what makes no sense is refused with the word that was wrong.
+//! Units: what is printed parses back, exactly; what makes no sense is refused with the word that
+//! was wrong.
 
 mod common;
 
@@ -148,8 +149,14 @@ fn wrong_weights() {
         ("heavy", "\"heavy\""),
     ]);
     let fixed = |ppm| Share::fixed(Fixed::from_ppm(ppm).unwrap());
-    assert_eq!(["=25%", "=25% 0", "=25.0%"].map(|t| t.parse::<Share>().unwrap()), [fixed(250_000); 3]);
-    assert_eq!(["=0.0001%", "=99.9999%"].map(|t| t.parse::<Share>().unwrap()), [fixed(1), fixed(999_999)]);
+    assert_eq!(
+        ["=25%", "=25% 0", "=25.0%"].map(|t| t.parse::<Share>().unwrap()),
+        [fixed(250_000); 3]
+    );
+    assert_eq!(
+        ["=0.0001%", "=99.9999%"].map(|t| t.parse::<Share>().unwrap()),
+        [fixed(1), fixed(999_999)]
+    );
     assert_eq!(fixed(255_000).to_string(), "=25.5% 0");
     refused::<Share>(&[
         ("=0%", "more than nothing"),
@@ -177,7 +184,10 @@ fn amounts_of_a_link_are_rates() {
             (true, bytes, text)
         );
         let cap: Cap = text.parse().unwrap();
-        assert_eq!((cap.is_link(), cap.per_second(), cap.to_string().as_str()), (true, bytes, text));
+        assert_eq!(
+            (cap.is_link(), cap.per_second(), cap.to_string().as_str()),
+            (true, bytes, text)
+        );
     }
     assert_eq!("10mbit burst 5ms".parse::<Cap>().unwrap().to_string(), "10mbit burst 5ms");
     assert!(!"1.5cpu".parse::<Cap>().unwrap().is_link());

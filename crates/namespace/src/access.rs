@@ -61,8 +61,9 @@ pub fn permit_open(
     if who.uid == 0 {
         return Ok(());
     }
-    let never =
-        |word: &str| Error::new(ErrorKind::NotPermitted, format!("{}: it is not {word}", tree.shown(id)));
+    let never = |word: &str| {
+        Error::new(ErrorKind::NotPermitted, format!("{}: it is not {word}", tree.shown(id)))
+    };
     if read {
         match file {
             FileKind::QueueDir => tree.require(who, id, Right::Use)?,
@@ -83,14 +84,18 @@ pub fn permit_open(
         return Ok(());
     }
     match file {
-        FileKind::Share | FileKind::Cap | FileKind::Gc => tree.require_above(who, id, Right::Modify),
+        FileKind::Share | FileKind::Cap | FileKind::Gc => {
+            tree.require_above(who, id, Right::Modify)
+        }
         FileKind::Shares | FileKind::Policy | FileKind::Class | FileKind::Backlog => {
             tree.require(who, id, Right::Modify)
         }
-        FileKind::Tune => {
-            tree.require(who, id, Right::Modify).or_else(|_| tree.require_above(who, id, Right::Modify))
+        FileKind::Tune => tree
+            .require(who, id, Right::Modify)
+            .or_else(|_| tree.require_above(who, id, Right::Modify)),
+        FileKind::NewQueue | FileKind::NewSched | FileKind::Mk => {
+            tree.require(who, id, Right::Create)
         }
-        FileKind::NewQueue | FileKind::NewSched | FileKind::Mk => tree.require(who, id, Right::Create),
         FileKind::State => tree.require_above(who, id, Right::Delete),
         FileKind::Members => tree.require(who, id, Right::Use),
         FileKind::Access => tree.require(who, id, Right::Grant),
@@ -113,8 +118,9 @@ pub fn mode_allows(file: FileKind, place: Place, (read, write): (bool, bool)) ->
     (!read || mode & 4 != 0) && (!write || mode & 2 != 0)
 }
 
-/// What a process may do in one resource and why (its file has the text of every resource): a line `PATH RIGHT yes|no REASON` for the root,
-/// and for each node below wherever right or reason are not those of its parent. So the line of the nearest node upwards holds.
+/// What a process may do in one resource and why (its file has the text of every resource): a line
+/// `PATH RIGHT yes|no REASON` for the root, and for each node below wherever right or reason are
+/// not those of its parent. So the line of the nearest node upwards holds.
 pub fn render_domain(tree: &Tree, who: &Caller) -> String {
     let mut out = String::new();
     let mut way: Vec<(usize, Vec<Decision>)> = Vec::new();

@@ -17,8 +17,8 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Container, ContainerId, Containers, Error, ErrorKind, Holds, Name, NodePath, ResourceKind, Share, Weight,
-    quoted,
+    Container, ContainerId, Containers, Error, ErrorKind, Holds, Name, NodePath, ResourceKind,
+    Share, Weight, quoted,
 };
 
 use crate::directory::{Attributes, DirItem, FileType};
@@ -72,7 +72,11 @@ fn files(at: In) -> impl Iterator<Item = (&'static str, ContainerFile, u32)> {
 
 /// What `name` is in a container's directory. `new` answers its plain inode; the daemon replaces it
 /// by a fresh one.
-pub fn lookup_in_container(all: &Containers, id: ContainerId, name: &[u8]) -> Result<Object, Error> {
+pub fn lookup_in_container(
+    all: &Containers,
+    id: ContainerId,
+    name: &[u8],
+) -> Result<Object, Error> {
     let missing = || {
         let shown = quoted(&String::from_utf8_lossy(name));
         Error::new(ErrorKind::NotFound, format!("no {shown} here"))
@@ -94,8 +98,9 @@ pub fn list_container(all: &Containers, id: ContainerId) -> Result<Vec<DirItem>,
         let file_type = if file == F::Dir { FileType::Directory } else { FileType::Regular };
         DirItem { name, ino: Ino::of_container(id, file), file_type, cookie }
     };
-    let own =
-        (1..).zip(files(place(held))).map(|(cookie, (name, file, _))| item(name.into(), id, file, cookie));
+    let own = (1..)
+        .zip(files(place(held)))
+        .map(|(cookie, (name, file, _))| item(name.into(), id, file, cookie));
     let mut children: Vec<ContainerId> = held.children.values().copied().collect();
     children.sort_unstable();
     let of = |id: ContainerId| {
@@ -152,7 +157,10 @@ fn gc(text: &str) -> Result<bool, Error> {
     match single(text, "0 or 1", hint)? {
         "0" => Ok(false),
         "1" => Ok(true),
-        word => Err(Error::new(ErrorKind::Invalid, format!("{} is not 0 or 1", quoted(word))).hint(hint)),
+        word => {
+            Err(Error::new(ErrorKind::Invalid, format!("{} is not 0 or 1", quoted(word)))
+                .hint(hint))
+        }
     }
 }
 
@@ -165,8 +173,7 @@ fn bind(text: &str) -> Result<Who, Error> {
 }
 
 fn mk(text: &str) -> Result<ContainerCommand, Error> {
-    let hint =
-        "queue (for threads) or scheduler (for containers), a name, and perhaps a share: queue site1 24";
+    let hint = "queue (for threads) or scheduler (for containers), a name, and perhaps a share: queue site1 24";
     let mut words = text.split_ascii_whitespace();
     let holds = match words.next().unwrap_or_default() {
         "queue" => Holds::Threads,

@@ -48,7 +48,8 @@ impl FileType {
     }
 }
 
-/// What `stat` shows. Owner and group are root's; sizes are 0 (files are read directly); times are the mount's.
+/// What `stat` shows. Owner and group are root's; sizes are 0 (files are read directly); times are
+/// the mount's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Type.
@@ -69,8 +70,8 @@ pub struct DirItem {
     pub ino: Ino,
     /// Of the entry.
     pub file_type: FileType,
-    /// Where a listing that stopped after this entry goes on. Depends on the entry alone and grows along the listing, so
-    /// that nodes made or deleted meanwhile neither hide nor repeat others.
+    /// Where a listing that stopped after this entry goes on. Depends on the entry alone and grows
+    /// along the listing, so that nodes made or deleted meanwhile neither hide nor repeat others.
     pub cookie: u64,
 }
 
@@ -116,11 +117,15 @@ fn in_directory(dir: Object, file: FileKind) -> Object {
 }
 
 /// The running resource of this name.
-pub fn resource_named<'t>(name: &str, trees: impl Fn(Resource) -> Option<&'t Tree>) -> Option<Resource> {
+pub fn resource_named<'t>(
+    name: &str,
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
+) -> Option<Resource> {
     Resource::all().find(|r| trees(*r).is_some_and(|tree| tree.root().name.as_str() == name))
 }
 
-/// Why a resource may not be called so; `None` if it may. The mount's own files and the resources that run have their names.
+/// Why a resource may not be called so; `None` if it may. The mount's own files and the resources
+/// that run have their names.
 pub fn resource_name_taken<'t>(
     name: &str,
     trees: impl Fn(Resource) -> Option<&'t Tree>,
@@ -131,12 +136,14 @@ pub fn resource_name_taken<'t>(
     resource_named(name, trees).map(|_| "a resource of this name runs already")
 }
 
-/// What `name` is in a directory. `trees` gives a resource's tree, or `None` where the resource is not running.
+/// What `name` is in a directory. `trees` gives a resource's tree, or `None` where the resource is
+/// not running.
 ///
-/// `newqueue` and `newsched` answer their plain inode; the daemon replaces it by a fresh one. Of `proc/PID` only the
-/// number is checked; whether the process exists is the daemon's.
+/// `newqueue` and `newsched` answer their plain inode; the daemon replaces it by a fresh one. Of
+/// `proc/PID` only the number is checked; whether the process exists is the daemon's.
 ///
-/// `NotScheduler` (`ENOTDIR`) when `dir` is no directory, `Stale` when its node is gone, else `NotFound`.
+/// `NotScheduler` (`ENOTDIR`) when `dir` is no directory, `Stale` when its node is gone, else
+/// `NotFound`.
 pub fn lookup<'t>(
     dir: Object,
     name: &[u8],
@@ -177,16 +184,24 @@ pub fn lookup<'t>(
     }
 }
 
-/// All entries of a directory but `.` and `..`, in order of their cookies. Of `proc` only its own files: the
-/// processes come from [`list_processes`].
-pub fn list<'t>(dir: Object, trees: impl Fn(Resource) -> Option<&'t Tree>) -> Result<Vec<DirItem>, Error> {
+/// All entries of a directory but `.` and `..`, in order of their cookies. Of `proc` only its own
+/// files: the processes come from [`list_processes`].
+pub fn list<'t>(
+    dir: Object,
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
+) -> Result<Vec<DirItem>, Error> {
     let Some(place) = Place::of(dir) else {
         return Err(Error::new(ErrorKind::NotScheduler, "not a directory"));
     };
     let mut items = Vec::new();
     for (cookie, row) in (1..).zip(place.files()) {
         let ino = in_directory(dir, row.file).into();
-        items.push(DirItem { name: row.name.into(), ino, file_type: FileType::of(row.file), cookie });
+        items.push(DirItem {
+            name: row.name.into(),
+            ino,
+            file_type: FileType::of(row.file),
+            cookie,
+        });
     }
     if place == Place::Mount {
         let cookie = NODE_COOKIE - 1;
@@ -233,7 +248,8 @@ pub fn list_processes(pids: &[u32]) -> Vec<DirItem> {
     pids.into_iter().map(item).collect()
 }
 
-/// What `stat` shows of an object; `Stale` when its node is gone. A fresh `newqueue` shows what the table says.
+/// What `stat` shows of an object; `Stale` when its node is gone. A fresh `newqueue` shows what the
+/// table says.
 pub fn attributes<'t>(
     object: Object,
     trees: impl Fn(Resource) -> Option<&'t Tree>,
@@ -253,10 +269,13 @@ pub fn attributes<'t>(
         }
         Object::Mount(FileKind::ProcDir) => (FileKind::ProcDir, 2, Place::Mount),
         Object::Mount(file) => (file, 1, Place::Mount),
-        Object::Process { file: FileKind::ProcessDir, .. } => (FileKind::ProcessDir, 2, Place::Process),
+        Object::Process { file: FileKind::ProcessDir, .. } => {
+            (FileKind::ProcessDir, 2, Place::Process)
+        }
         Object::Process { file, .. } => (file, 1, Place::Process),
         Object::Node { resource, id, file } => {
-            let tree = trees(resource).ok_or_else(|| Error::new(ErrorKind::Stale, "not running"))?;
+            let tree =
+                trees(resource).ok_or_else(|| Error::new(ErrorKind::Stale, "not running"))?;
             (file, 1, Place::of_node(tree.node(id)?))
         }
     };
@@ -265,8 +284,8 @@ pub fn attributes<'t>(
         FileKind::MountDir | FileKind::ProcDir | FileKind::ProcessDir => 0o555,
         FileKind::SchedulerDir | FileKind::QueueDir => 0o755,
         _ => {
-            let row =
-                entry(file, place).ok_or_else(|| Error::new(ErrorKind::NotFound, "no such file here"))?;
+            let row = entry(file, place)
+                .ok_or_else(|| Error::new(ErrorKind::NotFound, "no such file here"))?;
             u32::from(row.mode)
         }
     };

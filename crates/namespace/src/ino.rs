@@ -7,13 +7,14 @@
 //! bits. A handle outlives its node safely: the generation no longer fits.
 
 use reserv_facts::ino::{
-    AREA_SHIFT, CONTAINER_AREA, FIRST_AREA, FRESH_AREA, FRESH_CONTAINER_AREA, GENERATION_SHIFT, ID_MASK,
-    INDEX_MASK, KIND_SHIFT, PROC_AREA, ROOT, SERIAL_MAX,
+    AREA_SHIFT, CONTAINER_AREA, FIRST_AREA, FRESH_AREA, FRESH_CONTAINER_AREA, GENERATION_SHIFT,
+    ID_MASK, INDEX_MASK, KIND_SHIFT, PROC_AREA, ROOT, SERIAL_MAX,
 };
 pub use reserv_facts::ino::{ContainerFile, FileKind, QUEUE_DIR_WORD, RESOURCES_MAX};
 use reserv_model::{ContainerId, NodeId};
 
-/// Something scheduled, by its number; the number plus one is the area of its inodes. Its name is that of its tree's root.
+/// Something scheduled, by its number; the number plus one is the area of its inodes. Its name is
+/// that of its tree's root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(u8);
 
@@ -109,7 +110,8 @@ impl Ino {
         Self(PROC_AREA << AREA_SHIFT | (file as u64) << KIND_SHIFT | pid as u64)
     }
 
-    /// The number of one lookup of `newqueue` or `newsched`; serials are never used twice in a session.
+    /// The number of one lookup of `newqueue` or `newsched`; serials are never used twice in a
+    /// session.
     pub const fn fresh(serial: u64) -> Self {
         Self(FRESH_AREA << AREA_SHIFT | (serial & SERIAL_MAX))
     }
@@ -146,7 +148,9 @@ impl Ino {
         let file = FileKind::from_code(self.0 >> KIND_SHIFT & 0xff)?;
         let low = self.0 & ID_MASK;
         match area {
-            0 if file.is_of_mount() && file != FileKind::MountDir && low == 0 => Some(Object::Mount(file)),
+            0 if file.is_of_mount() && file != FileKind::MountDir && low == 0 => {
+                Some(Object::Mount(file))
+            }
             PROC_AREA if file.is_of_process() && low >> 32 == 0 => {
                 Some(Object::Process { pid: low as u32, file })
             }

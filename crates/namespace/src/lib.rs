@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The name space of `/reserv`: which files there are, their inode numbers, and what their texts mean.
+//! The name space of `/reserv`: which files there are, their inode numbers, and what their texts
+//! mean.
 //!
 //! Pure: no clock, file, thread or float; the daemon brings trees, samples and bytes.
 //!
-//! * [`TABLE`]: every file, one row. [`lookup`], [`list`], [`attributes`] answer what a file system asks.
+//! * [`TABLE`]: every file, one row. [`lookup`], [`list`], [`attributes`] answer what a file system
+//!   asks.
 //! * `container.rs`: the same for containers, a room of its own.
-//! * [`Ino`] and [`Object`]: an inode number says what it is, and the kernel's programs can read it.
+//! * [`Ino`] and [`Object`]: an inode number says what it is, and the kernel's programs can read
+//!   it.
 //! * [`parse_write`], [`parse_defaults`]: bytes written → a [`Command`].
-//! * [`render_read`], [`render_defaults`], [`render_status`]: text read. Reads print what writes accept.
+//! * [`render_read`], [`render_defaults`], [`render_status`]: text read. Reads print what writes
+//!   accept.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::float_arithmetic,
@@ -36,8 +40,8 @@ pub use directory::{
 };
 pub use ino::{ContainerFile, FileKind, Ino, Object, QUEUE_DIR_WORD, RESOURCES_MAX, Resource};
 pub use read::{
-    Health, Member, ResourceStatus, Survey, View, render_defaults, render_descriptors, render_missing,
-    render_read, render_status,
+    Health, Member, ResourceStatus, Survey, View, render_defaults, render_descriptors,
+    render_missing, render_read, render_status,
 };
 pub use table::{Entry, Place, Read, TABLE, Write, entry};
 pub use text::line;

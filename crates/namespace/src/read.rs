@@ -24,8 +24,8 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Amount, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Personality, ResourceKind, Sample, Shares,
-    ThreadParams, Tree, show_cap, show_tune,
+    Amount, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Personality, ResourceKind,
+    Sample, Shares, ThreadParams, Tree, show_cap, show_tune,
 };
 
 use crate::ino::FileKind;
@@ -42,8 +42,9 @@ struct Below {
     members: u64,
 }
 
-/// All that `stat` and `backlog` need of the planes' counters, made once for all nodes by one walk over the tree:
-/// then the text of one node costs no more than its depth. Tells of the tree and the counters as they were then.
+/// All that `stat` and `backlog` need of the planes' counters, made once for all nodes by one walk
+/// over the tree: then the text of one node costs no more than its depth. Tells of the tree and the
+/// counters as they were then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// In order of index.
@@ -60,7 +61,8 @@ fn slot(sample: &Sample) -> u32 {
 }
 
 impl Survey {
-    /// From the samples of all nodes, in order of index (as a plane gives them). A node without one counts as idle.
+    /// From the samples of all nodes, in order of index (as a plane gives them). A node without one
+    /// counts as idle.
     pub fn new(tree: &Tree, samples: Vec<Sample>) -> Self {
         let slots = tree.iter().last().map_or(0, |n| n.id.index as usize + 1);
         let mut survey = Self { samples, below: vec![Below::default(); slots], ..Self::default() };
@@ -139,8 +141,8 @@ impl View<'_> {
     }
 }
 
-/// The text of a file of a node. `Stale` when the node is gone, `NotPermitted` for files that are not read, or not
-/// through this function.
+/// The text of a file of a node. `Stale` when the node is gone, `NotPermitted` for files that are
+/// not read, or not through this function.
 pub fn render_read(file: FileKind, view: &View<'_>) -> Result<String, Error> {
     match TABLE.iter().find(|e| e.file == file).map(|e| (e.name, e.read)) {
         Some((_, Read::Node(render))) => render(view),
@@ -218,15 +220,20 @@ pub(crate) fn backlog(view: &View<'_>) -> Result<String, Error> {
     let (node, s) = (view.node()?, view.survey.sample(view.node));
     let (served, service) = (s.served, s.service_since_reset_ns);
     let (limit, bytes) = (node.members_max, node.bytes_max);
-    let mut out = format!("served {served}\nservice_{} {service}\nlimit {limit} {bytes}\n", view.kind.unit());
+    let mut out =
+        format!("served {served}\nservice_{} {service}\nlimit {limit} {bytes}\n", view.kind.unit());
     if let Some(disk) = s.disk {
-        let _ =
-            writeln!(out, "queued {}\nqueued_bytes {}\nrunning {}", s.queued, disk.queued_bytes, s.running);
+        let _ = writeln!(
+            out,
+            "queued {}\nqueued_bytes {}\nrunning {}",
+            s.queued, disk.queued_bytes, s.running
+        );
     }
     if let Some(link) = s.link {
         let _ = writeln!(out, "queued {}\nqueued_bytes {}", s.queued, link.queued_bytes);
         let _ = writeln!(out, "dropped {}\ndropped_bytes {}", link.dropped, link.dropped_bytes);
-        let _ = writeln!(out, "limit_packets {}\nlimit_bytes {}", link.limit_packets, link.limit_bytes);
+        let _ =
+            writeln!(out, "limit_packets {}\nlimit_bytes {}", link.limit_packets, link.limit_bytes);
     }
     Ok(out)
 }
@@ -251,7 +258,8 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     let cpu = view.kind == ResourceKind::Cpu;
     let short = if cpu { minimum.div_ceil(NS_PER_CPU).saturating_sub(members) } else { 0 };
     let unit = view.kind.unit();
-    let [service, promised, sure] = ["service", "minimum", "guarantee"].map(|what| format!("{what}_{unit}"));
+    let [service, promised, sure] =
+        ["service", "minimum", "guarantee"].map(|what| format!("{what}_{unit}"));
     let lines: [(&str, &dyn std::fmt::Display); 13] = [
         ("weight_share_ppm", &survey.all.ppm(view.tree, node.id)),
         ("effective_share_ppm", &survey.now.ppm(view.tree, node.id)),
@@ -275,7 +283,9 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
         let _ = writeln!(out, "request_ns {}", own.request_ns);
         // RTSS'98, 4.4: the execution time over the share.
         let sure = u128::from(survey.all.guarantee(view.tree, node.id));
-        if let Some(period) = (u128::from(own.request_ns) * u128::from(NS_PER_CPU)).checked_div(sure) {
+        if let Some(period) =
+            (u128::from(own.request_ns) * u128::from(NS_PER_CPU)).checked_div(sure)
+        {
             let _ = writeln!(out, "period_ns {period}");
         }
     }
@@ -285,7 +295,8 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     Ok(out)
 }
 
-/// The text of a process's `default` or `cdefault`, in the paper's form: paths with a blank between two.
+/// The text of a process's `default` or `cdefault`, in the paper's form: paths with a blank between
+/// two.
 pub fn render_defaults(mount: &str, queues: &[(Name, NodePath)]) -> String {
     let words: Vec<String> =
         queues.iter().map(|(resource, path)| format!("{mount}/{resource}/{path}")).collect();
@@ -294,8 +305,9 @@ pub fn render_defaults(mount: &str, queues: &[(Name, NodePath)]) -> String {
 
 /// The text of a process's `fds`: a line `FD RESOURCE PATH` for each tag, in order.
 pub fn render_descriptors(mount: &str, tags: &[(u32, Name, NodePath)]) -> String {
-    let lines =
-        tags.iter().map(|(fd, resource, path)| format!("{fd} {resource} {mount}/{resource}/{path}\n"));
+    let lines = tags
+        .iter()
+        .map(|(fd, resource, path)| format!("{fd} {resource} {mount}/{resource}/{path}\n"));
     lines.collect()
 }
 
@@ -344,7 +356,8 @@ pub struct ResourceStatus<'a> {
     pub limits: &'a [String],
 }
 
-/// The text of `status`: `key value` lines in a fixed order, keys `version`, then `<resource>.<what>`.
+/// The text of `status`: `key value` lines in a fixed order, keys `version`, then
+/// `<resource>.<what>`.
 pub fn render_status(version: &str, resources: &[ResourceStatus<'_>]) -> String {
     let mut out = format!("version {version}\n");
     for status in resources {

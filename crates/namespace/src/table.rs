@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of files.
 //!
-//! Grammar of what is written; one line (`shares`: several) of at most 4096 bytes, words divided by blanks, one newline at the end allowed:
+//! Grammar of what is written; one line (`shares`: several) of at most 4096 bytes, words divided by
+//! blanks, one newline at the end allowed:
 //!
 //! ```text
 //! share      = (weight | fixed) [amount]     24 0      weight and minimum
@@ -28,7 +29,8 @@
 //! tag        = [mount "/"] resource "/" name {"/" name}
 //! ```
 //!
-//! weight, amount and duration are in `reserv_model`'s units, names in its `Name`, keys in its `TuneKey`, parameters in its `ThreadParams`.
+//! weight, amount and duration are in `reserv_model`'s units, names in its `Name`, keys in its
+//! `TuneKey`, parameters in its `ThreadParams`.
 //!
 //! What is read is one line that can be written back (`shares`: a line for each child), except:
 //!
@@ -41,7 +43,8 @@
 //! backlog    = "served " n "\n" "service_" unit " " n "\n" "limit " members " 0\n"   the last line can be written
 //! ```
 //!
-//! Opening `newqueue` or `newsched` makes a node; the descriptor is the new node's `share`. `self` is a link.
+//! Opening `newqueue` or `newsched` makes a node; the descriptor is the new node's `share`. `self`
+//! is a link.
 
 use reserv_model::{Error, NodeId};
 
@@ -100,7 +103,8 @@ pub struct Entry {
     pub places: &'static [Place],
     /// What it is.
     pub file: FileKind,
-    /// Permission bits as they are shown. Owner and group are root's; what others may write is decided by the lists (`access.rs`).
+    /// Permission bits as they are shown. Owner and group are root's; what others may write is
+    /// decided by the lists (`access.rs`).
     pub mode: u16,
     /// What reading gives.
     pub read: Read,

@@ -3,9 +3,9 @@
 
 use reserv_model::{Error, ErrorKind, TEXT_MAX, quoted};
 
-/// The one line in `bytes`, without its newline and the blanks around it. Refused: more than [`TEXT_MAX`] bytes
-/// (`EMSGSIZE`), bytes that are no UTF-8 or a NUL (`EILSEQ`); nothing, a second line or a control character other
-/// than the tab (`EINVAL`).
+/// The one line in `bytes`, without its newline and the blanks around it. Refused: more than
+/// [`TEXT_MAX`] bytes (`EMSGSIZE`), bytes that are no UTF-8 or a NUL (`EILSEQ`); nothing, a second
+/// line or a control character other than the tab (`EINVAL`).
 pub fn line(bytes: &[u8]) -> Result<&str, Error> {
     if bytes.len() > TEXT_MAX {
         let why = format!("{} bytes, at most {TEXT_MAX} are taken", bytes.len());
@@ -21,7 +21,9 @@ pub fn line(bytes: &[u8]) -> Result<&str, Error> {
     };
     let text = text.strip_suffix('\n').unwrap_or(text);
     if text.contains('\n') {
-        return Err(Error::new(ErrorKind::Invalid, "more than one line").hint("write one line at a time"));
+        return Err(
+            Error::new(ErrorKind::Invalid, "more than one line").hint("write one line at a time")
+        );
     }
     if let Some(c) = text.chars().find(|&c| c.is_control() && c != '\t') {
         return Err(Error::new(
@@ -51,7 +53,8 @@ pub(crate) fn single<'a>(line: &'a str, what: &str, hint: &str) -> Result<&'a st
         (Some(word), None) => Ok(word),
         (_, Some(word)) => Err(surplus(word, what, hint)),
         (None, None) => {
-            Err(Error::new(ErrorKind::Invalid, format!("nothing where {what} should be")).hint(hint))
+            Err(Error::new(ErrorKind::Invalid, format!("nothing where {what} should be"))
+                .hint(hint))
         }
     }
 }

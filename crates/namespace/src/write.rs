@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use reserv_model::{
-    AccessChange, Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, NodeRef, Policy,
-    Request, Share, ThreadParams, Verb, Weight, parse_cap, parse_tune, quoted,
+    AccessChange, Class, DeleteMode, Error, ErrorKind, Name, NewKind, NodeId, NodePath, NodeRef,
+    Policy, Request, Share, ThreadParams, Verb, Weight, parse_cap, parse_tune, quoted,
 };
 
 use crate::ino::{FileKind, Resource};
@@ -44,7 +44,8 @@ pub enum Command {
         node: NodeId,
         /// As it was written.
         change: AccessChange,
-        /// Whether threads and lists that have lost the use of their queue by it go to q0 at once; else they stay.
+        /// Whether threads and lists that have lost the use of their queue by it go to q0 at once;
+        /// else they stay.
         fall: bool,
     },
     /// Tag threads with this queue.
@@ -58,8 +59,9 @@ pub enum Command {
     },
 }
 
-/// A write to a file of `node`. Only the text is checked here; whether the tree allows it is `Tree::plan`'s.
-/// `NotPermitted` (`EACCES`) for files that are not written, or not through this function.
+/// A write to a file of `node`. Only the text is checked here; whether the tree allows it is
+/// `Tree::plan`'s. `NotPermitted` (`EACCES`) for files that are not written, or not through this
+/// function.
 pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command, Error> {
     let row = TABLE.iter().find(|e| e.file == file);
     match row.map(|e| (e.name, e.write)) {
@@ -69,7 +71,9 @@ pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command
         Some((name, Write::Lines(parse))) => {
             lines(bytes).and_then(|texts| parse(node, &texts)).map_err(|e| e.at(name))
         }
-        Some((name, _)) => Err(Error::new(ErrorKind::NotPermitted, format!("{name} is not written"))),
+        Some((name, _)) => {
+            Err(Error::new(ErrorKind::NotPermitted, format!("{name} is not written")))
+        }
         None => Err(Error::new(ErrorKind::NotPermitted, "a directory is not written")),
     }
 }
@@ -78,9 +82,10 @@ pub fn parse_write(file: FileKind, node: NodeId, bytes: &[u8]) -> Result<Command
 /// so.
 pub type Named = Option<(Resource, Result<NodeId, Error>)>;
 
-/// A write to a process's `default` or `cdefault`: at most one queue per resource; resources that are not named
-/// keep theirs. `mount` is where `/reserv` is mounted; `find` gives a running resource by its name,
-/// and the node that is there by this path. Its own refusals are answered as they are.
+/// A write to a process's `default` or `cdefault`: at most one queue per resource; resources that
+/// are not named keep theirs. `mount` is where `/reserv` is mounted; `find` gives a running
+/// resource by its name, and the node that is there by this path. Its own refusals are answered as
+/// they are.
 pub fn parse_defaults<E: From<Error>>(
     bytes: &[u8],
     mount: &str,
@@ -101,7 +106,8 @@ pub fn parse_defaults<E: From<Error>>(
         let (name, path) = below.split_once('/').unwrap_or((below, ""));
         let path: NodePath = path.parse().map_err(|e: Error| e.at(quoted(word)))?;
         let (resource, node) = find(name, &path)?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("{} names no resource", quoted(word))).hint(hint)
+            Error::new(ErrorKind::NotFound, format!("{} names no resource", quoted(word)))
+                .hint(hint)
         })?;
         if tags.iter().any(|(r, _)| *r == resource) {
             let why = format!("{} is a second queue of {name}", quoted(word));
@@ -121,8 +127,10 @@ pub fn parse_descriptor<E: From<Error>>(
     let hint = "a descriptor and a queue: 7 /reserv/disk/web";
     let text = line(bytes)?.trim_ascii();
     let (fd, queue) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
-    let number = || Error::new(ErrorKind::Invalid, format!("{} is no descriptor", quoted(fd))).hint(hint);
-    let fd = fd.parse::<u32>().ok().filter(|fd| *fd <= i32::MAX.cast_unsigned()).ok_or_else(number)?;
+    let number =
+        || Error::new(ErrorKind::Invalid, format!("{} is no descriptor", quoted(fd))).hint(hint);
+    let fd =
+        fd.parse::<u32>().ok().filter(|fd| *fd <= i32::MAX.cast_unsigned()).ok_or_else(number)?;
     if let [(resource, id)] = parse_defaults(queue.as_bytes(), mount, find)?[..] {
         return Ok((fd, resource, id));
     }
@@ -145,9 +153,11 @@ pub(crate) fn shares(parent: NodeId, lines: &[&str]) -> Result<Command, Error> {
     let mut names = BTreeSet::new();
     for line in lines {
         let Some((name, share)) = line.split_once([' ', '\t']) else {
-            return Err(
-                Error::new(ErrorKind::Invalid, format!("{} without a share", quoted(line))).hint(hint)
-            );
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("{} without a share", quoted(line)),
+            )
+            .hint(hint));
         };
         let name = Name::new(name)?;
         let share = share.parse().map_err(|e: Error| e.at(&name))?;
@@ -184,7 +194,8 @@ pub(crate) fn gc(node: NodeId, text: &str) -> Result<Command, Error> {
         "0" => false,
         "1" => true,
         word => {
-            return Err(Error::new(ErrorKind::Invalid, format!("{} is not 0 or 1", quoted(word))).hint(hint));
+            return Err(Error::new(ErrorKind::Invalid, format!("{} is not 0 or 1", quoted(word)))
+                .hint(hint));
         }
     };
     Ok(edit(Request::SetGc { node: node.into(), gc }))
@@ -221,7 +232,8 @@ pub(crate) fn backlog(node: NodeId, text: &str) -> Result<Command, Error> {
     let Some(members) = words.next() else {
         return Err(Error::new(ErrorKind::Invalid, "nothing where limits should be").hint(hint));
     };
-    let members_max = number(members, 0, PID_MAX, "a limit of members").map_err(|e| e.hint(hint))?;
+    let members_max =
+        number(members, 0, PID_MAX, "a limit of members").map_err(|e| e.hint(hint))?;
     let bytes_max = match words.next() {
         None => 0,
         Some(word) => reserv_model::parse_bytes(word)?,
@@ -236,22 +248,21 @@ pub(crate) fn backlog(node: NodeId, text: &str) -> Result<Command, Error> {
 }
 
 pub(crate) fn state(node: NodeId, text: &str) -> Result<Command, Error> {
-    let hint =
-        "drain: accept no new member, and go when the last one has left; flush: move all to q0, and go now";
+    let hint = "drain: accept no new member, and go when the last one has left; flush: move all to q0, and go now";
     let node = node.into();
     Ok(edit(match single(text, "a state", hint)? {
         "drain" | "draining" => Request::Delete { node, mode: DeleteMode::Drain },
         "flush" => Request::Delete { node, mode: DeleteMode::Flush },
         "active" => Request::Active { node },
         word => {
-            return Err(Error::new(ErrorKind::Invalid, format!("{} is not a state", quoted(word))).hint(hint));
+            return Err(Error::new(ErrorKind::Invalid, format!("{} is not a state", quoted(word)))
+                .hint(hint));
         }
     }))
 }
 
 pub(crate) fn members(queue: NodeId, text: &str) -> Result<Command, Error> {
-    let hint =
-        "1234 (a process), tid 1234 (a thread), self or tid self; a thread may be followed by parameters";
+    let hint = "1234 (a process), tid 1234 (a thread), self or tid self; a thread may be followed by parameters";
     let pid = |word: &str, what: &str| number(word, 1, PID_MAX, what).map_err(|e| e.hint(hint));
     let mut words = text.split_ascii_whitespace().peekable();
     let who = match words.next().unwrap_or_default() {
@@ -270,7 +281,9 @@ pub(crate) fn members(queue: NodeId, text: &str) -> Result<Command, Error> {
                 };
                 Who::Thread { tid, pid: owner }
             }
-            None => return Err(Error::new(ErrorKind::Invalid, "\"tid\" without a thread").hint(hint)),
+            None => {
+                return Err(Error::new(ErrorKind::Invalid, "\"tid\" without a thread").hint(hint));
+            }
         },
         word => Who::Process(pid(word, "a process")?),
     };

@@ -23,7 +23,8 @@ fn two() -> (Containers, ContainerId, ContainerId) {
 #[test]
 fn what_is_listed_is_found() {
     let (all, web, site1) = two();
-    let names = |id| list_container(&all, id).unwrap().into_iter().map(|i| i.name).collect::<Vec<_>>();
+    let names =
+        |id| list_container(&all, id).unwrap().into_iter().map(|i| i.name).collect::<Vec<_>>();
     assert_eq!(names(ContainerId::TOP), ["new", "mk", "web"]);
     assert_eq!(names(web), ["new", "mk", "share", "parent", "gc", "nodes", "usage", "site1"]);
     assert_eq!(names(site1), ["share", "members", "parent", "gc", "nodes", "usage"]);
@@ -50,10 +51,13 @@ fn what_is_listed_is_found() {
     let members = attributes_in_container(&all, web, ContainerFile::Members).unwrap_err();
     assert_eq!(members.errno(), Errno::ENOENT, "a container for containers has no members");
     // No file of a container can be the name of one.
-    for item in list_container(&all, web).unwrap().iter().chain(&list_container(&all, site1).unwrap()) {
+    for item in
+        list_container(&all, web).unwrap().iter().chain(&list_container(&all, site1).unwrap())
+    {
         if item.file_type == FileType::Regular {
-            let taken =
-                |name| all.plan_create(web, NewContainer { name: Some(name), ..new("x", Holds::Threads) });
+            let taken = |name| {
+                all.plan_create(web, NewContainer { name: Some(name), ..new("x", Holds::Threads) })
+            };
             assert!(Name::new(&item.name).and_then(taken).is_err(), "{}", item.name);
         }
     }
@@ -120,14 +124,18 @@ fn other_words_are_refused() {
         assert_eq!(refused.errno(), errno, "{text:?}: {refused}");
     }
     assert_eq!(parse_container_write(F::Share, b"\xff").unwrap_err().errno(), Errno::EILSEQ);
-    assert_eq!(parse_container_write(F::Share, &[b'1'; 5000]).unwrap_err().errno(), Errno::EMSGSIZE);
+    assert_eq!(
+        parse_container_write(F::Share, &[b'1'; 5000]).unwrap_err().errno(),
+        Errno::EMSGSIZE
+    );
 }
 
 #[test]
 fn tables_are_lines() {
     let resource = Name::new("cpu").unwrap();
     let node = Ok(("web/site1".parse().unwrap(), "24".parse().unwrap()));
-    let nodes = [Owned { resource: resource.clone(), node }, Owned { resource, node: Err("taken".into()) }];
+    let nodes =
+        [Owned { resource: resource.clone(), node }, Owned { resource, node: Err("taken".into()) }];
     assert_eq!(render_nodes(&nodes), "cpu web/site1 24 0\ncpu - taken\n");
     let used = |name: &str, kind, amount| Used { resource: Name::new(name).unwrap(), kind, amount };
     let amount = Ok(Counted { own: 1, subtree: 2 });

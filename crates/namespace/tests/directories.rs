@@ -13,8 +13,12 @@ use reserv_namespace::*;
 const MOUNT: Object = Object::Mount(FileKind::MountDir);
 
 /// A resource by its name, and what is there by a path.
-fn by<'t>(trees: impl Fn(Resource) -> Option<&'t Tree>) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
-    move |name, path| Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
+fn by<'t>(
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
+) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
+    move |name, path| {
+        Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
+    }
 }
 
 fn node_dir(tree: &Tree, id: NodeId) -> Object {
@@ -25,8 +29,11 @@ fn node_dir(tree: &Tree, id: NodeId) -> Object {
 
 /// All directories that there are.
 fn directories(tree: &Tree) -> Vec<Object> {
-    let fixed =
-        [MOUNT, Object::Mount(FileKind::ProcDir), Object::Process { pid: 1, file: FileKind::ProcessDir }];
+    let fixed = [
+        MOUNT,
+        Object::Mount(FileKind::ProcDir),
+        Object::Process { pid: 1, file: FileKind::ProcessDir },
+    ];
     fixed.into_iter().chain(tree.iter().map(|n| node_dir(tree, n.id))).collect()
 }
 
@@ -92,7 +99,8 @@ proptest! {
 fn the_table_is_consistent() {
     for row in TABLE {
         for place in row.places {
-            let twins = TABLE.iter().filter(|e| e.name == row.name && e.places.contains(place)).count();
+            let twins =
+                TABLE.iter().filter(|e| e.name == row.name && e.places.contains(place)).count();
             assert_eq!(twins, 1, "{} at {place:?}", row.name);
             assert_eq!(place.file(row.name).unwrap().file, row.file);
             assert_eq!(entry(row.file, *place).unwrap().name, row.name);
@@ -135,8 +143,8 @@ fn the_layout_of_the_design() {
     assert_eq!(
         names(root),
         [
-            "share", "shares", "policy", "newqueue", "newsched", "mk", "stat", "cap", "tune", "gc", "access",
-            "q0"
+            "share", "shares", "policy", "newqueue", "newsched", "mk", "stat", "cap", "tune", "gc",
+            "access", "q0"
         ]
     );
     let q0 = node_dir(&tree, NodeId::Q0);
@@ -149,9 +157,10 @@ fn the_layout_of_the_design() {
         ["default", "cdefault", "fds", "domain"]
     );
     let mode = |dir, name: &str| {
-        attributes(lookup(dir, name.as_bytes(), |r| (r == Resource::CPU).then_some(&tree)).unwrap(), |r| {
-            (r == Resource::CPU).then_some(&tree)
-        })
+        attributes(
+            lookup(dir, name.as_bytes(), |r| (r == Resource::CPU).then_some(&tree)).unwrap(),
+            |r| (r == Resource::CPU).then_some(&tree),
+        )
         .unwrap()
         .mode
     };
@@ -218,15 +227,23 @@ fn several_resources_stand_side_by_side() {
     assert_eq!(names, ["proc", "self", "status", "container", "cpu", "disk"]);
     assert_eq!(attributes(MOUNT, trees).unwrap().nlink, 6);
     let root = lookup(MOUNT, b"disk", trees).unwrap();
-    assert_eq!(root, Object::Node { resource: three, id: NodeId::ROOT, file: FileKind::SchedulerDir });
+    assert_eq!(
+        root,
+        Object::Node { resource: three, id: NodeId::ROOT, file: FileKind::SchedulerDir }
+    );
     assert_eq!(
         lookup(root, b"q0", trees).unwrap(),
         Object::Node { resource: three, id: NodeId::Q0, file: FileKind::QueueDir }
     );
     assert_eq!((resource_named("disk", trees), resource_named("vda", trees)), (Some(three), None));
-    for (name, taken) in
-        [("cpu", true), ("disk", true), ("proc", true), ("self", true), ("container", true), ("vda", false)]
-    {
+    for (name, taken) in [
+        ("cpu", true),
+        ("disk", true),
+        ("proc", true),
+        ("self", true),
+        ("container", true),
+        ("vda", false),
+    ] {
         assert_eq!(resource_name_taken(name, trees).is_some(), taken, "{name}");
     }
     // One queue of each in a list, in any order; what is read can be written.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary bytes into everything that takes bytes. Nothing panics; what is accepted is accepted again in the
-//! form in which it is read; what is refused leaves the tree as it was and says why in one line.
+//! Arbitrary bytes into everything that takes bytes. Nothing panics; what is accepted is accepted
+//! again in the form in which it is read; what is refused leaves the tree as it was and says why in
+//! one line.
 //!
-//! Bounded by itself, in step with `PROPTEST_CASES`; `RESERV_FUZZ_SECONDS=600 cargo test --release -p reserv-namespace --test fuzz` runs for long.
+//! Bounded by itself, in step with `PROPTEST_CASES`;
+//! `RESERV_FUZZ_SECONDS=600 cargo test --release -p reserv-namespace --test fuzz` runs for long.
 //! The seed is printed first; `RESERV_FUZZ_SEED` replays it.
 
 #[path = "../../model/tests/common/mod.rs"]
@@ -33,7 +35,12 @@ impl Random {
     fn step(&mut self) -> common::Step {
         let (a, b) = (self.next().to_le_bytes(), self.next().to_le_bytes());
         let short = |b: [u8; 2]| u16::from_le_bytes(b);
-        (a[7], short([a[5], a[6]]), short([a[3], a[4]]), u32::from_le_bytes([b[4], b[5], b[6], b[7]]))
+        (
+            a[7],
+            short([a[5], a[6]]),
+            short([a[3], a[4]]),
+            u32::from_le_bytes([b[4], b[5], b[6], b[7]]),
+        )
     }
 }
 
@@ -162,7 +169,8 @@ fn write(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8], counts: &mut Cou
 
 /// What `members` would read for a thread with these parameters is accepted, and means the same.
 fn members(random: &mut Random, text: &[u8]) {
-    let Ok(Command::Tag { params: Some(params), .. }) = parse_write(FileKind::Members, NodeId::Q0, text)
+    let Ok(Command::Tag { params: Some(params), .. }) =
+        parse_write(FileKind::Members, NodeId::Q0, text)
     else {
         return;
     };
@@ -222,8 +230,8 @@ fn arbitrary_bytes() {
     let seed = number("RESERV_FUZZ_SEED").unwrap_or_else(common::seed) | 1;
     println!("replay with RESERV_FUZZ_SEED={seed}");
     #[expect(clippy::disallowed_types, reason = "how long a test runs is no part of the crate")]
-    let end =
-        number("RESERV_FUZZ_SECONDS").map(|s| std::time::Instant::now() + std::time::Duration::from_secs(s));
+    let end = number("RESERV_FUZZ_SECONDS")
+        .map(|s| std::time::Instant::now() + std::time::Duration::from_secs(s));
     let least = 200 * number("PROPTEST_CASES").unwrap_or(256) / 256 + 1;
     let (mut random, mut counts, mut rounds) = (Random(seed), Counts::default(), 0);
     #[expect(clippy::disallowed_types, reason = "as above")]
@@ -237,5 +245,8 @@ fn arbitrary_bytes() {
     }
     println!("{rounds} trees, {counts:?}");
     // The seeds are near enough to the grammar that both ways are walked.
-    assert!(counts.accepted > rounds && counts.refused > rounds && counts.planned > rounds, "{counts:?}");
+    assert!(
+        counts.accepted > rounds && counts.refused > rounds && counts.planned > rounds,
+        "{counts:?}"
+    );
 }

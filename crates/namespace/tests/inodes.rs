@@ -70,7 +70,10 @@ fn numbers_that_the_kernel_side_relies_on() {
     // Constants, not functions of each other: who changes one sees here that BPF must follow.
     assert_eq!(QUEUE_DIR_WORD, 0x0102);
     assert_eq!(Ino::of_queue(NodeId::Q0), Ino(0x0102_0000_0001_0001));
-    assert_eq!(Ino::of_queue(NodeId { index: 0x3fff, generation: u32::MAX }), Ino(0x0102_ffff_ffff_3fff));
+    assert_eq!(
+        Ino::of_queue(NodeId { index: 0x3fff, generation: u32::MAX }),
+        Ino(0x0102_ffff_ffff_3fff)
+    );
     assert_eq!(Ino::ROOT, Ino(1));
     assert_eq!(Ino::from(Object::Mount(FileKind::MountDir)), Ino::ROOT);
     assert_eq!(Ino::of_process(4242, FileKind::Default), Ino(0x3e30_0000_0000_1092));

@@ -11,14 +11,25 @@ use reserv_namespace::*;
 const Q: NodeId = NodeId::Q0;
 
 /// A resource by its name, and what is there by a path.
-fn by<'t>(trees: impl Fn(Resource) -> Option<&'t Tree>) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
-    move |name, path| Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
+fn by<'t>(
+    trees: impl Fn(Resource) -> Option<&'t Tree>,
+) -> impl Fn(&str, &NodePath) -> Result<Named, Error> {
+    move |name, path| {
+        Ok(resource_named(name, &trees).and_then(|r| Some((r, trees(r)?.resolve(path)))))
+    }
 }
 
 /// A node's view without counters.
 fn plain(tree: &Tree, node: NodeId) -> View<'_> {
     static NOTHING: std::sync::LazyLock<Survey> = std::sync::LazyLock::new(Survey::default);
-    View { tree, node, survey: &NOTHING, members: &[], kind: ResourceKind::Cpu, capacity: 2_000_000_000 }
+    View {
+        tree,
+        node,
+        survey: &NOTHING,
+        members: &[],
+        kind: ResourceKind::Cpu,
+        capacity: 2_000_000_000,
+    }
 }
 
 /// The files of a node that are read and written by this crate.
@@ -49,7 +60,8 @@ proptest! {
                 };
                 match tree.plan(&requests) {
                     Ok(plan) => {
-                        // Writing back what was read changes nothing, but that `backlog` resets its counters.
+                        // Writing back what was read changes nothing, but that `backlog` resets its
+                        // counters.
                         let reset = [Edit::Reset { id: node.id }];
                         let wanted: &[Edit] = if row.file == FileKind::Backlog { &reset } else { &[] };
                         prop_assert_eq!(plan.edits(), wanted);
@@ -198,7 +210,10 @@ fn writes() {
     let member = |who| Ok(Command::Tag { queue: id, who, params: None });
     assert_eq!(write(FileKind::Members, "1234\n"), member(Who::Process(1234)));
     assert_eq!(write(FileKind::Members, "tid 7"), member(Who::Thread { tid: 7, pid: None }));
-    assert_eq!(write(FileKind::Members, "tid 7 pid 6"), member(Who::Thread { tid: 7, pid: Some(6) }));
+    assert_eq!(
+        write(FileKind::Members, "tid 7 pid 6"),
+        member(Who::Thread { tid: 7, pid: Some(6) })
+    );
     assert_eq!(write(FileKind::Members, "self"), member(Who::CallerProcess));
     assert_eq!(write(FileKind::Members, "tid self"), member(Who::CallerThread));
     let set = |who, params| Ok(Command::Tag { queue: id, who, params: Some(params) });
@@ -214,9 +229,13 @@ fn writes() {
     let one = ThreadParams { weight: 2000, ..ThreadParams::default() };
     assert_eq!(write(FileKind::Members, "tid self weight 2"), set(Who::CallerThread, one));
     let unset = ThreadParams::default();
-    assert_eq!(write(FileKind::Members, "tid 7 default"), set(Who::Thread { tid: 7, pid: None }, unset));
-    let tune =
-        |change: &[(TuneKey, Option<u64>)]| edit(Request::SetTune { node: node(), change: change.to_vec() });
+    assert_eq!(
+        write(FileKind::Members, "tid 7 default"),
+        set(Who::Thread { tid: 7, pid: None }, unset)
+    );
+    let tune = |change: &[(TuneKey, Option<u64>)]| {
+        edit(Request::SetTune { node: node(), change: change.to_vec() })
+    };
     assert_eq!(
         write(FileKind::Tune, "quantum 4ms  lag default\n"),
         tune(&[(TuneKey::Quantum, Some(4_000_000)), (TuneKey::Lag, None)])
@@ -226,7 +245,10 @@ fn writes() {
         tune(&[(TuneKey::Turn, None), (TuneKey::Priority, Some(0))])
     );
     let fixed = Share::fixed(Fixed::from_ppm(250_000).unwrap());
-    assert_eq!(write(FileKind::Share, "=25% 0"), edit(Request::SetShare { node: node(), share: fixed }));
+    assert_eq!(
+        write(FileKind::Share, "=25% 0"),
+        edit(Request::SetShare { node: node(), share: fixed })
+    );
     for policy in Policy::ALL {
         let wanted = edit(Request::SetPolicy { node: node(), policy: *policy });
         assert_eq!(write(FileKind::Policy, policy.word()), wanted);
@@ -273,7 +295,12 @@ fn wrong_writes() {
         (FileKind::Members, b"tid 7 period 10ms", EINVAL, "without \"budget\""),
         (FileKind::Members, b"tid 7 budget 10ms", EINVAL, "without \"period\""),
         (FileKind::Members, b"tid 7 period 10ms budget 11ms", EINVAL, "11ms does not fit"),
-        (FileKind::Members, b"tid 7 period 10ms budget 5ms deadline 11ms", EINVAL, "11ms after the period"),
+        (
+            FileKind::Members,
+            b"tid 7 period 10ms budget 5ms deadline 11ms",
+            EINVAL,
+            "11ms after the period",
+        ),
         (
             FileKind::Members,
             b"tid 7 period 10ms budget 5ms deadline 4ms",
@@ -370,7 +397,9 @@ fn reads() {
         share: Some(weight.parse::<Share>().unwrap()),
     };
     let (queue, sched) = (NewKind::Queue(Some(Class::Rr)), NewKind::Scheduler(None));
-    let plan = tree.plan(&[make("", sched, "300"), make("r0", queue, "1"), make("r0", queue, "2")]).unwrap();
+    let plan = tree
+        .plan(&[make("", sched, "300"), make("r0", queue, "1"), make("r0", queue, "2")])
+        .unwrap();
     tree.commit(&plan).unwrap();
     let [r0, a, b] = plan.created() else { panic!("three") };
     let sample = |id: NodeId, queued, running| Sample {
@@ -412,7 +441,8 @@ fn reads() {
     let mut three_cpus = tree.clone();
     three_cpus.set_capacity(3_000_000_000);
     let survey = Survey::new(&three_cpus, samples.clone());
-    let stat = render_read(FileKind::Stat, &View { survey: &survey, ..plain(&three_cpus, *b) }).unwrap();
+    let stat =
+        render_read(FileKind::Stat, &View { survey: &survey, ..plain(&three_cpus, *b) }).unwrap();
     assert!(stat.ends_with("request_ns 3000000\nperiod_ns 2000000\n"), "{stat}");
     // A throttled scheduler node takes all below it out of the competition.
     samples[2].throttled = true;
@@ -429,7 +459,12 @@ fn reads() {
     assert_eq!(errno(FileKind::Policy, Q), Errno::ENOTDIR);
     assert_eq!(errno(FileKind::Class, *r0), Errno::EINVAL);
     for row in TABLE.iter().filter(|e| matches!(e.read, Read::Node(_))) {
-        assert_eq!(errno(row.file, NodeId { index: 99, generation: 1 }), Errno::ESTALE, "{}", row.name);
+        assert_eq!(
+            errno(row.file, NodeId { index: 99, generation: 1 }),
+            Errno::ESTALE,
+            "{}",
+            row.name
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nanoseconds per decision (pick and settle) of the core on this machine, against the number of queues and their depth.
-//! `--json` for a program; without `--bench` (as `cargo test` runs it) only a quick look.
+//! Nanoseconds per decision (pick and settle) of the core on this machine, against the number of
+//! queues and their depth. `--json` for a program; without `--bench` (as `cargo test` runs it) only
+//! a quick look.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ const QUANTUM: u64 = 4_000_000;
 
 /// `queues` queues, each `depth` levels below the root, with one thread that always wants service.
 fn tree(policy: u32, queues: u32, depth: u32) -> Core {
-    let mut core = Core::new(Setup { nodes: 16384, items: queues, quantum: QUANTUM, ..Setup::default() });
+    let mut core =
+        Core::new(Setup { nodes: 16384, items: queues, quantum: QUANTUM, ..Setup::default() });
     core.must(0, Op::Policy { node: ROOT, policy });
     let mut r = Rng::new(1);
     let chains = if depth == 1 { 0 } else { queues.isqrt() };
@@ -77,8 +79,14 @@ fn main() {
     let mut rows = Vec::new();
     for (policy, word) in [(0, "sfq"), (WF2QP, "wf2q+")] {
         if !json {
-            println!("{word}: ns per decision (pick + settle), one thread always runnable in each queue");
-            println!("{:>8} {}", "queues", depths.map(|d| format!("{:>9}", format!("depth {d}"))).join(" "));
+            println!(
+                "{word}: ns per decision (pick + settle), one thread always runnable in each queue"
+            );
+            println!(
+                "{:>8} {}",
+                "queues",
+                depths.map(|d| format!("{:>9}", format!("depth {d}"))).join(" ")
+            );
         }
         for &queues in counts {
             let mut cells = Vec::new();

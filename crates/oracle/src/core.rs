@@ -213,7 +213,9 @@ impl Op {
 
     fn raw(self) -> RawOp {
         let (code, node, parent, a, b) = match self {
-            Self::Create { node, parent, kind, alg } => (1, node, parent, u64::from(kind), u64::from(alg)),
+            Self::Create { node, parent, kind, alg } => {
+                (1, node, parent, u64::from(kind), u64::from(alg))
+            }
             Self::Delete { node, drain } => (2, node, 0, u64::from(drain), 0),
             Self::Reweight { node, weight } => (3, node, 0, u64::from(weight), 0),
             Self::Cap { node, ppm, burst } => (4, node, 0, ppm, burst),
@@ -359,7 +361,13 @@ impl Core {
     ///
     /// # Panics
     /// With more than `BATCH_MAX` operations.
-    pub fn edit_if(&mut self, grants: u32, seq: u64, now: u64, ops: &[Op]) -> Result<Vec<i32>, Refused> {
+    pub fn edit_if(
+        &mut self,
+        grants: u32,
+        seq: u64,
+        now: u64,
+        ops: &[Op],
+    ) -> Result<Vec<i32>, Refused> {
         self.apply(self.api.edit, grants, seq, now, ops)
     }
 
@@ -468,8 +476,9 @@ impl Core {
     /// All that an item asks of its queue's class.
     pub fn item_params(&mut self, item: u32, params: Params, now: u64) -> Result<(), i32> {
         // SAFETY: as above; the parameters are read.
-        let answer =
-            unsafe { (self.api.item_params)(self.tree.as_ptr(), self.known(item), &raw const params, now) };
+        let answer = unsafe {
+            (self.api.item_params)(self.tree.as_ptr(), self.known(item), &raw const params, now)
+        };
         if answer == 0 { Ok(()) } else { Err(answer) }
     }
 
@@ -519,7 +528,9 @@ impl Core {
     /// What a disk's request is: its length, its first sector, when it is due (0: never).
     pub fn item_request(&mut self, item: u32, length: u32, sector: u64, due_at: u64) {
         // SAFETY: as above.
-        unsafe { (self.api.item_request)(self.tree.as_ptr(), self.known(item), length, sector, due_at) }
+        unsafe {
+            (self.api.item_request)(self.tree.as_ptr(), self.known(item), length, sector, due_at)
+        }
     }
 
     /// The units are slots of one device, before anything else happens.
@@ -528,13 +539,15 @@ impl Core {
         unsafe { (self.api.device)(self.tree.as_ptr()) }
     }
 
-    /// Several units, just before `settle` of `item`: so much of that step was done by `to`, idle and of the same queue.
+    /// Several units, just before `settle` of `item`: so much of that step was done by `to`, idle
+    /// and of the same queue.
     pub fn lend(&mut self, item: u32, to: u32, lent: u64) {
         // SAFETY: as above.
         unsafe { (self.api.lend)(self.tree.as_ptr(), self.known(item), self.known(to), lent) }
     }
 
-    /// Several units: how often in a row a queue's first item is passed over for one that was last on the unit.
+    /// Several units: how often in a row a queue's first item is passed over for one that was last
+    /// on the unit.
     pub fn near(&mut self, near: u32) {
         // SAFETY: as above.
         unsafe { (self.api.near)(self.tree.as_ptr(), near) }
@@ -580,20 +593,25 @@ impl Core {
     /// A step ended.
     pub fn settle(&mut self, item: u32, work: u64, more: bool, now: u64) {
         // SAFETY: as above.
-        unsafe { (self.api.settle)(self.tree.as_ptr(), self.known(item), work, u32::from(more), now) }
+        unsafe {
+            (self.api.settle)(self.tree.as_ptr(), self.known(item), work, u32::from(more), now)
+        }
     }
 
     /// Whether a queued item should displace one in service.
     pub fn preempts(&self, item: u32, cur: u32, ran: u64) -> bool {
         // SAFETY: as above.
-        unsafe { (self.api.preempts)(self.tree.as_ptr(), self.known(item), self.known(cur), ran) != 0 }
+        unsafe {
+            (self.api.preempts)(self.tree.as_ptr(), self.known(item), self.known(cur), ran) != 0
+        }
     }
 
     /// A node; none when the id is stale.
     pub fn try_node(&self, id: Id) -> Option<NodeView> {
         let mut view = NodeView::default();
         // SAFETY: as above; the view is written.
-        (unsafe { (self.api.node_view)(self.tree.as_ptr(), id, &raw mut view) } != 0).then_some(view)
+        (unsafe { (self.api.node_view)(self.tree.as_ptr(), id, &raw mut view) } != 0)
+            .then_some(view)
     }
 
     /// A node that exists.

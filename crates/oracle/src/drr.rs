@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Class drr: lockstep with the list of the paper (Shreedhar and Varghese, SIGCOMM'95) where a quantum holds any packet, and its fairness from
-//! observation at any quantum.
+//! Class drr: lockstep with the list of the paper (Shreedhar and Varghese, SIGCOMM'95) where a
+//! quantum holds any packet, and its fairness from observation at any quantum.
 
 use std::collections::VecDeque;
 
@@ -37,9 +37,18 @@ impl Bed {
         let mut flows = Vec::new();
         for _ in 0..r.range(2, 8) {
             let weight = r.range(1, 4);
-            let item = core.item_new(NODE, u32::try_from(weight).expect("small") * ONE, 0).expect("room");
+            let item =
+                core.item_new(NODE, u32::try_from(weight).expect("small") * ONE, 0).expect("room");
             let (longest, queue) = (r.range(1, longest), VecDeque::new());
-            flows.push(Flow { item, weight, longest, queue, served: 0, deficit: 0, visited: false });
+            flows.push(Flow {
+                item,
+                weight,
+                longest,
+                queue,
+                served: 0,
+                deficit: 0,
+                visited: false,
+            });
         }
         Self { core, flows, quantum, list: VecDeque::new(), now: 0, serving: None }
     }
@@ -63,8 +72,12 @@ impl Bed {
     fn pick(&mut self) -> Result<(), String> {
         let got = self.core.pick(0, self.now);
         self.serving = match got {
-            Some(item) => Some(self.flows.iter().position(|f| f.item == item).ok_or("which flow?")?),
-            None if self.flows.iter().any(|f| !f.queue.is_empty()) => return Err("nothing is served".into()),
+            Some(item) => {
+                Some(self.flows.iter().position(|f| f.item == item).ok_or("which flow?")?)
+            }
+            None if self.flows.iter().any(|f| !f.queue.is_empty()) => {
+                return Err("nothing is served".into());
+            }
             None => None,
         };
         Ok(())
@@ -126,7 +139,10 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
             let want = bed.expected();
             bed.pick()?;
             if bed.serving != want {
-                return Err(format!("step {step}: flow {:?} is served, expected {want:?}", bed.serving));
+                return Err(format!(
+                    "step {step}: flow {:?} is served, expected {want:?}",
+                    bed.serving
+                ));
             }
         }
         bed.core.check().map_err(|e| format!("step {step}: {e}"))?;
@@ -134,8 +150,8 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// `|W_i / w_i - W_j / w_j| <= quantum + l_i / w_i + l_j / w_j` over any interval while others come and go, where a turn holds any packet; a
-/// quantum more where not.
+/// `|W_i / w_i - W_j / w_j| <= quantum + l_i / w_i + l_j / w_j` over any interval while others come
+/// and go, where a turn holds any packet; a quantum more where not.
 pub fn fair(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xd78);
     let most = *r.pick(&[100, 9000]);

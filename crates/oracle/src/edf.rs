@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Class edf: the exact model of its rules in lockstep with the core; beside it what is promised (`promises.rs`).
+//! Class edf: the exact model of its rules in lockstep with the core; beside it what is promised
+//! (`promises.rs`).
 
 mod guarantee;
 mod promises;
@@ -9,7 +10,9 @@ pub use promises::{alone, below_eevdf, below_sfq, budgets, no_way_round, victims
 
 use std::collections::BTreeMap;
 
-use crate::core::{Build, Core, EDF, FIFO, IDLE, Id, ONE, Params, QUEUE, QUEUED, ROOT, SERVICE, Setup, id};
+use crate::core::{
+    Build, Core, EDF, FIFO, IDLE, Id, ONE, Params, QUEUE, QUEUED, ROOT, SERVICE, Setup, id,
+};
 use crate::core::{Op, Q0, TS};
 use crate::one::{Next, One};
 use crate::rng::Rng;
@@ -59,7 +62,8 @@ impl Server {
     }
 
     fn start(&mut self, at: u64) {
-        let late = self.on && self.left < 0 && at >= self.release && at - self.release < self.p.period;
+        let late =
+            self.on && self.left < 0 && at >= self.release && at - self.release < self.p.period;
         self.left = i128::from(self.p.budget) + if late { self.left } else { 0 };
         (self.due, self.release, self.on) = (at + self.relative(), at + self.p.period, true);
     }
@@ -117,7 +121,8 @@ fn params(r: &mut Rng) -> Params {
     Params { period, deadline, budget: (span / r.range(2, 12)) / 8 * 8, ..Params::default() }
 }
 
-/// Random events, compared with the model after each: who is picked, every budget and deadline, who displaces whom.
+/// Random events, compared with the model after each: who is picked, every budget and deadline, who
+/// displaces whom.
 #[expect(clippy::too_many_lines, reason = "one trace, from its events to its checks")]
 pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xedf);
@@ -170,7 +175,9 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                     // Those whose release has come, by their releases.
                     let mut due: Vec<(u64, u32)> = servers
                         .iter()
-                        .filter(|(_, s)| s.ready && s.p.period > 0 && s.left <= 0 && s.release <= now)
+                        .filter(|(_, s)| {
+                            s.ready && s.p.period > 0 && s.left <= 0 && s.release <= now
+                        })
                         .map(|(&i, s)| (s.release, i))
                         .collect();
                     due.sort_unstable();
@@ -180,7 +187,11 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                             s.again(now);
                         }
                     }
-                    let want = servers.iter().filter(|x| x.1.ready).min_by_key(|x| x.1.place()).map(|x| *x.0);
+                    let want = servers
+                        .iter()
+                        .filter(|x| x.1.ready)
+                        .min_by_key(|x| x.1.place())
+                        .map(|x| *x.0);
                     if got != want {
                         return Err(said(format!("picks {got:?}, wanted {want:?} of {servers:?}")));
                     }
@@ -219,7 +230,9 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                             let other = c2.counts && c2.p.period > 0 && c2.left > i128::from(ran);
                             let want = has && (!other || s.due < c2.due);
                             if core.preempts(i, c, ran) != want {
-                                return Err(said(format!("{i} displaces {c}: wanted {want}, {servers:?}")));
+                                return Err(said(format!(
+                                    "{i} displaces {c}: wanted {want}, {servers:?}"
+                                )));
                             }
                         }
                     }
@@ -259,7 +272,9 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
         core.check().map_err(said)?;
         for (&i, s) in &servers {
             let v = core.item(i);
-            if s.p.period > 0 && s.on && (i128::from(v.left), v.due, v.release) != (s.left, s.due, s.release)
+            if s.p.period > 0
+                && s.on
+                && (i128::from(v.left), v.due, v.release) != (s.left, s.due, s.release)
             {
                 return Err(said(format!("{i} is {v:?}, wanted {s:?}")));
             }
@@ -346,7 +361,8 @@ impl Two {
 impl crate::tiny::Tiny for Two {
     fn options(&self) -> u32 {
         // The first: time passes.
-        1 + u32::try_from(self.idle().len()).expect("two") + if self.serving.is_some() { 3 } else { 1 }
+        1 + u32::try_from(self.idle().len()).expect("two")
+            + if self.serving.is_some() { 3 } else { 1 }
     }
 
     fn take(&mut self, option: u32) -> Result<(), String> {
@@ -358,7 +374,8 @@ impl crate::tiny::Tiny for Two {
             self.servers[k].wake(self.now);
             self.queued(k);
         } else if let Some(k) = self.serving.take() {
-            let (work, more) = [(MS, true), (MS, false), (3 * MS, true)][option as usize - 1 - idle.len()];
+            let (work, more) =
+                [(MS, true), (MS, false), (3 * MS, true)][option as usize - 1 - idle.len()];
             self.now += work;
             self.core.settle(self.items[k], work, more, self.now);
             self.servers[k].had(work);
@@ -373,7 +390,8 @@ impl crate::tiny::Tiny for Two {
                     s.again(self.now);
                 }
             }
-            let want = (0..2).filter(|&k| self.servers[k].ready).min_by_key(|&k| self.servers[k].place());
+            let want =
+                (0..2).filter(|&k| self.servers[k].ready).min_by_key(|&k| self.servers[k].place());
             if got != want.map(|k| self.items[k]) {
                 return Err(format!("picks {got:?}, wanted {want:?} of {:?}", self.servers));
             }
@@ -385,7 +403,9 @@ impl crate::tiny::Tiny for Two {
         }
         for k in 0..2 {
             let (v, s) = (self.core.item(self.items[k]), &self.servers[k]);
-            if s.p.period > 0 && s.on && (i128::from(v.left), v.due, v.release) != (s.left, s.due, s.release)
+            if s.p.period > 0
+                && s.on
+                && (i128::from(v.left), v.due, v.release) != (s.left, s.due, s.release)
             {
                 return Err(format!("{k} is {v:?}, wanted {s:?}"));
             }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The exact model of policy eevdf: docs/notes/algorithms.md §3 with rule 3′, as written, over the children of one node.
+//! The exact model of policy eevdf: docs/notes/algorithms.md §3 with rule 3′, as written, over the
+//! children of one node.
 //!
-//! Virtual times are in work per weight of one. V is the weighted average of the clients' service times, computed anew
-//! whenever it is asked for.
+//! Virtual times are in work per weight of one. V is the weighted average of the clients' service
+//! times, computed anew whenever it is asked for.
 
 use std::collections::BTreeMap;
 

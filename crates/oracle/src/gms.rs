@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generalised multiprocessor sharing, hierarchical (docs/notes/algorithms.md §9.1): the ideal on several units. A leaf can use as many
-//! units as it has threads that want one, a node as many as its children together; top down, what a node has is
-//! divided by weight, and what a child cannot use goes to its siblings.
+//! Generalised multiprocessor sharing, hierarchical (docs/notes/algorithms.md §9.1): the ideal on
+//! several units. A leaf can use as many units as it has threads that want one, a node as many as
+//! its children together; top down, what a node has is divided by weight, and what a child cannot
+//! use goes to its siblings.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +20,11 @@ pub struct Ideal {
     pub threads: BTreeMap<Id, u32>,
 }
 
-/// Divide `have` by weight among those with a limit each: who cannot use his part takes his limit, and the rest is divided
-/// anew. The units of each, in the order given.
+/// Divide `have` by weight among those with a limit each: who cannot use his part takes his limit,
+/// and the rest is divided anew. The units of each, in the order given.
 pub fn fill(have: &Q, of: &[(u32, Q)]) -> Vec<Q> {
-    let mut got: Vec<Option<Q>> = of.iter().map(|(w, m)| (*w == 0 || m.is_zero()).then(Q::zero)).collect();
+    let mut got: Vec<Option<Q>> =
+        of.iter().map(|(w, m)| (*w == 0 || m.is_zero()).then(Q::zero)).collect();
     let mut left = have.clone();
     loop {
         let open: Vec<usize> = (0..of.len()).filter(|&i| got[i].is_none()).collect();
@@ -50,7 +52,11 @@ pub fn fill(have: &Q, of: &[(u32, Q)]) -> Vec<Q> {
 impl Ideal {
     fn limit(&self, id: Id) -> Q {
         let own = q(self.threads.get(&id).copied().unwrap_or(0), 1);
-        self.parent.iter().filter(|(_, p)| **p == id).map(|(c, _)| self.limit(*c)).fold(own, |a, b| a + b)
+        self.parent
+            .iter()
+            .filter(|(_, p)| **p == id)
+            .map(|(c, _)| self.limit(*c))
+            .fold(own, |a, b| a + b)
     }
 
     /// Units of every node, on `units` of them.
@@ -62,7 +68,8 @@ impl Ideal {
     }
 
     fn divide(&self, id: Id, have: Q, out: &mut BTreeMap<Id, Q>) {
-        let kids: Vec<Id> = self.parent.iter().filter(|(_, p)| **p == id).map(|(c, _)| *c).collect();
+        let kids: Vec<Id> =
+            self.parent.iter().filter(|(_, p)| **p == id).map(|(c, _)| *c).collect();
         let of: Vec<(u32, Q)> = kids.iter().map(|c| (self.weight[c], self.limit(*c))).collect();
         // Background shares what the others cannot use.
         let mut parts = fill(&have, &of);

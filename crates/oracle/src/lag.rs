@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The theorems of policy eevdf (docs/notes/algorithms.md §3.6) and of a change of policy, checked from what is observed: who was served for how
-//! long. The fluid share of a child is its weight's part of what the node received, so they hold for a node of any server: the root,
-//! or one below a root of another policy.
+//! The theorems of policy eevdf (docs/notes/algorithms.md §3.6) and of a change of policy, checked
+//! from what is observed: who was served for how long. The fluid share of a child is its weight's
+//! part of what the node received, so they hold for a node of any server: the root, or one below a
+//! root of another policy.
 
 use crate::core::{Build, Core, FIFO, IDLE, Id, ONE, Op, QUEUE, QUEUED, ROOT, SCHED, Setup, id};
 use crate::rng::Rng;
@@ -105,12 +106,14 @@ impl Bed {
     }
 }
 
-/// EV-1, EV-2, EV-3, EV-6: all always want service, one with requests of any length that is set. Where requests end within
-/// steps, what a step has beyond the end of a request is in no deadline: each sibling may add so much to one's credit.
+/// EV-1, EV-2, EV-3, EV-6: all always want service, one with requests of any length that is set.
+/// Where requests end within steps, what a step has beyond the end of a request is in no deadline:
+/// each sibling may add so much to one's credit.
 pub(crate) fn steady(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xe1);
     let mut bed = Bed::new(build, &mut r, 8, 0);
-    // EV-3 is about requests that end where steps do: what goes on beyond the end of one is not in its deadline.
+    // EV-3 is about requests that end where steps do: what goes on beyond the end of one is not in
+    // its deadline.
     let whole = r.chance(50);
     let request = match r.below(3) {
         0 if !whole => r.range(Q / 100, Q),
@@ -147,8 +150,10 @@ pub(crate) fn steady(build: Build, seed: u64) -> Result<(), String> {
     bed.sound()
 }
 
-/// EV-3 for requests that end because more is asked for: a child that works in rounds of one length, and always finds more to do, has its rounds
-/// complete as if that length were set; one or several rounds may end in a step. The others' lags stay in EV-1: theirs is the step beyond the end of a request.
+/// EV-3 for requests that end because more is asked for: a child that works in rounds of one
+/// length, and always finds more to do, has its rounds complete as if that length were set; one or
+/// several rounds may end in a step. The others' lags stay in EV-1: theirs is the step beyond the
+/// end of a request.
 pub(crate) fn rounds(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xe8);
     let mut bed = Bed::new(build, &mut r, 8, 0);
@@ -179,7 +184,10 @@ pub(crate) fn rounds(build: Build, seed: u64) -> Result<(), String> {
         // The estimate has come within 4 of the length; the request began when it had `begun`.
         let due = real(begun + round + 4) / bed.kids[0].weight * sum;
         if done > 60 && bed.total >= due + real(Q) + EPS {
-            return Err(format!("EV-3: step {step}: a round of {:.2} q is late", real(round) / real(Q)));
+            return Err(format!(
+                "EV-3: step {step}: a round of {:.2} q is late",
+                real(round) / real(Q)
+            ));
         }
         if step % 50 == 0 {
             bed.sound()?;
@@ -188,8 +196,8 @@ pub(crate) fn rounds(build: Build, seed: u64) -> Result<(), String> {
     bed.sound()
 }
 
-/// EV-4: one child always wants service, the others come and go, also while a step is under way; its share is that of its weight among
-/// all that exist.
+/// EV-4: one child always wants service, the others come and go, also while a step is under way;
+/// its share is that of its weight among all that exist.
 pub(crate) fn churn(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xe4);
     let mut bed = Bed::new(build, &mut r, 6, 0);
@@ -220,7 +228,10 @@ pub(crate) fn churn(build: Build, seed: u64) -> Result<(), String> {
         let lag = bed.kids[0].lag;
         low = low.min(lag);
         if lag - low > 2.0 * real(Q) + EPS {
-            return Err(format!("EV-4: step {step}: {:.2} q behind its share", (lag - low) / real(Q)));
+            return Err(format!(
+                "EV-4: step {step}: {:.2} q behind its share",
+                (lag - low) / real(Q)
+            ));
         }
         if step % 100 == 0 {
             bed.sound()?;
@@ -229,7 +240,8 @@ pub(crate) fn churn(build: Build, seed: u64) -> Result<(), String> {
     bed.sound()
 }
 
-/// EV-5: new weights at any time; what each has received too little or too much stays as it is. (Steps end within requests: 3 q.)
+/// EV-5: new weights at any time; what each has received too little or too much stays as it is.
+/// (Steps end within requests: 3 q.)
 pub(crate) fn reweights(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xe5);
     let mut bed = Bed::new(build, &mut r, 6, 0);
@@ -275,8 +287,8 @@ pub(crate) fn changes(build: Build, seed: u64) -> Result<(), String> {
     bed.sound()
 }
 
-/// FIX: a trace does not depend on where virtual time started. Ends of the number range: the invariants hold, and lags are
-/// bounded by the longest step.
+/// FIX: a trace does not depend on where virtual time started. Ends of the number range: the
+/// invariants hold, and lags are bounded by the longest step.
 pub(crate) fn wrap(build: Build, seed: u64) -> Result<(), String> {
     let run = |start: u64| -> Result<Vec<Option<u32>>, String> {
         let mut r = Rng::new(seed ^ 0xe7);
@@ -292,7 +304,8 @@ pub(crate) fn wrap(build: Build, seed: u64) -> Result<(), String> {
         let mut picks = Vec::new();
         for _ in 0..500 {
             if bed.serving.is_some() {
-                let work = if extreme { *r.pick(&[0, 1, Q, 1 << 36, 1 << 43]) } else { r.range(1, Q) };
+                let work =
+                    if extreme { *r.pick(&[0, 1, Q, 1 << 36, 1 << 43]) } else { r.range(1, Q) };
                 bed.settle(work, r.chance(60), |_| true);
             }
             for k in &bed.kids {
@@ -319,7 +332,8 @@ pub(crate) fn wrap(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Several units, a flat tree of threads that always want one, some with weights that they cannot use.
+/// Several units, a flat tree of threads that always want one, some with weights that they cannot
+/// use.
 pub(crate) fn several_units(build: Build, seed: u64) -> Result<(), String> {
     saturated_stays(build, seed)?;
     eevdf_shares(build, seed, [2, 3, 4, 8][usize::try_from(seed % 4).expect("small")])
@@ -327,7 +341,8 @@ pub(crate) fn several_units(build: Build, seed: u64) -> Result<(), String> {
 
 const WEIGHTS: [u32; 7] = [1, 1, 2, 5, 10, 100, 1000];
 
-/// Who cannot use its share is no client, however many steps it has in one of the others' (V does not move meanwhile).
+/// Who cannot use its share is no client, however many steps it has in one of the others' (V does
+/// not move meanwhile).
 fn saturated_stays(build: Build, seed: u64) -> Result<(), String> {
     let long = 2 + seed % 20;
     let mut core = Core::new(Setup { build, nodes: 64, items: 64, units: 2, quantum: Q, start: 0 });
@@ -347,7 +362,8 @@ fn saturated_stays(build: Build, seed: u64) -> Result<(), String> {
         let now = step * Q;
         let mut end = |unit: usize, work: u64| {
             core.settle(running[unit], work, true, now);
-            running[unit] = core.pick(u32::try_from(unit).expect("small"), now).expect("somebody waits");
+            running[unit] =
+                core.pick(u32::try_from(unit).expect("small"), now).expect("somebody waits");
         };
         end(0, Q);
         if step % long == 0 {
@@ -362,15 +378,17 @@ fn saturated_stays(build: Build, seed: u64) -> Result<(), String> {
     core.check()
 }
 
-/// Shares are those of GMS, within 1 % and three quanta of 1000: at first, where a queue has one to four threads; after weights have changed; and
-/// with as many more threads as units in each, so that all can be used. No unit idles.
+/// Shares are those of GMS, within 1 % and three quanta of 1000: at first, where a queue has one to
+/// four threads; after weights have changed; and with as many more threads as units in each, so
+/// that all can be used. No unit idles.
 pub fn eevdf_shares(build: Build, seed: u64, units: u32) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xe9);
     let mut m = Machine::new(build, units, Q, seed);
     m.core.set(Q, 0, 0); // nobody is served for having waited long
     m.core.must(0, Op::Policy { node: ROOT, policy: EEVDF });
-    let leaves: Vec<Id> =
-        (0..r.range(2, u64::from(units) + 4)).map(|_| m.queue(ROOT, *r.pick(&WEIGHTS) * ONE)).collect();
+    let leaves: Vec<Id> = (0..r.range(2, u64::from(units) + 4))
+        .map(|_| m.queue(ROOT, *r.pick(&WEIGHTS) * ONE))
+        .collect();
     for &l in &leaves {
         for _ in 0..r.range(1, 4) {
             m.thread(l, Habit::Hog, None);

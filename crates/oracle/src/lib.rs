@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exact reference models of the scheduling core, and what drives core and model side by side.
 //!
-//! Nothing here shares code with `sched/`: the models are naive (lists and linear search) and exact (rationals).
+//! Nothing here shares code with `sched/`: the models are naive (lists and linear search) and exact
+//! (rationals).
 
 #![expect(clippy::missing_panics_doc, reason = "for tests only: a panic is a failed test")]
 
@@ -27,11 +28,12 @@ pub mod trace;
 pub mod wf2q;
 pub mod wf2qp;
 
-/// Seeds of a randomised test: `count` of them, from RESERV_SEED alone if that is set; more while RESERV_SOAK_SECONDS
-/// last. Printed first, so that a failure can be replayed.
+/// Seeds of a randomised test: `count` of them, from RESERV_SEED alone if that is set; more while
+/// RESERV_SOAK_SECONDS last. Printed first, so that a failure can be replayed.
 pub fn seeds(test: &str, count: u64) -> impl Iterator<Item = u64> {
     let fixed = std::env::var("RESERV_SEED").ok().and_then(|s| s.parse::<u64>().ok());
-    let soak = std::env::var("RESERV_SOAK_SECONDS").ok().and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
+    let soak =
+        std::env::var("RESERV_SOAK_SECONDS").ok().and_then(|s| s.parse::<u64>().ok()).unwrap_or(0);
     let start = std::time::Instant::now();
     match fixed {
         Some(seed) => println!("{test}: RESERV_SEED={seed}"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A paced link in simulated time (one unit of work per unit of time), with flows of packets below a tree; and the theorems of the policies for
-//! packets (docs/notes/algorithms.md §2.5), checked at each departure from what is observed.
+//! A paced link in simulated time (one unit of work per unit of time), with flows of packets below
+//! a tree; and the theorems of the policies for packets (docs/notes/algorithms.md §2.5), checked at
+//! each departure from what is observed.
 
 use std::collections::VecDeque;
 
@@ -137,7 +138,8 @@ impl Bed {
                     let longest = if leaf { r.range(1, scale) } else { 0 };
                     if leaf {
                         flow = Some(flows.len());
-                        let mode = *r.pick(&[Mode::Conforming, Mode::Bursts, Mode::Greedy, Mode::Always]);
+                        let mode =
+                            *r.pick(&[Mode::Conforming, Mode::Bursts, Mode::Greedy, Mode::Always]);
                         flows.push(Flow {
                             item: core.item_new(node, ONE, 0).expect("room"),
                             weight: 0.0,
@@ -222,7 +224,9 @@ impl Bed {
         f.queue.push_back(Packet { length, due });
         let (item, told) = (f.item, u32::try_from(length).expect("a packet"));
         let done = match self.wire {
-            Some((_, since, _)) if self.plan.clocked => u32::try_from(self.now - since).expect("a packet"),
+            Some((_, since, _)) if self.plan.clocked => {
+                u32::try_from(self.now - since).expect("a packet")
+            }
             _ => u32::MAX,
         };
         self.core.progress(done);
@@ -257,10 +261,16 @@ impl Bed {
                     let extra = if self.plan.clocked { 0.0 } else { most };
                     worst.late = worst.late.max((now - packet.due[0] + extra + most) / most);
                     if now > packet.due[0] + eps {
-                        return Err(format!("WF-2: flow {k} leaves {:.1} late", now - packet.due[0]));
+                        return Err(format!(
+                            "WF-2: flow {k} leaves {:.1} late",
+                            now - packet.due[0]
+                        ));
                     }
                     if now > packet.due[1] + eps {
-                        return Err(format!("WF-3: flow {k} leaves {:.1} late", now - packet.due[1]));
+                        return Err(format!(
+                            "WF-3: flow {k} leaves {:.1} late",
+                            now - packet.due[1]
+                        ));
                     }
                 }
                 // Not of wf2q: a flow may wait here while the fluid system has nothing of it.
@@ -277,7 +287,8 @@ impl Bed {
             }
             if self.plan.always && flat && !self.plan.reweights {
                 let ahead = (1.0 - f.share) * real(f.longest);
-                (worst.behind, worst.ahead) = (worst.behind.max(x / most), worst.ahead.max(-x / ahead));
+                (worst.behind, worst.ahead) =
+                    (worst.behind.max(x / most), worst.ahead.max(-x / ahead));
                 if x > most + eps || -x > ahead + eps {
                     return Err(format!(
                         "WF-1: flow {i} is {x:.1} behind, at most {most:.1}, and {ahead:.1} ahead"
@@ -314,7 +325,8 @@ impl Bed {
             }
         }
         for step in 0..steps {
-            let (k, at) = self.flows.iter().map(|f| f.next).enumerate().min_by_key(|x| x.1).expect("flows");
+            let (k, at) =
+                self.flows.iter().map(|f| f.next).enumerate().min_by_key(|x| x.1).expect("flows");
             let said = |e: String| format!("step {step}: {e}");
             if let Some((_, _, end)) = self.wire
                 && end <= at
@@ -340,8 +352,10 @@ impl Bed {
             if self.wire.is_none() {
                 match self.core.pick(0, self.now) {
                     Some(item) => {
-                        let k = self.flows.iter().position(|f| f.item == item).ok_or("which flow?")?;
-                        let length = self.flows[k].queue.front().ok_or("an empty flow was picked")?.length;
+                        let k =
+                            self.flows.iter().position(|f| f.item == item).ok_or("which flow?")?;
+                        let length =
+                            self.flows[k].queue.front().ok_or("an empty flow was picked")?.length;
                         self.wire = Some((k, self.now, self.now + length));
                     }
                     None if self.flows.iter().any(|f| !f.queue.is_empty()) => {
@@ -364,7 +378,8 @@ pub fn run(build: Build, seed: u64, plan: Plan) -> Result<Worst, String> {
     Bed::new(build, &mut r, plan).run(&mut r, 1200).map_err(|e| format!("{plan:?}: {e}"))
 }
 
-const FLAT: Plan = Plan { policy: WF2QP, levels: 1, clocked: true, always: false, reweights: false };
+const FLAT: Plan =
+    Plan { policy: WF2QP, levels: 1, clocked: true, always: false, reweights: false };
 
 /// All plans of a policy. Answers what was measured.
 fn plans(build: Build, seed: u64, policy: u32) -> Result<Worst, String> {

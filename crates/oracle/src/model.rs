@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The exact model: docs/notes/algorithms.md §1 and §8.2 as written, in rationals, with lists and linear search.
+//! The exact model: docs/notes/algorithms.md §1 and §8.2 as written, in rationals, with lists and
+//! linear search.
 //!
 //! Tags are in work per weight of one.
 //!
-//! The model never chooses by itself: it is asked which answers are right
-//! ([`Model::judge`]) and then told what was chosen, because fixed point may see two tags as equal whose exact values
+//! The model never chooses by itself: it is asked which answers are right ([`Model::judge`]) and
+//! then told what was chosen, because fixed point may see two tags as equal whose exact values
 //! differ by less than its unit.
 
 mod edit;
@@ -137,7 +138,8 @@ pub struct Model {
     pub drift: u64,
     /// All tags are exact in fixed point too: ties must be broken by order.
     pub strict: bool,
-    /// What the core says of its clients of eevdf after the event: decides where a lag is 0 but for rounding.
+    /// What the core says of its clients of eevdf after the event: decides where a lag is 0 but for
+    /// rounding.
     pub told: BTreeMap<Id, bool>,
 }
 
@@ -249,7 +251,8 @@ impl Model {
 
     /// Steps in service below a node, and the work reserved for them.
     pub fn in_service(&self, id: Id) -> (u32, u64) {
-        let mine = self.items.values().filter(|i| i.state == State::Service && self.below(i.queue, id));
+        let mine =
+            self.items.values().filter(|i| i.state == State::Service && self.below(i.queue, id));
         mine.fold((0, 0), |(n, w), i| (n + 1, w + i.slice))
     }
 
@@ -273,9 +276,9 @@ impl Model {
         self.tag_of(id) + at_weight(self.in_service(id).1, self.nodes[&id].weight)
     }
 
-    /// Virtual times after an event: the tag dispatched last ([`Model::begin`]); and where nothing is served, the least
-    /// that waits. On one unit this is the published rule, the least tag among those who wait or are served,
-    /// as long as the tags decide who is served.
+    /// Virtual times after an event: the tag dispatched last ([`Model::begin`]); and where nothing
+    /// is served, the least that waits. On one unit this is the published rule, the least tag among
+    /// those who wait or are served, as long as the tags decide who is served.
     fn update_v(&mut self) {
         let ids: Vec<Id> = self.nodes.keys().copied().collect();
         for id in ids {
@@ -319,7 +322,8 @@ impl Model {
             return;
         }
         let kids = self.children(p);
-        let busy = kids.iter().any(|k| *k != c && self.nodes[k].runnable && self.nodes[k].weight > 0);
+        let busy =
+            kids.iter().any(|k| *k != c && self.nodes[k].runnable && self.nodes[k].weight > 0);
         if self.fair_clock(p) {
             return self.ev_idle(p, c, busy);
         }

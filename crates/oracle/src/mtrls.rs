@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy mtrls: the exact model (docs/notes/algorithms.md §4.1 as written: a list, and what is left as a rational), in lockstep with the core; and its
-//! theorems (§4.2), from observation. Policy wrr is the same list, which who blocks leaves; of the theorems it has MTR-2 and MTR-3.
+//! Policy mtrls: the exact model (docs/notes/algorithms.md §4.1 as written: a list, and what is
+//! left as a rational), in lockstep with the core; and its theorems (§4.2), from observation.
+//! Policy wrr is the same list, which who blocks leaves; of the theorems it has MTR-2 and MTR-3.
 
 use std::collections::BTreeMap;
 
 use num_traits::{Signed, Zero};
 
 use crate::core::{
-    Build, Core, FIFO, IDLE, Id, MTRLS, ONE, Op, QUEUE, QUEUED, ROOT, SCHED, SERVICE, Setup, WRR, id,
+    Build, Core, FIFO, IDLE, Id, MTRLS, ONE, Op, QUEUE, QUEUED, ROOT, SCHED, SERVICE, Setup, WRR,
+    id,
 };
 use crate::model::{Q, q};
 use crate::one::{Next, One};
@@ -118,7 +120,8 @@ pub fn lockstep_wrr(build: Build, seed: u64) -> Result<(), String> {
     lockstep_of(build, seed, WRR)
 }
 
-/// Random events, compared with the list after each: who is picked, who is at which place, who displaces whom.
+/// Random events, compared with the list after each: who is picked, who is at which place, who
+/// displaces whom.
 #[expect(clippy::too_many_lines, reason = "one trace, from its events to its checks")]
 fn lockstep_of(build: Build, seed: u64, alg: u32) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x317);
@@ -181,14 +184,17 @@ fn lockstep_of(build: Build, seed: u64, alg: u32) -> Result<(), String> {
                     // So many times the first that is ready went to the rear.
                     for _ in before..places(&core, &nodes) {
                         let first = list.order.iter().find(|n| core.item(items[*n]).state != IDLE);
-                        let first =
-                            *first.ok_or_else(|| said("somebody who waits for nothing moved".into()))?;
+                        let first = *first
+                            .ok_or_else(|| said("somebody who waits for nothing moved".into()))?;
                         list.follow(&[(0, first)]).map_err(said)?;
                     }
                     let ready = |n: &&Id| core.item(items[*n]).state != IDLE;
                     let want = list.order.iter().find(ready).copied();
                     if got != want {
-                        return Err(said(format!("picks {got:x?}, first is {want:x?} of {:x?}", list.order)));
+                        return Err(said(format!(
+                            "picks {got:x?}, first is {want:x?} of {:x?}",
+                            list.order
+                        )));
                     }
                     if let Some(n) = got
                         && list.elements[&n].left < -q(list.slack, 1)
@@ -257,7 +263,8 @@ fn lockstep_of(build: Build, seed: u64, alg: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// A node with policy mtrls and some queues of one thread each, on a unit of its own. `tick` as in [`One`].
+/// A node with policy mtrls and some queues of one thread each, on a unit of its own. `tick` as in
+/// [`One`].
 struct Bench {
     one: One,
     nodes: Vec<Id>,
@@ -279,7 +286,8 @@ fn bench(build: Build, r: &mut Rng, tick: u64, alg: u32) -> Bench {
     Bench { one, nodes, sum }
 }
 
-/// MTR-1 (not of wrr), MTR-2 and MTR-3, exactly or with ticks: threads that always want service, sleep now and then, or all the time.
+/// MTR-1 (not of wrr), MTR-2 and MTR-3, exactly or with ticks: threads that always want service,
+/// sleep now and then, or all the time.
 fn theorems(build: Build, seed: u64, tick: u64, alg: u32) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x3171);
     let Bench { mut one, nodes, sum } = bench(build, &mut r, tick, alg);
@@ -370,7 +378,8 @@ pub fn wrr(build: Build, seed: u64) -> Result<(), String> {
     theorems(build, seed, [0, MS, 4 * MS][usize::try_from(seed % 3).expect("small")], WRR)
 }
 
-/// A thread that sleeps in the middle of its quota, beside two that never do, for 10 s: how far it is behind a unit of its own, in turns.
+/// A thread that sleeps in the middle of its quota, beside two that never do, for 10 s: how far it
+/// is behind a unit of its own, in turns.
 pub fn sleeper_behind(build: Build, alg: u32) -> f64 {
     let mut one = One::new(build, 4 * MS, 0);
     one.node(S, ROOT, SCHED, alg, ONE);
@@ -402,7 +411,8 @@ pub fn ticks(build: Build, seed: u64) -> Result<(), String> {
     theorems(build, seed, [MS, 4 * MS][usize::from(seed % 2 == 1)], MTRLS)
 }
 
-/// MTR-1 from any start: over weights that change while all go on, 2 alpha (1 - alpha) T from each change.
+/// MTR-1 from any start: over weights that change while all go on, 2 alpha (1 - alpha) T from each
+/// change.
 pub fn changes(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x3173);
     let Bench { mut one, nodes, .. } = bench(build, &mut r, 0, MTRLS);
@@ -414,11 +424,13 @@ pub fn changes(build: Build, seed: u64) -> Result<(), String> {
         one.core.must(one.now, Op::Reweight { node, weight });
         let sum: u64 = nodes.iter().map(|&n| u64::from(one.core.node(n).weight)).sum();
         let alpha: Vec<f64> = nodes.iter().map(|&n| ratio(&one.core, n, sum)).collect();
-        let (since, had): (u64, Vec<u64>) = (one.now, (0..nodes.len()).map(|k| one.service(k)).collect());
+        let (since, had): (u64, Vec<u64>) =
+            (one.now, (0..nodes.len()).map(|k| one.service(k)).collect());
         one.run(since + r.range(1, 500) * MS, hog, |m| {
             for (k, a) in alpha.iter().enumerate() {
                 let behind = a * real(m.now - since) - real(m.service(k) - had[k]);
-                // The step under way when the weights changed is charged as one that began after it.
+                // The step under way when the weights changed is charged as one that began after
+                // it.
                 let bound = 2.0 * a * (1.0 - a) * real(TURN)
                     + real(nodes.len() as u64) * real(SLICE_MIN)
                     + real(4 * MS);
@@ -434,7 +446,8 @@ pub fn changes(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The worked examples of `policy_mtrls.c` and `policy_wrr.c`: letters of who is served, step by step.
+/// The worked examples of `policy_mtrls.c` and `policy_wrr.c`: letters of who is served, step by
+/// step.
 pub fn example(build: Build, alg: u32) -> String {
     let mut core = Core::new(Setup { build, quantum: MS, ..Setup::default() });
     core.must(0, Op::Create { node: S, parent: ROOT, kind: SCHED, alg });
@@ -491,7 +504,15 @@ impl Two {
             core.item_new(node, ONE, 0).expect("an item")
         });
         let weight = weight.map(i64::from);
-        Self { core, items, list: Vec::new(), left: [0; 2], weight, ready: [false; 2], serving: None }
+        Self {
+            core,
+            items,
+            list: Vec::new(),
+            left: [0; 2],
+            weight,
+            ready: [false; 2],
+            serving: None,
+        }
     }
 
     fn quota(&self, k: usize) -> i64 {
@@ -530,7 +551,8 @@ impl crate::tiny::Tiny for Two {
                 }
             }
         } else if let Some(k) = self.serving.take() {
-            let (work, more) = [(4, true), (4, false), (2, true), (11, true)][option as usize - idle.len()];
+            let (work, more) =
+                [(4, true), (4, false), (2, true), (11, true)][option as usize - idle.len()];
             self.core.settle(self.items[k], work * MS, more, 0);
             self.left[k] -= (work * MS).cast_signed();
             self.ready[k] = more;
@@ -541,7 +563,9 @@ impl crate::tiny::Tiny for Two {
         } else {
             let got = self.core.pick(0, 0);
             let want = loop {
-                let Some(k) = self.list.iter().copied().find(|&k| self.ready[k]) else { break None };
+                let Some(k) = self.list.iter().copied().find(|&k| self.ready[k]) else {
+                    break None;
+                };
                 if self.left[k] > 0 {
                     break Some(k);
                 }
@@ -559,5 +583,6 @@ impl crate::tiny::Tiny for Two {
 
 /// Every sequence of events of two queues, equal and 1 : 3.
 pub fn exhaustive(depth: usize) -> Result<u64, String> {
-    Ok(crate::tiny::every(|| Two::new([1, 1]), depth)? + crate::tiny::every(|| Two::new([1, 3]), depth)?)
+    Ok(crate::tiny::every(|| Two::new([1, 1]), depth)?
+        + crate::tiny::every(|| Two::new([1, 3]), depth)?)
 }

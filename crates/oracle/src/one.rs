@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One simulated unit that serves a core, in simulated time: threads run and sleep, a step ends when its slice does, when its thread blocks, or
-//! when the core says that one that woke displaces it; at once, or at the next tick.
+//! One simulated unit that serves a core, in simulated time: threads run and sleep, a step ends
+//! when its slice does, when its thread blocks, or when the core says that one that woke displaces
+//! it; at once, or at the next tick.
 
 use crate::core::{Build, Core, IDLE, Id, Op, QUEUE, QUEUED, SERVICE, Setup};
 
@@ -200,7 +201,10 @@ impl One {
                     _ => state == IDLE,
                 };
                 if !good {
-                    return Err(format!("thread {k} is {:?} and its item in state {state}", t.phase));
+                    return Err(format!(
+                        "thread {k} is {:?} and its item in state {state}",
+                        t.phase
+                    ));
                 }
             }
             if self.serving.is_none() && (0..self.threads.len()).any(|k| self.wants(k)) {

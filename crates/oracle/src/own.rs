@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queues that compete as their items do (`own`: a cgroup's own threads beside its children, as the kernel's mirror of cgroups makes them): in lockstep
-//! with the exact model, among other queues under random events; and the share that comes out, from observation.
+//! Queues that compete as their items do (`own`: a cgroup's own threads beside its children, as the
+//! kernel's mirror of cgroups makes them): in lockstep with the exact model, among other queues
+//! under random events; and the share that comes out, from observation.
 
 use crate::core::{Build, Core, FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, SFQ, Setup, id};
 use crate::pair::{Event, Pair};
@@ -10,7 +11,8 @@ use crate::trace::{Flavour, seeded};
 const S: Id = id(50, 1);
 const OWN: Id = id(51, 1);
 
-/// Random events of every kind on one unit; edits that name the queue itself, which nobody can, are left out.
+/// Random events of every kind on one unit; edits that name the queue itself, which nobody can, are
+/// left out.
 pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x0320);
     let mut pair = Pair::new(Setup { build, nodes: 64, ..Setup::default() });
@@ -28,7 +30,10 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     for weight in [ONE, 3 * ONE, 88_761] {
         first.push(Event::NewItem { queue: OWN, weight, flags: 0 });
     }
-    first.extend([Event::NewItem { queue: id(52, 1), weight: ONE, flags: 0 }, Event::Own { queue: OWN }]);
+    first.extend([
+        Event::NewItem { queue: id(52, 1), weight: ONE, flags: 0 },
+        Event::Own { queue: OWN },
+    ]);
     for event in &first {
         pair.apply(event).map_err(|e| said(0, event, e))?;
     }
@@ -60,13 +65,15 @@ fn beside_a_child(build: Build) -> Core {
     core
 }
 
-/// Items that always want, beside a child of the weight of one item of weight one: each item has what it would have as a child of its own, within SFQ-1.
+/// Items that always want, beside a child of the weight of one item of weight one: each item has
+/// what it would have as a child of its own, within SFQ-1.
 pub fn shares(build: Build, seed: u64) -> Result<(), String> {
     const STEP: u64 = 4_000_000;
     let mut r = Rng::new(seed ^ 0x0321);
     let mut core = beside_a_child(build);
     let weights: Vec<u32> = (0..r.range(1, 4)).map(|_| *r.pick(&[ONE, 2 * ONE, 5 * ONE])).collect();
-    let items: Vec<u32> = weights.iter().map(|&w| core.item_new(OWN, w, 0).expect("an item")).collect();
+    let items: Vec<u32> =
+        weights.iter().map(|&w| core.item_new(OWN, w, 0).expect("an item")).collect();
     let beside = core.item_new(id(52, 1), ONE, 0).expect("an item");
     core.own(OWN);
     for &item in items.iter().chain([&beside]) {
@@ -77,19 +84,22 @@ pub fn shares(build: Build, seed: u64) -> Result<(), String> {
         core.settle(item, STEP, true, (step + 1) * STEP);
         core.check()?;
     }
-    // Per weight of one, in steps: each of the queue's items against the child beside. Two levels, a step of each.
+    // Per weight of one, in steps: each of the queue's items against the child beside. Two levels,
+    // a step of each.
     let mine = core.item(beside).service / STEP;
     for (&item, &weight) in items.iter().zip(&weights) {
         let got = core.item(item).service / STEP * u64::from(ONE) / u64::from(weight);
         if got.abs_diff(mine) > 4 {
-            return Err(format!("an item of weight {weight} had {got} steps per weight, its sibling {mine}"));
+            return Err(format!(
+                "an item of weight {weight} had {got} steps per weight, its sibling {mine}"
+            ));
         }
     }
     Ok(())
 }
 
-/// One item that always wants, and one that wakes just before each step ends and wants next to nothing: the queue is charged for
-/// one, as its sibling is, within SFQ-1.
+/// One item that always wants, and one that wakes just before each step ends and wants next to
+/// nothing: the queue is charged for one, as its sibling is, within SFQ-1.
 pub fn pulses(build: Build, seed: u64) -> Result<(), String> {
     const STEP: u64 = 4_000_000;
     let mut r = Rng::new(seed ^ 0x0322);

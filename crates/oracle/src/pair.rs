@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Core and exact model side by side: every event goes to both, and everything observable is compared.
+//! Core and exact model side by side: every event goes to both, and everything observable is
+//! compared.
 
 use num_traits::{Signed, ToPrimitive};
 
@@ -93,13 +94,15 @@ impl Pair {
                 match (&want, &got) {
                     (None, Ok(_)) => {
                         // In the order of the core: the shape first.
-                        let shape =
-                            |o: &Op| matches!(o, Op::Create { .. } | Op::Delete { .. } | Op::Move { .. });
+                        let shape = |o: &Op| {
+                            matches!(o, Op::Create { .. } | Op::Delete { .. } | Op::Move { .. })
+                        };
                         for op in ops.iter().filter(|o| shape(o)) {
                             self.model.edit(*op, now);
                         }
                         for op in ops.iter().filter(|o| !shape(o)) {
-                            // Of a node that another operation of the batch deleted, nothing is left to change.
+                            // Of a node that another operation of the batch deleted, nothing is
+                            // left to change.
                             if self.model.nodes.contains_key(&op.node()) {
                                 self.model.edit(*op, now);
                             }
@@ -225,7 +228,8 @@ impl Pair {
         out
     }
 
-    /// A refused batch changes nothing, except that a node that had moved is a newcomer to its old parent.
+    /// A refused batch changes nothing, except that a node that had moved is a newcomer to its old
+    /// parent.
     fn undone(&mut self, ops: &[Op]) {
         let mut undo = Vec::new();
         for op in ops {
@@ -316,7 +320,8 @@ impl Pair {
                         .then_some(EINVAL)
                 }
                 Op::Cap { ppm, burst, .. } => {
-                    (n.parent.is_none() || ppm > 256_000_000 || burst > 1_000_000_000_000).then_some(EINVAL)
+                    (n.parent.is_none() || ppm > 256_000_000 || burst > 1_000_000_000_000)
+                        .then_some(EINVAL)
                 }
                 Op::Class { class, .. } => (n.kind != QUEUE || class > 3).then_some(EINVAL),
                 Op::Policy { policy, .. } => (n.kind != SCHED || policy > 1).then_some(EINVAL),
@@ -324,7 +329,8 @@ impl Pair {
                 Op::Move { parent, .. } => {
                     let to = m.nodes.get(&parent);
                     let height = m.nodes.keys().map(|&k| m.path(k)).filter(|p| p.contains(&node));
-                    let height = height.map(|p| p.iter().take_while(|&&x| x != node).count() + 1).max();
+                    let height =
+                        height.map(|p| p.iter().take_while(|&&x| x != node).count() + 1).max();
                     if n.parent.is_none() || index < 2 || to.is_none_or(|t| t.kind != SCHED) {
                         Some(EINVAL)
                     } else if n.parent == Some(parent) {
@@ -337,12 +343,15 @@ impl Pair {
                 }
                 Op::Tune { which, value, .. } => {
                     let most = if which == 1 { 1_000_000_000 } else { 1_000_000_000_000 };
-                    (![1, 2, 3, 5].contains(&which) || value > most || (which > 1 && n.kind != SCHED))
+                    (![1, 2, 3, 5].contains(&which)
+                        || value > most
+                        || (which > 1 && n.kind != SCHED))
                         .then_some(EINVAL)
                 }
                 Op::Param { which, value, .. } => {
                     let most = if which == 1 { 100 } else { 1_000_000_000_000 };
-                    (!(1..=2).contains(&which) || value > most || n.parent.is_none()).then_some(EINVAL)
+                    (!(1..=2).contains(&which) || value > most || n.parent.is_none())
+                        .then_some(EINVAL)
                 }
                 Op::Raw { .. } => Some(EINVAL),
                 Op::Reset { .. } | Op::Create { .. } => None,
@@ -368,10 +377,20 @@ impl Pair {
                 return Err(format!("node {:x} is not in the model", n.id));
             };
             let nsvc = m.in_service(n.id);
-            let (ready, runnable) = if e.parent.is_none() { (false, false) } else { (e.ready, e.runnable) };
-            let got = (n.parent, n.kind, n.alg, n.weight, n.dying != 0, n.service, n.served, n.cap_ppm);
-            let want =
-                (e.parent.unwrap_or(0), e.kind, e.alg, e.weight, e.dying, e.service, e.served, e.cap_ppm);
+            let (ready, runnable) =
+                if e.parent.is_none() { (false, false) } else { (e.ready, e.runnable) };
+            let got =
+                (n.parent, n.kind, n.alg, n.weight, n.dying != 0, n.service, n.served, n.cap_ppm);
+            let want = (
+                e.parent.unwrap_or(0),
+                e.kind,
+                e.alg,
+                e.weight,
+                e.dying,
+                e.service,
+                e.served,
+                e.cap_ppm,
+            );
             if got != want {
                 return Err(format!("node {:x}: {got:?}, expected {want:?}", n.id));
             }
@@ -393,7 +412,10 @@ impl Pair {
                 )?;
                 let estimate = m.nodes[&p].ev.estimate(n.id);
                 if m.nodes[&p].alg == EEVDF && estimate != Some(n.request) {
-                    return Err(format!("node {:x}: request {}, expected {estimate:?}", n.id, n.request));
+                    return Err(format!(
+                        "node {:x}: request {}, expected {estimate:?}",
+                        n.id, n.request
+                    ));
                 }
             }
         }
@@ -404,7 +426,8 @@ impl Pair {
                 State::Queued => QUEUED,
                 State::Service => SERVICE,
             };
-            if (it.state, it.queue, it.service, it.weight) != (state, e.queue, e.service, e.weight) {
+            if (it.state, it.queue, it.service, it.weight) != (state, e.queue, e.service, e.weight)
+            {
                 return Err(format!("item {i}: {it:?}, expected {e:?}"));
             }
         }
@@ -413,7 +436,8 @@ impl Pair {
     }
 }
 
-/// The core brings virtual time up to date only when it is asked for: the least tag that waits, if nothing is served.
+/// The core brings virtual time up to date only when it is asked for: the least tag that waits, if
+/// nothing is served.
 #[expect(clippy::cast_possible_wrap, reason = "tags are compared modulo 2^64")]
 fn virtual_time(nodes: &[NodeView], parent: Id) -> u64 {
     let p = nodes.iter().find(|n| n.id == parent).expect("a parent");

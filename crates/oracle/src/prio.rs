@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy prio: the exact model (levels, turns, usage halved each period), in lockstep with the core; and what is promised, from observation.
+//! Policy prio: the exact model (levels, turns, usage halved each period), in lockstep with the
+//! core; and what is promised, from observation.
 
 use std::collections::BTreeMap;
 
-use crate::core::{Build, Core, FIFO, IDLE, Id, ONE, Op, PRIO, QUEUE, QUEUED, ROOT, SCHED, Setup, id};
+use crate::core::{
+    Build, Core, FIFO, IDLE, Id, ONE, Op, PRIO, QUEUE, QUEUED, ROOT, SCHED, Setup, id,
+};
 use crate::one::{Next, One};
 use crate::rng::Rng;
 
@@ -160,8 +163,9 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// From observation, with periods so long that nothing moves a level: a thread of a higher level does not wait longer than a step while one of
-/// a lower is served; equals take turns; the idle class is served when nobody else wants.
+/// From observation, with periods so long that nothing moves a level: a thread of a higher level
+/// does not wait longer than a step while one of a lower is served; equals take turns; the idle
+/// class is served when nobody else wants.
 pub fn promises(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x9711);
     let tick = *r.pick(&[0, MS, 4 * MS]);
@@ -180,9 +184,14 @@ pub fn promises(build: Build, seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed ^ 0x9712);
     let what = |k: usize, now: u64| {
         runs[k] = !runs[k] || hogs[k];
-        if runs[k] { Next::Run(rng.range(1, 10) * MS) } else { Next::SleepUntil(now + rng.range(1, 60) * MS) }
+        if runs[k] {
+            Next::Run(rng.range(1, 10) * MS)
+        } else {
+            Next::SleepUntil(now + rng.range(1, 60) * MS)
+        }
     };
-    // Since when a thread has waited while one of a lower level is served; and steps of equals while both want.
+    // Since when a thread has waited while one of a lower level is served; and steps of equals
+    // while both want.
     let mut behind: BTreeMap<usize, u64> = BTreeMap::new();
     let mut both: BTreeMap<(usize, usize), (i64, i64, i64)> = BTreeMap::new();
     let mut last = None;
@@ -221,9 +230,14 @@ pub fn promises(build: Build, seed: u64) -> Result<(), String> {
                 }
                 e.1 = e.1.min(e.0);
                 e.2 = e.2.max(e.0);
-                // A step that a higher level cut short is one as well, and so is the one that both came into.
+                // A step that a higher level cut short is one as well, and so is the one that both
+                // came into.
                 if e.2 - e.1 > 2 {
-                    return Err(format!("at {}: equals {i} and {j} differ by {} steps", m.now, e.2 - e.1));
+                    return Err(format!(
+                        "at {}: equals {i} and {j} differ by {} steps",
+                        m.now,
+                        e.2 - e.1
+                    ));
                 }
             }
         }
@@ -231,8 +245,8 @@ pub fn promises(build: Build, seed: u64) -> Result<(), String> {
     })
 }
 
-/// The decay law: beside a hog of the level above, one that sleeps long enough to be light is served before it, and of the same thread
-/// three levels below it never is.
+/// The decay law: beside a hog of the level above, one that sleeps long enough to be light is
+/// served before it, and of the same thread three levels below it never is.
 pub fn band(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x9713);
     let period = r.range(20, 200) * MS;
@@ -249,7 +263,8 @@ pub fn band(build: Build, seed: u64) -> Result<(), String> {
         let what = |_: usize, _: u64| Next::Run(1 << 60);
         one.run(40 * period, what, |_| Ok(()))?;
         let got = one.service(1);
-        // A hog alone is heavy, and so a level down; the other is light, and a level up, until a quarter of a period is used.
+        // A hog alone is heavy, and so a level down; the other is light, and a level up, until a
+        // quarter of a period is used.
         let (least, most) = if served { (period / 4, 30 * period * 2 / 3) } else { (0, 0) };
         if got < least || got > most {
             return Err(format!(
@@ -348,7 +363,8 @@ impl crate::tiny::Tiny for Two {
             }
         } else if let Some(n) = self.serving.take() {
             let k = usize::from(n == Self::node(1));
-            let (work, more) = [(STEP, true), (STEP, false), (7 * STEP, true)][option as usize - idle.len()];
+            let (work, more) =
+                [(STEP, true), (STEP, false), (7 * STEP, true)][option as usize - idle.len()];
             self.core.settle(self.items[k], work, more, 0);
             self.model.charge(n, work);
             let c = self.model.children.get_mut(&n).expect("a child");
@@ -366,7 +382,8 @@ impl crate::tiny::Tiny for Two {
     }
 }
 
-/// Every sequence of events of two queues: equals, a level apart, two apart, and one of the idle class.
+/// Every sequence of events of two queues: equals, a level apart, two apart, and one of the idle
+/// class.
 pub fn exhaustive(depth: usize) -> Result<u64, String> {
     let mut count = 0;
     for levels in [[50, 50], [50, 51], [50, 52], [0, 1]] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Simulated units (CPUs) that serve one core: they pick, serve for at most a quantum, settle and pick again, each at
-//! its own instants. Time is simulated; everything follows from the seed.
+//! Simulated units (CPUs) that serve one core: they pick, serve for at most a quantum, settle and
+//! pick again, each at its own instants. Time is simulated; everything follows from the seed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -297,15 +297,16 @@ impl Machine {
     /// An idle unit that may serve a thread looks at once.
     fn kick(&mut self, thread: usize) {
         let mask = self.threads[thread].mask.unwrap_or(u64::MAX);
-        let free = (0..self.units).find(|&u| self.running[u as usize].is_none() && mask >> u & 1 == 1);
+        let free =
+            (0..self.units).find(|&u| self.running[u as usize].is_none() && mask >> u & 1 == 1);
         if let Some(u) = free {
             self.look(u);
         }
     }
 
     fn someone_waits_for(&self, unit: usize) -> bool {
-        self.threads
-            .iter()
-            .any(|t| t.mask.unwrap_or(u64::MAX) >> unit & 1 == 1 && self.core.item(t.item).state == QUEUED)
+        self.threads.iter().any(|t| {
+            t.mask.unwrap_or(u64::MAX) >> unit & 1 == 1 && self.core.item(t.item).state == QUEUED
+        })
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The algorithm's own theorems (docs/notes/algorithms.md §1.5, §8.2, §11), checked from what is observed, without the exact model. Each
-//! function runs one random trace against one build of the core; a broken scheduler must fail some of them.
+//! The algorithm's own theorems (docs/notes/algorithms.md §1.5, §8.2, §11), checked from what is
+//! observed, without the exact model. Each function runs one random trace against one build of the
+//! core; a broken scheduler must fail some of them.
 
 mod several;
 mod sfq;
@@ -77,7 +78,8 @@ fn real(x: u64) -> f64 {
     x as f64
 }
 
-/// A random tree of schedulers and queues below the root. Answers the nodes in the order of their making.
+/// A random tree of schedulers and queues below the root. Answers the nodes in the order of their
+/// making.
 fn grow(core: &mut Core, r: &mut Rng, depth: usize, leaves: u64, class: u32) -> Vec<Id> {
     let mut parents = vec![ROOT];
     let mut made = Vec::new();
@@ -86,7 +88,10 @@ fn grow(core: &mut Core, r: &mut Rng, depth: usize, leaves: u64, class: u32) -> 
         let node = id(index, 1);
         let parent = *r.pick(&parents);
         core.must(0, Op::Create { node, parent, kind: SCHED, alg: 0 });
-        core.must(0, Op::Reweight { node, weight: u32::try_from(r.range(1, 9)).expect("small") * ONE });
+        core.must(
+            0,
+            Op::Reweight { node, weight: u32::try_from(r.range(1, 9)).expect("small") * ONE },
+        );
         parents.push(node);
         made.push(node);
         index += 1;
@@ -98,7 +103,10 @@ fn grow(core: &mut Core, r: &mut Rng, depth: usize, leaves: u64, class: u32) -> 
         let parent = parent.unwrap_or(*r.pick(&parents));
         core.must(0, Op::Create { node, parent, kind: QUEUE, alg: class });
         let top = if r.chance(50) { 9 } else { 10_000 };
-        core.must(0, Op::Reweight { node, weight: u32::try_from(r.range(1, top)).expect("small") * ONE });
+        core.must(
+            0,
+            Op::Reweight { node, weight: u32::try_from(r.range(1, top)).expect("small") * ONE },
+        );
         made.push(node);
         index += 1;
     }
@@ -159,8 +167,8 @@ fn fix(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A child that is idle for so long that virtual time passes its finish tag by half the number range, or more, is not kept
-/// waiting when it comes back; nor has it credit.
+/// A child that is idle for so long that virtual time passes its finish tag by half the number
+/// range, or more, is not kept waiting when it comes back; nor has it credit.
 fn stale(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x57);
     let mut core = Core::new(Setup { build, ..Setup::default() });
@@ -196,7 +204,8 @@ fn stale(build: Build, seed: u64) -> Result<(), String> {
         }
     }
     core.wake(ia, now);
-    // b's step may have been long and is a debt for a while, but a must be served now and share from then on.
+    // b's step may have been long and is a debt for a while, but a must be served now and share
+    // from then on.
     let mut got_b = 0;
     for _ in 0..50 {
         let got = core.pick(0, now).ok_or("idle")?;
@@ -252,14 +261,17 @@ fn rcl(build: Build, seed: u64) -> Result<(), String> {
     core.must(0, Op::Cap { node: site, ppm, burst });
     let share = real(ppm) / 1e6;
     let (mut now, mut used) = (0u64, 0u64);
-    // Distance from the line of the cap: highest drop and highest rise from the lowest and highest so far.
+    // Distance from the line of the cap: highest drop and highest rise from the lowest and highest
+    // so far.
     let (mut lowest, mut highest) = (0.0f64, 0.0f64);
     for step in 0..1500 {
         let got = core.pick(0, now);
         let Some(item) = got else {
             let next = core.tree().next_ns;
             if next <= now {
-                return Err(format!("step {step}: nothing now, and nothing later, though {below} wait"));
+                return Err(format!(
+                    "step {step}: nothing now, and nothing later, though {below} wait"
+                ));
             }
             now = next;
             continue;
@@ -278,20 +290,30 @@ fn rcl(build: Build, seed: u64) -> Result<(), String> {
         }
         let x = real(used) - share * real(now);
         (lowest, highest) = (lowest.min(x), highest.max(x));
-        // In arrears: a window may begin with a full bucket, and end with a step that was begun with the last token.
+        // In arrears: a window may begin with a full bucket, and end with a step that was begun
+        // with the last token.
         if x - lowest > real(burst) + real(2 * Q) {
-            return Err(format!("step {step}: RCL-1: {} over, at most {}", x - lowest, burst + 2 * Q));
+            return Err(format!(
+                "step {step}: RCL-1: {} over, at most {}",
+                x - lowest,
+                burst + 2 * Q
+            ));
         }
-        // What the weights give is less than the cap only if the other queue runs: 5 of 6 are more than 0.6.
+        // What the weights give is less than the cap only if the other queue runs: 5 of 6 are more
+        // than 0.6.
         if highest - x > real(burst) + real(3 * Q) {
-            return Err(format!("step {step}: RCL-2: {} short, at most {}", highest - x, burst + 3 * Q));
+            return Err(format!(
+                "step {step}: RCL-2: {} short, at most {}",
+                highest - x,
+                burst + 3 * Q
+            ));
         }
     }
     Ok(())
 }
 
-/// ALL: work conservation, nothing lost, first come first served within a FIFO queue, one turn each in a round-robin
-/// queue, and counters that add up.
+/// ALL: work conservation, nothing lost, first come first served within a FIFO queue, one turn each
+/// in a round-robin queue, and counters that add up.
 fn all(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xa1);
     let units = u32::try_from(r.range(1, 4)).expect("small");
@@ -338,7 +360,8 @@ fn all(build: Build, seed: u64) -> Result<(), String> {
                     steps += 1;
                     if more {
                         let l = line.get_mut(&core.item(item).queue).expect("a leaf");
-                        // FIFO: it keeps its place; items that went into service before it stay before it.
+                        // FIFO: it keeps its place; items that went into service before it stay
+                        // before it.
                         if class == FIFO { l.insert(0, item) } else { l.push(item) }
                     }
                 } else {
@@ -362,7 +385,10 @@ fn all(build: Build, seed: u64) -> Result<(), String> {
             }
         }
         if core.node(ROOT).service != total || core.node(ROOT).served != steps {
-            return Err(format!("step {step}: root counts {}, not {total}", core.node(ROOT).service));
+            return Err(format!(
+                "step {step}: root counts {}, not {total}",
+                core.node(ROOT).service
+            ));
         }
         for &n in nodes.iter().filter(|&&n| core.node(n).kind == SCHED) {
             let kids = nodes.iter().filter(|&&k| core.node(k).parent == n);
@@ -378,7 +404,8 @@ fn all(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Weight 0 is served when nobody else wants, and only then; and the starvation rule keeps it alive.
+/// Weight 0 is served when nobody else wants, and only then; and the starvation rule keeps it
+/// alive.
 fn background(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xb9);
     let mut core = Core::new(Setup { build, ..Setup::default() });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every sequence of events of a tiny node or queue, for policies and classes with models of their own.
+//! Every sequence of events of a tiny node or queue, for policies and classes with models of their
+//! own.
 
 /// A core and its model, which take one of some events at a time.
 pub trait Tiny {
@@ -22,7 +23,9 @@ pub fn every<T: Tiny>(make: impl Fn() -> T, depth: usize) -> Result<u64, String>
         }
         count += 1;
         // The next sequence: the last event that has another one.
-        let Some(at) = (0..depth).rev().find(|&i| path[i] + 1 < widths[i]) else { return Ok(count) };
+        let Some(at) = (0..depth).rev().find(|&i| path[i] + 1 < widths[i]) else {
+            return Ok(count);
+        };
         path[at] += 1;
         path[at + 1..].fill(0);
     }

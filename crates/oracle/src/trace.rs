@@ -52,7 +52,8 @@ impl Flavour {
         let of = |s: State| -> Vec<u32> {
             m.items.iter().filter(|(_, i)| i.state == s).map(|(&i, _)| i).collect()
         };
-        let busy: Vec<u32> = m.items.values().filter(|i| i.state == State::Service).map(|i| i.unit).collect();
+        let busy: Vec<u32> =
+            m.items.values().filter(|i| i.state == State::Service).map(|i| i.unit).collect();
         let free: Vec<u32> = (0..m.units).filter(|u| !busy.contains(u)).collect();
         let any = |r: &mut Rng, v: &[u32]| (!v.is_empty()).then(|| *r.pick(v));
         match r.below(100) {
@@ -69,7 +70,8 @@ impl Flavour {
             65..=76 => Some(Event::Wake { item: any(r, &of(State::Idle))? }),
             77..=78 => Some(Event::Remove { item: any(r, &of(State::Queued))? }),
             79..=83 => {
-                let queues: Vec<Id> = ids.iter().copied().filter(|i| m.nodes[i].kind == QUEUE).collect();
+                let queues: Vec<Id> =
+                    ids.iter().copied().filter(|i| m.nodes[i].kind == QUEUE).collect();
                 let queue = *r.pick(&queues);
                 (items.len() < self.items).then(|| Event::NewItem {
                     queue,
@@ -78,15 +80,21 @@ impl Flavour {
                 })
             }
             84 => Some(Event::Leave { item: any(r, &of(State::Idle))? }),
-            85..=86 => {
-                Some(Event::Move { item: any(r, &items)?, to: *r.pick(&ids), work: *r.pick(&self.lengths) })
-            }
-            87 if self.edits => {
-                Some(Event::ItemWeight { item: any(r, &items)?, weight: *r.pick(&self.item_weights) })
-            }
+            85..=86 => Some(Event::Move {
+                item: any(r, &items)?,
+                to: *r.pick(&ids),
+                work: *r.pick(&self.lengths),
+            }),
+            87 if self.edits => Some(Event::ItemWeight {
+                item: any(r, &items)?,
+                weight: *r.pick(&self.item_weights),
+            }),
             88..=89 if self.affinity => {
-                let mask =
-                    if r.chance(40) { None } else { Some([r.range(1, (1 << m.units.min(60)) - 1), 0, 0, 0]) };
+                let mask = if r.chance(40) {
+                    None
+                } else {
+                    Some([r.range(1, (1 << m.units.min(60)) - 1), 0, 0, 0])
+                };
                 Some(Event::Units { item: any(r, &items)?, mask })
             }
             90..=99 if self.edits => {
@@ -112,7 +120,8 @@ impl Flavour {
         match r.below(if self.policies.len() > 1 { 24 } else { 20 }) {
             0..=4 if ids.len() < self.nodes => {
                 let index = u32::try_from(r.range(2, 2 + self.nodes as u64)).expect("small");
-                let gen_ = pair.model.gens.get(&index).copied().unwrap_or(0) + u32::from(!r.chance(5));
+                let gen_ =
+                    pair.model.gens.get(&index).copied().unwrap_or(0) + u32::from(!r.chance(5));
                 let kind = if r.chance(60) { QUEUE } else { SCHED };
                 let alg = *r.pick(if kind == QUEUE { &self.classes } else { &self.policies });
                 Op::Create { node: id(index, gen_), parent: node, kind, alg }
@@ -127,14 +136,22 @@ impl Flavour {
             13..=14 => Op::Class { node, class: *r.pick(&self.classes) },
             15 => Op::Limit { node, members: r.below(5) },
             16 => Op::Reset { node },
-            17 => Op::Raw { code: *r.pick(&[0, 10, 77]), node, parent: ROOT, a: r.bits(), b: r.bits() },
+            17 => Op::Raw {
+                code: *r.pick(&[0, 10, 77]),
+                node,
+                parent: ROOT,
+                a: r.bits(),
+                b: r.bits(),
+            },
             20..=21 => Op::Policy { node, policy: *r.pick(&self.policies) },
             22 => Op::Tune {
                 node,
                 which: r.range(1, 5),
                 value: *r.pick(&[0, 2_000_000, 10_000_000, 1_000_000_001]),
             },
-            23 => Op::Param { node, which: 2, value: *r.pick(&[0, 1_000_000, 7_654_321, 30_000_000]) },
+            23 => {
+                Op::Param { node, which: 2, value: *r.pick(&[0, 1_000_000, 7_654_321, 30_000_000]) }
+            }
             _ => Op::Move { node, parent: *r.pick(ids) },
         }
     }
@@ -158,7 +175,8 @@ pub fn seeded(pair: &mut Pair, r: &mut Rng, flavour: &Flavour) {
             parents.push(node);
         }
     }
-    let queues: Vec<Id> = pair.model.nodes.iter().filter(|(_, n)| n.kind == QUEUE).map(|(&i, _)| i).collect();
+    let queues: Vec<Id> =
+        pair.model.nodes.iter().filter(|(_, n)| n.kind == QUEUE).map(|(&i, _)| i).collect();
     for _ in 0..flavour.items / 2 {
         let queue = if r.chance(10) { Q0 } else { *r.pick(&queues) };
         let weight = *r.pick(&flavour.item_weights);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy wf2q: the fluid system as defined (docs/notes/algorithms.md §2.1 and §2.2, packet by packet, in rationals, with lists and linear search), in lockstep with the
-//! core; and what WF-1 promises: how far what is sent may be from it.
+//! Policy wf2q: the fluid system as defined (docs/notes/algorithms.md §2.1 and §2.2, packet by
+//! packet, in rationals, with lists and linear search), in lockstep with the core; and what WF-1
+//! promises: how far what is sent may be from it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,7 +29,8 @@ struct Node {
     sent: u64,
     /// Where the fluid has served all; none: it has nothing.
     end: Option<Q>,
-    /// As a parent: virtual time, what it has of the step in service, and for how much work it stands still.
+    /// As a parent: virtual time, what it has of the step in service, and for how much work it
+    /// stands still.
     v: Q,
     done: u64,
     defer: Q,
@@ -78,7 +80,8 @@ pub struct Pair {
 const TOP: Id = id(2, 1);
 
 impl Pair {
-    /// A tree in which node k + 2 has that parent (0: the root), weight, and is a scheduler or not; the first one is a scheduler.
+    /// A tree in which node k + 2 has that parent (0: the root), weight, and is a scheduler or not;
+    /// the first one is a scheduler.
     fn new(build: Build, start: u64, shape: &[(u32, u32, bool)]) -> Self {
         let mut core = Core::new(Setup { build, start, ..Setup::default() });
         let (mut nodes, mut leaves, mut queues) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
@@ -94,7 +97,10 @@ impl Pair {
             }
             let (arrivals, sent, end, done, longest) = (VecDeque::new(), 0, None, 0, 0);
             let (v, defer) = (Q::zero(), Q::zero());
-            nodes.insert(node, Node { parent, weight, arrivals, sent, end, v, done, defer, longest, item });
+            nodes.insert(
+                node,
+                Node { parent, weight, arrivals, sent, end, v, done, defer, longest, item },
+            );
         }
         Self { core, nodes, leaves, queues, served: None, drift: 8, now: 0 }
     }
@@ -170,7 +176,9 @@ impl Pair {
                 .filter(|c| self.nodes[c].end.as_ref().is_some_and(|e| *e > v))
                 .collect();
             let total: u64 = of.iter().map(|c| u64::from(self.nodes[c].weight)).sum();
-            let Some(first) = of.iter().filter_map(|c| self.nodes[c].end.clone()).min() else { return };
+            let Some(first) = of.iter().filter_map(|c| self.nodes[c].end.clone()).min() else {
+                return;
+            };
             if work.is_zero() {
                 return;
             }
@@ -195,7 +203,8 @@ impl Pair {
 
     /// V goes on to the smallest start tag where nobody is eligible.
     fn jump(&mut self) {
-        let parents: Vec<Id> = self.nodes.keys().copied().filter(|n| !self.queues.contains_key(n)).collect();
+        let parents: Vec<Id> =
+            self.nodes.keys().copied().filter(|n| !self.queues.contains_key(n)).collect();
         for p in parents.into_iter().filter(|p| !self.serves(*p)).collect::<Vec<_>>() {
             let ready = self.children(p).into_iter().filter(|c| self.ready(*c));
             let least = ready.filter_map(|c| self.nodes[&c].tag(0)).min();
@@ -241,8 +250,11 @@ impl Pair {
         let p = self.nodes[&n].parent;
         let v = self.nodes[&p].v.clone();
         let node = self.at(n);
-        let fluid =
-            node.end.take().filter(|e| *e > v).map_or_else(Q::zero, |e| (e - v) * q(node.weight, 1000));
+        let fluid = node
+            .end
+            .take()
+            .filter(|e| *e > v)
+            .map_or_else(Q::zero, |e| (e - v) * q(node.weight, 1000));
         let lag = q(node.waiting(), 1) - fluid;
         node.arrivals.clear();
         node.sent = 0;
@@ -284,7 +296,8 @@ impl Pair {
         self.drift += 8;
     }
 
-    /// The core's answer to what ties and roundings decide: which head a node has. It must be right.
+    /// The core's answer to what ties and roundings decide: which head a node has. It must be
+    /// right.
     fn head(&self, n: Id) -> Result<u64, String> {
         if let Some(queue) = self.queues.get(&n) {
             return queue.front().map(|l| u64::from(*l)).ok_or_else(|| "an empty queue".into());
@@ -315,16 +328,22 @@ impl Pair {
             out.push((c, s, f));
         }
         let sure = out.iter().filter(|x| x.1 <= v - &slack).map(|x| &x.2).min().cloned();
-        let fits = |x: &&(Id, Q, Q)| x.1 <= v + &slack && sure.as_ref().is_none_or(|f| x.2 <= f + &slack);
+        let fits =
+            |x: &&(Id, Q, Q)| x.1 <= v + &slack && sure.as_ref().is_none_or(|f| x.2 <= f + &slack);
         Ok(out.iter().filter(fits).map(|x| x.0).collect())
     }
 
     fn pick(&mut self) -> Result<Option<Id>, String> {
         let Some(item) = self.core.pick(0, self.now) else {
             let waits = self.ready(TOP);
-            return if waits { Err("nothing picked, though something waits".into()) } else { Ok(None) };
+            return if waits {
+                Err("nothing picked, though something waits".into())
+            } else {
+                Ok(None)
+            };
         };
-        let leaf = *self.leaves.iter().find(|l| self.nodes[l].item == Some(item)).ok_or("which item?")?;
+        let leaf =
+            *self.leaves.iter().find(|l| self.nodes[l].item == Some(item)).ok_or("which item?")?;
         for pair in self.path(leaf).windows(2) {
             let best = self.best(pair[1])?;
             if !best.contains(&pair[0]) {
@@ -346,7 +365,10 @@ impl Pair {
             let got = q(node.tag.wrapping_sub(parent.v).cast_signed(), 1);
             let want = (n.tag(0).ok_or("no tag")? - &p.v) / ulps(1);
             if (&got - &want).abs() > q(self.drift, 1) {
-                return Err(format!("node {c:x}: {got} ahead of V, expected {}", want.to_integer()));
+                return Err(format!(
+                    "node {c:x}: {got} ahead of V, expected {}",
+                    want.to_integer()
+                ));
             }
         }
         Ok(())
@@ -402,7 +424,8 @@ impl Pair {
         if sum == parts { Ok(()) } else { Err(format!("{parts} of {sum} served")) }
     }
 
-    /// WF-1: of each child of the top, which are queues. Answers the worst of both as parts of their bounds.
+    /// WF-1: of each child of the top, which are queues. Answers the worst of both as parts of
+    /// their bounds.
     fn near(&self, ahead_too: bool) -> Result<[f64; 2], String> {
         let top = &self.nodes[&TOP];
         let of = self.children(TOP);
@@ -422,7 +445,10 @@ impl Pair {
             let room = q(n.longest, 1) * (q(1, 1) - q(n.weight, sum));
             worst[0] = worst[0].max(real(&(&behind / q(longest.max(1), 1))));
             if behind > q(longest, 1) + &slack {
-                return Err(format!("WF-1: {c:x} is {} behind the fluid, at most {longest}", real(&behind)));
+                return Err(format!(
+                    "WF-1: {c:x} is {} behind the fluid, at most {longest}",
+                    real(&behind)
+                ));
             }
             if ahead_too && n.longest > 0 && room.is_positive() {
                 worst[1] = worst[1].max(real(&(-&behind / &room)));
@@ -489,7 +515,8 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// WF-1 on one node; with `reweights` only that nobody falls behind. Answers the worst of both sides as parts of the bounds.
+/// WF-1 on one node; with `reweights` only that nobody falls behind. Answers the worst of both
+/// sides as parts of the bounds.
 pub fn nearness(build: Build, seed: u64, reweights: bool) -> Result<[f64; 2], String> {
     let mut r = Rng::new(seed ^ 0x17f1);
     let mut pair = Pair::random(build, &mut r, true);
@@ -502,8 +529,9 @@ pub fn nearness(build: Build, seed: u64, reweights: bool) -> Result<[f64; 2], St
         for leaf in pair.leaves.clone() {
             if r.chance(35) && pair.queues[&leaf].len() < 8 {
                 let length = u32::try_from(r.range(1, most)).expect("small");
-                let done =
-                    pair.served.map(|l| u32::try_from(r.below(pair.queues[&l][0].into())).expect("small"));
+                let done = pair
+                    .served
+                    .map(|l| u32::try_from(r.below(pair.queues[&l][0].into())).expect("small"));
                 pair.arrive(leaf, length, done);
             }
         }

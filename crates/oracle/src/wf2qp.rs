@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy wf2q+: the exact model (docs/notes/algorithms.md §2.3 and §2.4 with late commit of what is sent, in rationals), in lockstep with the core. Its theorems
-//! are in [`crate::link`].
+//! Policy wf2q+: the exact model (docs/notes/algorithms.md §2.3 and §2.4 with late commit of what
+//! is sent, in rationals), in lockstep with the core. Its theorems are in [`crate::link`].
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ struct Node {
     busy: u64,
     /// Of the step in service, what V has.
     done: u64,
-    /// The finish tag, for that head (0: to be found anew), and what it does not fall below, since which pick of the parent.
+    /// The finish tag, for that head (0: to be found anew), and what it does not fall below, since
+    /// which pick of the parent.
     finish: Q,
     head: u64,
     floor: Option<Q>,
@@ -62,7 +63,8 @@ pub struct Pair {
 const TOP: Id = id(2, 1);
 
 impl Pair {
-    /// A tree in which node k + 2 has that parent (0: the root), weight, and is a scheduler or not; the first one is a scheduler.
+    /// A tree in which node k + 2 has that parent (0: the root), weight, and is a scheduler or not;
+    /// the first one is a scheduler.
     fn new(build: Build, start: u64, shape: &[(u32, u32, bool)]) -> Self {
         let mut core = Core::new(Setup { build, start, ..Setup::default() });
         let mut nodes = BTreeMap::new();
@@ -160,7 +162,8 @@ impl Pair {
         out
     }
 
-    /// The core's answer to what ties and roundings decide: which head a node has. It must be right.
+    /// The core's answer to what ties and roundings decide: which head a node has. It must be
+    /// right.
     fn head(&self, n: Id) -> Result<u64, String> {
         if let Some(&(_, length)) = self.what.get(&n) {
             return Ok(length.into());
@@ -192,7 +195,8 @@ impl Pair {
 
     /// V goes on to the smallest start tag where nobody is eligible.
     fn jump(&mut self) {
-        let parents: Vec<Id> = self.nodes.keys().copied().filter(|n| !self.what.contains_key(n)).collect();
+        let parents: Vec<Id> =
+            self.nodes.keys().copied().filter(|n| !self.what.contains_key(n)).collect();
         for p in parents {
             if self.served(p) {
                 continue;
@@ -258,7 +262,11 @@ impl Pair {
             }
             let ahead = &n.s - &parent.v;
             // Too near for rounding to tell: the core's word.
-            if ahead.abs() <= ulps(self.drift) { self.core.node(*c).client != 0 } else { ahead.is_positive() }
+            if ahead.abs() <= ulps(self.drift) {
+                self.core.node(*c).client != 0
+            } else {
+                ahead.is_positive()
+            }
         };
         self.children(p).iter().filter(|c| counts(c)).map(|c| u64::from(self.nodes[c].weight)).sum()
     }
@@ -332,11 +340,13 @@ impl Pair {
                 Ok(None)
             };
         };
-        let leaf = *self.leaves.iter().find(|l| self.nodes[l].item == Some(item)).ok_or("which item?")?;
+        let leaf =
+            *self.leaves.iter().find(|l| self.nodes[l].item == Some(item)).ok_or("which item?")?;
         for pair in self.path(leaf).windows(2) {
             let best = self.best(pair[1]);
             if !best.contains(&pair[0]) {
-                let told: Vec<String> = self.children(pair[1]).into_iter().map(|c| self.told(c)).collect();
+                let told: Vec<String> =
+                    self.children(pair[1]).into_iter().map(|c| self.told(c)).collect();
                 return Err(format!(
                     "{:x} picked below {:x}, of {best:x?}: {}",
                     pair[0],
@@ -381,7 +391,10 @@ impl Pair {
             let got = q(node.tag.wrapping_sub(parent.v).cast_signed(), 1);
             let want = (&n.s - &p.v) / ulps(1);
             if (&got - &want).abs() > q(self.drift, 1) {
-                return Err(format!("node {c:x}: {got} ahead of V, expected {}", want.to_integer()));
+                return Err(format!(
+                    "node {c:x}: {got} ahead of V, expected {}",
+                    want.to_integer()
+                ));
             }
         }
         Ok(())
@@ -501,13 +514,16 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
 
 impl Tiny for Pair {
     fn options(&self) -> u32 {
-        let count = |w| u32::try_from(self.what.values().filter(|x| x.0 == w).count()).expect("few");
+        let count =
+            |w| u32::try_from(self.what.values().filter(|x| x.0 == w).count()).expect("few");
         let turn = if count(What::Served) > 0 { 3 } else { 1 };
         turn + 2 * count(What::Idle) + count(What::Waits) + 1
     }
 
     fn take(&mut self, option: u32) -> Result<(), String> {
-        let of = |p: &Self, w| -> Vec<Id> { p.leaves.iter().copied().filter(|l| p.what[l].0 == w).collect() };
+        let of = |p: &Self, w| -> Vec<Id> {
+            p.leaves.iter().copied().filter(|l| p.what[l].0 == w).collect()
+        };
         let (idle, waits, served) =
             (of(self, What::Idle), of(self, What::Waits), of(self, What::Served).first().copied());
         let mut k = option as usize;
@@ -541,8 +557,13 @@ impl Tiny for Pair {
 /// Tiny trees for [`crate::tiny::every`]: two queues, or three in two levels.
 pub fn tiny(levels: bool) -> Pair {
     if levels {
-        let shape =
-            [(0, ONE, true), (2, 2 * ONE, true), (3, ONE, false), (3, 2 * ONE, false), (2, ONE, false)];
+        let shape = [
+            (0, ONE, true),
+            (2, 2 * ONE, true),
+            (3, ONE, false),
+            (3, 2 * ONE, false),
+            (2, ONE, false),
+        ];
         return Pair::new(Build::Real, 0, &shape);
     }
     Pair::new(Build::Real, 0, &[(0, ONE, true), (2, ONE, false), (2, 2 * ONE, false)])

@@ -3,8 +3,8 @@
 //! invariant of the tree holds; nothing below is chosen; shares and leads are what they were.
 
 use reserv_oracle::core::{
-    Core, EEVDF, IDLE, Id, MTRLS, ONE, Op, PRIO, Q0, QUEUE, QUEUED, ROOT, SCHED, SFQ_POLICY, Setup, TS, WRR,
-    id,
+    Core, EEVDF, IDLE, Id, MTRLS, ONE, Op, PRIO, Q0, QUEUE, QUEUED, ROOT, SCHED, SFQ_POLICY, Setup,
+    TS, WRR, id,
 };
 use reserv_oracle::rng::Rng;
 
@@ -34,7 +34,8 @@ fn tree(units: u32, wide: u32) -> (Core, Id, Vec<Id>) {
 /// What is served by a unit, and since when.
 type Serving = Vec<Option<(u32, u64)>>;
 
-/// One random event. `frozen` are the queues below a scheduler that is changing: none of their items may be chosen.
+/// One random event. `frozen` are the queues below a scheduler that is changing: none of their
+/// items may be chosen.
 fn event(
     core: &mut Core,
     rng: &mut Rng,
@@ -51,7 +52,11 @@ fn event(
         4 if core.item(item).state == QUEUED => core.remove(item),
         5 => {
             let to = *rng.pick(queues);
-            let work = serving.iter().flatten().find(|(i, _)| *i == item).map_or(0, |(_, since)| now - since);
+            let work = serving
+                .iter()
+                .flatten()
+                .find(|(i, _)| *i == item)
+                .map_or(0, |(_, since)| now - since);
             if core.item_move(item, to, work, now) {
                 for s in serving.iter_mut().flatten().filter(|(i, _)| *i == item) {
                     s.1 = now;
@@ -64,7 +69,10 @@ fn event(
                 core.settle(item, now - since, rng.below(4) > 0, now);
             }
             if let Some(next) = core.pick(u32::try_from(unit).expect("small"), now) {
-                assert!(!frozen.contains(&core.item(next).queue), "an item below a change was chosen");
+                assert!(
+                    !frozen.contains(&core.item(next).queue),
+                    "an item below a change was chosen"
+                );
                 serving[unit] = Some((next, now));
             }
         }
@@ -135,7 +143,8 @@ fn leads_are_carried_over() {
         if policy == SFQ_POLICY {
             core.must(0, Op::Policy { node: inner, policy: EEVDF });
         }
-        let items: Vec<u32> = queues[..12].iter().map(|q| core.item_new(*q, ONE, 0).expect("room")).collect();
+        let items: Vec<u32> =
+            queues[..12].iter().map(|q| core.item_new(*q, ONE, 0).expect("room")).collect();
         for i in &items {
             core.wake(*i, 0);
         }
@@ -161,7 +170,8 @@ fn leads_are_carried_over() {
     }
 }
 
-/// A reset, as after an ejection, with a change half made: the policy is the one that was asked for.
+/// A reset, as after an ejection, with a change half made: the policy is the one that was asked
+/// for.
 #[test]
 fn a_reset_ends_a_change() {
     for pieces in 0..8 {
@@ -187,7 +197,8 @@ fn a_long_lead_is_carried_over() {
     for (from, to) in [(SFQ_POLICY, EEVDF), (EEVDF, SFQ_POLICY)] {
         let (mut core, inner, queues) = tree(1, 12);
         core.must(0, Op::Policy { node: inner, policy: from });
-        let items: Vec<u32> = queues[..12].iter().map(|q| core.item_new(*q, ONE, 0).expect("room")).collect();
+        let items: Vec<u32> =
+            queues[..12].iter().map(|q| core.item_new(*q, ONE, 0).expect("room")).collect();
         for i in &items {
             core.wake(*i, 0);
         }
@@ -208,7 +219,8 @@ fn a_long_lead_is_carried_over() {
 fn a_step_below_a_held_child_changes_nothing() {
     for seconds in 1..40 {
         let (mut core, inner, queues) = tree(2, 12);
-        let items: Vec<u32> = queues[..12].iter().map(|q| core.item_new(*q, ONE, 0).expect("room")).collect();
+        let items: Vec<u32> =
+            queues[..12].iter().map(|q| core.item_new(*q, ONE, 0).expect("room")).collect();
         let outside = core.item_new(queues[12], ONE, 0).expect("room");
         for i in &items {
             core.wake(*i, 0);

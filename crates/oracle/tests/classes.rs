@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policies mtrls, wrr and prio, class edf, queues that compete as their items do: lockstep with exact models, promises from observation, worked examples, bad input.
+//! Policies mtrls, wrr and prio, class edf, queues that compete as their items do: lockstep with
+//! exact models, promises from observation, worked examples, bad input.
 
 use reserv_oracle::core::{
-    Build, Core, EDF, FIFO, Id, MTRLS, MUTANTS, ONE, Op, Params, Q0, QUEUE, ROOT, RR, Setup, WRR, id,
+    Build, Core, EDF, FIFO, Id, MTRLS, MUTANTS, ONE, Op, Params, Q0, QUEUE, ROOT, RR, Setup, WRR,
+    id,
 };
 use reserv_oracle::{edf, mtrls, own, prio, theorem};
 
@@ -35,10 +37,12 @@ fn worked_examples() {
     assert_eq!(edf::example(Build::Real), "ABBBACBBBACC");
 }
 
-/// What mtrls is for: a thread that sleeps and wakes loses nothing; under wrr it falls behind for good.
+/// What mtrls is for: a thread that sleeps and wakes loses nothing; under wrr it falls behind for
+/// good.
 #[test]
 fn a_sleeper_keeps_its_share_under_mtrls_and_not_under_wrr() {
-    let (kept, lost) = (mtrls::sleeper_behind(Build::Real, MTRLS), mtrls::sleeper_behind(Build::Real, WRR));
+    let (kept, lost) =
+        (mtrls::sleeper_behind(Build::Real, MTRLS), mtrls::sleeper_behind(Build::Real, WRR));
     println!("{kept:.2} and {lost:.2} turns behind");
     assert!(kept <= 0.25 && lost > 5.0, "{kept} {lost}");
 }
@@ -58,7 +62,8 @@ fn one_item(class: u32) -> (Core, u32) {
 fn parameters_out_of_range_are_refused() {
     const MS: u64 = 1_000_000;
     let (mut core, item) = one_item(EDF);
-    let good = Params { weight: 7, priority: 3, period: 20 * MS, budget: 5 * MS, deadline: 10 * MS };
+    let good =
+        Params { weight: 7, priority: 3, period: 20 * MS, budget: 5 * MS, deadline: 10 * MS };
     assert_eq!(core.item_params(item, good, 0), Ok(()));
     let wrong = [
         Params { weight: 1_000_000_001, ..good },
@@ -80,7 +85,8 @@ fn parameters_out_of_range_are_refused() {
     }
     assert_eq!(core.item(item).weight, 7);
     // The ends of the ranges.
-    for (period, budget, deadline) in [(MS, MS, 0), (MS, 10_000, MS), (10_000 * MS, 10_000 * MS, 10_000 * MS)]
+    for (period, budget, deadline) in
+        [(MS, MS, 0), (MS, 10_000, MS), (10_000 * MS, 10_000 * MS, 10_000 * MS)]
     {
         assert_eq!(core.item_params(item, Params { period, budget, deadline, ..good }, 0), Ok(()));
         core.wake(item, 5);
@@ -136,8 +142,9 @@ fn priorities_of_threads() {
     }
 }
 
-/// The promises by themselves are worth something: most broken schedulers fail what is observed, without a model being asked.
-/// (`every_mutant_is_rejected` asks for all of them, by promise or by model.)
+/// The promises by themselves are worth something: most broken schedulers fail what is observed,
+/// without a model being asked. (`every_mutant_is_rejected` asks for all of them, by promise or by
+/// model.)
 #[test]
 fn most_mutants_fail_what_is_observed() {
     type Promise = fn(Build, u64) -> Result<(), String>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policies and classes for disks: lockstep with exact models, theorems from observation, worked examples, all short sequences.
+//! Policies and classes for disks: lockstep with exact models, theorems from observation, worked
+//! examples, all short sequences.
 
 use reserv_oracle::core::{Build, MUTANTS, YFQ};
 use reserv_oracle::disk::bounds::{self, Parts};
@@ -29,7 +30,8 @@ fn how_near_the_bounds() {
         ("sfq, depth 16", 0, 16, false),
     ] {
         let of = |seed| {
-            bounds::of(Build::Real, policy, slots, levels, seed).unwrap_or_else(|e| panic!("{what}: {e}"))
+            bounds::of(Build::Real, policy, slots, levels, seed)
+                .unwrap_or_else(|e| panic!("{what}: {e}"))
         };
         println!("{what}: {:.2?}", (0..30).map(of).fold(Parts::default(), Parts::max));
     }
@@ -48,11 +50,15 @@ fn worked_examples() {
 #[test]
 fn every_short_sequence() {
     let more = usize::from(std::env::var_os("RESERV_SOAK_SECONDS").is_some());
-    for (policy, units, levels, depth) in
-        [(YFQ, 1, false, 5), (YFQ, 2, false, 5), (0, 2, false, 5), (YFQ, 1, true, 4), (YFQ, 2, true, 4)]
-    {
-        let count =
-            tiny::every(|| fair::tiny(policy, units, levels), depth + more).unwrap_or_else(|e| panic!("{e}"));
+    for (policy, units, levels, depth) in [
+        (YFQ, 1, false, 5),
+        (YFQ, 2, false, 5),
+        (0, 2, false, 5),
+        (YFQ, 1, true, 4),
+        (YFQ, 2, true, 4),
+    ] {
+        let count = tiny::every(|| fair::tiny(policy, units, levels), depth + more)
+            .unwrap_or_else(|e| panic!("{e}"));
         println!("policy {policy}, {units} slots, levels {levels}: {count} sequences");
     }
 }
@@ -80,9 +86,11 @@ fn every_disk_mutant_is_rejected() {
     // Those of anticipation: tests/disk_sim.rs.
     for (i, m) in MUTANTS.iter().enumerate() {
         let of = |list: &[(&str, Promise)]| {
-            let mine: Vec<Promise> = list.iter().filter(|p| m.name.starts_with(p.0)).map(|p| p.1).collect();
-            (0..25)
-                .find_map(|seed| mine.iter().find_map(|p| p(Build::Mutant(i), seed).err().map(|e| (seed, e))))
+            let mine: Vec<Promise> =
+                list.iter().filter(|p| m.name.starts_with(p.0)).map(|p| p.1).collect();
+            (0..25).find_map(|seed| {
+                mine.iter().find_map(|p| p(Build::Mutant(i), seed).err().map(|e| (seed, e)))
+            })
         };
         if !sight.iter().any(|p| m.name.starts_with(p.0)) {
             continue;

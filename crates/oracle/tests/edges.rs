@@ -2,8 +2,8 @@
 //! Worked examples of the algorithms' files, ends of ranges and bounds, and batches of edits.
 
 use reserv_oracle::core::{
-    BACKGROUND, BATCH, BATCH_MAX, Core, EDF, FIFO, IDLE, Id, ONE, Op, Params, Q0, QUEUE, QUEUED, ROOT, RR,
-    Refused, SCHED, SFQ, Setup, TS, id,
+    BACKGROUND, BATCH, BATCH_MAX, Core, EDF, FIFO, IDLE, Id, ONE, Op, Params, Q0, QUEUE, QUEUED,
+    ROOT, RR, Refused, SCHED, SFQ, Setup, TS, id,
 };
 
 const Q: u64 = 4_000_000;
@@ -32,7 +32,8 @@ fn serve(core: &mut Core, steps: u64, length: u64) -> Vec<u32> {
 fn example_of_the_policy() {
     let mut core = Core::new(Setup { quantum: 6, ..Setup::default() });
     let (a, b) = (queue(&mut core, 2, ROOT, SFQ, ONE), queue(&mut core, 3, ROOT, SFQ, 2 * ONE));
-    let (ia, ib) = (core.item_new(a, ONE, 0).expect("room"), core.item_new(b, ONE, 0).expect("room"));
+    let (ia, ib) =
+        (core.item_new(a, ONE, 0).expect("room"), core.item_new(b, ONE, 0).expect("room"));
     core.wake(ia, 0);
     core.wake(ib, 0);
     assert_eq!(serve(&mut core, 7, 6), [ia, ib, ib, ia, ib, ib, ia]);
@@ -55,8 +56,8 @@ fn example_of_time_sharing() {
     assert!(parts.abs_diff(7535) <= 1, "{parts}");
 }
 
-/// Who mostly sleeps displaces a hog of his queue soon after he wakes; SCHED_BATCH does not; SCHED_IDLE is displaced
-/// by anybody else; and nobody across queues.
+/// Who mostly sleeps displaces a hog of his queue soon after he wakes; SCHED_BATCH does not;
+/// SCHED_IDLE is displaced by anybody else; and nobody across queues.
 #[test]
 fn wake_up_preemption() {
     let mut core = Core::new(Setup::default());
@@ -107,8 +108,10 @@ fn turns() {
 #[test]
 fn weights_at_both_ends() {
     let mut core = Core::new(Setup::default());
-    let (low, high) = (queue(&mut core, 2, ROOT, SFQ, 1), queue(&mut core, 3, ROOT, SFQ, 1_000_000_000));
-    let (il, ih) = (core.item_new(low, 1, 0).expect("room"), core.item_new(high, ONE, 0).expect("room"));
+    let (low, high) =
+        (queue(&mut core, 2, ROOT, SFQ, 1), queue(&mut core, 3, ROOT, SFQ, 1_000_000_000));
+    let (il, ih) =
+        (core.item_new(low, 1, 0).expect("room"), core.item_new(high, ONE, 0).expect("room"));
     core.wake(il, 0);
     core.wake(ih, 0);
     // An hour and no time at all.
@@ -149,7 +152,8 @@ fn deepest_path_and_one_more() {
     let leaf = id(16, 1);
     core.must(0, Op::Create { node: leaf, parent, kind: QUEUE, alg: TS });
     assert_eq!(core.node(leaf).depth, 15);
-    let too_deep = core.edit(0, 0, &[Op::Create { node: id(17, 1), parent: leaf, kind: QUEUE, alg: TS }]);
+    let too_deep =
+        core.edit(0, 0, &[Op::Create { node: id(17, 1), parent: leaf, kind: QUEUE, alg: TS }]);
     assert_eq!(too_deep, Err(Refused { error: -22, failed: 0 }));
     let item = core.item_new(leaf, ONE, 0).expect("room");
     core.wake(item, 0);
@@ -185,7 +189,8 @@ fn every_slot_is_used_and_no_more() {
     for index in 2..16 {
         queue(&mut core, index, ROOT, TS, ONE);
     }
-    let beyond = core.edit(0, 0, &[Op::Create { node: id(16, 1), parent: ROOT, kind: QUEUE, alg: TS }]);
+    let beyond =
+        core.edit(0, 0, &[Op::Create { node: id(16, 1), parent: ROOT, kind: QUEUE, alg: TS }]);
     assert_eq!(beyond, Err(Refused { error: -22, failed: 0 }));
     core.check().expect("sound");
 }
@@ -209,7 +214,8 @@ fn wandering_items_do_not_use_up_the_pool() {
 fn batches_are_whole_or_absent_and_numbered() {
     let mut core = Core::new(Setup { nodes: 256, ..Setup::default() });
     let site = id(2, 1);
-    core.edit(5, 0, &[Op::Create { node: site, parent: ROOT, kind: SCHED, alg: 0 }]).expect("first");
+    core.edit(5, 0, &[Op::Create { node: site, parent: ROOT, kind: SCHED, alg: 0 }])
+        .expect("first");
     assert_eq!(core.tree().seq, 5);
     for stale in [5, 4, 1] {
         let again = core.edit(stale, 0, &[Op::Reweight { node: site, weight: 7 * ONE }]);
@@ -217,8 +223,9 @@ fn batches_are_whole_or_absent_and_numbered() {
     }
     assert_eq!(core.node(site).weight, 0);
     // The last of 128 fails: all are undone, and the number is not used up.
-    let mut ops: Vec<Op> =
-        (0..127).map(|k| Op::Create { node: id(3 + k, 1), parent: site, kind: QUEUE, alg: TS }).collect();
+    let mut ops: Vec<Op> = (0..127)
+        .map(|k| Op::Create { node: id(3 + k, 1), parent: site, kind: QUEUE, alg: TS })
+        .collect();
     ops.push(Op::Delete { node: Q0, drain: false });
     let before = core.nodes();
     assert_eq!(core.edit(6, 0, &ops), Err(Refused { error: -22, failed: 127 }));
@@ -257,11 +264,15 @@ fn draining_takes_nobody_and_ends_with_the_last() {
     let (a, b) = (core.item_new(q, ONE, 0).expect("room"), core.item_new(q, ONE, 0).expect("room"));
     core.wake(a, 0);
     core.wake(b, 0);
-    assert_eq!(core.edit(0, 0, &[Op::Delete { node: q, drain: false }]).map_err(|e| e.error), Err(-16));
+    assert_eq!(
+        core.edit(0, 0, &[Op::Delete { node: q, drain: false }]).map_err(|e| e.error),
+        Err(-16)
+    );
     assert_eq!(core.must(0, Op::Delete { node: q, drain: true }), 1);
     assert_eq!(core.item_new(q, ONE, 0), None);
     assert_eq!(core.pick(0, 0), Some(a));
-    // In service while it moves: this step is charged to the old queue, and the old queue lives until b leaves.
+    // In service while it moves: this step is charged to the old queue, and the old queue lives
+    // until b leaves.
     assert!(core.item_move(a, Q0, Q / 2, Q));
     assert_eq!((core.node(q).service, core.node(Q0).nsvc), (Q / 2, 1));
     core.settle(a, Q / 4, false, Q);
@@ -272,9 +283,10 @@ fn draining_takes_nobody_and_ends_with_the_last() {
     assert_eq!(core.item(a).state, IDLE);
 }
 
-/// After the mechanism was taken away: configuration and counters stay, nothing runs, everything can wake again.
-/// A batch that was thought out before a thread was promised something is refused, whole; one that was thought out after it is not.
-/// Who waits is sorted anew in one section, which has a bound: in all queues of a batch together.
+/// After the mechanism was taken away: configuration and counters stay, nothing runs, everything
+/// can wake again. A batch that was thought out before a thread was promised something is refused,
+/// whole; one that was thought out after it is not. Who waits is sorted anew in one section, which
+/// has a bound: in all queues of a batch together.
 #[test]
 fn a_class_changes_where_few_wait() {
     let mut core = Core::new(Setup { items: 1024, ..Setup::default() });
@@ -298,10 +310,13 @@ fn a_class_changes_where_few_wait() {
 #[test]
 fn a_batch_is_refused_after_a_promise_that_it_does_not_know_of() {
     let mut core = Core::new(Setup::default());
-    let (a, b) = (queue(&mut core, 2, ROOT, EDF, 100 * ONE), queue(&mut core, 3, ROOT, TS, 100 * ONE));
+    let (a, b) =
+        (queue(&mut core, 2, ROOT, EDF, 100 * ONE), queue(&mut core, 3, ROOT, TS, 100 * ONE));
     let item = core.item_new(b, ONE, 0).expect("room");
-    let asks = |ms: u64| Params { period: 100_000_000, budget: ms * 1_000_000, ..Params::default() };
-    let less = [Op::Reweight { node: b, weight: 200 * ONE }, Op::Reweight { node: a, weight: 50 * ONE }];
+    let asks =
+        |ms: u64| Params { period: 100_000_000, budget: ms * 1_000_000, ..Params::default() };
+    let less =
+        [Op::Reweight { node: b, weight: 200 * ONE }, Op::Reweight { node: a, weight: 50 * ONE }];
     let mut seen = core.tree().grants;
     assert_eq!(seen & 1, 1, "0 is for who does not look");
     for (what, promises) in [
@@ -316,8 +331,15 @@ fn a_batch_is_refused_after_a_promise_that_it_does_not_know_of() {
         promises(&mut core);
         let before = core.tree();
         assert_ne!(before.grants, seen, "{what}");
-        assert_eq!(core.edit_if(seen, 0, 0, &less), Err(Refused { error: -11, failed: 0 }), "{what}");
-        assert_eq!((core.tree(), core.node(a).weight, core.node(b).weight), (before, 100 * ONE, 100 * ONE));
+        assert_eq!(
+            core.edit_if(seen, 0, 0, &less),
+            Err(Refused { error: -11, failed: 0 }),
+            "{what}"
+        );
+        assert_eq!(
+            (core.tree(), core.node(a).weight, core.node(b).weight),
+            (before, 100 * ONE, 100 * ONE)
+        );
         seen = before.grants;
     }
     core.item_params(item, asks(1), 0).expect("less");
@@ -360,7 +382,8 @@ fn reset_keeps_the_durable_half() {
     core.check().expect("sound");
 }
 
-/// The example of policy_eevdf.c: weights 1 and 2, quantum and requests of 6: B A B, again and again.
+/// The example of policy_eevdf.c: weights 1 and 2, quantum and requests of 6: B A B, again and
+/// again.
 #[test]
 fn worked_example_of_eevdf() {
     let mut core = Core::new(Setup { quantum: 6, ..Setup::default() });

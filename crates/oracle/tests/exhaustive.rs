@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every sequence of events of tiny trees, in lockstep with the exact model; ties must go to who came first.
+//! Every sequence of events of tiny trees, in lockstep with the exact model; ties must go to who
+//! came first.
 
 use reserv_oracle::core::{FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, SFQ, Setup, TS, id};
 use reserv_oracle::model::{EEVDF, State};

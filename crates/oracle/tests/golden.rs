@@ -68,7 +68,12 @@ fn several_units_everything() {
 #[test]
 fn ends_of_the_number_range() {
     run("ends_of_the_number_range", 150, 400, &[1], |r| Flavour {
-        weights: vec![1, 1000, 1_000_000_000, u32::try_from(r.range(1, 1_000_000_000)).expect("fits")],
+        weights: vec![
+            1,
+            1000,
+            1_000_000_000,
+            u32::try_from(r.range(1, 1_000_000_000)).expect("fits"),
+        ],
         item_weights: vec![1, 15_000, 88_761_000],
         lengths: vec![0, 1, 4_000_000, 1 << 36],
         caps: false,
@@ -80,7 +85,10 @@ fn ends_of_the_number_range() {
 /// Every node may have another policy, and change it at any time.
 #[test]
 fn one_unit_policies() {
-    run("one_unit_policies", 150, 600, &[1], |_| Flavour { policies: vec![0, 1], ..Flavour::all() });
+    run("one_unit_policies", 150, 600, &[1], |_| Flavour {
+        policies: vec![0, 1],
+        ..Flavour::all()
+    });
 }
 
 /// All nodes eevdf, without what makes lag lose its meaning.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How lag and traffic on the tree's lock grow with the number of units, in the model of `smp.rs`. Prints the table of docs/notes/sched.md.
+//! How lag and traffic on the tree's lock grow with the number of units, in the model of `smp.rs`.
+//! Prints the table of docs/notes/sched.md.
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 
@@ -10,16 +11,18 @@ use reserv_oracle::smp::{Habit, Machine};
 
 const Q: u64 = 4_000_000;
 
-/// Lock sections of the real scheduler: a switch settles and picks in one, an idle unit that looks takes one. A wake-up takes none, nor does a thread
-/// that waits again at the end of its step: they are posted (docs/notes/cpu-full.md); each took one if they were not. The model counts every settle,
-/// pick and wake-up.
+/// Lock sections of the real scheduler: a switch settles and picks in one, an idle unit that looks
+/// takes one. A wake-up takes none, nor does a thread that waits again at the end of its step: they
+/// are posted (docs/notes/cpu-full.md); each took one if they were not. The model counts every
+/// settle, pick and wake-up.
 fn sections(m: &Machine, not_posted: bool) -> u64 {
     let dispatches = m.cost.sections - m.cost.wakes - m.cost.switches;
     dispatches + if not_posted { m.cost.wakes + m.cost.requeued } else { 0 }
 }
 
-/// Eight queues with weights 1 to 8 that their threads can use; answers the largest distance, over 2000 instants, of a queue's service from
-/// its share of the units, in quanta; and the largest spread of two queues as a part of SFQ-7's bound.
+/// Eight queues with weights 1 to 8 that their threads can use; answers the largest distance, over
+/// 2000 instants, of a queue's service from its share of the units, in quanta; and the largest
+/// spread of two queues as a part of SFQ-7's bound.
 fn lag(units: u32) -> (f64, f64) {
     let mut m = Machine::new(Build::Real, units, Q, 1);
     let weights = [1_u32, 2, 3, 4, 5, 6, 7, 8];
@@ -36,7 +39,8 @@ fn lag(units: u32) -> (f64, f64) {
     for _ in 0..2000 {
         m.run(Q / 3);
         let total = (m.now - begun) as f64 * f64::from(units);
-        let got: Vec<f64> = queues.iter().zip(&start).map(|(q, s)| (m.service(*q) - s) as f64).collect();
+        let got: Vec<f64> =
+            queues.iter().zip(&start).map(|(q, s)| (m.service(*q) - s) as f64).collect();
         for (i, (g, w)) in got.iter().zip(weights).enumerate() {
             worst = worst.max((g - total * f64::from(w) / 36.0).abs() / Q as f64);
             for (h, v) in got.iter().zip(weights).take(i) {
@@ -49,8 +53,8 @@ fn lag(units: u32) -> (f64, f64) {
     (worst, spread)
 }
 
-/// Half of the threads sleep: sections of the lock a switch, and for each unit in a millisecond; as it is, then if nothing
-/// were posted.
+/// Half of the threads sleep: sections of the lock a switch, and for each unit in a millisecond; as
+/// it is, then if nothing were posted.
 fn traffic(units: u32) -> [(f64, f64); 2] {
     let mut m = Machine::new(Build::Real, units, Q, 2);
     for w in 1..9 {
@@ -84,7 +88,8 @@ fn lag_and_lock_by_units() {
     }
 }
 
-/// Policy eevdf on several units: queues whose threads can use their weights have their shares, and the readjusted ones where some cannot.
+/// Policy eevdf on several units: queues whose threads can use their weights have their shares, and
+/// the readjusted ones where some cannot.
 #[test]
 fn eevdf_on_several_units() {
     // More threads than units, one in each queue.
@@ -136,7 +141,8 @@ fn eevdf_on_several_units() {
     }
 }
 
-/// The load of tests/soak/full_infeasible, busy threads only, to compare its sections a switch with the real scheduler's.
+/// The load of tests/soak/full_infeasible, busy threads only, to compare its sections a switch with
+/// the real scheduler's.
 #[test]
 fn sections_of_busy_threads() {
     let mut m = Machine::new(Build::Real, 4, Q, 4);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dependencies point one way (ARCHITECTURE.md, "Rooms"): between crates by their manifests, between C folders by their includes; and
-//! pure crates have no clock, file, thread or hash order.
+//! Dependencies point one way (ARCHITECTURE.md, "Rooms"): between crates by their manifests,
+//! between C folders by their includes; and pure crates have no clock, file, thread or hash order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each crate may use of ours. All may use the facts but the oracle, which says for itself what
-/// is right. The cli uses plane for the tag call and for what `doctor` probes, and otherwise
+/// What each crate may use of ours. All may use the facts but the oracle, which says for itself
+/// what is right. The cli uses plane for the tag call and for what `doctor` probes, and otherwise
 /// speaks through files; plane uses blockd's structures, in which it talks with the server.
 const MAY: &[(&str, &[&str])] = &[
     ("facts", &[]),
@@ -75,8 +75,11 @@ fn uses(manifest: &str) -> BTreeSet<String> {
 }
 
 fn too_much(name: &str, manifest: &str) -> Vec<String> {
-    let may =
-        MAY.iter().find(|m| m.0 == name).unwrap_or_else(|| panic!("crate {name} has no layer in MAY")).1;
+    let may = MAY
+        .iter()
+        .find(|m| m.0 == name)
+        .unwrap_or_else(|| panic!("crate {name} has no layer in MAY"))
+        .1;
     uses(manifest).into_iter().filter(|u| !may.contains(&u.as_str())).collect()
 }
 
@@ -123,7 +126,8 @@ fn pure_crates_are_pure() {
 /// Words of code that read the environment.
 const READS: &[&str] = &["env::var", "try_from_env", "getenv("];
 
-/// Where it may be read: one place of each program, and of the library. The oracle is for tests only.
+/// Where it may be read: one place of each program, and of the library. The oracle is for tests
+/// only.
 fn may_read(path: &Path) -> bool {
     path.ends_with("settings.rs")
         || path.ends_with("client/src/place.rs")
@@ -133,7 +137,8 @@ fn may_read(path: &Path) -> bool {
 /// Lines of a source that read the environment, or write one of our variables' names out.
 fn environment(text: &str) -> Vec<&str> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    code.filter(|line| READS.iter().any(|word| line.contains(word)) || !variables(line).is_empty()).collect()
+    code.filter(|line| READS.iter().any(|word| line.contains(word)) || !variables(line).is_empty())
+        .collect()
 }
 
 /// Our variables, as they are named in code: `"RESERV_…"`.
@@ -157,7 +162,12 @@ fn the_environment_is_read_in_one_place_of_each_program() {
             if may_read(&path) {
                 read += usize::from(!environment(&text).is_empty());
             } else if !path.ends_with("facts/src/place.rs") {
-                assert_eq!(environment(&text), [""; 0], "{}: settings.rs is for that", path.display());
+                assert_eq!(
+                    environment(&text),
+                    [""; 0],
+                    "{}: settings.rs is for that",
+                    path.display()
+                );
             }
         }
     }
@@ -165,7 +175,10 @@ fn the_environment_is_read_in_one_place_of_each_program() {
     assert_eq!(read, 6);
     assert_eq!(environment("let x = std::env::var(NAME);").len(), 1);
     assert_eq!(environment("command.env(\"RESERV_RUN\", run);").len(), 1);
-    assert_eq!(environment("// env::var is read elsewhere\nlet x = \"RESERV_RUN is where\";").len(), 0);
+    assert_eq!(
+        environment("// env::var is read elsewhere\nlet x = \"RESERV_RUN is where\";").len(),
+        0
+    );
 }
 
 /// Each variable is said, with its meaning.
@@ -179,7 +192,11 @@ fn the_table_of_variables_is_whole() {
     for name in &wanted {
         assert!(said.contains(&format!("`{name}`")), "docs/daemon.md lacks {name}");
     }
-    assert_eq!(said.matches("`RESERV_").count(), wanted.len(), "docs/daemon.md has one that is nobody's");
+    assert_eq!(
+        said.matches("`RESERV_").count(),
+        wanted.len(),
+        "docs/daemon.md has one that is nobody's"
+    );
 }
 
 /// Modules of a crate, each with those that it uses by `crate::…`; its own tests are no layer.
@@ -191,7 +208,9 @@ fn modules(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
         Path::new(first.as_os_str()).with_extension("").to_string_lossy().into_owned()
     };
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for path in sources.iter().filter(|path| !path.ends_with("lib.rs") && !path.ends_with("main.rs")) {
+    for path in
+        sources.iter().filter(|path| !path.ends_with("lib.rs") && !path.ends_with("main.rs"))
+    {
         let text = fs::read_to_string(path).expect("readable");
         let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         found.entry(of(path)).or_default().extend(used(code));
@@ -205,7 +224,9 @@ fn modules(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
 /// The modules that a source names, one by one or in a list.
 fn used(code: &str) -> BTreeSet<String> {
     let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let word = |text: &str| {
+        text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
+    };
     let mut found = BTreeSet::new();
     for rest in code.split("crate::").skip(1) {
         let list = rest.strip_prefix('{').map(|list| list.split('}').next().unwrap_or_default());
@@ -219,8 +240,8 @@ fn used(code: &str) -> BTreeSet<String> {
     found
 }
 
-/// Modules that use each other in a circle: what is left when those are taken away, again and again,
-/// that use none of the others.
+/// Modules that use each other in a circle: what is left when those are taken away, again and
+/// again, that use none of the others.
 fn circle(mut modules: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     loop {
         let names: BTreeSet<String> = modules.keys().cloned().collect();
@@ -246,7 +267,9 @@ fn modules_of_the_daemon_use_each_other_in_no_circle() {
 
 #[test]
 fn includes_stay_below() {
-    for (folder, host_only) in [("sched", ["host.c", "check.c", "server.c"].as_slice()), ("bpf", &[])] {
+    for (folder, host_only) in
+        [("sched", ["host.c", "check.c", "server.c"].as_slice()), ("bpf", &[])]
+    {
         let mut sources = Vec::new();
         files(&root().join(folder), &mut sources);
         for path in sources {
@@ -261,9 +284,10 @@ fn includes_stay_below() {
                             || host_only.contains(&file.as_str())
                     }
                     _ => {
-                        what.starts_with("bpf/") || !what.contains("..") || what.contains("sched/") || {
-                            what.starts_with("../") && !what.contains("crates")
-                        }
+                        what.starts_with("bpf/")
+                            || !what.contains("..")
+                            || what.contains("sched/")
+                            || { what.starts_with("../") && !what.contains("crates") }
                     }
                 };
                 assert!(ok, "{}: {line}", path.display());
@@ -297,7 +321,8 @@ fn licences() {
         files(&root().join(folder), &mut sources);
         for path in sources {
             let text = fs::read_to_string(&path).expect("readable");
-            let first = text.lines().take(3).find(|l| l.contains("SPDX-License-Identifier")).unwrap_or("");
+            let first =
+                text.lines().take(3).find(|l| l.contains("SPDX-License-Identifier")).unwrap_or("");
             let id = first
                 .split("SPDX-License-Identifier:")
                 .nth(1)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several units: a thread goes back to the unit that it left, within a stated bound (`rs_queue_near` of sched/tree.c).
+//! Several units: a thread goes back to the unit that it left, within a stated bound
+//! (`rs_queue_near` of sched/tree.c).
 
 use reserv_oracle::core::{APART, Build, Core, Q0, ROOT, Setup};
 use reserv_oracle::smp::{Habit, Machine};
@@ -82,7 +83,12 @@ fn threads_stay_and_shares_are_what_they_were() {
     let (free, _) = busy(0);
     let (near, served) = busy(4);
     assert_eq!((free.wasted, near.wasted), (0, 0), "no unit idles while a thread waits");
-    assert!(2 * near.cost.moved < free.cost.moved, "{} moves, {} without", near.cost.moved, free.cost.moved);
+    assert!(
+        2 * near.cost.moved < free.cost.moved,
+        "{} moves, {} without",
+        near.cost.moved,
+        free.cost.moved
+    );
     for queue in served.chunks(4) {
         let (least, most) = (queue.iter().min().expect("four"), queue.iter().max().expect("four"));
         assert!(most - least <= 8 * Q, "threads of one queue had {least} to {most}");
@@ -126,8 +132,8 @@ fn who_goes_on_in_anothers_step_is_charged_for_it() {
     assert_eq!(core.item(host).service, 1_000_500);
 }
 
-/// In q0, on so many units: `cur` is in service on unit 0, `sleeper` has slept for long, and `other`,
-/// which goes before the sleeper, waits or not.
+/// In q0, on so many units: `cur` is in service on unit 0, `sleeper` has slept for long, and
+/// `other`, which goes before the sleeper, waits or not.
 fn displacing(units: u32, other_waits: bool, everywhere: bool) -> (Core, u32, u32) {
     let mut core = Core::new(Setup { units, quantum: Q, ..Setup::default() });
     let [cur, sleeper, other] = [(); 3].map(|()| core.item_new(Q0, 1000, 0).expect("room"));
@@ -163,7 +169,11 @@ fn who_has_just_begun_is_left_alone_on_several_units() {
         assert!(core.preempts(sleeper, cur, least), "{units} units: after {least}");
         assert_eq!(core.preempts(sleeper, cur, least - 1), units == 1, "{units} units: before");
         core.remove(sleeper);
-        assert_eq!(core.wakes_quietly(sleeper, cur, least - 1), units > 1, "the same without the lock");
+        assert_eq!(
+            core.wakes_quietly(sleeper, cur, least - 1),
+            units > 1,
+            "the same without the lock"
+        );
         assert!(!core.wakes_quietly(sleeper, cur, least));
     }
 }
@@ -200,7 +210,8 @@ fn who_waited_too_long_is_found_behind_those_of_other_units() {
     let mine = bound[UNITS as usize - 1];
     let busy = core.item_new(Q0, 1_000_000, 0).expect("room");
     core.wake(busy, 1000);
-    // By their tags it is the turn of whoever was first; by its age, of the one that no other unit may serve.
+    // By their tags it is the turn of whoever was first; by its age, of the one that no other unit
+    // may serve.
     assert_eq!(core.pick(UNITS - 1, 101 * Q), Some(mine));
     core.check().expect("a sound tree");
 }

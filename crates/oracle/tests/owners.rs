@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Owners of items look at them, and post them, without the tree's lock, while events on other units change the tree (`sched/post.c`). Real
-//! threads: each is a unit, and does to any item what a kernel does to a thread behind our back. What must hold does so in any order.
+//! Owners of items look at them, and post them, without the tree's lock, while events on other
+//! units change the tree (`sched/post.c`). Real threads: each is a unit, and does to any item what
+//! a kernel does to a thread behind our back. What must hold does so in any order.
 
 use std::sync::Mutex;
 use std::thread;
@@ -30,7 +31,8 @@ fn tree(units: u32) -> (Core, Vec<Id>) {
     (core, queues)
 }
 
-/// What all threads share. An item's lock makes whoever has it the owner; it is taken before the tree's.
+/// What all threads share. An item's lock makes whoever has it the owner; it is taken before the
+/// tree's.
 struct Machine {
     core: Mutex<Core>,
     free: Owner,
@@ -39,8 +41,9 @@ struct Machine {
 }
 
 impl Machine {
-    /// The kernel puts a thread on a run queue: it wakes, or is taken off and put back on (a change of affinity, or of its nice value),
-    /// whatever its item does meanwhile. Answers how often that needed no lock.
+    /// The kernel puts a thread on a run queue: it wakes, or is taken off and put back on (a change
+    /// of affinity, or of its nice value), whatever its item does meanwhile. Answers how often that
+    /// needed no lock.
     fn enqueue(&self, item: u32, wakes: bool, now: u64) -> u32 {
         let _owner = self.owner[item as usize].lock().expect("nobody panics with it");
         if self.free.state(item) == IDLE && self.free.post(item, now) {
@@ -60,8 +63,15 @@ impl Machine {
         0
     }
 
-    /// The unit's step ends, and it picks; then, without the lock, what it ran before is for all units again.
-    fn dispatch(&self, unit: u32, prev: Option<u32>, rng: &mut Rng, now: u64) -> (Option<u32>, u32) {
+    /// The unit's step ends, and it picks; then, without the lock, what it ran before is for all
+    /// units again.
+    fn dispatch(
+        &self,
+        unit: u32,
+        prev: Option<u32>,
+        rng: &mut Rng,
+        now: u64,
+    ) -> (Option<u32>, u32) {
         let more = rng.chance(70);
         let _owner = prev.map(|i| self.owner[i as usize].lock().expect("nobody panics with it"));
         let mut core = self.core.lock().expect("nobody panics with it");
@@ -141,9 +151,14 @@ fn owners_need_no_lock() {
     let owner = (0..ITEMS).map(|_| Mutex::new(())).collect();
     let machine = Machine { core: Mutex::new(core), free, queues, owner };
     let quiet = thread::scope(|s| {
-        let units: Vec<_> =
-            (0..UNITS).map(|u| (u, &machine)).map(|(u, m)| s.spawn(move || m.unit(u, seed))).collect();
-        units.into_iter().map(|u| u.join().expect("no panic")).fold([0; 2], |a, b| [a[0] + b[0], a[1] + b[1]])
+        let units: Vec<_> = (0..UNITS)
+            .map(|u| (u, &machine))
+            .map(|(u, m)| s.spawn(move || m.unit(u, seed)))
+            .collect();
+        units
+            .into_iter()
+            .map(|u| u.join().expect("no panic"))
+            .fold([0; 2], |a, b| [a[0] + b[0], a[1] + b[1]])
     });
     let mut core = machine.core.into_inner().expect("nobody panicked with it");
     core.drain();
@@ -152,7 +167,8 @@ fn owners_need_no_lock() {
     assert!(quiet[0] > 1000 && quiet[1] > 1000, "{quiet:?} without the lock");
 }
 
-/// While one unit picks, and ends steps, an owner never sees the items idle: none of them is, before or after.
+/// While one unit picks, and ends steps, an owner never sees the items idle: none of them is,
+/// before or after.
 #[test]
 fn nothing_looks_idle_for_a_moment() {
     let (mut core, queues) = tree(2);
@@ -188,7 +204,8 @@ fn nothing_looks_idle_for_a_moment() {
     assert_eq!(core.check(), Ok(()));
 }
 
-/// The ejection that was seen: an item was posted in a moment in which it looked idle, and was in service when the event had ended.
+/// The ejection that was seen: an item was posted in a moment in which it looked idle, and was in
+/// service when the event had ended.
 #[test]
 fn an_item_that_is_posted_in_service_is_found() {
     let (mut core, queues) = tree(2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policies and classes for packets: lockstep with exact models, theorems on a paced link, worked examples, all short sequences.
+//! Policies and classes for packets: lockstep with exact models, theorems on a paced link, worked
+//! examples, all short sequences.
 
 use reserv_oracle::core::{
     Build, Core, IDLE, MUTANTS, Op, QUEUE, QUEUED, SCHED, SERVICE, Setup, WF2Q, WF2QP, YFQ, id,
@@ -59,13 +60,15 @@ fn worked_examples() {
 fn every_short_sequence() {
     let more = usize::from(std::env::var_os("RESERV_SOAK_SECONDS").is_some());
     for (levels, depth) in [(false, 6), (true, 5)] {
-        let count = tiny::every(|| wf2qp::tiny(levels), depth + more).unwrap_or_else(|e| panic!("{e}"));
+        let count =
+            tiny::every(|| wf2qp::tiny(levels), depth + more).unwrap_or_else(|e| panic!("{e}"));
         println!("wf2q+, levels {levels}: {count} sequences");
     }
 }
 
-/// Broken variants fail what is observed on the link, or the model; at least half of them the link. That is
-/// dear where nothing is found, so once there are as many the model, which mostly finds it at once, is asked first.
+/// Broken variants fail what is observed on the link, or the model; at least half of them the link.
+/// That is dear where nothing is found, so once there are as many the model, which mostly finds it
+/// at once, is asked first.
 #[test]
 fn every_packet_mutant_is_rejected() {
     type Promise = fn(Build, u64) -> Result<(), String>;
@@ -76,8 +79,9 @@ fn every_packet_mutant_is_rejected() {
     let count = MUTANTS.iter().filter(|m| of(m.name)).count();
     for (i, m) in MUTANTS.iter().enumerate().filter(|(_, m)| of(m.name)) {
         let find = |of: &[Promise]| {
-            (0..25)
-                .find_map(|seed| of.iter().find_map(|p| p(Build::Mutant(i), seed).err().map(|e| (seed, e))))
+            (0..25).find_map(|seed| {
+                of.iter().find_map(|p| p(Build::Mutant(i), seed).err().map(|e| (seed, e)))
+            })
         };
         let enough = 2 * rejected >= count;
         let on_link = if enough { None } else { find(link) };
@@ -92,8 +96,8 @@ fn every_packet_mutant_is_rejected() {
     assert!(2 * rejected >= count, "{rejected} of {count} fail on the link");
 }
 
-/// All policies and classes beside each other, edited at any time, on one unit and on several: the structure stays sound, and nothing that may be served waits
-/// for nothing.
+/// All policies and classes beside each other, edited at any time, on one unit and on several: the
+/// structure stays sound, and nothing that may be served waits for nothing.
 #[test]
 fn everything_at_once_stays_sound() {
     for seed in seeds("everything_at_once_stays_sound", 150) {
@@ -134,7 +138,10 @@ fn everything(seed: u64) -> Result<(), String> {
                 Some(Op::Create { node, parent: p, kind, alg })
             }
             3 => Some(Op::Delete { node: n, drain: r.chance(50) }),
-            4 => Some(Op::Reweight { node: n, weight: if r.chance(15) { 0 } else { *r.pick(&weights) } }),
+            4 => Some(Op::Reweight {
+                node: n,
+                weight: if r.chance(15) { 0 } else { *r.pick(&weights) },
+            }),
             5 => Some(Op::Policy { node: p, policy: alg }),
             6 => Some(Op::Class { node: n, class: alg }),
             7 => Some(Op::Move { node: n, parent: p }),
@@ -150,7 +157,10 @@ fn everything(seed: u64) -> Result<(), String> {
             if let Op::Create { node, .. } = op {
                 let _ = core.edit(0, now, &[Op::Reweight { node, weight: *r.pick(&weights) }]);
             }
-        } else if r.chance(15) && items.len() < 32 && core.try_node(n).is_some_and(|n| n.kind == QUEUE) {
+        } else if r.chance(15)
+            && items.len() < 32
+            && core.try_node(n).is_some_and(|n| n.kind == QUEUE)
+        {
             items.extend(core.item_new(n, 1000 * small(r.range(1, 3)), 0));
         } else if r.chance(40) && !items.is_empty() {
             let item = *r.pick(&items);
@@ -179,7 +189,8 @@ fn everything(seed: u64) -> Result<(), String> {
             if let Some(item) = serves.take() {
                 core.item_length(item, small(r.below(1500)));
                 let some = r.below(4000);
-                let work = *r.pick(&[core.item(item).slice, core.item(item).slice, some, 2_000_000_000]);
+                let work =
+                    *r.pick(&[core.item(item).slice, core.item(item).slice, some, 2_000_000_000]);
                 core.settle(item, work, r.chance(75), now);
             } else {
                 *serves = core.pick(unit, now);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wake-ups without the lock: posts that are drained before the next event are the same as wake-ups, whatever is woken; and whether
-//! a wake-up may displace who runs is known before it.
+//! Wake-ups without the lock: posts that are drained before the next event are the same as
+//! wake-ups, whatever is woken; and whether a wake-up may displace who runs is known before it.
 
 use reserv_oracle::core::{
-    BACKGROUND, BATCH, Core, FIFO, IDLE, Id, ONE, Op, Q0, QUEUE, QUEUED, ROOT, RR, SCHED, SFQ, Setup, TS, id,
+    BACKGROUND, BATCH, Core, FIFO, IDLE, Id, ONE, Op, Q0, QUEUE, QUEUED, ROOT, RR, SCHED, SFQ,
+    Setup, TS, id,
 };
 use reserv_oracle::rng::Rng;
 
@@ -67,9 +68,11 @@ fn the_same(seed: u64, units: u32) {
                 if woken.item(item).state != IDLE {
                     continue;
                 }
-                // The other tree's state is read without what is posted, as in the kernel: exact where nothing is.
-                let quiet = serving[unit]
-                    .map(|(cur, since)| (cur, now - since, woken.wakes_quietly(item, cur, now - since)));
+                // The other tree's state is read without what is posted, as in the kernel: exact
+                // where nothing is.
+                let quiet = serving[unit].map(|(cur, since)| {
+                    (cur, now - since, woken.wakes_quietly(item, cur, now - since))
+                });
                 woken.wake(item, now);
                 if let Some((cur, ran, quiet)) = quiet {
                     assert_eq!(
@@ -121,7 +124,8 @@ fn posts_are_wake_ups() {
     }
 }
 
-/// So that no drain is long: whoever finds 1024 on the list takes the lock, drains them, and may be posted again.
+/// So that no drain is long: whoever finds 1024 on the list takes the lock, drains them, and may be
+/// posted again.
 #[test]
 fn the_list_has_a_bound() {
     let mut core = Core::new(Setup { items: 1100, ..Setup::default() });

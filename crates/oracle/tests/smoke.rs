@@ -31,10 +31,16 @@ fn random_events() {
                 }
                 25 => {
                     // Tunables of a node, and what it is to its parent.
-                    let (code, which) = *r.pick(&[(10, 1), (10, 2), (10, 3), (10, 5), (11, 1), (11, 2)]);
-                    let value = *r.pick(&[0, 1, 20, 50, 100_000, 5_000_000, 10_000_000_000, u64::MAX]);
+                    let (code, which) =
+                        *r.pick(&[(10, 1), (10, 2), (10, 3), (10, 5), (11, 1), (11, 2)]);
+                    let value =
+                        *r.pick(&[0, 1, 20, 50, 100_000, 5_000_000, 10_000_000_000, u64::MAX]);
                     what = format!("tune {:x} {code} {which} {value}", n.id);
-                    let _ = c.edit(0, now, &[Op::Raw { code, node: n.id, parent: 0, a: which, b: value }]);
+                    let _ = c.edit(
+                        0,
+                        now,
+                        &[Op::Raw { code, node: n.id, parent: 0, a: which, b: value }],
+                    );
                 }
                 26..=27 => {
                     if !items.is_empty() {
@@ -119,7 +125,8 @@ fn random_events() {
                 }
                 8..=9 => {
                     if n.kind == QUEUE
-                        && let Some(i) = c.item_new(n.id, r.range(1, 3000) as u32, r.below(4) as u32)
+                        && let Some(i) =
+                            c.item_new(n.id, r.range(1, 3000) as u32, r.below(4) as u32)
                     {
                         items.push(i);
                         what = format!("new item {i}");
@@ -150,7 +157,8 @@ fn random_events() {
                     if !items.is_empty() {
                         let it = *r.pick(&items);
                         what = format!("units {it}");
-                        let mask = if r.chance(40) { None } else { Some([r.range(1, 15), 0, 0, 0]) };
+                        let mask =
+                            if r.chance(40) { None } else { Some([r.range(1, 15), 0, 0, 0]) };
                         c.item_units(it, mask);
                     }
                 }
@@ -175,8 +183,10 @@ fn random_events() {
                 }
                 _ => {
                     let unit = r.below(units.into()) as u32;
-                    let cur =
-                        items.iter().copied().find(|&i| c.item(i).state == SERVICE && c.item(i).unit == unit);
+                    let cur = items
+                        .iter()
+                        .copied()
+                        .find(|&i| c.item(i).state == SERVICE && c.item(i).unit == unit);
                     if let Some(i) = cur {
                         let more = r.chance(70);
                         what = format!("settle {i} {more}");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The algorithm's theorems hold for the core, and every deliberately broken variant of it is rejected by one of them.
+//! The algorithm's theorems hold for the core, and every deliberately broken variant of it is
+//! rejected by one of them.
 
 use reserv_oracle::core::{Build, MUTANTS};
 use reserv_oracle::seeds;
@@ -45,7 +46,8 @@ theorem!(ev_change_of_policy_keeps_lags, "EV change of policy", 100);
 theorem!(ev_clocks_near_the_wrap_and_extreme_weights, "EV FIX", 40);
 theorem!(ev_shares_of_several_units, "EV SMP", 40);
 
-/// What holds for the first `count` seeds; of what a soak adds, one in `RARELY_MISSED` may miss its share below schedulers or with short quotas.
+/// What holds for the first `count` seeds; of what a soak adds, one in `RARELY_MISSED` may miss its
+/// share below schedulers or with short quotas.
 fn holds_mostly(name: &str, count: u64) {
     let (_, theorem) = called(name);
     let (mut seen, mut missed) = (0, 0);
@@ -120,8 +122,10 @@ fn ev_shares_of_many_units() {
 fn every_mutant_is_rejected() {
     let mut missed = Vec::new();
     // Those of packets and disks: tests/packets.rs, tests/disk.rs.
-    let elsewhere = ["wfp_", "gps_", "drr_", "yfq_", "sfqd_", "scan_", "cello_", "window_", "ante_"];
-    for (i, m) in MUTANTS.iter().enumerate().filter(|(_, m)| !elsewhere.iter().any(|e| m.name.starts_with(e)))
+    let elsewhere =
+        ["wfp_", "gps_", "drr_", "yfq_", "sfqd_", "scan_", "cello_", "window_", "ante_"];
+    for (i, m) in
+        MUTANTS.iter().enumerate().filter(|(_, m)| !elsewhere.iter().any(|e| m.name.starts_with(e)))
     {
         // Those about its policy first.
         let mut theorems: Vec<_> = THEOREMS.iter().collect();
@@ -135,7 +139,9 @@ fn every_mutant_is_rejected() {
         // A seed of each, then the next: who fails one theorem mostly does at once.
         let found = (0..100).find_map(|seed| {
             let mut of_seed = theorems.iter().filter(|(name, _)| seed < count(name));
-            of_seed.find_map(|(name, theorem)| theorem(Build::Mutant(i), seed).err().map(|e| (name, seed, e)))
+            of_seed.find_map(|(name, theorem)| {
+                theorem(Build::Mutant(i), seed).err().map(|e| (name, seed, e))
+            })
         });
         match found {
             Some((name, seed, e)) => println!("{}: rejected by {name}, seed {seed}: {e}", m.name),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads the full CPU driver, makes queues with the weights of the command line (default 1 2 4), runs a busy process in each
-//! and prints what each received. For the guest: `vm/run --icount -- target/release/examples/full_smoke 1 2 4`.
+//! Loads the full CPU driver, makes queues with the weights of the command line (default 1 2 4),
+//! runs a busy process in each and prints what each received. For the guest:
+//! `vm/run --icount -- target/release/examples/full_smoke 1 2 4`.
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 
@@ -58,8 +59,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let used: Vec<u64> = ids
         .iter()
         .map(|id| {
-            let of =
-                |s: &[reserv_plane::Sample]| s.iter().find(|s| s.id == id.pack()).map_or(0, |s| s.service_ns);
+            let of = |s: &[reserv_plane::Sample]| {
+                s.iter().find(|s| s.id == id.pack()).map_or(0, |s| s.service_ns)
+            };
             of(&after) - of(&before)
         })
         .collect();

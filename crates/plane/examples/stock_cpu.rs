@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tries the stock CPU driver on the running kernel, as root: `stock_cpu shares [SECONDS [few]] | tags | life | cap | rate`.
+//! Tries the stock CPU driver on the running kernel, as root:
+//! `stock_cpu shares [SECONDS [few]] | tags | life | cap | rate`.
 //!
-//! Prints `ok - …` and `not ok - …`; exit status 1 when a check failed, 77 when the driver cannot run here.
-//! Used by `tests/host/stock_cpu` and `tests/guest/stock_cpu_*`.
+//! Prints `ok - …` and `not ok - …`; exit status 1 when a check failed, 77 when the driver cannot
+//! run here. Used by `tests/host/stock_cpu` and `tests/guest/stock_cpu_*`.
 
 mod spin;
 
@@ -83,7 +84,8 @@ impl Rig {
         id(index)
     }
 
-    /// Leaves the outside little, so that what else this machine does disturbs the measurement little.
+    /// Leaves the outside little, so that what else this machine does disturbs the measurement
+    /// little.
     fn first(&mut self, milli: u32) {
         self.must(vec![Op::Reweight { id: NodeId::Q0, weight: weight(milli) }]);
     }
@@ -96,7 +98,8 @@ impl Rig {
         std::thread::sleep(Duration::from_secs(2));
         let before = read();
         std::thread::sleep(Duration::from_secs(seconds));
-        let got: Vec<u64> = read().iter().zip(before).map(|(after, before)| after - before).collect();
+        let got: Vec<u64> =
+            read().iter().zip(before).map(|(after, before)| after - before).collect();
         let all: u64 = got.iter().sum();
         #[expect(clippy::cast_precision_loss, reason = "shares")]
         got.iter().map(|g| *g as f64 / all.max(1) as f64).collect()
@@ -117,7 +120,8 @@ struct Crowd(Vec<Child>);
 impl Crowd {
     fn spawn(what: &str, count: usize) -> Self {
         let me = std::env::current_exe().expect("own path");
-        let one = || Command::new(&me).arg(what).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let one =
+            || Command::new(&me).arg(what).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
         Self((0..count).map(|_| one().expect("spawn")).collect())
     }
 
@@ -173,7 +177,8 @@ fn shares(seconds: u64, few: bool) {
     let pairs: &[(u32, u32)] = if few { &[] } else { &[(1, 1), (1, 2), (1, 4)] };
     for &(a, b) in pairs {
         let mut rig = Rig::start();
-        let queues = [rig.queue(2, NodeId::ROOT, a * 100_000), rig.queue(3, NodeId::ROOT, b * 100_000)];
+        let queues =
+            [rig.queue(2, NodeId::ROOT, a * 100_000), rig.queue(3, NodeId::ROOT, b * 100_000)];
         rig.first(a * 1_000);
         let crowds = [Crowd::hogs(per_queue), Crowd::hogs(per_queue)];
         for (crowd, queue) in crowds.iter().zip(queues) {
@@ -188,7 +193,8 @@ fn shares(seconds: u64, few: bool) {
     let right = rig.scheduler(3, NodeId::ROOT, 500);
     let (a, sleeper) = (rig.queue(4, left, 500), rig.queue(5, left, 500));
     let (b, c) = (rig.queue(6, right, 100), rig.queue(7, right, 400));
-    let crowds = [(a, Crowd::hogs(per_queue)), (b, Crowd::hogs(per_queue)), (c, Crowd::hogs(per_queue))];
+    let crowds =
+        [(a, Crowd::hogs(per_queue)), (b, Crowd::hogs(per_queue)), (c, Crowd::hogs(per_queue))];
     let sleepers = Crowd::spawn("sleep", 1);
     sleepers.tag(&mut rig, sleeper);
     for (queue, crowd) in &crowds {
@@ -203,7 +209,11 @@ fn shares(seconds: u64, few: bool) {
         return;
     }
     rig.must(vec![Op::Reweight { id: b, weight: weight(400) }, Op::Move { id: c, parent: left }]);
-    judge("after reweight and move: .2 / .5 / .3", &rig.measure(&[a, b, c], seconds), &moved_shares());
+    judge(
+        "after reweight and move: .2 / .5 / .3",
+        &rig.measure(&[a, b, c], seconds),
+        &moved_shares(),
+    );
 }
 
 /// Left holds a (.5) and c (.4) and the sleeper, right holds b alone.
@@ -242,11 +252,23 @@ fn tags() {
     check(matches!(rig.plane.tag(Target::Thread(tid), q), Ok(1)), "a single thread is tagged");
     check(rig.plane.tag_of(tid).ok() == Some(q), "and found in its queue");
     check(rig.plane.tag_of(pid).ok() == Some(NodeId::Q0), "the process's first thread is not");
-    check(rig.plane.members(q).is_ok_and(|m| m.len() == 1 && m[0].tid == tid && m[0].tgid == pid), "members");
-    check(matches!(rig.plane.tag(Target::Thread(tid), NodeId::Q0), Ok(1)), "the thread is given back");
+    check(
+        rig.plane.members(q).is_ok_and(|m| m.len() == 1 && m[0].tid == tid && m[0].tgid == pid),
+        "members",
+    );
+    check(
+        matches!(rig.plane.tag(Target::Thread(tid), NodeId::Q0), Ok(1)),
+        "the thread is given back",
+    );
     check(cgroup_of(tid) == home && cgroup_of(pid) == home, "to the cgroup it came from");
-    check(matches!(rig.plane.tag(Target::Process(pid), q), Ok(4)), "the process is tagged, four threads");
-    check(rig.plane.defaults(pid).is_ok_and(|d| d.default == q && d.child == q), "its lists follow");
+    check(
+        matches!(rig.plane.tag(Target::Process(pid), q), Ok(4)),
+        "the process is tagged, four threads",
+    );
+    check(
+        rig.plane.defaults(pid).is_ok_and(|d| d.default == q && d.child == q),
+        "its lists follow",
+    );
     check(
         matches!(rig.plane.set_default(pid, List::Child, r), Err(PlaneError::Unsupported(_))),
         "cdefault alone: refused",
@@ -254,9 +276,15 @@ fn tags() {
     check(rig.plane.set_default(pid, List::Default, r).is_ok(), "default is changed");
     check(rig.plane.sample_one(r).is_ok_and(|s| s.members == 4), "the queue counts its members");
     rig.must(vec![Op::SetLimit { id: q, members_max: 3, bytes_max: 0 }]);
-    check(matches!(rig.plane.tag(Target::Process(pid), q), Err(PlaneError::Full(_))), "a full queue refuses");
     check(
-        matches!(rig.apply(vec![Op::Delete { id: r, mode: DeleteMode::Refuse }]), Err(PlaneError::Busy(_))),
+        matches!(rig.plane.tag(Target::Process(pid), q), Err(PlaneError::Full(_))),
+        "a full queue refuses",
+    );
+    check(
+        matches!(
+            rig.apply(vec![Op::Delete { id: r, mode: DeleteMode::Refuse }]),
+            Err(PlaneError::Busy(_))
+        ),
         "a queue with members is not deleted",
     );
     check(
@@ -264,9 +292,18 @@ fn tags() {
             .is_ok_and(|o| o == [Outcome::Draining]),
         "it is drained",
     );
-    check(matches!(rig.plane.tag(Target::Process(pid), r), Err(PlaneError::Busy(_))), "and takes nobody");
-    check(rig.plane.collect_drained().is_ok_and(|g| g.is_empty()), "while somebody is in it, it stays");
-    check(matches!(rig.plane.tag(Target::Process(pid), NodeId::Q0), Ok(4)), "the process is given back");
+    check(
+        matches!(rig.plane.tag(Target::Process(pid), r), Err(PlaneError::Busy(_))),
+        "and takes nobody",
+    );
+    check(
+        rig.plane.collect_drained().is_ok_and(|g| g.is_empty()),
+        "while somebody is in it, it stays",
+    );
+    check(
+        matches!(rig.plane.tag(Target::Process(pid), NodeId::Q0), Ok(4)),
+        "the process is given back",
+    );
     check(cgroup_of(pid) == home, "to its own cgroup");
     check(rig.plane.collect_drained().is_ok_and(|g| g == [r]), "and the drained queue is gone");
     check(
@@ -280,7 +317,8 @@ fn tags() {
     let s = rig.queue(4, NodeId::ROOT, 100_000);
     check(rig.plane.tag(Target::Process(pid), s).is_ok(), "tagged once more");
     check(
-        rig.apply(vec![Op::Delete { id: s, mode: DeleteMode::Flush }]).is_ok_and(|o| o == [Outcome::Done]),
+        rig.apply(vec![Op::Delete { id: s, mode: DeleteMode::Flush }])
+            .is_ok_and(|o| o == [Outcome::Done]),
         "flushed",
     );
     check(cgroup_of(pid) == home, "and home again");
@@ -305,10 +343,13 @@ fn life() {
     // The child adopts, edits and is killed in the middle of its work, again and again.
     for round in 0..8u64 {
         let me = std::env::current_exe().expect("own path");
-        let mut child = Command::new(me).arg("churn").stdout(Stdio::piped()).spawn().expect("spawn");
+        let mut child =
+            Command::new(me).arg("churn").stdout(Stdio::piped()).spawn().expect("spawn");
         let mut ready = [0u8; 1];
-        let started =
-            child.stdout.as_mut().is_some_and(|out| std::io::Read::read_exact(out, &mut ready).is_ok());
+        let started = child
+            .stdout
+            .as_mut()
+            .is_some_and(|out| std::io::Read::read_exact(out, &mut ready).is_ok());
         std::thread::sleep(Duration::from_millis(37 + 13 * round));
         let _ = child.kill();
         let _ = child.wait();
@@ -323,7 +364,9 @@ fn life() {
                 let members = rig.plane.members(q).map_or(0, |m| m.len());
                 check(
                     started && seq.is_some() && members == 4 && now >= service,
-                    &format!("killed after batch {seq:?}: {members} members and the service are kept"),
+                    &format!(
+                        "killed after batch {seq:?}: {members} members and the service are kept"
+                    ),
                 );
             }
             Ok(None) => check(false, "nothing to adopt"),
@@ -342,7 +385,10 @@ fn life() {
     );
     check(rig.plane.members(q).is_ok_and(|m| m.len() == 4), "with the members as they were");
     check(rig.plane.stop().is_ok(), "stop");
-    check(crowd.pids().iter().all(|p| cgroup_of(*p) == home), "everybody is back where they came from");
+    check(
+        crowd.pids().iter().all(|p| cgroup_of(*p) == home),
+        "everybody is back where they came from",
+    );
     check(matches!(stock::adopt(), Ok(None)), "and nothing is left to adopt");
     // Drop stops once more: there is nothing to do, which is no error.
 }
@@ -380,7 +426,10 @@ fn cap(seconds: u64, alone: bool) {
     let q = rig.queue(2, NodeId::ROOT, 100_000);
     let crowd = Crowd::hogs(2);
     crowd.tag(&mut rig, q);
-    rig.must(vec![Op::SetCap { id: q, cap: Some(Cap { rate_ns_per_s: 300_000_000, burst_ns: 0 }) }]);
+    rig.must(vec![Op::SetCap {
+        id: q,
+        cap: Some(Cap { rate_ns_per_s: 300_000_000, burst_ns: 0 }),
+    }]);
     let before = rig.plane.sample_one(q).expect("sample");
     let begin = Instant::now();
     let mut throttled = false;
@@ -394,10 +443,7 @@ fn cap(seconds: u64, alone: bool) {
     let wall = begin.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     let rate = (after.service_ns - before.service_ns) as f64 / 1e9 / wall;
-    check(
-        rate < 0.33 && (rate > 0.27 || !alone),
-        &format!("capped at 0.3 CPU, got {rate:.3}"),
-    );
+    check(rate < 0.33 && (rate > 0.27 || !alone), &format!("capped at 0.3 CPU, got {rate:.3}"));
     check(throttled, "and reported as throttled");
 }
 

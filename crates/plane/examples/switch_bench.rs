@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a switch costs: two processes pass a byte through pipes on one CPU. First under the kernel's own scheduler, in cgroups of depth 1,
-//! 3, 5 and 8, then under ours, in queues of the same depths; then beside 10 to 10 000 other queues, each with a thread
-//! that waits. For the guest: with `vm/run --smp 1 --icount` a nanosecond is an instruction.
-//! `--ours DEPTH` prints the ns of a round trip under ours at that depth alone, with a decimal.
-//! `--check` fails where ours costs more than the kernel's, or 5 % more beside the most queues than beside the fewest. `--depths` and `--beside` do
-//! one of the two, `--few` the latter with 10 and 1000 queues alone. Each figure is printed when it is known.
+//! What a switch costs: two processes pass a byte through pipes on one CPU. First under the
+//! kernel's own scheduler, in cgroups of depth 1, 3, 5 and 8, then under ours, in queues of the
+//! same depths; then beside 10 to 10 000 other queues, each with a thread that waits. For the
+//! guest: with `vm/run --smp 1 --icount` a nanosecond is an instruction. `--ours DEPTH` prints the
+//! ns of a round trip under ours at that depth alone, with a decimal. `--check` fails where ours
+//! costs more than the kernel's, or 5 % more beside the most queues than beside the fewest.
+//! `--depths` and `--beside` do one of the two, `--few` the latter with 10 and 1000 queues alone.
+//! Each figure is printed when it is known.
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 
@@ -127,8 +129,8 @@ impl Ours {
     }
 }
 
-/// A thread that wants the CPU from the second barrier on. Its queue's weight is the smallest beside the largest, so that it stands in the tree's heap and
-/// hardly ever has a turn.
+/// A thread that wants the CPU from the second barrier on. Its queue's weight is the smallest
+/// beside the largest, so that it stands in the tree's heap and hardly ever has a turn.
 fn waiting(start: &Arc<Barrier>, tids: &mpsc::Sender<i32>) {
     let (start, tids) = (Arc::clone(start), tids.clone());
     thread::spawn(move || {
@@ -169,7 +171,10 @@ fn main() -> Answer<()> {
     for (depth, e) in eevdf {
         let o = ours.at(depth)?;
         worst = worst.max(o / e);
-        println!("depth {depth}: EEVDF in cgroups {e:.0} ns, ours {o:.0} ns a round trip: {:.3}", o / e);
+        println!(
+            "depth {depth}: EEVDF in cgroups {e:.0} ns, ours {o:.0} ns a round trip: {:.3}",
+            o / e
+        );
     }
     let heaviest = Weight::from_milli(1_000_000_000).ok_or("a weight")?;
     let lightest = Weight::from_milli(1).ok_or("a weight")?;
@@ -186,7 +191,10 @@ fn main() -> Answer<()> {
             queues += 1;
         }
         let create = start.elapsed().as_nanos() / u128::from(queues - first);
-        println!("{queues} queues: the last {} created in {create} ns each, one batch each", queues - first);
+        println!(
+            "{queues} queues: the last {} created in {create} ns each, one batch each",
+            queues - first
+        );
         let barrier = Arc::new(Barrier::new(made.len() + 1));
         let (send, tids) = mpsc::channel();
         for id in made {
@@ -205,7 +213,8 @@ fn main() -> Answer<()> {
     }
     let mut growth = 1.0;
     if !took.is_empty() {
-        growth = took.iter().copied().fold(0.0, f64::max) / took.iter().copied().fold(f64::MAX, f64::min);
+        growth = took.iter().copied().fold(0.0, f64::max)
+            / took.iter().copied().fold(f64::MAX, f64::min);
         println!("most queues {growth:.3} of fewest");
     }
     if asked("--check") && (worst > 1.0 || growth > 1.05) {

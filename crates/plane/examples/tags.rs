@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tags' plane by hand, for tests: reads one command per line, answers one line each, `error: …` when it was refused. Ends with its
-//! input and leaves the programs in the kernel unless `close` was said.
+//! The tags' plane by hand, for tests: reads one command per line, answers one line each,
+//! `error: …` when it was refused. Ends with its input and leaves the programs in the kernel unless
+//! `close` was said.
 //!
 //! ```text
 //! open [stock] | adopt | close | lost | mechanism   mount DEV
@@ -59,7 +60,8 @@ fn rule(text: &str) -> Result<UseRule, Box<dyn Error>> {
 /// A copy of a process's descriptor.
 fn borrowed(pid: u64, fd: u64) -> io::Result<OwnedFd> {
     let owned = |got: libc::c_long| {
-        let fd = i32::try_from(got).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        let fd =
+            i32::try_from(got).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: the kernel has just given us this descriptor.
         Ok::<_, io::Error>(unsafe { OwnedFd::from_raw_fd(fd) })
     };
@@ -77,10 +79,15 @@ fn list(entries: &[(u8, NodeId)]) -> String {
 fn answer(held: &mut Option<Tags>, words: &[&str]) -> Answer {
     let number = |at: usize| -> Result<u64, Box<dyn Error>> {
         let word = words.get(at).ok_or("a number is missing")?;
-        Ok(word.strip_prefix("0x").map_or_else(|| word.parse(), |hex| u64::from_str_radix(hex, 16))?)
+        Ok(word
+            .strip_prefix("0x")
+            .map_or_else(|| word.parse(), |hex| u64::from_str_radix(hex, 16))?)
     };
     let node = |at: usize| -> Result<NodeId, Box<dyn Error>> {
-        Ok(NodeId { index: u32::try_from(number(at)?)?, generation: u32::try_from(number(at + 1)?)? })
+        Ok(NodeId {
+            index: u32::try_from(number(at)?)?,
+            generation: u32::try_from(number(at + 1)?)?,
+        })
     };
     let verb = *words.first().ok_or("say something")?;
     match verb {
@@ -102,7 +109,10 @@ fn answer(held: &mut Option<Tags>, words: &[&str]) -> Answer {
         "mount" => tags.set_mount(number(1)?)?,
         "files" => tags.attach_resource(resource(1)?, Object::Files { dev: number(2)? }, counts)?,
         "iface" => {
-            let object = Object::Interface { index: u32::try_from(number(2)?)?, netns: tag::netns_cookie()? };
+            let object = Object::Interface {
+                index: u32::try_from(number(2)?)?,
+                netns: tag::netns_cookie()?,
+            };
             tags.attach_resource(resource(1)?, object, counts)?;
         }
         "disk" => drop(tags.attach_disk(resource(1)?, number(2)?)?),
@@ -113,7 +123,8 @@ fn answer(held: &mut Option<Tags>, words: &[&str]) -> Answer {
         }
         "detach" => tags.detach_resource(resource(1)?)?,
         "node" => {
-            let info = NodeInfo { queue: words.get(4) == Some(&"queue"), dying: words.get(5).is_some() };
+            let info =
+                NodeInfo { queue: words.get(4) == Some(&"queue"), dying: words.get(5).is_some() };
             tags.set_node(resource(1)?, node(2)?, info)?;
         }
         "drop" => tags.drop_node(resource(1)?, node(2)?)?,
@@ -146,7 +157,9 @@ fn answer(held: &mut Option<Tags>, words: &[&str]) -> Answer {
             };
             return Ok(tags.tagged(pid()?)?.iter().map(of).collect::<Vec<_>>().join(" "));
         }
-        "tag" => tags.tag_descriptor(borrowed(number(4)?, number(5)?)?.as_fd(), resource(1)?, node(2)?)?,
+        "tag" => {
+            tags.tag_descriptor(borrowed(number(4)?, number(5)?)?.as_fd(), resource(1)?, node(2)?)?
+        }
         "lost" => return Ok(tags.lost()?.to_string()),
         other => return Err(format!("what is {other}?").into()),
     }

@@ -2,14 +2,17 @@
 //! The contract between the control plane and a resource's driver: the papers' resource scheduler
 //! interface (Eclipse/BSD §2.2) in today's words.
 //!
-//! Life of a driver: `probe` (can it run here, and if not, what is missing) → `start` (take the resource over,
-//! with an empty tree of root and q0) or `adopt` (find a tree that a previous daemon left running) → `apply`,
-//! `tag`, `sample` … → `stop` (give the resource back to the kernel) or drop (leave it running).
+//! Life of a driver: `probe` (can it run here, and if not, what is missing) → `start` (take the
+//! resource over, with an empty tree of root and q0) or `adopt` (find a tree that a previous daemon
+//! left running) → `apply`, `tag`, `sample` … → `stop` (give the resource back to the kernel) or
+//! drop (leave it running).
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use reserv_model::{Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, ThreadParams, UseRule};
+use reserv_model::{
+    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, ThreadParams, UseRule,
+};
 
 pub use reserv_model::Sample;
 
@@ -28,11 +31,13 @@ pub struct DriverInfo {
     pub outside: Option<String>,
     /// Whether a thread can change its own tag by system call (`chcpures`).
     pub chcpures: bool,
-    /// What becomes of the kernel's own CPU settings of cgroups inside q0; `None` where the kernel goes on obeying them.
+    /// What becomes of the kernel's own CPU settings of cgroups inside q0; `None` where the kernel
+    /// goes on obeying them.
     pub cgroups: Option<Cgroups>,
 }
 
-/// How a driver that replaces the kernel's scheduler follows `cpu.weight`, `cpu.idle` and `cpu.max`.
+/// How a driver that replaces the kernel's scheduler follows `cpu.weight`, `cpu.idle` and
+/// `cpu.max`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Cgroups {
     /// It was told to ignore them (`reserv up --ignore-cgroup-weights`).
@@ -83,7 +88,8 @@ pub enum List {
     Child,
 }
 
-/// What refers to a node in the kernel, whatever its descriptors of `/reserv` and current directories.
+/// What refers to a node in the kernel, whatever its descriptors of `/reserv` and current
+/// directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refs {
     /// Tagged descriptors.
@@ -113,10 +119,11 @@ impl Refs {
 pub enum Health {
     /// It does.
     Running,
-    /// It lost it, with the kernel's reason in words; tree and tags are kept, `revive` brings it back.
+    /// It lost it, with the kernel's reason in words; tree and tags are kept, `revive` brings it
+    /// back.
     Detached(String),
-    /// It lost it, and what it schedules is not there to be taken: an interface that was removed, CPUs
-    /// that another scheduler has. `revive` is of no use until it is (then this says
+    /// It lost it, and what it schedules is not there to be taken: an interface that was removed,
+    /// CPUs that another scheduler has. `revive` is of no use until it is (then this says
     /// [`Health::Detached`]).
     Waiting(String),
 }
@@ -190,7 +197,8 @@ pub struct Upgraded {
     pub bytes: u64,
     /// Packets that came, and were dropped, while neither had the interface.
     pub meanwhile: u64,
-    /// Whether the nodes' counters go on. Else they begin anew: this version does not understand the other's.
+    /// Whether the nodes' counters go on. Else they begin anew: this version does not understand
+    /// the other's.
     pub counters: bool,
 }
 
@@ -201,12 +209,14 @@ pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
     /// See [`DriverInfo`]. Cheap; called for `status`.
     fn info(&self) -> DriverInfo;
 
-    /// How much there is to be promised, in bytes per second; 0: nobody knows. (The CPU's is the machine's.)
+    /// How much there is to be promised, in bytes per second; 0: nobody knows. (The CPU's is the
+    /// machine's.)
     fn capacity(&self) -> u64 {
         0
     }
 
-    /// What waits in its queues by their limits, with a budget of 0: that is the machine's. `None`: its limits are of something else.
+    /// What waits in its queues by their limits, with a budget of 0: that is the machine's. `None`:
+    /// its limits are of something else.
     fn backlog(&self) -> Option<Backlog> {
         None
     }
@@ -216,24 +226,28 @@ pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
         128
     }
 
-    /// Apply edits, all or none. One outcome per op. On error nothing has changed. A deletion that flushes is `Draining` when
-    /// members could not be moved at once; the caller moves them by [`Threads::tag`].
+    /// Apply edits, all or none. One outcome per op. On error nothing has changed. A deletion that
+    /// flushes is `Draining` when members could not be moved at once; the caller moves them by
+    /// [`Threads::tag`].
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError>;
 
-    /// A number that is another one after each budget that a thread was promised, for [`Plane::apply_if`]; 0 where threads ask nobody but the caller.
+    /// A number that is another one after each budget that a thread was promised, for
+    /// [`Plane::apply_if`]; 0 where threads ask nobody but the caller.
     fn grants(&self) -> Result<u32, PlaneError> {
         Ok(0)
     }
 
-    /// As [`Plane::apply`], and `Overtaken` where [`Plane::grants`] is not `grants` any more; looked at together, so that of an edit and a
-    /// thread's own call one is first. 0: it is not looked at.
+    /// As [`Plane::apply`], and `Overtaken` where [`Plane::grants`] is not `grants` any more;
+    /// looked at together, so that of an edit and a thread's own call one is first. 0: it is not
+    /// looked at.
     fn apply_if(&mut self, batch: &Batch, grants: u32) -> Result<Vec<Outcome>, PlaneError> {
         let _ = grants;
         self.apply(batch)
     }
 
     /// The number of the last batch that is in effect; `None` where the mechanism cannot keep one
-    /// (then the caller rolls its last intent forward: `apply` must be idempotent for such a driver).
+    /// (then the caller rolls its last intent forward: `apply` must be idempotent for such a
+    /// driver).
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError>;
 
     /// Drained nodes that have gone since the last call, so that the caller can forget their names.
@@ -248,7 +262,8 @@ pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
     /// What refers to nodes in the kernel, in their order; nothing for nodes that are gone. Where
     /// the mechanism does not count its lists, they are looked up process by process.
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        let at: BTreeMap<NodeId, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
+        let at: BTreeMap<NodeId, usize> =
+            ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
         let mut refs = vec![Refs::default(); ids.len()];
         for sample in self.sample()? {
             if let Some(&at) = at.get(&NodeId::unpack(sample.id)) {
@@ -291,10 +306,14 @@ pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
 
 /// Threads that are tagged: the CPU's. By default there are none.
 pub trait Threads {
-    /// Tag threads with a queue, moving them at once, running or queued. Answers how many were moved.
+    /// Tag threads with a queue, moving them at once, running or queued. Answers how many were
+    /// moved.
     fn tag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
         let _ = (target, queue);
-        Err(PlaneError::Unsupported(format!("threads have no place here: {}", self.tagged_instead())))
+        Err(PlaneError::Unsupported(format!(
+            "threads have no place here: {}",
+            self.tagged_instead()
+        )))
     }
 
     /// What is tagged where threads are not, in words.
@@ -308,8 +327,8 @@ pub trait Threads {
         Ok(NodeId::Q0)
     }
 
-    /// Set what a thread asks of its queue's class, all of it; the defaults take it back. Kept while it lives, whatever its
-    /// queue. `Unsupported` where the mechanism has no such thing.
+    /// Set what a thread asks of its queue's class, all of it; the defaults take it back. Kept
+    /// while it lives, whatever its queue. `Unsupported` where the mechanism has no such thing.
     fn set_params(&mut self, tid: i32, params: &ThreadParams) -> Result<(), PlaneError> {
         let _ = (tid, params);
         Err(PlaneError::Unsupported("threads have no parameters but their nice values".into()))
@@ -341,9 +360,10 @@ pub trait Lists {
     /// Change one of them.
     fn set_default(&mut self, pid: i32, list: List, queue: NodeId) -> Result<(), PlaneError>;
 
-    /// Who may tag with this queue, whole and in order (at most [`reserv_model::USE_RULES_MAX`]); none: root only. Told for every queue
-    /// after start and adoption, and whenever it changes. A driver that sets tags in the kernel checks it there; others need nothing,
-    /// because the daemon checks before [`Threads::tag`].
+    /// Who may tag with this queue, whole and in order (at most [`reserv_model::USE_RULES_MAX`]);
+    /// none: root only. Told for every queue after start and adoption, and whenever it changes. A
+    /// driver that sets tags in the kernel checks it there; others need nothing, because the daemon
+    /// checks before [`Threads::tag`].
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         let _ = (queue, rules);
         Ok(())
@@ -352,7 +372,8 @@ pub trait Lists {
 
 /// Open files and sockets that are tagged: those of disks and links.
 pub trait Descriptors {
-    /// The tagged descriptors of a process, with their queues. None where descriptors are not tagged.
+    /// The tagged descriptors of a process, with their queues. None where descriptors are not
+    /// tagged.
     fn descriptors(&self, pid: i32) -> Result<Vec<(u32, NodeId)>, PlaneError> {
         let _ = pid;
         Ok(Vec::new())
@@ -392,8 +413,10 @@ pub trait Packets {
 
 /// Programs that can be replaced while they run.
 pub trait Upgrade {
-    /// Put the programs of this version in the place of those that an earlier daemon loaded; `None`: they are these already. `tree` is what makes the tree as it is out of root and
-    /// q0, its last batch with the tree's number; tags stay. On error the old ones go on as they were. Whoever is killed in the middle leaves the old ones or the new.
+    /// Put the programs of this version in the place of those that an earlier daemon loaded;
+    /// `None`: they are these already. `tree` is what makes the tree as it is out of root and q0,
+    /// its last batch with the tree's number; tags stay. On error the old ones go on as they were.
+    /// Whoever is killed in the middle leaves the old ones or the new.
     fn upgrade(&mut self, tree: &[Batch]) -> Result<Option<Upgraded>, PlaneError> {
         let _ = tree;
         Err(PlaneError::Unsupported(

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Journals: what an adopting daemon must know and the kernel does not keep. The daemon's intents, and the trees of planes whose
-//! mechanism keeps none.
+//! Journals: what an adopting daemon must know and the kernel does not keep. The daemon's intents,
+//! and the trees of planes whose mechanism keeps none.
 //!
-//! One file in a file system in RAM (`/run/reserv/journal`): it must survive the daemon, not the machine, so nothing is
-//! synced. Layout: 8 bytes of magic and version, then records: length (4 bytes, little-endian), CRC-32 of the payload (4), payload.
+//! One file in a file system in RAM (`/run/reserv/journal`): it must survive the daemon, not the
+//! machine, so nothing is synced. Layout: 8 bytes of magic and version, then records: length (4
+//! bytes, little-endian), CRC-32 of the payload (4), payload.
 //!
 //! Rules
-//! * A record is appended by **one** `write`: a daemon killed at any instant leaves it whole or absent. Should a tail be
-//!   torn nevertheless, opening cuts the file behind the last good record.
+//! * A record is appended by **one** `write`: a daemon killed at any instant leaves it whole or
+//!   absent. Should a tail be torn nevertheless, opening cuts the file behind the last good record.
 //! * The last record can be taken back ([`Journal::undo`]): the plane refused what it announced.
-//! * [`Journal::replace`] writes a new file with one record (a snapshot) and renames it over the old one, so that at every
-//!   instant one complete journal bears the name.
+//! * [`Journal::replace`] writes a new file with one record (a snapshot) and renames it over the
+//!   old one, so that at every instant one complete journal bears the name.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -18,7 +19,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 const MAGIC: [u8; 8] = *b"RSVJ\x02\0\0\0";
-/// The version before, which had fewer kinds of records: read, and written anew when the journal is next replaced.
+/// The version before, which had fewer kinds of records: read, and written anew when the journal is
+/// next replaced.
 const MAGIC_BEFORE: [u8; 8] = *b"RSVJ\x01\0\0\0";
 const FRAME: usize = 8;
 /// Longest payload; a longer length field is damage.
@@ -36,15 +38,18 @@ pub struct Journal {
     frame: Vec<u8>,
 }
 
-/// Splits the records off `bytes` (without the magic); answers them and how many bytes they take. What follows is torn.
+/// Splits the records off `bytes` (without the magic); answers them and how many bytes they take.
+/// What follows is torn.
 #[doc(hidden)] // but for `fuzz/`
 pub fn records(bytes: &[u8]) -> (Vec<Vec<u8>>, usize) {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(frame) = bytes.get(at..at + FRAME) {
-        let word = |i: usize| u32::from_le_bytes([frame[i], frame[i + 1], frame[i + 2], frame[i + 3]]);
+        let word =
+            |i: usize| u32::from_le_bytes([frame[i], frame[i + 1], frame[i + 2], frame[i + 3]]);
         let len = word(0) as usize;
-        let Some(payload) = (len <= PAYLOAD_MAX).then(|| bytes.get(at + FRAME..at + FRAME + len)).flatten()
+        let Some(payload) =
+            (len <= PAYLOAD_MAX).then(|| bytes.get(at + FRAME..at + FRAME + len)).flatten()
         else {
             break;
         };
@@ -59,7 +64,8 @@ pub fn records(bytes: &[u8]) -> (Vec<Vec<u8>>, usize) {
 
 fn frame_into(frame: &mut Vec<u8>, payload: &[u8]) -> io::Result<()> {
     let len = u32::try_from(payload.len()).ok().filter(|&len| len as usize <= PAYLOAD_MAX);
-    let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "journal record too long"))?;
+    let len =
+        len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "journal record too long"))?;
     frame.extend_from_slice(&len.to_le_bytes());
     frame.extend_from_slice(&crc32fast::hash(payload).to_le_bytes());
     frame.extend_from_slice(payload);
@@ -67,11 +73,16 @@ fn frame_into(frame: &mut Vec<u8>, payload: &[u8]) -> io::Result<()> {
 }
 
 impl Journal {
-    /// Opens the journal, or makes an empty one; answers the payloads of its good records. A file that is no journal of
-    /// ours (or of another version) is an error, not an empty journal.
+    /// Opens the journal, or makes an empty one; answers the payloads of its good records. A file
+    /// that is no journal of ours (or of another version) is an error, not an empty journal.
     pub fn open(path: &Path) -> io::Result<(Self, Vec<Vec<u8>>)> {
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let mut start = MAGIC.len();
@@ -106,7 +117,8 @@ impl Journal {
         }
     }
 
-    /// Where the records begin; none: it is new, or torn while it was made. An error: of another version.
+    /// Where the records begin; none: it is new, or torn while it was made. An error: of another
+    /// version.
     fn start_of(bytes: &[u8]) -> io::Result<Option<usize>> {
         if bytes.len() < MAGIC.len() && MAGIC.starts_with(bytes) {
             return Ok(None);
@@ -158,8 +170,13 @@ impl Journal {
         let new = self.path.with_extension("new");
         let mut frame = MAGIC.to_vec();
         frame_into(&mut frame, payload)?;
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
         file.write_all(&frame)?;
         std::fs::rename(&new, &self.path)?;
         self.file = file;
@@ -189,8 +206,9 @@ mod tests {
         fn new() -> Self {
             static COUNT: AtomicU32 = AtomicU32::new(0);
             let n = COUNT.fetch_add(1, Ordering::Relaxed);
-            let base =
-                Some(PathBuf::from("/dev/shm")).filter(|p| p.is_dir()).unwrap_or_else(std::env::temp_dir);
+            let base = Some(PathBuf::from("/dev/shm"))
+                .filter(|p| p.is_dir())
+                .unwrap_or_else(std::env::temp_dir);
             Self(base.join(format!("reserv-journal-{}-{n}", std::process::id())))
         }
     }
@@ -297,8 +315,9 @@ mod tests {
             std::fs::write(&scratch.0, &bytes).unwrap();
             if let Ok((_, found)) = Journal::open(&scratch.0) {
                 prop_assert!(found.len() <= payloads.len());
-                // CRC-32 finds every damage of up to three bytes in records this short, unless the length was hit
-                // such that other bytes happen to match, which 200 cases do not meet.
+                // CRC-32 finds every damage of up to three bytes in records this short, unless the
+                // length was hit such that other bytes happen to match, which 200 cases do not
+                // meet.
                 prop_assert_eq!(&found[..], &payloads[..found.len()]);
             }
         }

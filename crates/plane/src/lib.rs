@@ -21,6 +21,6 @@ mod uses;
 pub use reserv_blockd::private;
 
 pub use contract::{
-    Cgroups, Defaults, Descriptors, DriverInfo, Health, Holders, List, Lists, Member, Packets, Plane,
-    PlaneError, Refs, Sample, Target, Threads, Upgrade, Upgraded,
+    Cgroups, Defaults, Descriptors, DriverInfo, Health, Holders, List, Lists, Member, Packets,
+    Plane, PlaneError, Refs, Sample, Target, Threads, Upgrade, Upgraded,
 };

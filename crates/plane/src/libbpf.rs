@@ -49,7 +49,8 @@ pub(crate) fn refused_program(said: &str) -> Option<(&str, &str)> {
     Some((name, errno.trim()))
 }
 
-/// For whoever works on the programs: what each costs the verifier, where the environment asks for it.
+/// For whoever works on the programs: what each costs the verifier, where the environment asks for
+/// it.
 pub(crate) fn show_verifier(open: &mut OpenObject) {
     if settings::shows_verifier() {
         libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
@@ -71,7 +72,8 @@ pub(crate) fn not_realtime() -> Result<(), String> {
     let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
     if is_realtime(&file, &version) {
         return Err(
-            "this kernel is a real-time one (PREEMPT_RT), for which the full driver is not made".into()
+            "this kernel is a real-time one (PREEMPT_RT), for which the full driver is not made"
+                .into(),
         );
     }
     Ok(())
@@ -92,7 +94,8 @@ fn a_realtime_kernel_is_known_by_its_file_or_its_version() {
 /// The pin of the programs' variables that are 0 at first (.bss).
 pub(crate) const VARIABLES: &str = "bss";
 
-/// What a map is pinned as; `None` for the other sections, which the programs hold. The kernel's file system of pins has no names with dots.
+/// What a map is pinned as; `None` for the other sections, which the programs hold. The kernel's
+/// file system of pins has no names with dots.
 pub(crate) fn pin_name(map: &str) -> Option<&str> {
     match map.rsplit_once('.') {
         None => Some(map),
@@ -116,7 +119,8 @@ pub(crate) fn attach_once(
     if pin.exists() {
         return Ok(());
     }
-    let program = sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
+    let program =
+        sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
     let mut tries = 0;
     let link = loop {
         match attach(&program) {
@@ -133,8 +137,8 @@ pub(crate) fn attach_once(
     sys::pin(&link, &pin).map_err(os(format!("pin the link of {name}")))
 }
 
-/// Detaches it, if it is attached. What the kernel can detach at once (links to cgroups, interfaces) is
-/// detached when this returns, other links a moment later.
+/// Detaches it, if it is attached. What the kernel can detach at once (links to cgroups,
+/// interfaces) is detached when this returns, other links a moment later.
 pub(crate) fn detach(folder: &Path, name: &str) -> Result<(), PlaneError> {
     let pin = folder.join(format!("link-{name}"));
     if let Ok(link) = sys::open(&pin) {

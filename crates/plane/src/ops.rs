@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Edits as the scheduling core in the kernel reads them (`sched/batch.h`), for every driver that runs it there; and what its answers mean.
+//! Edits as the scheduling core in the kernel reads them (`sched/batch.h`), for every driver that
+//! runs it there; and what its answers mean.
 
 use std::io;
 use std::sync::LazyLock;
@@ -29,7 +30,8 @@ pub(crate) fn encoded(batch: &Batch) -> Result<RsBatch, PlaneError> {
     Ok(RsBatch { seq: batch.seq, count, op, ..RsBatch::default() })
 }
 
-/// Why it was refused, by the core's negative answer. `applied` says which number is the last in effect.
+/// Why it was refused, by the core's negative answer. `applied` says which number is the last in
+/// effect.
 pub(crate) fn refused(
     done: &RsBatch,
     batch: &Batch,
@@ -46,7 +48,8 @@ pub(crate) fn refused(
             Err(error) => return error,
         }
     }
-    let what = batch.ops.get(done.failed as usize).map_or_else(String::new, |op| words(op, -answer));
+    let what =
+        batch.ops.get(done.failed as usize).map_or_else(String::new, |op| words(op, -answer));
     refusal(-answer, what)
 }
 
@@ -67,9 +70,13 @@ fn words(op: &Op, errno: i32) -> String {
         Op::SetCap { cap, .. } => format!("cap {}", show_cap(cap)),
         Op::SetClass { class, .. } => format!("class {class}"),
         Op::SetPolicy { policy, .. } => format!("policy {policy}"),
-        Op::SetLimit { members_max, bytes_max, .. } => format!("limit {members_max}, {bytes_max} bytes"),
+        Op::SetLimit { members_max, bytes_max, .. } => {
+            format!("limit {members_max}, {bytes_max} bytes")
+        }
         Op::ResetCounters { .. } => "reset its counters".into(),
-        Op::Tune { key, value, .. } | Op::NodeParam { key, value, .. } => format!("{} {value}", key.word()),
+        Op::Tune { key, value, .. } | Op::NodeParam { key, value, .. } => {
+            format!("{} {value}", key.word())
+        }
         Op::Move { .. } => "move it".into(),
     }
 }
@@ -77,7 +84,8 @@ fn words(op: &Op, errno: i32) -> String {
 /// The algorithms that our programs were built with.
 const REGISTRY: &str = include_str!("../../../sched/registry.h");
 
-/// Whether a list of the registry has a number, without those that go by lengths, which no plane that asks has.
+/// Whether a list of the registry has a number, without those that go by lengths, which no plane
+/// that asks has.
 pub(crate) fn registered(list: &str, number: u8) -> bool {
     // Read once: every edit asks, and reading it was a fifth of what an edit takes.
     static LISTS: LazyLock<Vec<(&str, u8)>> = LazyLock::new(|| {
@@ -129,8 +137,12 @@ pub(crate) fn encode(edit: &Op) -> RsOp {
             };
             RsOp { parent: parent.pack(), a, b, ..of(op::CREATE, id) }
         }
-        Op::Delete { id, mode } => RsOp { a: u64::from(mode != DeleteMode::Refuse), ..of(op::DELETE, id) },
-        Op::Reweight { id, weight } => RsOp { a: u64::from(weight.milli()), ..of(op::REWEIGHT, id) },
+        Op::Delete { id, mode } => {
+            RsOp { a: u64::from(mode != DeleteMode::Refuse), ..of(op::DELETE, id) }
+        }
+        Op::Reweight { id, weight } => {
+            RsOp { a: u64::from(weight.milli()), ..of(op::REWEIGHT, id) }
+        }
         Op::SetCap { id, cap } => {
             // Work per 10^6 of time; more than the machine has is no cap that could be felt.
             let rate = cap.map_or(0, |cap| (cap.per_second() / 1000).clamp(1, 256_000_000));
@@ -139,7 +151,9 @@ pub(crate) fn encode(edit: &Op) -> RsOp {
         Op::SetClass { id, class } => RsOp { a: class as u64, ..of(op::CLASS, id) },
         Op::SetPolicy { id, policy } => RsOp { a: policy as u64, ..of(op::POLICY, id) },
         Op::Tune { id, key, value } => RsOp { a: key.code(), b: value, ..of(op::TUNE, id) },
-        Op::NodeParam { id, key, value } => RsOp { a: key.code(), b: value, ..of(op::NODE_PARAM, id) },
+        Op::NodeParam { id, key, value } => {
+            RsOp { a: key.code(), b: value, ..of(op::NODE_PARAM, id) }
+        }
         Op::SetLimit { id, members_max, bytes_max } => {
             RsOp { a: u64::from(members_max), b: u64::from(bytes_max), ..of(op::LIMIT, id) }
         }

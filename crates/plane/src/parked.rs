@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that are put by: loaded and pinned, tied to nothing, with nothing in their memory. The verifier takes seconds of a CPU for them, so `down` puts
-//! them by and the next `up` takes them up again.
+//! Programs that are put by: loaded and pinned, tied to nothing, with nothing in their memory. The
+//! verifier takes seconds of a CPU for them, so `down` puts them by and the next `up` takes them up
+//! again.
 //!
-//! They stand beside the folder of the running ones, under a name that says which build they are of. The move from one folder to the other is one rename, so that whatever stands here is
-//! whole and empty; whoever is stopped half-way leaves a folder of running programs that nobody runs, which the next start takes away.
+//! They stand beside the folder of the running ones, under a name that says which build they are
+//! of. The move from one folder to the other is one rename, so that whatever stands here is whole
+//! and empty; whoever is stopped half-way leaves a folder of running programs that nobody runs,
+//! which the next start takes away.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -22,8 +25,8 @@ fn name_of(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Where a folder of running programs is put by: with the number of its pins, by which what is whole
-/// is known.
+/// Where a folder of running programs is put by: with the number of its pins, by which what is
+/// whole is known.
 fn place(folder: &Path, build: u32, pins: usize) -> PathBuf {
     // Not with a dot: the kernel's file system of pins keeps such names for itself.
     shelf().join(format!("{}@{build:08x}-{pins}", name_of(folder)))
@@ -73,7 +76,11 @@ pub(crate) fn unpark(folder: &Path, build: u32) -> Result<bool, PlaneError> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above).map_err(os(format!("make {}", above.display())))?;
     }
-    fs::rename(&from, folder).map_err(os(format!("move {} to {}", from.display(), folder.display())))?;
+    fs::rename(&from, folder).map_err(os(format!(
+        "move {} to {}",
+        from.display(),
+        folder.display()
+    )))?;
     Ok(true)
 }
 

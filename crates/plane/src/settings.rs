@@ -31,8 +31,9 @@ pub fn bpffs() -> PathBuf {
 /// What the stock drivers' cgroups are called by, at the top of a hierarchy.
 pub(crate) fn cgroup() -> Result<String, PlaneError> {
     let name = told(variable::CGROUP).unwrap_or_else(|| place::CGROUP.into());
-    let good =
-        |name: &str| !name.contains('/') && !name.starts_with('.') && !name.chars().any(char::is_whitespace);
+    let good = |name: &str| {
+        !name.contains('/') && !name.starts_with('.') && !name.chars().any(char::is_whitespace)
+    };
     match name.into_string() {
         Ok(name) if good(&name) => Ok(name),
         Ok(name) => Err(one_name(&name)),
@@ -69,8 +70,8 @@ pub(crate) fn threads_max() -> Option<String> {
     told(variable::THREADS_MAX).map(|text| text.to_string_lossy().into_owned())
 }
 
-/// How often in a row who is first in a queue may be passed over for a thread that was on the CPU last,
-/// as it was said.
+/// How often in a row who is first in a queue may be passed over for a thread that was on the CPU
+/// last, as it was said.
 pub(crate) fn near() -> Option<String> {
     told(variable::NEAR).map(|text| text.to_string_lossy().into_owned())
 }

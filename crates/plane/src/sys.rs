@@ -33,7 +33,8 @@ pub(crate) fn run<T: Copy>(program: &OwnedFd, context: &mut T) -> io::Result<()>
         ctx_size_in: size,
         ..Default::default()
     };
-    // SAFETY: the context is writable memory of the size we say, and the kernel writes no more than it.
+    // SAFETY: the context is writable memory of the size we say, and the kernel writes no more than
+    // it.
     check(unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) })?;
     Ok(())
 }
@@ -42,7 +43,12 @@ pub(crate) fn run<T: Copy>(program: &OwnedFd, context: &mut T) -> io::Result<()>
 pub(crate) fn attach_struct_ops(map: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: no options.
     let fd = check(unsafe {
-        libbpf_sys::bpf_link_create(map.as_raw_fd(), 0, libbpf_sys::BPF_STRUCT_OPS, std::ptr::null())
+        libbpf_sys::bpf_link_create(
+            map.as_raw_fd(),
+            0,
+            libbpf_sys::BPF_STRUCT_OPS,
+            std::ptr::null(),
+        )
     })?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -116,7 +122,8 @@ impl<T> Drop for Mapped<T> {
 
 /// `BPF_MAP_UPDATE_ELEM`; sizes must be the map's.
 pub(crate) fn put<K: Copy, V: Copy>(map: &OwnedFd, key: &K, value: &V) -> io::Result<()> {
-    // SAFETY: key and value are plain memory as large as the map's, which the caller vouches for by the types.
+    // SAFETY: key and value are plain memory as large as the map's, which the caller vouches for by
+    // the types.
     check(unsafe {
         libbpf_sys::bpf_map_update_elem(
             map.as_raw_fd(),
@@ -131,7 +138,9 @@ pub(crate) fn put<K: Copy, V: Copy>(map: &OwnedFd, key: &K, value: &V) -> io::Re
 /// `BPF_MAP_DELETE_ELEM`; answers whether there was such a key.
 pub(crate) fn remove<K: Copy>(map: &OwnedFd, key: &K) -> io::Result<bool> {
     // SAFETY: as for `put`.
-    match check(unsafe { libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), std::ptr::from_ref(key).cast()) }) {
+    match check(unsafe {
+        libbpf_sys::bpf_map_delete_elem(map.as_raw_fd(), std::ptr::from_ref(key).cast())
+    }) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         Err(error) => Err(error),
@@ -180,12 +189,15 @@ pub(crate) fn clear(path: &Path) -> io::Result<()> {
 /// A link of a tracing program to the function that it was loaded for.
 pub(crate) fn attach_trace(program: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: no name, no memory: the program knows its function.
-    let fd = check(unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) })?;
+    let fd = check(unsafe {
+        libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd())
+    })?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A link of a program to the sockets of a cgroup: to what leaves them, their options, their making.
+/// A link of a program to the sockets of a cgroup: to what leaves them, their options, their
+/// making.
 pub(crate) fn attach_cgroup(
     program: &OwnedFd,
     cgroup: &OwnedFd,
@@ -204,7 +216,12 @@ pub(crate) fn attach_tcx(program: &OwnedFd, index: u32) -> io::Result<OwnedFd> {
     let index = i32::try_from(index).map_err(io::Error::other)?;
     // SAFETY: no options.
     let fd = check(unsafe {
-        libbpf_sys::bpf_link_create(program.as_raw_fd(), index, libbpf_sys::BPF_TCX_EGRESS, std::ptr::null())
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            index,
+            libbpf_sys::BPF_TCX_EGRESS,
+            std::ptr::null(),
+        )
     })?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

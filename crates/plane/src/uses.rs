@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may use a queue, as the programs in the kernel ask it: the Rust face of `bpf/use.h`. Tests of both drivers' tables compare the sizes.
+//! Who may use a queue, as the programs in the kernel ask it: the Rust face of `bpf/use.h`. Tests
+//! of both drivers' tables compare the sizes.
 
 pub(crate) use reserv_facts::tag::rules::MAX as RULES_MAX;
 use reserv_facts::tag::rules::{may, names};
@@ -101,22 +102,38 @@ mod tests {
 
     #[test]
     fn who_may_at_once_may_by_the_rules() {
-        let rule =
-            |uid: Option<u32>, gid: Option<u32>, allow: bool| UseRule { uid, gid, process: None, allow };
+        let rule = |uid: Option<u32>, gid: Option<u32>, allow: bool| UseRule {
+            uid,
+            gid,
+            process: None,
+            allow,
+        };
         let all = [may::USER | may::ROOT, may::ROOT, may::USER, 0];
         for (rules, expected) in [
             (vec![], (all[1], 0)),
             (vec![rule(Some(5), None, true)], (all[0], 5)),
             (
-                vec![rule(Some(0), None, true), rule(Some(5), None, false), rule(Some(5), None, true)],
+                vec![
+                    rule(Some(0), None, true),
+                    rule(Some(5), None, false),
+                    rule(Some(5), None, true),
+                ],
                 (all[1], 0),
             ),
             (
-                vec![rule(Some(0), None, true), rule(Some(6), None, false), rule(Some(5), None, true)],
+                vec![
+                    rule(Some(0), None, true),
+                    rule(Some(6), None, false),
+                    rule(Some(5), None, true),
+                ],
                 (all[0], 5),
             ),
             (
-                vec![rule(Some(0), None, true), rule(None, Some(9), false), rule(Some(5), None, true)],
+                vec![
+                    rule(Some(0), None, true),
+                    rule(None, Some(9), false),
+                    rule(Some(5), None, true),
+                ],
                 (all[1], 0),
             ),
             (vec![rule(Some(5), Some(9), true), rule(Some(5), None, false)], (all[1], 0)),
@@ -132,7 +149,10 @@ mod tests {
     #[test]
     fn more_rules_than_there_is_room_for_are_refused() {
         let rule = UseRule { uid: Some(1), gid: None, process: None, allow: true };
-        assert_eq!(pack(&vec![rule; RULES_MAX]).ok().map(|p| p.count), u32::try_from(RULES_MAX).ok());
+        assert_eq!(
+            pack(&vec![rule; RULES_MAX]).ok().map(|p| p.count),
+            u32::try_from(RULES_MAX).ok()
+        );
         assert!(matches!(pack(&vec![rule; RULES_MAX + 1]), Err(PlaneError::Full(_))));
     }
 }

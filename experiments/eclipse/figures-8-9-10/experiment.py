@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The demonstration's link-bound form (demo/four_sites/link.py), with a third half: our qdisc and nobody tagged."""
+"""The demonstration's link-bound form (demo/four_sites/link.py), with a third half: our qdisc and
+nobody tagged."""
 from harness.plot import Line, Plot
 from harness.verdict import at_least, at_most
 from four_sites import link, plan
@@ -23,7 +24,8 @@ def judge(data, band):
         checks.append(at_most(f"{name}: site 1's part off 8/(8+3n), at the most (n = {worst})", abs(off[worst]), band["follows"]))
     for name, half in points.items():
         checks.append(at_least(f"{name}: the link is used, at the least", min(map(link.used, half)), band["used"]))
-    # The link's own count, whose first queue is q0: a connection that lost its tag would have q0's share beside its site's.
+    # The link's own count, whose first queue is q0: a connection that lost its tag would have q0's
+    # share beside its site's.
     strays = [p["link_bytes"][0] / sum(p["link_bytes"]) for p in points["E-F9"]]
     checks.append(at_most("E-F9: of the link through q0, at the most", max(strays), band["strays"]))
     errors = sum(row["not_2xx"] + row["socket_errors"] + row["timeouts"] for half in data.values() for row in half["wrk"])

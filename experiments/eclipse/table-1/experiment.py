@@ -14,7 +14,8 @@ def measure(m, form):
     m.reserv("mk", "b", "--share", 100)
     data["ours"] = {"null": float(m.run("op", "null", form["calls"])),
                     "chcpures": float(m.run("chcpures", form["calls"], MOUNT / "cpu/a", MOUNT / "cpu/b"))}
-    # Opened, closed and collected: the CPU that all of it takes, and how long the caller waits (reservd has a fifth of a CPU).
+    # Opened, closed and collected: the CPU that all of it takes, and how long the caller waits
+    # (reservd has a fifth of a CPU).
     data["ours"]["newqueue_waited"], data["ours"]["newqueue"] = map(float, m.run("newqueue", form["queues"], MOUNT / "cpu/newqueue").split())
     return data
 

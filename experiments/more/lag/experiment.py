@@ -21,7 +21,8 @@ def measure(m, form):
 
 
 def bound_ns(nodes, path):
-    """From SFQ-1: lag_i = w_i * (mean of W/w - W_i/w_i), so at most w_i times the largest difference to any sibling."""
+    """From SFQ-1: lag_i = w_i * (mean of W/w - W_i/w_i), so at most w_i times the largest
+    difference to any sibling."""
     mine = nodes[path]
     siblings = [n for p, n in nodes.items() if p.startswith("cpu/") and p != path]
     return max(mine["step_max_ns"] + n["step_max_ns"] * mine["weight_milli"] / n["weight_milli"] for n in siblings)
@@ -33,7 +34,8 @@ def judge(data, band):
     checks = [traced(data["trace"], PATHS)]
     for path in PATHS:
         lag = max(abs(nodes[path]["behind_max_ns"]), abs(nodes[path]["ahead_max_ns"]))
-        # A sleeper that comes and goes takes its lag away, and the others divide it: twice the bound of a set that stays.
+        # A sleeper that comes and goes takes its lag away, and the others divide it: twice the
+        # bound of a set that stays.
         checks.append(at_most(f"{path}: the largest lag, of the bound", lag / (2 * bound_ns(nodes, path)), 1.0))
     return checks
 

@@ -83,7 +83,8 @@ def whole(point):
 
 
 def lag(point, weights):
-    """The most that a queue was ahead of its weight or behind it, in bytes, between any two looks."""
+    """The most that a queue was ahead of its weight or behind it, in bytes, between any two looks.
+    """
     part = weights["a"] / sum(weights.values())
     ahead = [look["bytes"]["a"] - part * sum(look["bytes"].values()) for look in point["series"]]
     return max(ahead) - min(ahead)

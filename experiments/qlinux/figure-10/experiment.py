@@ -39,7 +39,8 @@ def measure(machine, form):
 
 
 def kept(point, seconds):
-    """The films' rate, of theirs: seconds of film in the time until the last was there, which is at least as long as they are."""
+    """The films' rate, of theirs: seconds of film in the time until the last was there, which is at
+    least as long as they are."""
     return seconds / max(point["whole_s"], seconds)
 
 

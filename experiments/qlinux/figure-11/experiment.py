@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A film that is read from the disk and sent over the link, in rounds of a second, beside IO_inf and Net_inf."""
+"""A film that is read from the disk and sent over the link, in rounds of a second, beside IO_inf
+and Net_inf."""
 import json
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from harness.verdict import at_least, at_most
 
 PORT, RATE, CHUNK, DATAGRAM, AT_ONCE = 11, 187_500, 16_384, 8192, 2
 ROOM = 212992  # of a send buffer, as the kernel has it
-# Reads a second of the film, one request after another, and sends it; who is late goes on at once. Says when it began, and how much it sent.
+# Reads a second of the film, one request after another, and sends it; who is late goes on at once.
+# Says when it began, and how much it sent.
 SERVER = """
 import json, mmap, os, socket, struct, sys, time
 path, peer, port, rate, chunk, datagram, seconds = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
@@ -89,7 +91,8 @@ def measure(machine, form):
             machine.reserv("set", f"{DISK}/film", "deadline=50ms")
             machine.reserv("mk", f"{DISK}/others", "--share", 100, "--class", "interactive")
             machine.reserv("mk", f"{DEV}/film", "--share", 200)
-            # Room for a round, which is sent at once: 128 KiB, what this link sends in 100 ms, is less.
+            # Room for a round, which is sent at once: 128 KiB, what this link sends in 100 ms, is
+            # less.
             machine.reserv("set", f"{DEV}/film", "limit=0 256KiB")
             machine.reserv("mk", f"{DEV}/others", "--share", 100)
             found["ours"] = [one(machine, link, device, True, k, form["seconds"]) for k in form["others"]]
@@ -110,7 +113,8 @@ def kept(point, seconds):
 
 
 def apart(point):
-    """Milliseconds between two datagrams of a round: the mean of the rounds' means, of those of which two came. None: there is no such round."""
+    """Milliseconds between two datagrams of a round: the mean of the rounds' means, of those of
+    which two came. None: there is no such round."""
     means = [(came[-1][1] - came[0][1]) / (len(came) - 1) for came in point["came_s"] if len(came) > 1]
     return 1000 * sum(means) / len(means) if means else None
 
@@ -128,7 +132,8 @@ def judge(data, band):
     checks = [at_most("ours: datagrams lost, in all", sum(p["sent"] - p["came"] for p in ours), 0, "d"),
               at_least(f"ours: the film's rate, the worst (beside {worst['others']})", kept(worst, seconds), band["rate"]),
               at_most(f"one queue: the film's rate beside {base[-1]['others']}", kept(base[-1], seconds), band["baseline_falls"])]
-    # Where so much is lost that no round of the baseline has two datagrams left, nothing can be compared.
+    # Where so much is lost that no round of the baseline has two datagrams left, nothing can be
+    # compared.
     compared = {k: value / theirs[k] for k, value in grown(ours).items() if theirs[k]}
     return [*checks, at_least("loads with which rounds can be compared", len(compared), 1, "d"),
             *(at_most(f"ours: how far datagrams of a round come apart, of what one queue makes of it, beside {k}", value, 1) for k, value in compared.items())]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Bytes of a web server's connections beside more and more floods, without and with a class of their own."""
+"""Bytes of a web server's connections beside more and more floods, without and with a class of
+their own."""
 import random
 import time
 from pathlib import Path

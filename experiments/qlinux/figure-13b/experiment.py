@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Datagrams a second against depth: of a sender whose datagrams take what the paper's took, and of a bare flood."""
+"""Datagrams a second against depth: of a sender whose datagrams take what the paper's took, and of
+a bare flood."""
 import time
 
 from harness.link import DEV, Link, tool

@@ -46,7 +46,8 @@ def measure(m, form):
 
 
 def rates(half, slot):
-    """Loops a second in each phase. The first sample of a phase begins it, so the switch itself lies outside."""
+    """Loops a second in each phase. The first sample of a phase begins it, so the switch itself
+    lies outside."""
     out = []
     for begin, end in zip(half["marks"], half["marks"][1:]):
         inside = [p for p in half["points"] if begin <= p[0] <= end + 0.02]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What comes of a film's datagrams beside more and more floods, without and with a class of its own."""
+"""What comes of a film's datagrams beside more and more floods, without and with a class of its
+own."""
 import time
 
 from harness.link import PEER, Link

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file or a block device, through io_uring, past the page cache where that is possible. What it has acknowledged is where a flush finds it.
+//! A file or a block device, through io_uring, past the page cache where that is possible. What it
+//! has acknowledged is where a flush finds it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -47,14 +48,17 @@ fn takes_discards(file: &File) -> io::Result<bool> {
     Ok(ring.completion().next().is_some_and(|done| done.result() == -libc::EINVAL))
 }
 
-/// Whether the file's file system has this: asked behind the end of the file, where it changes nothing that anybody reads.
+/// Whether the file's file system has this: asked behind the end of the file, where it changes
+/// nothing that anybody reads.
 fn takes(file: &File, mode: i32) -> bool {
     const LEN: libc::off_t = 4096;
     let Ok(len) = file.metadata().map(|found| found.len()) else { return false };
     let Ok(end) = libc::off_t::try_from(len.next_multiple_of(4096)) else { return false };
     let ask = |mode| {
         // SAFETY: numbers only.
-        unsafe { libc::fallocate(file.as_raw_fd(), mode | libc::FALLOC_FL_KEEP_SIZE, end, LEN) == 0 }
+        unsafe {
+            libc::fallocate(file.as_raw_fd(), mode | libc::FALLOC_FL_KEEP_SIZE, end, LEN) == 0
+        }
     };
     let there = ask(mode);
     if there {
@@ -72,7 +76,11 @@ fn ioctl_size(file: &File) -> io::Result<(u64, u32)> {
         libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut size) < 0
             || libc::ioctl(file.as_raw_fd(), BLKSSZGET, &raw mut block) < 0
     };
-    if bad { Err(io::Error::last_os_error()) } else { Ok((size, u32::try_from(block).unwrap_or(512))) }
+    if bad {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok((size, u32::try_from(block).unwrap_or(512)))
+    }
 }
 
 impl FileBackend {
@@ -81,8 +89,9 @@ impl FileBackend {
         let is_device = std::fs::metadata(path)?.file_type().is_block_device();
         // Of a block device O_EXCL says that it is ours: nobody mounts it meanwhile.
         let exclusive = if is_device { libc::O_EXCL } else { 0 };
-        let open =
-            |direct| OpenOptions::new().read(true).write(true).custom_flags(direct | exclusive).open(path);
+        let open = |direct| {
+            OpenOptions::new().read(true).write(true).custom_flags(direct | exclusive).open(path)
+        };
         let file = match open(libc::O_DIRECT) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0)?,
             other => other?,
@@ -120,7 +129,8 @@ impl FileBackend {
         Ok(Self { file, size, block, memory, arm: sysfs::is_rotational(below), dataless, discards })
     }
 
-    /// What direct I/O wants memory and offsets to be aligned to: the file system says, or the device; or their usual 512.
+    /// What direct I/O wants memory and offsets to be aligned to: the file system says, or the
+    /// device; or their usual 512.
     fn direct_blocks(file: &File) -> (u32, u32) {
         // SAFETY: the structure is plain numbers.
         let mut stat: libc::statx = unsafe { std::mem::zeroed() };
@@ -169,7 +179,8 @@ impl Backend for FileBackend {
             (Op::Read | Op::Write, Data::None) => return Err(io::ErrorKind::InvalidInput.into()),
             (Op::Flush, _) => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
             (Op::Discard, _) if self.discards => discard(file, at, io.len.into()),
-            // Of a device a hole is zeros that it may give up the place for. Where it knows none, zeros are written.
+            // Of a device a hole is zeros that it may give up the place for. Where it knows none,
+            // zeros are written.
             (Op::Discard | Op::Unmap, _) if self.dataless.unmap => {
                 opcode::Fallocate::new(file, io.len.into())
                     .offset(at)

@@ -42,7 +42,8 @@ pub enum Data {
     None,
     /// In memory of ours.
     At(*mut u8),
-    /// In a registered buffer of the ring, so many bytes from its beginning: the memory of who asked.
+    /// In a registered buffer of the ring, so many bytes from its beginning: the memory of who
+    /// asked.
     Registered(u16, u32),
 }
 
@@ -53,7 +54,8 @@ pub trait Backend {
     /// # Safety
     /// The data stay where they are until it is done.
     unsafe fn submit(&mut self, ring: &mut Ring, io: &Io) -> io::Result<()>;
-    /// These are done in the ring (the name, and bytes or a negative errno); and those are for the caller.
+    /// These are done in the ring (the name, and bytes or a negative errno); and those are for the
+    /// caller.
     fn completed(&mut self, done: &[(u64, i32)], into: &mut Vec<(u64, i32)>);
     /// When to ask again though nothing is done; 0: never.
     fn due(&self) -> u64 {
@@ -65,7 +67,8 @@ pub trait Backend {
     fn size(&self) -> u64;
     /// Least unit of an I/O, in bytes.
     fn block(&self) -> u32;
-    /// What it does without data. Nothing that the kernel would write zeros for: that costs what zeros cost.
+    /// What it does without data. Nothing that the kernel would write zeros for: that costs what
+    /// zeros cost.
     fn dataless(&self) -> Dataless;
     /// How many it should have at once, where nothing else is said.
     fn depth(&self) -> u32;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file or block device that takes as long as a modelled disk (`crates/disk-model`): an arm and turning platters, or channels of flash. The data are the
-//! file's. What is submitted is done there at once, and told when the model would be done with it; a slower file is told when it is done.
+//! A file or block device that takes as long as a modelled disk (`crates/disk-model`): an arm and
+//! turning platters, or channels of flash. The data are the file's. What is submitted is done there
+//! at once, and told when the model would be done with it; a slower file is told when it is done.
 //!
-//! The model's disk ends where the file ends: a seek from one end of the file to the other takes as long as one over the whole disk. It serves in the order of submission, so
-//! what is in its queue is not put in order any more: an arm gets one request at a time where nothing else is said.
+//! The model's disk ends where the file ends: a seek from one end of the file to the other takes as
+//! long as one over the whole disk. It serves in the order of submission, so what is in its queue
+//! is not put in order any more: an arm gets one request at a time where nothing else is said.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -87,7 +89,9 @@ impl Backend for ModelBackend {
         }
         let later = self.early.split_off(&(now() + 1, 0));
         into.extend(
-            std::mem::replace(&mut self.early, later).into_iter().map(|((_, id), result)| (id, result)),
+            std::mem::replace(&mut self.early, later)
+                .into_iter()
+                .map(|((_, id), result)| (id, result)),
         );
     }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Front end without ublk: a FUSE mount that is one file, with a loop device over it. The loop device's requests arrive as direct reads and writes of the file,
-//! several at once, in parts of at most [`PART`] bytes.
+//! Front end without ublk: a FUSE mount that is one file, with a loop device over it. The loop
+//! device's requests arrive as direct reads and writes of the file, several at once, in parts of at
+//! most [`PART`] bytes.
 //!
-//! The session is the open file of /dev/fuse, which the keeper holds: the kernel keeps what a worker has not answered, and sends it to the next
-//! one when that asks ([`Fuse::resend`]; Linux 6.9).
+//! The session is the open file of /dev/fuse, which the keeper holds: the kernel keeps what a
+//! worker has not answered, and sends it to the next one when that asks ([`Fuse::resend`]; Linux
+//! 6.9).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -25,7 +27,8 @@ pub const PART: usize = 256 * 1024;
 /// Which is what the loop device has at most in one request.
 pub const PART_KIB: u32 = 256;
 const _: () = assert!(PART_KIB as usize * 1024 == PART);
-/// Requests that the kernel gives us at once: as many as the loop device has. A write comes with its data, so this bounds our memory.
+/// Requests that the kernel gives us at once: as many as the loop device has. A write comes with
+/// its data, so this bounds our memory.
 const BACKGROUND: u16 = 128;
 const _: () = assert!(BACKGROUND as usize == LOOP_SLOTS);
 
@@ -54,8 +57,9 @@ pub fn open_device() -> io::Result<OwnedFd> {
 /// Mount the session over a file.
 pub fn mount(device: &OwnedFd, at: &Path) -> io::Result<()> {
     let options = format!("fd={},rootmode=100600,user_id=0,group_id=0", device.as_raw_fd());
-    let flags =
-        nix::mount::MsFlags::MS_NOSUID | nix::mount::MsFlags::MS_NODEV | nix::mount::MsFlags::MS_NOEXEC;
+    let flags = nix::mount::MsFlags::MS_NOSUID
+        | nix::mount::MsFlags::MS_NODEV
+        | nix::mount::MsFlags::MS_NOEXEC;
     nix::mount::mount(Some("reserv-blockd"), at, Some("fuse"), flags, Some(options.as_str()))
         .map_err(Into::into)
 }
@@ -105,7 +109,8 @@ impl Fuse {
     }
 
     fn send(&self, parts: &[&[u8]]) -> io::Result<()> {
-        let vectors: Vec<io::IoSlice<'_>> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+        let vectors: Vec<io::IoSlice<'_>> =
+            parts.iter().map(|part| io::IoSlice::new(part)).collect();
         match io::Write::write_vectored(&mut &self.device, &vectors) {
             // Whoever asked was interrupted meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
@@ -122,18 +127,29 @@ impl Fuse {
     }
 
     fn attributes(&self) -> Words {
-        // ino, size, blocks, atime, mtime, ctime, their ns, mode, nlink, uid, gid, rdev, blksize, flags
-        let words = Words::default().u64(1).u64(self.size).u64(self.size / 512).u64(0).u64(0).u64(0);
+        // ino, size, blocks, atime, mtime, ctime, their ns, mode, nlink, uid, gid, rdev, blksize,
+        // flags
+        let words =
+            Words::default().u64(1).u64(self.size).u64(self.size / 512).u64(0).u64(0).u64(0);
         words.u32(0).u32(0).u32(0).u32(0o100_600).u32(1).u32(0).u32(0).u32(0).u32(4096).u32(0)
     }
 
     fn init(&self, unique: u64, body: &[u8]) -> io::Result<()> {
         let readahead = word32(body, 8);
         let pages = u16::try_from(PART / 4096).map_err(io::Error::other)?;
-        let flags = init::ASYNC_READ | init::BIG_WRITES | init::ASYNC_DIO | init::MAX_PAGES | init::INIT_EXT;
+        let flags = init::ASYNC_READ
+            | init::BIG_WRITES
+            | init::ASYNC_DIO
+            | init::MAX_PAGES
+            | init::INIT_EXT;
         let [flags, flags2] = init_words(flags | INIT_HAS_RESEND);
-        let words =
-            Words::default().u32(MAJOR).u32(40).u32(readahead).u32(flags).u16(BACKGROUND).u16(BACKGROUND);
+        let words = Words::default()
+            .u32(MAJOR)
+            .u32(40)
+            .u32(readahead)
+            .u32(flags)
+            .u16(BACKGROUND)
+            .u16(BACKGROUND);
         let part = u32::try_from(PART).map_err(io::Error::other)?;
         // max_write, time_gran, max_pages, map_alignment, flags2, then unused
         let words = words.u32(part).u32(1).u16(pages).u16(0).u32(flags2);
@@ -171,7 +187,8 @@ impl Fuse {
                 let (offset, length, mode) = (word64(body, 8), word64(body, 16), word32(body, 24));
                 let mode = mode.cast_signed() & !libc::FALLOC_FL_KEEP_SIZE;
                 let op = match mode {
-                    // The loop device makes this of discards, and of zeros too: zeros it must be. What is refused the kernel does otherwise.
+                    // The loop device makes this of discards, and of zeros too: zeros it must be.
+                    // What is refused the kernel does otherwise.
                     libc::FALLOC_FL_PUNCH_HOLE if self.dataless.unmap => Op::Unmap,
                     libc::FALLOC_FL_ZERO_RANGE if self.dataless.zero => Op::Zero,
                     _ => return self.reply(unique, libc::EOPNOTSUPP, &[]).map(|()| None),
@@ -281,14 +298,21 @@ impl Front for Fuse {
         Err(io::Error::other("a write without data"))
     }
 
-    fn answer(&mut self, _ring: &mut Ring, request: &Arrived, result: Result<(), i32>) -> io::Result<()> {
+    fn answer(
+        &mut self,
+        _ring: &mut Ring,
+        request: &Arrived,
+        result: Result<(), i32>,
+    ) -> io::Result<()> {
         // One that was sent again is known by its number with the bit that says so.
         let unique = request.handle;
         if let Err(errno) = result {
             return self.reply(unique, errno, &[]);
         }
         match (request.op, &request.buffer) {
-            (Op::Read, Some(buffer)) => self.reply(unique, 0, &[buffer.bytes(request.len as usize)]),
+            (Op::Read, Some(buffer)) => {
+                self.reply(unique, 0, &[buffer.bytes(request.len as usize)])
+            }
             (Op::Write, _) => self.reply(unique, 0, &[&Words::default().u32(request.len).u32(0).0]),
             _ => self.reply(unique, 0, &[]),
         }

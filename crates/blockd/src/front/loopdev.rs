@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The loop device over the FUSE file. It is one of our own, which is made for it and goes with it: a loop device keeps what its queue was set to (elevator,
-//! `wbt_lat_usec`, `max_sectors_kb`) for whoever has it next.
+//! The loop device over the FUSE file. It is one of our own, which is made for it and goes with it:
+//! a loop device keeps what its queue was set to (elevator, `wbt_lat_usec`, `max_sectors_kb`) for
+//! whoever has it next.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,7 +20,8 @@ const LOOP_CTL_REMOVE: libc::c_ulong = 0x4C81;
 const ANY: libc::c_ulong = libc::c_ulong::MAX;
 /// Until its node is there.
 const NODE_MAX: Duration = Duration::from_secs(10);
-/// Until nobody has it open any more: who looks at all devices that change (udev) has it for a moment.
+/// Until nobody has it open any more: who looks at all devices that change (udev) has it for a
+/// moment.
 const OPEN_MAX: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 const LO_FLAGS_DIRECT_IO: u32 = 16;
@@ -53,7 +55,8 @@ struct Config {
 }
 
 fn ioctl(file: &File, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<i32> {
-    // SAFETY: the requests used here take a number, or the address of a structure that the caller keeps.
+    // SAFETY: the requests used here take a number, or the address of a structure that the caller
+    // keeps.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), request, argument) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
@@ -83,7 +86,9 @@ fn create(control: &File) -> io::Result<(String, File)> {
 
 /// It goes, unless somebody has it; then it stays, as a free one.
 fn remove(name: &str) {
-    let Some(number) = name.strip_prefix("loop").and_then(|number| number.parse().ok()) else { return };
+    let Some(number) = name.strip_prefix("loop").and_then(|number| number.parse().ok()) else {
+        return;
+    };
     let end = Instant::now() + OPEN_MAX;
     loop {
         match control().and_then(|control| ioctl(&control, LOOP_CTL_REMOVE, number)) {
@@ -100,11 +105,13 @@ fn remove(name: &str) {
     }
 }
 
-/// A loop device of our own takes the file, without the page cache. Answers its name and number. Somebody must answer for the file meanwhile.
+/// A loop device of our own takes the file, without the page cache. Answers its name and number.
+/// Somebody must answer for the file meanwhile.
 pub fn attach(path: &Path, block: u32) -> io::Result<(String, u64)> {
     let _ = std::process::Command::new("modprobe").args(["-q", "loop"]).status();
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path)?;
-    // Older kernels (6.12) take the size that they know of the file, and know none before somebody has asked.
+    // Older kernels (6.12) take the size that they know of the file, and know none before somebody
+    // has asked.
     file.metadata()?;
     let control = control()?;
     let fd = u32::try_from(file.as_raw_fd()).map_err(io::Error::other)?;
@@ -125,7 +132,8 @@ pub fn attach(path: &Path, block: u32) -> io::Result<(String, u64)> {
                 return Err(error);
             }
             Ok(_) => {
-                let direct = fs::read_to_string(format!("/sys/block/{name}/loop/dio")).unwrap_or_default();
+                let direct =
+                    fs::read_to_string(format!("/sys/block/{name}/loop/dio")).unwrap_or_default();
                 if direct.trim() != "1" {
                     let _ = ioctl(&device, LOOP_CLR_FD, 0);
                     drop(device);

@@ -106,7 +106,8 @@ pub struct Shape {
     pub dataless: Dataless,
     /// What data in memory must be aligned to, where they are not copied.
     pub memory: u32,
-    /// Where data in memory may have gaps: at multiples of this and one (0: anywhere), where they are not copied.
+    /// Where data in memory may have gaps: at multiples of this and one (0: anywhere), where they
+    /// are not copied.
     pub boundary: u64,
     /// Why data are to be copied by us, in words.
     pub copied: Option<&'static str>,
@@ -136,8 +137,14 @@ pub trait Front {
     fn registered(&self, request: &Arrived) -> Option<u16>;
     /// The data of a write that came without them.
     fn load(&mut self, request: &Arrived, buffer: &mut Buffer) -> io::Result<()>;
-    /// The request was done, or failed with this positive errno. A read's data are in its buffer, if it has one. It is told at the latest when the ring is waited for.
-    fn answer(&mut self, ring: &mut Ring, request: &Arrived, result: Result<(), i32>) -> io::Result<()>;
+    /// The request was done, or failed with this positive errno. A read's data are in its buffer,
+    /// if it has one. It is told at the latest when the ring is waited for.
+    fn answer(
+        &mut self,
+        ring: &mut Ring,
+        request: &Arrived,
+        result: Result<(), i32>,
+    ) -> io::Result<()>;
     /// The owners are in this table from now on.
     fn set_owners(&mut self, owners: crate::owners::Owners);
 }

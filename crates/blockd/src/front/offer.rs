@@ -20,7 +20,8 @@ pub type Device = (String, u64);
 /// The front end, and who says when its device is there, if it is not.
 pub type Offered = (Box<dyn Front>, Option<Receiver<io::Result<Device>>>);
 
-/// An elevator on our own device ruins shares, and so does writeback throttling. Changing them waits until the device's requests are answered.
+/// An elevator on our own device ruins shares, and so does writeback throttling. Changing them
+/// waits until the device's requests are answered.
 fn without_elevator((name, dev): Device) -> Device {
     let (major, minor) = (libc::major(dev), libc::minor(dev));
     if sysfs::elevator(major, minor).is_some_and(|now| now != "none")
@@ -28,7 +29,8 @@ fn without_elevator((name, dev): Device) -> Device {
     {
         say(format_args!("the elevator of {name} could not be switched off: {error}"));
     }
-    // Nor may the kernel hold writers back (of swap, say) before the tree sees what they want, in the order in which they came.
+    // Nor may the kernel hold writers back (of swap, say) before the tree sees what they want, in
+    // the order in which they came.
     limited((name, dev), "wbt_lat_usec", 0)
 }
 
@@ -50,8 +52,9 @@ fn in_whole_parts(device: Device) -> Device {
     limited(without_elevator(device), "max_sectors_kb", fuse::PART_KIB)
 }
 
-/// Offer the disk, or go on with the device that there is, by its name (empty: none), of a worker before us (`again`). Setting a device up asks for requests
-/// to be answered meanwhile, so another thread does that.
+/// Offer the disk, or go on with the device that there is, by its name (empty: none), of a worker
+/// before us (`again`). Setting a device up asks for requests to be answered meanwhile, so another
+/// thread does that.
 pub fn offer(
     held: Held,
     ring: &mut Ring,
@@ -69,7 +72,9 @@ pub fn offer(
             }
             if device.is_empty() {
                 let (image, block) = (image.to_owned(), shape.block);
-                std::thread::spawn(move || send.send(loopdev::attach(&image, block).map(in_whole_parts)));
+                std::thread::spawn(move || {
+                    send.send(loopdev::attach(&image, block).map(in_whole_parts))
+                });
                 return Ok((Box::new(front), Some(receive)));
             }
             Ok((Box::new(front), None))
@@ -84,7 +89,9 @@ pub fn offer(
                 ublk::create(shape, mark)?
             };
             let front = Ublk::open(id, there.is_some(), shape, ring)?;
-            std::thread::spawn(move || send.send(ublk::begin(id, there.is_some()).map(with_a_slot_left)));
+            std::thread::spawn(move || {
+                send.send(ublk::begin(id, there.is_some()).map(with_a_slot_left))
+            });
             Ok((Box::new(front), Some(receive)))
         }
     }
@@ -94,7 +101,8 @@ pub fn offer(
 pub enum Ended {
     /// At once.
     Now,
-    /// When this says so. The kernel may write what its page cache still has, so requests are to be answered meanwhile.
+    /// When this says so. The kernel may write what its page cache still has, so requests are to be
+    /// answered meanwhile.
     Soon(Receiver<io::Result<()>>),
 }
 

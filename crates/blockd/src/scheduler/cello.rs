@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cello in the tree's place (`sched/disk/cello.c`): while it is the disk's policy all requests wait here, by the classes of their queues.
+//! Cello in the tree's place (`sched/disk/cello.c`): while it is the disk's policy all requests
+//! wait here, by the classes of their queues.
 //!
-//! The tree keeps its nodes meanwhile, as start-time fair queueing would have them, and none of its queues has a request. A class's weight is the sum
-//! of what its queues would have of the disk: their weights, of their siblings', along the path. Queues of one class are first come, first served among themselves
-//! as far as the class's order allows. Requests stay in the class in which they came. q0's bypass the classes, unless q0 has a class of Cello's or an I/O priority says one.
+//! The tree keeps its nodes meanwhile, as start-time fair queueing would have them, and none of its
+//! queues has a request. A class's weight is the sum of what its queues would have of the disk:
+//! their weights, of their siblings', along the path. Queues of one class are first come, first
+//! served among themselves as far as the class's order allows. Requests stay in the class in which
+//! they came. q0's bypass the classes, unless q0 has a class of Cello's or an I/O priority says
+//! one.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -60,7 +64,8 @@ pub(super) struct Cello {
     waiting: Vec<Option<(u64, Waiting)>>,
 }
 
-/// The class of a queue's requests, for one of this I/O priority. What says a class of Cello's own, or of the same order, decides; else the priority does.
+/// The class of a queue's requests, for one of this I/O priority. What says a class of Cello's own,
+/// or of the same order, decides; else the priority does.
 pub(super) fn class_of(queue: u64, alg: u8, owner: Option<Owner>) -> Class {
     match alg {
         class::REAL_TIME | class::SCAN_EDF => Class::RealTime,
@@ -116,7 +121,8 @@ impl Cello {
     /// # Panics
     /// Without memory.
     pub(super) fn new(room: u32) -> Self {
-        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree does.
+        // SAFETY: no preconditions; null is checked. It lives as long as the process, as the tree
+        // does.
         let raw = NonNull::new(unsafe { rv_cello(room) }).expect("memory for requests");
         Self { raw, on: false, life: 0, arrived: 0, waiting: (0..room).map(|_| None).collect() }
     }
@@ -144,8 +150,9 @@ impl Cello {
         let mut fine = unsafe { rv_cello_tune(self.at(), round, slots) } != 0;
         for (class, weight) in (0_u32..).zip(weights(book)) {
             // SAFETY: the same.
-            fine &=
-                unsafe { rv_cello_weight(self.at(), class, u32::try_from(weight).unwrap_or(u32::MAX)) } != 0;
+            fine &= unsafe {
+                rv_cello_weight(self.at(), class, u32::try_from(weight).unwrap_or(u32::MAX))
+            } != 0;
         }
         debug_assert!(fine, "a round of {round} ns, {slots} at once");
     }
@@ -189,7 +196,8 @@ impl Cello {
         }
     }
 
-    /// All that wait, in the order in which they came; it has none of them any more when it is switched.
+    /// All that wait, in the order in which they came; it has none of them any more when it is
+    /// switched.
     pub(super) fn leave(&mut self) -> Vec<Waiting> {
         let mut all: Vec<_> = self.waiting.iter_mut().filter_map(Option::take).collect();
         all.sort_by_key(|(arrived, _)| *arrived);

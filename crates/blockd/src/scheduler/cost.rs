@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a request costs: bytes, one, or the time that the disk took.
 //!
-//! All three are in units of about the same size, so that a change under load leaves no queue far ahead: a request of 64 KiB is 65536 by bytes and by number, and
-//! 1 ms of the disk is 62500.
+//! All three are in units of about the same size, so that a change under load leaves no queue far
+//! ahead: a request of 64 KiB is 65536 by bytes and by number, and 1 ms of the disk is 62500.
 //!
-//! Time is known when the request is done. A request is charged with what those of its queue have taken of late, and the queue's next one with the
-//! difference: the sum of what a queue was charged is what it took, but for what is under way. With several under way the disk's time is
-//! theirs who are done first: each takes from the later of its own start and the end of the one done before it, and the sum is the time that the disk was busy.
+//! Time is known when the request is done. A request is charged with what those of its queue have
+//! taken of late, and the queue's next one with the difference: the sum of what a queue was charged
+//! is what it took, but for what is under way. With several under way the disk's time is theirs who
+//! are done first: each takes from the later of its own start and the end of the one done before
+//! it, and the sum is the time that the disk was busy.
 
 use crate::front::{Arrived, Op};
 use crate::wire::cost;

@@ -3,7 +3,9 @@
 
 use super::cello::in_tree;
 use super::{Lane, Scheduler, index};
-use crate::wire::{self, AUTO, Q0, ROUNDS, RsBatch, RsOp, TUNE_NS_MAX, WINDOW_MAX, delete, op, tune};
+use crate::wire::{
+    self, AUTO, Q0, ROUNDS, RsBatch, RsOp, TUNE_NS_MAX, WINDOW_MAX, delete, op, tune,
+};
 
 impl Scheduler {
     /// Policies and classes that are beside the tree have others in it.
@@ -20,7 +22,8 @@ impl Scheduler {
         let RsOp { node, a, b, .. } = batch.op[i];
         let is_queue = |id: u64| {
             let made = |op: &RsOp| (op.code, op.node, op.a) == (op::CREATE, id, wire::QUEUE.into());
-            batch.op[..i].iter().any(made) || self.book.get(id).is_some_and(|entry| entry.kind == wire::QUEUE)
+            batch.op[..i].iter().any(made)
+                || self.book.get(id).is_some_and(|entry| entry.kind == wire::QUEUE)
         };
         let fine = match a {
             tune::BATCH => node == wire::ROOT && b <= WINDOW_MAX.into(),
@@ -49,7 +52,8 @@ impl Scheduler {
         Some(op)
     }
 
-    /// Caps are the tree's, and Cello's requests wait outside of it: which of the edits would make both, if any.
+    /// Caps are the tree's, and Cello's requests wait outside of it: which of the edits would make
+    /// both, if any.
     fn cap_under_cello(&self, ops: &[RsOp]) -> Option<usize> {
         let mut cello = self.book.cello().is_some();
         let capped = self.book.entries().filter(|(_, entry)| entry.cap != 0);
@@ -57,7 +61,9 @@ impl Scheduler {
         let mut last = 0;
         for (i, edit) in ops.iter().enumerate() {
             match edit.code {
-                op::POLICY if edit.node == wire::ROOT => (cello, last) = (edit.a == wire::CELLO.into(), i),
+                op::POLICY if edit.node == wire::ROOT => {
+                    (cello, last) = (edit.a == wire::CELLO.into(), i)
+                }
                 op::CAP | op::DELETE => {
                     capped.retain(|id| *id != edit.node);
                     if edit.code == op::CAP && edit.a != 0 {

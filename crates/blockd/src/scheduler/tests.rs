@@ -159,7 +159,8 @@ fn the_next_worker_knows_tree_counters_and_numbers() {
     assert_eq!(next.poison(), 0);
 }
 
-/// Bytes that a queue gets which always wants more, by a clock of 50 µs; the scheduler says when it is to be asked again.
+/// Bytes that a queue gets which always wants more, by a clock of 50 µs; the scheduler says when it
+/// is to be asked again.
 fn capped(scheduler: &mut Scheduler, from: u64, ns: u64) -> u64 {
     let (mut got, mut handle, mut again) = (0, 1000, from);
     for now in (from..from + ns).step_by(50_000) {
@@ -194,7 +195,10 @@ fn a_cap_is_the_most_that_a_queue_gets_and_outlives_the_worker() {
     let (rate, burst) = (1000, 20_000);
     assert_eq!(scheduler.edit(&mut batch(2, &[(op::CAP, A, 0, rate, burst)]), 0), 0);
     let fair = |got: u64| {
-        assert!(got <= 1_000_000 + burst + 4096, "in a second the rate, the burst and a request: {got}");
+        assert!(
+            got <= 1_000_000 + burst + 4096,
+            "in a second the rate, the burst and a request: {got}"
+        );
         assert!(got >= 1_000_000 - 4096, "and the rate: {got}");
     };
     fair(capped(&mut scheduler, 1_000_000, 1_000_000_000));

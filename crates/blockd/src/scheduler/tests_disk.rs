@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scheduler before a modelled disk, in virtual time: shares, the throughput of batches, queues that think, and costs. No clock is read, so the numbers are the
-//! same on any machine.
+//! The scheduler before a modelled disk, in virtual time: shares, the throughput of batches, queues
+//! that think, and costs. No clock is read, so the numbers are the same on any machine.
 
 mod cello;
 
@@ -21,7 +21,8 @@ const WF2QP: u64 = 5;
 const YFQ: u64 = wire::YFQ as u64;
 const SCAN: u64 = 6;
 
-/// Programs that each ask for one request of one of these sizes, and for the next so long after that is done.
+/// Programs that each ask for one request of one of these sizes, and for the next so long after
+/// that is done.
 #[derive(Clone)]
 struct Load {
     /// Below the root, or below the scheduler node of that number.
@@ -35,7 +36,15 @@ struct Load {
 }
 
 fn load(weight: u64, programs: usize, sizes: &[u32]) -> Load {
-    Load { parent: None, weight, programs, sizes: sizes.to_vec(), think: 0, sequential: false, class: 0 }
+    Load {
+        parent: None,
+        weight,
+        programs,
+        sizes: sizes.to_vec(),
+        think: 0,
+        sequential: false,
+        class: 0,
+    }
 }
 
 struct Bench {
@@ -109,7 +118,12 @@ impl Bench {
     fn edit(&mut self, ops: &[(u32, u64, u64, u64, u64)]) {
         self.seq += 1;
         let mut batch = super::tests::batch(self.seq, ops);
-        assert_eq!(self.scheduler.edit(&mut batch, self.now), 0, "{:?}", batch.op[batch.failed as usize]);
+        assert_eq!(
+            self.scheduler.edit(&mut batch, self.now),
+            0,
+            "{:?}",
+            batch.op[batch.failed as usize]
+        );
     }
 
     fn tune(&mut self, key: u64, value: u64) {
@@ -188,7 +202,11 @@ impl Bench {
                         self.flying.push((served.done, request, ticket));
                     }
                     Err(at) => {
-                        assert!(at == 0 || at > self.now, "asked again at {at}, and it is {}", self.now);
+                        assert!(
+                            at == 0 || at > self.now,
+                            "asked again at {at}, and it is {}",
+                            self.now
+                        );
                         wake = at;
                         break;
                     }
@@ -219,7 +237,9 @@ const MIXED: [u32; 3] = [4096, 65536, 262_144];
 fn shares_are_within_a_point_under_each_policy_in_batches_too() {
     for (policy, batch) in [(SFQ, 0), (WF2QP, 0), (YFQ, 0), (YFQ, 4), (YFQ, 16)] {
         for ratio in [1, 2, 4, 10] {
-            for sizes in [[&MIXED[..1], &MIXED[..1]], [&MIXED[..1], &MIXED[2..]], [&MIXED[..], &MIXED[..]]] {
+            for sizes in
+                [[&MIXED[..1], &MIXED[..1]], [&MIXED[..1], &MIXED[2..]], [&MIXED[..], &MIXED[..]]]
+            {
                 let loads = [load(1, 40, sizes[0]), load(ratio, 40, sizes[1])];
                 let mut bench = Bench::new(policy, server(), 1, &loads);
                 if batch > 0 {
@@ -252,7 +272,10 @@ fn two_levels_are_within_a_point() {
         bench.run(60 * SECOND);
         for (k, wanted) in [0.125, 0.125, 0.75].into_iter().enumerate() {
             let got = bench.share(k, 0);
-            assert!((got - wanted).abs() < 0.01, "policy {policy}, batch {batch}, {k}: {got} of {wanted}");
+            assert!(
+                (got - wanted).abs() < 0.01,
+                "policy {policy}, batch {batch}, {k}: {got} of {wanted}"
+            );
         }
     }
 }
@@ -332,7 +355,8 @@ fn who_thinks_keeps_its_share_and_little_is_lost() {
     assert!(with.bytes() > 0.98 * without.bytes(), "{} of {}", with.bytes(), without.bytes());
 }
 
-/// Two programs with two requests each: while one is at the disk the other waits, and when that is dispatched the first comes again, a moment later. No queue is waited for.
+/// Two programs with two requests each: while one is at the disk the other waits, and when that is
+/// dispatched the first comes again, a moment later. No queue is waited for.
 #[test]
 fn two_requests_at_once_are_enough_for_shares() {
     for policy in [SFQ, WF2QP, YFQ] {
@@ -348,7 +372,8 @@ fn two_requests_at_once_are_enough_for_shares() {
     }
 }
 
-/// One that reads 256 KiB in a row, one that reads 4 KiB here and there: equal bytes are not equal time.
+/// One that reads 256 KiB in a row, one that reads 4 KiB here and there: equal bytes are not equal
+/// time.
 #[test]
 fn shares_are_of_what_cost_says() {
     let mut loads = [load(1, 8, &[262_144]), load(1, 8, &[4096])];
@@ -361,11 +386,15 @@ fn shares_are_of_what_cost_says() {
         let got = [0, 1, 2].map(|what| bench.share(0, what));
         println!("cost {cost}: bytes {:.4}, requests {:.4}, time {:.4}", got[0], got[1], got[2]);
         assert!((got[of] - 0.5).abs() < 0.01, "cost {cost}: {got:?}");
-        assert!((0..3).filter(|&k| k != of).all(|k| (got[k] - 0.5).abs() > 0.05), "cost {cost}: {got:?}");
+        assert!(
+            (0..3).filter(|&k| k != of).all(|k| (got[k] - 0.5).abs() > 0.05),
+            "cost {cost}: {got:?}"
+        );
     }
 }
 
-/// Policy, batch, cost and depth change under load; shares are right afterwards, and the next worker knows.
+/// Policy, batch, cost and depth change under load; shares are right afterwards, and the next
+/// worker knows.
 #[test]
 fn changes_under_load() {
     let loads = [load(1, 40, &MIXED), load(3, 40, &MIXED)];
@@ -434,7 +463,8 @@ fn deadlines_are_kept_before_places() {
     bench.edit(&[(op::TUNE, queue(0), 0, tune::DEADLINE, 20_000_000)]);
     for (handle, ms, sector) in [(1, 1, 90), (2, 2, 40), (3, 15, 5), (4, 3, 70)] {
         let (owner, offset) = (Some(queue(0).into()), sector * SECTOR);
-        let request = Arrived { handle, op: Op::Read, fua: false, offset, len: 512, owner, buffer: None };
+        let request =
+            Arrived { handle, op: Op::Read, fua: false, offset, len: 512, owner, buffer: None };
         bench.scheduler.arrive(request, ms * 1_000_000);
     }
     let order: Vec<u64> = (0..4)
@@ -454,7 +484,8 @@ fn who_is_waited_for_can_go() {
     for (flush, how) in [(true, delete::NOW), (false, delete::DRAIN)] {
         for steps in 0..12 {
             let mut bench = Bench::new(YFQ, server(), 1, &thinkers);
-            // Ends at another point of the game each time: while it waits, thinks, is served, or its phantom was picked.
+            // Ends at another point of the game each time: while it waits, thinks, is served, or
+            // its phantom was picked.
             bench.run(50_000_000 + steps * 731_000);
             bench.edit(&[(op::DELETE, queue(0), 0, how, 0)]);
             if !flush {

@@ -20,7 +20,8 @@ impl Worker {
         let fd = client.as_raw_fd();
         let mut packet = vec![0_u8; 64 * 1024];
         // SAFETY: writable memory, as long as it says.
-        let got = unsafe { libc::recv(fd, packet.as_mut_ptr().cast(), packet.len(), libc::MSG_DONTWAIT) };
+        let got =
+            unsafe { libc::recv(fd, packet.as_mut_ptr().cast(), packet.len(), libc::MSG_DONTWAIT) };
         let Some(got) = usize::try_from(got).ok().filter(|&got| got > 0) else {
             self.client = None;
             return false;
@@ -62,7 +63,10 @@ impl Worker {
             what::HELLO => {
                 let hello = self.hello();
                 // SAFETY: the structure has no padding.
-                (Answer { count: 1, ..Answer::default() }, unsafe { wire::bytes_of(&hello) }.to_vec())
+                (
+                    Answer { count: 1, ..Answer::default() },
+                    unsafe { wire::bytes_of(&hello) }.to_vec(),
+                )
             }
             what::EDIT => {
                 // SAFETY: plain numbers, which the core checks.
@@ -74,7 +78,8 @@ impl Worker {
                 (Answer { answer, count: 1, a: 0 }, unsafe { wire::bytes_of(&batch) }.to_vec())
             }
             what::SAMPLE => {
-                let (found, next) = self.scheduler.sample(usize::try_from(ask.a).unwrap_or(usize::MAX));
+                let (found, next) =
+                    self.scheduler.sample(usize::try_from(ask.a).unwrap_or(usize::MAX));
                 nodes(found, next)
             }
             what::SAMPLE_ONE => match self.scheduler.sample_one(ask.a) {
@@ -161,8 +166,9 @@ impl Worker {
     /// The device goes, if nobody uses it; else who does is told.
     fn stop(&mut self, only_ask: bool) -> (Answer, Vec<u8>) {
         let (device, dev) = self.scheduler.book.device();
-        let refused =
-            |errno: i32, text: String| (Answer { answer: -errno, ..Answer::default() }, text.into_bytes());
+        let refused = |errno: i32, text: String| {
+            (Answer { answer: -errno, ..Answer::default() }, text.into_bytes())
+        };
         if !device.is_empty() {
             let keeper = std::os::unix::process::parent_id();
             let users = sysfs::users(&device, dev, &[keeper]);
@@ -176,7 +182,10 @@ impl Worker {
                 return (Answer::default(), Vec::new());
             }
             if let Err(error) = self.give_back(&device) {
-                return refused(error.raw_os_error().unwrap_or(libc::EIO), format!("/dev/{device}: {error}"));
+                return refused(
+                    error.raw_os_error().unwrap_or(libc::EIO),
+                    format!("/dev/{device}: {error}"),
+                );
             }
         }
         let elevator = if only_ask { String::new() } else { self.scheduler.book.elevator() };

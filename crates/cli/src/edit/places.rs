@@ -32,9 +32,9 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
     }
     // Only queues have members; each way is one edit.
     if (args.drain || args.flush) && files.read(&path.file("class")).is_ok() {
-        files
-            .write(&path.file("state"), if args.flush { "flush" } else { "drain" })
-            .map_err(|e| explain(files, &path, "cannot be deleted", &writing(&path, "state"), &e))?;
+        files.write(&path.file("state"), if args.flush { "flush" } else { "drain" }).map_err(
+            |e| explain(files, &path, "cannot be deleted", &writing(&path, "state"), &e),
+        )?;
         let how = if files.is_dir(path.as_str()) { Removed::Draining } else { Removed::Deleted };
         return Ok((path, how));
     }
@@ -42,20 +42,27 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
         Ok(()) => Ok((path, Removed::Deleted)),
         Err(e) => {
             let parent = path.parent().unwrap_or_else(|| path.clone());
-            let operation = format!("rmdir {} {} schedulerdir", path.name(), parent.as_str().to_lowercase());
+            let operation =
+                format!("rmdir {} {} schedulerdir", path.name(), parent.as_str().to_lowercase());
             let mut error = explain(files, &path, "cannot be deleted", &operation, &e);
             match e.raw_os_error() {
                 Some(libc::ENOTEMPTY) => {
-                    error = error.hint(format!("delete its children first; 'reserv tree {path}' shows them"));
+                    error = error.hint(format!(
+                        "delete its children first; 'reserv tree {path}' shows them"
+                    ));
                 }
                 Some(libc::EBUSY) => {
                     let members = members(files, &path);
                     error.message = if members > 0 {
-                        format!("'{path}' has {members} member{}", if members == 1 { "" } else { "s" })
+                        format!(
+                            "'{path}' has {members} member{}",
+                            if members == 1 { "" } else { "s" }
+                        )
                     } else {
                         format!("'{path}' is in use and stays")
                     };
-                    error = error.hint("--drain deletes it when they have left, --flush moves them to q0");
+                    error = error
+                        .hint("--drain deletes it when they have left, --flush moves them to q0");
                 }
                 _ => {}
             }
@@ -65,7 +72,9 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
 }
 
 fn members(files: &dyn Files, path: &NodePath) -> usize {
-    files.read(&path.file("members")).map_or(0, |text| text.lines().filter(|line| !line.is_empty()).count())
+    files
+        .read(&path.file("members"))
+        .map_or(0, |text| text.lines().filter(|line| !line.is_empty()).count())
 }
 
 /// Rename or move a node; answers its new path.
@@ -92,7 +101,8 @@ pub(crate) fn mv(files: &dyn Files, from: &str, to: &str) -> Result<(NodePath, N
             return error;
         }
         let parent = from.parent().unwrap_or_else(|| from.clone());
-        let operation = format!("mv {} {} schedulerdir", from.name(), parent.as_str().to_lowercase());
+        let operation =
+            format!("mv {} {} schedulerdir", from.name(), parent.as_str().to_lowercase());
         explain(files, &from, &format!("cannot become '{to}'"), &operation, &e)
     })?;
     Ok((from, to))

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The books of a trace: nodes, threads, who is runnable, who received what. Pure: events in, state out; time is in the events.
+//! The books of a trace: nodes, threads, who is runnable, who received what. Pure: events in, state
+//! out; time is in the events.
 //!
-//! A thread is runnable from its wake-up to the settlement after which it does not go on (or its removal), a node while a thread
-//! below it is. Work is charged to a queue and to everything above it, as the scheduler does.
+//! A thread is runnable from its wake-up to the settlement after which it does not go on (or its
+//! removal), a node while a thread below it is. Work is charged to a queue and to everything above
+//! it, as the scheduler does.
 //!
-//! A settlement covers a whole step, and siblings may have woken in its middle. On one CPU the record of a wake-up says how far the step in
-//! service was, and that part is charged then: so service is known exactly at every instant at which the set of the runnable changes.
+//! A settlement covers a whole step, and siblings may have woken in its middle. On one CPU the
+//! record of a wake-up says how far the step in service was, and that part is charged then: so
+//! service is known exactly at every instant at which the set of the runnable changes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -46,7 +49,8 @@ pub(super) struct Node {
     pub(super) forced: u64,
     /// How often its policy or class, or what is tuned, became another.
     pub(super) changes: u64,
-    /// Lag, turn or decay of its policy, 0: the default; and the quantum in force. None: the scheduler does not tell.
+    /// Lag, turn or decay of its policy, 0: the default; and the quantum in force. None: the
+    /// scheduler does not tell.
     pub(super) tuned: Option<(u64, u64)>,
     /// The length of its requests, 0: estimated.
     pub(super) request: u64,
@@ -57,7 +61,8 @@ pub(super) struct Node {
     pub(super) gone: bool,
     /// The scheduler's own counter at both ends.
     pub(super) counter: [Option<u64>; 2],
-    /// Work charged by settled records, whole steps; in the tags, and beside them (the kernel threads' floor).
+    /// Work charged by settled records, whole steps; in the tags, and beside them (the kernel
+    /// threads' floor).
     pub(super) work: u64,
     pub(super) floor: u64,
     pub(super) steps: u64,
@@ -201,7 +206,8 @@ impl Books {
                     self.levels.entry(parent).and_modify(|l| l.gone(e.node));
                 }
                 if self.nodes.get(&e.node).is_some_and(|node| node.wanting > 0) {
-                    self.doubts.add(|| format!("node {:#x} goes while something waits in it", e.node));
+                    self.doubts
+                        .add(|| format!("node {:#x} goes while something waits in it", e.node));
                 }
             }
             EventKind::Item => self.item(e),
@@ -213,8 +219,9 @@ impl Books {
                     self.deadlines.done(e.tid, e.node, e.at, false);
                 }
                 if self.threads.get(&e.tid).is_none_or(|t| t.queue != e.node) {
-                    self.doubts
-                        .add(|| format!("thread {} is served in a queue in which it does not wait", e.tid));
+                    self.doubts.add(|| {
+                        format!("thread {} is served in a queue in which it does not wait", e.tid)
+                    });
                 } else if e.flags & FIRST == 0 {
                     self.threads.remove(&e.tid);
                     self.wants(e.node, false, e.at);
@@ -242,7 +249,9 @@ impl Books {
                     self.deadlines.moved(e.tid, e.node, e.at);
                     self.wants(e.node, false, e.at);
                 }
-                _ => self.doubts.add(|| format!("thread {} stops waiting where it does not wait", e.tid)),
+                _ => self
+                    .doubts
+                    .add(|| format!("thread {} stops waiting where it does not wait", e.tid)),
             },
             EventKind::Move => {
                 if e.work > 0 {
@@ -283,7 +292,8 @@ impl Books {
             EventKind::Edit => self.edits += 1,
             EventKind::Tune => {
                 if let Some(node) = self.nodes.get_mut(&e.node) {
-                    node.changes += u64::from(node.tuned.is_some_and(|tuned| tuned != (e.node2, e.work)));
+                    node.changes +=
+                        u64::from(node.tuned.is_some_and(|tuned| tuned != (e.node2, e.work)));
                     node.tuned = Some((e.node2, e.work));
                 }
             }
@@ -294,7 +304,11 @@ impl Books {
             }
             EventKind::Server => {
                 let left = (e.flags & SECOND == 0).then_some(i128::from(e.work.cast_signed()));
-                self.deadlines.server(e.tid, (e.flags & FIRST != 0).then_some((e.node, e.node2)), left);
+                self.deadlines.server(
+                    e.tid,
+                    (e.flags & FIRST != 0).then_some((e.node, e.node2)),
+                    left,
+                );
             }
             EventKind::Reset => {
                 self.resets += 1; // nothing is judged then
@@ -354,7 +368,9 @@ impl Books {
             EEVDF if !self.complete[0] && e.flags & FIRST != 0 => {
                 self.lags.entry(parent).or_default().begin(e.node, weight, e.work.cast_signed());
             }
-            PRIO => self.levels.entry(parent).or_default().place(e.node, Some(u64::from(e.tid)), None),
+            PRIO => {
+                self.levels.entry(parent).or_default().place(e.node, Some(u64::from(e.tid)), None)
+            }
             _ => {}
         }
     }
@@ -425,7 +441,8 @@ impl Books {
             self.deadlines.present(e.tid, e.node);
         }
         if e.flags & FIRST != 0 && e.work > 0 {
-            // What it ran before belongs to the time before, which the scheduler's lags do not know yet.
+            // What it ran before belongs to the time before, which the scheduler's lags do not know
+            // yet.
             self.ahead.insert(e.unit, e.work);
             for id in self.path(e.node) {
                 let parent = self.nodes[&id].parent;
@@ -437,7 +454,8 @@ impl Books {
     /// A thread in `queue` begins or ceases to want.
     fn wants(&mut self, queue: u64, more: bool, at: u64) {
         if !self.nodes.contains_key(&queue) {
-            self.doubts.add(|| format!("a thread is in a queue {queue:#x} that is not in the trace"));
+            self.doubts
+                .add(|| format!("a thread is in a queue {queue:#x} that is not in the trace"));
             return;
         }
         self.wanted_above(queue, 0, more, at);

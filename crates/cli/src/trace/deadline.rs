@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Class edf in a trace: the jobs of its threads, and how late they are. Pure; shares no code with the scheduler.
+//! Class edf in a trace: the jobs of its threads, and how late they are. Pure; shares no code with
+//! the scheduler.
 //!
-//! A job is what a thread does from a wake-up to its next sleep. Where it is certain that a period begins with it (no earlier one is under way, or the rule of
-//! constant-bandwidth servers gives a new one) its deadline is known; it is judged if it wanted no more than the budget. Where a thread's server stands when the
-//! trace begins is taken from the scheduler; what follows is not.
+//! A job is what a thread does from a wake-up to its next sleep. Where it is certain that a period
+//! begins with it (no earlier one is under way, or the rule of constant-bandwidth servers gives a
+//! new one) its deadline is known; it is judged if it wanted no more than the budget. Where a
+//! thread's server stands when the trace begins is taken from the scheduler; what follows is not.
 //!
-//! Bound. Let U be the sum of budget / deadline over the queue's threads. What the queue received is known, so is how far that fell behind U times the time in
-//! which it wanted service, from any start: x. EDF makes no judged job later than (x + l) / U, with l the queue's longest step: what is
-//! later is the fault of the order within the queue. Whether the queue got its share is its parent's verdict.
+//! Bound. Let U be the sum of budget / deadline over the queue's threads. What the queue received
+//! is known, so is how far that fell behind U times the time in which it wanted service, from any
+//! start: x. EDF makes no judged job later than (x + l) / U, with l the queue's longest step: what
+//! is later is the fault of the order within the queue. Whether the queue got its share is its
+//! parent's verdict.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +99,8 @@ impl Queue {
 
     fn pass(&mut self, at: u64) {
         if let Some(since) = self.wants_since {
-            self.behind += i128::try_from(u128::from(at.saturating_sub(since)) * self.demand()).unwrap_or(0);
+            self.behind +=
+                i128::try_from(u128::from(at.saturating_sub(since)) * self.demand()).unwrap_or(0);
             self.worst = self.worst.max(self.behind - self.least);
             self.wants_since = Some(at);
         }
@@ -113,13 +118,18 @@ impl Deadlines {
         }
     }
 
-    /// Where its server stands, as the scheduler says when the trace begins, or parameters are set: deadline and next period, if it has had one, and what is
-    /// left (none: it is served without budget).
+    /// Where its server stands, as the scheduler says when the trace begins, or parameters are set:
+    /// deadline and next period, if it has had one, and what is left (none: it is served without
+    /// budget).
     pub(super) fn server(&mut self, tid: u32, period: Option<(u64, u64)>, left: Option<i128>) {
-        let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.job.is_none() && !t.told) else { return };
+        let Some(thread) = self.threads.get_mut(&tid).filter(|t| t.job.is_none() && !t.told) else {
+            return;
+        };
         thread.told = true;
         match (period, left) {
-            (Some((due, release)), Some(left)) => thread.server = Server::Known { due, release, left },
+            (Some((due, release)), Some(left)) => {
+                thread.server = Server::Known { due, release, left }
+            }
             (None, _) => thread.server = Server::Known { due: 0, release: 0, left: 0 },
             _ => {}
         }
@@ -161,7 +171,8 @@ impl Deadlines {
         q.pass(at); // with what was asked for until now
         q.threads.insert(tid, thread.param);
         let p = thread.param;
-        let fresh = |left: i128| Server::Known { due: at + p.relative(), release: at + p.period, left };
+        let fresh =
+            |left: i128| Server::Known { due: at + p.relative(), release: at + p.period, left };
         let budget = i128::from(p.budget);
         let mut certain = true;
         thread.server = match thread.server {
@@ -172,7 +183,11 @@ impl Deadlines {
                 Server::Unknown { ends: ends.max(at + p.period) }
             }
             Server::Known { release, left, .. } if at >= release => {
-                fresh(if left < 0 && at - release < p.period { budget + left.max(-budget) } else { budget })
+                fresh(if left < 0 && at - release < p.period {
+                    budget + left.max(-budget)
+                } else {
+                    budget
+                })
             }
             Server::Known { due, release, left } => {
                 let ahead = i128::from(due.saturating_sub(at));
@@ -180,7 +195,11 @@ impl Deadlines {
                     if p.relative() == p.period {
                         fresh(budget)
                     } else {
-                        Server::Known { due, release, left: ahead * budget / i128::from(p.relative()) }
+                        Server::Known {
+                            due,
+                            release,
+                            left: ahead * budget / i128::from(p.relative()),
+                        }
                     }
                 } else {
                     thread.server
@@ -188,9 +207,11 @@ impl Deadlines {
             }
         };
         thread.job = Some(match thread.server {
-            Server::Known { due, left, .. } if certain => {
-                Job { due: (left > 0).then_some(due), had: 0, allowed: u64::try_from(left).unwrap_or(0) }
-            }
+            Server::Known { due, left, .. } if certain => Job {
+                due: (left > 0).then_some(due),
+                had: 0,
+                allowed: u64::try_from(left).unwrap_or(0),
+            },
             _ => Job { due: None, had: 0, allowed: 0 },
         });
     }
@@ -248,7 +269,8 @@ impl Deadlines {
         }
     }
 
-    /// Jobs of a queue, and how late they may be with steps of `longest`, ns; none: nobody in it has a deadline.
+    /// Jobs of a queue, and how late they may be with steps of `longest`, ns; none: nobody in it
+    /// has a deadline.
     pub(super) fn of(&self, queue: u64, longest: u64) -> Option<(Jobs, u64)> {
         let q = self.queues.get(&queue)?;
         let demand = i128::try_from(q.demand()).ok().filter(|d| *d > 0)?;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Siblings against each other and against the fluid server (GPS), in integers. Pure.
 //!
-//! Pairs. While a and b both want service, D = W_a·w_b − W_b·w_a is followed from the instant at which the later of them began to want.
-//! The largest difference of normalised service over *any* interval within is then (max D − min D) / (w_a·w_b): one pass instead of all
-//! pairs of instants. When a weight changes a new comparison begins.
+//! Pairs. While a and b both want service, D = W_a·w_b − W_b·w_a is followed from the instant at
+//! which the later of them began to want. The largest difference of normalised service over *any*
+//! interval within is then (max D − min D) / (w_a·w_b): one pass instead of all pairs of instants.
+//! When a weight changes a new comparison begins.
 //!
-//! A tag may stand ahead by the last step before the trace, whose length nobody knows: a child is compared from the end of its
-//! first step on. Until then it is compared too, but with more allowed (`early`), or one that never gets anything would not be noticed.
+//! A tag may stand ahead by the last step before the trace, whose length nobody knows: a child is
+//! compared from the end of its first step on. Until then it is compared too, but with more allowed
+//! (`early`), or one that never gets anything would not be noticed.
 //!
-//! Fluid. Between two changes of the set, a sibling's fluid share of the work W that all of them got is w·W/Σw; its lag is that less what it
-//! had. It starts at 0 when the sibling begins to want; what a sibling leaves behind when it stops is divided among the others by weight, as
-//! EEVDF does (so that lags always sum to 0). Where the set changes lags are rounded to 2^-20 ns.
+//! Fluid. Between two changes of the set, a sibling's fluid share of the work W that all of them
+//! got is w·W/Σw; its lag is that less what it had. It starts at 0 when the sibling begins to want;
+//! what a sibling leaves behind when it stops is divided among the others by weight, as EEVDF does
+//! (so that lags always sum to 0). Where the set changes lags are rounded to 2^-20 ns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +94,8 @@ impl Group {
     pub(super) fn leave(&mut self, child: u64) {
         let Some(member) = self.members.get(&child).copied() else { return };
         self.settle();
-        let others: Vec<u64> = self.members.keys().copied().filter(|other| *other != child).collect();
+        let others: Vec<u64> =
+            self.members.keys().copied().filter(|other| *other != child).collect();
         for other in others {
             self.finish(order(child, other));
             self.pairs.remove(&order(child, other));
@@ -144,7 +148,8 @@ impl Group {
                 self.finish(key);
             }
             self.known.insert(child);
-            for (_, pair) in self.pairs.iter_mut().filter(|((a, b), _)| *a == child || *b == child) {
+            for (_, pair) in self.pairs.iter_mut().filter(|((a, b), _)| *a == child || *b == child)
+            {
                 *pair = Pair::default();
             }
         }
@@ -183,8 +188,8 @@ impl Group {
     }
 
     fn lag(&self, m: &Member) -> i128 {
-        let fluid =
-            ((i128::from(m.weight) * i128::from(self.work)) << LAG_SHIFT) / i128::from(self.total.max(1));
+        let fluid = ((i128::from(m.weight) * i128::from(self.work)) << LAG_SHIFT)
+            / i128::from(self.total.max(1));
         m.lag + fluid - (i128::from(m.served) << LAG_SHIFT)
     }
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy eevdf in a trace: lags by its own rules, and EV-1. Pure; shares no code with the scheduler.
+//! Policy eevdf in a trace: lags by its own rules, and EV-1. Pure; shares no code with the
+//! scheduler.
 //!
-//! The lag of a child is what it should have had in the fluid system less what it had. A child that ceases to want with a lag of at least 0
-//! leaves, and its lag goes to the others; one that owes stays counted, a ghost, until it owes nothing (docs/notes/algorithms.md §3.2, rule 3'). Only lags at the
-//! beginning of the trace are taken from the scheduler, and they must sum to 0.
+//! The lag of a child is what it should have had in the fluid system less what it had. A child that
+//! ceases to want with a lag of at least 0 leaves, and its lag goes to the others; one that owes
+//! stays counted, a ghost, until it owes nothing (docs/notes/algorithms.md §3.2, rule 3'). Only
+//! lags at the beginning of the trace are taken from the scheduler, and they must sum to 0.
 //!
-//! Bound, with q the longest step seen (ticks included) and r the longest request: no debt beyond q, and a step more, because a child that wakes within a step
-//! joins where the fluid system will be at its end; no credit beyond max(r, n q) for n children at a time, because each may go on for a step after its request
-//! has ended. If requests end where steps do, lags stay within max(r, q); both are told.
+//! Bound, with q the longest step seen (ticks included) and r the longest request: no debt beyond
+//! q, and a step more, because a child that wakes within a step joins where the fluid system will
+//! be at its end; no credit beyond max(r, n q) for n children at a time, because each may go on for
+//! a step after its request has ended. If requests end where steps do, lags stay within max(r, q);
+//! both are told.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +37,8 @@ pub(super) struct Lags {
 impl Lags {
     /// A client when the trace began, with the lag that the scheduler says it has.
     pub(super) fn begin(&mut self, child: u64, weight: u64, lag_ns: i64) {
-        self.clients.insert(child, Client { weight, lag: i128::from(lag_ns) << SHIFT, ghost: true });
+        self.clients
+            .insert(child, Client { weight, lag: i128::from(lag_ns) << SHIFT, ghost: true });
         self.count();
     }
 
@@ -57,7 +62,8 @@ impl Lags {
 
     pub(super) fn join(&mut self, child: u64, weight: u64) {
         if weight > 0 {
-            self.clients.entry(child).or_insert(Client { weight, lag: 0, ghost: false }).ghost = false;
+            self.clients.entry(child).or_insert(Client { weight, lag: 0, ghost: false }).ghost =
+                false;
             self.count();
             self.note(child);
         }
@@ -99,7 +105,9 @@ impl Lags {
 
     /// Ghosts that owe nothing any more.
     fn release(&mut self) {
-        while let Some(child) = self.clients.iter().find(|(_, c)| c.ghost && c.lag >= 0).map(|(id, _)| *id) {
+        while let Some(child) =
+            self.clients.iter().find(|(_, c)| c.ghost && c.lag >= 0).map(|(id, _)| *id)
+        {
             self.drop(child);
         }
     }
@@ -163,13 +171,15 @@ mod tests {
         lags.join(1, 1);
         lags.join(2, 1);
         lags.served(1, 8);
-        // 1 owes 4 and sleeps: it is still half of the weight until the fluid system has made that good.
+        // 1 owes 4 and sleeps: it is still half of the weight until the fluid system has made that
+        // good.
         lags.leave(1);
         lags.served(2, 8);
         lags.stepped();
         assert_eq!(lags.clients.len(), 1);
         assert_eq!(lags.clients[&2].lag, 0);
-        // It comes back with nothing, and leaves with a credit of 2, which the other has from then on.
+        // It comes back with nothing, and leaves with a credit of 2, which the other has from then
+        // on.
         lags.join(1, 1);
         lags.served(2, 4);
         lags.leave(1);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy prio in a trace: who waits while somebody of a level that is strictly lower is served. Pure.
+//! Policy prio in a trace: who waits while somebody of a level that is strictly lower is served.
+//! Pure.
 //!
-//! Usage moves a child by at most one level, so three apart order is strict; level 0, the idle class, is below all others, and background (weight 0)
-//! below that. Between a child's wake-up, or its last service, and its next one those below it get no more than the step under way. Of levels
+//! Usage moves a child by at most one level, so three apart order is strict; level 0, the idle
+//! class, is below all others, and background (weight 0) below that. Between a child's wake-up, or
+//! its last service, and its next one those below it get no more than the step under way. Of levels
 //! nearer than three nothing is claimed here: they change places by usage.
 
 use std::collections::BTreeMap;
@@ -23,7 +25,11 @@ impl Child {
         if self.weight == 0 || other.weight == 0 {
             return self.weight > other.weight;
         }
-        if other.priority == 0 { self.priority > 0 } else { self.priority >= other.priority + STRICT }
+        if other.priority == 0 {
+            self.priority > 0
+        } else {
+            self.priority >= other.priority + STRICT
+        }
     }
 }
 
@@ -31,7 +37,8 @@ impl Child {
 #[derive(Debug, Default)]
 pub(super) struct Levels {
     children: BTreeMap<u64, Child>,
-    /// What strictly lower ones had while a child waited, at most; only where one wanted at the same time.
+    /// What strictly lower ones had while a child waited, at most; only where one wanted at the
+    /// same time.
     pub(super) passed: BTreeMap<u64, u64>,
 }
 

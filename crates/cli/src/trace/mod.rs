@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `trace`: service and lag of every node, from the events of the real scheduler, and whether its theorems hold.
+//! `trace`: service and lag of every node, from the events of the real scheduler, and whether its
+//! theorems hold.
 //!
-//! The events come from the full driver itself (`reserv_plane::cpu::full::Tracer`); the daemon is asked for nothing but the names,
-//! which are directories of /reserv whose inode numbers are the nodes' ids. Root's are asked by the control socket, as with all
-//! commands: nobody who holds a directory locked keeps a trace from its beginning or its end.
+//! The events come from the full driver itself (`reserv_plane::cpu::full::Tracer`); the daemon is
+//! asked for nothing but the names, which are directories of /reserv whose inode numbers are the
+//! nodes' ids. Root's are asked by the control socket, as with all commands: nobody who holds a
+//! directory locked keeps a trace from its beginning or its end.
 
 mod books;
 mod deadline;
@@ -48,9 +50,10 @@ struct Taken {
 pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
     // A trace that was taken is judged where nothing runs, too.
     let files = crate::fs::open();
-    let place = files
-        .as_ref()
-        .map_or_else(|_| Rc::new(Mount(mount_point())) as Rc<dyn Place>, |files| files.place().clone());
+    let place = files.as_ref().map_or_else(
+        |_| Rc::new(Mount(mount_point())) as Rc<dyn Place>,
+        |files| files.place().clone(),
+    );
     let paths = args
         .paths
         .iter()
@@ -61,14 +64,18 @@ pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
         None => take(args, files)?,
     };
     if let Some(path) = paths.iter().find(|path| !taken.names.values().any(|name| name == *path)) {
-        return Err(Error::new(Kind::NotFound, format!("there was no node {path} during the trace")));
+        return Err(Error::new(
+            Kind::NotFound,
+            format!("there was no node {path} during the trace"),
+        ));
     }
     let text;
     let mut status = ExitCode::SUCCESS;
     if args.raw {
         text = raw::write(&taken)?;
     } else {
-        let ends = taken.events.iter().map(|e| e.at).min().zip(taken.events.iter().map(|e| e.at).max());
+        let ends =
+            taken.events.iter().map(|e| e.at).min().zip(taken.events.iter().map(|e| e.at).max());
         let slice = ends.map_or(1, |(from, to)| (to - from).div_ceil(SLICES).max(1));
         let mut books = Books::new(slice);
         for event in &taken.events {
@@ -89,15 +96,19 @@ pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
     }
     match &args.output {
         Some(path) => std::fs::write(path, text).map_err(|e| Error::io(path.display(), &e))?,
-        None => std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::io("standard output", &e))?,
+        None => std::io::stdout()
+            .write_all(text.as_bytes())
+            .map_err(|e| Error::io("standard output", &e))?,
     }
     Ok(status)
 }
 
 fn plane(error: &PlaneError) -> Error {
     match error {
-        PlaneError::Unsupported(why) => Error::new(Kind::NotRunning, format!("nothing to trace: {why}"))
-            .hint("trace needs the full driver of the CPU, and root: reserv up --driver full"),
+        PlaneError::Unsupported(why) => {
+            Error::new(Kind::NotRunning, format!("nothing to trace: {why}"))
+                .hint("trace needs the full driver of the CPU, and root: reserv up --driver full")
+        }
         PlaneError::Os { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Error::new(Kind::Denied, format!("{error}")).hint("trace needs root")
         }
@@ -107,7 +118,9 @@ fn plane(error: &PlaneError) -> Error {
 
 fn take(args: &Trace, files: Result<Box<dyn Files>, Error>) -> Result<Taken, Error> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(Error::new(Kind::Denied, "trace reads what all threads do").hint("trace needs root"));
+        return Err(
+            Error::new(Kind::Denied, "trace reads what all threads do").hint("trace needs root")
+        );
     }
     let files = files?;
     let mut names = names(&*files);
@@ -139,7 +152,8 @@ fn names(files: &dyn Files) -> BTreeMap<u64, String> {
     names
 }
 
-/// reserv(7): the low 16 bits of a directory's inode are the node's index, the 32 above its generation.
+/// reserv(7): the low 16 bits of a directory's inode are the node's index, the 32 above its
+/// generation.
 fn id_of(inode: u64) -> u64 {
     (inode >> 16 & 0xffff_ffff) << 32 | inode & 0xffff
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Raw traces: JSON lines. The first names the nodes, each of the others is an event, and the last says how many were lost.
+//! Raw traces: JSON lines. The first names the nodes, each of the others is an event, and the last
+//! says how many were lost.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -34,7 +35,8 @@ struct Lost {
 }
 
 pub(super) fn write(taken: &Taken) -> Result<String, Error> {
-    let json = |value: Result<String, serde_json::Error>| value.map_err(|e| Error::refused(e.to_string()));
+    let json =
+        |value: Result<String, serde_json::Error>| value.map_err(|e| Error::refused(e.to_string()));
     let mut text = json(serde_json::to_string(&Names { names: taken.names.clone() }))? + "\n";
     for e in &taken.events {
         let line = Line {
@@ -79,5 +81,9 @@ pub(super) fn parse(text: &str) -> Result<Taken, (usize, String)> {
             taken.events.push(Event { at, kind, node, node2, work, tid, unit, flags });
         }
     }
-    if ended { Ok(taken) } else { Err((text.lines().count() + 1, "its last line is missing".into())) }
+    if ended {
+        Ok(taken)
+    } else {
+        Err((text.lines().count() + 1, "its last line is missing".into()))
+    }
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Policy mtrls in a trace: what MTR-1 and MTR-3 speak of. MTR-2 is of pairs (`fair.rs`). Pure.
 //!
-//! Time is what the parent handed out, so that it means the same below a share and beside interrupts. alpha is a child's weight over that of all
-//! children, wanting or not; a change of any begins everything anew.
+//! Time is what the parent handed out, so that it means the same below a share and beside
+//! interrupts. alpha is a child's weight over that of all children, wanting or not; a change of any
+//! begins everything anew.
 //!
-//! * MTR-1: from any start alpha R - s <= 2 alpha (1 - alpha) T, with R the work that the parent did while the child wanted and s what the child had of it.
-//!   With ticks 2 (n - 1) d alpha more, and for each wake-up the time in which it displaces another.
+//! * MTR-1: from any start alpha R - s <= 2 alpha (1 - alpha) T, with R the work that the parent
+//!   did while the child wanted and s what the child had of it. With ticks 2 (n - 1) d alpha more,
+//!   and for each wake-up the time in which it displaces another.
 //! * MTR-3: from a wake-up to the first service (1 - alpha) T, with ticks (n - 1) d more.
 
 use std::collections::BTreeMap;
@@ -64,7 +66,8 @@ impl Rear {
 
     fn worst(&mut self, child: u64) -> &mut Worst {
         let (weight, total) = (self.weights.get(&child).copied().unwrap_or(0), self.total());
-        let children = u64::try_from(self.weights.values().filter(|w| **w > 0).count()).unwrap_or(1);
+        let children =
+            u64::try_from(self.weights.values().filter(|w| **w > 0).count()).unwrap_or(1);
         self.worst.entry((child, weight, total)).or_insert(Worst {
             weight,
             total,
@@ -96,7 +99,8 @@ impl Rear {
 
     pub(super) fn served(&mut self, child: u64, work: u64) {
         let total = i128::from(self.total());
-        let ids: Vec<u64> = self.children.iter().filter(|(_, c)| c.wants).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> =
+            self.children.iter().filter(|(_, c)| c.wants).map(|(id, _)| *id).collect();
         for id in ids {
             let weight = i128::from(self.weights.get(&id).copied().unwrap_or(0));
             let Some(c) = self.children.get_mut(&id) else { continue };
@@ -121,10 +125,12 @@ impl Rear {
 impl Worst {
     /// MTR-1 of it: seen, allowed, ns; with d how late steps end.
     pub(super) fn mtr_1(&self, turn: u64, d: u64) -> (u64, u64) {
-        let (w, total, n) = (i128::from(self.weight), i128::from(self.total), i128::from(self.children));
+        let (w, total, n) =
+            (i128::from(self.weight), i128::from(self.total), i128::from(self.children));
         let rest = (total - w) * i128::from(turn) / total;
-        let allowed =
-            w * (2 * rest + 2 * (n - 1) * i128::from(d) + i128::from(self.wakes * DISPLACE_NS)) / total;
+        let allowed = w
+            * (2 * rest + 2 * (n - 1) * i128::from(d) + i128::from(self.wakes * DISPLACE_NS))
+            / total;
         (whole(self.behind / total), whole(allowed))
     }
 
@@ -146,7 +152,8 @@ mod tests {
 
     #[test]
     fn the_worked_example_of_the_policy() {
-        // Weights 1, 1 and 2, T = 8: A A, B (and it sleeps), C C, B wakes and displaces: B, C C, A A.
+        // Weights 1, 1 and 2, T = 8: A A, B (and it sleeps), C C, B wakes and displaces: B, C C, A
+        // A.
         let mut rear = Rear::default();
         for (id, weight) in [(1, 1), (2, 1), (3, 2)] {
             rear.weight(id, weight);

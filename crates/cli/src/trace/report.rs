@@ -33,7 +33,8 @@ pub(super) struct Row {
     /// Farthest behind and ahead of the fluid share of its parent since it began to want, ns.
     pub(super) behind_max_ns: i64,
     pub(super) ahead_max_ns: i64,
-    /// Lags just before and after each service: [from, how often], in classes of half a millisecond.
+    /// Lags just before and after each service: [from, how often], in classes of half a
+    /// millisecond.
     pub(super) lag_histogram: Vec<(i64, u64)>,
     /// Service in each slice of the time.
     pub(super) series_ns: Vec<u64>,
@@ -93,15 +94,24 @@ fn counted(node: &Node) -> bool {
 }
 
 /// The rows in the order of the tree: parents first, siblings by name.
-pub(super) fn report(books: &Books, names: &BTreeMap<u64, String>, lost: u64, slice: u64) -> Report {
+pub(super) fn report(
+    books: &Books,
+    names: &BTreeMap<u64, String>,
+    lost: u64,
+    slice: u64,
+) -> Report {
     let doubt = doubtful(books, lost);
     let begin = books.begin.unwrap_or(0);
     let mut rows: Vec<Row> = books
         .nodes
         .iter()
         .map(|(id, node)| {
-            let (ahead, behind) =
-                books.groups.get(&node.parent).and_then(|g| g.lags.get(id)).copied().unwrap_or((0, 0));
+            let (ahead, behind) = books
+                .groups
+                .get(&node.parent)
+                .and_then(|g| g.lags.get(id))
+                .copied()
+                .unwrap_or((0, 0));
             let path = names.get(id).cloned().unwrap_or_else(|| match slot(*id) {
                 0 => "cpu".into(),
                 1 => "cpu/q0".into(),
@@ -115,8 +125,10 @@ pub(super) fn report(books: &Books, names: &BTreeMap<u64, String>, lost: u64, sl
                 weight_milli: node.weight,
                 service_ns: node.work + node.floor,
                 floor_ns: node.floor,
-                normalised_ns: u64::try_from(u128::from(node.work) * 1000 / u128::from(node.weight.max(1)))
-                    .unwrap_or(u64::MAX),
+                normalised_ns: u64::try_from(
+                    u128::from(node.work) * 1000 / u128::from(node.weight.max(1)),
+                )
+                .unwrap_or(u64::MAX),
                 steps: node.steps,
                 step_max_ns: node.step_max,
                 runnable_ns: node.runnable_ns,
@@ -165,7 +177,8 @@ impl Report {
         if !paths.is_empty() {
             self.nodes.retain(|row| {
                 paths.iter().any(|p| {
-                    row.path == *p || row.path.strip_prefix(p.as_str()).is_some_and(|r| r.starts_with('/'))
+                    row.path == *p
+                        || row.path.strip_prefix(p.as_str()).is_some_and(|r| r.starts_with('/'))
                 })
             });
         }
@@ -174,7 +187,8 @@ impl Report {
     /// Some bound is broken, or counters and records differ.
     pub(super) fn broken(&self) -> bool {
         self.nodes.iter().any(|row| {
-            row.verdicts().any(|v| v.outcome == Outcome::Broken) || (self.doubt.is_none() && !row.counted)
+            row.verdicts().any(|v| v.outcome == Outcome::Broken)
+                || (self.doubt.is_none() && !row.counted)
         })
     }
 
@@ -197,8 +211,11 @@ impl Report {
             .to_vec(),
         ];
         for row in &self.nodes {
-            let name =
-                if row.depth == 0 { row.path.as_str() } else { row.path.rsplit('/').next().unwrap_or("") };
+            let name = if row.depth == 0 {
+                row.path.as_str()
+            } else {
+                row.path.rsplit('/').next().unwrap_or("")
+            };
             #[expect(clippy::cast_precision_loss, reason = "printed with three digits")]
             let part = |x: u64| x as f64 / self.duration_ns.max(1) as f64;
             rows.push(vec![
@@ -228,8 +245,12 @@ impl Report {
             }
         }
         for row in self.nodes.iter().filter(|row| self.doubt.is_none() && !row.counted) {
-            let _ =
-                writeln!(text, "{} {}: its counter and its records differ", paint.red("BROKEN"), row.path);
+            let _ = writeln!(
+                text,
+                "{} {}: its counter and its records differ",
+                paint.red("BROKEN"),
+                row.path
+            );
         }
         let _ = writeln!(
             text,
@@ -290,7 +311,13 @@ impl Row {
                 v.compared
             ),
             (None, Some(worst), Some(bound)) => {
-                format!("{word} {}: {}: at most {}, {} allowed", self.path, v.what, fine(worst), fine(bound))
+                format!(
+                    "{word} {}: {}: at most {}, {} allowed",
+                    self.path,
+                    v.what,
+                    fine(worst),
+                    fine(bound)
+                )
             }
             _ => format!("{word} {}: {}", self.path, v.what),
         }
@@ -312,7 +339,8 @@ fn spark(series: &[u64], full: u64, slices: usize) -> String {
     let width = slices.min(WIDTH);
     (0..width)
         .map(|at| {
-            let (from, to) = (at * slices / width, ((at + 1) * slices / width).max(at * slices / width + 1));
+            let (from, to) =
+                (at * slices / width, ((at + 1) * slices / width).max(at * slices / width + 1));
             let sum: u64 = (from..to).map(|i| series.get(i).copied().unwrap_or(0)).sum();
             let all = full.saturating_mul(u64::try_from(to - from).unwrap_or(1)).max(1);
             HEIGHTS[usize::try_from((sum.saturating_mul(8)).div_ceil(all)).unwrap_or(8).min(8)]

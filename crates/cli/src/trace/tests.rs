@@ -16,8 +16,8 @@ fn line(at: u64, kind: &str, node: u64, node2: u64, work: u64, tid: u64, flags: 
     )
 }
 
-/// Two queues, weights 1 and 2, steps of 6 ms: the worked example of sched/policy_sfq.c, `rounds` times. B wakes in the middle of A's
-/// first step.
+/// Two queues, weights 1 and 2, steps of 6 ms: the worked example of sched/policy_sfq.c, `rounds`
+/// times. B wakes in the middle of A's first step.
 fn example(rounds: u64) -> Vec<String> {
     const MS: u64 = 1_000_000;
     let mut lines = vec![
@@ -67,7 +67,10 @@ fn outcomes(report: &Report) -> Vec<(Outcome, bool)> {
 fn a_right_trace_holds() {
     let report = judged(&example(10));
     assert_eq!(report.doubt, None);
-    assert_eq!(outcomes(&report), [(Outcome::Unclear, true), (Outcome::Holds, true), (Outcome::Holds, true)]);
+    assert_eq!(
+        outcomes(&report),
+        [(Outcome::Unclear, true), (Outcome::Holds, true), (Outcome::Holds, true)]
+    );
     assert!(!report.broken());
     let a = &report.nodes[1];
     assert_eq!(
@@ -103,10 +106,14 @@ fn falsified_traces_are_rejected() {
 
     // Four steps of B moved behind all others: the sums are right, an interval is not.
     let mut late = right.clone();
-    let at: Vec<usize> =
-        (0..late.len()).filter(|i| late[*i].contains(&format!("settle\",\"node\":{B},"))).take(4).collect();
-    let a: Vec<usize> =
-        (0..late.len()).filter(|i| late[*i].contains(&format!("settle\",\"node\":{A},"))).skip(6).collect();
+    let at: Vec<usize> = (0..late.len())
+        .filter(|i| late[*i].contains(&format!("settle\",\"node\":{B},")))
+        .take(4)
+        .collect();
+    let a: Vec<usize> = (0..late.len())
+        .filter(|i| late[*i].contains(&format!("settle\",\"node\":{A},")))
+        .skip(6)
+        .collect();
     for (x, y) in at.into_iter().zip(a) {
         let (one, two) = (late[x].clone(), late[y].clone());
         let time = |l: &str| l.split(',').next().unwrap().to_owned();
@@ -126,7 +133,8 @@ fn falsified_traces_are_rejected() {
     long[settle] = long[settle].replace("\"work\":6000000", "\"work\":6000001");
     assert!(judged(&long).broken());
 
-    // A thread that nobody woke; time that goes back; a lost record; an end without its list: nothing can be said.
+    // A thread that nobody woke; time that goes back; a lost record; an end without its list:
+    // nothing can be said.
     for (from, to) in [
         ("\"kind\":\"wake\"", "\"kind\":\"forced\""),
         ("\"at\":18000000", "\"at\":1"),
@@ -136,38 +144,51 @@ fn falsified_traces_are_rejected() {
         assert!(report.doubt.is_some(), "{from}");
         assert!(report.nodes.iter().all(|row| row.verdict.outcome == Outcome::Unclear));
     }
-    let cut: Vec<String> =
-        right.iter().filter(|l| !(l.contains("\"end\"") && l.contains("\"flags\":1"))).cloned().collect();
+    let cut: Vec<String> = right
+        .iter()
+        .filter(|l| !(l.contains("\"end\"") && l.contains("\"flags\":1")))
+        .cloned()
+        .collect();
     assert!(judged(&cut).doubt.is_some());
 }
 
-/// The kernel ran a thread of B that the tree had not chosen: the record is counted at both ends, and what it ran lies in a later step.
+/// The kernel ran a thread of B that the tree had not chosen: the record is counted at both ends,
+/// and what it ran lies in a later step.
 #[test]
 fn a_forced_service_is_counted_and_no_break() {
     let mut lines = example(10);
     let at = lines.iter().rposition(|l| l.contains("settle")).unwrap();
     lines.insert(at, line(174_000_000, "forced", B, 0, 0, 20, 0));
-    let end =
-        |l: &String| l.replace("\"tid\":0,\"unit\":1,\"flags\":1}", "\"tid\":1,\"unit\":1,\"flags\":1}");
+    let end = |l: &String| {
+        l.replace("\"tid\":0,\"unit\":1,\"flags\":1}", "\"tid\":1,\"unit\":1,\"flags\":1}")
+    };
     let report = judged(
-        &lines.iter().map(|l| if l.contains("\"end\"") { end(l) } else { l.clone() }).collect::<Vec<_>>(),
+        &lines
+            .iter()
+            .map(|l| if l.contains("\"end\"") { end(l) } else { l.clone() })
+            .collect::<Vec<_>>(),
     );
     assert_eq!((report.forced, &report.doubt), (1, &None));
-    assert_eq!(outcomes(&report), [(Outcome::Unclear, true), (Outcome::Holds, true), (Outcome::Holds, true)]);
+    assert_eq!(
+        outcomes(&report),
+        [(Outcome::Unclear, true), (Outcome::Holds, true), (Outcome::Holds, true)]
+    );
     // Recorded, and not counted: the records cannot be trusted.
     assert!(judged(&lines).doubt.is_some());
 }
 
 #[test]
 fn what_the_theorem_does_not_cover_is_not_judged() {
-    let change =
-        |from: &str, to: &str| judged(&example(10).iter().map(|l| l.replace(from, to)).collect::<Vec<_>>());
+    let change = |from: &str, to: &str| {
+        judged(&example(10).iter().map(|l| l.replace(from, to)).collect::<Vec<_>>())
+    };
     assert!(change("\"unit\":1", "\"unit\":2").nodes[1].verdict.what.contains("one CPU"));
     assert!(
-        change("\"tid\":1000,\"unit\":0,\"flags\":1", "\"tid\":1000,\"unit\":0,\"flags\":3").nodes[1]
-            .verdict
-            .what
-            .contains("cap")
+        change("\"tid\":1000,\"unit\":0,\"flags\":1", "\"tid\":1000,\"unit\":0,\"flags\":3").nodes
+            [1]
+        .verdict
+        .what
+        .contains("cap")
     );
     assert!(change("\"tid\":2000", "\"tid\":0").nodes[2].verdict.what.contains("background"));
 }
@@ -193,22 +214,24 @@ const MS: u64 = 1_000_000;
 const Q0: u64 = 1 << 32 | 1;
 
 fn node(id: u64, parent: u64, service: u64, weight: u64, flags: u8, alg: u8) -> String {
-    line(0, "node", id, parent, service, weight, flags).replace("\"unit\":0", &format!("\"unit\":{alg}"))
+    line(0, "node", id, parent, service, weight, flags)
+        .replace("\"unit\":0", &format!("\"unit\":{alg}"))
 }
 
 fn number(id: u64) -> u64 {
     id & 0xff
 }
 
-/// What happens: a step of so many ms in a queue, after which it goes on wanting or not; a wake-up (of another than who is served, which has run so
-/// many ms of its step).
+/// What happens: a step of so many ms in a queue, after which it goes on wanting or not; a wake-up
+/// (of another than who is served, which has run so many ms of its step).
 #[derive(Clone, Copy)]
 enum Do {
     Step(u64, u64, bool),
     Wake(u64),
 }
 
-/// A trace of children (id, weight, priority, wants at the beginning) of a root with a policy; a thread in each, whose number is the node's index.
+/// A trace of children (id, weight, priority, wants at the beginning) of a root with a policy; a
+/// thread in each, whose number is the node's index.
 fn story(
     policy: u8,
     own: u64,
@@ -217,7 +240,8 @@ fn story(
     params: &[String],
     told: &[Do],
 ) -> Vec<String> {
-    let mut lines = vec![format!("{{\"names\":{{\"{ROOT}\":\"cpu\",\"{A}\":\"cpu/a\",\"{B}\":\"cpu/b\"}}}}")];
+    let mut lines =
+        vec![format!("{{\"names\":{{\"{ROOT}\":\"cpu\",\"{A}\":\"cpu/a\",\"{B}\":\"cpu/b\"}}}}")];
     let list = |served: &std::collections::BTreeMap<u64, u64>| {
         let total: u64 = served.values().sum();
         let mut lines = vec![node(ROOT, 0, total, 1000, 0, policy)];
@@ -306,8 +330,10 @@ fn eevdf_right_and_falsified() {
         })
         .collect();
     assert!(judged(&lied).doubt.is_some());
-    let silent: Vec<String> =
-        story(1, 0, &children, 0, &[], &right).into_iter().filter(|l| !l.contains("tune")).collect();
+    let silent: Vec<String> = story(1, 0, &children, 0, &[], &right)
+        .into_iter()
+        .filter(|l| !l.contains("tune"))
+        .collect();
     assert_eq!(judged(&silent).nodes[1].verdict.outcome, Outcome::Unclear);
 }
 
@@ -325,7 +351,8 @@ fn mtrls_right_and_falsified() {
     let right: Vec<Do> = (0..10).flat_map(|_| turn([6, 4])).collect();
     let (outcome, what, broken) = said(&story(2, 40 * MS, &children, 0, &[], &right), "cpu/a");
     assert!(outcome == Outcome::Holds && what.starts_with("MTR-") && !broken, "{what}");
-    // A is put to the rear when it wakes (weighted round robin): it waits for all of B's quota each time, twice as long as it may.
+    // A is put to the rear when it wakes (weighted round robin): it waits for all of B's quota each
+    // time, twice as long as it may.
     let wrr: Vec<Do> = (0..10)
         .flat_map(|_| {
             let mut turn = vec![Do::Step(A, 6, false), Do::Step(B, 4, true), Do::Wake(A)];
@@ -335,7 +362,8 @@ fn mtrls_right_and_falsified() {
         .collect();
     let (outcome, what, broken) = said(&story(2, 40 * MS, &children, 0, &[], &wrr), "cpu/a");
     assert!(outcome == Outcome::Broken && broken, "{what}");
-    // A loses a millisecond of each turn: cumulative, so MTR-1 or MTR-2 sees it, and no single wait does.
+    // A loses a millisecond of each turn: cumulative, so MTR-1 or MTR-2 sees it, and no single wait
+    // does.
     let thin: Vec<Do> = (0..100).flat_map(|_| turn([5, 2])).collect();
     let (outcome, what, broken) = said(&story(2, 40 * MS, &children, 0, &[], &thin), "cpu/a");
     assert!(outcome == Outcome::Broken && broken && what.starts_with("MTR-1"), "{what}");
@@ -346,7 +374,12 @@ fn prio_right_and_falsified() {
     let children = [(A, 1000, 20, false), (B, 1000, 10, true)];
     let mut right = Vec::new();
     for _ in 0..5 {
-        right.extend([Do::Step(B, 4, true), Do::Wake(A), Do::Step(A, 4, true), Do::Step(A, 3, false)]);
+        right.extend([
+            Do::Step(B, 4, true),
+            Do::Wake(A),
+            Do::Step(A, 4, true),
+            Do::Step(A, 3, false),
+        ]);
     }
     let (outcome, what, broken) = said(&story(3, 0, &children, 0, &[], &right), "cpu/a");
     assert!(outcome == Outcome::Holds && what.starts_with("prio") && !broken, "{what}");

@@ -33,7 +33,8 @@ pub(super) struct Verdict {
     /// The sibling with which it comes closest to the bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) with: Option<String>,
-    /// The largest difference of normalised service in any interval in which both wanted it, ns per weight of one.
+    /// The largest difference of normalised service in any interval in which both wanted it, ns per
+    /// weight of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) worst_ns: Option<u64>,
     /// What the theorem allows.
@@ -46,10 +47,9 @@ pub(super) struct Verdict {
 /// The node, or something below it, had a cap.
 fn capped(books: &Books, id: u64) -> bool {
     books.nodes.get(&id).is_some_and(|n| n.capped)
-        || books
-            .nodes
-            .iter()
-            .any(|(child, n)| n.parent == id && *child != id && slot(*child) != 0 && capped(books, *child))
+        || books.nodes.iter().any(|(child, n)| {
+            n.parent == id && *child != id && slot(*child) != 0 && capped(books, *child)
+        })
 }
 
 fn unclear(what: impl Into<String>) -> Verdict {
@@ -64,7 +64,12 @@ fn unclear(what: impl Into<String>) -> Verdict {
 }
 
 /// The verdict of a node by its parent's policy.
-pub(super) fn judge(books: &Books, names: &BTreeMap<u64, String>, id: u64, doubt: Option<&str>) -> Verdict {
+pub(super) fn judge(
+    books: &Books,
+    names: &BTreeMap<u64, String>,
+    id: u64,
+    doubt: Option<&str>,
+) -> Verdict {
     let node = &books.nodes[&id];
     if let Some(doubt) = doubt {
         return unclear(doubt);
@@ -110,7 +115,8 @@ pub(super) fn judge(books: &Books, names: &BTreeMap<u64, String>, id: u64, doubt
     };
     // The one that comes closest to its bound: seen / allowed, compared without dividing.
     findings.sort_by(|a, b| {
-        (u128::from(b.seen) * u128::from(a.allowed)).cmp(&(u128::from(a.seen) * u128::from(b.allowed)))
+        (u128::from(b.seen) * u128::from(a.allowed))
+            .cmp(&(u128::from(a.seen) * u128::from(b.allowed)))
     });
     let Some(worst) = findings.first() else {
         return unclear(if parent.alg == PRIO {
@@ -152,10 +158,14 @@ fn eevdf(books: &Books, id: u64, parent: &Node, lag: u64, quantum: u64) -> Vec<F
     let Some(lags) = books.lags.get(&node.parent) else { return Vec::new() };
     let (Some((low, high)), true) = (lags.seen.get(&id), lags.most > 1) else { return Vec::new() };
     let q = parent.step_max.max(quantum);
-    let request = if node.request == 0 || (lag > 0 && node.request > lag) { lag } else { node.request };
+    let request =
+        if node.request == 0 || (lag > 0 && node.request > lag) { lag } else { node.request };
     // New weights are rounded, and requests go on at the old ones.
-    let more =
-        if books.nodes.values().any(|n| n.parent == node.parent && n.reweights > 0) { 2 * q } else { 0 };
+    let more = if books.nodes.values().any(|n| n.parent == node.parent && n.reweights > 0) {
+        2 * q
+    } else {
+        0
+    };
     vec![
         Finding { what: "EV-1, ahead of its fluid share", seen: ns(-low), allowed: 2 * q + more },
         Finding {
@@ -181,7 +191,8 @@ fn mtrls(books: &Books, id: u64, parent: &Node, turn: u64, quantum: u64) -> Vec<
             findings.push(Finding { what: "MTR-3, from wake-up to service", seen, allowed });
         }
     }
-    // Pairs: |W_a/alpha_a − W_b/alpha_b| ≤ 2T + d/alpha_a + d/alpha_b; where weights changed meanwhile alpha is not known there.
+    // Pairs: |W_a/alpha_a − W_b/alpha_b| ≤ 2T + d/alpha_a + d/alpha_b; where weights changed
+    // meanwhile alpha is not known there.
     if books.nodes.values().any(|n| n.parent == node.parent && (n.reweights > 0 || n.gone)) {
         return findings;
     }
@@ -235,7 +246,10 @@ pub(super) fn judge_class(books: &Books, id: u64, doubt: Option<&str>) -> Option
         jobs.late, jobs.judged, jobs.over
     );
     if books.cpus > 1 {
-        return Some(unclear(format!("{what}; there is a bound for one CPU, and there are {}", books.cpus)));
+        return Some(unclear(format!(
+            "{what}; there is a bound for one CPU, and there are {}",
+            books.cpus
+        )));
     }
     if jobs.judged == 0 {
         return said("no job began with a period that is certain");
@@ -245,7 +259,8 @@ pub(super) fn judge_class(books: &Books, id: u64, doubt: Option<&str>) -> Option
     (verdict.worst_ns, verdict.bound_ns) = (Some(jobs.worst), Some(allowed));
     if verdict.outcome == Outcome::Broken && books.forced > 0 {
         verdict.outcome = Outcome::Unclear;
-        verdict.what += " (later than allowed, but threads that the tree had not chosen were served)";
+        verdict.what +=
+            " (later than allowed, but threads that the tree had not chosen were served)";
     }
     Some(verdict)
 }
@@ -261,7 +276,9 @@ fn sfq(books: &Books, names: &BTreeMap<u64, String>, id: u64) -> Verdict {
     };
     let mut worst: Option<(Duo, i128)> = None;
     let mut others = std::collections::BTreeSet::new();
-    let Some(group) = books.groups.get(&node.parent) else { return unclear("it never wanted service") };
+    let Some(group) = books.groups.get(&node.parent) else {
+        return unclear("it never wanted service");
+    };
     for (duo, spread) in &group.worst {
         let other = if duo.a == id { duo.b } else { duo.a };
         if (duo.a != id && duo.b != id) || *spread == 0 || capped(books, other) {
@@ -273,8 +290,10 @@ fn sfq(books: &Books, names: &BTreeMap<u64, String>, id: u64) -> Verdict {
             worst = Some((*duo, *spread));
         }
     }
-    // Before its first step a tag holds one that nobody saw: as long as the longest of all, or three quanta.
-    let long = i128::from(books.nodes.get(&node.parent).map_or(0, |p| p.step_max).max(3 * books.quantum));
+    // Before its first step a tag holds one that nobody saw: as long as the longest of all, or
+    // three quanta.
+    let long =
+        i128::from(books.nodes.get(&node.parent).map_or(0, |p| p.step_max).max(3 * books.quantum));
     for (duo, spread) in &group.early {
         let other = if duo.a == id { duo.b } else { duo.a };
         if (duo.a == id || duo.b == id) && !capped(books, other) {
@@ -293,7 +312,8 @@ fn sfq(books: &Books, names: &BTreeMap<u64, String>, id: u64) -> Verdict {
     };
     let other = if duo.a == id { duo.b } else { duo.a };
     let normal = |x: i128| {
-        u64::try_from(x * 1000 / (i128::from(duo.weight_a) * i128::from(duo.weight_b))).unwrap_or(u64::MAX)
+        u64::try_from(x * 1000 / (i128::from(duo.weight_a) * i128::from(duo.weight_b)))
+            .unwrap_or(u64::MAX)
     };
     let holds = spread <= bound(&duo);
     let mut verdict = Verdict {
@@ -307,11 +327,13 @@ fn sfq(books: &Books, names: &BTreeMap<u64, String>, id: u64) -> Verdict {
     if !holds && books.starved[0] != books.starved[1] {
         verdict.outcome = Outcome::Unclear;
         verdict.what =
-            "SFQ-1 does not hold, but threads that had waited too long were served out of order".into();
+            "SFQ-1 does not hold, but threads that had waited too long were served out of order"
+                .into();
     }
     if group.too_many && holds {
         verdict.outcome = Outcome::Unclear;
-        verdict.what = "SFQ-1 holds as far as compared; more siblings wanted at once than are".into();
+        verdict.what =
+            "SFQ-1 holds as far as compared; more siblings wanted at once than are".into();
     }
     verdict
 }

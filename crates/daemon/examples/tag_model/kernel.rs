@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel that tests/lib/tagsim.c plays: its functions, found in the library that was preloaded.
+//! The kernel that tests/lib/tagsim.c plays: its functions, found in the library that was
+//! preloaded.
 
 use std::ffi::CStr;
 use std::mem::transmute_copy;
@@ -33,7 +34,8 @@ fn function<F: Copy>(name: &str) -> Option<F> {
     let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
     // SAFETY: a C string that outlives the call.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: the declarations below are those of tagsim.c, and a pointer to a function is as large as any.
+    // SAFETY: the declarations below are those of tagsim.c, and a pointer to a function is as large
+    // as any.
     (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
 }
 

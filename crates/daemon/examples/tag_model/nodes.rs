@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Of the operations (operations.rs), those on nodes: made, deleted, moved, collected or not, and who may do what with them.
+//! Of the operations (operations.rs), those on nodes: made, deleted, moved, collected or not, and
+//! who may do what with them.
 
 use reserv_daemon::engine::Origin;
-use reserv_model::{AccessChange, Caller, DeleteMode, Name, NewKind, NodeId, Party, Request, Right, Verb};
+use reserv_model::{
+    AccessChange, Caller, DeleteMode, Name, NewKind, NodeId, Party, Request, Right, Verb,
+};
 
 use crate::operations::{NODES, USERS, done};
 use crate::oracle::{CPU, Place, RESOURCES};
@@ -22,7 +25,8 @@ impl World {
         if self.oracle.trees[at].places.len() >= NODES {
             return Ok(());
         }
-        let (Some(parent), queue, name) = (self.parent(at), self.random.one_in(2), self.fresh()) else {
+        let (Some(parent), queue, name) = (self.parent(at), self.random.one_in(2), self.fresh())
+        else {
             return Ok(());
         };
         let kind = if queue { NewKind::Queue(None) } else { NewKind::Scheduler(None) };
@@ -57,7 +61,11 @@ impl World {
             && tree.above(&who, id, Right::Delete)
             && !(queue && tagged && mode == DeleteMode::Refuse)
             && (may_fall || !queue);
-        let got = done(&self.engines[at].edit_by(&who, &[Request::Delete { node: id.into(), mode }], None));
+        let got = done(&self.engines[at].edit_by(
+            &who,
+            &[Request::Delete { node: id.into(), mode }],
+            None,
+        ));
         if wanted && queue && tagged && mode == DeleteMode::Drain {
             if let Some(place) = tree.places.iter_mut().find(|p| p.id == id) {
                 place.draining = true;
@@ -76,10 +84,17 @@ impl World {
         let leaves: Vec<NodeId> = tree
             .places
             .iter()
-            .filter(|p| p.id != NodeId::ROOT && p.id != NodeId::Q0 && !p.draining && tree.children(p.id) == 0)
+            .filter(|p| {
+                p.id != NodeId::ROOT
+                    && p.id != NodeId::Q0
+                    && !p.draining
+                    && tree.children(p.id) == 0
+            })
             .map(|p| p.id)
             .collect();
-        let (Some(id), Some(parent)) = (self.random.of(&leaves), self.parent(at)) else { return Ok(()) };
+        let (Some(id), Some(parent)) = (self.random.of(&leaves), self.parent(at)) else {
+            return Ok(());
+        };
         if id == parent {
             return Ok(());
         }
@@ -103,8 +118,11 @@ impl World {
 
     /// The gc file is written.
     pub(crate) fn flag(&mut self, pid: i32) -> Checked {
-        let (at, who, gc) =
-            (self.random.below(RESOURCES), self.oracle.processes[&pid].who.clone(), self.random.one_in(2));
+        let (at, who, gc) = (
+            self.random.below(RESOURCES),
+            self.oracle.processes[&pid].who.clone(),
+            self.random.one_in(2),
+        );
         let places: Vec<NodeId> = self.oracle.trees[at]
             .places
             .iter()
@@ -135,10 +153,14 @@ impl World {
 
     fn party(&mut self) -> Party {
         let all: Vec<Caller> = self.oracle.processes.values().map(|p| p.who.clone()).collect();
-        let process = self.random.of(&all).filter(|_| self.random.one_in(6)).map(|who| (who.pid, who.start));
+        let process =
+            self.random.of(&all).filter(|_| self.random.one_in(6)).map(|who| (who.pid, who.start));
         Party {
             uid: (!self.random.one_in(4)).then(|| USERS[1 + self.random.below(3)]),
-            gid: self.random.one_in(5).then(|| 20 + u32::try_from(self.random.below(3)).unwrap_or(0)),
+            gid: self
+                .random
+                .one_in(5)
+                .then(|| 20 + u32::try_from(self.random.below(3)).unwrap_or(0)),
             process,
         }
     }
@@ -149,11 +171,16 @@ impl World {
         if at == CPU && self.count < SILENT {
             return Ok(());
         }
-        let who =
-            if self.random.one_in(2) { Caller::root() } else { self.oracle.processes[&pid].who.clone() };
+        let who = if self.random.one_in(2) {
+            Caller::root()
+        } else {
+            self.oracle.processes[&pid].who.clone()
+        };
         let places: Vec<NodeId> =
             self.oracle.trees[at].places.iter().filter(|p| !p.draining).map(|p| p.id).collect();
-        let (Some(mut node), mut party) = (self.random.of(&places), self.party()) else { return Ok(()) };
+        let (Some(mut node), mut party) = (self.random.of(&places), self.party()) else {
+            return Ok(());
+        };
         let mut verb =
             [Verb::Allow, Verb::Allow, Verb::Allow, Verb::Deny, Verb::Remove][self.random.below(5)];
         let lines = self.oracle.trees[at].lines.clone();
@@ -166,8 +193,12 @@ impl World {
         }
         let mask = self.random.below(32);
         let chosen = |bit: usize| bit == 0 && mask & 1 == 0 || mask >> bit & 1 == 1;
-        let mut rights: Vec<Right> =
-            RIGHTS.into_iter().enumerate().filter(|(bit, _)| chosen(*bit)).map(|(_, r)| r).collect();
+        let mut rights: Vec<Right> = RIGHTS
+            .into_iter()
+            .enumerate()
+            .filter(|(bit, _)| chosen(*bit))
+            .map(|(_, r)| r)
+            .collect();
         if verb == Verb::Remove && self.random.one_in(2) {
             rights = RIGHTS.to_vec();
         }
@@ -197,7 +228,8 @@ impl World {
     fn fall(&mut self, at: usize, node: NodeId) -> Checked {
         self.note("fall", || format!("{node:?} of {at}"));
         let lives = &self.oracle.processes;
-        let (all, who) = (|| lives.keys().copied().collect(), |pid| Some(lives.get(&pid)?.who.clone()));
+        let (all, who) =
+            (|| lives.keys().copied().collect(), |pid| Some(lives.get(&pid)?.who.clone()));
         if !self.broken("nothing falls") {
             self.engines[at].fall_among(node, all, who).map_err(|e| e.to_string())?;
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One operation at random, through the product and in the oracle; what was answered is compared at once.
+//! One operation at random, through the product and in the oracle; what was answered is compared at
+//! once.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -97,8 +98,9 @@ impl World {
     fn tid(&mut self) -> i32 {
         loop {
             let tid = FIRST + 10 + i32::try_from(self.random.below(60)).unwrap_or(0);
-            let taken =
-                |(pid, p): (&i32, &crate::oracle::Process)| *pid == tid || p.threads.contains_key(&tid);
+            let taken = |(pid, p): (&i32, &crate::oracle::Process)| {
+                *pid == tid || p.threads.contains_key(&tid)
+            };
             if !self.oracle.processes.iter().any(taken) {
                 return tid;
             }
@@ -126,7 +128,8 @@ impl World {
         if self.oracle.processes.len() >= PROCESSES {
             return Ok(());
         }
-        // Who is born within a tick of another's death may have its number, and cannot be told from it.
+        // Who is born within a tick of another's death may have its number, and cannot be told from
+        // it.
         self.clock += TICK;
         let (child, start) = (self.tid(), self.born());
         let got = self.kernel.k_clone(child, child, start);
@@ -147,11 +150,19 @@ impl World {
         }
         self.kernel.k_as(tid);
         let start = self.oracle.processes[&pid].start;
-        let (uid, gid) =
-            (self.random.of(&USERS).unwrap_or(0), 20 + u32::try_from(self.random.below(3)).unwrap_or(0));
+        let (uid, gid) = (
+            self.random.of(&USERS).unwrap_or(0),
+            20 + u32::try_from(self.random.below(3)).unwrap_or(0),
+        );
         let groups: Vec<u32> = if self.random.one_in(2) { vec![20, 22] } else { Vec::new() };
         self.note("exec", || format!("by {tid} of {pid}, uid {uid} gid {gid} groups {groups:?}"));
-        self.kernel.k_exec(start, uid, gid, u32::try_from(groups.len()).unwrap_or(0), groups.as_ptr());
+        self.kernel.k_exec(
+            start,
+            uid,
+            gid,
+            u32::try_from(groups.len()).unwrap_or(0),
+            groups.as_ptr(),
+        );
         let p = self.owner(pid);
         p.threads = [(pid, p.threads[&tid])].into();
         (p.who.uid, p.who.gid, p.who.groups) = (uid, gid, groups);
@@ -196,7 +207,18 @@ impl World {
                 format!("{fd} of {pid} family {family} stream {stream} elsewhere {elsewhere}")
             });
             let waiting = VecDeque::new();
-            (fd, What::Socket { stream, inet, elsewhere, bound: 0, route: None, listens: false, waiting })
+            (
+                fd,
+                What::Socket {
+                    stream,
+                    inet,
+                    elsewhere,
+                    bound: 0,
+                    route: None,
+                    listens: false,
+                    waiting,
+                },
+            )
         } else {
             let [d, e] = self.devices;
             let all = [
@@ -260,7 +282,9 @@ impl World {
     }
 
     fn send(&mut self, pid: i32, fd: i32) {
-        let Some(at) = (0..UNDER_WAY).find(|at| !self.oracle.under_way.contains_key(at)) else { return };
+        let Some(at) = (0..UNDER_WAY).find(|at| !self.oracle.under_way.contains_key(at)) else {
+            return;
+        };
         self.note("send", || format!("{fd} of {pid} at {at}"));
         self.kernel.k_send(fd, at);
         let file = self.oracle.processes[&pid].fds[&fd];
@@ -297,7 +321,8 @@ impl World {
             return self.open_reserv(pid);
         }
         let any = i32::try_from(self.random.below(24)).unwrap_or(0);
-        let (fd, qfd) = self.random.of(&pairs).filter(|_| !self.random.one_in(6)).unwrap_or((fd, any));
+        let (fd, qfd) =
+            self.random.of(&pairs).filter(|_| !self.random.one_in(6)).unwrap_or((fd, any));
         let file = self.oracle.processes[&pid].fds[&fd];
         let socket = matches!(self.oracle.files[&file].what, What::Socket { .. });
         let option = socket && self.random.one_in(2);
@@ -318,13 +343,18 @@ impl World {
         if let Ok((at, id)) = wanted {
             self.oracle.tag(file, at, id);
         }
-        agree(|| format!("tag of {fd} of {pid} with {qfd}"), &got, &wanted.map_or_else(|errno| -errno, |_| 1))
+        agree(
+            || format!("tag of {fd} of {pid} with {qfd}"),
+            &got,
+            &wanted.map_or_else(|errno| -errno, |_| 1),
+        )
     }
 
     /// Written to proc/PID/fds: the daemon borrows the descriptor.
     fn tag_for(&mut self, pid: i32, fd: i32) -> Checked {
         let at = self.random.below(CPU);
-        let (who, file) = (self.oracle.processes[&pid].who.clone(), self.oracle.processes[&pid].fds[&fd]);
+        let (who, file) =
+            (self.oracle.processes[&pid].who.clone(), self.oracle.processes[&pid].fds[&fd]);
         let Some(id) = self.queue_of(at) else { return Ok(()) };
         let engine = &mut self.engines[at];
         let allowed = done(&engine.tree().require(&who, id, Right::Use));
@@ -339,13 +369,18 @@ impl World {
         self.kernel.k_send(fd, 0);
         self.kernel.k_as(FIRST);
         let borrowed = self.kernel.k_receive(0);
-        // SAFETY: the number is not of a descriptor of ours, but of the process that is played; nobody else looks at it.
+        // SAFETY: the number is not of a descriptor of ours, but of the process that is played;
+        // nobody else looks at it.
         let copy = unsafe { BorrowedFd::borrow_raw(borrowed) };
         let got = engine.plane_mut().tag_descriptor(copy, id);
         self.kernel.k_close(borrowed);
         let wanted = self.oracle.lives(file, at);
         self.note("tag for", || format!("{fd} of {pid} with {id:?} of {at}: {got:?}"));
-        agree(|| format!("tag of another's {fd} of {pid}: {got:?}"), &got.is_ok(), &wanted.is_ok())?;
+        agree(
+            || format!("tag of another's {fd} of {pid}: {got:?}"),
+            &got.is_ok(),
+            &wanted.is_ok(),
+        )?;
         if wanted.is_ok() {
             self.oracle.tag(file, at, id);
         }
@@ -370,7 +405,8 @@ impl World {
         }
         let of = if fitting.is_empty() || self.random.one_in(8) { all } else { fitting };
         let Some(qfd) = self.random.of(&of) else { return Ok(()) };
-        let (wanted, got) = (self.oracle.may_move(pid, tid, qfd), self.kernel.k_fcntl(qfd, SET_CPU, 0));
+        let (wanted, got) =
+            (self.oracle.may_move(pid, tid, qfd), self.kernel.k_fcntl(qfd, SET_CPU, 0));
         self.note("chcpures", || format!("{tid} of {pid} by {qfd}: {got}"));
         if let Ok(id) = wanted {
             self.owner(pid).threads.insert(tid, Some(id).filter(|id| *id != NodeId::Q0));
@@ -392,7 +428,9 @@ impl World {
     /// Written to members.
     fn tag_thread(&mut self, pid: i32) -> Checked {
         let threads: Vec<i32> = self.oracle.processes[&pid].threads.keys().copied().collect();
-        let (Some(tid), Some(id)) = (self.random.of(&threads), self.queue_of(CPU)) else { return Ok(()) };
+        let (Some(tid), Some(id)) = (self.random.of(&threads), self.queue_of(CPU)) else {
+            return Ok(());
+        };
         self.engines[CPU].plane_mut().tag(Target::Thread(tid), id).map_err(|e| e.to_string())?;
         self.note("members", || format!("{tid} of {pid} in {id:?}"));
         self.owner(pid).threads.insert(tid, Some(id).filter(|id| *id != NodeId::Q0));
@@ -400,8 +438,12 @@ impl World {
     }
 
     fn queue_of(&mut self, at: usize) -> Tag {
-        let queues: Vec<NodeId> =
-            self.oracle.trees[at].places.iter().filter(|p| p.queue && !p.draining).map(|p| p.id).collect();
+        let queues: Vec<NodeId> = self.oracle.trees[at]
+            .places
+            .iter()
+            .filter(|p| p.queue && !p.draining)
+            .map(|p| p.id)
+            .collect();
         self.random.of(&queues)
     }
 
@@ -409,7 +451,11 @@ impl World {
     fn list(&mut self, pid: i32) -> Checked {
         let (at, child) = (self.random.below(RESOURCES), self.random.one_in(2));
         let Some(id) = self.queue_of(at) else { return Ok(()) };
-        let by = if self.random.one_in(3) { Caller::root() } else { self.oracle.processes[&pid].who.clone() };
+        let by = if self.random.one_in(3) {
+            Caller::root()
+        } else {
+            self.oracle.processes[&pid].who.clone()
+        };
         let engine = &mut self.engines[at];
         let got = done(&engine.tree().require(&by, id, Right::Use));
         agree(
@@ -447,7 +493,14 @@ impl World {
         let what = self.random.below(6);
         self.note("socket use", || format!("{fd} of {pid}: {what} by {by}"));
         let Some(Open {
-            what: What::Socket { bound: to_bound, route: to_route, listens: to_listen, waiting: to_wait, .. },
+            what:
+                What::Socket {
+                    bound: to_bound,
+                    route: to_route,
+                    listens: to_listen,
+                    waiting: to_wait,
+                    ..
+                },
             asked,
             tags,
         }) = self.oracle.files.get_mut(&file)
@@ -474,7 +527,10 @@ impl World {
                 to_wait.push_back(Waiting { bound, route: by, tag });
                 self.kernel.k_incoming(fd, by);
             }
-            4 if listens && !waiting.is_empty() && self.oracle.processes[&pid].fds.len() < DESCRIPTORS => {
+            4 if listens
+                && !waiting.is_empty()
+                && self.oracle.processes[&pid].fds.len() < DESCRIPTORS =>
+            {
                 let Some(Waiting { bound, route, tag }) = to_wait.pop_front() else { return };
                 let (waiting, new) = (VecDeque::new(), self.fresh());
                 let fd = self.kernel.k_accept(fd);
@@ -524,7 +580,11 @@ impl World {
         for resource in [0, 9, 16, 1 << 40] {
             let got = self.kernel.k_fcntl(fd, GET_QUEUE, resource);
             let wanted = if resource < 16 { -libc::ENOENT } else { -libc::EINVAL };
-            agree(|| format!("queue of resource {resource} of {fd} of {pid}"), &(got < 0 || reserv), &true)?;
+            agree(
+                || format!("queue of resource {resource} of {fd} of {pid}"),
+                &(got < 0 || reserv),
+                &true,
+            )?;
             agree(
                 || format!("queue of resource {resource} of {fd} of {pid}"),
                 &(reserv || got == wanted),

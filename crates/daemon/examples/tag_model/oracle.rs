@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules, as naively as they can be said: Eclipse/BSD §2.5 to §2.7 and statements T1, T6, T7, T10 and M13 of SPECIFICATION.md. Nothing is counted, indexed or kept for
-//! speed: whoever wants to know looks at everybody.
+//! The rules, as naively as they can be said: Eclipse/BSD §2.5 to §2.7 and statements T1, T6, T7,
+//! T10 and M13 of SPECIFICATION.md. Nothing is counted, indexed or kept for speed: whoever wants to
+//! know looks at everybody.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,7 +28,8 @@ pub(crate) struct Place {
     pub(crate) gc: bool,
     pub(crate) draining: bool,
     pub(crate) maker: u32,
-    /// The resource had access lists when it was made or moved, or one at or above it has changed: the kernel asks them.
+    /// The resource had access lists when it was made or moved, or one at or above it has changed:
+    /// the kernel asks them.
     pub(crate) told: bool,
     pub(crate) operations: u64,
     pub(crate) bytes: u64,
@@ -72,7 +74,8 @@ impl Tree {
     }
 
     fn says(&self, allow: bool, who: &Caller, id: NodeId, right: Right) -> bool {
-        let here = |l: &Line| l.allow == allow && l.rights.contains(&right) && self.within(id, l.node);
+        let here =
+            |l: &Line| l.allow == allow && l.rights.contains(&right) && self.within(id, l.node);
         self.lines.iter().any(|l| here(l) && Self::meant(l.party, who))
     }
 
@@ -104,7 +107,8 @@ impl Tree {
         Right::to_act().any(|right| self.may(who, id, right))
     }
 
-    /// Whether somebody may tag with it now, who was given it: by a list, or a descriptor of its directory.
+    /// Whether somebody may tag with it now, who was given it: by a list, or a descriptor of its
+    /// directory.
     pub(crate) fn usable(&self, who: &Caller, id: NodeId) -> bool {
         let may = |p: &Place| p.queue && !p.draining && (!p.told || self.may(who, id, Right::Use));
         self.place(id).is_some_and(may)
@@ -131,7 +135,12 @@ impl Tree {
             }
         }
         if verb != Verb::Remove {
-            self.lines.push(Line { node, allow: verb == Verb::Allow, party, rights: rights.to_vec() });
+            self.lines.push(Line {
+                node,
+                allow: verb == Verb::Allow,
+                party,
+                rights: rights.to_vec(),
+            });
         }
         self.lines.retain(|l| !l.rights.is_empty());
         if self.said() != said {
@@ -144,7 +153,9 @@ impl Tree {
         let mut said = Vec::new();
         for line in &self.lines {
             let act = line.rights.iter().filter(|right| **right != Right::Read);
-            said.extend(act.map(|r| format!("{:?} {} {:?} {r:?}", line.node, line.allow, line.party)));
+            said.extend(
+                act.map(|r| format!("{:?} {} {:?} {r:?}", line.node, line.allow, line.party)),
+            );
         }
         said.sort();
         said.dedup();
@@ -214,7 +225,9 @@ impl Oracle {
     pub(crate) fn new() -> Self {
         let mut oracle = Self::default();
         for tree in &mut oracle.trees {
-            for (id, parent, queue) in [(NodeId::ROOT, None, false), (NodeId::Q0, Some(NodeId::ROOT), true)] {
+            for (id, parent, queue) in
+                [(NodeId::ROOT, None, false), (NodeId::Q0, Some(NodeId::ROOT), true)]
+            {
                 tree.places.push(Place {
                     id,
                     parent,
@@ -254,7 +267,8 @@ impl Oracle {
                 What::Socket { waiting, .. } if resource == NET => Some(waiting),
                 _ => None,
             };
-            std::iter::once(&mut tags[resource]).chain(waiting.into_iter().flatten().map(|w| &mut w.tag))
+            std::iter::once(&mut tags[resource])
+                .chain(waiting.into_iter().flatten().map(|w| &mut w.tag))
         })
     }
 
@@ -285,7 +299,9 @@ impl Oracle {
         for (file, open) in &self.files {
             let has = |p: &Process| p.fds.values().any(|f| f == file);
             if open.tags[resource] == Some(id) {
-                all.push(self.processes.iter().filter(|(_, p)| has(p)).map(|(pid, _)| *pid).collect());
+                all.push(
+                    self.processes.iter().filter(|(_, p)| has(p)).map(|(pid, _)| *pid).collect(),
+                );
             }
             if let What::Socket { waiting, .. } = &open.what
                 && resource == NET
@@ -320,7 +336,8 @@ impl Oracle {
         p.lists[resource][0].filter(|q| self.trees[resource].usable(&p.who, *q))
     }
 
-    /// Whether a file lives on a resource; of a socket, whether its packets can leave by its interface.
+    /// Whether a file lives on a resource; of a socket, whether its packets can leave by its
+    /// interface.
     pub(crate) fn lives(&self, file: u64, resource: usize) -> Result<(), i32> {
         let yes = |lives: bool| if lives { Ok(()) } else { Err(libc::EXDEV) };
         match &self.files[&file].what {
@@ -342,11 +359,13 @@ impl Oracle {
 
     /// F_GET_QUEUE.
     pub(crate) fn told(&self, pid: i32, file: u64, resource: usize) -> i32 {
-        let number = |tag: Tag| 1 + i32::try_from(tag.unwrap_or(NodeId::Q0).index).unwrap_or(i32::MAX);
+        let number =
+            |tag: Tag| 1 + i32::try_from(tag.unwrap_or(NodeId::Q0).index).unwrap_or(i32::MAX);
         if let What::Reserv { id, mode, .. } = self.files[&file].what {
             return if mode == PATH { -libc::EBADF } else { number(Some(id)) };
         }
-        self.lives(file, resource).map_or(-libc::ENOENT, |()| number(self.queue(pid, file, resource)))
+        self.lives(file, resource)
+            .map_or(-libc::ENOENT, |()| number(self.queue(pid, file, resource)))
     }
 
     /// What F_SET_QUEUE answers, and the resource and queue that it asks for.
@@ -366,7 +385,11 @@ impl Oracle {
         };
         let tree = &self.trees[resource];
         // Who only sees a queue may open its share file: by that alone, root may.
-        if share && resource != CPU && p.who.uid != 0 && tree.place(id).is_some_and(|p| p.queue && !p.told) {
+        if share
+            && resource != CPU
+            && p.who.uid != 0
+            && tree.place(id).is_some_and(|p| p.queue && !p.told)
+        {
             return Err(libc::EACCES);
         }
         self.lives(file, resource)?;
@@ -396,7 +419,8 @@ impl Oracle {
         }
     }
 
-    /// Whether a thread may tag itself with the queue of the CPU whose directory or share a descriptor stands for.
+    /// Whether a thread may tag itself with the queue of the CPU whose directory or share a
+    /// descriptor stands for.
     pub(crate) fn may_move(&self, pid: i32, tid: i32, qfd: i32) -> Result<NodeId, i32> {
         let p = &self.processes[&pid];
         let (id, share) = match self.files[&p.fds[&qfd]].what {
@@ -411,7 +435,8 @@ impl Oracle {
         if !place.queue {
             return Err(libc::EINVAL);
         }
-        // One that drains takes nobody, whoever asks, and goes with its last thread. What was told of it may be forgotten before, so that users are answered either.
+        // One that drains takes nobody, whoever asks, and goes with its last thread. What was told
+        // of it may be forgotten before, so that users are answered either.
         if place.draining {
             if p.threads[&tid] == Some(id) && p.who.uid == 0 {
                 return Ok(id);
@@ -456,10 +481,13 @@ impl Oracle {
         }
     }
 
-    /// What lost its right to queues at or below a node goes to q0: lists, and what nobody has who may use its queue.
+    /// What lost its right to queues at or below a node goes to q0: lists, and what nobody has who
+    /// may use its queue.
     pub(crate) fn fall(&mut self, resource: usize, top: NodeId) {
         let tree = self.trees[resource].clone();
-        for queue in tree.places.iter().filter(|p| p.queue && p.id != NodeId::Q0 && tree.within(p.id, top)) {
+        for queue in
+            tree.places.iter().filter(|p| p.queue && p.id != NodeId::Q0 && tree.within(p.id, top))
+        {
             let may: BTreeSet<i32> = self
                 .processes
                 .iter()
@@ -491,7 +519,8 @@ impl Oracle {
         }
     }
 
-    /// Draining queues without a tag go, then what may be collected and nobody refers to, with what is below it.
+    /// Draining queues without a tag go, then what may be collected and nobody refers to, with what
+    /// is below it.
     pub(crate) fn collect(&mut self, resource: usize) -> usize {
         let before = self.trees[resource].places.len();
         loop {
@@ -501,7 +530,8 @@ impl Oracle {
                     matches!(open.what, What::Reserv { resource: r, id, keeps: true, .. } if r == resource && id == p.id)
                 });
                 let tree = &oracle.trees[resource];
-                let stands = |q: &Process| q.cwd == Some((resource, p.id)) && tree.concerns(&q.who, p.id);
+                let stands =
+                    |q: &Process| q.cwd == Some((resource, p.id)) && tree.concerns(&q.who, p.id);
                 let kept = kept || oracle.processes.values().any(stands);
                 let drained = p.draining && tagged == 0;
                 let unused = !p.draining && p.gc && tagged + default + child == 0 && !kept;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Of the operations (operations.rs), those on files of /reserv, which tags are set by: opened, made by newqueue, opened again, and current directories.
+//! Of the operations (operations.rs), those on files of /reserv, which tags are set by: opened,
+//! made by newqueue, opened again, and current directories.
 
 use reserv_daemon::engine::Origin;
 use reserv_daemon::seed::{self, Seed};
@@ -40,12 +41,17 @@ impl World {
         let writes = kind == FileKind::Share && who.uid == 0 && self.random.one_in(8);
         let within = self.within(pid, at);
         let asked = (!writes, writes);
-        let got = done(&permit_open(self.engines[at].tree(), &who, id, kind, asked, || within.clone()));
+        let got =
+            done(&permit_open(self.engines[at].tree(), &who, id, kind, asked, || within.clone()));
         let tree = &self.oracle.trees[at];
         let wanted = match kind {
             FileKind::QueueDir => tree.may(&who, id, Right::Use),
-            FileKind::Members => tree.may(&who, id, Right::Read) || who.uid == 0 || within.contains(&id),
-            FileKind::Shares | FileKind::Backlog | FileKind::Access => tree.may(&who, id, Right::Read),
+            FileKind::Members => {
+                tree.may(&who, id, Right::Read) || who.uid == 0 || within.contains(&id)
+            }
+            FileKind::Shares | FileKind::Backlog | FileKind::Access => {
+                tree.may(&who, id, Right::Read)
+            }
             _ => who.uid == 0 || tree.sees(&who, id, &within),
         };
         agree(|| format!("{who:?} opens {kind:?} of {id:?} of {at}"), &got, &wanted)?;
@@ -77,7 +83,14 @@ impl World {
         who: &Caller,
     ) -> Checked {
         let handle = self.fresh();
-        self.opened_as(pid, at, (id, kind), mode, (Ino::of_node(of_resource(at), id, kind).0, handle), who)
+        self.opened_as(
+            pid,
+            at,
+            (id, kind),
+            mode,
+            (Ino::of_node(of_resource(at), id, kind).0, handle),
+            who,
+        )
     }
 
     /// With the inode's number as the kernel knows it, and the handle.
@@ -90,7 +103,8 @@ impl World {
         (ino, handle): (u64, u64),
         who: &Caller,
     ) -> Checked {
-        let (file, directory) = (self.fresh(), matches!(kind, FileKind::QueueDir | FileKind::SchedulerDir));
+        let (file, directory) =
+            (self.fresh(), matches!(kind, FileKind::QueueDir | FileKind::SchedulerDir));
         let keeps = self.oracle.trees[at].concerns(who, id);
         self.engines[at].opened(handle, id, who).map_err(|e| e.to_string())?;
         if keeps || !is_fresh(ino) {
@@ -114,12 +128,14 @@ impl World {
         let (queue, unique) = (!self.random.one_in(4), self.fresh());
         let kind = if queue { NewKind::Queue(None) } else { NewKind::Scheduler(None) };
         let create = Request::Create { parent: parent.into(), name: None, kind, share: None };
-        let got = done(&self.engines[at].edit_by(who, &[create], Some(Origin { unique, fresh: None })));
+        let got =
+            done(&self.engines[at].edit_by(who, &[create], Some(Origin { unique, fresh: None })));
         let wanted = self.oracle.trees[at].may(who, parent, Right::Create);
         agree(|| format!("{who:?} opens newqueue of {parent:?} of {at}"), &got, &wanted)?;
         if got {
             let id = self.made(at, parent, queue, true, who)?;
-            let (resource, number) = (of_resource(at).number(), u32::try_from(self.fresh()).unwrap_or(0));
+            let (resource, number) =
+                (of_resource(at).number(), u32::try_from(self.fresh()).unwrap_or(0));
             let seed = Seed {
                 resource,
                 scheduler: !queue,
@@ -145,7 +161,8 @@ impl World {
 
     /// /proc/self/fd/N of such a file.
     pub(crate) fn open_again(&mut self, pid: i32, fd: i32) -> Checked {
-        let (file, who) = (self.oracle.processes[&pid].fds[&fd], self.oracle.processes[&pid].who.clone());
+        let (file, who) =
+            (self.oracle.processes[&pid].fds[&fd], self.oracle.processes[&pid].who.clone());
         let (Some(ino), What::Reserv { resource, id, .. }) =
             (self.fresh_files.get(&file).copied(), &self.oracle.files[&file].what)
         else {
@@ -173,11 +190,13 @@ impl World {
 
     /// O_PATH: neither right nor reference, and the daemon hears nothing of it.
     fn open_path(&mut self, pid: i32, at: usize, id: NodeId, kind: FileKind, who: &Caller) {
-        let (file, directory) = (self.fresh(), matches!(kind, FileKind::QueueDir | FileKind::SchedulerDir));
+        let (file, directory) =
+            (self.fresh(), matches!(kind, FileKind::QueueDir | FileKind::SchedulerDir));
         let ino = Ino::of_node(of_resource(at), id, kind);
         let fd = self.kernel.k_open_reserv(MOUNT, ino.0, directory.into(), PATH, 0);
         self.note("open path", || format!("{fd} of {pid} {kind:?} of {id:?} of {at}"));
-        let what = What::Reserv { resource: at, id, kind, mode: PATH, who: who.clone(), keeps: false };
+        let what =
+            What::Reserv { resource: at, id, kind, mode: PATH, who: who.clone(), keeps: false };
         self.oracle.files.insert(file, Open { what, tags: [None; RESOURCES], asked: false });
         self.has(pid, fd, file);
     }

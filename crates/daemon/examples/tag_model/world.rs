@@ -121,13 +121,13 @@ impl World {
         let mut engines = Vec::new();
         for (number, (name, on)) in (1..).zip(sources) {
             let source = if name == "n" { Source::Net(on.into()) } else { Source::File(on.into()) };
-            let mut plane =
-                count::start(folder, number, &source, Box::new(Tagged::new(number))).map_err(said)?;
+            let mut plane = count::start(folder, number, &source, Box::new(Tagged::new(number)))
+                .map_err(said)?;
             reserv_plane::Lists::set_mount(&mut plane, u64::from(MOUNT)).map_err(said)?;
             let name = Name::new(name).map_err(said)?;
             let journal = folder.join(format!("journal-{number}"));
-            let (engine, _) =
-                Engine::open(&journal, (name, source.kind()), Box::new(plane), false).map_err(said)?;
+            let (engine, _) = Engine::open(&journal, (name, source.kind()), Box::new(plane), false)
+                .map_err(said)?;
             engines.push(engine);
         }
         // The CPU's programs have made a tree, and are attached.
@@ -139,9 +139,13 @@ impl World {
         let mut cpu = full::adopt().map_err(said)?.ok_or("no scheduler")?;
         reserv_plane::Lists::set_mount(&mut cpu, u64::from(MOUNT)).map_err(said)?;
         let name = Name::new("cpu").map_err(said)?;
-        let (cpu, _) =
-            Engine::open(&folder.join("journal-0"), (name, ResourceKind::Cpu), Box::new(cpu), false)
-                .map_err(said)?;
+        let (cpu, _) = Engine::open(
+            &folder.join("journal-0"),
+            (name, ResourceKind::Cpu),
+            Box::new(cpu),
+            false,
+        )
+        .map_err(said)?;
         engines.push(cpu);
         let tags = tag::adopt().map_err(said)?.ok_or("no tags")?;
         let (both, part) = (libc::makedev(9, 0), libc::makedev(9, 1));
@@ -183,9 +187,10 @@ impl World {
         };
         let lists = [[None; 2]; RESOURCES];
         let fds = BTreeMap::new();
-        self.oracle
-            .processes
-            .insert(pid, Process { who, threads: [(pid, None)].into(), start, lists, cwd: None, fds });
+        self.oracle.processes.insert(
+            pid,
+            Process { who, threads: [(pid, None)].into(), start, lists, cwd: None, fds },
+        );
     }
 
     pub(crate) fn broken(&self, what: &str) -> bool {
@@ -220,8 +225,10 @@ impl World {
         self.oracle.end_files();
         self.fresh_files.retain(|file, _| self.oracle.files.contains_key(file));
         // A queue of the CPU that drains goes with its last thread, and not when somebody looks.
-        let drained =
-            self.oracle.trees[CPU].places.iter().filter(|p| p.draining && !self.oracle.drains(p.id));
+        let drained = self.oracle.trees[CPU]
+            .places
+            .iter()
+            .filter(|p| p.draining && !self.oracle.drains(p.id));
         let drained: Vec<NodeId> = drained.map(|p| p.id).collect();
         if drained.is_empty() {
             return Ok(());
@@ -240,8 +247,11 @@ impl World {
             // Who is kept waiting has its turn in the second round.
             for _ in 0..2 {
                 let due = self.engines[at].due(self.now);
-                let weak =
-                    if self.broken("nobody stands anywhere") { BTreeSet::new() } else { self.stood_in(at) };
+                let weak = if self.broken("nobody stands anywhere") {
+                    BTreeSet::new()
+                } else {
+                    self.stood_in(at)
+                };
                 self.engines[at].sweep(self.now, &due.nodes, &weak).map_err(said)?;
                 self.now += Duration::from_secs(5);
             }
@@ -302,13 +312,19 @@ impl World {
             }
             let sample = engine.plane().sample_one(*id).map_err(said)?;
             let place = self.oracle.trees[at].place(*id).ok_or("no place")?;
-            let (got, wanted) = ((sample.served, sample.service_ns), (place.operations, place.bytes));
+            let (got, wanted) =
+                ((sample.served, sample.service_ns), (place.operations, place.bytes));
             agree(|| format!("operations and bytes of {id:?} of {at}"), &got, &wanted)?;
         }
         if let Some(id) = self.random.of(&ids) {
             // Of each tagged file and socket, who has it.
-            let mut got: Vec<Vec<i32>> =
-                engine.plane().holders(id).map_err(said)?.into_iter().map(|held| held.pids).collect();
+            let mut got: Vec<Vec<i32>> = engine
+                .plane()
+                .holders(id)
+                .map_err(said)?
+                .into_iter()
+                .map(|held| held.pids)
+                .collect();
             for pids in &mut got {
                 pids.sort_unstable();
             }
@@ -337,7 +353,11 @@ impl World {
         for (at, engine) in self.engines.iter().enumerate() {
             let got = engine.plane().defaults(pid).map_err(said)?;
             let [default, child] = p.lists[at].map(|list| list.unwrap_or(NodeId::Q0));
-            agree(|| format!("lists of {pid} of {at}"), &(got.default, got.child), &(default, child))?;
+            agree(
+                || format!("lists of {pid} of {at}"),
+                &(got.default, got.child),
+                &(default, child),
+            )?;
         }
         for (tid, tag) in &p.threads {
             self.kernel.k_as(*tid);

@@ -89,16 +89,20 @@ impl Room {
                 process::tgid(pid).filter(|tgid| *tgid == pid).ok_or_else(|| no_process(pid))?
             }
             Who::Thread { .. } | Who::CallerThread => {
-                return Err(
-                    Error::new(ErrorKind::Unsupported, "single threads are bound by their tags").into()
-                );
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "single threads are bound by their tags",
+                )
+                .into());
             }
         };
         let _turning = self.begin()?;
         let holds = self.look(|all| all.node(id).map(|held| held.holds))?;
         if holds != Holds::Threads {
             let why = format!("{} holds containers, not threads", self.look(|all| all.shown(id)));
-            return Err(Error::new(ErrorKind::NotQueue, why).hint("bind to one of those in it").into());
+            return Err(Error::new(ErrorKind::NotQueue, why)
+                .hint("bind to one of those in it")
+                .into());
         }
         let held = process::hold(pid)?;
         asking.iter().try_for_each(|by| require_own(by, pid))?;
@@ -110,7 +114,9 @@ impl Room {
                     return Err(Error::new(ErrorKind::Busy, "its queue takes nobody").into());
                 }
                 Ok::<(), Refusal>(
-                    asking.iter().try_for_each(|by| engine.tree().require(by, *node, Right::Use))?,
+                    asking
+                        .iter()
+                        .try_for_each(|by| engine.tree().require(by, *node, Right::Use))?,
                 )
             };
             slot.engine().and_then(|engine| may(&engine)).map_err(|r| of_tree(slot, r))?;
@@ -142,10 +148,13 @@ impl Room {
 
     /// The processes that are bound, a line each: those of the CPU.
     pub fn members(&self, id: ContainerId, own: Option<&Caller>) -> Result<String, Refusal> {
-        let Some((slot, node)) = self.nodes_of(id).into_iter().next() else { return Ok(String::new()) };
+        let Some((slot, node)) = self.nodes_of(id).into_iter().next() else {
+            return Ok(String::new());
+        };
         let pids: BTreeSet<i32> =
             slot.engine()?.plane().members(node)?.iter().map(|member| member.tgid).collect();
-        let shown = pids.into_iter().filter(|pid| own.is_none_or(|who| who.pid.cast_signed() == *pid));
+        let shown =
+            pids.into_iter().filter(|pid| own.is_none_or(|who| who.pid.cast_signed() == *pid));
         Ok(shown.flat_map(|pid| [pid.to_string(), "\n".to_owned()]).collect())
     }
 }

@@ -165,8 +165,8 @@ impl Book {
         };
         let mut book = Self::told(path, &payloads)?;
         book.journal = journal;
-        // The old one says the same, none that there are no containers; and changes are refused while
-        // there is no room for them.
+        // The old one says the same, none that there are no containers; and changes are refused
+        // while there is no room for them.
         match book.compact() {
             Err(refusal) if !payloads.is_empty() || refusal.errno == libc::ENOSPC => {
                 tracing::error!(%refusal, "the journal of containers was not compacted");
@@ -194,7 +194,8 @@ impl Book {
             intent: None,
         };
         for payload in payloads {
-            let entry = serde_json::from_slice(payload).map_err(|why| Refusal::unreadable(path, why))?;
+            let entry =
+                serde_json::from_slice(payload).map_err(|why| Refusal::unreadable(path, why))?;
             book.take(entry).map_err(|why| Refusal::unreadable(path, why))?;
         }
         book.fresh_next = book.fresh_end;
@@ -219,7 +220,8 @@ impl Book {
                 self.fresh = saved.fresh.into_iter().collect();
                 self.fresh_end = saved.fresh_end;
                 self.intent = saved.intent;
-                self.carried = saved.carried.into_iter().map(|(id, name, n)| ((id, name), n)).collect();
+                self.carried =
+                    saved.carried.into_iter().map(|(id, name, n)| ((id, name), n)).collect();
                 self.nodes.clear();
                 self.own(saved.nodes);
             }
@@ -344,7 +346,11 @@ impl Book {
     }
 
     /// It has happened in all trees.
-    pub(super) fn done(&mut self, edit: Option<ContainerEdit>, nodes: Vec<OwnedNode>) -> Result<(), Refusal> {
+    pub(super) fn done(
+        &mut self,
+        edit: Option<ContainerEdit>,
+        nodes: Vec<OwnedNode>,
+    ) -> Result<(), Refusal> {
         self.note(Entry::Done { edit, nodes })
     }
 
@@ -354,18 +360,28 @@ impl Book {
     }
 
     /// A change that concerns no tree.
-    pub(super) fn edit(&mut self, edit: ContainerEdit, asked: Option<Asked>) -> Result<(), Refusal> {
+    pub(super) fn edit(
+        &mut self,
+        edit: ContainerEdit,
+        asked: Option<Asked>,
+    ) -> Result<(), Refusal> {
         self.note(Entry::Edit { edit, asked })
     }
 
     /// A tree has a container's node now.
-    pub(super) fn owns(&mut self, id: ContainerId, tree: TreeKey, node: NodeId) -> Result<(), Refusal> {
+    pub(super) fn owns(
+        &mut self,
+        id: ContainerId,
+        tree: TreeKey,
+        node: NodeId,
+    ) -> Result<(), Refusal> {
         self.note(Entry::Node(id, tree, node))
     }
 
     /// These trees are there: of others nothing is owned.
     pub(super) fn keep_trees(&mut self, there: &BTreeSet<TreeKey>) -> Result<(), Refusal> {
-        let known: BTreeSet<TreeKey> = self.nodes.values().flat_map(BTreeMap::keys).cloned().collect();
+        let known: BTreeSet<TreeKey> =
+            self.nodes.values().flat_map(BTreeMap::keys).cloned().collect();
         known.difference(there).try_for_each(|tree| self.note(Entry::Down(tree.clone())))
     }
 

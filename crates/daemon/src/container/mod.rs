@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use reserv_model::{
-    Caller, ContainerEdit, ContainerId, Containers, DeleteMode, Error, ErrorKind, Holds, Name, NewContainer,
-    NewKind, NodeId, Request, Right, Share, Weight,
+    Caller, ContainerEdit, ContainerId, Containers, DeleteMode, Error, ErrorKind, Holds, Name,
+    NewContainer, NewKind, NodeId, Request, Right, Share, Weight,
 };
 use reserv_namespace::{Owned, Resource};
 
@@ -89,7 +89,12 @@ impl By<'_> {
         asking.iter().try_for_each(|who| engine.permit(who, request))
     }
 
-    fn edit(self, engine: &mut Engine, requests: &[Request], origin: Origin) -> Result<Vec<NodeId>, Refusal> {
+    fn edit(
+        self,
+        engine: &mut Engine,
+        requests: &[Request],
+        origin: Origin,
+    ) -> Result<Vec<NodeId>, Refusal> {
         requests.iter().try_for_each(|request| self.permit(engine, request))?;
         let done = match self {
             Self::These([.., who]) => engine.edit_by(who, requests, Some(origin)),
@@ -102,7 +107,11 @@ impl By<'_> {
 
 impl Room {
     /// What another worker left. `new_mount`: no request and no inode of it is of use.
-    pub fn open(core: Arc<Core>, settings: &Settings, new_mount: bool) -> Result<Arc<Self>, Refusal> {
+    pub fn open(
+        core: Arc<Core>,
+        settings: &Settings,
+        new_mount: bool,
+    ) -> Result<Arc<Self>, Refusal> {
         let mut book = Book::open(&settings.run.join(FILE))?;
         if new_mount {
             book.new_session()?;
@@ -243,7 +252,9 @@ impl Room {
     ) -> Result<ContainerId, Refusal> {
         let _turning = self.begin()?;
         let edit = self.book().all.plan_create(parent, new)?;
-        let ContainerEdit::Create { id, name, holds, share, .. } = &edit else { return Err(Refusal::gone()) };
+        let ContainerEdit::Create { id, name, holds, share, .. } = &edit else {
+            return Err(Refusal::gone());
+        };
         let intent = self.intend(Doing::Create, Some(asked))?;
         let mut nodes = Vec::new();
         let made = self.trees().iter().try_for_each(|slot| {
@@ -252,8 +263,10 @@ impl Room {
                 let made = By::These(asking).edit(engine, &[request], intent.origin())?;
                 made.first().copied().ok_or_else(Refusal::gone)
             };
-            let node =
-                slot.engine().and_then(|mut engine| in_tree(&mut engine)).map_err(|r| of_tree(slot, r))?;
+            let node = slot
+                .engine()
+                .and_then(|mut engine| in_tree(&mut engine))
+                .map_err(|r| of_tree(slot, r))?;
             nodes.push((*id, key(slot), node));
             Ok(())
         });
@@ -291,7 +304,10 @@ impl Room {
     fn nodes_of(&self, id: ContainerId) -> Vec<(Arc<Slot>, NodeId)> {
         let trees = self.trees();
         let book = self.book();
-        trees.into_iter().filter_map(|slot| book.node(id, &key(&slot)).map(|node| (slot, node))).collect()
+        trees
+            .into_iter()
+            .filter_map(|slot| book.node(id, &key(&slot)).map(|node| (slot, node)))
+            .collect()
     }
 
     /// One share for all resources, those that come later too. Minimums stay what they are.
@@ -312,11 +328,17 @@ impl Room {
         }
         let intent = self.intend(Doing::Share { before: before.clone() }, Some(asked))?;
         let set = self.nodes_of(id).iter().try_for_each(|(slot, node)| {
-            let Some((.., was)) = before.iter().find(|(tree, ..)| *tree == key(slot)) else { return Ok(()) };
+            let Some((.., was)) = before.iter().find(|(tree, ..)| *tree == key(slot)) else {
+                return Ok(());
+            };
             let share = Share { minimum: was.minimum, ..share };
             let request = Request::SetShare { node: (*node).into(), share };
-            let in_tree = |engine: &mut Engine| By::These(asking).edit(engine, &[request], intent.origin());
-            slot.engine().and_then(|mut engine| in_tree(&mut engine)).map_err(|r| of_tree(slot, r)).map(drop)
+            let in_tree =
+                |engine: &mut Engine| By::These(asking).edit(engine, &[request], intent.origin());
+            slot.engine()
+                .and_then(|mut engine| in_tree(&mut engine))
+                .map_err(|r| of_tree(slot, r))
+                .map(drop)
         });
         match set.and_then(|()| self.book().done(Some(edit), Vec::new())) {
             Ok(()) => Ok(()),
@@ -325,7 +347,13 @@ impl Room {
     }
 
     /// Released when nothing refers to it, or not.
-    pub fn set_gc(&self, asking: &[Caller], id: ContainerId, gc: bool, asked: Asked) -> Result<(), Refusal> {
+    pub fn set_gc(
+        &self,
+        asking: &[Caller],
+        id: ContainerId,
+        gc: bool,
+        asked: Asked,
+    ) -> Result<(), Refusal> {
         let _turning = self.begin()?;
         let edit = self.book().all.plan_gc(id, gc)?;
         for (slot, node) in self.nodes_of(id) {
@@ -358,7 +386,9 @@ impl Room {
         asked: Option<Asked>,
         orphan: bool,
     ) -> Result<(), Refusal> {
-        let ContainerEdit::Move { id, parent, ref name } = edit else { return Err(Refusal::gone()) };
+        let ContainerEdit::Move { id, parent, ref name } = edit else {
+            return Err(Refusal::gone());
+        };
         let mut before = Vec::new();
         for (slot, node) in self.nodes_of(id) {
             let engine = slot.engine().map_err(|r| of_tree(&slot, r))?;
@@ -371,8 +401,11 @@ impl Room {
             let at = self.book().node(parent, &key(slot));
             let at = at.ok_or_else(|| Refusal::new(libc::EAGAIN, "the parent has no node there"));
             let in_tree = |engine: &mut Engine| {
-                let moves =
-                    Request::Move { node: (*node).into(), parent: at?.into(), name: Some(name.clone()) };
+                let moves = Request::Move {
+                    node: (*node).into(),
+                    parent: at?.into(),
+                    name: Some(name.clone()),
+                };
                 match by.edit(engine, std::slice::from_ref(&moves), intent.origin()) {
                     Err(refusal) if orphan && refusal.errno == libc::ENOSPC => {
                         let none = Share::of(Weight::BACKGROUND);
@@ -382,7 +415,10 @@ impl Room {
                     done => done,
                 }
             };
-            slot.engine().and_then(|mut engine| in_tree(&mut engine)).map_err(|r| of_tree(slot, r)).map(drop)
+            slot.engine()
+                .and_then(|mut engine| in_tree(&mut engine))
+                .map_err(|r| of_tree(slot, r))
+                .map(drop)
         });
         match moved.and_then(|()| self.book().done(Some(edit), Vec::new())) {
             Ok(()) => Ok(()),
@@ -396,7 +432,12 @@ impl Room {
         self.carry_out_removal(By::These(asking), id, Some(asked))
     }
 
-    fn carry_out_removal(&self, by: By<'_>, id: ContainerId, asked: Option<Asked>) -> Result<(), Refusal> {
+    fn carry_out_removal(
+        &self,
+        by: By<'_>,
+        id: ContainerId,
+        asked: Option<Asked>,
+    ) -> Result<(), Refusal> {
         self.book().all.plan_delete(id)?;
         // All trees are asked before one is changed: what is refused is mostly refused here.
         for (slot, node) in self.nodes_of(id) {
@@ -406,7 +447,10 @@ impl Room {
                     let why = format!("{} has children", engine.tree().shown(node));
                     return Err(Error::new(ErrorKind::NotEmpty, why).into());
                 }
-                by.permit(engine, &Request::Delete { node: node.into(), mode: DeleteMode::Refuse })?;
+                by.permit(
+                    engine,
+                    &Request::Delete { node: node.into(), mode: DeleteMode::Refuse },
+                )?;
                 if engine.plane().refs(&[node])?.first().is_some_and(|refs| refs.tags() > 0) {
                     let why = format!("{} has members", engine.tree().shown(node));
                     return Err(Error::new(ErrorKind::Busy, why).into());
@@ -440,7 +484,10 @@ impl Room {
                 let request = Request::Delete { node: (*node).into(), mode: DeleteMode::Refuse };
                 by.edit(engine, &[request], intent.origin())
             };
-            slot.engine().and_then(|mut engine| in_tree(&mut engine)).map_err(|r| of_tree(slot, r)).map(drop)
+            slot.engine()
+                .and_then(|mut engine| in_tree(&mut engine))
+                .map_err(|r| of_tree(slot, r))
+                .map(drop)
         })
     }
 
@@ -472,7 +519,8 @@ impl Room {
             Doing::Move { before } => {
                 for (tree, node, parent, name, share) in before {
                     let name = Some(name.clone());
-                    let back = Request::Move { node: (*node).into(), parent: (*parent).into(), name };
+                    let back =
+                        Request::Move { node: (*node).into(), parent: (*parent).into(), name };
                     let undo = [back, Request::SetShare { node: (*node).into(), share: *share }];
                     undo_in(slots.get(&resource(tree)), (tree, *node, unique), &undo)?;
                 }
@@ -510,8 +558,8 @@ impl Room {
         Ok(all)
     }
 
-    /// The trees are told which nodes are not a configuration's to remove, if that has changed. Only
-    /// by who has the turn: so the last to tell knows the most.
+    /// The trees are told which nodes are not a configuration's to remove, if that has changed.
+    /// Only by who has the turn: so the last to tell knows the most.
     fn tell_owned(&self) {
         let slots = self.core.slots();
         let book = self.book();

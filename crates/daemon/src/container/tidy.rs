@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reserv_model::{AccessChange, AccessEntry, Caller, Container, ContainerId, NodeId, Request, Right, Verb};
+use reserv_model::{
+    AccessChange, AccessEntry, Caller, Container, ContainerId, NodeId, Request, Right, Verb,
+};
 use reserv_namespace::Resource;
 
 use super::bind::bound_in;
@@ -203,8 +205,8 @@ impl Room {
 
     fn may_have_no_parent(&self, uid: u32) -> Result<(), Refusal> {
         let who = Caller { uid, ..Caller::default() };
-        self.trees()
-            .iter()
-            .try_for_each(|slot| Ok(slot.engine()?.tree().require(&who, NodeId::ROOT, Right::Create)?))
+        self.trees().iter().try_for_each(|slot| {
+            Ok(slot.engine()?.tree().require(&who, NodeId::ROOT, Right::Create)?)
+        })
     }
 }

@@ -34,8 +34,10 @@ impl Turn {
         while let Some(begun) = *since {
             let left = (begun + PATIENCE).saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let text =
-                    format!("another change of containers waits, since {} s", begun.elapsed().as_secs());
+                let text = format!(
+                    "another change of containers waits, since {} s",
+                    begun.elapsed().as_secs()
+                );
                 return Err(Refusal::new(libc::EAGAIN, text));
             }
             since = self.free.wait_timeout(since, left).unwrap_or_else(PoisonError::into_inner).0;

@@ -16,10 +16,12 @@ use crate::refusal::Refusal;
 const USAGE_MAX: Duration = Duration::from_secs(1);
 
 impl Room {
-    /// By resource; of one that does not answer why. Of one that is gone what was used of it before.
+    /// By resource; of one that does not answer why. Of one that is gone what was used of it
+    /// before.
     pub fn usage(&self, id: ContainerId) -> Result<Vec<Used>, Refusal> {
         let holds = self.look(|all| all.node(id).map(|held| held.holds))?;
-        let amount = |subtree| Counted { own: if holds == Holds::Threads { subtree } else { 0 }, subtree };
+        let amount =
+            |subtree| Counted { own: if holds == Holds::Threads { subtree } else { 0 }, subtree };
         let until = Instant::now() + USAGE_MAX;
         let slots = self.core.slots();
         let shown: Vec<&Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).collect();

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use reserv_model::{
-    Caller, ContainerConfig, ContainerEdit, ContainerId, NewContainer, NodePath, NodeRef, Request, Share,
-    Tree,
+    Caller, ContainerConfig, ContainerEdit, ContainerId, NewContainer, NodePath, NodeRef, Request,
+    Share, Tree,
 };
 
 use super::{Asked, Room, key, kind_of, random};
@@ -64,7 +64,10 @@ impl Also for Part<'_> {
                     ContainerEdit::Share { id, share } => {
                         if let Some(there) = node(*id).and_then(|at| tree.get(at)) {
                             let share = Share { minimum: there.share().minimum, ..*share };
-                            of.push((path.clone(), Request::SetShare { node: there.id.into(), share }));
+                            of.push((
+                                path.clone(),
+                                Request::SetShare { node: there.id.into(), share },
+                            ));
                         }
                     }
                     _ => {}

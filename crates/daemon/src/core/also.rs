@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a configuration wants besides trees, and what that asks of them: containers. It is a part
-//! of the same `up`: looked at with the trees before anything is changed, done after them, and where
-//! it is refused then they are put back.
+//! of the same `up`: looked at with the trees before anything is changed, done after them, and
+//! where it is refused then they are put back.
 
 use reserv_model::{NodePath, Request, Tree};
 
@@ -49,7 +49,9 @@ impl Core {
         if also.words()?.is_empty() {
             return Ok(());
         }
-        for slot in self.slots().values().filter(|slot| slot.is_shown() && slot.is_up() && !changed(slot)) {
+        for slot in
+            self.slots().values().filter(|slot| slot.is_shown() && slot.is_up() && !changed(slot))
+        {
             let engine = slot.engine()?;
             let then = also.requests(Some(slot), engine.tree())?;
             check(&[], &then, |requests| engine.check(requests).map(drop))?;

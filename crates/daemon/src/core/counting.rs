@@ -58,7 +58,8 @@ impl Core {
         }
     }
 
-    /// Brings a counting resource up, with root and q0. One that runs and counts the same stays as it is. Answers whether it came.
+    /// Brings a counting resource up, with root and q0. One that runs and counts the same stays as
+    /// it is. Answers whether it came.
     pub fn bring_up(self: &Arc<Self>, name: &Name, on: &Source) -> Result<bool, Refusal> {
         if self.counting(name, on)?.is_some_and(|slot| slot.is_up()) {
             return Ok(false);
@@ -192,7 +193,10 @@ impl Core {
     fn begin_again(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), Refusal> {
         loop {
             match self.begin_counting(slot) {
-                Err(refusal) if refusal.errno == libc::ETIMEDOUT && !self.stopping.load(Ordering::SeqCst) => {
+                Err(refusal)
+                    if refusal.errno == libc::ETIMEDOUT
+                        && !self.stopping.load(Ordering::SeqCst) =>
+                {
                     tracing::warn!(%refusal, name = %slot.name, "not up again yet");
                     std::thread::sleep(AGAIN);
                 }
@@ -220,10 +224,12 @@ impl Core {
         }
     }
 
-    /// Puts the programs of this version in the place of those that schedule a resource; what that lost, or nothing if they are this version's already.
+    /// Puts the programs of this version in the place of those that schedule a resource; what that
+    /// lost, or nothing if they are this version's already.
     pub fn upgrade(&self, name: &Name) -> Result<Option<reserv_plane::Upgraded>, Refusal> {
         let found = self.named(name).filter(|slot| slot.is_shown());
-        let slot = found.ok_or_else(|| Refusal::new(libc::ENOENT, format!("no resource {name} runs")))?;
+        let slot =
+            found.ok_or_else(|| Refusal::new(libc::ENOENT, format!("no resource {name} runs")))?;
         let mut held = slot.held()?;
         let done = held.engine.upgrade()?;
         held.try_again();

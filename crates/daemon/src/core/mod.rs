@@ -214,7 +214,8 @@ impl Core {
     /// A resource by its name, and what is there by a path.
     pub fn resolve(&self, name: &str, path: &NodePath) -> Result<Named, Refusal> {
         let slots = self.slots();
-        let Some(slot) = slots.values().find(|slot| slot.is_shown() && slot.name.as_str() == name) else {
+        let Some(slot) = slots.values().find(|slot| slot.is_shown() && slot.name.as_str() == name)
+        else {
             return Ok(None);
         };
         Ok(Some((slot.resource, slot.engine()?.tree().resolve(path))))
@@ -227,7 +228,11 @@ impl Core {
     }
 
     /// The same of a request that can only have been about one.
-    pub fn answered_by(&self, resource: Resource, unique: u64) -> Option<Option<(Resource, NodeId)>> {
+    pub fn answered_by(
+        &self,
+        resource: Resource,
+        unique: u64,
+    ) -> Option<Option<(Resource, NodeId)>> {
         let made = self.engine(resource).ok()?.answered(unique)?;
         Some(made.map(|id| (resource, id)))
     }
@@ -301,10 +306,12 @@ impl Core {
         while let Some(begun) = *since {
             let left = (begun + CHANGE_MAX).saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let text = format!("another change is under way, since {} s", begun.elapsed().as_secs());
+                let text =
+                    format!("another change is under way, since {} s", begun.elapsed().as_secs());
                 return Err(Refusal::new(libc::EBUSY, text));
             }
-            since = self.changed.wait_timeout(since, left).unwrap_or_else(PoisonError::into_inner).0;
+            since =
+                self.changed.wait_timeout(since, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         *since = Some(Instant::now());
         Ok(Changing(self))
@@ -315,15 +322,17 @@ impl Core {
         lock(&self.rules).clone()
     }
 
-    /// The running trees and rules as a configuration. A resource that gives no answer costs its own
-    /// part; all are asked at once.
+    /// The running trees and rules as a configuration. A resource that gives no answer costs its
+    /// own part; all are asked at once.
     pub fn save(&self) -> Saved {
         let (mut count, mut missing) = (BTreeMap::new(), BTreeMap::new());
         let slots = self.slots();
         let shown: Vec<&Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).collect();
         let ask = |slot: &&Arc<Slot>| {
             let owned = self.owned_ids(slot.resource);
-            slot.begin(SAVE_MAX, move |held| without_owned(owned, held.engine.tree(), held.config()))
+            slot.begin(SAVE_MAX, move |held| {
+                without_owned(owned, held.engine.tree(), held.config())
+            })
         };
         let asked: Vec<_> = shown.iter().map(ask).collect();
         let until = Instant::now() + SAVE_MAX;
@@ -337,12 +346,17 @@ impl Core {
             }
         }
         let rules = self.rules().to_vec();
-        let config = Config { backlog: crate::backlog::said(), cpu, count, rules, ..Config::default() };
+        let config =
+            Config { backlog: crate::backlog::said(), cpu, count, rules, ..Config::default() };
         Saved { config, missing }
     }
 
     /// Makes new nodes, and the roots, those of a personality.
-    pub fn set_personality(&self, personality: Personality, dry_run: bool) -> Result<Vec<String>, Refusal> {
+    pub fn set_personality(
+        &self,
+        personality: Personality,
+        dry_run: bool,
+    ) -> Result<Vec<String>, Refusal> {
         let _changing = self.change()?;
         let requests = [Request::SetPersonality { personality }];
         let mut words = Vec::new();
@@ -374,7 +388,10 @@ impl Core {
 
     fn take_gone(&self) -> Vec<(u64, Vec<u8>)> {
         let bytes = |name: Name| name.as_str().as_bytes().to_vec();
-        std::mem::take(&mut *lock(&self.gone)).into_iter().map(|name| (Ino::ROOT.0, bytes(name))).collect()
+        std::mem::take(&mut *lock(&self.gone))
+            .into_iter()
+            .map(|name| (Ino::ROOT.0, bytes(name)))
+            .collect()
     }
 
     /// The same of one resource; of one that somebody has for long, whoever looks after it says it.
@@ -382,6 +399,9 @@ impl Core {
         let Ok(mut held) = slot.held_within(SHORT) else { return Vec::new() };
         let ino = |parent| Ino::of_node(slot.resource, parent, FileKind::SchedulerDir).0;
         let removed = held.engine.take_removed();
-        removed.into_iter().map(|(parent, name)| (ino(parent), name.as_str().as_bytes().to_vec())).collect()
+        removed
+            .into_iter()
+            .map(|(parent, name)| (ino(parent), name.as_str().as_bytes().to_vec()))
+            .collect()
     }
 }

@@ -111,7 +111,9 @@ impl Core {
         for (_, (inodes, who)) in found {
             for ino in inodes {
                 let node = match Ino(ino).object() {
-                    Some(Object::Node { resource, id, .. }) if resource == slot.resource => Some(id),
+                    Some(Object::Node { resource, id, .. }) if resource == slot.resource => {
+                        Some(id)
+                    }
                     Some(Object::Fresh(serial))
                         if Seed::of(serial).resource().is_ok_and(|of| of == slot.resource) =>
                     {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much of what users do wrong is logged. Anybody can be refused as often as he likes; he is not to fill the log with it, nor to
-//! drive out of it what others did. Pure: time is an argument.
+//! How much of what users do wrong is logged. Anybody can be refused as often as he likes; he is
+//! not to fill the log with it, nor to drive out of it what others did. Pure: time is an argument.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,10 @@ mod tests {
         assert_eq!(quiet.says(1001, 0), Some(0), "another is not silenced");
         assert_eq!((quiet.says(1000, 9_999), quiet.says(1000, 10_000)), (None, Some(981)));
         assert_eq!(quiet.says(1000, 10_001), None);
-        let hour = (0..3_600_000).step_by(100).filter(|ms| quiet.says(1000, 20_000 + ms).is_some()).count();
+        let hour = (0..3_600_000)
+            .step_by(100)
+            .filter(|ms| quiet.says(1000, 20_000 + ms).is_some())
+            .count();
         assert_eq!(hour, 360);
     }
 
@@ -95,7 +98,8 @@ mod tests {
         (1..500).for_each(|uid| assert!(quiet.says(uid, 0).is_none() || uid <= 200));
         assert_eq!(quiet.says(0, 0), Some(0));
         let later = 1_000_000;
-        (0..2048).for_each(|n| assert!(quiet.says(5000 + n, later + u64::from(n) * 60_000).is_some()));
+        (0..2048)
+            .for_each(|n| assert!(quiet.says(5000 + n, later + u64::from(n) * 60_000).is_some()));
         assert!(quiet.users.len() <= USERS_MAX, "who was silent long enough is forgotten");
     }
 }

@@ -19,7 +19,13 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// Answers whether it is logged: with how many before it that were not.
-    pub(super) fn add(&mut self, uid: u32, what: &str, refusal: &Refusal, at_ms: u64) -> Option<u64> {
+    pub(super) fn add(
+        &mut self,
+        uid: u32,
+        what: &str,
+        refusal: &Refusal,
+        at_ms: u64,
+    ) -> Option<u64> {
         if self.last.len() == REFUSALS_MAX {
             let of = |uid: u32| self.last.iter().filter(|one| one.uid == uid).count();
             let most = self.last.iter().map(|one| of(one.uid)).max();

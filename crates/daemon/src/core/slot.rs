@@ -101,7 +101,13 @@ pub(super) fn is_gone() -> Refusal {
 }
 
 impl Slot {
-    fn at(resource: Resource, name: &Name, on: Option<&Source>, place: Place, shown: bool) -> Arc<Self> {
+    fn at(
+        resource: Resource,
+        name: &Name,
+        on: Option<&Source>,
+        place: Place,
+        shown: bool,
+    ) -> Arc<Self> {
         let (wake_up, wakes) = channel();
         Arc::new(Self {
             resource,
@@ -199,7 +205,8 @@ impl Slot {
         loop {
             let (since, comes) = match state.place {
                 Place::Here(_) => {
-                    let Place::Here(held) = std::mem::replace(&mut state.place, Place::Out(Instant::now()))
+                    let Place::Here(held) =
+                        std::mem::replace(&mut state.place, Place::Out(Instant::now()))
                     else {
                         return Err(is_gone());
                     };
@@ -218,7 +225,8 @@ impl Slot {
                 return Err(self.late(since, comes));
             }
             state.waiting += 1;
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
         }
     }
@@ -308,7 +316,8 @@ impl<T> Asked<T> {
         match self.hear.recv_timeout(most) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => {
-                let text = format!("{} gave no answer within {} ms", self.slot.name, most.as_millis());
+                let text =
+                    format!("{} gave no answer within {} ms", self.slot.name, most.as_millis());
                 Err(Refusal::new(libc::ETIMEDOUT, text))
             }
             Err(RecvTimeoutError::Disconnected) => Err(is_gone()),
@@ -410,7 +419,9 @@ mod tests {
     fn in_a_place(test: impl FnOnce(&Arc<Slot>, &Arc<Slot>, Held)) {
         let dir = tempfile::tempdir().unwrap();
         let [a, b, c] = ["a", "b", "c"].map(|name| Name::new(name).unwrap());
-        let up = |number, name| Slot::up(Resource::new(number).unwrap(), name, None, held(dir.path(), name));
+        let up = |number, name| {
+            Slot::up(Resource::new(number).unwrap(), name, None, held(dir.path(), name))
+        };
         test(&up(1, &a), &up(2, &b), held(dir.path(), &c));
     }
 
@@ -429,7 +440,9 @@ mod tests {
                     assert!(begun.elapsed() < LONG);
                     assert_eq!(refused(a.ask(SHORT, |_| ())), libc::EAGAIN);
                     assert!(b.held().is_ok(), "another one");
-                    assert!(b.ask(LONG, |held| held.engine.tree().len()).is_ok_and(|nodes| nodes == 2));
+                    assert!(
+                        b.ask(LONG, |held| held.engine.tree().len()).is_ok_and(|nodes| nodes == 2)
+                    );
                 });
                 elsewhere.join().unwrap();
                 let waits = scope.spawn(|| a.held_within(LONG).map(drop));

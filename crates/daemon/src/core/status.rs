@@ -60,8 +60,10 @@ impl Core {
             return Err(stopped());
         }
         let until = Instant::now() + STATUS_MAX;
-        let shown: Vec<Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).cloned().collect();
-        let asked: Vec<_> = shown.iter().map(|slot| slot.begin(SHORT, |held| held.state())).collect();
+        let shown: Vec<Arc<Slot>> =
+            slots.values().filter(|slot| slot.is_shown()).cloned().collect();
+        let asked: Vec<_> =
+            shown.iter().map(|slot| slot.begin(SHORT, |held| held.state())).collect();
         let mut resources = BTreeMap::new();
         for (slot, asked) in shown.iter().zip(asked) {
             let answer = match asked {
@@ -94,7 +96,8 @@ impl Status {
     /// only the daemon knows. What others were refused, and which of their nodes lack something, is
     /// told to root.
     pub fn text(&self, user: Option<u32>) -> String {
-        let shown: Vec<_> = self.resources.iter().map(|(name, state)| state.shown(name.as_str())).collect();
+        let shown: Vec<_> =
+            self.resources.iter().map(|(name, state)| state.shown(name.as_str())).collect();
         let mut out = render_status(self.version, &shown);
         for (name, state) in &self.resources {
             out.push_str(&state.more(name.as_str(), user.is_none()));

@@ -85,10 +85,14 @@ impl Core {
             .collect();
         let until = Instant::now() + STOP_ASK_MAX;
         for (slot, asked) in asked {
-            match asked.and_then(|asked| asked.answer(until.saturating_duration_since(Instant::now()))) {
+            match asked
+                .and_then(|asked| asked.answer(until.saturating_duration_since(Instant::now())))
+            {
                 Ok(Ok(())) if slot.resource == Resource::CPU => {}
                 Ok(Ok(())) => others.push(slot),
-                Ok(Err(why)) if leave && slot.resource != Resource::CPU => leaves(slot, &why.to_string()),
+                Ok(Err(why)) if leave && slot.resource != Resource::CPU => {
+                    leaves(slot, &why.to_string())
+                }
                 Ok(Err(why)) => return Err(why.into()),
                 Err(refusal) if slot.resource == Resource::CPU => return Err(refusal),
                 Err(refusal) => left.push((slot, refusal)),
@@ -133,7 +137,10 @@ impl Core {
     }
 
     /// All at once, each on a thread that may be lost.
-    fn stop_in_time<'s>(self: &Arc<Self>, slots: Vec<&'s Arc<Slot>>) -> Vec<(&'s Arc<Slot>, Stopped)> {
+    fn stop_in_time<'s>(
+        self: &Arc<Self>,
+        slots: Vec<&'s Arc<Slot>>,
+    ) -> Vec<(&'s Arc<Slot>, Stopped)> {
         let until = Instant::now() + STOP_RESOURCES_MAX;
         let begin = |slot: &'s Arc<Slot>| {
             let (tell, hear) = channel();
@@ -149,7 +156,8 @@ impl Core {
             let Ok(hear) = hear else { return (slot, self.stop_one(slot)) };
             let done = hear.recv_timeout(until.saturating_duration_since(Instant::now()));
             let late = |_| {
-                let text = format!("{} did not go within {} s", slot.name, STOP_RESOURCES_MAX.as_secs());
+                let text =
+                    format!("{} did not go within {} s", slot.name, STOP_RESOURCES_MAX.as_secs());
                 Err(Refusal::new(libc::ETIMEDOUT, text))
             };
             (slot, done.unwrap_or_else(late))

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use reserv_model::{
-    Config, DeleteMode, Memory, Name, PACKET_RULES_MAX, Request, ResourceConfig, Rule, Source, Tree, diff,
+    Config, DeleteMode, Memory, Name, PACKET_RULES_MAX, Request, ResourceConfig, Rule, Source,
+    Tree, diff,
 };
 use reserv_namespace::Resource;
 
@@ -27,7 +28,12 @@ struct Job {
 }
 
 impl Core {
-    fn jobs(&self, config: &Config, mode: DeleteMode, also: &dyn Also) -> Result<Vec<Job>, Refusal> {
+    fn jobs(
+        &self,
+        config: &Config,
+        mode: DeleteMode,
+        also: &dyn Also,
+    ) -> Result<Vec<Job>, Refusal> {
         let mut jobs = Vec::new();
         if let Some(wanted) = &config.cpu {
             let slot = self.slot(Resource::CPU)?;
@@ -60,8 +66,8 @@ impl Core {
         Ok(jobs)
     }
 
-    /// Begins the count of revivals anew, and what the rules did to processes. Refused where somebody
-    /// else has the CPUs.
+    /// Begins the count of revivals anew, and what the rules did to processes. Refused where
+    /// somebody else has the CPUs.
     pub fn try_again(&self) -> Result<(), Refusal> {
         let _changing = self.change()?;
         self.slot(Resource::CPU)?.held()?.require_ours()?;
@@ -76,9 +82,9 @@ impl Core {
         Ok(())
     }
 
-    /// Makes the trees, and what it wants besides, as the configuration says, all or nothing; answers
-    /// the differences in words. The rules are in force then, and [`Core::scan`] applies them to who
-    /// is there already.
+    /// Makes the trees, and what it wants besides, as the configuration says, all or nothing;
+    /// answers the differences in words. The rules are in force then, and [`Core::scan`] applies
+    /// them to who is there already.
     pub fn apply(
         self: &Arc<Self>,
         config: &Config,
@@ -147,7 +153,8 @@ impl Core {
         let mut jobs = self.jobs(config, mode, also)?;
         let of_job = |slot: &Slot| jobs.iter().any(|job| job.name == slot.name);
         self.check_others(also, of_job)?;
-        let mut words: Vec<String> = jobs.iter().flat_map(|job| job.words.iter().cloned()).collect();
+        let mut words: Vec<String> =
+            jobs.iter().flat_map(|job| job.words.iter().cloned()).collect();
         let before = self.rules();
         if config.rules != *before {
             words.push(format!("rules: {} instead of {}", config.rules.len(), before.len()));
@@ -161,7 +168,8 @@ impl Core {
                 return Err(self.undo(&jobs[..at], &before, refusal));
             }
         }
-        // Those that the CPU's job has not put into the journal yet come last: until then a death leaves the old ones.
+        // Those that the CPU's job has not put into the journal yet come last: until then a death
+        // leaves the old ones.
         let told = self.tell_all_packets(&before, &config.rules).and_then(|()| also.carry_out());
         if let Err(refusal) = told {
             let refusal = self.undo(&jobs, &before, refusal);
@@ -199,7 +207,12 @@ impl Core {
         })
     }
 
-    fn carry_out(self: &Arc<Self>, job: &mut Job, config: &Config, mode: DeleteMode) -> Result<(), Refusal> {
+    fn carry_out(
+        self: &Arc<Self>,
+        job: &mut Job,
+        config: &Config,
+        mode: DeleteMode,
+    ) -> Result<(), Refusal> {
         let slot = match (&job.slot, &job.on) {
             (Some(slot), _) => slot.clone(),
             (None, Some(on)) => {
@@ -232,7 +245,9 @@ impl Core {
                 None => self.take_down(&job.name),
                 Some(slot) => put_back(slot, job.before.as_ref(), rules),
             };
-            also.extend(undone.err().map(|why| format!("; and {} was not put back: {why}", job.name)));
+            also.extend(
+                undone.err().map(|why| format!("; and {} was not put back: {why}", job.name)),
+            );
         }
         Refusal { text: format!("{refusal}{}", also.concat()), ..refusal }
     }

@@ -135,7 +135,11 @@ impl Core {
             return;
         }
         // What was asked was asked of this one.
-        if facts.held.as_ref().is_some_and(|held| process::require_alive(held.as_fd(), pid).is_err()) {
+        if facts
+            .held
+            .as_ref()
+            .is_some_and(|held| process::require_alive(held.as_fd(), pid).is_err())
+        {
             return;
         }
         let asked = self
@@ -188,7 +192,12 @@ impl Core {
     /// Both lists, as `reserv run` does: what the process starts stays with it; and the tag of its
     /// threads, which is answered, and whether all is done: a resource that does not answer costs
     /// its own part.
-    fn apply_rule(&self, pid: i32, now: NodeId, rule: &Rule) -> Result<(Option<NodeId>, bool), Refusal> {
+    fn apply_rule(
+        &self,
+        pid: i32,
+        now: NodeId,
+        rule: &Rule,
+    ) -> Result<(Option<NodeId>, bool), Refusal> {
         let (mut tagged, mut whole) = (None, true);
         for slot in self.ruled(rule) {
             let own = rule.clone();

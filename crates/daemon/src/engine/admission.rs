@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Deadlines that are kept are promised first: threads with period and budget come into an `edf` queue only while their
-//! budgets per period fit together into what the queue is guaranteed (`Tree::guarantee`), and no edit takes that away from them.
+//! Deadlines that are kept are promised first: threads with period and budget come into an `edf`
+//! queue only while their budgets per period fit together into what the queue is guaranteed
+//! (`Tree::guarantee`), and no edit takes that away from them.
 //!
-//! Threads without a period are always let in; they run when none of the others wants. Parameters live in the plane with their threads,
-//! so the sum is made anew from the members each time. What a thread sets for itself by system call is asked about in the
-//! kernel, by the same rule (sched/guarantee.c).
+//! Threads without a period are always let in; they run when none of the others wants. Parameters
+//! live in the plane with their threads, so the sum is made anew from the members each time. What a
+//! thread sets for itself by system call is asked about in the kernel, by the same rule
+//! (sched/guarantee.c).
 
-use reserv_model::{Amount, Class, Edit, Error, ErrorKind, Kind, NodeId, Plan, ThreadParams, Tree, promised};
+use reserv_model::{
+    Amount, Class, Edit, Error, ErrorKind, Kind, NodeId, Plan, ThreadParams, Tree, promised,
+};
 use reserv_plane::Target;
 
 use super::{Engine, Refusal};
@@ -37,7 +41,12 @@ impl Engine {
     }
 
     /// Whether these threads may be in this queue, with these parameters.
-    fn admit(&self, queue: NodeId, tids: &[i32], params: Option<ThreadParams>) -> Result<(), Refusal> {
+    fn admit(
+        &self,
+        queue: NodeId,
+        tids: &[i32],
+        params: Option<ThreadParams>,
+    ) -> Result<(), Refusal> {
         if !is_edf(self.tree(), queue) {
             return Ok(());
         }
@@ -49,8 +58,11 @@ impl Engine {
             return Ok(());
         }
         if queue == NodeId::Q0 {
-            let why = "no deadline can be promised in q0: every thread without another queue is in it";
-            return Err(Error::new(ErrorKind::Unsupported, why).hint("make a queue of class edf").into());
+            let why =
+                "no deadline can be promised in q0: every thread without another queue is in it";
+            return Err(Error::new(ErrorKind::Unsupported, why)
+                .hint("make a queue of class edf")
+                .into());
         }
         all.extend(self.params_in(queue, tids)?);
         let (wanted, sure) = (promised(&all), self.tree().guarantee(queue, self.tree().capacity()));
@@ -119,8 +131,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The scheduler has come back: threads whose budgets their queues are not guaranteed any more (an edit meanwhile, fewer CPUs) have lost
-    /// them. They are taken back, so that the thread reads what holds, and keep weight and priority. Answers who lost what.
+    /// The scheduler has come back: threads whose budgets their queues are not guaranteed any more
+    /// (an edit meanwhile, fewer CPUs) have lost them. They are taken back, so that the thread
+    /// reads what holds, and keep weight and priority. Answers who lost what.
     pub fn take_back_unkept(&mut self) -> Vec<String> {
         let queues: Vec<NodeId> =
             self.tree().iter().map(|n| n.id).filter(|&id| is_edf(self.tree(), id)).collect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What requests and inodes of a mount mean to the engine: which edits have happened already, and the
-//! nodes of fresh inodes.
+//! What requests and inodes of a mount mean to the engine: which edits have happened already, and
+//! the nodes of fresh inodes.
 
 use reserv_model::NodeId;
 
@@ -12,7 +12,8 @@ use crate::collect::Collector;
 const FRESH_BLOCK: u32 = 1 << 16;
 
 impl Engine {
-    /// If the edit of this request happened before its answer was given: the node that it made, if any.
+    /// If the edit of this request happened before its answer was given: the node that it made, if
+    /// any.
     pub fn answered(&self, unique: u64) -> Option<Option<NodeId>> {
         self.extras.answered.iter().rev().find(|(u, _)| *u == unique).map(|(_, made)| *made)
     }
@@ -27,7 +28,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A number for a fresh inode that this and earlier daemons have not used (until 2³² are used up).
+    /// A number for a fresh inode that this and earlier daemons have not used (until 2³² are used
+    /// up).
     pub fn fresh_number(&mut self) -> Result<u32, Refusal> {
         if self.fresh_next == self.extras.fresh_end {
             let end = self.extras.fresh_end.wrapping_add(FRESH_BLOCK);

@@ -29,7 +29,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A file was opened to write by who is not root. The next daemon knows it too: what is written there is bounded by his rights.
+    /// A file was opened to write by who is not root. The next daemon knows it too: what is written
+    /// there is bounded by his rights.
     pub fn writes(&mut self, handle: u64, who: &Caller) -> Result<(), Refusal> {
         self.append(&Entry::Writer { handle, who: Some(who.clone()) })?;
         self.extras.collect.writes(handle, Some(who.clone()));
@@ -63,7 +64,8 @@ impl Engine {
         self.collector.handles.count(node) > 0
     }
 
-    /// Rights have changed, or nodes have gone elsewhere: what those opened who have none there any more is as good as closed.
+    /// Rights have changed, or nodes have gone elsewhere: what those opened who have none there any
+    /// more is as good as closed.
     pub(super) fn disown(&mut self, record: &Record) {
         if record.edits.iter().any(|e| matches!(e, Edit::Access { .. } | Edit::Move { .. })) {
             for handle in self.collector.disowned(&self.tree) {
@@ -84,8 +86,9 @@ impl Engine {
         self.collector.closed(&self.tree, handle)
     }
 
-    /// Nodes may be collected from now on: the next daemon must know their handles. Where no file will tell by its end, they are looked at: one that was opened by who has
-    /// no right at the node itself will not.
+    /// Nodes may be collected from now on: the next daemon must know their handles. Where no file
+    /// will tell by its end, they are looked at: one that was opened by who has no right at the
+    /// node itself will not.
     pub(super) fn may_go(&mut self, record: &Record, through_a_file: bool) {
         for edit in &record.edits {
             let Edit::Gc { id, gc: true } = *edit else { continue };
@@ -95,7 +98,9 @@ impl Engine {
             let handles: Vec<u64> = self.collector.handles.of(id).collect();
             for handle in handles {
                 let who = self.collector.owner(handle).cloned();
-                if let Err(error) = self.append(&Entry::Opened { handle, node: id, who: who.clone() }) {
+                if let Err(error) =
+                    self.append(&Entry::Opened { handle, node: id, who: who.clone() })
+                {
                     tracing::warn!(%error, "not journaled: the next daemon will count an open file as closed");
                 }
                 self.extras.collect.opened(handle, id, who);
@@ -103,9 +108,14 @@ impl Engine {
         }
     }
 
-    /// Collects what is garbage of the nodes that are due. `weak` are nodes that processes stand in, and of nodes whose open files are
-    /// not all known, those that have descriptors.
-    pub fn sweep(&mut self, now: Duration, due: &[NodeId], weak: &BTreeSet<NodeId>) -> Result<(), Refusal> {
+    /// Collects what is garbage of the nodes that are due. `weak` are nodes that processes stand
+    /// in, and of nodes whose open files are not all known, those that have descriptors.
+    pub fn sweep(
+        &mut self,
+        now: Duration,
+        due: &[NodeId],
+        weak: &BTreeSet<NodeId>,
+    ) -> Result<(), Refusal> {
         let mut refused = BTreeSet::new();
         let done = self.collect_garbage(due, weak, &mut refused);
         self.collector.settle(&self.tree, now, due, &refused);
@@ -142,7 +152,8 @@ impl Engine {
 
     /// Each by itself where not all can go at once: somebody may have come meanwhile.
     fn delete_all(&mut self, nodes: &[NodeId], refused: &mut BTreeSet<NodeId>) {
-        let request = |id: &NodeId| Request::Delete { node: (*id).into(), mode: DeleteMode::Refuse };
+        let request =
+            |id: &NodeId| Request::Delete { node: (*id).into(), mode: DeleteMode::Refuse };
         let requests: Vec<Request> = nodes.iter().map(request).collect();
         match self.edit(&requests, None) {
             Ok(_) => {}

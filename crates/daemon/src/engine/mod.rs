@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One resource: its tree, the journal of intents and the plane, kept in agreement.
 //!
-//! Every change, in this order: plan against the tree → intent into the journal → the plane applies the batch with the
-//! record's number → commit to the tree → answer. An edit that the kernel does not need (a name, a flag) is a batch without
-//! ops, so that the plane's number tells of every edit whether it happened. Killed anywhere, the next daemon decides:
+//! Every change, in this order: plan against the tree → intent into the journal → the plane applies
+//! the batch with the record's number → commit to the tree → answer. An edit that the kernel does
+//! not need (a name, a flag) is a batch without ops, so that the plane's number tells of every edit
+//! whether it happened. Killed anywhere, the next daemon decides:
 //!
 //! | killed | the plane's last number K | the next daemon |
 //! |---|---|---|
@@ -11,10 +12,12 @@
 //! | between intent and batch | last record − 1 | takes the last record back: it never happened; but a deletion with members is carried out, because a plane that is not atomic may have moved some |
 //! | after the batch | last record | replays the record: it happened |
 //!
-//! A plane that keeps no number (stock) gets the last record's batch again, which must be idempotent there.
+//! A plane that keeps no number (stock) gets the last record's batch again, which must be
+//! idempotent there.
 //!
-//! The kernel sends requests again that a dead daemon took and did not answer. One whose edit happened is not carried out twice: the
-//! record carries the request's number ([`Origin`]), and its answer is made from what exists.
+//! The kernel sends requests again that a dead daemon took and did not answer. One whose edit
+//! happened is not carried out twice: the record carries the request's number ([`Origin`]), and its
+//! answer is made from what exists.
 
 mod admission;
 mod fresh;
@@ -30,8 +33,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Backlog, Batch, Caller, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome, Plan,
-    Record, Request, ResourceKind, Rule, Tree,
+    Backlog, Batch, Caller, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome,
+    Plan, Record, Request, ResourceKind, Rule, Tree,
 };
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target, Upgraded};
@@ -43,7 +46,8 @@ use crate::collect::Collector;
 use crate::journal::Journal;
 use crate::refusal::Refusal;
 
-/// The journal is compacted when it is this long, and not before it is four times as long as its snapshot.
+/// The journal is compacted when it is this long, and not before it is four times as long as its
+/// snapshot.
 const COMPACT_MIN: u64 = 1 << 20;
 /// Ops in one batch when a tree is set up again.
 const REBUILD_BATCH: usize = 100;
@@ -51,10 +55,11 @@ const REBUILD_BATCH: usize = 100;
 /// Tries of an edit that threads overtake by asking for budgets.
 const OVERTAKEN_MAX: u32 = 8;
 
-/// Counters may be read again from the last survey while they are not older than this many times the CPU time that it took …
+/// Counters may be read again from the last survey while they are not older than this many times
+/// the CPU time that it took …
 const SURVEY_REST: u32 = 5;
-/// … and than this. So a reader of all nodes costs one survey now and then, not one per node, and few nodes are always read
-/// as they are.
+/// … and than this. So a reader of all nodes costs one survey now and then, not one per node, and
+/// few nodes are always read as they are.
 const SURVEY_AGE_MAX: Duration = Duration::from_millis(20);
 
 /// Reads a journal's records: for `fuzz/`.
@@ -93,7 +98,8 @@ pub struct Engine {
     removed: Vec<(NodeId, Name)>,
     /// Length of the journal after its last compaction.
     compacted: u64,
-    /// The counters of all nodes, and until when they are taken for those of now. Void after any edit and any tag of ours.
+    /// The counters of all nodes, and until when they are taken for those of now. Void after any
+    /// edit and any tag of ours.
     survey: Option<(Survey, Instant)>,
     /// Whether draining queues may have gone without our being told (see [`Engine::collect`]).
     missed: bool,
@@ -119,15 +125,16 @@ pub fn readable(path: &Path) -> Result<(), Refusal> {
 }
 
 impl Engine {
-    /// Brings journal and plane of the resource `name` together. `adopted` says whether the plane was found running or is new and
-    /// empty.
+    /// Brings journal and plane of the resource `name` together. `adopted` says whether the plane
+    /// was found running or is new and empty.
     pub fn open(
         path: &Path,
         (name, kind): (Name, ResourceKind),
         mut plane: Box<dyn Plane>,
         adopted: bool,
     ) -> Result<(Self, Beginning), Refusal> {
-        let (mut journal, payloads) = Journal::open(path).map_err(|error| Refusal::unread(path, error))?;
+        let (mut journal, payloads) =
+            Journal::open(path).map_err(|error| Refusal::unread(path, error))?;
         let mut told = tell(name, &payloads).map_err(|why| Refusal::unreadable(path, why))?;
         let had = told.tree.seq() > 0 || told.last.is_some();
         let last: Vec<Edit> =
@@ -175,7 +182,8 @@ impl Engine {
                     plane.apply(&Batch { seq: snapshot.seq, ops: ops.to_vec() })?;
                 }
                 if snapshot.seq == told.tree.seq() {
-                    // Nothing but root and q0 as they begin: the plane still has to know the number.
+                    // Nothing but root and q0 as they begin: the plane still has to know the
+                    // number.
                     plane.apply(&Batch { seq: snapshot.seq, ops: Vec::new() })?;
                 }
                 told.tree = snapshot.restore()?;
@@ -275,8 +283,9 @@ impl Engine {
         &mut *self.plane
     }
 
-    /// The counters of all nodes, with the tree that they are of. Made anew after an edit or a tag through us, and when they are
-    /// older than [`SURVEY_REST`] times what they took, or [`SURVEY_AGE_MAX`].
+    /// The counters of all nodes, with the tree that they are of. Made anew after an edit or a tag
+    /// through us, and when they are older than [`SURVEY_REST`] times what they took, or
+    /// [`SURVEY_AGE_MAX`].
     pub fn survey(&mut self) -> Result<(&Tree, &Survey), Refusal> {
         if self.survey.as_ref().is_none_or(|(_, until)| Instant::now() >= *until) {
             let before = cpu_time();
@@ -284,11 +293,13 @@ impl Engine {
             let rest = (cpu_time().saturating_sub(before) * SURVEY_REST).min(SURVEY_AGE_MAX);
             self.survey = Some((survey, Instant::now() + rest));
         }
-        let (survey, _) = self.survey.as_ref().ok_or_else(|| Refusal::new(libc::EIO, "no counters"))?;
+        let (survey, _) =
+            self.survey.as_ref().ok_or_else(|| Refusal::new(libc::EIO, "no counters"))?;
         Ok((&self.tree, survey))
     }
 
-    /// What flushing left, of ours or of a daemon that died in the middle of it: members of queues that are deleted go to q0.
+    /// What flushing left, of ours or of a daemon that died in the middle of it: members of queues
+    /// that are deleted go to q0.
     fn flush_left(&mut self) -> Result<(), Refusal> {
         for sample in self.plane.sample()?.iter().filter(|s| s.draining) {
             let id = NodeId::unpack(sample.id);
@@ -311,7 +322,8 @@ impl Engine {
     }
 
     fn compact(&mut self) -> Result<(), Refusal> {
-        let whole = Entry::Whole { tree: self.tree.snapshot(), extras: Box::new(self.extras.clone()) };
+        let whole =
+            Entry::Whole { tree: self.tree.snapshot(), extras: Box::new(self.extras.clone()) };
         self.journal.replace(&encode(&whole)?)?;
         self.compacted = self.journal.len();
         Ok(())
@@ -341,13 +353,15 @@ impl Engine {
                 Edit::Class { class, .. } | Edit::Create { kind: Kind::Queue(class), .. } => {
                     (!self.plane.supports_class(*class)).then(|| format!("class {class}"))
                 }
-                Edit::Policy { policy, .. } | Edit::Create { kind: Kind::Scheduler(policy), .. } => {
+                Edit::Policy { policy, .. }
+                | Edit::Create { kind: Kind::Scheduler(policy), .. } => {
                     (!self.plane.supports_policy(*policy)).then(|| format!("policy {policy}"))
                 }
                 Edit::Personality { personality } => {
                     let class = personality.class(self.kind);
-                    (!self.plane.supports_class(class))
-                        .then(|| format!("class {class}, which the personality {personality} needs"))
+                    (!self.plane.supports_class(class)).then(|| {
+                        format!("class {class}, which the personality {personality} needs")
+                    })
                 }
                 _ => None,
             };
@@ -414,8 +428,13 @@ impl Engine {
         Ok(done)
     }
 
-    /// Where an edit could take from a queue what its threads were promised, no thread is promised anything between the question and the edit.
-    fn carry_out_promised(&mut self, plan: &Plan, origin: Option<Origin>) -> Result<Vec<Outcome>, Refusal> {
+    /// Where an edit could take from a queue what its threads were promised, no thread is promised
+    /// anything between the question and the edit.
+    fn carry_out_promised(
+        &mut self,
+        plan: &Plan,
+        origin: Option<Origin>,
+    ) -> Result<Vec<Outcome>, Refusal> {
         for _ in 0..OVERTAKEN_MAX {
             let grants = if self.may_break_promises(plan) { self.plane.grants()? } else { 0 };
             self.check_promises(plan)?;
@@ -460,8 +479,10 @@ impl Engine {
                 self.extras.note(origin, &record);
                 self.may_go(&record, origin.is_some());
                 self.disown(&record);
-                let made = |e: &Edit| matches!(*e, Edit::Create { id, .. } if touched.contains(&id));
-                let made: Vec<NodeId> = record.edits.iter().filter(|e| made(e)).map(Edit::id).collect();
+                let made =
+                    |e: &Edit| matches!(*e, Edit::Create { id, .. } if touched.contains(&id));
+                let made: Vec<NodeId> =
+                    record.edits.iter().filter(|e| made(e)).map(Edit::id).collect();
                 self.tell_use_again(&made);
                 self.tell_packets_again();
                 Ok(Some(outcomes))
@@ -480,7 +501,8 @@ impl Engine {
         }
     }
 
-    /// A driver knows nodes by handle only ("2.1"): here they get the names by which the caller knows them.
+    /// A driver knows nodes by handle only ("2.1"): here they get the names by which the caller
+    /// knows them.
     fn named(&self, error: PlaneError, record: &Record) -> Refusal {
         let busy = matches!(error, PlaneError::Busy(_));
         let mut refusal = Refusal::from(error);
@@ -515,7 +537,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The names that were removed since the last call. The kernel knows of those that it removed itself (`rmdir`).
+    /// The names that were removed since the last call. The kernel knows of those that it removed
+    /// itself (`rmdir`).
     pub fn take_removed(&mut self) -> Vec<(NodeId, Name)> {
         std::mem::take(&mut self.removed)
     }
@@ -528,7 +551,8 @@ impl Engine {
     /// Takes note of queues that have drained meanwhile.
     pub fn collect(&mut self) -> Result<(), Refusal> {
         let mut gone = self.plane.collect_drained()?;
-        // After a crash between the plane's report and our record, or a failure to write it, nobody reports again: ask.
+        // After a crash between the plane's report and our record, or a failure to write it, nobody
+        // reports again: ask.
         if self.missed {
             for node in self.tree.iter().filter(|n| n.draining) {
                 if matches!(self.plane.sample_one(node.id), Err(PlaneError::NoNode(_))) {
@@ -556,7 +580,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts the plane's programs of this version in the place of another's, with the tree of the journal; `None`: they are this version's already.
+    /// Puts the plane's programs of this version in the place of another's, with the tree of the
+    /// journal; `None`: they are this version's already.
     pub fn upgrade(&mut self) -> Result<Option<Upgraded>, Refusal> {
         let draining = self.tree.iter().filter(|node| node.draining);
         let drain: Vec<Op> =
@@ -567,7 +592,8 @@ impl Engine {
             .flat_map(|ops| ops.chunks(REBUILD_BATCH))
             .map(|ops| Batch { seq: 0, ops: ops.to_vec() })
             .collect();
-        // The number is that of the edit that is in effect, which the next daemon compares with the journal's.
+        // The number is that of the edit that is in effect, which the next daemon compares with the
+        // journal's.
         batches.push(Batch { seq: self.tree.seq(), ops: Vec::new() });
         let done = self.plane.upgrade(&batches)?;
         self.survey = None;
@@ -575,8 +601,8 @@ impl Engine {
         Ok(done)
     }
 
-    /// Gives the resource back; it is of no use afterwards. The journal goes last: killed before, the next daemon finds the plane gone
-    /// or adopts it.
+    /// Gives the resource back; it is of no use afterwards. The journal goes last: killed before,
+    /// the next daemon finds the plane gone or adopts it.
     pub fn stop(&mut self) -> Result<(), Refusal> {
         self.plane.stop()?;
         if let Err(error) = self.journal.remove() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link's plane is told the rules about packets by the queues that their paths lead to now, and again when an edit leads one elsewhere. They stand with the other rules in
-//! the CPU's journal; here is the part that names queues of this tree.
+//! A link's plane is told the rules about packets by the queues that their paths lead to now, and
+//! again when an edit leads one elsewhere. They stand with the other rules in the CPU's journal;
+//! here is the part that names queues of this tree.
 
 use reserv_model::{NodePath, PacketRule, Packets};
 use reserv_plane::PlaneError;
@@ -16,7 +17,8 @@ pub(super) struct Told {
 }
 
 impl Engine {
-    /// The rules about packets that name queues of this tree, in order, instead of those before. Refused, those before stand.
+    /// The rules about packets that name queues of this tree, in order, instead of those before.
+    /// Refused, those before stand.
     pub fn set_packet_rules(&mut self, rules: Vec<(Packets, NodePath)>) -> Result<(), PlaneError> {
         let before = std::mem::replace(&mut self.packets.rules, rules);
         let told = self.tell_packets();

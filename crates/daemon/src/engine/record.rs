@@ -185,7 +185,9 @@ pub(super) fn from_nothing(tree: &Tree) -> Vec<Op> {
             ops.push(Op::Create { id, parent, kind: node.kind });
         } else {
             match node.kind {
-                Kind::Queue(class) if class != Class::default() => ops.push(Op::SetClass { id, class }),
+                Kind::Queue(class) if class != Class::default() => {
+                    ops.push(Op::SetClass { id, class })
+                }
                 Kind::Scheduler(policy) if policy != reserv_model::Policy::default() => {
                     ops.push(Op::SetPolicy { id, policy });
                 }
@@ -202,7 +204,8 @@ pub(super) fn from_nothing(tree: &Tree) -> Vec<Op> {
             let (members_max, bytes_max) = (node.members_max, node.bytes_max);
             ops.push(Op::SetLimit { id, members_max, bytes_max });
         }
-        let tune = node.tune.iter().map(|(&key, &value)| Edit::Tune { id, key, value: Some(value) });
+        let tune =
+            node.tune.iter().map(|(&key, &value)| Edit::Tune { id, key, value: Some(value) });
         ops.extend(tune.filter_map(|edit| edit.op()));
     }
     ops

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The plane is told who may use which queue, because it tags without asking the daemon.
 //!
-//! It is told of queues that exist between the intent and the batch, so that a change of which it cannot be told does not happen. Killed in between, the next
-//! daemon tells all that the last intent touched again, whatever became of it.
+//! It is told of queues that exist between the intent and the batch, so that a change of which it
+//! cannot be told does not happen. Killed in between, the next daemon tells all that the last
+//! intent touched again, whatever became of it.
 
 use reserv_model::{AccessEntry, Edit, Kind, Node, NodeId, Record, Right, Rights, Tree};
 
@@ -23,7 +24,11 @@ fn speaks(tree: &Tree, edit: &Edit) -> bool {
 
 /// The edits without those of lists that speak of no use, for who knows the tree `before` them.
 pub(super) fn about_use(before: &Tree, edits: &[Edit]) -> Vec<Edit> {
-    edits.iter().filter(|e| !matches!(e, Edit::Access { .. }) || speaks(before, e)).cloned().collect()
+    edits
+        .iter()
+        .filter(|e| !matches!(e, Edit::Access { .. }) || speaks(before, e))
+        .cloned()
+        .collect()
 }
 
 /// The queues of a tree whose rules about use are touched by edits: rules are inherited.
@@ -39,12 +44,14 @@ pub(super) fn use_touched(tree: &Tree, edits: &[Edit]) -> Vec<NodeId> {
     {
         return tops;
     }
-    let touched = |n: &&Node| n.kind.is_queue() && tops.iter().any(|&top| tree.is_within(n.id, top));
+    let touched =
+        |n: &&Node| n.kind.is_queue() && tops.iter().any(|&top| tree.is_within(n.id, top));
     tree.iter().filter(touched).map(|n| n.id).collect()
 }
 
 impl Engine {
-    /// Tells the plane, once more or for the first time, who may use these queues. What it cannot be told `status` shows.
+    /// Tells the plane, once more or for the first time, who may use these queues. What it cannot
+    /// be told `status` shows.
     pub(super) fn tell_use_again(&mut self, queues: &[NodeId]) {
         for &id in queues {
             let rules = self.tree.use_rules(id);
@@ -65,8 +72,10 @@ impl Engine {
         self.untold.iter().copied().filter(|id| self.tree.get(*id).is_some()).collect()
     }
 
-    /// Tells the plane who may use the queues that exist, ahead of edits that change it; refused, it knows again what is true now. A queue that the edits
-    /// make is told afterwards: until then only who may use it can open its directory. Answers what is to be told again, whatever becomes of the edits.
+    /// Tells the plane who may use the queues that exist, ahead of edits that change it; refused,
+    /// it knows again what is true now. A queue that the edits make is told afterwards: until then
+    /// only who may use it can open its directory. Answers what is to be told again, whatever
+    /// becomes of the edits.
     pub(super) fn tell_use(&mut self, record: &Record) -> Result<Vec<NodeId>, Refusal> {
         let changes = |e: &Edit| matches!(e, Edit::Access { .. });
         let edits = about_use(&self.tree, &record.edits);
@@ -75,7 +84,8 @@ impl Engine {
             return Ok(Vec::new());
         }
         if !edits.iter().any(|e| changes(e) || matches!(e, Edit::Move { .. })) {
-            let made = edits.iter().filter(|e| matches!(e, Edit::Create { kind: Kind::Queue(_), .. }));
+            let made =
+                edits.iter().filter(|e| matches!(e, Edit::Create { kind: Kind::Queue(_), .. }));
             return Ok(made.map(Edit::id).collect());
         }
         let mut next = self.tree.clone();
@@ -93,7 +103,10 @@ impl Engine {
                 let queue = self.tree.shown(id);
                 self.tell_use_again(&known);
                 return Err(Refusal {
-                    text: format!("the kernel could not be told who may use {queue}: {}", refusal.text),
+                    text: format!(
+                        "the kernel could not be told who may use {queue}: {}",
+                        refusal.text
+                    ),
                     ..refusal
                 });
             }

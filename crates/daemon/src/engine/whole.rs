@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of a tree that are too large for one batch of the plane, whole all the same.
 //!
-//! The journal first gets what it takes to undo the change (`Undo`: the configuration as it was, and the tags and lists of the
-//! queues that it deletes), then the parts as edits of their own, then the end. What is refused half-way, or cut short by a death of the
-//! daemon, is undone: the next daemon finds an undo without an end.
+//! The journal first gets what it takes to undo the change (`Undo`: the configuration as it was,
+//! and the tags and lists of the queues that it deletes), then the parts as edits of their own,
+//! then the end. What is refused half-way, or cut short by a death of the daemon, is undone: the
+//! next daemon finds an undo without an end.
 //!
 //! What is promised holds when all is done (the whole is checked first), not in between.
 //!
-//! Deletions come last where they can (nothing that is made stands in their place), so that a refusal before them undoes only what
-//! nobody has used yet. A queue that was deleted already is made anew, with its members and lists; its counters begin at 0, and
-//! descriptors of its files are stale.
+//! Deletions come last where they can (nothing that is made stands in their place), so that a
+//! refusal before them undoes only what nobody has used yet. A queue that was deleted already is
+//! made anew, with its members and lists; its counters begin at 0, and descriptors of its files are
+//! stale.
 
 use std::collections::BTreeSet;
 
 use reserv_model::{
-    DeleteMode, Driver, NodeId, NodePath, NodeRef, Request, ResourceConfig, Rule, Tree, diff, to_config,
+    DeleteMode, Driver, NodeId, NodePath, NodeRef, Request, ResourceConfig, Rule, Tree, diff,
+    to_config,
 };
 use reserv_plane::{List, PlaneError, Target};
 use serde::{Deserialize, Serialize};
@@ -86,7 +89,9 @@ impl Undo {
         // A queue that was told to drain cannot be called back: it goes, and is made anew.
         let draining = engine.tree().iter().filter(|n| n.draining).map(|n| n.id);
         let draining: Vec<Request> = draining
-            .filter(|id| engine.tree().path(*id).is_some_and(|p| self.before.nodes.contains_key(&p)))
+            .filter(|id| {
+                engine.tree().path(*id).is_some_and(|p| self.before.nodes.contains_key(&p))
+            })
             .map(|id| Request::Delete { node: id.into(), mode: DeleteMode::Flush })
             .collect();
         in_parts(engine, &draining)?;
@@ -121,7 +126,8 @@ impl Undo {
 }
 
 fn in_parts(engine: &mut Engine, requests: &[Request]) -> Result<(), Refusal> {
-    // Most requests make at most two ops; where fixed shares are solved anew, a part may still be too large.
+    // Most requests make at most two ops; where fixed shares are solved anew, a part may still be
+    // too large.
     for part in requests.chunks((engine.plane().batch_max() / 2).max(1)) {
         in_halves(engine, part)?;
     }
@@ -154,15 +160,16 @@ impl Engine {
             Ok(()) => Ok(()),
             Err(refusal) => Err(match self.undo_whole() {
                 Ok(()) => refusal,
-                Err(also) => {
-                    Refusal { text: format!("{refusal}; and not all of it was undone: {also}"), ..refusal }
-                }
+                Err(also) => Refusal {
+                    text: format!("{refusal}; and not all of it was undone: {also}"),
+                    ..refusal
+                },
             }),
         }
     }
 
-    /// Undoes the change that is under way, if one is: after a refusal, or after the death of the daemon that was at it. It is
-    /// tried once: what comes later is not to be undone.
+    /// Undoes the change that is under way, if one is: after a refusal, or after the death of the
+    /// daemon that was at it. It is tried once: what comes later is not to be undone.
     pub fn undo_whole(&mut self) -> Result<(), Refusal> {
         let Some(undo) = self.unfinished().cloned() else { return Ok(()) };
         let undone = undo.run(self);

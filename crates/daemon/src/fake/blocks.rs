@@ -11,8 +11,8 @@ use reserv_model::{
 };
 use reserv_namespace::Resource;
 use reserv_plane::{
-    Defaults, Descriptors, DriverInfo, Health, Holders, List, Lists, Member, Packets, Plane, PlaneError,
-    Refs, Target, Threads, Upgrade, Upgraded,
+    Defaults, Descriptors, DriverInfo, Health, Holders, List, Lists, Member, Packets, Plane,
+    PlaneError, Refs, Target, Threads, Upgrade, Upgraded,
 };
 
 /// See the head of this file.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plane without a resource: it keeps the contract's promises in a file instead of the kernel, so that everything above the
-//! contract can be tested anywhere. Chosen only by `RESERV_DRIVER=fake`.
+//! A plane without a resource: it keeps the contract's promises in a file instead of the kernel, so
+//! that everything above the contract can be tested anywhere. Chosen only by `RESERV_DRIVER=fake`.
 //!
-//! Like the kernel it outlives the daemon (a record per change, written at once: a batch is whole or absent), checks what it
-//! is given, and knows which processes live. A test detaches it by making `fake-detach` beside the file, with the reason in it;
-//! while `fake-detach-hold` exists, revival fails. `fake-refuse` with a number n in it lets n batches pass and refuses the next as busy.
-//! While `fake-refuse-use` exists, it cannot be told who may use a queue of the number in it or a higher one; what it was told
-//! stands in `fake-use`. While `fake-block-N` exists, whatever is asked of the plane of resource N
-//! waits ([`Blocks`]). While `fake-panic` exists, a batch ends the worker; while `fake-hold` does,
-//! it waits.
+//! Like the kernel it outlives the daemon (a record per change, written at once: a batch is whole
+//! or absent), checks what it is given, and knows which processes live. A test detaches it by
+//! making `fake-detach` beside the file, with the reason in it; while `fake-detach-hold` exists,
+//! revival fails. `fake-refuse` with a number n in it lets n batches pass and refuses the next as
+//! busy. While `fake-refuse-use` exists, it cannot be told who may use a queue of the number in it
+//! or a higher one; what it was told stands in `fake-use`. While `fake-block-N` exists, whatever is
+//! asked of the plane of resource N waits ([`Blocks`]). While `fake-panic` exists, a batch ends the
+//! worker; while `fake-hold` does, it waits.
 
 mod blocks;
 
@@ -17,11 +18,12 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use reserv_model::{
-    Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, Tune, UseRule, Weight,
+    Batch, Cap, Class, DeleteMode, Kind, NodeId, Op, Outcome, Policy, ThreadParams, Tune, UseRule,
+    Weight,
 };
 use reserv_plane::{
-    Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError, Sample,
-    Target, Threads, Upgrade,
+    Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError,
+    Sample, Target, Threads, Upgrade,
 };
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +93,9 @@ impl State {
             draining: false,
         };
         let mut state = Self::default();
-        state.nodes.insert(NodeId::ROOT.index, node(0, Kind::Scheduler(reserv_model::Policy::default())));
+        state
+            .nodes
+            .insert(NodeId::ROOT.index, node(0, Kind::Scheduler(reserv_model::Policy::default())));
         state.nodes.insert(NodeId::Q0.index, node(0, Kind::Queue(Class::default())));
         state.generations = [(0, 1), (1, 1)].into();
         state
@@ -102,19 +106,27 @@ impl State {
     }
 
     fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, PlaneError> {
-        self.nodes.get_mut(&id.index).filter(|n| n.generation == id.generation).ok_or_else(|| stale(id))
+        self.nodes
+            .get_mut(&id.index)
+            .filter(|n| n.generation == id.generation)
+            .ok_or_else(|| stale(id))
     }
 
     fn queue(&self, id: NodeId) -> Result<&Node, PlaneError> {
         let node = self.node(id)?;
         match node.kind {
             Kind::Queue(_) => Ok(node),
-            Kind::Scheduler(_) => Err(PlaneError::Invalid("a scheduler node has no members".into())),
+            Kind::Scheduler(_) => {
+                Err(PlaneError::Invalid("a scheduler node has no members".into()))
+            }
         }
     }
 
     fn members(&self, id: NodeId) -> impl Iterator<Item = (i32, i32)> + '_ {
-        self.tags.iter().filter(move |(_, (_, q))| *q == id.pack()).map(|(&tid, &(tgid, _))| (tgid, tid))
+        self.tags
+            .iter()
+            .filter(move |(_, (_, q))| *q == id.pack())
+            .map(|(&tid, &(tgid, _))| (tgid, tid))
     }
 
     fn remove(&mut self, id: NodeId) {
@@ -135,7 +147,10 @@ impl State {
             Op::Create { id, parent, kind } => {
                 let last = self.generations.get(&id.index).copied().unwrap_or(0);
                 if self.nodes.contains_key(&id.index) || id.generation <= last {
-                    return Err(PlaneError::Invalid(format!("slot {} is taken or was used later", id.index)));
+                    return Err(PlaneError::Invalid(format!(
+                        "slot {} is taken or was used later",
+                        id.index
+                    )));
                 }
                 if matches!(self.node(parent)?.kind, Kind::Queue(_)) {
                     return Err(PlaneError::Invalid("a queue has no children".into()));
@@ -163,7 +178,9 @@ impl State {
                 }
                 if self.members(id).next().is_some() {
                     match mode {
-                        DeleteMode::Refuse => return Err(PlaneError::Busy("it has members".into())),
+                        DeleteMode::Refuse => {
+                            return Err(PlaneError::Busy("it has members".into()));
+                        }
                         DeleteMode::Drain => {
                             self.node_mut(id)?.draining = true;
                             return Ok(Outcome::Draining);
@@ -216,7 +233,8 @@ fn lives(tid: i32) -> bool {
 
 /// The threads of a process that lives.
 fn threads(pid: i32) -> Result<Vec<i32>, PlaneError> {
-    let dir = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
+    let dir =
+        std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
     Ok(dir.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
@@ -300,7 +318,8 @@ impl FakePlane {
             next.remove(id);
             next.drained.push(id);
         }
-        let whole = serde_json::to_vec(&Change::Whole(next.clone())).map_err(|e| tried(e.into()))?;
+        let whole =
+            serde_json::to_vec(&Change::Whole(next.clone())).map_err(|e| tried(e.into()))?;
         self.file.append(&whole).map_err(tried)?;
         self.state = next;
         Ok(answer)
@@ -330,11 +349,13 @@ impl Plane for FakePlane {
         next.tags.retain(|tid, _| Path::new(&format!("/proc/{tid}")).exists());
         if next.tags.len() != self.state.tags.len() {
             // Who died is in the file before a batch that depends on it.
-            let whole = serde_json::to_vec(&Change::Whole(next.clone())).map_err(|e| tried(e.into()))?;
+            let whole =
+                serde_json::to_vec(&Change::Whole(next.clone())).map_err(|e| tried(e.into()))?;
             self.file.append(&whole).map_err(tried)?;
         }
         let outcomes = next.apply(batch)?;
-        let record = serde_json::to_vec(&Change::Batch(batch.clone())).map_err(|e| tried(e.into()))?;
+        let record =
+            serde_json::to_vec(&Change::Batch(batch.clone())).map_err(|e| tried(e.into()))?;
         self.file.append(&record).map_err(tried)?;
         self.state = next;
         Ok(outcomes)
@@ -352,7 +373,8 @@ impl Plane for FakePlane {
     }
 
     fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
-        let ids = self.state.nodes.iter().map(|(&index, n)| NodeId { index, generation: n.generation });
+        let ids =
+            self.state.nodes.iter().map(|(&index, n)| NodeId { index, generation: n.generation });
         ids.map(|id| self.sample_one(id)).collect()
     }
 
@@ -364,7 +386,8 @@ impl Plane for FakePlane {
     }
 
     fn health(&mut self) -> Result<Health, PlaneError> {
-        let reason = |name| std::fs::read_to_string(self.beside(name)).map(|text| text.trim().to_owned());
+        let reason =
+            |name| std::fs::read_to_string(self.beside(name)).map(|text| text.trim().to_owned());
         Ok(match (reason("fake-detach"), reason("fake-detach-other")) {
             (Ok(_), Ok(reason)) => Health::Waiting(reason),
             (Ok(reason), Err(_)) => Health::Detached(reason),
@@ -405,7 +428,8 @@ impl Threads for FakePlane {
             if node.draining {
                 return Err(PlaneError::Busy("it is draining".into()));
             }
-            let after = state.members(queue).filter(|(_, tid)| !tids.contains(tid)).count() + tids.len();
+            let after =
+                state.members(queue).filter(|(_, tid)| !tids.contains(tid)).count() + tids.len();
             if node.members_max != 0 && after > node.members_max as usize {
                 return Err(PlaneError::Full(format!("at most {} members", node.members_max)));
             }
@@ -481,12 +505,15 @@ impl Lists for FakePlane {
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
         self.state.queue(queue)?;
         let refused = std::fs::read_to_string(self.beside("fake-refuse-use")).ok();
-        if refused.is_some_and(|text| text.trim().parse().is_ok_and(|least: u32| queue.index >= least)) {
+        if refused
+            .is_some_and(|text| text.trim().parse().is_ok_and(|least: u32| queue.index >= least))
+        {
             return Err(PlaneError::Full("fake-refuse-use".into()));
         }
         // Beside the plane, for tests: who may use which queue.
         let line = format!("{} {} {}\n", queue.index, queue.generation, rules.len());
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(self.beside("fake-use"));
+        let file =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.beside("fake-use"));
         file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(tried)
     }
 }

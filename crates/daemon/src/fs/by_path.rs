@@ -79,11 +79,19 @@ impl Change {
         let number = match number {
             // Nobody asks for it again.
             None if !again => random(),
-            None => return Err(error(ErrorKind::Invalid, "again, without the number of the first time")),
+            None => {
+                return Err(error(
+                    ErrorKind::Invalid,
+                    "again, without the number of the first time",
+                ));
+            }
             Some(number) if number < Origin::CHOSEN_END => number,
             Some(number) => {
                 let end = Origin::CHOSEN_END;
-                return Err(error(ErrorKind::Invalid, format!("number {number} is not below {end}")));
+                return Err(error(
+                    ErrorKind::Invalid,
+                    format!("number {number} is not below {end}"),
+                ));
             }
         };
         Ok(Self { unique: Origin::chosen(number), again })
@@ -101,8 +109,11 @@ fn names(path: &str) -> Result<VecDeque<String>, Refusal> {
     if path.len() >= PATH_MAX {
         return Err(Refusal::new(libc::ENAMETOOLONG, format!("a path of {} bytes", path.len())));
     }
-    let names: VecDeque<String> =
-        if path.is_empty() { VecDeque::new() } else { path.split('/').map(str::to_owned).collect() };
+    let names: VecDeque<String> = if path.is_empty() {
+        VecDeque::new()
+    } else {
+        path.split('/').map(str::to_owned).collect()
+    };
     match names.iter().find(|name| matches!(name.as_str(), "" | "." | "..")) {
         None => Ok(names),
         Some(name) => {
@@ -137,14 +148,20 @@ impl ByPath {
                 self.on(path, None, |_| Op::Readdir { handle: 0, offset: 0, size: u32::MAX })?;
                 let seen = self.reply.seen_dirents().into_iter();
                 let seen = seen.filter(|entry| entry.name != "." && entry.name != "..");
-                let (directories, files): (Vec<_>, Vec<_>) = seen.partition(|entry| entry.directory);
+                let (directories, files): (Vec<_>, Vec<_>) =
+                    seen.partition(|entry| entry.directory);
                 let inodes = directories.iter().map(|entry| entry.inode).collect();
-                let names = |entries: Vec<Seen>| entries.into_iter().map(|entry| entry.name).collect();
+                let names =
+                    |entries: Vec<Seen>| entries.into_iter().map(|entry| entry.name).collect();
                 Ok(json!(Names { files: names(files), directories: names(directories), inodes }))
             }
             Ask::Write { path, text, number, again } => {
                 let change = Change::new(*number, *again)?;
-                self.on(path, Some(change), |_| Op::Write { handle: 0, offset: 0, data: text.as_bytes() })?;
+                self.on(path, Some(change), |_| Op::Write {
+                    handle: 0,
+                    offset: 0,
+                    data: text.as_bytes(),
+                })?;
                 Ok(json!(Done::DONE))
             }
             Ask::Mkdir { path, number, again } => {
@@ -173,7 +190,8 @@ impl ByPath {
     }
 
     fn ask(&mut self, ino: u64, change: Option<Change>, op: Op<'_>) -> Result<(), Refusal> {
-        let Change { unique, again } = change.unwrap_or(Change { unique: Origin::chosen(0), again: false });
+        let Change { unique, again } =
+            change.unwrap_or(Change { unique: Origin::chosen(0), again: false });
         let request = Request { unique, resent: again, node: ino, caller: self.peer.caller, op };
         self.reply.clear();
         self.fs.answer_waiting(&request, &mut self.reply)
@@ -191,13 +209,15 @@ impl ByPath {
                 ));
             }
             self.ask(at.ino, None, Op::Lookup { name: name.as_bytes() })?;
-            let (ino, mode) = self.reply.seen_entry().ok_or_else(|| Refusal::new(libc::EIO, "no entry"))?;
+            let (ino, mode) =
+                self.reply.seen_entry().ok_or_else(|| Refusal::new(libc::EIO, "no entry"))?;
             at = Found { ino, mode };
             if at.is_a(libc::S_IFLNK) {
                 links += 1;
                 self.ask(at.ino, None, Op::Readlink)?;
                 let target = String::from_utf8_lossy(self.reply.body()).into_owned();
-                let below = target.strip_prefix(self.fs.mount()).and_then(|below| below.strip_prefix('/'));
+                let below =
+                    target.strip_prefix(self.fs.mount()).and_then(|below| below.strip_prefix('/'));
                 let Some(below) = below.filter(|_| links <= LINKS_MAX) else {
                     return Err(Refusal::new(
                         libc::ELOOP,
@@ -244,7 +264,9 @@ impl ByPath {
         };
         // What removed its own place is not found on the way again.
         match change {
-            Some(Change { unique, again: true }) if done.is_err() && self.fs.answered(unique) => Ok(()),
+            Some(Change { unique, again: true }) if done.is_err() && self.fs.answered(unique) => {
+                Ok(())
+            }
             _ => done,
         }
     }

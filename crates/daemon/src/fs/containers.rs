@@ -4,15 +4,19 @@
 
 use reserv_facts::fuse::open;
 use reserv_model::{
-    Caller as Rightful, ContainerId, Containers, ErrorKind, Holds, Name, NewContainer, Share, Weight, quoted,
+    Caller as Rightful, ContainerId, Containers, ErrorKind, Holds, Name, NewContainer, Share,
+    Weight, quoted,
 };
 use reserv_namespace::{
-    ContainerCommand, ContainerFile as File, FileType, Ino, Object, attributes_in_container, list_container,
-    lookup_in_container, parse_container_write, render_container, render_nodes, render_usage,
+    ContainerCommand, ContainerFile as File, FileType, Ino, Object, attributes_in_container,
+    list_container, lookup_in_container, parse_container_write, render_container, render_nodes,
+    render_usage,
 };
 
 use super::handles::{OF_ROOT, plain_handle, writer, writes};
-use super::{Fs, Refusal, SETATTR_OWNER, SETATTR_SIZE, SETATTR_TIMES, error, fill, name_of, require_whole};
+use super::{
+    Fs, Refusal, SETATTR_OWNER, SETATTR_SIZE, SETATTR_TIMES, error, fill, name_of, require_whole,
+};
 use crate::container::{Asked, Plain};
 use crate::fuse::proto::{Attr, Cache, Caller, Op, Reply, Request};
 use crate::rights::{asking, caller};
@@ -36,7 +40,8 @@ fn serial(parent: ContainerId, number: u32) -> u64 {
 
 /// The container in which it was looked up, if it still lives.
 fn parent_of(all: &Containers, serial: u64) -> Option<ContainerId> {
-    let field = |shift: u32, mask: u32| u32::try_from(serial >> shift & u64::from(mask)).unwrap_or(0);
+    let field =
+        |shift: u32, mask: u32| u32::try_from(serial >> shift & u64::from(mask)).unwrap_or(0);
     let (index, generation) = (field(INDEX_SHIFT, INDEX), field(GENERATION_SHIFT, GENERATION));
     let id = all.at(index)?.id;
     (id.generation & GENERATION == generation).then_some(id)
@@ -82,11 +87,14 @@ impl Fs {
         let at = match self.container_at(request.node)? {
             Ok(at) => at,
             // What is gone has open files still.
-            Err(_) if matches!(request.op, Op::Release { .. } | Op::Releasedir { .. }) => return None,
+            Err(_) if matches!(request.op, Op::Release { .. } | Op::Releasedir { .. }) => {
+                return None;
+            }
             Err(refusal) => return Some(Err(refusal)),
         };
         if request.resent && self.changing(request).is_some() {
-            // What the dead worker began has its end first, or this would be answered by half of it.
+            // What the dead worker began has its end first, or this would be answered by half of
+            // it.
             match self.room.answered_in_the_end(request.unique) {
                 Ok(None) => {}
                 Ok(Some(made)) => return Some(self.container_again(request, made, reply)),
@@ -95,21 +103,24 @@ impl Fs {
         }
         Some(match request.op {
             Op::Lookup { name } => self.lookup_container(at.id, name, reply),
-            Op::Getattr => {
-                self.container_attr(request.node, at).map(|attr| reply.attr(&attr, Cache::default()))
-            }
+            Op::Getattr => self
+                .container_attr(request.node, at)
+                .map(|attr| reply.attr(&attr, Cache::default())),
             Op::Setattr { valid, .. } => self.set_container_attr(request, at, valid, reply),
             Op::Mkdir { name } => self.make_container(request, at, name, reply),
             Op::Rmdir { name } => self.remove_container(request, at.id, name),
             Op::Rename { from, new_parent, to, flags } => {
                 self.rename_container(request, at.id, (from, new_parent, to, flags))
             }
-            Op::Unlink { .. } | Op::Make => {
-                Err(error(ErrorKind::Protected, "mkdir, new and mk make containers, rmdir removes one"))
-            }
+            Op::Unlink { .. } | Op::Make => Err(error(
+                ErrorKind::Protected,
+                "mkdir, new and mk make containers, rmdir removes one",
+            )),
             Op::Open { flags } => self.open_container(request, at, flags, reply),
             Op::Opendir => self.open_container(request, at, 0, reply),
-            Op::Write { handle, data, .. } => self.write_container(request, at, (handle, data), reply),
+            Op::Write { handle, data, .. } => {
+                self.write_container(request, at, (handle, data), reply)
+            }
             Op::Readdir { handle, offset, size } => {
                 self.list_containers(request, at.id, (handle, offset, size), reply)
             }
@@ -129,7 +140,12 @@ impl Fs {
         Ok(Attr { ino, mode: a.mode, nlink: a.nlink, uid: 0, gid: 0, time: self.time })
     }
 
-    fn lookup_container(&self, dir: ContainerId, name: &[u8], reply: &mut Reply) -> Result<(), Refusal> {
+    fn lookup_container(
+        &self,
+        dir: ContainerId,
+        name: &[u8],
+        reply: &mut Reply,
+    ) -> Result<(), Refusal> {
         let found = self.room.look(|all| lookup_in_container(all, dir, name))?;
         let Object::Container { id, file } = found else { return Err(Refusal::gone()) };
         let ino = match file {
@@ -142,14 +158,19 @@ impl Fs {
 
     /// A change is asked for again, at the nodes of all trees. A file that is read says what those
     /// may know who may look at its node of the CPU.
-    fn permit_container(&self, who: &Rightful, at: At, (read, write): (bool, bool)) -> Result<(), Refusal> {
+    fn permit_container(
+        &self,
+        who: &Rightful,
+        at: At,
+        (read, write): (bool, bool),
+    ) -> Result<(), Refusal> {
         let refused = || {
             let shown = self.room.look(|all| all.shown(at.id));
             let why = format!("uid {} has no right to {shown}", who.uid);
             Err(error(ErrorKind::NotPermitted, why))
         };
-        let never =
-            matches!(at.file, File::Nodes | File::Usage) && write || matches!(at.file, File::Mk) && read;
+        let never = matches!(at.file, File::Nodes | File::Usage) && write
+            || matches!(at.file, File::Mk) && read;
         if never {
             return Err(error(ErrorKind::NotPermitted, "it is only read, or only written"));
         }
@@ -211,7 +232,12 @@ impl Fs {
         Ok(id)
     }
 
-    fn remove_container(&self, request: &Request<'_>, dir: ContainerId, name: &[u8]) -> Result<(), Refusal> {
+    fn remove_container(
+        &self,
+        request: &Request<'_>,
+        dir: ContainerId,
+        name: &[u8],
+    ) -> Result<(), Refusal> {
         let id = self.child_container(dir, name)?;
         let asked = Asked { unique: request.unique, fresh: None };
         self.room.remove(&[caller(request.caller)], id, asked)
@@ -227,7 +253,8 @@ impl Fs {
             return Err(error(ErrorKind::Invalid, "containers are not exchanged"));
         }
         let id = self.child_container(dir, from)?;
-        let Some(Object::Container { id: parent, file: File::Dir }) = Ino(new_parent).object() else {
+        let Some(Object::Container { id: parent, file: File::Dir }) = Ino(new_parent).object()
+        else {
             return Err(Refusal::new(libc::EXDEV, "a container stays among containers"));
         };
         let asked = Asked { unique: request.unique, fresh: None };
@@ -277,7 +304,12 @@ impl Fs {
         }
     }
 
-    fn container_opened(&self, handle: u64, id: ContainerId, who: &Rightful) -> Result<(), Refusal> {
+    fn container_opened(
+        &self,
+        handle: u64,
+        id: ContainerId,
+        who: &Rightful,
+    ) -> Result<(), Refusal> {
         // Of who has no right at a container nothing keeps it.
         if id != ContainerId::TOP && self.room.concerns(who, id, true) {
             self.room.opened(handle, id)?;
@@ -294,7 +326,8 @@ impl Fs {
         if writes(request, who) {
             self.core.cpu()?.writes(handle, who)?;
         }
-        let how = if matches!(request.op, Op::Opendir) { 0 } else { open::DIRECT_IO | open::NOFLUSH };
+        let how =
+            if matches!(request.op, Op::Opendir) { 0 } else { open::DIRECT_IO | open::NOFLUSH };
         reply.open(handle, how);
         Ok(())
     }
@@ -428,7 +461,10 @@ mod tests {
         let mut all = Containers::default();
         let root = Rightful::root();
         let edit = all
-            .plan_create(ContainerId::TOP, new(Holds::Containers, None, Share::of(Weight::DEFAULT), &root))
+            .plan_create(
+                ContainerId::TOP,
+                new(Holds::Containers, None, Share::of(Weight::DEFAULT), &root),
+            )
             .unwrap();
         all.apply(&edit).unwrap();
         for id in [ContainerId::TOP, edit.id()] {

@@ -24,18 +24,26 @@ fn node_of(object: Object) -> Result<(Resource, NodeId), Refusal> {
 }
 
 pub(super) fn name_of(bytes: &[u8]) -> Result<Name, Refusal> {
-    let text = std::str::from_utf8(bytes).map_err(|_| error(ErrorKind::NotText, "the name is no UTF-8"))?;
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| error(ErrorKind::NotText, "the name is no UTF-8"))?;
     Ok(Name::new(text)?)
 }
 
 /// A child that is a node. Other entries are there and cannot be changed. With its tree, so that it
 /// is what is called so until it has been changed.
-fn child(core: &Core, parent: Object, name: &[u8]) -> Result<(Resource, NodeId, FileKind, Trees), Refusal> {
-    let stays = || error(ErrorKind::Protected, format!("{} stays", quoted(&String::from_utf8_lossy(name))));
+fn child(
+    core: &Core,
+    parent: Object,
+    name: &[u8],
+) -> Result<(Resource, NodeId, FileKind, Trees), Refusal> {
+    let stays =
+        || error(ErrorKind::Protected, format!("{} stays", quoted(&String::from_utf8_lossy(name))));
     let trees = trees_in(core, parent)?;
     match lookup(parent, name, trees.of())? {
         // A resource comes and goes with `reserv up` and `down`.
-        Object::Node { id: NodeId::ROOT, .. } if Place::of(parent) == Some(Place::Mount) => Err(stays()),
+        Object::Node { id: NodeId::ROOT, .. } if Place::of(parent) == Some(Place::Mount) => {
+            Err(stays())
+        }
         Object::Node { resource, id, file } => Ok((resource, id, file, trees)),
         _ => Err(stays()),
     }
@@ -77,7 +85,8 @@ impl Fs {
     ) -> Result<(Object, Trees), Refusal> {
         let (resource, parent) = node_of(object(core, request.node)?)?;
         let kind = NewKind::Scheduler(None);
-        let create = Edit::Create { parent: parent.into(), name: Some(name_of(name)?), kind, share: None };
+        let create =
+            Edit::Create { parent: parent.into(), name: Some(name_of(name)?), kind, share: None };
         let origin = Origin { unique: request.unique, fresh: None };
         let mut trees = core.trees(resource)?;
         let done = trees.engine()?.edit_by(&caller(request.caller), &[create], Some(origin))?;
@@ -85,7 +94,11 @@ impl Fs {
         Ok((Object::Node { resource, id, file: FileKind::SchedulerDir }, trees))
     }
 
-    pub(super) fn remove_directory(core: &Core, request: &Request<'_>, name: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn remove_directory(
+        core: &Core,
+        request: &Request<'_>,
+        name: &[u8],
+    ) -> Result<(), Refusal> {
         let parent = object(core, request.node)?;
         let (_, id, file, mut trees) = child(core, parent, name)?;
         if FileType::of(file) != FileType::Directory {

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use reserv_namespace::{
-    Command, ContainerCommand, ContainerFile, FileKind, FileType, Ino, Object, Who, parse_container_write,
-    parse_descriptor, parse_write,
+    Command, ContainerCommand, ContainerFile, FileKind, FileType, Ino, Object, Who,
+    parse_container_write, parse_descriptor, parse_write,
 };
 
 use super::handles::writer;
@@ -24,8 +24,8 @@ use crate::rights::{asking, caller, require_meant, require_own};
 /// How long the next request of the same lane waits for one.
 pub(super) const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Who is told the answer to a request: the kernel ([`Ticket`]), or a connection of the control socket
-/// (a channel).
+/// Who is told the answer to a request: the kernel ([`Ticket`]), or a connection of the control
+/// socket (a channel).
 pub(super) trait Asker: Send + 'static {
     /// Called once. `status` has heard of a refusal before.
     fn told(self, answer: Result<&mut Reply, Refusal>);
@@ -46,8 +46,8 @@ impl Asker for SyncSender<Result<Reply, Refusal>> {
     }
 }
 
-/// The operation of a request that another thread answers, with data of its own: what the kernel sent
-/// lies in the buffer of the thread that read it.
+/// The operation of a request that another thread answers, with data of its own: what the kernel
+/// sent lies in the buffer of the thread that read it.
 enum Wanted {
     Open(u32),
     Access(u32),
@@ -126,7 +126,9 @@ fn concerned(request: &Request<'_>) -> Option<i32> {
         ) => match parse_write(file, id, data).ok()? {
             Command::Tag { who: Who::Process(pid), .. } => pid,
             Command::Tag { who: Who::Thread { tid, .. }, .. } => tid,
-            Command::Access { change, .. } => change.party.process.filter(|(_, start)| *start == 0)?.0,
+            Command::Access { change, .. } => {
+                change.party.process.filter(|(_, start)| *start == 0)?.0
+            }
             _ => return None,
         },
         (Object::Container { file: file @ ContainerFile::Members, .. }, Op::Write { data, .. }) => {
@@ -138,12 +140,18 @@ fn concerned(request: &Request<'_>) -> Option<i32> {
         _ => return None,
     };
     let number = number.cast_signed();
-    (number != request.caller.tid && process::tgid(request.caller.tid) != Some(number)).then_some(number)
+    (number != request.caller.tid && process::tgid(request.caller.tid) != Some(number))
+        .then_some(number)
 }
 
 impl Fs {
     /// Tells `status`, and answers.
-    fn refuse<A: Asker>(core: &Core, (uid, what): (u32, Option<String>), asker: A, refusal: Refusal) {
+    fn refuse<A: Asker>(
+        core: &Core,
+        (uid, what): (u32, Option<String>),
+        asker: A,
+        refusal: Refusal,
+    ) {
         if let Some(what) = what {
             core.refused(uid, &what, &refusal);
         }
@@ -183,11 +191,17 @@ impl Fs {
     }
 
     /// The same for who can wait: not a thread that serves others.
-    pub(super) fn answer_waiting(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
+    pub(super) fn answer_waiting(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Refusal> {
         let Some(apart) = Apart::of(request) else { return self.answer_now(request, reply) };
         let (tell, hear) = sync_channel(1);
         self.answer_aside(apart, tell);
-        *reply = hear.recv().unwrap_or_else(|_| Err(Refusal::new(libc::EIO, "who was asked has died")))?;
+        *reply = hear
+            .recv()
+            .unwrap_or_else(|_| Err(Refusal::new(libc::EIO, "who was asked has died")))?;
         Ok(())
     }
 

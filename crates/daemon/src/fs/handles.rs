@@ -26,7 +26,11 @@ pub(super) fn opened(core: &Core, request: &Request<'_>, who: &Rightful) -> Resu
 
 /// The same of a node: the request's number; of a fresh inode the node, and which of its open files
 /// it is.
-pub(super) fn opened_in(engine: &mut Engine, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+pub(super) fn opened_in(
+    engine: &mut Engine,
+    request: &Request<'_>,
+    who: &Rightful,
+) -> Result<u64, Refusal> {
     let mut handle = plain_handle(request, who);
     let node = match Ino(request.node).object() {
         Some(Object::Node { id, .. }) => Some(id),
@@ -56,7 +60,12 @@ pub(super) fn writes(request: &Request<'_>, who: &Rightful) -> bool {
         && matches!(request.op, Op::Open { flags } if flags.cast_signed() & libc::O_ACCMODE != libc::O_RDONLY)
 }
 
-fn fresh_handle(engine: &Engine, id: NodeId, request: &Request<'_>, who: &Rightful) -> Result<u64, Refusal> {
+fn fresh_handle(
+    engine: &Engine,
+    id: NodeId,
+    request: &Request<'_>,
+    who: &Rightful,
+) -> Result<u64, Refusal> {
     if !engine.tree().concerns(who, id) {
         return Ok(seed::handle(id, 0)); // it keeps nothing
     }
@@ -77,7 +86,9 @@ pub(super) fn written_in(core: &Core, ino: u64) -> Result<HadEngine, Refusal> {
 
 /// Who opened a file to write; `None`: root.
 pub(super) fn writer(core: &Core, ino: u64, handle: u64) -> Result<Option<Rightful>, Refusal> {
-    if handle & OF_ROOT != 0 && !matches!(Ino(ino).object(), Some(Object::Node { .. } | Object::Fresh(_))) {
+    if handle & OF_ROOT != 0
+        && !matches!(Ino(ino).object(), Some(Object::Node { .. } | Object::Fresh(_)))
+    {
         return Ok(None);
     }
     Ok(written_in(core, ino)?.writer(handle).cloned())

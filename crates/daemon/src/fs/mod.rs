@@ -5,14 +5,16 @@
 //!   and again whenever its text is made or a directory listed, by who reads then. What root opened
 //!   to read stays so, whoever reads it: so a program can open as root and go on as somebody. Modes
 //!   only show what root may.
-//! * A `write(2)` is one command, whatever its offset. A read from offset 0 takes a snapshot of the text, reads further on go on
-//!   in it.
-//! * The kernel may keep names and attributes of nodes for some seconds. It is told of names that are removed behind its back,
-//!   and an old name is never wrong: its node is stale, whereupon the kernel asks anew. `newqueue` and processes are not kept.
+//! * A `write(2)` is one command, whatever its offset. A read from offset 0 takes a snapshot of the
+//!   text, reads further on go on in it.
+//! * The kernel may keep names and attributes of nodes for some seconds. It is told of names that
+//!   are removed behind its back, and an old name is never wrong: its node is stale, whereupon the
+//!   kernel asks anew. `newqueue` and processes are not kept.
 //! * Inode numbers are a function of the object, so that descriptors outlive the
 //!   worker; only the snapshots of half-read files are lost with it (the text is made anew then).
-//! * Every lookup of `newqueue` gives a fresh inode. When it is opened it becomes the new node's `share`, for `fstat` too. Its number
-//!   carries the parent and what is to be made, so that a worker can open what another one looked up.
+//! * Every lookup of `newqueue` gives a fresh inode. When it is opened it becomes the new node's
+//!   `share`, for `fstat` too. Its number carries the parent and what is to be made, so that a
+//!   worker can open what another one looked up.
 //! * Requests come from the kernel, and from the control socket by path (`by_path.rs`). Both are
 //!   answered by the same functions.
 
@@ -34,8 +36,8 @@ use reserv_facts::fuse::open;
 use reserv_model::{Caller as Rightful, Error, ErrorKind, NewKind, NodeId, Request as Edit, Right};
 use reserv_namespace::{
     Command, DirItem, FileKind, FileType, Ino, Member, Object, Place, Resource, Survey, View, Who,
-    attributes, list, list_processes, lookup, parse_defaults, parse_write, render_domain, render_missing,
-    render_read, shown,
+    attributes, list, list_processes, lookup, parse_defaults, parse_write, render_domain,
+    render_missing, render_read, shown,
 };
 use reserv_plane::List;
 
@@ -77,7 +79,8 @@ pub struct Fs {
     time: u64,
 }
 
-/// How long the kernel may keep what it knows of an object. The mode of a file never changes; a directory counts its children.
+/// How long the kernel may keep what it knows of an object. The mode of a file never changes; a
+/// directory counts its children.
 fn cache(object: Object) -> Cache {
     match object {
         Object::Node { file: FileKind::NewQueue | FileKind::NewSched, .. }
@@ -129,9 +132,10 @@ fn resource_of(ino: u64) -> Option<Resource> {
     match Ino(ino).object()? {
         Object::Node { resource, .. } => Some(resource),
         Object::Fresh(serial) => Seed::of(serial).resource().ok(),
-        Object::Process { .. } | Object::Mount(_) | Object::Container { .. } | Object::FreshContainer(_) => {
-            None
-        }
+        Object::Process { .. }
+        | Object::Mount(_)
+        | Object::Container { .. }
+        | Object::FreshContainer(_) => None,
     }
 }
 
@@ -139,7 +143,8 @@ fn is_fresh(ino: u64) -> bool {
     matches!(Ino(ino).object(), Some(Object::Fresh(_)))
 }
 
-/// A process that lives, by its own number (not a thread's). Asked six times while a list is read, so not of `/proc/PID/status`, which takes eleven system calls.
+/// A process that lives, by its own number (not a thread's). Asked six times while a list is read,
+/// so not of `/proc/PID/status`, which takes eleven system calls.
 fn living(pid: u32) -> Result<i32, Refusal> {
     held(pid).map(|_| pid.cast_signed())
 }
@@ -193,25 +198,39 @@ impl Fs {
             living(pid)?;
         }
         let a = attributes(object, trees.of())?;
-        Ok(Attr { ino: Ino::from(object).0, mode: a.mode, nlink: a.nlink, uid: 0, gid: 0, time: self.time })
+        Ok(Attr {
+            ino: Ino::from(object).0,
+            mode: a.mode,
+            nlink: a.nlink,
+            uid: 0,
+            gid: 0,
+            time: self.time,
+        })
     }
 
     fn lookup(&self, core: &Core, dir: u64, name: &[u8], reply: &mut Reply) -> Result<(), Refusal> {
         let dir = object(core, dir)?;
         let mut trees = trees_in(core, dir)?;
         let mut found = lookup(dir, name, trees.of())?;
-        if let Object::Node { resource, id, file: file @ (FileKind::NewQueue | FileKind::NewSched) } = found {
+        if let Object::Node {
+            resource,
+            id,
+            file: file @ (FileKind::NewQueue | FileKind::NewSched),
+        } = found
+        {
             let number = trees.engine()?.fresh_number()?;
             let scheduler = file == FileKind::NewSched;
             let resource = resource.number();
-            let seed = Seed { resource, scheduler, index: id.index, generation: id.generation, number };
+            let seed =
+                Seed { resource, scheduler, index: id.index, generation: id.generation, number };
             found = Object::Fresh(seed.serial());
         }
         reply.entry(Ino::from(found).0, &self.attr_by(&trees, found)?, cache(found));
         Ok(())
     }
 
-    /// Opening a fresh inode makes the node. A request that is sent again opens nothing twice, and has the same handle.
+    /// Opening a fresh inode makes the node. A request that is sent again opens nothing twice, and
+    /// has the same handle.
     fn open(&self, core: &Core, request: &Request<'_>, flags: u32) -> Result<u64, Refusal> {
         let ino = request.node;
         let (who, found) = (caller(request.caller), object(core, ino)?);
@@ -224,8 +243,13 @@ impl Fs {
                     let seed = Seed::of(serial);
                     let mut engine = core.engine(seed.resource()?)?;
                     let parent = seed.parent(engine.tree()).ok_or_else(Refusal::gone)?;
-                    let kind = if seed.scheduler { NewKind::Scheduler(None) } else { NewKind::Queue(None) };
-                    let create = Edit::Create { parent: parent.into(), name: None, kind, share: None };
+                    let kind = if seed.scheduler {
+                        NewKind::Scheduler(None)
+                    } else {
+                        NewKind::Queue(None)
+                    };
+                    let create =
+                        Edit::Create { parent: parent.into(), name: None, kind, share: None };
                     let origin = Origin { unique: request.unique, fresh: Some(ino) };
                     engine.edit_by(&who, &[create], Some(origin))?;
                     // In one: what is not open may be collected.
@@ -239,7 +263,12 @@ impl Fs {
         opened(core, request, &who)
     }
 
-    fn text(&self, core: &Core, ino: u64, (from, handle): (Caller, u64)) -> Result<Vec<u8>, Refusal> {
+    fn text(
+        &self,
+        core: &Core,
+        ino: u64,
+        (from, handle): (Caller, u64),
+    ) -> Result<Vec<u8>, Refusal> {
         if let Some(text) = self.container_text(ino, (from, handle)) {
             return text.map(String::into_bytes);
         }
@@ -270,13 +299,18 @@ impl Fs {
                     _ => (engine.tree(), &nothing),
                 };
                 let capacity = tree.capacity();
-                render_read(file, &View { tree, node: id, survey, members: &members, kind, capacity })?
+                render_read(
+                    file,
+                    &View { tree, node: id, survey, members: &members, kind, capacity },
+                )?
             }
             Object::Process { pid, file: file @ (FileKind::Default | FileKind::ChildDefault) } => {
                 let list = if file == FileKind::Default { List::Default } else { List::Child };
                 listed(core, &self.mount, (living(pid)?, list))?
             }
-            Object::Process { pid, file: FileKind::Fds } => descriptors(core, &self.mount, living(pid)?)?,
+            Object::Process { pid, file: FileKind::Fds } => {
+                descriptors(core, &self.mount, living(pid)?)?
+            }
             Object::Mount(FileKind::Status) => core.status()?.text(reader.map(|who| who.uid)),
             Object::Process { pid, file: FileKind::Domain } => {
                 let who = process_as_caller(living(pid)?).ok_or_else(Refusal::gone)?;
@@ -311,7 +345,12 @@ impl Fs {
         Ok(())
     }
 
-    fn write(&self, core: &Core, request: &Request<'_>, (handle, data): (u64, &[u8])) -> Result<(), Refusal> {
+    fn write(
+        &self,
+        core: &Core,
+        request: &Request<'_>,
+        (handle, data): (u64, &[u8]),
+    ) -> Result<(), Refusal> {
         require_whole(data)?;
         let origin = Some(Origin { unique: request.unique, fresh: None });
         let opener = writer(core, request.node, handle)?;
@@ -334,7 +373,8 @@ impl Fs {
                     let mut engine = core.engine(resource)?;
                     if fall {
                         // Whoever has lost his right would be in q0.
-                        each().try_for_each(|by| engine.tree().require(by, NodeId::Q0, Right::Use))?;
+                        each()
+                            .try_for_each(|by| engine.tree().require(by, NodeId::Q0, Right::Use))?;
                     }
                     engine.change_access(&asking, node, change, origin)?;
                     drop(engine);
@@ -358,7 +398,8 @@ impl Fs {
                 each().try_for_each(|by| require_own(by, pid))?;
                 process::require_alive(process.as_fd(), pid)?;
                 let which = if file == FileKind::Default { List::Default } else { List::Child };
-                let queues = parse_defaults(data, &self.mount, |name, path| core.resolve(name, path))?;
+                let queues =
+                    parse_defaults(data, &self.mount, |name, path| core.resolve(name, path))?;
                 set_defaults(core, &asking, (pid, which), &queues)?;
             }
             _ => return Err(error(ErrorKind::NotPermitted, "it is not written")),
@@ -447,10 +488,13 @@ impl Fs {
             Op::Rename { from, new_parent, to, flags } => {
                 Self::rename(core, request, (from, new_parent, to, flags))
             }
-            Op::Unlink { .. } => Err(error(ErrorKind::Protected, "files stay; rmdir removes a node")),
-            Op::Make => {
-                Err(error(ErrorKind::Protected, "mkdir, newqueue and mk make nodes; nothing else is made"))
+            Op::Unlink { .. } => {
+                Err(error(ErrorKind::Protected, "files stay; rmdir removes a node"))
             }
+            Op::Make => Err(error(
+                ErrorKind::Protected,
+                "mkdir, newqueue and mk make nodes; nothing else is made",
+            )),
             Op::Open { flags } => {
                 let handle = self.open(core, request, flags)?;
                 reply.open(handle, open::DIRECT_IO | open::NOFLUSH);
@@ -491,7 +535,8 @@ impl Fs {
     fn closed(core: &Core, ino: u64, handle: u64) {
         let resource = match Ino(ino).object() {
             // Nobody but root opens the mount's own files to write.
-            Some(Object::Mount(_) | Object::Container { .. } | Object::FreshContainer(_)) | None => return,
+            Some(Object::Mount(_) | Object::Container { .. } | Object::FreshContainer(_))
+            | None => return,
             Some(Object::Process { .. }) if handle & OF_ROOT != 0 => return,
             Some(Object::Process { .. }) => Resource::CPU,
             Some(Object::Node { .. } | Object::Fresh(_)) => match resource_of(ino) {

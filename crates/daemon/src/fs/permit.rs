@@ -44,7 +44,9 @@ impl Fs {
                 require_to_read(who, living(pid)?)?;
             }
             Object::Process { pid, file: FileKind::Fds } => require_own(who, living(pid)?)?,
-            Object::Process { file, .. } if !mode_allows(file, Place::Process, wanted) => return Err(never()),
+            Object::Process { file, .. } if !mode_allows(file, Place::Process, wanted) => {
+                return Err(never());
+            }
             Object::Mount(file) if !mode_allows(file, Place::Mount, wanted) => return Err(never()),
             Object::Process { .. }
             | Object::Mount(_)
@@ -62,7 +64,9 @@ impl Fs {
         if mask & 1 != 0 && !directory {
             return Err(error(ErrorKind::NotPermitted, "nothing here is executed"));
         }
-        if let Object::Node { resource, id, file: FileKind::SchedulerDir | FileKind::QueueDir } = object {
+        if let Object::Node { resource, id, file: FileKind::SchedulerDir | FileKind::QueueDir } =
+            object
+        {
             core.slot(resource)?.enters(id);
         }
         match object {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The name space as a server of requests: which of them go one behind the other, and what becomes of
-//! one that is refused, late, or another's to answer.
+//! The name space as a server of requests: which of them go one behind the other, and what becomes
+//! of one that is refused, late, or another's to answer.
 
 use reserv_namespace::{Ino, Object, RESOURCES_MAX};
 
@@ -44,7 +44,9 @@ impl Fs {
             _ => return None,
         };
         let place = match Ino(request.node).object() {
-            Some(Object::Node { resource, id, file }) => format!("{} {file:?}", core.shown(resource, id)),
+            Some(Object::Node { resource, id, file }) => {
+                format!("{} {file:?}", core.shown(resource, id))
+            }
             Some(Object::Process { pid, file }) => format!("proc/{pid} {file:?}"),
             Some(Object::Mount(file)) => format!("{file:?}"),
             Some(Object::Fresh(_)) => "newqueue".to_owned(),
@@ -59,7 +61,11 @@ impl Fs {
 
     /// Answers a request, the kernel's or one by path (`by_path.rs`). What is refused is told in
     /// `status` too.
-    pub(super) fn answer_now(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Refusal> {
+    pub(super) fn answer_now(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Refusal> {
         let answer = match request.op {
             Op::Read { handle, offset, size } => self.read(request, (handle, offset, size), reply),
             _ => self.dispatch(request, reply),
@@ -74,7 +80,8 @@ impl Fs {
 
     /// Whether the edit of this request happened, under this worker or one before it.
     pub(crate) fn answered(&self, unique: u64) -> bool {
-        let of_container = || self.room.answered_in_the_end(unique).is_ok_and(|made| made.is_some());
+        let of_container =
+            || self.room.answered_in_the_end(unique).is_ok_and(|made| made.is_some());
         self.core.answered(unique).is_some() || of_container()
     }
 

@@ -43,20 +43,27 @@ pub(super) fn tag(
 ) -> Result<(), Refusal> {
     target_queue(engine, queue)?;
     let owner = |tid: i32| {
-        process::tgid(tid).ok_or_else(|| error(ErrorKind::NoProcess, format!("no process or thread {tid}")))
+        process::tgid(tid)
+            .ok_or_else(|| error(ErrorKind::NoProcess, format!("no process or thread {tid}")))
     };
     let target = match who {
         Who::Process(pid) => Target::Process(owner(pid.cast_signed()).and_then(|tgid| {
             if tgid == pid.cast_signed() {
                 Ok(tgid)
             } else {
-                Err(error(ErrorKind::NoProcess, format!("{pid} is a thread of {tgid}: write \"tid {pid}\"")))
+                Err(error(
+                    ErrorKind::NoProcess,
+                    format!("{pid} is a thread of {tgid}: write \"tid {pid}\""),
+                ))
             }
         })?),
         Who::Thread { tid, pid } => {
             let tgid = owner(tid.cast_signed())?;
             if pid.is_some_and(|pid| pid.cast_signed() != tgid) {
-                return Err(error(ErrorKind::NoProcess, format!("thread {tid} is of process {tgid}")));
+                return Err(error(
+                    ErrorKind::NoProcess,
+                    format!("thread {tid} is of process {tgid}"),
+                ));
             }
             Target::Thread(tid.cast_signed())
         }
@@ -142,7 +149,11 @@ fn of_each<T: Send + 'static>(
 }
 
 /// A default list of a process.
-pub(super) fn listed(core: &Core, mount: &str, (pid, list): (i32, List)) -> Result<String, Refusal> {
+pub(super) fn listed(
+    core: &Core,
+    mount: &str,
+    (pid, list): (i32, List),
+) -> Result<String, Refusal> {
     let (queues, missing) = of_each(core, move |engine| {
         let lists = engine.plane().defaults(pid)?;
         let id = if list == List::Default { lists.default } else { lists.child };
@@ -186,17 +197,23 @@ impl Descriptor {
     /// Asked before there is a copy, and again when there is one.
     pub(super) fn may_be_tagged(&self, engine: &Engine) -> Result<(), Refusal> {
         target_queue(engine, self.queue)?;
-        Ok(self.asking.iter().try_for_each(|by| engine.tree().require(by, self.queue, Right::Use))?)
+        Ok(self
+            .asking
+            .iter()
+            .try_for_each(|by| engine.tree().require(by, self.queue, Right::Use))?)
     }
 
     /// A copy of it. May take for ever, and so may the copy's close.
     pub(super) fn copy(&self) -> Result<OwnedFd, Refusal> {
         let (pid, fd) = (self.pid, self.fd);
         process::copy_descriptor(self.process.as_fd(), fd).map_err(|e| match e.raw_os_error() {
-            Some(libc::EBADF) => error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}")),
-            errno => {
-                Refusal::new(errno.unwrap_or(libc::EIO), format!("descriptor {fd} of process {pid}: {e}"))
+            Some(libc::EBADF) => {
+                error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}"))
             }
+            errno => Refusal::new(
+                errno.unwrap_or(libc::EIO),
+                format!("descriptor {fd} of process {pid}: {e}"),
+            ),
         })
     }
 
@@ -239,13 +256,17 @@ fn tag_copy(
         refusal
     })?;
     let tree = engine.tree();
-    if tree.resource() == ResourceKind::Disk && tree.node(queue)?.kind == Kind::Queue(Class::RealTime) {
+    if tree.resource() == ResourceKind::Disk
+        && tree.node(queue)?.kind == Kind::Queue(Class::RealTime)
+    {
         read_nothing_ahead(copy);
     }
     Ok(())
 }
 
-/// As in QLinux's real-time class: what the kernel reads ahead would have a deadline too. The kernel keeps this with the open file, so a copy of the descriptor does; other than a file it refuses.
+/// As in QLinux's real-time class: what the kernel reads ahead would have a deadline too. The
+/// kernel keeps this with the open file, so a copy of the descriptor does; other than a file it
+/// refuses.
 fn read_nothing_ahead(file: BorrowedFd<'_>) {
     // SAFETY: numbers only.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };

@@ -57,14 +57,16 @@ impl Texts {
             return;
         }
         while self.of(uid) + cost > most {
-            let Some(oldest) = self.files.iter().find(|(_, (of, _))| *of == uid).map(|(handle, _)| *handle)
+            let Some(oldest) =
+                self.files.iter().find(|(_, (of, _))| *of == uid).map(|(handle, _)| *handle)
             else {
                 break;
             };
             self.closed(oldest);
         }
         if uid != 0 {
-            let users: usize = self.used.iter().filter(|(uid, _)| **uid != 0).map(|(_, used)| used).sum();
+            let users: usize =
+                self.used.iter().filter(|(uid, _)| **uid != 0).map(|(_, used)| used).sum();
             if users + cost > OF_USERS_MAX {
                 return;
             }

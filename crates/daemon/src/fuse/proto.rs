@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's FUSE protocol as far as a synthetic file system needs it: requests are decoded from, replies
-//! encoded into plain bytes, in host byte order, without `unsafe`. Pure: no descriptor is touched here.
+//! The kernel's FUSE protocol as far as a synthetic file system needs it: requests are decoded
+//! from, replies encoded into plain bytes, in host byte order, without `unsafe`. Pure: no
+//! descriptor is touched here.
 //!
-//! [`reserv_facts::fuse`] has the numbers; what we use exists since 7.31, except resend (7.40, Linux 6.9). A request is a header of 40 bytes and a body; a reply a header of 16 bytes and a body.
-//! Unknown opcodes are answered ENOSYS, which the kernel remembers and never asks again.
+//! [`reserv_facts::fuse`] has the numbers; what we use exists since 7.31, except resend (7.40,
+//! Linux 6.9). A request is a header of 40 bytes and a body; a reply a header of 16 bytes and a
+//! body. Unknown opcodes are answered ENOSYS, which the kernel remembers and never asks again.
 
 use reserv_facts::fuse::{
-    Head, INIT_HAS_RESEND, MAJOR, NOTIFY_INVAL_ENTRY, OUT_HEADER, Words, code, init, init_words, out_header,
+    Head, INIT_HAS_RESEND, MAJOR, NOTIFY_INVAL_ENTRY, OUT_HEADER, Words, code, init, init_words,
+    out_header,
 };
 pub use reserv_facts::fuse::{UNIQUE_RESEND, resend};
 
-/// Longest write that the kernel hands over in one request; a longer `write(2)` comes in pieces, so a first piece
-/// of this length is no command of ours.
+/// Longest write that the kernel hands over in one request; a longer `write(2)` comes in pieces, so
+/// a first piece of this length is no command of ours.
 pub const WRITE_MAX: u32 = 64 << 10;
-/// Length of the buffer for one request: a write, its headers, and room for what a later kernel adds.
+/// Length of the buffer for one request: a write, its headers, and room for what a later kernel
+/// adds.
 pub const BUFFER_LEN: usize = WRITE_MAX as usize + 8192;
 
 /// Who asks. The thread id is in the mounter's pid name space, 0 when it is not visible there.
@@ -148,7 +152,8 @@ pub struct Cache {
     pub attr: u64,
 }
 
-/// Decodes one request as read from `/dev/fuse`; `None` when it is not one (too short, inconsistent length).
+/// Decodes one request as read from `/dev/fuse`; `None` when it is not one (too short, inconsistent
+/// length).
 pub fn decode(bytes: &[u8]) -> Option<Request<'_>> {
     let mut words = Words(bytes);
     let Head { len, opcode, unique, node, uid, gid, pid } = Head::read(&mut words)?;
@@ -157,7 +162,13 @@ pub fn decode(bytes: &[u8]) -> Option<Request<'_>> {
     }
     let caller = Caller { uid, gid, tid: pid.cast_signed() };
     let op = decode_op(opcode, words)?;
-    Some(Request { unique: unique & !UNIQUE_RESEND, resent: unique & UNIQUE_RESEND != 0, node, caller, op })
+    Some(Request {
+        unique: unique & !UNIQUE_RESEND,
+        resent: unique & UNIQUE_RESEND != 0,
+        node,
+        caller,
+        op,
+    })
 }
 
 fn decode_op(opcode: u32, mut body: Words<'_>) -> Option<Op<'_>> {
@@ -305,8 +316,16 @@ impl Reply {
         self.bytes.extend_from_slice(data);
     }
 
-    /// One `fuse_dirent`; false when it does not fit into `size` bytes any more. `next` is the offset from which to go on.
-    pub fn dirent(&mut self, size: u32, ino: u64, next: u64, directory: Option<bool>, name: &[u8]) -> bool {
+    /// One `fuse_dirent`; false when it does not fit into `size` bytes any more. `next` is the
+    /// offset from which to go on.
+    pub fn dirent(
+        &mut self,
+        size: u32,
+        ino: u64,
+        next: u64,
+        directory: Option<bool>,
+        name: &[u8],
+    ) -> bool {
         let padded = (24 + name.len()).next_multiple_of(8);
         if self.bytes.len() - OUT_HEADER + padded > size as usize {
             return false;
@@ -366,8 +385,8 @@ impl Reply {
         self.bytes.get(OUT_HEADER..).unwrap_or_default()
     }
 
-    /// Closes the reply to request `unique` (with the resend bit where it had one) and gives the bytes to write. An error
-    /// drops the body.
+    /// Closes the reply to request `unique` (with the resend bit where it had one) and gives the
+    /// bytes to write. An error drops the body.
     pub fn finish(&mut self, unique: u64, error: Option<i32>) -> &[u8] {
         if error.is_some() {
             self.bytes.truncate(OUT_HEADER);
@@ -382,8 +401,9 @@ fn header(bytes: &mut [u8], error: i32, unique: u64) {
     bytes[..OUT_HEADER].copy_from_slice(&head);
 }
 
-/// The message that makes the kernel forget a name that it may have cached. Not to be sent by the thread that answers requests:
-/// the kernel waits for the directory, which a request under way may hold.
+/// The message that makes the kernel forget a name that it may have cached. Not to be sent by the
+/// thread that answers requests: the kernel waits for the directory, which a request under way may
+/// hold.
 pub fn forget_name(parent: u64, name: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; OUT_HEADER];
     bytes.extend_from_slice(&parent.to_ne_bytes());
@@ -431,7 +451,10 @@ mod tests {
         assert_eq!(decode(&request(1, 2, 1, b"share")), None, "name without end");
         assert_eq!(decode(&request(16, 2, 1, &[0xff; 40])), None, "write longer than its data");
         assert_eq!(decode(&request(42, 2, 1, &[0xff; 8])), None, "more forgets than there are");
-        assert!(matches!(decode(&request(4711, 2, 1, b"")).unwrap().op, Op::Unknown { opcode: 4711 }));
+        assert!(matches!(
+            decode(&request(4711, 2, 1, b"")).unwrap().op,
+            Op::Unknown { opcode: 4711 }
+        ));
     }
 
     #[test]

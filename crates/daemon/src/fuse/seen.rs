@@ -37,7 +37,8 @@ impl Reply {
         while let (Some(length), Some(kind)) = (u32_at(rest, 16), u32_at(rest, 20)) {
             let end = DIRENT + length as usize;
             let Some(name) = rest.get(DIRENT..end) else { break };
-            let inode = rest.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
+            let inode =
+                rest.get(..8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
             let name = String::from_utf8_lossy(name).into_owned();
             found.push(Seen { name, inode, directory: kind == libc::S_IFDIR >> 12 });
             rest = rest.get(end.next_multiple_of(8)..).unwrap_or_default();
@@ -61,7 +62,9 @@ mod tests {
         reply.entry(9, &attr, Cache::default());
         assert_eq!(reply.seen_entry(), Some((9, 0o40755)));
         reply.clear();
-        for (at, directory, name) in [(1, Some(true), "q0"), (2, Some(false), "share"), (3, None, "self")] {
+        for (at, directory, name) in
+            [(1, Some(true), "q0"), (2, Some(false), "share"), (3, None, "self")]
+        {
             assert!(reply.dirent(u32::MAX, at, at, directory, name.as_bytes()));
         }
         let wanted = [("q0", 1, true), ("share", 2, false), ("self", 3, false)];

@@ -288,7 +288,12 @@ impl<S: Server> Session<S> {
             // Whoever is interrupted is answered in his turn. EAGAIN would ask for it again.
             Op::Interrupt => return,
             Op::Init { major, minor, flags } => {
-                tracing::info!(major, minor, resend = flags & INIT_HAS_RESEND != 0, "session begins");
+                tracing::info!(
+                    major,
+                    minor,
+                    resend = flags & INIT_HAS_RESEND != 0,
+                    "session begins"
+                );
                 reply.clear();
                 reply.init(flags);
                 if major == 7 { None } else { Some(libc::EPROTO) }
@@ -439,7 +444,8 @@ impl<S: Server> Session<S> {
         let (lane, job) = state.fair.take()?;
         state.served += 1;
         let serving = state.served;
-        state.serving[lane] = Some(Serving { number: serving, since: Instant::now(), request: None });
+        state.serving[lane] =
+            Some(Serving { number: serving, since: Instant::now(), request: None });
         if state.idle == 0 && state.threads <= S::LANES {
             state.threads += 1;
             let number = state.begun;

@@ -17,7 +17,11 @@ pub struct ContainerConfig {
     #[serde(default = "threads")]
     pub holds: Holds,
     /// Of all resources, as in a share file.
-    #[serde(default = "default_share", serialize_with = "write_share", deserialize_with = "read_share")]
+    #[serde(
+        default = "default_share",
+        serialize_with = "write_share",
+        deserialize_with = "read_share"
+    )]
     pub share: Share,
     /// Released when nothing refers to it.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -68,7 +72,9 @@ impl Containers {
         let there = self.node(id).map_err(named)?;
         if there.holds != holds {
             let why = "what it holds is said when it is made, and is something else";
-            return Err(named(Error::new(ErrorKind::Invalid, why).hint("remove it first: reserv rm")));
+            return Err(named(
+                Error::new(ErrorKind::Invalid, why).hint("remove it first: reserv rm"),
+            ));
         }
         let mut edits = Vec::new();
         if there.share != share {
@@ -81,7 +87,10 @@ impl Containers {
     }
 
     /// The difference, in words; an error if these cannot be so.
-    pub fn difference(&self, wanted: &BTreeMap<NodePath, ContainerConfig>) -> Result<Vec<String>, Error> {
+    pub fn difference(
+        &self,
+        wanted: &BTreeMap<NodePath, ContainerConfig>,
+    ) -> Result<Vec<String>, Error> {
         let mut all = self.clone();
         let mut words = Vec::new();
         // A parent's path is before those of what it holds.
@@ -92,7 +101,9 @@ impl Containers {
                         let was = all.node(*id)?.share.part();
                         format!("container {path}: share {} instead of {was}", share.part())
                     }
-                    ContainerEdit::Gc { gc, .. } => format!("container {path}: gc {}", u8::from(*gc)),
+                    ContainerEdit::Gc { gc, .. } => {
+                        format!("container {path}: gc {}", u8::from(*gc))
+                    }
                     _ => format!("make container {path} {}", wanted.words()),
                 });
                 all.apply(&edit)?;

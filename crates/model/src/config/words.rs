@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shares, caps, tunables and access entries in a configuration: in the words that their files in /reserv have.
+//! Shares, caps, tunables and access entries in a configuration: in the words that their files in
+//! /reserv have.
 
 use std::fmt;
 
@@ -8,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serializer};
 
 use crate::error::quoted;
 use crate::{
-    AccessChange, Cap, Error, ErrorKind, QUOTA_DEFAULT, Right, Share, Tune, Verb, parse_cap, parse_tune,
-    show_cap, tune_text,
+    AccessChange, Cap, Error, ErrorKind, QUOTA_DEFAULT, Right, Share, Tune, Verb, parse_cap,
+    parse_tune, show_cap, tune_text,
 };
 
 pub(super) fn write_share<S: Serializer>(share: &Share, out: S) -> Result<S::Ok, S::Error> {
@@ -26,11 +27,17 @@ pub(super) fn write_tune<S: Serializer>(tune: &Tune, out: S) -> Result<S::Ok, S:
 }
 
 #[expect(clippy::ref_option, reason = "serde's signature")]
-pub(super) fn write_some_tune<S: Serializer>(tune: &Option<Tune>, out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn write_some_tune<S: Serializer>(
+    tune: &Option<Tune>,
+    out: S,
+) -> Result<S::Ok, S::Error> {
     out.serialize_str(&tune.as_ref().map(tune_text).unwrap_or_default())
 }
 
-pub(super) fn write_access<S: Serializer>(access: &[AccessChange], out: S) -> Result<S::Ok, S::Error> {
+pub(super) fn write_access<S: Serializer>(
+    access: &[AccessChange],
+    out: S,
+) -> Result<S::Ok, S::Error> {
     out.collect_seq(access.iter().map(ToString::to_string))
 }
 
@@ -51,10 +58,14 @@ fn access_of(text: &str) -> Result<AccessChange, Error> {
     Ok(change)
 }
 
-pub(super) fn read_access<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<AccessChange>, D::Error> {
+pub(super) fn read_access<'de, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Vec<AccessChange>, D::Error> {
     use serde::de::Error as _;
     let texts = Vec::<String>::deserialize(input)?;
-    let one = |text: &String| access_of(text).map_err(|e| D::Error::custom(format_args!("{e} ({})", e.hint)));
+    let one = |text: &String| {
+        access_of(text).map_err(|e| D::Error::custom(format_args!("{e} ({})", e.hint)))
+    };
     texts.iter().map(one).collect()
 }
 
@@ -69,12 +80,16 @@ pub(super) fn read_tune<'de, D: Deserializer<'de>>(input: D) -> Result<Tune, D::
     input.deserialize_any(Text("tunables: \"quantum 4ms lag 20ms\"", tune_of))
 }
 
-pub(super) fn read_some_tune<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Tune>, D::Error> {
+pub(super) fn read_some_tune<'de, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Option<Tune>, D::Error> {
     read_tune(input).map(Some)
 }
 
 pub(super) fn read_share<'de, D: Deserializer<'de>>(input: D) -> Result<Share, D::Error> {
-    input.deserialize_any(Text("a share: \"24\", \"0.24 0\", \"=25%\" or an integer", |t: &str| t.parse()))
+    input.deserialize_any(Text("a share: \"24\", \"0.24 0\", \"=25%\" or an integer", |t: &str| {
+        t.parse()
+    }))
 }
 
 pub(super) fn read_cap<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Cap>, D::Error> {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one request changes, or why it is refused: without the promises, which are looked at when all requests of a plan are known.
+//! What one request changes, or why it is refused: without the promises, which are looked at when
+//! all requests of a plan are known.
 
 use super::{NodeRef, Request};
 use crate::edit::Edit;
 use crate::error::quoted;
 use crate::{
-    Amount, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node, NodeId, Personality, Policy,
-    ResourceKind, Share, Tree, TuneKey, Weight, check_tune,
+    Amount, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node, NodeId,
+    Personality, Policy, ResourceKind, Share, Tree, TuneKey, Weight, check_tune,
 };
 
 impl Tree {
@@ -30,7 +31,9 @@ impl Tree {
         let node = self.find(node)?;
         if node.draining {
             let why = format!("{} is draining: no change of its {what}", self.shown(node.id));
-            return Err(Error::new(ErrorKind::Busy, why).hint("it goes when its last member has left"));
+            return Err(
+                Error::new(ErrorKind::Busy, why).hint("it goes when its last member has left")
+            );
         }
         Ok(node)
     }
@@ -49,7 +52,10 @@ impl Tree {
         if node.kind.is_scheduler() {
             return Ok(node);
         }
-        Err(Error::new(ErrorKind::NotScheduler, format!("{} is a queue: {why}", self.shown(node.id))))
+        Err(Error::new(
+            ErrorKind::NotScheduler,
+            format!("{} is a queue: {why}", self.shown(node.id)),
+        ))
     }
 
     fn protect(&self, id: NodeId, root: &str, q0: &str) -> Result<(), Error> {
@@ -81,7 +87,8 @@ impl Tree {
             Request::SetCap { ref node, cap } => {
                 let node = self.find(node)?;
                 if let Some(cap) = cap {
-                    let q0 = "init, the kernel's own work and reservd run here and cannot be capped";
+                    let q0 =
+                        "init, the kernel's own work and reservd run here and cannot be capped";
                     self.protect(node.id, "the resource itself has no cap", q0)?;
                     self.check_unit(cap.is_link(), Amount(cap.rate_ns_per_s))?;
                     cap.check().map_err(|e| e.at(self.shown(node.id)))?;
@@ -111,7 +118,9 @@ impl Tree {
                 let node = self.find_queue(node, "limit")?;
                 if bytes_max > 0 && self.is_cpu() {
                     let why = format!("{bytes_max}: a CPU queue has no limit of enqueued service");
-                    return Err(Error::new(ErrorKind::Unsupported, why).hint("leave it out, or write 0"));
+                    return Err(
+                        Error::new(ErrorKind::Unsupported, why).hint("leave it out, or write 0")
+                    );
                 }
                 if members_max > 0 && self.is_cpu() {
                     self.protect(
@@ -130,11 +139,17 @@ impl Tree {
             Request::SetGc { ref node, gc } => {
                 let node = self.find(node)?;
                 if gc {
-                    self.protect(node.id, "the resource is never collected", "it is never collected")?;
+                    self.protect(
+                        node.id,
+                        "the resource is never collected",
+                        "it is never collected",
+                    )?;
                 }
                 one(node.gc != gc, Edit::Gc { id: node.id, gc })
             }
-            Request::SetAccess { ref node, ref change } => self.edits_for_access(self.find(node)?, change)?,
+            Request::SetAccess { ref node, ref change } => {
+                self.edits_for_access(self.find(node)?, change)?
+            }
             Request::Rename { ref node, ref name } => {
                 let node = self.find_free(node, "name")?;
                 self.edits_for_move(node, node.parent, name)?
@@ -174,27 +189,37 @@ impl Tree {
 
     fn check_name_free(&self, parent: &Node, name: &Name) -> Result<(), Error> {
         let Some(&taken) = parent.children.get(name) else { return Ok(()) };
-        let state = if self.get(taken).is_some_and(|n| n.draining) { " and is draining" } else { "" };
+        let state =
+            if self.get(taken).is_some_and(|n| n.draining) { " and is draining" } else { "" };
         Err(Error::new(ErrorKind::Exists, format!("{} exists{state}", self.shown(taken))))
     }
 
     fn too_deep(&self, parent: NodeId) -> Error {
-        let why = format!("below {} there would be more than {DEPTH_MAX} levels", self.shown(parent));
+        let why =
+            format!("below {} there would be more than {DEPTH_MAX} levels", self.shown(parent));
         Error::new(ErrorKind::TooDeep, why)
     }
 
-    /// Policies and classes that the resource's program does not have are refused before it is asked.
+    /// Policies and classes that the resource's program does not have are refused before it is
+    /// asked.
     fn check_known(&self, kind: Kind) -> Result<(), Error> {
         let (what, by_length, of_disks, of_cpu) = match kind {
-            Kind::Scheduler(p) => {
-                (format!("policy {p}"), p.by_length(), p.of_disks(), "sfq, eevdf, mtrls, prio or wrr")
+            Kind::Scheduler(p) => (
+                format!("policy {p}"),
+                p.by_length(),
+                p.of_disks(),
+                "sfq, eevdf, mtrls, prio or wrr",
+            ),
+            Kind::Queue(c) => {
+                (format!("class {c}"), c.by_length(), c.of_disks(), "ts, sfq, rr, fifo or edf")
             }
-            Kind::Queue(c) => (format!("class {c}"), c.by_length(), c.of_disks(), "ts, sfq, rr, fifo or edf"),
         };
-        let refused = |why: String, hint: String| Err(Error::new(ErrorKind::Unsupported, why).hint(hint));
+        let refused =
+            |why: String, hint: String| Err(Error::new(ErrorKind::Unsupported, why).hint(hint));
         if by_length && self.is_cpu() {
-            let why =
-                format!("{what} goes by how long the next step will be, which nobody knows of a thread");
+            let why = format!(
+                "{what} goes by how long the next step will be, which nobody knows of a thread"
+            );
             let whose = if of_disks { "disks" } else { "links" };
             return refused(why, format!("it is for {whose}; for the CPU: {of_cpu}"));
         }
@@ -294,7 +319,12 @@ impl Tree {
         })
     }
 
-    fn edits_for_move(&self, node: &Node, parent: Option<NodeId>, name: &Name) -> Result<Vec<Edit>, Error> {
+    fn edits_for_move(
+        &self,
+        node: &Node,
+        parent: Option<NodeId>,
+        name: &Name,
+    ) -> Result<Vec<Edit>, Error> {
         let q0 = "it keeps its place and name";
         self.protect(node.id, "a resource keeps its place and name", q0)?;
         let Some(parent) = parent else { return Ok(Vec::new()) };
@@ -303,8 +333,11 @@ impl Tree {
             return Ok(Vec::new());
         }
         if self.is_within(parent, node.id) {
-            let why = format!("{} cannot be moved into {}", self.shown(node.id), self.shown(parent));
-            return Err(Error::new(ErrorKind::Invalid, why).hint("a node does not fit below itself"));
+            let why =
+                format!("{} cannot be moved into {}", self.shown(node.id), self.shown(parent));
+            return Err(
+                Error::new(ErrorKind::Invalid, why).hint("a node does not fit below itself")
+            );
         }
         self.check_name_free(self.node(parent)?, name)?;
         if same_parent {

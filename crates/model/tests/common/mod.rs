@@ -7,8 +7,8 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use reserv_model::{
-    Cap, Class, DEPTH_MAX, DeleteMode, Errno, Fixed, Kind, Minimum, Name, NodeId, NodePath, NodeRef, Policy,
-    Request, Share, Tree, TuneChange, TuneKey, Weight,
+    Cap, Class, DEPTH_MAX, DeleteMode, Errno, Fixed, Kind, Minimum, Name, NodeId, NodePath,
+    NodeRef, Policy, Request, Share, Tree, TuneChange, TuneKey, Weight,
 };
 
 /// `PROPTEST_CASES` (or 256) cases divided by `cost`, at least 16. The seed is printed first;
@@ -197,7 +197,11 @@ pub(crate) fn request(tree: &Tree, (what, a, b, c): Step) -> Request {
         19 => Request::SetGc { node, gc: n.is_multiple_of(2) },
         20 => Request::Active { node },
         21 => Request::Rename { node, name: name(n) },
-        _ => Request::Move { node, parent: scheduler(tree, b), name: c.is_multiple_of(2).then(|| name(n)) },
+        _ => Request::Move {
+            node,
+            parent: scheduler(tree, b),
+            name: c.is_multiple_of(2).then(|| name(n)),
+        },
     }
 }
 

@@ -65,9 +65,18 @@ impl Cello {
     }
 
     /// A request arrives; none where there is no room.
-    pub fn arrive(&mut self, class: u32, sector: u64, bytes: u64, due: u64, estimate: u64) -> Option<u32> {
+    pub fn arrive(
+        &mut self,
+        class: u32,
+        sector: u64,
+        bytes: u64,
+        due: u64,
+        estimate: u64,
+    ) -> Option<u32> {
         // SAFETY: as above.
-        let i = unsafe { (self.api.cello_arrive)(self.raw.as_ptr(), class, sector, bytes, due, estimate) };
+        let i = unsafe {
+            (self.api.cello_arrive)(self.raw.as_ptr(), class, sector, bytes, due, estimate)
+        };
         (i != u32::MAX).then_some(i)
     }
 

@@ -15,18 +15,21 @@ impl std::fmt::Debug for Owner {
     }
 }
 
-// SAFETY: the methods of `Owner` read and write the tree by single loads, stores and exchanges in C that are meant for this.
+// SAFETY: the methods of `Owner` read and write the tree by single loads, stores and exchanges in C
+// that are meant for this.
 unsafe impl Send for Alive {}
 // SAFETY: as above.
 unsafe impl Sync for Alive {}
-// SAFETY: a tree belongs to no thread; `Core` has no method that works on a shared reference and writes.
+// SAFETY: a tree belongs to no thread; `Core` has no method that works on a shared reference and
+// writes.
 unsafe impl Send for Core {}
 
 impl Owner {
     /// State of an item, as it is now.
     #[must_use]
     pub fn state(&self, item: u32) -> u32 {
-        // SAFETY: the tree lives as long as self; so in all methods below. The caller's item is one of the tree's.
+        // SAFETY: the tree lives as long as self; so in all methods below. The caller's item is one
+        // of the tree's.
         unsafe { (self.0.api.state)(self.0.tree.as_ptr(), item) }
     }
 
@@ -37,7 +40,8 @@ impl Owner {
         unsafe { (self.0.api.post)(self.0.tree.as_ptr(), item, now) != 0 }
     }
 
-    /// A queued item that stays for its unit, and is not posted, may use all units; `false`: it is none, or somebody posted at the same time.
+    /// A queued item that stays for its unit, and is not posted, may use all units; `false`: it is
+    /// none, or somebody posted at the same time.
     #[must_use]
     pub fn post_all(&self, item: u32) -> bool {
         // SAFETY: as above.
@@ -52,7 +56,8 @@ impl Core {
         Owner(Arc::clone(&self.alive))
     }
 
-    /// Before its step ends: only `unit` may pick the item then, until it is posted or given other units.
+    /// Before its step ends: only `unit` may pick the item then, until it is posted or given other
+    /// units.
     pub fn stay(&mut self, item: u32, unit: u32) {
         // SAFETY: as above; the item is one of the tree's.
         unsafe { (self.api.stay)(self.tree.as_ptr(), self.known(item), unit) }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The core's numbers (`sched/sched.h`), and what a node, an item and a tree look like from outside (`sched/host.c`).
+//! The core's numbers (`sched/sched.h`), and what a node, an item and a tree look like from outside
+//! (`sched/host.c`).
 
 /// Id of a node: generation << 32 | index.
 pub type Id = u64;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The window before a disk and anticipation, as compiled for the host (`sched/disk/window.c`, `sched/disk/anticipate.c`), behind a safe face.
+//! The window before a disk and anticipation, as compiled for the host (`sched/disk/window.c`,
+//! `sched/disk/anticipate.c`), behind a safe face.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -108,7 +109,8 @@ impl Ante {
     /// After a request of the queue has been woken. The slot that the phantom held, if any.
     pub fn arrived(&mut self, core: &mut Core, now: u64) -> Option<u32> {
         // SAFETY: as above.
-        unsafe { (self.api.ante_arrived)(core.tree.as_ptr(), self.raw.as_ptr(), now) }.checked_sub(1)
+        unsafe { (self.api.ante_arrived)(core.tree.as_ptr(), self.raw.as_ptr(), now) }
+            .checked_sub(1)
     }
 
     /// Time has passed. The slot that the phantom held, if any.

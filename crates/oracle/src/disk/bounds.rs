@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Theorems of YFQ (YFQ-1 to 4) and SFQ(D) (SFQ-7) from observation of a device that serves several requests at once and ends them in any order.
+//! Theorems of YFQ (YFQ-1 to 4) and SFQ(D) (SFQ-7) from observation of a device that serves several
+//! requests at once and ends them in any order.
 
 use std::collections::BTreeMap;
 
-use crate::core::{Build, Core, FIFO, Id, ONE, Op, QUEUE, QUEUED, ROOT, SCAN, SCHED, Setup, YFQ, id};
+use crate::core::{
+    Build, Core, FIFO, Id, ONE, Op, QUEUE, QUEUED, ROOT, SCAN, SCHED, Setup, YFQ, id,
+};
 use crate::rng::Rng;
 
 /// The largest parts of the bounds that were seen.
@@ -49,7 +52,8 @@ struct Child {
     completed: f64,
 }
 
-/// A node with some children, of which the first two always wait; `slots` of the device. Answers what parts of the bounds were reached.
+/// A node with some children, of which the first two always wait; `slots` of the device. Answers
+/// what parts of the bounds were reached.
 #[expect(clippy::too_many_lines, reason = "one trace, from its events to its checks")]
 pub fn of(build: Build, policy: u32, slots: u32, levels: bool, seed: u64) -> Result<Parts, String> {
     let mut r = Rng::new(seed ^ 0xb0d);
@@ -105,7 +109,8 @@ pub fn of(build: Build, policy: u32, slots: u32, levels: bool, seed: u64) -> Res
     for step in 0..1200 {
         for (k, c) in children.iter().enumerate() {
             let has = waiting.values().filter(|&&x| x == k).count();
-            let want = if c.always { slots as usize + 2 } else { usize::from(r.chance(20)) * r.index(6) };
+            let want =
+                if c.always { slots as usize + 2 } else { usize::from(r.chance(20)) * r.index(6) };
             for _ in has..want.max(has) {
                 let leaf = *r.pick(&c.leaves);
                 let item = core.item_new(leaf, ONE, 0).ok_or("no item")?;
@@ -120,7 +125,10 @@ pub fn of(build: Build, policy: u32, slots: u32, levels: bool, seed: u64) -> Res
                 continue;
             }
             let Some(item) = core.pick(slot, now) else {
-                return Err(format!("step {step}: YFQ-4: an idle slot, though {} wait", waiting.len()));
+                return Err(format!(
+                    "step {step}: YFQ-4: an idle slot, though {} wait",
+                    waiting.len()
+                ));
             };
             let k = waiting.remove(&item).ok_or("which request?")?;
             let length = core.item(item).slice;
@@ -138,8 +146,9 @@ pub fn of(build: Build, policy: u32, slots: u32, levels: bool, seed: u64) -> Res
                 if !waits || (slots == 1 && n.nsvc > 0) {
                     continue;
                 }
-                let ahead =
-                    real(u64::try_from(n.tag.wrapping_sub(v).cast_signed().max(0)).expect("positive"));
+                let ahead = real(
+                    u64::try_from(n.tag.wrapping_sub(v).cast_signed().max(0)).expect("positive"),
+                );
                 let res = if slots > 1 { real(n.res) / c.weight } else { 0.0 };
                 let behind = n.tag.wrapping_sub(v).cast_signed().min(0).unsigned_abs();
                 let s = (ahead - real(behind)) * 1000.0 / real(1 << 20) + res;
@@ -194,10 +203,12 @@ pub fn yfq_single(build: Build, seed: u64) -> Result<(), String> {
 
 /// With a window.
 pub fn yfq_window(build: Build, seed: u64) -> Result<(), String> {
-    of(build, YFQ, [2, 4, 8, 16][usize::try_from(seed % 4).expect("small")], seed % 3 == 1, seed).map(drop)
+    of(build, YFQ, [2, 4, 8, 16][usize::try_from(seed % 4).expect("small")], seed % 3 == 1, seed)
+        .map(drop)
 }
 
 /// SFQ(D).
 pub fn sfq_d(build: Build, seed: u64) -> Result<(), String> {
-    of(build, 0, [2, 4, 8, 16][usize::try_from(seed % 4).expect("small")], seed % 3 == 1, seed).map(drop)
+    of(build, 0, [2, 4, 8, 16][usize::try_from(seed % 4).expect("small")], seed % 3 == 1, seed)
+        .map(drop)
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cello: a naive model of its rules in lockstep, and its bounds (docs/notes/algorithms.md §6.4) from observation.
+//! Cello: a naive model of its rules in lockstep, and its bounds (docs/notes/algorithms.md §6.4)
+//! from observation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -216,7 +217,8 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                 let class = r.index(4);
                 let (sector, estimate) = (r.below(1000), r.range(1, 10 * ms));
                 let due = if class == 0 { now + r.below(200 * ms) } else { 0 };
-                let number = core.arrive(u32::try_from(class).expect("small"), sector, 4096, due, estimate);
+                let number =
+                    core.arrive(u32::try_from(class).expect("small"), sector, 4096, due, estimate);
                 let held = model.pending.iter().map(VecDeque::len).sum::<usize>()
                     + model.bypass.len()
                     + model.scheduled.len()
@@ -255,15 +257,23 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                 let (round, depth, slots) = (r.range(10, 300) * ms, r.range(1, 12), r.range(1, 4));
                 let small = |n: u64| u32::try_from(n).expect("small");
                 core.tune(round, small(depth), small(slots));
-                (model.round, model.depth, model.slots) =
-                    (round, usize::try_from(depth).expect("small"), usize::try_from(slots).expect("small"));
+                (model.round, model.depth, model.slots) = (
+                    round,
+                    usize::try_from(depth).expect("small"),
+                    usize::try_from(slots).expect("small"),
+                );
             }
             _ => {}
         }
         let v = core.view();
         let queue: Vec<u32> = model.scheduled.iter().map(|r| r.number).collect();
-        if (v.used, v.extra) != (model.used, model.extra) || v.scheduled[..v.n as usize] != queue[..] {
-            return Err(format!("step {step}: {v:?}, expected {:?} {:?} {queue:?}", model.used, model.extra));
+        if (v.used, v.extra) != (model.used, model.extra)
+            || v.scheduled[..v.n as usize] != queue[..]
+        {
+            return Err(format!(
+                "step {step}: {v:?}, expected {:?} {:?} {queue:?}",
+                model.used, model.extra
+            ));
         }
     }
     Ok(())
@@ -275,13 +285,16 @@ fn keeps(before: &BTreeMap<u32, i128>, after: &BTreeMap<u32, i128>) -> Result<()
         return Ok(());
     }
     match after.iter().find(|(i, s)| **s < 0 && **s < before[*i]) {
-        Some((i, s)) => Err(format!("CEL-3: real-time request {i} had {} of slack, has {s}", before[i])),
+        Some((i, s)) => {
+            Err(format!("CEL-3: real-time request {i} had {} of slack, has {s}", before[i]))
+        }
         None => Ok(()),
     }
 }
 
-/// CEL-1 to CEL-3, estimates exact, one request on the disk at a time: shares over all rounds while all are pending; never idle; deadlines that interactive and
-/// throughput requests leave as they were. Answers the largest part of CEL-1's bound.
+/// CEL-1 to CEL-3, estimates exact, one request on the disk at a time: shares over all rounds while
+/// all are pending; never idle; deadlines that interactive and throughput requests leave as they
+/// were. Answers the largest part of CEL-1's bound.
 pub fn bounds_of(build: Build, seed: u64) -> Result<f64, String> {
     let mut r = Rng::new(seed ^ 0xce111);
     let ms = 1_000_000;
@@ -363,7 +376,8 @@ pub fn bounds(build: Build, seed: u64) -> Result<(), String> {
     bounds_of(build, seed).map(drop)
 }
 
-/// CEL-4: interactive requests alone, one scheduled at a time, are first come, first served; those of no class go before all, uncharged.
+/// CEL-4: interactive requests alone, one scheduled at a time, are first come, first served; those
+/// of no class go before all, uncharged.
 pub fn alone(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xce114);
     let mut core = Cello::new(build, 64, 0);
@@ -374,7 +388,13 @@ pub fn alone(build: Build, seed: u64) -> Result<(), String> {
     for step in 0..200 {
         for _ in 0..r.below(3) {
             if waits.len() < 20 {
-                waits.extend(core.arrive(Cello::INTERACTIVE, r.below(1000), 4096, 0, r.range(1, 3_000_000)));
+                waits.extend(core.arrive(
+                    Cello::INTERACTIVE,
+                    r.below(1000),
+                    4096,
+                    0,
+                    r.range(1, 3_000_000),
+                ));
             }
         }
         if r.chance(20) {

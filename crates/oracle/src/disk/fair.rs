@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hierarchical YFQ and SFQ(D): the exact model (docs/notes/algorithms.md §1 and §5, in rationals), in lockstep with the core. Their theorems are in
-//! [`super::bounds`].
+//! Hierarchical YFQ and SFQ(D): the exact model (docs/notes/algorithms.md §1 and §5, in rationals),
+//! in lockstep with the core. Their theorems are in [`super::bounds`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +29,8 @@ struct Node {
     busy: u64,
     /// A queue's requests that wait.
     waits: VecDeque<u32>,
-    /// Requests in service below, and whether anything was waiting or in service when last looked at.
+    /// Requests in service below, and whether anything was waiting or in service when last looked
+    /// at.
     served: u64,
     was_ready: bool,
     was_runnable: bool,
@@ -54,12 +55,15 @@ pub struct Pair {
 const TOP: Id = id(2, 1);
 
 impl Pair {
-    /// A device of `units` slots; node k + 2 has that parent (0: the root), weight, and a policy or is a queue. The first is a scheduler.
+    /// A device of `units` slots; node k + 2 has that parent (0: the root), weight, and a policy or
+    /// is a queue. The first is a scheduler.
     fn new(build: Build, units: u32, start: u64, shape: &[(u32, u32, Option<u32>)]) -> Self {
-        let core = Core::new(Setup { build, start, units, quantum: 1, items: 512, ..Setup::default() });
+        let core =
+            Core::new(Setup { build, start, units, quantum: 1, items: 512, ..Setup::default() });
         let slots = vec![None; units as usize];
         let (nodes, length) = (BTreeMap::new(), BTreeMap::new());
-        let mut pair = Self { core, nodes, length, slots, gens: 1, heads: BTreeMap::new(), drift: 4, now: 0 };
+        let mut pair =
+            Self { core, nodes, length, slots, gens: 1, heads: BTreeMap::new(), drift: 4, now: 0 };
         if units > 1 {
             pair.core.device();
         }
@@ -132,14 +136,19 @@ impl Pair {
 
     fn ready(&self, n: Id) -> bool {
         let node = &self.nodes[&n];
-        if node.leaf { !node.waits.is_empty() } else { self.children(n).any(|(c, _)| self.ready(c)) }
+        if node.leaf {
+            !node.waits.is_empty()
+        } else {
+            self.children(n).any(|(c, _)| self.ready(c))
+        }
     }
 
     fn runnable(&self, n: Id) -> bool {
         self.nodes[&n].served > 0 || self.ready(n)
     }
 
-    /// Those of a child whose start tags hold v: who waits, and with one slot also who is in service.
+    /// Those of a child whose start tags hold v: who waits, and with one slot also who is in
+    /// service.
     fn holds_v(&self, c: Id) -> bool {
         self.ready(c) || (!self.several() && self.nodes[&c].served > 0)
     }
@@ -253,7 +262,8 @@ impl Pair {
         Ok(())
     }
 
-    /// The length of what a node would dispatch; where two are as good, the core's word, which must be one of them.
+    /// The length of what a node would dispatch; where two are as good, the core's word, which must
+    /// be one of them.
     fn head(&self, n: Id) -> Result<u32, String> {
         if let Some(first) = self.nodes[&n].waits.front() {
             return Ok(self.length[first]);
@@ -377,7 +387,8 @@ impl Pair {
     /// An idle queue goes, or hangs elsewhere; or a new one comes.
     fn reshape(&mut self, r: &mut Rng) -> Result<(), String> {
         let leaves: Vec<Id> = self.nodes.iter().filter(|(_, n)| n.leaf).map(|(&i, _)| i).collect();
-        let schedulers: Vec<Id> = self.nodes.iter().filter(|(_, n)| !n.leaf).map(|(&i, _)| i).collect();
+        let schedulers: Vec<Id> =
+            self.nodes.iter().filter(|(_, n)| !n.leaf).map(|(&i, _)| i).collect();
         let (leaf, to) = (*r.pick(&leaves), *r.pick(&schedulers));
         match r.below(3) {
             0 if self.nodes.len() < 14 => {
@@ -389,7 +400,8 @@ impl Pair {
             }
             1 if leaves.len() > 2 => {
                 let idle = !self.runnable(leaf);
-                let answer = self.core.edit(0, self.now, &[Op::Delete { node: leaf, drain: false }]);
+                let answer =
+                    self.core.edit(0, self.now, &[Op::Delete { node: leaf, drain: false }]);
                 if answer.is_ok() != idle {
                     return Err(format!("queue {leaf:x}, idle: {idle}, deleted: {answer:?}"));
                 }
@@ -502,7 +514,8 @@ impl Tiny for Pair {
 pub fn tiny(policy: u32, units: u32, levels: bool) -> Pair {
     let p = Some(policy);
     if levels {
-        let shape = [(0, ONE, p), (2, 2 * ONE, p), (3, ONE, None), (3, 2 * ONE, None), (2, ONE, None)];
+        let shape =
+            [(0, ONE, p), (2, 2 * ONE, p), (3, ONE, None), (3, 2 * ONE, None), (2, ONE, None)];
         return Pair::new(Build::Real, units, 0, &shape);
     }
     Pair::new(Build::Real, units, 0, &[(0, ONE, p), (2, ONE, None), (2, 2 * ONE, None)])
@@ -510,7 +523,8 @@ pub fn tiny(policy: u32, units: u32, levels: bool) -> Pair {
 
 /// The example of policy_yfq.c.
 pub fn example(build: Build) -> String {
-    let mut pair = Pair::new(build, 1, 0, &[(0, ONE, Some(YFQ)), (2, ONE, None), (2, 2 * ONE, None)]);
+    let mut pair =
+        Pair::new(build, 1, 0, &[(0, ONE, Some(YFQ)), (2, ONE, None), (2, 2 * ONE, None)]);
     let leaves = pair.leaves();
     for _ in 0..9 {
         for &l in &leaves {

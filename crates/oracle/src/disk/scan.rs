@@ -26,7 +26,8 @@ struct Request {
     next: bool,
 }
 
-/// Requests of a queue as the arm finds them: it goes up, takes what is above it, and turns back when nothing is left there.
+/// Requests of a queue as the arm finds them: it goes up, takes what is above it, and turns back
+/// when nothing is left there.
 #[derive(Debug, Default)]
 struct Model {
     waits: Vec<Request>,
@@ -100,7 +101,11 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
                 match serving[slot] {
                     Some(item) if want.contains(&item) => model.take(item),
                     None if want.is_empty() => {}
-                    got => return Err(format!("step {step}: {got:?} is served, of {want:?}: {model:?}")),
+                    got => {
+                        return Err(format!(
+                            "step {step}: {got:?} is served, of {want:?}: {model:?}"
+                        ));
+                    }
                 }
             }
         }
@@ -109,8 +114,8 @@ pub fn lockstep(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// While it waits, a request of class scan sees the arm turn back once at most. One of class scan-edf sees none served
-/// that is due 10 ms later.
+/// While it waits, a request of class scan sees the arm turn back once at most. One of class
+/// scan-edf sees none served that is due 10 ms later.
 pub fn promises(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x5cb);
     let class = if seed.is_multiple_of(2) { SCAN } else { SCAN_EDF };
@@ -133,7 +138,10 @@ pub fn promises(build: Build, seed: u64) -> Result<(), String> {
         for w in &mut waits {
             w.3 += u32::from(sector < last);
             if class == SCAN && w.3 > 1 {
-                return Err(format!("step {step}: the arm has turned back twice past sector {}", w.1));
+                return Err(format!(
+                    "step {step}: the arm has turned back twice past sector {}",
+                    w.1
+                ));
             }
             if class == SCAN_EDF && due >= w.2 + 10 * MS {
                 return Err(format!("step {step}: {due} is served, {} waits", w.2));

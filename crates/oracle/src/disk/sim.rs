@@ -3,12 +3,15 @@
 
 use reserv_disk_model::{Disk, Kind, Request, SECTOR, Spinning};
 
-use crate::core::{Ante, Build, Cello, Core, FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, Setup, Window, YFQ, id};
+use crate::core::{
+    Ante, Build, Cello, Core, FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, Setup, Window, YFQ, id,
+};
 use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
 
-/// Programs of one queue: each asks for one request, and for the next one so long after that is done.
+/// Programs of one queue: each asks for one request, and for the next one so long after that is
+/// done.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Weight of the queue.
@@ -109,11 +112,17 @@ pub fn run(
     let mut programs = Vec::new();
     for (queue, l) in loads.iter().enumerate() {
         for _ in 0..l.programs {
-            programs.push(Program { queue, at: r.below(of.sectors / 2), wakes: Some(r.below(1000)) });
+            programs.push(Program {
+                queue,
+                at: r.below(of.sectors / 2),
+                wakes: Some(r.below(1000)),
+            });
         }
     }
-    // Item: program, sector, sectors. Slots of the tree: item. How many requests of each queue there are.
-    let mut known: std::collections::BTreeMap<u32, (usize, u64, u64)> = std::collections::BTreeMap::new();
+    // Item: program, sector, sectors. Slots of the tree: item. How many requests of each queue
+    // there are.
+    let mut known: std::collections::BTreeMap<u32, (usize, u64, u64)> =
+        std::collections::BTreeMap::new();
     let mut slots: Vec<Option<u32>> = vec![None; size as usize];
     let mut open = vec![0; loads.len()];
     let mut on_disk: Option<(u32, u64)> = None;
@@ -122,7 +131,9 @@ pub fn run(
     loop {
         let wake = programs.iter().filter_map(|p| p.wakes).min();
         let hold = antes.iter().flatten().map(Ante::until).filter(|&u| u > 0).min();
-        let Some(at) = [wake, hold, on_disk.map(|d| d.1)].into_iter().flatten().min() else { break };
+        let Some(at) = [wake, hold, on_disk.map(|d| d.1)].into_iter().flatten().min() else {
+            break;
+        };
         now = at.max(now);
         if now > time {
             break;
@@ -186,7 +197,8 @@ pub fn run(
             && let Some(item) = window.next()
         {
             let (_, sector, sectors) = known[&item];
-            let request = Request { sector, sectors: u32::try_from(sectors).expect("small"), write: false };
+            let request =
+                Request { sector, sectors: u32::try_from(sectors).expect("small"), write: false };
             on_disk = Some((item, disk.submit(now, request).expect("on the disk").done));
         }
     }
@@ -194,8 +206,9 @@ pub fn run(
     out
 }
 
-/// Cello over a modelled disk: `programs` of each class that ask for random 4 KiB without a pause, and `streams` of real-time programs that ask in each period of
-/// 1 s for 1.5 Mb, in requests of 64 KiB that are due at its end.
+/// Cello over a modelled disk: `programs` of each class that ask for random 4 KiB without a pause,
+/// and `streams` of real-time programs that ask in each period of 1 s for 1.5 Mb, in requests of 64
+/// KiB that are due at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Classes {
     /// Weights of real-time, interactive, throughput-intensive.
@@ -206,7 +219,8 @@ pub struct Classes {
     pub streams: u64,
 }
 
-/// Requests of each class, its time on the disk, and for streams how many requests were due and how many were late.
+/// Requests of each class, its time on the disk, and for streams how many requests were due and how
+/// many were late.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "as above")]
 pub struct ClassOutcome {
@@ -228,7 +242,10 @@ pub fn cello(build: Build, of: Spinning, classes: Classes, seed: u64, time: u64)
     // Request: class, sector, bytes, due (streams).
     let mut known = std::collections::BTreeMap::new();
     let mut out = ClassOutcome::default();
-    let ask = |core: &mut Cello, r: &mut Rng, known: &mut std::collections::BTreeMap<_, _>, class: u32| {
+    let ask = |core: &mut Cello,
+               r: &mut Rng,
+               known: &mut std::collections::BTreeMap<_, _>,
+               class: u32| {
         let sector = r.below(of.sectors / 8 - 1) * 8;
         let i = core.arrive(class, sector, 4096, 0, 0).expect("room");
         known.insert(i, (class, sector, 4096u64, 0u64));
@@ -259,8 +276,11 @@ pub fn cello(build: Build, of: Spinning, classes: Classes, seed: u64, time: u64)
             && let Some(i) = core.next(now)
         {
             let (_, sector, bytes, _) = known[&i];
-            let request =
-                Request { sector, sectors: u32::try_from(bytes / SECTOR).expect("small"), write: false };
+            let request = Request {
+                sector,
+                sectors: u32::try_from(bytes / SECTOR).expect("small"),
+                write: false,
+            };
             let served = disk.submit(now, request).expect("on the disk");
             on_disk = Some((i, served.done, served.took()));
         }

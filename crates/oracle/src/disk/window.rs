@@ -4,8 +4,9 @@
 use crate::core::{Build, Window};
 use crate::rng::Rng;
 
-/// C-LOOK but for who waited too long; nobody waits for more than 3 size + slots others (of the largest, where it is resized); as many as there is room for, from
-/// empty only where it is drained.
+/// C-LOOK but for who waited too long; nobody waits for more than 3 size + slots others (of the
+/// largest, where it is resized); as many as there is room for, from empty only where it is
+/// drained.
 pub fn promises(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x3173);
     let mut size = r.range(1, 16);

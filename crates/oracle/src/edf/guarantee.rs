@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a queue of class edf promises its threads is what it is guaranteed: exact fractions, from the root down, against the core's answer.
+//! What a queue of class edf promises its threads is what it is guaranteed: exact fractions, from
+//! the root down, against the core's answer.
 
 use super::{Build, Core, EDF, FIFO, MS, Op, Params, Q0, QUEUE, ROOT, Rng, Setup, id};
 use crate::core::{EEVDF, Id, MTRLS, PRIO, SCHED, WRR};
@@ -32,7 +33,10 @@ fn tree(r: &mut Rng) -> Vec<Node> {
     let root = *r.pick(&policies);
     let mut all = vec![Node { weight: 1, cap: 0, ..node(r, ROOT, 0, Some(root)) }];
     // q0 is never in the background.
-    all.push(Node { weight: u32::try_from(r.range(1, 2_000)).expect("small"), ..node(r, Q0, 0, None) });
+    all.push(Node {
+        weight: u32::try_from(r.range(1, 2_000)).expect("small"),
+        ..node(r, Q0, 0, None)
+    });
     let (mut at, mut index) = (0, 2);
     let depth = r.range(1, 4);
     for level in 1..=depth {
@@ -60,7 +64,8 @@ fn guaranteed_to_last(all: &[Node], units: u32) -> (u128, u128) {
         let siblings = || (1..all.len()).filter(|&i| all[i].parent == parent).map(|i| (i, &all[i]));
         if all[parent].policy == Some(PRIO) {
             // Usage moves each of two by a level; the idle class is below all others.
-            let below = |n: &Node| me.priority > n.priority + 2 || (n.priority == 0 && me.priority > 0);
+            let below =
+                |n: &Node| me.priority > n.priority + 2 || (n.priority == 0 && me.priority > 0);
             if !siblings().all(|(i, s)| i == n || below(s)) {
                 return (0, 1);
             }
@@ -78,14 +83,16 @@ fn guaranteed_to_last(all: &[Node], units: u32) -> (u128, u128) {
     (num, den)
 }
 
-/// Parameters that ask for so many parts per million, with a deadline before the period's end or at it.
+/// Parameters that ask for so many parts per million, with a deadline before the period's end or at
+/// it.
 fn asking(r: &mut Rng, ppm: u64) -> Params {
     let deadline = if r.chance(50) { 1_000 * MS } else { 0 };
     let span = if deadline == 0 { MAX_SPAN } else { deadline };
     Params { period: MAX_SPAN, deadline, budget: span / 1_000_000 * ppm, ..Params::default() }
 }
 
-/// Threads ask until all is promised; then nobody gets more, by any way, and everybody may ask for less.
+/// Threads ask until all is promised; then nobody gets more, by any way, and everybody may ask for
+/// less.
 pub fn guaranteed(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xedf6);
     let units = u32::try_from(r.range(1, 4)).expect("small");
@@ -116,7 +123,11 @@ pub fn guaranteed(build: Build, seed: u64) -> Result<(), String> {
     while left > 0 {
         let item = core.item_new(queue, 1000, 0).ok_or("no item")?;
         let ppm = left.min(if r.chance(40) { 1_000_000 } else { r.range(1, 1_000_000) });
-        let p = if ppm < 10 { Params { deadline: 0, ..asking(&mut r, 10) } } else { asking(&mut r, ppm) };
+        let p = if ppm < 10 {
+            Params { deadline: 0, ..asking(&mut r, 10) }
+        } else {
+            asking(&mut r, ppm)
+        };
         let p = if ppm < 10 { Params { budget: 10_000 * ppm, deadline: 0, ..p } } else { p };
         core.item_params(item, p, 0)
             .map_err(|e| said(format!("{ppm} of {left} that are left are refused: {e}")))?;

@@ -2,14 +2,15 @@
 //! What class edf promises, from observation only.
 
 use super::{
-    Build, Core, E, EDF, FIFO, MS, Next, ONE, One, Op, Params, Q0, QUEUE, ROOT, Rng, SLICE_MIN, STEP, Setup,
-    TS, id, real,
+    Build, Core, E, EDF, FIFO, MS, Next, ONE, One, Op, Params, Q0, QUEUE, ROOT, Rng, SLICE_MIN,
+    STEP, Setup, TS, id, real,
 };
 
 const EEVDF: u32 = 1;
 const RUN: u64 = 3_000 * MS;
 
-/// A periodic job stream: each period a piece of work, at most the budget for those that keep their word.
+/// A periodic job stream: each period a piece of work, at most the budget for those that keep their
+/// word.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     p: Params,
@@ -17,14 +18,16 @@ struct Stream {
     greedy: bool,
 }
 
-/// Random streams whose densities come to at most `ppm` parts per million of a unit, with periods of up to `longest` ms.
+/// Random streams whose densities come to at most `ppm` parts per million of a unit, with periods
+/// of up to `longest` ms.
 fn streams(r: &mut Rng, ppm: u64, longest: u64) -> Vec<Stream> {
     let mut left = ppm;
     let mut out = Vec::new();
     for _ in 0..r.range(2, 5) {
         let part = r.range(left / 8, left / 2);
         let period = r.range(5, longest) * MS;
-        let deadline = if r.chance(30) { r.range(period / MS / 2 + 1, period / MS) * MS } else { 0 };
+        let deadline =
+            if r.chance(30) { r.range(period / MS / 2 + 1, period / MS) * MS } else { 0 };
         let span = if deadline == 0 { period } else { deadline };
         let budget = (span / 1000 * part / 1000).max(SLICE_MIN);
         let rate = (budget * 1_000_000).div_ceil(span);
@@ -45,8 +48,9 @@ fn demand(streams: &[Stream], t: u64) -> u64 {
     streams.iter().map(|s| jobs(&s.p) * s.p.budget).sum()
 }
 
-/// How late a job is at most where the queue receives at least `share * t - behind` in any time t (EDF is optimal: it is late only
-/// where more falls due than is supplied). 0: no deadline is missed.
+/// How late a job is at most where the queue receives at least `share * t - behind` in any time t
+/// (EDF is optimal: it is late only where more falls due than is supplied). 0: no deadline is
+/// missed.
 fn late(streams: &[Stream], share: f64, behind: f64) -> f64 {
     let due = streams.iter().flat_map(|s| {
         let first = if s.p.deadline == 0 { s.p.period } else { s.p.deadline };
@@ -73,10 +77,13 @@ fn on_time(build: Build, seed: u64, beside: &Beside) -> Result<(), String> {
         Beside::Sfq(weight) => vec![*weight],
         Beside::Eevdf => {
             one.core.must(0, Op::Policy { node: ROOT, policy: EEVDF });
-            (0..r.range(1, 10)).map(|_| ONE / 50 * u32::try_from(r.range(1, 10)).expect("small")).collect()
+            (0..r.range(1, 10))
+                .map(|_| ONE / 50 * u32::try_from(r.range(1, 10)).expect("small"))
+                .collect()
         }
     };
-    let share = f64::from(ONE) / (f64::from(ONE) + weights.iter().copied().map(f64::from).sum::<f64>());
+    let share =
+        f64::from(ONE) / (f64::from(ONE) + weights.iter().copied().map(f64::from).sum::<f64>());
     one.queue(E, ROOT, EDF, ONE);
     one.core.must(0, Op::Reweight { node: Q0, weight: 1 });
     let (part, longest) = match beside {
@@ -85,7 +92,8 @@ fn on_time(build: Build, seed: u64, beside: &Beside) -> Result<(), String> {
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 10^6")]
     let mut streams = streams(&mut r, (share * real(part)) as u64, longest);
-    // With ticks a budget that ends between two is overrun by one: who asks for less than that would starve the rest.
+    // With ticks a budget that ends between two is overrun by one: who asks for less than that
+    // would starve the rest.
     streams.retain(|s| tick == 0 || s.p.budget > tick);
     for s in &streams {
         let k = one.thread(E, s.first);
@@ -102,10 +110,12 @@ fn on_time(build: Build, seed: u64, beside: &Beside) -> Result<(), String> {
         one.queue(node, ROOT, FIFO, *weight);
         one.thread(node, 0);
     }
-    // What a step ends late at most: everything that is in service, once; a greedy one has its overrun carried.
+    // What a step ends late at most: everything that is in service, once; a greedy one has its
+    // overrun carried.
     let step = real(STEP.max(SLICE_MIN) + tick);
     let others = streams.iter().filter(|s| s.greedy).count();
-    let mut late_by = if tick == 0 { real(SLICE_MIN) } else { real(tick) } * real(1 + others as u64);
+    let mut late_by =
+        if tick == 0 { real(SLICE_MIN) } else { real(tick) } * real(1 + others as u64);
     late_by += match beside {
         Beside::Nobody => 0.0,
         // SFQ-5 of the queue: l_other + l_own, and one own step at its rate.
@@ -121,8 +131,11 @@ fn on_time(build: Build, seed: u64, beside: &Beside) -> Result<(), String> {
         let (begin, busy) = jobs[k];
         if !busy {
             jobs[k] = (begin, true);
-            let work =
-                if s.greedy { s.p.budget * rng.range(1, 5) } else { rng.range(s.p.budget / 2, s.p.budget) };
+            let work = if s.greedy {
+                s.p.budget * rng.range(1, 5)
+            } else {
+                rng.range(s.p.budget / 2, s.p.budget)
+            };
             return Next::Run(work);
         }
         // A job ended.
@@ -149,7 +162,9 @@ fn on_time(build: Build, seed: u64, beside: &Beside) -> Result<(), String> {
     // What is left over goes to those without parameters: they share the queue's rest.
     let rest: u64 = (streams.len()..streams.len() + hogs).map(|k| one.service(k)).sum();
     let asked: f64 = streams.iter().map(|s| real(s.p.budget) / real(s.p.period)).sum();
-    if streams.iter().all(|s| !s.greedy) && real(rest) < (share * 0.98 - asked - 0.02) * real(one.now) {
+    if streams.iter().all(|s| !s.greedy)
+        && real(rest) < (share * 0.98 - asked - 0.02) * real(one.now)
+    {
         return Err(format!("threads without parameters had {rest} of {}", one.now));
     }
     Ok(())
@@ -190,7 +205,8 @@ pub fn budgets(build: Build, seed: u64) -> Result<(), String> {
     let rest = (1.0 - asked.iter().sum::<f64>()) / real(asked.len() as u64);
     for (k, a) in asked.iter().enumerate() {
         let (got, want) = (real(one.service(k)) / real(one.now), a + rest);
-        // A budget that comes while its thread waits for a turn costs it that turn; the others gain.
+        // A budget that comes while its thread waits for a turn costs it that turn; the others
+        // gain.
         let (least, most) = if *a > 0.0 { (0.0, 1.1) } else { (0.98, 1.6) };
         if got < a + least * rest - 0.005 || got > a + most * rest + 0.005 {
             return Err(format!("hog {k} had {got:.3}, wanted {want:.3} of {asked:?}"));
@@ -199,8 +215,9 @@ pub fn budgets(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Who asks for more than budget and wants all of it gets his budget in each period, and beyond that a turn like those without parameters;
-/// changing queue, class or parameters gives no budget back.
+/// Who asks for more than budget and wants all of it gets his budget in each period, and beyond
+/// that a turn like those without parameters; changing queue, class or parameters gives no budget
+/// back.
 pub fn no_way_round(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xedf3);
     let mut one = One::new(build, STEP, 0);
@@ -229,8 +246,11 @@ pub fn no_way_round(build: Build, seed: u64) -> Result<(), String> {
                     m.core.item_move(item, E, 0, m.now);
                 }
                 1 => {
-                    let _ =
-                        m.core.item_params(item, Params { period: 10_000 * MS, budget: 5 * MS, ..p }, m.now);
+                    let _ = m.core.item_params(
+                        item,
+                        Params { period: 10_000 * MS, budget: 5 * MS, ..p },
+                        m.now,
+                    );
                     m.core.item_params(item, p, m.now).map_err(|e| format!("{e}"))?;
                 }
                 2 => {
@@ -245,7 +265,8 @@ pub fn no_way_round(build: Build, seed: u64) -> Result<(), String> {
             Ok(())
         },
     )?;
-    // A fifth is its budget; of the rest it has a fifth, among five. Each class change makes it the last.
+    // A fifth is its budget; of the rest it has a fifth, among five. Each class change makes it the
+    // last.
     let (got, most) = (real(one.service(greedy)), real(one.now) * (0.2 + 0.8 / 5.0));
     let _ = r.bits();
     if got > most * 1.02 + real(STEP) || got < real(one.now) * 0.19 {
@@ -254,14 +275,16 @@ pub fn no_way_round(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Several busy units: the one that serves the latest deadline is given up, among those that the thread may use.
+/// Several busy units: the one that serves the latest deadline is given up, among those that the
+/// thread may use.
 pub fn victims(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xedf4);
     let units = u32::try_from(r.range(2, 8)).expect("small");
     // Their numbers are anything below 256.
     let (apart, first) = (r.range(1, 31), r.range(0, 31));
-    let number =
-        |unit: u32| u32::try_from(first).expect("small") + unit * u32::try_from(apart).expect("small");
+    let number = |unit: u32| {
+        u32::try_from(first).expect("small") + unit * u32::try_from(apart).expect("small")
+    };
     let mut core = Core::new(Setup { build, units, ..Setup::default() });
     core.must(0, Op::Create { node: E, parent: ROOT, kind: QUEUE, alg: EDF });
     core.must(0, Op::Reweight { node: E, weight: ONE });

@@ -133,7 +133,8 @@ impl Model {
         self.n(from).ev.forget(id);
         self.ev_sync(from);
         let busy = self.in_service(id).1 > 0;
-        // Common ancestors see nothing of it. Below them, whose reserved work changes is inserted anew.
+        // Common ancestors see nothing of it. Below them, whose reserved work changes is inserted
+        // anew.
         let (mut before, mut after) = (self.path(from), self.path(to));
         before.retain(|a| !self.path(to).contains(a));
         after.retain(|a| !self.path(from).contains(a));
@@ -167,8 +168,11 @@ impl Model {
         }
         self.update_v_of(p);
         let kids = self.children(p);
-        let runs: Vec<Id> =
-            kids.iter().copied().filter(|c| self.nodes[c].runnable && self.nodes[c].weight > 0).collect();
+        let runs: Vec<Id> = kids
+            .iter()
+            .copied()
+            .filter(|c| self.nodes[c].runnable && self.nodes[c].weight > 0)
+            .collect();
         let v = self.nodes[&p].v.clone();
         let tag = |m: &Self, c: &Id| m.tag_of(*c) - &v;
         let low = runs.iter().map(|c| tag(self, c)).min().unwrap_or_else(Q::zero);

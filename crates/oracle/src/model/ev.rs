@@ -14,7 +14,11 @@ impl Model {
     }
 
     pub(super) fn terms(&self, p: Id, c: Id) -> Terms {
-        Terms { quantum: self.quantum_of(c), lag: self.nodes[&p].lag, request: self.nodes[&c].request }
+        Terms {
+            quantum: self.quantum_of(c),
+            lag: self.nodes[&p].lag,
+            request: self.nodes[&c].request,
+        }
     }
 
     /// How far fixed point may be off, as work per weight of one.
@@ -80,7 +84,8 @@ impl Model {
 
     fn ev_release(&mut self, p: Id) {
         loop {
-            let ghosts = self.nodes[&p].ev.clients.keys().copied().filter(|c| !self.nodes[c].runnable);
+            let ghosts =
+                self.nodes[&p].ev.clients.keys().copied().filter(|c| !self.nodes[c].runnable);
             let Some(c) = ghosts.into_iter().find(|&c| self.ev_goes(p, c)) else { break };
             self.n(p).ev.drop_client(c);
         }
@@ -101,7 +106,9 @@ impl Model {
                 let ev = &self.nodes[&p].ev;
                 let limit = ev.v() + self.slack();
                 let gone = ev.clients.iter().find(|(c, x)| {
-                    !self.nodes[c].runnable && x.v <= limit && !self.told.get(c).copied().unwrap_or(false)
+                    !self.nodes[c].runnable
+                        && x.v <= limit
+                        && !self.told.get(c).copied().unwrap_or(false)
                 });
                 let Some((&c, _)) = gone else { break };
                 self.n(p).ev.drop_client(c);
@@ -136,8 +143,12 @@ impl Model {
             return Verdict::Wrong(format!("node: {got:x} is no candidate"));
         }
         let kids = self.children(p);
-        if kids.iter().any(|c| self.nodes[c].ready && self.nodes[c].weight > 0 && !self.serves(*c, unit)) {
-            return Verdict::Right; // some may not be served here: of eligibility nothing is promised
+        if kids
+            .iter()
+            .any(|c| self.nodes[c].ready && self.nodes[c].weight > 0 && !self.serves(*c, unit))
+        {
+            // some may not be served here: of eligibility nothing is promised
+            return Verdict::Right;
         }
         let mine = &ev.clients[&got];
         if mine.v > &v + &slack {
@@ -146,9 +157,10 @@ impl Model {
         let sure = serves.iter().map(|c| &ev.clients[c]).filter(|c| c.v <= &v - &slack);
         let least = sure.map(|c| &c.d).min();
         match least {
-            Some(d) if mine.d > d + &slack => {
-                Verdict::Wrong(format!("node: {got:x} has its deadline {} after another", &mine.d - d))
-            }
+            Some(d) if mine.d > d + &slack => Verdict::Wrong(format!(
+                "node: {got:x} has its deadline {} after another",
+                &mine.d - d
+            )),
             _ => Verdict::Right,
         }
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events of items: they come, wake, are served and go.
 
-use super::{BACKGROUND, BATCH, Id, Item, Model, Q, QUEUE, Signed, State, TS, Zero, at_weight, max, q};
+use super::{
+    BACKGROUND, BATCH, Id, Item, Model, Q, QUEUE, Signed, State, TS, Zero, at_weight, max, q,
+};
 
 impl Model {
     /// An item joins a queue.
@@ -111,7 +113,8 @@ impl Model {
     pub fn begin(&mut self, item: u32, unit: u32) {
         let queue = self.items[&item].queue;
         if self.keyed(queue) {
-            let waiting = self.items.values().filter(|i| i.queue == queue && i.state == State::Queued);
+            let waiting =
+                self.items.values().filter(|i| i.queue == queue && i.state == State::Queued);
             let least = waiting.map(|i| i.tag.clone().expect("a tag")).min().expect("this one");
             let n = self.n(queue);
             n.v = max(n.v.clone(), &least);
@@ -125,7 +128,8 @@ impl Model {
         i.state = State::Service;
         for c in self.path(queue) {
             let Some(p) = self.nodes[&c].parent else { break };
-            // The core reserves level by level; the model has the slice below and here at once, hence 0 above.
+            // The core reserves level by level; the model has the slice below and here at once,
+            // hence 0 above.
             self.refresh(c);
             let key = self.key(c);
             if self.nodes[&c].weight == 0 {
@@ -148,8 +152,8 @@ impl Model {
         self.update_v();
     }
 
-    /// The weight of who is runnable in a queue: 102.4 for an item of weight one, and never 0 (a cgroup's `cpu.weight` of 100 is an item of weight one beside
-    /// its children).
+    /// The weight of who is runnable in a queue: 102.4 for an item of weight one, and never 0 (a
+    /// cgroup's `cpu.weight` of 100 is an item of weight one beside its children).
     pub(super) fn own_weight(&self, queue: Id) -> u32 {
         let runnable = |i: &&Item| i.queue == queue && i.state != State::Idle;
         let sum: u64 = self.items.values().filter(runnable).map(|i| u64::from(i.weight)).sum();
@@ -165,10 +169,11 @@ impl Model {
     pub fn settle(&mut self, item: u32, work: u64, more: bool, now: u64) {
         let queue = self.items[&item].queue;
         if self.nodes[&queue].own {
-            // The step is charged at the weights of its beginning; tags stay as they are, a remainder counts as one at the new
-            // weight.
+            // The step is charged at the weights of its beginning; tags stay as they are, a
+            // remainder counts as one at the new weight.
             let at = self.it(item).own;
-            let (old, new) = (self.nodes[&queue].weight, at.unwrap_or_else(|| self.own_weight(queue)));
+            let (old, new) =
+                (self.nodes[&queue].weight, at.unwrap_or_else(|| self.own_weight(queue)));
             self.n(queue).weight = new;
             self.drift += u64::from(old / new) + 1;
         }
@@ -270,14 +275,18 @@ impl Model {
         self.update_v();
     }
 
-    /// A tag was rescaled from one weight to another: that rounds, and a smaller weight magnifies the error that was there.
+    /// A tag was rescaled from one weight to another: that rounds, and a smaller weight magnifies
+    /// the error that was there.
     ///
-    /// In the worst case it magnifies all of the drift each time; but the errors have either sign, and a part of it has held for
-    /// thousands of seeds. (Not beside a queue that competes as its items do: it rounds one way, and by
-    /// many units at once, of which one seed in a thousand magnified more than a sixteenth.) The bound is a thousandth of a quantum at weight 1: far below any mistake in a decision.
+    /// In the worst case it magnifies all of the drift each time; but the errors have either sign,
+    /// and a part of it has held for thousands of seeds. (Not beside a queue that competes as its
+    /// items do: it rounds one way, and by many units at once, of which one seed in a thousand
+    /// magnified more than a sixteenth.) The bound is a thousandth of a quantum at weight 1: far
+    /// below any mistake in a decision.
     pub(super) fn magnified(&mut self, from: u32, to: u32) {
         let ratio = u64::from(from / to);
         let part = if self.nodes.values().any(|n| n.own) { 1 } else { 16 };
-        self.drift = (self.drift + 1 + ratio + self.drift * ratio / part).min(self.drift.max(1 << 22));
+        self.drift =
+            (self.drift + 1 + ratio + self.drift * ratio / part).min(self.drift.max(1 << 22));
     }
 }

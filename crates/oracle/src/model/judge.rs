@@ -27,12 +27,18 @@ impl Model {
             return Verdict::Wrong(format!("{what}: {got:x} is no candidate"));
         };
         if &mine.0 - least > slack {
-            return Verdict::Wrong(format!("{what}: {got:x} is {} behind the first", &mine.0 - least));
+            return Verdict::Wrong(format!(
+                "{what}: {got:x} is {} behind the first",
+                &mine.0 - least
+            ));
         }
         let near = of.iter().any(|c| c.0 != *least && &c.0 - least <= slack);
         let first = of.iter().filter(|c| c.0 == *least).min_by_key(|c| c.1).expect("not empty");
         if self.strict && !near && first.2 != got {
-            return Verdict::Wrong(format!("{what}: {got:x} came after {:x} with the same tag", first.2));
+            return Verdict::Wrong(format!(
+                "{what}: {got:x} came after {:x} with the same tag",
+                first.2
+            ));
         }
         Verdict::Right
     }
@@ -40,7 +46,8 @@ impl Model {
     /// Of the items with this APART bit, the one that waited too long.
     fn starving(&self, kind: u32, unit: u32, now: u64) -> Option<u32> {
         let of_kind = |i: &Item| i.state == State::Queued && i.flags & APART == kind;
-        let mut waiting: Vec<u32> = self.items.iter().filter(|(_, i)| of_kind(i)).map(|(&i, _)| i).collect();
+        let mut waiting: Vec<u32> =
+            self.items.iter().filter(|(_, i)| of_kind(i)).map(|(&i, _)| i).collect();
         waiting.sort_by_key(|i| self.items[i].order);
         let soon = now - self.starved_at < self.starve_gap_ns;
         let limit = if soon { 2 * self.starve_ns } else { self.starve_ns };
@@ -49,10 +56,12 @@ impl Model {
         waiting.into_iter().take(few).take_while(late).find(|&i| self.item_allows(i, unit))
     }
 
-    /// Is this what a unit should serve now? `None`: nothing. Call [`Model::begin`] next when there is an item.
+    /// Is this what a unit should serve now? `None`: nothing. Call [`Model::begin`] next when there
+    /// is an item.
     pub fn judge(&mut self, unit: u32, now: u64, got: Option<u32>) -> Verdict {
         self.unthrottle_due(now);
-        // Whoever waited too long comes first: of the eight oldest of either kind for each unit, the first that this unit may serve.
+        // Whoever waited too long comes first: of the eight oldest of either kind for each unit,
+        // the first that this unit may serve.
         if self.starve_ns > 0 {
             let first = [0, APART].map(|kind| self.starving(kind, unit, now));
             if let Some(i) = first.into_iter().flatten().min_by_key(|i| self.items[i].queued_at) {
@@ -75,7 +84,8 @@ impl Model {
         };
         let mut path = self.path(self.items[&got].queue);
         if self.units > 1 {
-            // The order on several units is judged by its shares (tests/units.rs); here, that it may be served at all.
+            // The order on several units is judged by its shares (tests/units.rs); here, that it
+            // may be served at all.
             let held = path.iter().any(|n| self.nodes[n].due.is_some());
             let waits = self.items[&got].state == State::Queued && self.item_allows(got, unit);
             return if waits && !held {
@@ -100,7 +110,10 @@ impl Model {
             }
             let of: Vec<_> = ready.iter().map(|&c| (self.key(c), self.nodes[&c].seq, c)).collect();
             if of.is_empty() {
-                return Verdict::Wrong(format!("item {got}, though nothing waits below {:x}", pair[0]));
+                return Verdict::Wrong(format!(
+                    "item {got}, though nothing waits below {:x}",
+                    pair[0]
+                ));
             }
             let verdict = self.first(&of, pair[1], "node");
             if verdict != Verdict::Right {
@@ -114,7 +127,8 @@ impl Model {
             .iter()
             .map(|&i| {
                 let it = &self.items[&i];
-                let tag = if self.keyed(queue) { it.tag.clone().expect("a tag") } else { Q::zero() };
+                let tag =
+                    if self.keyed(queue) { it.tag.clone().expect("a tag") } else { Q::zero() };
                 (tag, it.seq, u64::from(i))
             })
             .collect();

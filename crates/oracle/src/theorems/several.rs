@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several units (docs/notes/algorithms.md §9): shares of GMS, affinity, threads that come later, waste.
+//! Several units (docs/notes/algorithms.md §9): shares of GMS, affinity, threads that come later,
+//! waste.
 
 use crate::core::{EEVDF, MTRLS, Op, Q0, WRR};
 
 use super::{Build, Cost, Habit, Id, Machine, ONE, Q, ROOT, Rng, real, weight_of};
 
-/// SMP-3 and SMP-4: units, a random tree, threads that always want one: shares within 1 % (below schedulers 2 %) and three quanta of hierarchical
-/// GMS over 1000 quanta, no unit idle while a thread waits.
+/// SMP-3 and SMP-4: units, a random tree, threads that always want one: shares within 1 % (below
+/// schedulers 2 %) and three quanta of hierarchical GMS over 1000 quanta, no unit idle while a
+/// thread waits.
 ///
-/// Debts of the beginning, when not all threads had come yet, are up to units + 1 steps of a child (SFQ-7); who is worth a hundredth of a unit pays
-/// them in a hundred times as many quanta, and is not served meanwhile. So the time before grows with the units, and nobody is served for having waited
-/// long, which would be more than such a one is worth.
+/// Debts of the beginning, when not all threads had come yet, are up to units + 1 steps of a child
+/// (SFQ-7); who is worth a hundredth of a unit pays them in a hundred times as many quanta, and is
+/// not served meanwhile. So the time before grows with the units, and nobody is served for having
+/// waited long, which would be more than such a one is worth.
 ///
 /// Below schedulers that is no theorem: see [`RARELY_MISSED`].
 pub(super) fn smp_shares(build: Build, seed: u64) -> Result<(), String> {
@@ -21,7 +24,8 @@ fn few_units(seed: u64) -> u32 {
     [2, 3, 4, 8][usize::try_from(seed % 4).expect("small")]
 }
 
-/// Of so many random trees one may miss the 2 % below schedulers (7 of 12 000 do): docs/notes/sched.md, "Several units".
+/// Of so many random trees one may miss the 2 % below schedulers (7 of 12 000 do):
+/// docs/notes/sched.md, "Several units".
 pub const RARELY_MISSED: u64 = 500;
 
 /// How such a miss begins.
@@ -48,7 +52,13 @@ pub enum Policies {
 }
 
 /// The same for any number of units and quanta.
-pub fn shares_of(build: Build, seed: u64, units: u32, quanta: u64, policies: Policies) -> Result<(), String> {
+pub fn shares_of(
+    build: Build,
+    seed: u64,
+    units: u32,
+    quanta: u64,
+    policies: Policies,
+) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x5e);
     let mut m = Machine::new(build, units, Q, seed);
     let mut parents = vec![ROOT];
@@ -115,9 +125,11 @@ pub fn shares_of(build: Build, seed: u64, units: u32, quanta: u64, policies: Pol
     m.core.check()
 }
 
-/// Lists on several units: children of policy mtrls or wrr with threads that always want a unit have the shares of GMS, within 1 %, three quanta and the
-/// 2 T that two may be apart (MTR-2), each its part of that; 25 % where a child has no thread to spare beyond what it is worth, for it then cannot make up
-/// for a wait. Of trees with quotas of much less than a quantum (`few`: q0, which is idle, is worth most of a turn) one in [`RARELY_MISSED`] may miss it.
+/// Lists on several units: children of policy mtrls or wrr with threads that always want a unit
+/// have the shares of GMS, within 1 %, three quanta and the 2 T that two may be apart (MTR-2), each
+/// its part of that; 25 % where a child has no thread to spare beyond what it is worth, for it then
+/// cannot make up for a wait. Of trees with quotas of much less than a quantum (`few`: q0, which is
+/// idle, is worth most of a turn) one in [`RARELY_MISSED`] may miss it.
 pub(super) fn list_shares(build: Build, seed: u64) -> Result<(), String> {
     const TURN: f64 = 25.0; // T, in quanta
     const QUANTA: u64 = 4000;
@@ -145,7 +157,8 @@ pub(super) fn list_shares(build: Build, seed: u64) -> Result<(), String> {
     let off = if tight { 0.25 } else { 0.01 };
     let sum: f64 = leaves.iter().map(|&l| weight_of(&m.core, l)).sum();
     for (l, before) in leaves.iter().zip(before) {
-        let (got, part) = (real(m.service(*l) - before) / real(QUANTA * Q), weight_of(&m.core, *l) / sum);
+        let (got, part) =
+            (real(m.service(*l) - before) / real(QUANTA * Q), weight_of(&m.core, *l) / sum);
         if (got - ideal[l]).abs() > off * ideal[l] + (3.0 + 2.0 * TURN * part) / real(QUANTA) {
             let all: Vec<String> = leaves
                 .iter()
@@ -172,7 +185,8 @@ pub(super) fn list_shares(build: Build, seed: u64) -> Result<(), String> {
     m.core.check()
 }
 
-/// One queue has a thread that alone uses CPU 1, and one on CPU 0 among the threads of others: the latter is served.
+/// One queue has a thread that alone uses CPU 1, and one on CPU 0 among the threads of others: the
+/// latter is served.
 pub(super) fn smp_affinity(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0xaf);
     let mut m = Machine::new(build, 2, Q, seed);
@@ -202,8 +216,9 @@ pub(super) fn smp_affinity(build: Build, seed: u64) -> Result<(), String> {
     m.core.check()
 }
 
-/// A queue of one thread whose weight is worth more gets more threads after a long time: what it could not use is no
-/// credit, so the others are served soon; and some time later all have their shares.
+/// A queue of one thread whose weight is worth more gets more threads after a long time: what it
+/// could not use is no credit, so the others are served soon; and some time later all have their
+/// shares.
 pub(super) fn smp_more(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x30);
     let units = u32::try_from(r.range(2, 8)).expect("small");
@@ -236,8 +251,9 @@ pub(super) fn smp_more(build: Build, seed: u64) -> Result<(), String> {
     m.core.check()
 }
 
-/// SMP-3 with threads that sleep, wake and may use some units only: no unit is idle while one it may serve waits. Also how
-/// many sections under the lock a switch costs: at most a settle and a pick, and a wake for each sleep.
+/// SMP-3 with threads that sleep, wake and may use some units only: no unit is idle while one it
+/// may serve waits. Also how many sections under the lock a switch costs: at most a settle and a
+/// pick, and a wake for each sleep.
 pub fn sleepers(build: Build, seed: u64, units: u32) -> Result<Cost, String> {
     let mut r = Rng::new(seed ^ 0x51ee);
     let mut m = Machine::new(build, units, Q, seed);
@@ -257,8 +273,9 @@ pub fn sleepers(build: Build, seed: u64, units: u32) -> Result<Cost, String> {
                 1 => Habit::Sleeper { run: r.range(Q / 100, Q), sleep: r.range(Q / 100, 3 * Q) },
                 _ => Habit::Sleeper { run: r.range(Q, 10 * Q), sleep: r.range(Q, 10 * Q) },
             };
-            let mask =
-                r.chance(40).then(|| 1 + r.below(if units >= 64 { u64::MAX - 1 } else { (1 << units) - 1 }));
+            let mask = r
+                .chance(40)
+                .then(|| 1 + r.below(if units >= 64 { u64::MAX - 1 } else { (1 << units) - 1 }));
             m.thread(queue, habit, mask);
         }
     }

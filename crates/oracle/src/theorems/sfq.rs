@@ -2,12 +2,12 @@
 //! The theorems of SFQ (docs/notes/algorithms.md §1.5): fairness, throughput, delay.
 
 use super::{
-    BTreeMap, Build, Core, FIFO, IDLE, Id, ONE, Op, Q, QUEUED, ROOT, RR, Rng, SFQ, Setup, grow, queues, real,
-    weight_of,
+    BTreeMap, Build, Core, FIFO, IDLE, Id, ONE, Op, Q, QUEUED, ROOT, RR, Rng, SFQ, Setup, grow,
+    queues, real, weight_of,
 };
 
-/// SFQ-1, SFQ-1w, SFQ-2: normalised service of siblings that both stay runnable, on a server that works and pauses as it
-/// likes, while others come, go, are killed and reweighted.
+/// SFQ-1, SFQ-1w, SFQ-2: normalised service of siblings that both stay runnable, on a server that
+/// works and pauses as it likes, while others come, go, are killed and reweighted.
 #[expect(clippy::too_many_lines, reason = "one trace, from its events to its checks")]
 pub(super) fn sfq1(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x51);
@@ -120,8 +120,8 @@ pub(super) fn sfq1(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// SFQ-3 and SFQ-5: a leaf that always has work receives at least its rate, less a constant, from a server that stalls
-/// for a bounded time in all; composed over the levels.
+/// SFQ-3 and SFQ-5: a leaf that always has work receives at least its rate, less a constant, from a
+/// server that stalls for a bounded time in all; composed over the levels.
 pub(super) fn sfq35(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x35);
     let mut core = Core::new(Setup { build, ..Setup::default() });
@@ -197,16 +197,19 @@ pub(super) fn sfq35(build: Build, seed: u64) -> Result<(), String> {
             let top = best.entry(*l).or_insert(x);
             *top = top.max(x);
             if *top - x > delta * (1.0 + 1e-9) + 1.0 {
-                return Err(format!("step {step}: SFQ-5: leaf {l:x} is {} short, at most {delta}", *top - x));
+                return Err(format!(
+                    "step {step}: SFQ-5: leaf {l:x} is {} short, at most {delta}",
+                    *top - x
+                ));
             }
         }
     }
     Ok(())
 }
 
-/// SFQ-4: each packet of a flow leaves in time for its expected arrival, on a paced link that stalls. FIFO within a
-/// flow on the way. This is the form of a qdisc: a packet that was handed out is in service until the link asks for the
-/// next one, whether there is one or not.
+/// SFQ-4: each packet of a flow leaves in time for its expected arrival, on a paced link that
+/// stalls. FIFO within a flow on the way. This is the form of a qdisc: a packet that was handed out
+/// is in service until the link asks for the next one, whether there is one or not.
 pub(super) fn sfq4(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x44);
     let mut core = Core::new(Setup { build, items: 512, ..Setup::default() });
@@ -239,7 +242,10 @@ pub(super) fn sfq4(build: Build, seed: u64) -> Result<(), String> {
                 return Err(format!("step {step}: flow {flow} is not first come, first served"));
             }
             if real(now) > latest + 1.0 {
-                return Err(format!("step {step}: SFQ-4: flow {flow} leaves {} late", real(now) - latest));
+                return Err(format!(
+                    "step {step}: SFQ-4: flow {flow} leaves {} late",
+                    real(now) - latest
+                ));
             }
         } else {
             now = now.max(at);
@@ -251,7 +257,11 @@ pub(super) fn sfq4(build: Build, seed: u64) -> Result<(), String> {
                 1 => real(longest[f]) / rates[f] * 8.0,
                 _ => real(length) / rates[f] * 0.7,
             };
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a short time")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a short time"
+            )]
             let gap = gap.ceil() as u64;
             next[f] = at + gap;
             if order[f].len() < 60 {
@@ -261,7 +271,8 @@ pub(super) fn sfq4(build: Build, seed: u64) -> Result<(), String> {
                     None => real(now),
                 };
                 eat[f] = Some((start, length));
-                let others: u64 = longest.iter().enumerate().filter(|(n, _)| *n != f).map(|x| x.1).sum();
+                let others: u64 =
+                    longest.iter().enumerate().filter(|(n, _)| *n != f).map(|x| x.1).sum();
                 packets.insert(item, (f, start + real(others + length + stall), length));
                 order[f].push(item);
                 core.wake(item, now);
@@ -270,7 +281,8 @@ pub(super) fn sfq4(build: Build, seed: u64) -> Result<(), String> {
         if serving.is_none()
             && let Some(item) = core.pick(0, now)
         {
-            let pause = if stalled < stall && r.chance(5) { r.range(1, stall - stalled) } else { 0 };
+            let pause =
+                if stalled < stall && r.chance(5) { r.range(1, stall - stalled) } else { 0 };
             stalled += pause;
             serving = Some((item, now + packets[&item].2 + pause));
         }
@@ -278,8 +290,9 @@ pub(super) fn sfq4(build: Build, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// SFQ-6: a server whose work per slot is random (exponentially bounded fluctuation). The share of windows in which a
-/// leaf is further behind than SFQ-3 allows plus gamma is at most exp(-alpha gamma).
+/// SFQ-6: a server whose work per slot is random (exponentially bounded fluctuation). The share of
+/// windows in which a leaf is further behind than SFQ-3 allows plus gamma is at most exp(-alpha
+/// gamma).
 pub(super) fn sfq6(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x66);
     let mut core = Core::new(Setup { build, ..Setup::default() });
@@ -351,18 +364,28 @@ fn root_of(f: impl Fn(f64) -> f64) -> f64 {
     lo
 }
 
-/// SFQ-7: a device that serves D requests at once; completions of flows that always have requests waiting.
+/// SFQ-7: a device that serves D requests at once; completions of flows that always have requests
+/// waiting.
 pub(super) fn sfq7(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x77);
     let depth = u32::try_from(r.range(2, 16)).expect("small");
-    let mut core =
-        Core::new(Setup { build, items: 256, units: depth, quantum: 128 << 10, ..Setup::default() });
+    let mut core = Core::new(Setup {
+        build,
+        items: 256,
+        units: depth,
+        quantum: 128 << 10,
+        ..Setup::default()
+    });
     let count = r.range(2, 5);
     let flows = grow(&mut core, &mut r, 1, count, FIFO);
     for &f in &flows {
-        core.must(0, Op::Reweight { node: f, weight: u32::try_from(r.range(1, 9)).expect("small") * ONE });
+        core.must(
+            0,
+            Op::Reweight { node: f, weight: u32::try_from(r.range(1, 9)).expect("small") * ONE },
+        );
     }
-    let longest: BTreeMap<Id, u64> = flows.iter().map(|&f| (f, r.range(4 << 10, 128 << 10))).collect();
+    let longest: BTreeMap<Id, u64> =
+        flows.iter().map(|&f| (f, r.range(4 << 10, 128 << 10))).collect();
     for &f in &flows {
         for _ in 0..=depth {
             let item = core.item_new(f, ONE, 0).ok_or("no item")?;
@@ -376,14 +399,16 @@ pub(super) fn sfq7(build: Build, seed: u64) -> Result<(), String> {
         for (slot, s) in slots.iter_mut().enumerate() {
             if s.is_none() {
                 let slot = u32::try_from(slot).expect("small");
-                let item = core.pick(slot, now).ok_or_else(|| format!("step {step}: an idle slot"))?;
+                let item =
+                    core.pick(slot, now).ok_or_else(|| format!("step {step}: an idle slot"))?;
                 let most = longest[&core.item(item).queue];
                 let length = if r.chance(50) { most } else { r.range(1, most) };
                 // Requests take a time of their own and end out of order.
                 *s = Some((item, length, now + length / 4 + r.below(length)));
             }
         }
-        let first = slots.iter().enumerate().min_by_key(|(_, s)| s.expect("all busy").2).expect("slots").0;
+        let first =
+            slots.iter().enumerate().min_by_key(|(_, s)| s.expect("all busy").2).expect("slots").0;
         let (item, length, end) = slots[first].take().expect("busy");
         now = end;
         core.settle(item, length, true, now);
@@ -393,7 +418,8 @@ pub(super) fn sfq7(build: Build, seed: u64) -> Result<(), String> {
                 let d = real(core.node(f).service) / wf - real(core.node(m).service) / wm;
                 let e = spread.entry((f, m)).or_insert((d, d));
                 *e = (e.0.min(d), e.1.max(d));
-                // The estimate is the longest request, so that is the step that tags see at dispatch.
+                // The estimate is the longest request, so that is the step that tags see at
+                // dispatch.
                 let bound = f64::from(depth + 1) * real(128 << 10) * (1.0 / wf + 1.0 / wm);
                 if e.1 - e.0 > bound {
                     return Err(format!(

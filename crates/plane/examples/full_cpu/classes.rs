@@ -9,7 +9,8 @@ use reserv_plane::{Plane as _, PlaneError, Threads as _};
 
 use crate::setup::{Answer, Load, Setup, check, near, service, settle, shares, weight};
 
-/// Shares of busy queues under mtrls, before and after a change of weights, and after the policy of a running tree changed.
+/// Shares of busy queues under mtrls, before and after a change of weights, and after the policy of
+/// a running tree changed.
 pub(crate) fn run_mtrls() -> Answer {
     let time = Duration::from_secs(4);
     let mut s = Setup::new()?;
@@ -20,8 +21,16 @@ pub(crate) fn run_mtrls() -> Answer {
         load.hog(&mut s.plane.0, q)?;
     }
     settle();
-    near(&shares(&s.plane.0, &[a, b, c], time)?, &[1.0 / 7.0, 2.0 / 7.0, 4.0 / 7.0], 0.005, "mtrls: 1:2:4");
-    s.apply(vec![Op::Reweight { id: a, weight: weight(4) }, Op::Reweight { id: b, weight: weight(2) }])?;
+    near(
+        &shares(&s.plane.0, &[a, b, c], time)?,
+        &[1.0 / 7.0, 2.0 / 7.0, 4.0 / 7.0],
+        0.005,
+        "mtrls: 1:2:4",
+    );
+    s.apply(vec![
+        Op::Reweight { id: a, weight: weight(4) },
+        Op::Reweight { id: b, weight: weight(2) },
+    ])?;
     settle();
     near(&shares(&s.plane.0, &[a, b, c], time)?, &[0.4, 0.2, 0.4], 0.005, "mtrls: 4:2:4");
     for (policy, word) in [(Policy::Sfq, "sfq"), (Policy::Prio, "prio"), (Policy::Mtrls, "mtrls")] {
@@ -34,7 +43,8 @@ pub(crate) fn run_mtrls() -> Answer {
     Ok(())
 }
 
-/// Levels of prio: the higher has all, equals take turns, the idle class has what nobody else wants.
+/// Levels of prio: the higher has all, equals take turns, the idle class has what nobody else
+/// wants.
 pub(crate) fn run_prio() -> Answer {
     let time = Duration::from_secs(2);
     let mut s = Setup::new()?;
@@ -73,7 +83,12 @@ pub(crate) fn run_prio() -> Answer {
     near(&shares(&s.plane.0, &all, time)?, &[0.0, 0.0, 1.0, 0.0], 0.01, "both sleep");
     stop(hogs[1]);
     settle();
-    near(&shares(&s.plane.0, &all, time)?, &[0.0, 0.0, 0.0, 1.0], 0.01, "and all but the idle class");
+    near(
+        &shares(&s.plane.0, &all, time)?,
+        &[0.0, 0.0, 0.0, 1.0],
+        0.01,
+        "and all but the idle class",
+    );
     s.health("prio")
 }
 
@@ -86,8 +101,13 @@ pub(crate) fn run_params() -> Answer {
     let other = s.queue(NodeId::ROOT, 1000)?;
     let pid = load.hog(&mut s.plane.0, e)?;
     let tid = pid;
-    let p =
-        ThreadParams { weight: 0, priority: 7, period_ns: 20 * MS, budget_ns: 5 * MS, deadline_ns: 10 * MS };
+    let p = ThreadParams {
+        weight: 0,
+        priority: 7,
+        period_ns: 20 * MS,
+        budget_ns: 5 * MS,
+        deadline_ns: 10 * MS,
+    };
     check(s.plane.0.params(tid)?.is_default(), "a thread asks for nothing");
     s.plane.0.set_params(tid, &p)?;
     check(s.plane.0.params(tid)? == p, "and then for what was set");
@@ -99,7 +119,10 @@ pub(crate) fn run_params() -> Answer {
     check(listed(&s, other)? == [p] && listed(&s, e)?.is_empty(), "also in another queue");
     s.plane.0.tag(reserv_plane::Target::Thread(tid), e)?;
     let wrong = [
-        ("a period too short", ThreadParams { period_ns: MS - 1, budget_ns: 10_000, deadline_ns: 0, ..p }),
+        (
+            "a period too short",
+            ThreadParams { period_ns: MS - 1, budget_ns: 10_000, deadline_ns: 0, ..p },
+        ),
         ("too long", ThreadParams { period_ns: 10_001 * MS, deadline_ns: 0, ..p }),
         ("a budget beyond the deadline", ThreadParams { budget_ns: 11 * MS, ..p }),
         ("without a period", ThreadParams { period_ns: 0, ..p }),
@@ -113,12 +136,16 @@ pub(crate) fn run_params() -> Answer {
     let second = load.hog(&mut s.plane.0, e)?;
     let much = ThreadParams { period_ns: 10 * MS, budget_ns: 6 * MS, deadline_ns: 0, ..p };
     let got = s.plane.0.set_params(second, &much);
-    check(matches!(got, Err(PlaneError::Full(_))), &format!("budgets that come to more than a CPU: {got:?}"));
+    check(
+        matches!(got, Err(PlaneError::Full(_))),
+        &format!("budgets that come to more than a CPU: {got:?}"),
+    );
     let got = s.plane.0.set_params(i32::MAX, &p);
     check(matches!(got, Err(PlaneError::NoProcess(_))), &format!("no such thread: {got:?}"));
     s.plane.0.set_params(tid, &ThreadParams::default())?;
     check(s.plane.0.params(tid)?.is_default(), "taken back");
-    // Two hogs, one with a budget of 30 %: it has that, and half of the rest, less the turns that a new budget costs it.
+    // Two hogs, one with a budget of 30 %: it has that, and half of the rest, less the turns that a
+    // new budget costs it.
     let p = ThreadParams { period_ns: 100 * MS, budget_ns: 30 * MS, ..ThreadParams::default() };
     s.plane.0.set_params(tid, &p)?;
     let cpu = |pid: i32| -> Result<f64, std::io::Error> {
@@ -128,7 +155,8 @@ pub(crate) fn run_params() -> Answer {
     settle();
     let (before, had) = (service(&s.plane.0.sample()?, e), (cpu(tid)?, cpu(second)?));
     thread::sleep(Duration::from_secs(4));
-    let (all, had) = (service(&s.plane.0.sample()?, e) - before, (cpu(tid)? - had.0, cpu(second)? - had.1));
+    let (all, had) =
+        (service(&s.plane.0.sample()?, e) - before, (cpu(tid)? - had.0, cpu(second)? - had.1));
     near(
         &[had.0 / all as f64, had.1 / all as f64],
         &[0.65, 0.35],

@@ -27,10 +27,16 @@ pub(crate) fn run_edits() -> Answer {
         };
         let q = s.queue(parent, 1 + edits % 7)?;
         let hog_home = if parent == NodeId::ROOT { a } else { q };
-        s.apply(vec![Op::Move { id: q, parent: NodeId::ROOT }, Op::Reweight { id: q, weight: weight(3) }])?;
+        s.apply(vec![
+            Op::Move { id: q, parent: NodeId::ROOT },
+            Op::Reweight { id: q, weight: weight(3) },
+        ])?;
         if edits.is_multiple_of(5) {
             s.plane.0.tag(Target::Process(i32::try_from(load.0[0].id())?), hog_home)?;
-            s.apply(vec![Op::SetClass { id: hog_home, class: Class::ALL[(edits as usize / 5) % 4] }])?;
+            s.apply(vec![Op::SetClass {
+                id: hog_home,
+                class: Class::ALL[(edits as usize / 5) % 4],
+            }])?;
             s.plane.0.tag(Target::Process(i32::try_from(load.0[0].id())?), a)?;
         }
         made.push(q);
@@ -38,7 +44,8 @@ pub(crate) fn run_edits() -> Answer {
             made.push(parent);
         }
         if made.len() > 100 {
-            let ops = made.drain(..).map(|id| Op::Delete { id, mode: DeleteMode::Refuse }).collect();
+            let ops =
+                made.drain(..).map(|id| Op::Delete { id, mode: DeleteMode::Refuse }).collect();
             s.apply(ops)?;
         }
         edits += 1;
@@ -58,10 +65,14 @@ pub(crate) fn run_edits() -> Answer {
     );
 
     // What must be refused, and changes nothing.
-    let refused = |answer: Result<Vec<Outcome>, PlaneError>, what: &str| check(answer.is_err(), what);
+    let refused =
+        |answer: Result<Vec<Outcome>, PlaneError>, what: &str| check(answer.is_err(), what);
     let before = s.plane.0.sample()?.len();
     let fresh = NodeId { index: s.next, generation: 1 };
-    refused(s.apply(vec![Op::Reweight { id: fresh, weight: weight(1) }]), "an unknown node is refused");
+    refused(
+        s.apply(vec![Op::Reweight { id: fresh, weight: weight(1) }]),
+        "an unknown node is refused",
+    );
     refused(
         s.apply(vec![Op::Delete { id: a, mode: DeleteMode::Refuse }]),
         "a queue with members is not deleted",

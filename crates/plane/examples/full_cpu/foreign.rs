@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A scheduler of sched_ext that is not ours (`tests/lib/other.bpf.c`), for whoever tests beside it.
+//! A scheduler of sched_ext that is not ours (`tests/lib/other.bpf.c`), for whoever tests beside
+//! it.
 
 use std::io::{self, BufRead as _, Write as _};
 
@@ -26,8 +27,10 @@ pub(crate) fn run(object: &str) -> Answer {
     io::stdout().flush()?;
     for line in io::stdin().lock().lines() {
         line?;
-        let bytes = counts.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)?.ok_or("it has no counts")?;
-        let numbers = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes));
+        let bytes =
+            counts.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)?.ok_or("it has no counts")?;
+        let numbers =
+            bytes.chunks_exact(8).filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes));
         println!("{}", numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(" "));
         io::stdout().flush()?;
     }

@@ -27,7 +27,8 @@ pub(crate) fn detached(plane: &mut Full) -> Result<Option<String>, Box<dyn Error
     Ok(None)
 }
 
-/// chcpures() takes descriptors of one mount; when that is gone, its number is nobody's, whoever gets it next.
+/// chcpures() takes descriptors of one mount; when that is gone, its number is nobody's, whoever
+/// gets it next.
 pub(crate) fn run_mount() -> Answer {
     let mut s = Setup::new()?;
     let at = std::path::Path::new("/dev/shm/full-mount");
@@ -43,7 +44,10 @@ pub(crate) fn run_mount() -> Answer {
     let dev = std::os::unix::fs::MetadataExt::dev(&fs::metadata(at)?);
     s.plane.0.set_mount(dev)?;
     let known = s.plane.0.counters().mount;
-    check(known == u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev)), "the mount is known");
+    check(
+        known == u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev)),
+        "the mount is known",
+    );
     let held = fs::File::create(at.join("held"))?;
     let lazily = Command::new("umount").arg("--lazy").arg(at).status()?;
     check(
@@ -51,7 +55,10 @@ pub(crate) fn run_mount() -> Answer {
         "unmounted while a file is open, it lives on",
     );
     drop(held);
-    check(s.plane.0.counters().mount == 0, "with the last file it is gone, and its number means nothing");
+    check(
+        s.plane.0.counters().mount == 0,
+        "with the last file it is gone, and its number means nothing",
+    );
     mount("mount")?;
     check(s.plane.0.counters().mount == 0, "nor does it for the next mount");
     mount("umount")?;
@@ -93,7 +100,12 @@ pub(crate) fn run_life() -> Answer {
             "and counters and nodes",
         );
         settle();
-        near(&shares(&s.plane.0, &[a, b], Duration::from_secs(5))?, &[0.25, 0.75], 0.01, "and shares");
+        near(
+            &shares(&s.plane.0, &[a, b], Duration::from_secs(5))?,
+            &[0.25, 0.75],
+            0.01,
+            "and shares",
+        );
     }
     // A second driver, as another daemon would be.
     let other = Command::new(env::current_exe()?)
@@ -109,7 +121,8 @@ pub(crate) fn run_life() -> Answer {
     // Adoption: the process that loaded it is gone.
     drop(load);
     drop(s);
-    let mut loader = Command::new(env::current_exe()?).arg("--loader").stdout(Stdio::piped()).spawn()?;
+    let mut loader =
+        Command::new(env::current_exe()?).arg("--loader").stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     if let Some(out) = loader.stdout.take() {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;

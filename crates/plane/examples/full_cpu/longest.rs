@@ -28,10 +28,14 @@ fn longest(s: &Setup, what: &str) {
     let counters = s.plane.0.counters();
     let (longest, line) = (counters.section_ns, counters.section_line);
     println!("# {what}: the longest section since: {longest} instructions, ended at line {line}");
-    check(longest > 0 && longest <= most, &format!("{what}: no section is longer than {most} instructions"));
+    check(
+        longest > 0 && longest <= most,
+        &format!("{what}: no section is longer than {most} instructions"),
+    );
 }
 
-/// Policies of a scheduler whose queues are many, while threads wait in some; then of many schedulers at once.
+/// Policies of a scheduler whose queues are many, while threads wait in some; then of many
+/// schedulers at once.
 fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
     let over = Arc::new(AtomicBool::new(false));
     let (told, tids) = mpsc::channel();
@@ -74,9 +78,14 @@ pub(crate) fn run() -> Answer {
         let scheduler = s.make(NodeId::ROOT, Kind::Scheduler(Policy::Sfq), 100)?;
         schedulers.push(scheduler);
         for chunk in 0..QUEUES / 50 {
-            let ids: Vec<NodeId> = (0..50).map(|i| NodeId { index: s.next + i, generation: 1 }).collect();
+            let ids: Vec<NodeId> =
+                (0..50).map(|i| NodeId { index: s.next + i, generation: 1 }).collect();
             s.next += 50;
-            let make = |id: &NodeId| Op::Create { id: *id, parent: scheduler, kind: Kind::Queue(Class::Ts) };
+            let make = |id: &NodeId| Op::Create {
+                id: *id,
+                parent: scheduler,
+                kind: Kind::Queue(Class::Ts),
+            };
             let weigh = |id: &NodeId| Op::Reweight { id: *id, weight: weight(1 + chunk) };
             s.apply(ids.iter().map(make).chain(ids.iter().map(weigh)).collect())?;
             queues.extend(ids);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The full CPU driver against a real kernel, one behaviour per argument; tests/guest/full_* run it in the guest. Prints `ok - …`
-//! and `not ok - …`, and exits with 1 when anything was not.
+//! The full CPU driver against a real kernel, one behaviour per argument; tests/guest/full_* run it
+//! in the guest. Prints `ok - …` and `not ok - …`, and exits with 1 when anything was not.
 
 #![expect(clippy::cast_precision_loss, reason = "times and counts below 2^52")]
 
@@ -50,7 +50,11 @@ fn main() {
                 let id = NodeId { index: 2, generation: 1 };
                 plane.apply(&Batch {
                     seq: 7,
-                    ops: vec![Op::Create { id, parent: NodeId::ROOT, kind: Kind::Queue(Class::Rr) }],
+                    ops: vec![Op::Create {
+                        id,
+                        parent: NodeId::ROOT,
+                        kind: Kind::Queue(Class::Rr),
+                    }],
                 })?;
                 println!("ready");
                 thread::sleep(Duration::from_secs(1000));

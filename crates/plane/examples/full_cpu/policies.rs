@@ -9,11 +9,13 @@ use reserv_plane::{Plane as _, Sample};
 
 use crate::setup::{Answer, Load, Setup, check, near, service, settle, shares};
 
-/// Longest step: the quantum, the tick at which it ends, and a hundredth for the interrupt and the switch.
+/// Longest step: the quantum, the tick at which it ends, and a hundredth for the interrupt and the
+/// switch.
 const STEP_NS: f64 = (4e6 + 4e6) * 1.01;
 
-/// The largest lag, of either sign, over every interval between two samples, in steps. All siblings want the CPU throughout, so
-/// the fluid share of one is its weight's part of what they received together.
+/// The largest lag, of either sign, over every interval between two samples, in steps. All siblings
+/// want the CPU throughout, so the fluid share of one is its weight's part of what they received
+/// together.
 fn lag(samples: &[Vec<Sample>], siblings: &[(NodeId, u32)]) -> f64 {
     let total: f64 = siblings.iter().map(|&(_, w)| f64::from(w)).sum();
     let worst = siblings.iter().map(|&(id, w)| {
@@ -60,7 +62,8 @@ pub(crate) fn run_eevdf() -> Answer {
     outer.push((inner, 20));
     let seen = samples(&s, 300)?;
     let (top, below) = (lag(&seen, &outer), lag(&seen, &lower));
-    // Lags lie between -q and q, so two of them are at most 2q apart; a step that runs while the sample is taken is in it.
+    // Lags lie between -q and q, so two of them are at most 2q apart; a step that runs while the
+    // sample is taken is in it.
     check(top <= 2.0, &format!("lags at the root are within 2 steps of each other: {top:.2}"));
     check(below <= 2.0, &format!("and below: {below:.2}"));
     let wrong = lag(&seen, &lower.map(|(id, w)| (id, w % 2 + 1)));
@@ -92,8 +95,10 @@ pub(crate) fn run_policies() -> Answer {
         changes += 1;
     }
     let after = s.plane.0.sample()?;
-    let got: Vec<_> =
-        [a, b, x, y].iter().map(|&id| (service(&after, id) - service(&before, id)) as f64).collect();
+    let got: Vec<_> = [a, b, x, y]
+        .iter()
+        .map(|&id| (service(&after, id) - service(&before, id)) as f64)
+        .collect();
     let all: f64 = got.iter().sum();
     check(changes > 50, &format!("{changes} changes"));
     near(

@@ -32,7 +32,8 @@ type Count = (u64, u64, u64);
 
 fn count(setup: &Setup) -> Result<Count, Box<dyn std::error::Error>> {
     let stat = fs::read_to_string("/proc/stat")?;
-    let switches = stat.lines().find_map(|l| l.strip_prefix("ctxt ")).ok_or("no count of switches")?;
+    let switches =
+        stat.lines().find_map(|l| l.strip_prefix("ctxt ")).ok_or("no count of switches")?;
     let counters = setup.plane.0.counters();
     Ok((counters.sections, switches.trim().parse()?, counters.steps))
 }
@@ -42,8 +43,9 @@ fn since(now: Count, before: Count) -> (f64, f64, f64) {
     ((now.0 - before.0) as f64, (now.1 - before.1) as f64, (now.2 - before.2) as f64)
 }
 
-/// Beside busy threads: a choice is a switch, or the thread goes on, and either is one section. Switches without a choice (a kernel thread
-/// under its floor) are one more at most. If wake-ups, or threads that wait again, took the lock, there would be one more a switch.
+/// Beside busy threads: a choice is a switch, or the thread goes on, and either is one section.
+/// Switches without a choice (a kernel thread under its floor) are one more at most. If wake-ups,
+/// or threads that wait again, took the lock, there would be one more a switch.
 fn beside(what: &str, (sections, switches, steps): (f64, f64, f64)) {
     check(
         sections <= steps + 0.3 * switches + 12.0,
@@ -52,7 +54,11 @@ fn beside(what: &str, (sections, switches, steps): (f64, f64, f64)) {
 }
 
 /// Two processes pass a byte to and fro; answers sections and switches.
-fn ping(setup: &mut Setup, near: NodeId, far: NodeId) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> {
+fn ping(
+    setup: &mut Setup,
+    near: NodeId,
+    far: NodeId,
+) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> {
     let mut child = Command::new(env::current_exe()?)
         .arg("--echo")
         .stdin(Stdio::piped())
@@ -85,7 +91,10 @@ fn idle(setup: &Setup, what: &str) -> Answer {
     let got = since(count(setup)?, before);
     check(
         got.0 <= got.1 * 1.3 + 12.0,
-        &format!("{what}, and nothing to do: {} switches and {} sections in a second", got.1, got.0),
+        &format!(
+            "{what}, and nothing to do: {} switches and {} sections in a second",
+            got.1, got.0
+        ),
     );
     Ok(())
 }
@@ -93,7 +102,8 @@ fn idle(setup: &Setup, what: &str) -> Answer {
 pub(crate) fn run() -> Answer {
     let mut setup = Setup::new()?;
     let cpus = thread::available_parallelism()?.get();
-    // Several: others' timers, on each CPU. Where each wake-up and each thread that waits again took the lock it would be two a switch.
+    // Several: others' timers, on each CPU. Where each wake-up and each thread that waits again
+    // took the lock it would be two a switch.
     let most = if cpus == 1 { 1.01 } else { 1.1 };
     let (a, b) = (setup.queue(NodeId::ROOT, 100)?, setup.queue(NodeId::ROOT, 100)?);
     for (what, far) in [("one queue", a), ("two queues", b)] {
@@ -110,7 +120,8 @@ pub(crate) fn run() -> Answer {
             ),
         );
     }
-    // A cap that holds nobody back has nothing looked at; one that has held somebody back, no longer.
+    // A cap that holds nobody back has nothing looked at; one that has held somebody back, no
+    // longer.
     let cap = Some(Cap { rate_ns_per_s: 200_000_000, burst_ns: 0 });
     setup.apply(vec![Op::SetCap { id: a, cap }])?;
     idle(&setup, "a cap")?;
@@ -121,7 +132,8 @@ pub(crate) fn run() -> Answer {
     thread::sleep(Duration::from_millis(500));
     idle(&setup, "a cap that held somebody back")?;
     setup.apply(vec![Op::SetCap { id: a, cap: None }])?;
-    // Wake-ups beside a busy process on each CPU: each is a switch to the sleeper and one back. A wake-up of another queue displaces nobody.
+    // Wake-ups beside a busy process on each CPU: each is a switch to the sleeper and one back. A
+    // wake-up of another queue displaces nobody.
     let mut load = Load::default();
     for _ in 0..cpus {
         load.hog(&mut setup.plane.0, b)?;
@@ -141,7 +153,8 @@ pub(crate) fn run() -> Answer {
     }
     beside("300 sleeps", got);
     setup.plane.0.tag(Target::Process(i32::try_from(std::process::id())?), NodeId::Q0)?;
-    // Steps that end while others wait: the thread waits again, for all CPUs when it has left its own.
+    // Steps that end while others wait: the thread waits again, for all CPUs when it has left its
+    // own.
     for _ in 0..cpus {
         load.hog(&mut setup.plane.0, a)?;
     }

@@ -68,10 +68,12 @@ pub(crate) struct Setup {
 impl Setup {
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
         let mut plane = Guard(full::start()?);
-        // This test itself is in q0: its part is taken out of every comparison, and it sleeps most of the time.
-        plane
-            .0
-            .apply(&Batch { seq: 1, ops: vec![Op::Reweight { id: NodeId::Q0, weight: weight(1_000) }] })?;
+        // This test itself is in q0: its part is taken out of every comparison, and it sleeps most
+        // of the time.
+        plane.0.apply(&Batch {
+            seq: 1,
+            ops: vec![Op::Reweight { id: NodeId::Q0, weight: weight(1_000) }],
+        })?;
         Ok(Self { plane, seq: 1, next: 2 })
     }
 
@@ -80,7 +82,12 @@ impl Setup {
         self.plane.0.apply(&Batch { seq: self.seq, ops })
     }
 
-    pub(crate) fn make(&mut self, parent: NodeId, kind: Kind, w: u32) -> Result<NodeId, PlaneError> {
+    pub(crate) fn make(
+        &mut self,
+        parent: NodeId,
+        kind: Kind,
+        w: u32,
+    ) -> Result<NodeId, PlaneError> {
         let id = NodeId { index: self.next, generation: 1 };
         self.next += 1;
         self.apply(vec![Op::Create { id, parent, kind }, Op::Reweight { id, weight: weight(w) }])?;
@@ -111,14 +118,18 @@ pub(crate) fn shares(plane: &Full, ids: &[NodeId], time: Duration) -> Result<Vec
     let before = plane.sample()?;
     thread::sleep(time);
     let after = plane.sample()?;
-    let got: Vec<f64> = ids.iter().map(|id| (service(&after, *id) - service(&before, *id)) as f64).collect();
+    let got: Vec<f64> =
+        ids.iter().map(|id| (service(&after, *id) - service(&before, *id)) as f64).collect();
     let sum: f64 = got.iter().sum();
     Ok(got.iter().map(|g| g / sum).collect())
 }
 
 pub(crate) fn near(got: &[f64], want: &[f64], tolerance: f64, what: &str) {
     let worst = got.iter().zip(want).map(|(g, w)| (g - w).abs()).fold(0.0, f64::max);
-    check(worst <= tolerance, &format!("{what}: {got:.4?}, wanted {want:.4?}, error {:.2} %", worst * 100.0));
+    check(
+        worst <= tolerance,
+        &format!("{what}: {got:.4?}, wanted {want:.4?}, error {:.2} %", worst * 100.0),
+    );
 }
 
 pub(crate) fn settle() {

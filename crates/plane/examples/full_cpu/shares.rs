@@ -45,7 +45,12 @@ pub(crate) fn run_shares(seconds: u64, hogs: u32, tolerance: f64) -> Answer {
         }
     }
     settle();
-    near(&shares(&s.plane.0, &[a, x, y], time)?, &[0.5, 0.1, 0.4], tolerance, "two levels, .5 / .1 / .4");
+    near(
+        &shares(&s.plane.0, &[a, x, y], time)?,
+        &[0.5, 0.1, 0.4],
+        tolerance,
+        "two levels, .5 / .1 / .4",
+    );
     // The sibling sleeps: what it leaves goes to its sibling.
     for child in load.0.iter().skip(2 * hogs as usize) {
         // SAFETY: a signal to our own child.
@@ -63,13 +68,15 @@ pub(crate) fn run_shares(seconds: u64, hogs: u32, tolerance: f64) -> Answer {
     Ok(())
 }
 
-/// Weights that threads cannot use, on four CPUs: one thread with a weight of ten beside two queues of weight 1 with four threads each. One thread
-/// can use one CPU, which is its readjusted share (docs/notes/algorithms.md §9); the others divide the rest. Then the same under eevdf, and there two such
-/// threads with weights of 1000 beside 3 : 1.
+/// Weights that threads cannot use, on four CPUs: one thread with a weight of ten beside two queues
+/// of weight 1 with four threads each. One thread can use one CPU, which is its readjusted share
+/// (docs/notes/algorithms.md §9); the others divide the rest. Then the same under eevdf, and there
+/// two such threads with weights of 1000 beside 3 : 1.
 pub(crate) fn run_infeasible(seconds: u64) -> Answer {
     let mut s = Setup::new()?;
     let mut load = Load::default();
-    let (a, b, c) = (s.queue(NodeId::ROOT, 1000)?, s.queue(NodeId::ROOT, 100)?, s.queue(NodeId::ROOT, 100)?);
+    let (a, b, c) =
+        (s.queue(NodeId::ROOT, 1000)?, s.queue(NodeId::ROOT, 100)?, s.queue(NodeId::ROOT, 100)?);
     load.hog(&mut s.plane.0, a)?;
     for id in [b, c] {
         for _ in 0..4 {
@@ -87,7 +94,10 @@ pub(crate) fn run_infeasible(seconds: u64) -> Answer {
     let after = s.plane.0.counters();
     let steps = (after.steps - before.steps) as f64;
     let sections = (after.sections - before.sections) as f64;
-    check(sections <= 1.15 * steps, &format!("{:.3} sections of the lock a switch", sections / steps));
+    check(
+        sections <= 1.15 * steps,
+        &format!("{:.3} sections of the lock a switch", sections / steps),
+    );
     s.apply(vec![Op::SetPolicy { id: NodeId::ROOT, policy: Policy::Eevdf }])?;
     settle();
     near(
@@ -110,8 +120,9 @@ pub(crate) fn run_infeasible(seconds: u64) -> Answer {
     s.health("still ours")
 }
 
-/// A thundering herd: forty queues with a thread each under a parent of small weight have the parent's share, within 0.5 % of it, each an equal part but for
-/// what SFQ-1 allows. A scheduler that flattens the tree would give them four tenths instead of one.
+/// A thundering herd: forty queues with a thread each under a parent of small weight have the
+/// parent's share, within 0.5 % of it, each an equal part but for what SFQ-1 allows. A scheduler
+/// that flattens the tree would give them four tenths instead of one.
 pub(crate) fn run_herd(seconds: u64) -> Answer {
     let mut s = Setup::new()?;
     let mut load = Load::default();
@@ -129,10 +140,13 @@ pub(crate) fn run_herd(seconds: u64) -> Answer {
     let herd: f64 = got.iter().skip(1).sum();
     check(
         (herd - 0.1).abs() <= 0.0005,
-        &format!("40 queues below a weight of 1, beside 9, have {herd:.5} of the CPU together, a tenth"),
+        &format!(
+            "40 queues below a weight of 1, beside 9, have {herd:.5} of the CPU together, a tenth"
+        ),
     );
-    let apart =
-        got.iter().skip(1).map(|g| (g - herd / 40.0).abs()).fold(0.0, f64::max) * seconds as f64 * 1e9;
+    let apart = got.iter().skip(1).map(|g| (g - herd / 40.0).abs()).fold(0.0, f64::max)
+        * seconds as f64
+        * 1e9;
     check(
         apart <= 2.0 * STEP_NS,
         &format!(
@@ -144,26 +158,30 @@ pub(crate) fn run_herd(seconds: u64) -> Answer {
     s.health("still ours")
 }
 
-/// Longest step: the quantum, the tick at which it ends, and a hundredth for the interrupt and the switch.
+/// Longest step: the quantum, the tick at which it ends, and a hundredth for the interrupt and the
+/// switch.
 const STEP_NS: f64 = (4e6 + 4e6) * 1.01;
 
-/// How far two siblings get from each other over any interval, in service per weight, as a part of what the theorem allows.
+/// How far two siblings get from each other over any interval, in service per weight, as a part of
+/// what the theorem allows.
 fn spread(samples: &[Vec<Sample>], siblings: &[(NodeId, u32)]) -> f64 {
     let mut worst = 0.0_f64;
     for (i, &(f, wf)) in siblings.iter().enumerate() {
         for &(m, wm) in siblings.iter().take(i) {
             let (wf, wm) = (f64::from(wf), f64::from(wm));
             let ahead = |s: &Vec<Sample>| service(s, f) as f64 / wf - service(s, m) as f64 / wm;
-            let (low, high) =
-                samples.iter().map(ahead).fold((f64::MAX, f64::MIN), |(l, h), x| (l.min(x), h.max(x)));
+            let (low, high) = samples
+                .iter()
+                .map(ahead)
+                .fold((f64::MAX, f64::MIN), |(l, h), x| (l.min(x), h.max(x)));
             worst = worst.max((high - low) / (STEP_NS / wf + STEP_NS / wm));
         }
     }
     worst
 }
 
-/// SFQ-1 on the real scheduler: over every interval that begins and ends at one of 1000 samples (each of one instant), two
-/// siblings that want the CPU differ by at most a step each.
+/// SFQ-1 on the real scheduler: over every interval that begins and ends at one of 1000 samples
+/// (each of one instant), two siblings that want the CPU differ by at most a step each.
 pub(crate) fn run_lag() -> Answer {
     let mut s = Setup::new()?;
     let mut load = Load::default();
@@ -223,7 +241,8 @@ pub(crate) fn run_caps() -> Answer {
     s.health("caps")
 }
 
-/// A cap so low that a thread waits for longer than the kernel tolerates (30 s): it is served all the same.
+/// A cap so low that a thread waits for longer than the kernel tolerates (30 s): it is served all
+/// the same.
 pub(crate) fn run_low_cap() -> Answer {
     let mut s = Setup::new()?;
     let mut load = Load::default();

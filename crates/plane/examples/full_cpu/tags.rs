@@ -21,7 +21,10 @@ pub(crate) fn run_inherit() -> Answer {
     let plane = &mut s.plane.0;
     check(plane.tag_of(me)? == NodeId::Q0, "an untagged thread is in q0");
     let lists = plane.defaults(me)?;
-    check((lists.default, lists.child) == (NodeId::Q0, NodeId::Q0), "and so are its process' lists");
+    check(
+        (lists.default, lists.child) == (NodeId::Q0, NodeId::Q0),
+        "and so are its process' lists",
+    );
     let child_tag = |plane: &Full| -> Result<(NodeId, NodeId), Box<dyn Error>> {
         let mut child = Command::new("sleep").arg("100").spawn()?;
         let pid = i32::try_from(child.id())?;
@@ -59,8 +62,10 @@ pub(crate) fn run_inherit() -> Answer {
     let lists = plane.defaults(me)?;
     check((lists.default, lists.child) == (a, b), "the lists read as set");
     // A grandchild, through a shell.
-    let mut shell =
-        Command::new("sh").args(["-c", "sleep 100 & echo $!; wait"]).stdout(Stdio::piped()).spawn()?;
+    let mut shell = Command::new("sh")
+        .args(["-c", "sleep 100 & echo $!; wait"])
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut line = String::new();
     if let Some(out) = shell.stdout.take() {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;
@@ -107,7 +112,10 @@ pub(crate) fn run_inherit() -> Answer {
     }
     let counters = s.plane.0.counters();
     check(counters.refused >= 1, &format!("which is counted: {}", counters.refused));
-    check(counters.sections > counters.steps, &format!("as the lock's sections are: {}", counters.sections));
+    check(
+        counters.sections > counters.steps,
+        &format!("as the lock's sections are: {}", counters.sections),
+    );
     s.apply(vec![Op::SetLimit { id: b, members_max: 0, bytes_max: 0 }])?;
     check(Command::new("true").status()?.success(), "and takes them again without the limit");
     draining(&mut s, b)?;
@@ -120,7 +128,8 @@ pub(crate) fn run_inherit() -> Answer {
     s.health("still ours")
 }
 
-/// A queue that drains takes nobody any more, and nobody fails to be born for it. The child list names `b`, which goes.
+/// A queue that drains takes nobody any more, and nobody fails to be born for it. The child list
+/// names `b`, which goes.
 fn draining(s: &mut Setup, b: NodeId) -> Answer {
     let me = i32::try_from(process::id())?;
     let mut member = Command::new("sleep").arg("100").spawn()?;
@@ -133,7 +142,10 @@ fn draining(s: &mut Setup, b: NodeId) -> Answer {
         "a child whose list names it begins in q0",
     );
     check(plane.members(b)?.len() == 1, "and is no member");
-    check(plane.tag(Target::Process(i32::try_from(child.id())?), b).is_err(), "nobody can be tagged with it");
+    check(
+        plane.tag(Target::Process(i32::try_from(child.id())?), b).is_err(),
+        "nobody can be tagged with it",
+    );
     for one in [&mut member, &mut child] {
         one.kill()?;
         one.wait()?;
@@ -159,8 +171,9 @@ fn draining(s: &mut Setup, b: NodeId) -> Answer {
     Ok(())
 }
 
-/// `chcpures DIR DIR [MOST]`: two queue directories of a mounted /reserv. What they answer is checked by the test that starts this; here
-/// is what a change costs beside a null system call: MOST of them, else 2.
+/// `chcpures DIR DIR [MOST]`: two queue directories of a mounted /reserv. What they answer is
+/// checked by the test that starts this; here is what a change costs beside a null system call:
+/// MOST of them, else 2.
 pub(crate) fn run_chcpures() -> Answer {
     let open = |n| -> Result<fs::File, Box<dyn Error>> {
         Ok(fs::File::open(env::args().nth(n).ok_or("two directories")?)?)
@@ -168,8 +181,8 @@ pub(crate) fn run_chcpures() -> Answer {
     let (a, b) = (open(2)?, open(3)?);
     let most: f64 = env::args().nth(4).map_or(Ok(2.0), |word| word.parse())?;
     let (a, b) = (std::os::fd::AsRawFd::as_raw_fd(&a), std::os::fd::AsRawFd::as_raw_fd(&b));
-    // The system calls themselves, all through the same function of libc: its fcntl() has a cost of its own.
-    // SAFETY: the option takes a descriptor number and no memory.
+    // The system calls themselves, all through the same function of libc: its fcntl() has a cost of
+    // its own. SAFETY: the option takes a descriptor number and no memory.
     let change = |fd: i32| unsafe { libc::syscall(libc::SYS_fcntl, fd, CHCPURES, 0) };
     // SAFETY: no memory.
     let mine = || unsafe { libc::syscall(libc::SYS_fcntl, a, GETCPURES, 0) };

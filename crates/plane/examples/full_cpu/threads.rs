@@ -51,7 +51,14 @@ pub(crate) fn run_affinity() -> Answer {
     );
     let where_now = |pid: i32| -> Result<usize, Box<dyn Error>> {
         let line = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        Ok(line.rsplit(')').next().unwrap_or("").split_whitespace().nth(36).unwrap_or("").parse()?)
+        Ok(line
+            .rsplit(')')
+            .next()
+            .unwrap_or("")
+            .split_whitespace()
+            .nth(36)
+            .unwrap_or("")
+            .parse()?)
     };
     for pid in &pids {
         check(where_now(*pid)? == 0, "a pinned thread is where it may be");
@@ -59,8 +66,8 @@ pub(crate) fn run_affinity() -> Answer {
     s.health("affinity")
 }
 
-/// What the kernel does to threads behind our back, all at once: affinity, nice values and tags of threads that wait, run and sleep are changed
-/// while they wake each other. `OWNERS_SECONDS` of it.
+/// What the kernel does to threads behind our back, all at once: affinity, nice values and tags of
+/// threads that wait, run and sleep are changed while they wake each other. `OWNERS_SECONDS` of it.
 pub(crate) fn run_owners() -> Answer {
     let cpus = thread::available_parallelism()?.get();
     let seconds = std::env::var("OWNERS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(20);
@@ -179,7 +186,8 @@ impl Drop for Ksm {
     }
 }
 
-/// Kernel threads under user load have their own floor, and no more of the others' than that; and nobody waits for ever.
+/// Kernel threads under user load have their own floor, and no more of the others' than that; and
+/// nobody waits for ever.
 pub(crate) fn run_kthreads() -> Answer {
     let mut s = Setup::new()?;
     let mut load = Load::default();
@@ -187,7 +195,8 @@ pub(crate) fn run_kthreads() -> Answer {
     let (me, a, z) =
         (s.queue(NodeId::ROOT, 20_000)?, s.queue(NodeId::ROOT, 10_000)?, s.queue(NodeId::ROOT, 0)?);
     s.plane.0.tag(Target::Process(i32::try_from(process::id())?), me)?;
-    // In its queue once it runs: a program's start is many short steps, and each would wait for its turn.
+    // In its queue once it runs: a program's start is many short steps, and each would wait for its
+    // turn.
     let mut pids = Vec::new();
     for _ in 0..4 {
         pids.push(load.hog(&mut s.plane.0, me)?);
@@ -214,11 +223,17 @@ pub(crate) fn run_kthreads() -> Answer {
         ),
     );
     let got = |id| (service(&after, id) - service(&before, id)) as f64 / 1e6;
-    check(got(a) / time * 1e6 > 0.93, &format!("and the others what is left: {:.2} %", got(a) / time * 1e8));
+    check(
+        got(a) / time * 1e6 > 0.93,
+        &format!("and the others what is left: {:.2} %", got(a) / time * 1e8),
+    );
     // Who waited for 5 s has a step of 4 ms.
     let q0 = got(NodeId::Q0) - kernel / 1e6;
     check(q0 >= 5.0 * 4.0, &format!("a busy thread in q0 is not forgotten: {q0:.1} ms in 36 s"));
-    check(got(z) >= 5.0 * 4.0, &format!("nor one of weight 0, in the background: {:.1} ms in 36 s", got(z)));
+    check(
+        got(z) >= 5.0 * 4.0,
+        &format!("nor one of weight 0, in the background: {:.1} ms in 36 s", got(z)),
+    );
     drop(busy);
     Ok(())
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A simulated machine: cgroup hierarchies with the kernel's own rules about who may be where, the parts of
-//! /proc that the drivers read, and a disk with an elevator. Calls can be made to fail, or to be the last ones of a daemon's life.
+//! A simulated machine: cgroup hierarchies with the kernel's own rules about who may be where, the
+//! parts of /proc that the drivers read, and a disk with an elevator. Calls can be made to fail, or
+//! to be the last ones of a daemon's life.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -195,7 +196,9 @@ impl World {
             if !whole && self.domain(&thread.at[0]).as_ref() != Some(&to) {
                 return Err(errno(libc::EOPNOTSUPP));
             }
-            if !path.is_empty() && !self.groups[0][path].threaded && !self.groups[0][path].control.is_empty()
+            if !path.is_empty()
+                && !self.groups[0][path].threaded
+                && !self.groups[0][path].control.is_empty()
             {
                 return Err(errno(libc::EBUSY));
             }
@@ -210,7 +213,9 @@ impl World {
 
     /// v1: no child may have more than its parent.
     fn quotas_fit(&self) -> bool {
-        let rate = |g: &Group| (g.quota >= 0).then(|| i128::from(g.quota) * 1_000_000 / i128::from(g.period));
+        let rate = |g: &Group| {
+            (g.quota >= 0).then(|| i128::from(g.quota) * 1_000_000 / i128::from(g.period))
+        };
         self.groups[0].iter().all(|(path, group)| {
             let mut above = path.as_str();
             let mut bound = None;
@@ -231,7 +236,8 @@ impl World {
             || (!path.is_empty() && self.groups[0][parent(path)].control.contains(controller))
     }
 
-    /// A process reads from the disk: in all of v2's cgroups above it, in one of v1's, which counts for BFQ alone.
+    /// A process reads from the disk: in all of v2's cgroups above it, in one of v1's, which counts
+    /// for BFQ alone.
     pub(crate) fn io(&mut self, pid: i32, bytes: u64) {
         let mut path = self.threads[&pid].at[0].clone();
         loop {
@@ -267,13 +273,16 @@ impl World {
         let file = self.files.get_mut(path).ok_or(errno(libc::ENOENT))?;
         match path {
             ELEVATOR => {
-                let names: Vec<String> =
-                    file.split_whitespace().map(|name| name.trim_matches(['[', ']']).to_owned()).collect();
+                let names: Vec<String> = file
+                    .split_whitespace()
+                    .map(|name| name.trim_matches(['[', ']']).to_owned())
+                    .collect();
                 if !names.iter().any(|name| name == text) {
                     return Err(errno(libc::EINVAL));
                 }
-                let shown =
-                    |name: &String| if name == text { format!("[{name}] ") } else { format!("{name} ") };
+                let shown = |name: &String| {
+                    if name == text { format!("[{name}] ") } else { format!("{name} ") }
+                };
                 *file = names.iter().map(shown).collect();
             }
             QOS => *file = format!("{text} ctrl=auto\n"),
@@ -292,11 +301,15 @@ impl World {
         let v2 = self.kind == Kind::V2;
         let number = || text.parse::<i64>().map_err(|_| errno(libc::EINVAL));
         match file {
-            "cgroup.procs" => return self.attach(h, path, i32::try_from(number()?).unwrap_or(-1), true),
+            "cgroup.procs" => {
+                return self.attach(h, path, i32::try_from(number()?).unwrap_or(-1), true);
+            }
             "cgroup.threads" if v2 => {
                 return self.attach(h, path, i32::try_from(number()?).unwrap_or(-1), false);
             }
-            "tasks" if !v2 => return self.attach(h, path, i32::try_from(number()?).unwrap_or(-1), false),
+            "tasks" if !v2 => {
+                return self.attach(h, path, i32::try_from(number()?).unwrap_or(-1), false);
+            }
             "cgroup.type" if v2 && text == "threaded" && !path.is_empty() => {
                 let above = parent(path);
                 if !above.is_empty() && !self.groups[0][above].threaded {
@@ -317,8 +330,12 @@ impl World {
                 let group = self.groups[0].get_mut(path).expect("checked");
                 let domain = controller != "cpu";
                 match sign {
-                    _ if !["cpu", "io", "memory"].contains(&controller) => return Err(errno(libc::EINVAL)),
-                    "+" if domain && (group.threaded || inhabited) => return Err(errno(libc::EBUSY)),
+                    _ if !["cpu", "io", "memory"].contains(&controller) => {
+                        return Err(errno(libc::EINVAL));
+                    }
+                    "+" if domain && (group.threaded || inhabited) => {
+                        return Err(errno(libc::EBUSY));
+                    }
                     "+" => group.control.insert(controller.to_owned()),
                     "-" if used => return Err(errno(libc::EBUSY)),
                     _ => group.control.remove(controller),
@@ -328,12 +345,16 @@ impl World {
             _ => {}
         }
         let weight = if v2 { "io.bfq.weight" } else { "blkio.bfq.weight" };
-        if (file == weight || (v2 && file == "io.weight")) && !path.is_empty() && self.has(path, "io") {
+        if (file == weight || (v2 && file == "io.weight"))
+            && !path.is_empty()
+            && self.has(path, "io")
+        {
             let max = if file == weight { 1000 } else { 10_000 };
             if !(1..=max).contains(&number()?) {
                 return Err(errno(libc::ERANGE));
             }
-            self.groups[h].get_mut(path).expect("checked").io_weight = u32::try_from(number()?).unwrap_or(0);
+            self.groups[h].get_mut(path).expect("checked").io_weight =
+                u32::try_from(number()?).unwrap_or(0);
             return Ok(());
         }
         if h != 0 || path.is_empty() || !self.has_cpu(path) {
@@ -364,8 +385,11 @@ impl World {
             }
             "cpu.max" if v2 => {
                 let (quota, period) = text.split_once(' ').ok_or(errno(libc::EINVAL))?;
-                group.quota =
-                    if quota == "max" { -1 } else { quota.parse().map_err(|_| errno(libc::EINVAL))? };
+                group.quota = if quota == "max" {
+                    -1
+                } else {
+                    quota.parse().map_err(|_| errno(libc::EINVAL))?
+                };
                 group.period = period.parse().map_err(|_| errno(libc::EINVAL))?;
             }
             "cpu.max.burst" if v2 => group.burst = number()?,
@@ -434,7 +458,9 @@ impl World {
                     group.throttled_ns / 1000
                 )
             }
-            "cpu.stat" if h == 0 => format!("nr_throttled 0\nthrottled_time {}\n", group.throttled_ns),
+            "cpu.stat" if h == 0 => {
+                format!("nr_throttled 0\nthrottled_time {}\n", group.throttled_ns)
+            }
             "cpu.idle" if cpu => i32::from(group.idle).to_string(),
             "cpu.weight" if cpu && v2 => group.weight.to_string(),
             "cpu.shares" if cpu && !v2 => group.weight.to_string(),
@@ -463,7 +489,9 @@ impl World {
                     }
                     Kind::Combined => line("/cg/cpu,cpuacct", "cgroup", "cpu,cpuacct"),
                     Kind::V2 => line("/cg", "cgroup2", ""),
-                    Kind::Blkio => line("/none", "cgroup2", "") + &line("/cg/blkio", "cgroup", "blkio"),
+                    Kind::Blkio => {
+                        line("/none", "cgroup2", "") + &line("/cg/blkio", "cgroup", "blkio")
+                    }
                 });
             }
             "sys/kernel/random/boot_id" => return Ok("boot\n".into()),
@@ -476,7 +504,9 @@ impl World {
         Ok(match (file, self.kind) {
             ("cgroup", Kind::V2) => format!("0::{}\n", place(0)),
             ("cgroup", Kind::Combined) => format!("3:cpu,cpuacct:{}\n0::/\n", place(0)),
-            ("cgroup", Kind::Split) => format!("4:cpuacct:{}\n3:cpu:{}\n0::/\n", place(1), place(0)),
+            ("cgroup", Kind::Split) => {
+                format!("4:cpuacct:{}\n3:cpu:{}\n0::/\n", place(1), place(0))
+            }
             ("cgroup", Kind::Blkio) => format!("7:blkio:{}\n0::/\n", place(0)),
             ("stat", _) => {
                 let zeros = "0 ".repeat(17);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls that this driver makes to the kernel. The tests put a simulated cgroup file system here.
+//! The calls that this driver makes to the kernel. The tests put a simulated cgroup file system
+//! here.
 
 use std::fs;
 use std::io::{self, Write as _};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cgroups of either version, for the drivers that share by them: which hierarchies there are, our directories and who is in them, where members came from,
-//! and weights in the kernel's numbers.
+//! Cgroups of either version, for the drivers that share by them: which hierarchies there are, our
+//! directories and who is in them, where members came from, and weights in the kernel's numbers.
 
 pub(crate) mod kernel;
 pub(crate) mod mounts;
@@ -13,7 +13,8 @@ pub(crate) mod fake;
 
 use reserv_model::{NODES_MAX, NodeId};
 
-/// The tree of the disk, beside the CPU's of this name. Where both are in one hierarchy a process is in one of them only.
+/// The tree of the disk, beside the CPU's of this name. Where both are in one hierarchy a process
+/// is in one of them only.
 pub(crate) fn disk_tree(name: &str) -> String {
     format!("{name}-disk")
 }
@@ -32,7 +33,8 @@ pub(crate) fn parse_component(name: &str) -> Option<(NodeId, bool)> {
     };
     let (index, generation) = name[1..].split_once('.')?;
     let id = NodeId { index: index.parse().ok()?, generation: generation.parse().ok()? };
-    (component(id, scheduler) == name && id.index < NODES_MAX && id.generation > 0).then_some((id, scheduler))
+    (component(id, scheduler) == name && id.index < NODES_MAX && id.generation > 0)
+        .then_some((id, scheduler))
 }
 
 #[cfg(test)]
@@ -45,7 +47,9 @@ mod tests {
             let id = NodeId { index: 41, generation: 3 };
             assert_eq!(parse_component(&component(id, scheduler)), Some((id, scheduler)));
         }
-        for name in ["", "q", "q1", "q1.", "q01.1", "q+1.1", "x1.1", "q1.1.1", "q14336.1", "q5.0", "é1.1"] {
+        for name in
+            ["", "q", "q1", "q1.", "q01.1", "q+1.1", "x1.1", "q1.1.1", "q14336.1", "q5.0", "é1.1"]
+        {
             assert_eq!(parse_component(name), None, "{name}");
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which cgroup hierarchies this machine has: v2, v1, or both with the CPU controllers in one of them (hybrid).
+//! Which cgroup hierarchies this machine has: v2, v1, or both with the CPU controllers in one of
+//! them (hybrid).
 
 use super::kernel::Kernel;
 
@@ -10,12 +11,14 @@ pub(crate) struct Hierarchy {
     pub(crate) controller: &'static str,
     /// Where it is mounted.
     pub(crate) mount: String,
-    /// Which of its directories is mounted there, as /proc/TID/cgroup would print it (`/` but in containers).
+    /// Which of its directories is mounted there, as /proc/TID/cgroup would print it (`/` but in
+    /// containers).
     pub(crate) root: String,
 }
 
 impl Hierarchy {
-    /// Directory of a cgroup named as /proc/TID/cgroup names it; `None` when it lies outside the mount.
+    /// Directory of a cgroup named as /proc/TID/cgroup names it; `None` when it lies outside the
+    /// mount.
     pub(crate) fn dir(&self, path: &str) -> Option<String> {
         let root = self.root.trim_end_matches('/');
         let rest = path.strip_prefix(root)?;
@@ -35,7 +38,8 @@ pub(crate) enum Version {
     V2,
 }
 
-/// The hierarchies the driver works on: the first schedules, the last counts (they may be the same one).
+/// The hierarchies the driver works on: the first schedules, the last counts (they may be the same
+/// one).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) version: Version,
@@ -81,7 +85,9 @@ fn parse(mountinfo: &str) -> Vec<Mount> {
                 fstype: (*right.first()?).to_owned(),
                 point: unescape(left.get(4)?),
                 root: unescape(left.get(3)?),
-                options: right.get(2).map_or_else(Vec::new, |o| o.split(',').map(str::to_owned).collect()),
+                options: right
+                    .get(2)
+                    .map_or_else(Vec::new, |o| o.split(',').map(str::to_owned).collect()),
             })
         })
         .filter(|m| m.fstype == "cgroup" || m.fstype == "cgroup2")
@@ -89,7 +95,8 @@ fn parse(mountinfo: &str) -> Vec<Mount> {
 }
 
 fn mounts(kernel: &dyn Kernel) -> Result<Vec<Mount>, String> {
-    let text = kernel.read("/proc/self/mountinfo").map_err(|e| format!("/proc/self/mountinfo: {e}"))?;
+    let text =
+        kernel.read("/proc/self/mountinfo").map_err(|e| format!("/proc/self/mountinfo: {e}"))?;
     Ok(parse(&text))
 }
 
@@ -100,7 +107,8 @@ fn hierarchy(m: &Mount, controller: &'static str) -> Hierarchy {
 /// v2, where it has this controller.
 fn v2(kernel: &dyn Kernel, mounts: &[Mount], controller: &str) -> Option<Layout> {
     let has = |m: &&Mount| {
-        let controllers = kernel.read(&format!("{}/cgroup.controllers", m.point)).unwrap_or_default();
+        let controllers =
+            kernel.read(&format!("{}/cgroup.controllers", m.point)).unwrap_or_default();
         m.fstype == "cgroup2" && controllers.split_whitespace().any(|c| c == controller)
     };
     let found = mounts.iter().find(has)?;
@@ -117,7 +125,8 @@ pub(crate) fn find_io(kernel: &dyn Kernel) -> Result<Layout, String> {
     if let Some(layout) = v2(kernel, &mounts, "io") {
         return Ok(layout);
     }
-    let found = v1(&mounts, "blkio").ok_or("no mounted cgroup hierarchy has the controller io or blkio")?;
+    let found =
+        v1(&mounts, "blkio").ok_or("no mounted cgroup hierarchy has the controller io or blkio")?;
     Ok(Layout { version: Version::V1, hierarchies: vec![hierarchy(found, "blkio")] })
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where tagged threads came from, so that leaving our tree leads back there.
 //!
-//! A thread that enters the tree from outside is recorded with its start time (tids are reused). One that was born
-//! inside has no record of its own: it goes back with its process's first thread or its nearest recorded
-//! ancestor. The records are lines appended to a file, so that they outlive the daemon.
+//! A thread that enters the tree from outside is recorded with its start time (tids are reused).
+//! One that was born inside has no record of its own: it goes back with its process's first thread
+//! or its nearest recorded ancestor. The records are lines appended to a file, so that they outlive
+//! the daemon.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +36,8 @@ impl Origins {
         Self { records: BTreeMap::new(), file, watermark: SPARE }
     }
 
-    /// Reads what a previous daemon left, keeping the records of threads that are still ours. A torn last line is the
-    /// record of a thread that was not moved yet.
+    /// Reads what a previous daemon left, keeping the records of threads that are still ours. A
+    /// torn last line is the record of a thread that was not moved yet.
     pub(crate) fn load(cg: &Places, file: String) -> Result<Self, PlaneError> {
         let mut origins = Self::empty(file);
         let text = match cg.kernel().read(&origins.file) {
@@ -58,8 +59,11 @@ impl Origins {
                 && cg.locate(*tid).is_ok_and(|place| cg.ours(&place))
         });
         self.watermark = 2 * self.records.len() + SPARE;
-        let lines: String =
-            self.records.iter().map(|(tid, (started, place))| line(*tid, *started, place)).collect();
+        let lines: String = self
+            .records
+            .iter()
+            .map(|(tid, (started, place))| line(*tid, *started, place))
+            .collect();
         cg.kernel().store(&self.file, lines.as_bytes()).map_err(os(format!("write {}", self.file)))
     }
 
@@ -86,7 +90,8 @@ impl Origins {
     /// Where a thread of ours came from.
     fn of(&self, cg: &Places, tid: i32) -> Option<Place> {
         let mut at = tid;
-        // Bounded by the depth of the tree of processes; a loop is impossible but for races with exits.
+        // Bounded by the depth of the tree of processes; a loop is impossible but for races with
+        // exits.
         for _ in 0..256 {
             if let Some(place) = self.own(cg, at) {
                 return Some(place);
@@ -108,8 +113,9 @@ impl Origins {
         None
     }
 
-    /// Gives one thread back to where it came from, or to `q0` (directories) when that is gone or takes no single
-    /// thread. Answers whether it moved; a thread that is not ours, or gone, does not.
+    /// Gives one thread back to where it came from, or to `q0` (directories) when that is gone or
+    /// takes no single thread. Answers whether it moved; a thread that is not ours, or gone, does
+    /// not.
     pub(crate) fn release_thread(
         &mut self,
         cg: &Places,
@@ -157,8 +163,8 @@ impl Origins {
         Ok(())
     }
 
-    /// Gives a whole process back, each thread to its own origin where the kernel lets it. Answers how many
-    /// threads moved.
+    /// Gives a whole process back, each thread to its own origin where the kernel lets it. Answers
+    /// how many threads moved.
     pub(crate) fn release_process(
         &mut self,
         cg: &Places,
@@ -177,10 +183,15 @@ impl Origins {
         if before.is_empty() {
             return Ok(0);
         }
-        let leader =
-            homes.iter().find(|(tid, _)| *tid == pid).or(homes.first()).and_then(|(_, dirs)| dirs.clone());
+        let leader = homes
+            .iter()
+            .find(|(tid, _)| *tid == pid)
+            .or(homes.first())
+            .and_then(|(_, dirs)| dirs.clone());
         let target = match leader {
-            Some(home) if before.len() == cg.threads(pid)?.len() && cg.put_process(&home, pid).is_ok() => {
+            Some(home)
+                if before.len() == cg.threads(pid)?.len() && cg.put_process(&home, pid).is_ok() =>
+            {
                 Some(home)
             }
             _ => None,
@@ -202,7 +213,10 @@ impl Origins {
                 }
             }
         }
-        Ok(before.iter().filter(|(tid, place)| cg.locate(*tid).is_ok_and(|after| after != *place)).count())
+        Ok(before
+            .iter()
+            .filter(|(tid, place)| cg.locate(*tid).is_ok_and(|after| after != *place))
+            .count())
     }
 
     /// The file, when everybody has gone home.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Our directories in one or two hierarchies, who is in them, and where a thread or process is. What is set there is the driver's business.
+//! Our directories in one or two hierarchies, who is in them, and where a thread or process is.
+//! What is set there is the driver's business.
 
 use std::io;
 
@@ -8,7 +9,8 @@ use super::mounts::{Layout, Version};
 use crate::PlaneError;
 pub(crate) use crate::libbpf::os;
 
-/// The paths of one thread's cgroups as /proc/TID/cgroup names them, one for each of our hierarchies.
+/// The paths of one thread's cgroups as /proc/TID/cgroup names them, one for each of our
+/// hierarchies.
 pub(crate) type Place = Vec<String>;
 
 /// Writes and says on failure what was tried.
@@ -57,9 +59,11 @@ impl Places {
 
     /// Directories of a place; `None` when it is not (or no longer) there.
     pub(crate) fn dirs_of(&self, place: &Place) -> Option<Vec<String>> {
-        let dirs: Option<Vec<_>> = self.layout.hierarchies.iter().zip(place).map(|(h, p)| h.dir(p)).collect();
+        let dirs: Option<Vec<_>> =
+            self.layout.hierarchies.iter().zip(place).map(|(h, p)| h.dir(p)).collect();
         dirs.filter(|dirs| {
-            dirs.len() == self.layout.hierarchies.len() && dirs.iter().all(|d| self.kernel.exists(d))
+            dirs.len() == self.layout.hierarchies.len()
+                && dirs.iter().all(|d| self.kernel.exists(d))
         })
     }
 
@@ -142,19 +146,24 @@ impl Places {
                 controllers.split(',').any(|c| c == controller).then(|| path.to_owned())
             })
         };
-        let place: Option<Place> = self.layout.hierarchies.iter().map(|h| find(h.controller)).collect();
+        let place: Option<Place> =
+            self.layout.hierarchies.iter().map(|h| find(h.controller)).collect();
         place.ok_or_else(|| os(format!("/proc/{tid}/cgroup"))(malformed("it")))
     }
 
     /// The path of the mirror that a place lies in; `None` outside our tree.
     pub(crate) fn inside<'a>(&self, place: &'a Place) -> Option<&'a str> {
         let root = self.layout.hierarchies[0].root.trim_end_matches('/');
-        let rest = place.first()?.strip_prefix(root)?.strip_prefix('/')?.strip_prefix(self.name.as_str())?;
+        let rest = place
+            .first()?
+            .strip_prefix(root)?
+            .strip_prefix('/')?
+            .strip_prefix(self.name.as_str())?;
         (rest.is_empty() || rest.starts_with('/')).then_some(rest)
     }
 
-    /// Whether any of a thread's cgroups is ours. Differs from [`Cg::inside`] where somebody died between the
-    /// hierarchies of v1.
+    /// Whether any of a thread's cgroups is ours. Differs from [`Cg::inside`] where somebody died
+    /// between the hierarchies of v1.
     pub(crate) fn ours(&self, place: &Place) -> bool {
         self.lies(place, &self.name)
     }
@@ -163,7 +172,8 @@ impl Places {
     pub(crate) fn lies(&self, place: &Place, name: &str) -> bool {
         self.layout.hierarchies.iter().zip(place).any(|(h, path)| {
             let ours = format!("{}/{name}", h.root.trim_end_matches('/'));
-            path.strip_prefix(ours.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            path.strip_prefix(ours.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
@@ -173,7 +183,8 @@ impl Places {
     pub(crate) fn started(&self, tid: i32) -> io::Result<u64> {
         let path = format!("/proc/{tid}/stat");
         let text = self.kernel.read(&path)?;
-        // tid (comm) state ppid …; the 22nd field is the start time. comm may hold blanks and parentheses.
+        // tid (comm) state ppid …; the 22nd field is the start time. comm may hold blanks and
+        // parentheses.
         let rest = text.rsplit_once(')').map(|(_, rest)| rest).ok_or_else(|| malformed(&path))?;
         let field = rest.split_whitespace().nth(19);
         field.and_then(|field| field.parse().ok()).ok_or_else(|| malformed(&path))
@@ -181,8 +192,10 @@ impl Places {
 
     /// A line of /proc/TID/status.
     fn status(&self, tid: i32, key: &str) -> Result<String, PlaneError> {
-        let text =
-            self.kernel.read(&format!("/proc/{tid}/status")).map_err(|_| PlaneError::NoProcess(tid))?;
+        let text = self
+            .kernel
+            .read(&format!("/proc/{tid}/status"))
+            .map_err(|_| PlaneError::NoProcess(tid))?;
         text.lines()
             .find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim().to_owned()))
             .ok_or(PlaneError::NoProcess(tid))
@@ -209,7 +222,10 @@ impl Places {
 
     /// The threads of a process.
     pub(crate) fn threads(&self, pid: i32) -> Result<Vec<i32>, PlaneError> {
-        let names = self.kernel.list(&format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
+        let names = self
+            .kernel
+            .list(&format!("/proc/{pid}/task"))
+            .map_err(|_| PlaneError::NoProcess(pid))?;
         Ok(names.iter().filter_map(|n| n.parse().ok()).collect())
     }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From weights in thousandths to the kernel's numbers.
 //!
-//! Only ratios between siblings matter, so a sibling set is scaled as a whole: divided by its greatest common
-//! divisor and multiplied to a comfortable size, which is exact whenever the reduced weights fit the kernel's
-//! range. Else the largest sibling gets the kernel's maximum and the others are rounded (and the smallest raised
-//! to the minimum): [`Scaled::exact`] says so.
+//! Only ratios between siblings matter, so a sibling set is scaled as a whole: divided by its
+//! greatest common divisor and multiplied to a comfortable size, which is exact whenever the
+//! reduced weights fit the kernel's range. Else the largest sibling gets the kernel's maximum and
+//! the others are rounded (and the smallest raised to the minimum): [`Scaled::exact`] says so.
 //!
-//! v2 has one more rounding: the kernel turns `cpu.weight` w into round(10.24·w) shares. Multiples of 25 make
-//! whole shares, so the factor is one where it fits.
+//! v2 has one more rounding: the kernel turns `cpu.weight` w into round(10.24·w) shares. Multiples
+//! of 25 make whole shares, so the factor is one where it fits.
 //!
-//! Example: 24 : 24 : 4 (24 000, 24 000, 4 000 thousandths) reduce to 6 : 6 : 1; with v2's target of 2 500 the factor is
-//! 416, as a multiple of 25 it is 400: `cpu.weight` 2400, 2400, 400.
+//! Example: 24 : 24 : 4 (24 000, 24 000, 4 000 thousandths) reduce to 6 : 6 : 1; with v2's target
+//! of 2 500 the factor is 416, as a multiple of 25 it is 400: `cpu.weight` 2400, 2400, 400.
 
 use reserv_model::Weight;
 
@@ -23,20 +23,22 @@ pub(crate) struct Range {
     pub(crate) default: u32,
     /// Numbers that the kernel represents without rounding are multiples of this one.
     pub(crate) grain: u32,
-    /// About how large the largest sibling is made when there is a choice. The kernel keeps inverse weights
-    /// in 32 bits, so the largest numbers are not its most exact ones.
+    /// About how large the largest sibling is made when there is a choice. The kernel keeps inverse
+    /// weights in 32 bits, so the largest numbers are not its most exact ones.
     pub(crate) target: u32,
 }
 
 /// `cpu.shares`
-pub(crate) const V1: Range = Range { min: 2, max: 262_144, default: 1024, grain: 1, target: 16_384 };
+pub(crate) const V1: Range =
+    Range { min: 2, max: 262_144, default: 1024, grain: 1, target: 16_384 };
 /// `cpu.weight`
 pub(crate) const V2: Range = Range { min: 1, max: 10_000, default: 100, grain: 25, target: 2_500 };
 
 /// How a cgroup competes with its siblings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// `cpu.idle`: runs when no sibling wants to (the kernel keeps a floor of weight 3 against 1024).
+    /// `cpu.idle`: runs when no sibling wants to (the kernel keeps a floor of weight 3 against
+    /// 1024).
     Idle,
     Weight(u32),
 }
@@ -53,7 +55,8 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Scales one sibling set. `idle`: whether the kernel has `cpu.idle`; without it background is the minimum weight.
+/// Scales one sibling set. `idle`: whether the kernel has `cpu.idle`; without it background is the
+/// minimum weight.
 pub(crate) fn scale(weights: &[Weight], range: Range, idle: bool) -> Scaled {
     let background = weights.contains(&Weight::BACKGROUND);
     let positive = weights.iter().map(|w| w.milli()).filter(|w| *w > 0);
@@ -90,13 +93,15 @@ pub(crate) fn scale(weights: &[Weight], range: Range, idle: bool) -> Scaled {
     Scaled { shares, exact }
 }
 
-/// The weight of our whole tree among what lies outside it, so that one saturating competitor of the outside's
-/// whole weight gets what q0 would: outside · (siblings of q0) / q0, within the range.
+/// The weight of our whole tree among what lies outside it, so that one saturating competitor of
+/// the outside's whole weight gets what q0 would: outside · (siblings of q0) / q0, within the
+/// range.
 pub(crate) fn against_outside(outside: u32, q0: Weight, others_milli: u64, range: Range) -> u32 {
     if q0.milli() == 0 {
         return range.max;
     }
-    let wanted = (u64::from(outside) * others_milli + u64::from(q0.milli()) / 2) / u64::from(q0.milli());
+    let wanted =
+        (u64::from(outside) * others_milli + u64::from(q0.milli()) / 2) / u64::from(q0.milli());
     u32::try_from(wanted).unwrap_or(range.max).clamp(range.min, range.max)
 }
 
@@ -136,7 +141,10 @@ mod tests {
     #[test]
     fn background_is_idle_or_least() {
         assert_eq!(scale(&[w(0), w(5)], V2, true).shares[0], Share::Idle);
-        assert_eq!(scale(&[w(0), w(5)], V1, false).shares, [Share::Weight(2), Share::Weight(262_144)]);
+        assert_eq!(
+            scale(&[w(0), w(5)], V1, false).shares,
+            [Share::Weight(2), Share::Weight(262_144)]
+        );
         assert_eq!(scale(&[w(0), w(0)], V2, true).shares, [Share::Idle, Share::Idle]);
         assert!(scale(&[], V2, true).shares.is_empty());
     }

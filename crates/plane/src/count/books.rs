@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tree that a counting plane keeps: which nodes there are, what hangs where, and what deleted queues have counted.
+//! The tree that a counting plane keeps: which nodes there are, what hangs where, and what deleted
+//! queues have counted.
 //!
-//! A batch is whole or absent: what its ops change is noted first and put back when one is refused. What an op asks of the
-//! world (is the queue in use, what has it counted) is a [`Seen`], kept with the batch, so that the batch done again gives
-//! the same tree.
+//! A batch is whole or absent: what its ops change is noted first and put back when one is refused.
+//! What an op asks of the world (is the queue in use, what has it counted) is a [`Seen`], kept with
+//! the batch, so that the batch done again gives the same tree.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +64,8 @@ pub struct Entry {
     pub children: u32,
     /// Goes when nothing is tagged with it.
     pub draining: bool,
-    /// Of a queue: its counters at the last reset. Of a scheduler: what queues below it that are gone have counted.
+    /// Of a queue: its counters at the last reset. Of a scheduler: what queues below it that are
+    /// gone have counted.
     pub usage: Usage,
     /// In thousandths; 0 is background. For planes that schedule.
     #[serde(default)]
@@ -146,7 +148,9 @@ impl Books {
 
     /// All nodes, in order of index.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Entry)> {
-        self.nodes.iter().map(|(&index, node)| (NodeId { index, generation: node.generation }, node))
+        self.nodes
+            .iter()
+            .map(|(&index, node)| (NodeId { index, generation: node.generation }, node))
     }
 
     /// Queues that go when nothing is tagged with them.
@@ -164,7 +168,8 @@ impl Books {
             return Err(invalid(&format!("batch {} after {}", batch.seq, self.seq)));
         }
         let mut before = Before { seq: self.seq, ..Before::default() };
-        let done: Result<_, _> = batch.ops.iter().map(|op| self.apply_one(op, see, &mut before)).collect();
+        let done: Result<_, _> =
+            batch.ops.iter().map(|op| self.apply_one(op, see, &mut before)).collect();
         match done {
             Ok(outcomes) => {
                 self.seq = batch.seq;
@@ -275,7 +280,9 @@ impl Books {
         let seen = if node.kind.is_queue() { see(id)? } else { Seen::default() };
         if seen.busy {
             match mode {
-                DeleteMode::Refuse => return Err(PlaneError::Busy("descriptors are tagged with it".into())),
+                DeleteMode::Refuse => {
+                    return Err(PlaneError::Busy("descriptors are tagged with it".into()));
+                }
                 DeleteMode::Drain => {
                     self.touch(id, before)?.draining = true;
                     return Ok(Outcome::Draining);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A meter for tests: a file in place of the kernel. A test writes what was counted and what refers to a queue
-//! (`fake-meter-N` beside the plane's file, one line per queue: `INDEX GENERATION OPERATIONS BYTES DESCRIPTORS`), the lists of
-//! processes are kept in `fake-lists-N`. Lists are not inherited: nobody here sees a fork.
+//! A meter for tests: a file in place of the kernel. A test writes what was counted and what refers
+//! to a queue (`fake-meter-N` beside the plane's file, one line per queue:
+//! `INDEX GENERATION OPERATIONS BYTES DESCRIPTORS`), the lists of processes are kept in
+//! `fake-lists-N`. Lists are not inherited: nobody here sees a fork.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +28,11 @@ fn tried(source: io::Error) -> PlaneError {
 }
 
 fn lives(pid: i32) -> Result<(), PlaneError> {
-    if Path::new(&format!("/proc/{pid}")).exists() { Ok(()) } else { Err(PlaneError::NoProcess(pid)) }
+    if Path::new(&format!("/proc/{pid}")).exists() {
+        Ok(())
+    } else {
+        Err(PlaneError::NoProcess(pid))
+    }
 }
 
 impl Fake {

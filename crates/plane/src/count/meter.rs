@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a counting plane asks about tags: counters, references, default lists. The tree is not its business.
+//! What a counting plane asks about tags: counters, references, default lists. The tree is not its
+//! business.
 
 use std::os::fd::BorrowedFd;
 
@@ -33,8 +34,8 @@ pub trait Meter: Send {
         Ok(())
     }
 
-    /// Comes before everything else: what is counted, and the nodes that there are. One that an earlier daemon began goes on (`fresh` is false): what
-    /// it knows beyond these nodes is gone.
+    /// Comes before everything else: what is counted, and the nodes that there are. One that an
+    /// earlier daemon began goes on (`fresh` is false): what it knows beyond these nodes is gone.
     fn begin(&mut self, source: &Source, nodes: &[Told], fresh: bool) -> Result<(), PlaneError> {
         let _ = (source, nodes, fresh);
         Ok(())

@@ -72,7 +72,10 @@ macro_rules! tags_by_meter {
         }
 
         impl $crate::Descriptors for $plane {
-            fn descriptors(&self, pid: i32) -> Result<Vec<(u32, reserv_model::NodeId)>, $crate::PlaneError> {
+            fn descriptors(
+                &self,
+                pid: i32,
+            ) -> Result<Vec<(u32, reserv_model::NodeId)>, $crate::PlaneError> {
                 self.meter().descriptors(pid)
             }
 

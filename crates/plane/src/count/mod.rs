@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A resource that is counted and not scheduled: it keeps a tree of queues, and per queue the operations and bytes that its
-//! [`Meter`] reports. It promises nothing, and says so in its status.
+//! A resource that is counted and not scheduled: it keeps a tree of queues, and per queue the
+//! operations and bytes that its [`Meter`] reports. It promises nothing, and says so in its status.
 //!
-//! The tree outlives the daemon in a file of the run-time directory (a record per batch, written at once: whole or absent);
-//! counters, default lists and references are the meter's, which outlives it in the kernel.
+//! The tree outlives the daemon in a file of the run-time directory (a record per batch, written at
+//! once: whole or absent); counters, default lists and references are the meter's, which outlives
+//! it in the kernel.
 
 mod books;
 mod fake;
@@ -20,7 +21,9 @@ use reserv_model::{Batch, Class, NodeId, Op, Outcome, PacketRule, Policy, Source
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
-use crate::{DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade};
+use crate::{
+    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade,
+};
 
 use books::{Before, Entry};
 pub use books::{Books, Seen, Usage};
@@ -77,7 +80,9 @@ pub fn probe(source: &Source) -> Result<(), PlaneError> {
         Source::File(_) => Err(PlaneError::Invalid(format!("{source}: no such path"))),
         Source::Disk { path, .. } => match std::fs::metadata(path) {
             Ok(found) if found.is_file() || found.file_type().is_block_device() => Ok(()),
-            Ok(_) => Err(PlaneError::Invalid(format!("{source}: neither a file nor a block device"))),
+            Ok(_) => {
+                Err(PlaneError::Invalid(format!("{source}: neither a file nor a block device")))
+            }
             Err(why) => Err(PlaneError::Invalid(format!("{source}: {why}"))),
         },
         Source::Net(name) | Source::Link { interface: name, .. } => crate::net::index_of(name)
@@ -87,7 +92,12 @@ pub fn probe(source: &Source) -> Result<(), PlaneError> {
 }
 
 /// Begins with root and q0.
-pub fn start(run: &Path, number: u8, source: &Source, meter: Box<dyn Meter>) -> Result<Count, PlaneError> {
+pub fn start(
+    run: &Path,
+    number: u8,
+    source: &Source,
+    meter: Box<dyn Meter>,
+) -> Result<Count, PlaneError> {
     probe(source)?;
     let (file, _) = Journal::open(&place(run, number)).map_err(tried)?;
     let books = Books::default();
@@ -120,7 +130,9 @@ pub fn adopt(
             Change::Batch { batch, seen } => {
                 let mut see = |id| {
                     let found = seen.iter().find(|(seen, _)| *seen == id);
-                    found.map(|(_, seen)| *seen).ok_or_else(|| PlaneError::NoNode("not seen".into()))
+                    found
+                        .map(|(_, seen)| *seen)
+                        .ok_or_else(|| PlaneError::NoNode("not seen".into()))
                 };
                 books.apply(&batch, &mut see).map(drop)?;
             }
@@ -148,7 +160,8 @@ impl Count {
         self.reads.as_ref().map_or_else(|| self.meter.usage(queue), |reads| Ok(reads(queue)))
     }
 
-    /// Tells the meter of the nodes that these ops have made, or will not have made when the batch is put back.
+    /// Tells the meter of the nodes that these ops have made, or will not have made when the batch
+    /// is put back.
     fn tell(&mut self, made: &[NodeId]) -> Result<(), PlaneError> {
         for id in made {
             match self.books.get(*id).map(|node| told(*id, node)) {
@@ -172,7 +185,8 @@ impl Count {
     }
 
     fn compact(&mut self) -> Result<(), PlaneError> {
-        let whole = serde_json::to_vec(&Change::Whole(self.books.clone())).map_err(|e| tried(e.into()))?;
+        let whole =
+            serde_json::to_vec(&Change::Whole(self.books.clone())).map_err(|e| tried(e.into()))?;
         self.file.replace(&whole).map_err(tried)?;
         self.compacted = self.file.len();
         Ok(())
@@ -194,7 +208,8 @@ impl Count {
     /// The tree as it will be after a batch.
     pub(crate) fn after(&self, batch: &Batch) -> Result<Books, PlaneError> {
         let mut books = self.books.clone();
-        let mut see = |id| Ok(Seen { busy: self.meter.refs(id)?.tags() > 0, usage: Usage::default() });
+        let mut see =
+            |id| Ok(Seen { busy: self.meter.refs(id)?.tags() > 0, usage: Usage::default() });
         books.apply(batch, &mut see)?;
         Ok(books)
     }
@@ -219,8 +234,8 @@ impl Count {
             };
             batch.ops.iter().filter_map(of).collect()
         };
-        // New nodes can be tagged with before the file knows them, and old ones until it knows of their end: whenever the daemon dies, no tag that
-        // was answered for is lost.
+        // New nodes can be tagged with before the file knows them, and old ones until it knows of
+        // their end: whenever the daemon dies, no tag that was answered for is lost.
         let made = touched(true);
         if let Err(error) = self.tell(&made) {
             self.put_back(before, &made);
@@ -318,7 +333,11 @@ impl Plane for Count {
             samples.iter().enumerate().map(|(i, s)| (NodeId::unpack(s.id).index, i)).collect();
         for (id, node) in self.books.iter().filter(|(id, _)| *id != NodeId::ROOT) {
             // A queue's own bytes, or what queues that are gone have counted below a scheduler.
-            let own = if node.kind.is_queue() { samples[at[&id.index]].service_ns } else { node.usage.bytes };
+            let own = if node.kind.is_queue() {
+                samples[at[&id.index]].service_ns
+            } else {
+                node.usage.bytes
+            };
             let mut up = node.parent;
             loop {
                 samples[at[&up]].service_ns = samples[at[&up]].service_ns.wrapping_add(own);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The meter of real resources: tags and counters are the kernel's ([`crate::tag`]). Where the kernel cannot tag what the resource
-//! consists of, nothing is tagged, all counters stay 0, and the limits say why.
+//! The meter of real resources: tags and counters are the kernel's ([`crate::tag`]). Where the
+//! kernel cannot tag what the resource consists of, nothing is tagged, all counters stay 0, and the
+//! limits say why.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,8 +46,10 @@ fn object(source: &Source, dev: u64) -> Result<Object, PlaneError> {
         }
         Source::Net(name) | Source::Link { interface: name, .. } => {
             let index = crate::net::index_of(name)?;
-            let netns = tag::netns_cookie()
-                .map_err(|source| PlaneError::Os { context: "the network name space".into(), source })?;
+            let netns = tag::netns_cookie().map_err(|source| PlaneError::Os {
+                context: "the network name space".into(),
+                source,
+            })?;
             Ok(Object::Interface { index, netns })
         }
     }
@@ -67,8 +70,8 @@ impl Tagged {
         Self { number, htb: 0, dev: 0, tags: Err(String::new()), limits: Vec::new() }
     }
 
-    /// For planes whose tree is the core's: nodes that a batch makes are told before it, those that it takes away after it ([`Self::applied`]); so a
-    /// death in between leaves one too many here.
+    /// For planes whose tree is the core's: nodes that a batch makes are told before it, those that
+    /// it takes away after it ([`Self::applied`]); so a death in between leaves one too many here.
     pub(crate) fn announce(&mut self, batch: &Batch) -> Result<(), PlaneError> {
         for op in &batch.ops {
             if let Op::Create { id, kind, .. } = *op {
@@ -79,7 +82,11 @@ impl Tagged {
     }
 
     /// The batch is in effect, and `done` has the core's answers.
-    pub(crate) fn applied(&mut self, batch: &Batch, done: &RsBatch) -> Result<Vec<Outcome>, PlaneError> {
+    pub(crate) fn applied(
+        &mut self,
+        batch: &Batch,
+        done: &RsBatch,
+    ) -> Result<Vec<Outcome>, PlaneError> {
         let mut outcomes = Vec::with_capacity(batch.ops.len());
         for (edit, slot) in batch.ops.iter().zip(&done.op) {
             let outcome = ops::outcome(slot);
@@ -111,7 +118,8 @@ impl Tagged {
         this
     }
 
-    /// Has the owners of the disk's requests written down. Answers the pinned table, and the first place of ours in it.
+    /// Has the owners of the disk's requests written down. Answers the pinned table, and the first
+    /// place of ours in it.
     pub fn owners(&self) -> Result<(PathBuf, u64), PlaneError> {
         match &self.tags {
             Ok(tags) => tags.attach_disk(self.number, self.dev),
@@ -160,7 +168,8 @@ impl Tagged {
         tags.set_node(self.number, told.id, NodeInfo { queue: told.queue, dying: told.dying })
     }
 
-    /// Takes a node away with the tags and list entries that name it: its number may come again with another resource of this number.
+    /// Takes a node away with the tags and list entries that name it: its number may come again
+    /// with another resource of this number.
     fn forget(&self, tags: &Tags, id: NodeId) -> Result<(), PlaneError> {
         let refs = match tags.refs(self.number, id) {
             Err(PlaneError::NoNode(_)) => return Ok(()),
@@ -186,7 +195,12 @@ impl Tagged {
         self.begin_with(source, None, false)
     }
 
-    fn begin_with(&mut self, source: &Source, nodes: Option<&[Told]>, fresh: bool) -> Result<(), PlaneError> {
+    fn begin_with(
+        &mut self,
+        source: &Source,
+        nodes: Option<&[Told]>,
+        fresh: bool,
+    ) -> Result<(), PlaneError> {
         let _turn = tag::turn();
         let begun = tag::open().and_then(|tags| {
             let attached = self.attach(&tags, source, nodes, fresh);
@@ -258,7 +272,9 @@ impl Meter for Tagged {
         match &self.tags {
             Ok(tags) => tags.set_packet_rules(self.number, rules),
             Err(_) if rules.is_empty() => Ok(()),
-            Err(why) => Err(PlaneError::Unsupported(format!("packets cannot be told apart here: {why}"))),
+            Err(why) => {
+                Err(PlaneError::Unsupported(format!("packets cannot be told apart here: {why}")))
+            }
         }
     }
 
@@ -282,7 +298,8 @@ impl Meter for Tagged {
         let mut both = Defaults { default: NodeId::Q0, child: NodeId::Q0 };
         let Some(tags) = self.tags() else { return Ok(both) };
         let lists = tags.defaults(pid)?;
-        for (list, queue) in [(&lists.default, &mut both.default), (&lists.child, &mut both.child)] {
+        for (list, queue) in [(&lists.default, &mut both.default), (&lists.child, &mut both.child)]
+        {
             if let Some((_, named)) = list.iter().find(|(resource, _)| *resource == self.number) {
                 *queue = *named;
             }

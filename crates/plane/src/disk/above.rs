@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is stacked above a block device: partitions, what the kernel calls its holders (device mapper, md), loop devices whose file lies on one of these, and so on upwards.
+//! What is stacked above a block device: partitions, what the kernel calls its holders (device
+//! mapper, md), loop devices whose file lies on one of these, and so on upwards.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::Path;
 use std::{fs, mem};
 
-/// Devices (numbers as the C library packs them), and whether a driver makes requests of its own out of theirs. A partition's are its disk's.
+/// Devices (numbers as the C library packs them), and whether a driver makes requests of its own
+/// out of theirs. A partition's are its disk's.
 pub(super) type Above = BTreeMap<u64, bool>;
 
-/// On which devices the file of a loop device lies: that of its file system, and where the file is a block device, that. `None`: it has no file.
+/// On which devices the file of a loop device lies: that of its file system, and where the file is
+/// a block device, that. `None`: it has no file.
 pub(super) type Backing = [u64; 2];
 
-/// By the file's name, which means nothing here where it was deleted or is in another mount name space. The loop device would know, but whoever has it open keeps it from being
-/// taken away, and its file system from being unmounted.
+/// By the file's name, which means nothing here where it was deleted or is in another mount name
+/// space. The loop device would know, but whoever has it open keeps it from being taken away, and
+/// its file system from being unmounted.
 pub(super) fn backing(name: &str) -> Option<Backing> {
     let path = fs::read_to_string(format!("/sys/class/block/{name}/loop/backing_file")).ok()?;
     let path = CString::new(path.strip_suffix('\n')?).ok()?;
@@ -42,7 +46,8 @@ fn names(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// All that is above the device `disk`, by the kernel's files at `sys`; `backing` tells of a loop device.
+/// All that is above the device `disk`, by the kernel's files at `sys`; `backing` tells of a loop
+/// device.
 pub(super) fn find(sys: &Path, disk: &str, backing: &dyn Fn(&str) -> Option<Backing>) -> Above {
     let class = sys.join("class/block");
     let loops: Vec<(String, Backing)> = names(&class)
@@ -55,14 +60,17 @@ pub(super) fn find(sys: &Path, disk: &str, backing: &dyn Fn(&str) -> Option<Back
     let mut left = vec![(disk.to_owned(), own, false)];
     while let Some((name, dev, passes)) = left.pop() {
         let device = class.join(&name);
-        let parts = names(&device).into_iter().filter(|part| device.join(part).join("partition").exists());
+        let parts =
+            names(&device).into_iter().filter(|part| device.join(part).join("partition").exists());
         let holders = names(&device.join("holders"));
         let files = loops.iter().filter(|(_, on)| on.contains(&dev)).map(|(name, _)| name.clone());
-        let above =
-            parts.map(|part| (part, passes)).chain(holders.into_iter().chain(files).map(|n| (n, true)));
+        let above = parts
+            .map(|part| (part, passes))
+            .chain(holders.into_iter().chain(files).map(|n| (n, true)));
         for (name, passes) in above {
             let Some(dev) = number(&class.join(&name)) else { continue };
-            // Whoever is known already is not looked at again, unless for more than before: it ends, whatever the kernel says.
+            // Whoever is known already is not looked at again, unless for more than before: it
+            // ends, whatever the kernel says.
             if dev == own || found.get(&dev).is_some_and(|known| *known || !passes) {
                 continue;
             }
@@ -106,8 +114,10 @@ mod tests {
         }
 
         fn holder(self, below: &str, name: &str) -> Self {
-            fs::create_dir_all(self.0.path().join("class/block").join(below).join("holders").join(name))
-                .unwrap();
+            fs::create_dir_all(
+                self.0.path().join("class/block").join(below).join("holders").join(name),
+            )
+            .unwrap();
             self
         }
 
@@ -165,7 +175,8 @@ mod tests {
             .part("loop1", "loop1p1", "259:3")
             .holder("vdb", "dm-0");
         let (vdb, dm, other) = (libc::makedev(254, 16), libc::makedev(253, 0), libc::makedev(8, 0));
-        // On a file system of the disk's; on a volume of it itself; elsewhere; without a file. And one in a file on another loop device.
+        // On a file system of the disk's; on a volume of it itself; elsewhere; without a file. And
+        // one in a file on another loop device.
         let loops = [("loop0", [vdb, 0]), ("loop1", [other, dm]), ("loop2", [other, 0])];
         let wanted = [(7, 0, true), (7, 1, true), (253, 0, true), (259, 3, true)];
         assert_eq!(tree.find("vdb", &loops), wanted);

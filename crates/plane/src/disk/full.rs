@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The full driver: a block server of our own (`crates/blockd`), one process per disk, with the core of `sched/` in it. It offers a block device over the file or device that it
-//! was given, and goes on without us: the tree and its counters are the server's. Whose a request is, the tags' programs write down before the server has it
-//! (`bpf/tag/disk.h`).
+//! The full driver: a block server of our own (`crates/blockd`), one process per disk, with the
+//! core of `sched/` in it. It offers a block device over the file or device that it was given, and
+//! goes on without us: the tree and its counters are the server's. Whose a request is, the tags'
+//! programs write down before the server has it (`bpf/tag/disk.h`).
 
 use std::fs;
 use std::io;
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 use reserv_blockd::book::text;
 use reserv_blockd::wire::{self, Hello, delete, what};
 use reserv_model::{
-    Batch, Class, DeleteMode, DiskModel, DiskSample, Driver, Front, Name, NodeId, Op, Outcome, Policy, Rate,
-    Source, TuneKey,
+    Batch, Class, DeleteMode, DiskModel, DiskSample, Driver, Front, Name, NodeId, Op, Outcome,
+    Policy, Rate, Source, TuneKey,
 };
 
 use super::above::{self, Above};
@@ -21,7 +22,9 @@ use super::uevents::Uevents;
 use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
 use crate::libbpf::os;
 use crate::ops::{self, io_error, refusal};
-use crate::{DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade};
+use crate::{
+    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade,
+};
 use reserv_facts::tree::RsBatch;
 
 /// Where disks have their names: links to the devices that the servers offer.
@@ -68,7 +71,13 @@ fn parts(source: &Source) -> Result<Parts<'_>, PlaneError> {
 }
 
 /// The driver of a disk whose server is there; nothing is told to it yet.
-fn new(number: u8, name: &Name, source: &Source, server: Server, hello: &Hello) -> Result<Disk, PlaneError> {
+fn new(
+    number: u8,
+    name: &Name,
+    source: &Source,
+    server: Server,
+    hello: &Hello,
+) -> Result<Disk, PlaneError> {
     let Parts { path, depth, floor, front, model } = parts(source)?;
     Ok(Disk {
         path: path.to_owned(),
@@ -91,7 +100,8 @@ pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Dis
     fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
     let link = Path::new(NAMES).join(name.as_str());
     if let Ok(to) = fs::read_link(&link) {
-        // Who died with its server leaves a link that leads to a device which is nobody's, or another's.
+        // Who died with its server leaves a link that leads to a device which is nobody's, or
+        // another's.
         tracing::warn!(link = %link.display(), to = %to.display(), "replacing a link that somebody left");
     }
     let (server, hello) = Server::start(Files::new(run, number), path, front, model)?;
@@ -106,14 +116,20 @@ pub fn start(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Dis
 }
 
 /// Find what an earlier daemon left; `None` when there is nothing.
-pub fn adopt(run: &Path, number: u8, name: &Name, source: &Source) -> Result<Option<Disk>, PlaneError> {
+pub fn adopt(
+    run: &Path,
+    number: u8,
+    name: &Name,
+    source: &Source,
+) -> Result<Option<Disk>, PlaneError> {
     let Parts { path, model, .. } = parts(source)?;
     let Some(server) = Server::find(Files::new(run, number), path, model)? else { return Ok(None) };
     let hello = server.hello()?;
     let mut plane = new(number, name, source, server, &hello)?;
     let told = plane.nodes()?.iter().map(told).collect::<Vec<_>>();
     plane.meter.begin(source, &told, false)?;
-    plane.ownerless = plane.meter.owners().err().map_or_else(String::new, |error| error.to_string());
+    plane.ownerless =
+        plane.meter.owners().err().map_or_else(String::new, |error| error.to_string());
     plane.look_above();
     Ok(Some(plane))
 }
@@ -125,7 +141,9 @@ fn told(node: &wire::Node) -> Told {
 /// The nodes in an answer.
 fn nodes_of(body: &[u8]) -> Vec<wire::Node> {
     // SAFETY: plain numbers.
-    body.chunks_exact(size_of::<wire::Node>()).filter_map(|part| unsafe { wire::of_bytes(part) }).collect()
+    body.chunks_exact(size_of::<wire::Node>())
+        .filter_map(|part| unsafe { wire::of_bytes(part) })
+        .collect()
 }
 
 impl Disk {
@@ -148,10 +166,12 @@ impl Disk {
         fs::create_dir_all(NAMES).map_err(os(format!("make {NAMES}")))?;
         let _ = fs::remove_file(&self.link);
         let to = format!("../{}", text(&hello.name));
-        std::os::unix::fs::symlink(to, &self.link).map_err(os(format!("make {}", self.link.display())))
+        std::os::unix::fs::symlink(to, &self.link)
+            .map_err(os(format!("make {}", self.link.display())))
     }
 
-    /// Tells the tags what is stacked above our device by now. What they cannot be told is said once, in the log: those files have no tags.
+    /// Tells the tags what is stacked above our device by now. What they cannot be told is said
+    /// once, in the log: those files have no tags.
     fn look_above(&mut self) {
         if !self.ownerless.is_empty() {
             return;
@@ -204,7 +224,9 @@ impl Disk {
         let (answer, body) = self.server.ask(what::SAMPLE_ONE, id.pack(), &[])?;
         match (answer.answer, nodes_of(&body).first()) {
             (0, Some(node)) => Ok(*node),
-            (0, None) => Err(PlaneError::Invalid("the block server gave no sensible answer".into())),
+            (0, None) => {
+                Err(PlaneError::Invalid("the block server gave no sensible answer".into()))
+            }
             (errno, _) => Err(refusal(-errno, format!("{id:?}"))),
         }
     }
@@ -221,7 +243,8 @@ impl Disk {
     fn sample_of(&self, node: &wire::Node) -> Sample {
         let id = NodeId::unpack(node.id);
         let queue = node.kind == wire::QUEUE;
-        let members = if queue { self.meter.refs(id).map_or(0, |refs| refs.descriptors) } else { 0 };
+        let members =
+            if queue { self.meter.refs(id).map_or(0, |refs| refs.descriptors) } else { 0 };
         Sample {
             service_ns: node.service,
             service_since_reset_ns: node.service.wrapping_sub(node.service_base),
@@ -240,7 +263,8 @@ impl Disk {
         let mut encoded = ops::encoded(batch)?;
         for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
             match *edit {
-                // In time at its rate, as everywhere; the core counts in bytes. A request is let go whole.
+                // In time at its rate, as everywhere; the core counts in bytes. A request is let go
+                // whole.
                 Op::SetCap { cap: Some(cap), .. } => {
                     let ns = if cap.burst_ns > 0 { cap.burst_ns } else { CAP_BURST_NS };
                     let burst = u128::from(cap.per_second()) * u128::from(ns) / 1_000_000_000;
@@ -248,21 +272,33 @@ impl Disk {
                 }
                 Op::Tune {
                     key:
-                        TuneKey::Batch | TuneKey::Anticipate | TuneKey::Cost | TuneKey::Deadline | TuneKey::Round,
+                        TuneKey::Batch
+                        | TuneKey::Anticipate
+                        | TuneKey::Cost
+                        | TuneKey::Deadline
+                        | TuneKey::Round,
                     ..
                 } => {}
                 Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
-                    let why = format!("a disk's nodes have no {}: what is served is not cut up", key.word());
+                    let why = format!(
+                        "a disk's nodes have no {}: what is served is not cut up",
+                        key.word()
+                    );
                     return Err(PlaneError::Unsupported(why));
                 }
                 Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
-                    return Err(PlaneError::Unsupported("a disk's queue has no limit: requests wait".into()));
+                    return Err(PlaneError::Unsupported(
+                        "a disk's queue has no limit: requests wait".into(),
+                    ));
                 }
-                // A queue with descriptors is kept (drain), or refused; requests go to q0 with the node.
+                // A queue with descriptors is kept (drain), or refused; requests go to q0 with the
+                // node.
                 Op::Delete { id, mode } => {
                     let tagged = self.meter.refs(id).map_or(0, |refs| refs.descriptors);
                     if mode == DeleteMode::Refuse && tagged > 0 {
-                        return Err(PlaneError::Busy(format!("{tagged} open files are tagged with it")));
+                        return Err(PlaneError::Busy(format!(
+                            "{tagged} open files are tagged with it"
+                        )));
                     }
                     let drains = mode == DeleteMode::Drain && tagged > 0;
                     slot.a = if drains { delete::DRAIN } else { delete::NOW };
@@ -273,7 +309,8 @@ impl Disk {
         Ok(encoded)
     }
 
-    /// The batch is told once: if the worker dies over it, its successor says whether it is in effect.
+    /// The batch is told once: if the worker dies over it, its successor says whether it is in
+    /// effect.
     fn tell(&self, batch: &Batch, encoded: &RsBatch) -> Result<(i32, RsBatch), PlaneError> {
         for _ in 0..3 {
             match self.server.ask_once(what::EDIT, 0, encoded.bytes()) {
@@ -339,14 +376,18 @@ impl Plane for Disk {
                     limits.push(format!("the server was started again {} times", hello.restarts));
                 }
                 if hello.strays > 0 {
-                    limits.push(format!("{} requests came without an owner and were q0's", hello.strays));
+                    limits.push(format!(
+                        "{} requests came without an owner and were q0's",
+                        hello.strays
+                    ));
                 }
                 limits.extend(self.server.copies().and_then(|(copies, why)| copied(&copies, &why)));
                 let (device, front) = (text(&hello.name), text(&hello.front));
                 format!(
                     "{} is /dev/{device} ({front}){}, {} requests at once",
                     self.link.display(),
-                    self.model.map_or_else(String::new, |model| format!(", as slow as a {model} disk")),
+                    self.model
+                        .map_or_else(String::new, |model| format!(", as slow as a {model} disk")),
                     hello.depth
                 )
             }
@@ -354,7 +395,11 @@ impl Plane for Disk {
         };
         DriverInfo {
             name: "full",
-            mechanism: format!("block server on {}, {server}, {}", self.path, self.meter.mechanism()),
+            mechanism: format!(
+                "block server on {}, {server}, {}",
+                self.path,
+                self.meter.mechanism()
+            ),
             version: wire::VERSION,
             limits,
             outside: None,
@@ -441,9 +486,9 @@ impl Plane for Disk {
                 hello.poison & 0xffff_ffff
             )),
             Err(_) if !ended && self.server.is_kept() => Health::Running,
-            Err(_) if self.server.may_recover() => {
-                Health::Detached("the block server and its keeper were killed; requests wait".into())
-            }
+            Err(_) if self.server.may_recover() => Health::Detached(
+                "the block server and its keeper were killed; requests wait".into(),
+            ),
             Err(error) => Health::Waiting(format!(
                 "the block server is gone ({error}): take the disk down and bring it up again"
             )),
@@ -454,7 +499,8 @@ impl Plane for Disk {
         if self.server.may_recover() {
             return self.server.recover(&self.path, self.model);
         }
-        // A worker whose tree is inconsistent ends by itself, and its successor plants the tree anew.
+        // A worker whose tree is inconsistent ends by itself, and its successor plants the tree
+        // anew.
         self.server.hello().map(drop)
     }
 

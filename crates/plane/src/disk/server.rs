@@ -63,7 +63,8 @@ impl Files {
     /// The last words of the server.
     fn last_words(&self) -> String {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
-        let line = text.lines().rev().find(|line| !line.contains("PR_SET_IO_FLUSHER")).unwrap_or_default();
+        let line =
+            text.lines().rev().find(|line| !line.contains("PR_SET_IO_FLUSHER")).unwrap_or_default();
         line.split_once("]: ").map_or(line, |(_, words)| words).to_owned()
     }
 }
@@ -87,11 +88,15 @@ fn program() -> Result<PathBuf, PlaneError> {
     if let Some(path) = settings::block_server() {
         return Ok(path);
     }
-    let beside = std::env::current_exe().map_err(os("our own place"))?.with_file_name("reserv-blockd");
+    let beside =
+        std::env::current_exe().map_err(os("our own place"))?.with_file_name("reserv-blockd");
     if beside.exists() {
         return Ok(beside);
     }
-    Err(PlaneError::Unsupported(format!("there is no block server: {} is missing", beside.display())))
+    Err(PlaneError::Unsupported(format!(
+        "there is no block server: {} is missing",
+        beside.display()
+    )))
 }
 
 fn connected(path: &Path, answer: Duration) -> io::Result<OwnedFd> {
@@ -136,7 +141,12 @@ fn exchange(fd: &OwnedFd, ask: Ask, body: &[u8]) -> io::Result<Said> {
 }
 
 /// A keeper, which outlives us, and whoever stops us by a key of the terminal.
-fn spawn(mut command: Command, files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneError> {
+fn spawn(
+    mut command: Command,
+    files: &Files,
+    target: &str,
+    options: &[&str],
+) -> Result<Child, PlaneError> {
     let log = OpenOptions::new().create(true).append(true).open(files.log());
     let log = log.map_err(os(format!("write {}", files.log().display())))?;
     command.args(options).arg(target).arg(&files.prefix).current_dir("/");
@@ -148,7 +158,8 @@ fn spawn(mut command: Command, files: &Files, target: &str, options: &[&str]) ->
     command.spawn().map_err(os("start reserv-blockd"))
 }
 
-/// Where systemd is the service manager, the keeper gets a unit of its own, so that the end of reservd's does not end it; elsewhere, or where that is refused, it stays with us.
+/// Where systemd is the service manager, the keeper gets a unit of its own, so that the end of
+/// reservd's does not end it; elsewhere, or where that is refused, it stays with us.
 fn launch(files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneError> {
     let program = program()?;
     if let Some(command) = unit::command(&program, target) {
@@ -158,7 +169,8 @@ fn launch(files: &Files, target: &str, options: &[&str]) -> Result<Child, PlaneE
             Ok(()) => return Ok(child),
             Err(error) => {
                 let said = fs::read_to_string(files.log()).unwrap_or_default();
-                let said = said.get(usize::try_from(begun).unwrap_or(0)..).unwrap_or_default().trim();
+                let said =
+                    said.get(usize::try_from(begun).unwrap_or(0)..).unwrap_or_default().trim();
                 tracing::warn!(%error, said, "the block server has no unit of its own: it ends with reservd's");
             }
         }
@@ -176,7 +188,8 @@ impl Server {
         Self { files, talk: Mutex::new(talk), late: AtomicBool::new(false), child }
     }
 
-    /// One that runs already, or was killed with its keeper and left a device that waits for another; `None`: neither.
+    /// One that runs already, or was killed with its keeper and left a device that waits for
+    /// another; `None`: neither.
     pub(super) fn find(
         files: Files,
         target: &str,
@@ -203,9 +216,14 @@ impl Server {
     }
 
     /// The server that it waits for.
-    pub(super) fn recover(&mut self, target: &str, model: Option<DiskModel>) -> Result<(), PlaneError> {
+    pub(super) fn recover(
+        &mut self,
+        target: &str,
+        model: Option<DiskModel>,
+    ) -> Result<(), PlaneError> {
         tracing::warn!(target, "the block server and its keeper were killed; starting others");
-        self.child = Some(launch(&self.files, target, &[&["--recover"][..], &told(model)].concat())?);
+        self.child =
+            Some(launch(&self.files, target, &[&["--recover"][..], &told(model)].concat())?);
         self.await_device(target).map(drop)
     }
 
@@ -217,7 +235,8 @@ impl Server {
         model: Option<DiskModel>,
     ) -> Result<(Self, Hello), PlaneError> {
         let _ = fs::remove_file(files.log());
-        let child = launch(&files, target, &[&["--front", front.name()][..], &told(model)].concat())?;
+        let child =
+            launch(&files, target, &[&["--front", front.name()][..], &told(model)].concat())?;
         let mut server = Self::with(files, None, Some(child));
         let hello = server.await_device(target)?;
         Ok((server, hello))
@@ -313,7 +332,9 @@ impl Server {
             match self.try_ask(Ask { what, a, ..Ask::default() }, body) {
                 Ok(said) => return Ok(said),
                 Err(error) if is_late(&error) => return Err(late()),
-                Err(error) if Instant::now() > end => return Err(os("ask the block server")(error)),
+                Err(error) if Instant::now() > end => {
+                    return Err(os("ask the block server")(error));
+                }
                 // Between two workers the keeper listens.
                 Err(_) if !self.is_kept() => {
                     return Err(os("the block server is gone")(io::ErrorKind::NotConnected.into()));
@@ -334,9 +355,11 @@ impl Server {
         unsafe { wire::of_bytes(&body) }.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// How data move, and why all are copied (empty: they are not). `None`: a server that does not say.
+    /// How data move, and why all are copied (empty: they are not). `None`: a server that does not
+    /// say.
     pub(super) fn copies(&self) -> Option<(Copies, String)> {
-        let (answer, body) = self.try_ask(Ask { what: what::COPIES, ..Ask::default() }, &[]).ok()?;
+        let (answer, body) =
+            self.try_ask(Ask { what: what::COPIES, ..Ask::default() }, &[]).ok()?;
         // SAFETY: plain numbers.
         let copies = unsafe { wire::of_bytes::<Copies>(&body) }.filter(|_| answer.answer == 0)?;
         Some((copies, String::from_utf8_lossy(&body[size_of::<Copies>()..]).into_owned()))
@@ -360,7 +383,8 @@ impl Server {
 
     /// Whether somebody answers, without waiting for a successor.
     pub(super) fn is_there(&self) -> io::Result<Hello> {
-        self.try_hello().or_else(|error| if is_late(&error) { Err(error) } else { self.try_hello() })
+        self.try_hello()
+            .or_else(|error| if is_late(&error) { Err(error) } else { self.try_hello() })
     }
 
     /// Whether somebody keeps the server: it may be between two workers.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's word that block devices have come, gone or changed (netlink, kobject events): asked whether there was one, it answers without waiting.
+//! The kernel's word that block devices have come, gone or changed (netlink, kobject events): asked
+//! whether there was one, it answers without waiting.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -69,7 +70,9 @@ mod tests {
 
     #[test]
     fn only_block_devices_are_meant() {
-        assert!(of_block(b"add@/devices/virtual/block/dm-0\0ACTION=add\0SUBSYSTEM=block\0SEQNUM=7\0"));
+        assert!(of_block(
+            b"add@/devices/virtual/block/dm-0\0ACTION=add\0SUBSYSTEM=block\0SEQNUM=7\0"
+        ));
         assert!(!of_block(b"add@/devices/virtual/net/lo\0ACTION=add\0SUBSYSTEM=net\0"));
         assert!(!of_block(b"libudev\0SUBSYSTEM=blockade\0"));
         assert!(!of_block(b""));

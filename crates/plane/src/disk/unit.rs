@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A unit of systemd's for a block server: a scope, because the server is our child and stays it. What it serves may be mounted longer than reservd lives, and longer than the machine's
-//! services: so no other unit ends it, at shutdown neither (what is mounted is unmounted first, by systemd; nothing of ours is needed after that). Who ends the scope by its name finds that
-//! the server does not obey (`reserv_blockd::keeper`).
+//! A unit of systemd's for a block server: a scope, because the server is our child and stays it.
+//! What it serves may be mounted longer than reservd lives, and longer than the machine's services:
+//! so no other unit ends it, at shutdown neither (what is mounted is unmounted first, by systemd;
+//! nothing of ours is needed after that). Who ends the scope by its name finds that the server does
+//! not obey (`reserv_blockd::keeper`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,15 +15,24 @@ use std::time::{Duration, Instant};
 const ENTER_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the scope is. `DefaultDependencies`: what is stopped at shutdown has them. In system.slice, because a slice of our own would be stopped then, and all that is in it.
-const PROPERTIES: &[&str] =
-    &["DefaultDependencies=no", "SendSIGKILL=no", "MemoryMin=64M", "CPUWeight=10000", "IOWeight=10000"];
+/// What the scope is. `DefaultDependencies`: what is stopped at shutdown has them. In system.slice,
+/// because a slice of our own would be stopped then, and all that is in it.
+const PROPERTIES: &[&str] = &[
+    "DefaultDependencies=no",
+    "SendSIGKILL=no",
+    "MemoryMin=64M",
+    "CPUWeight=10000",
+    "IOWeight=10000",
+];
 
 /// Scopes of this process.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 fn find(name: &str) -> Option<PathBuf> {
-    ["/usr/bin", "/bin"].iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
+    ["/usr/bin", "/bin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.exists())
 }
 
 /// What starts `program` in a scope; `None`: systemd is not the service manager here.

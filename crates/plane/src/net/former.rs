@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The root qdisc that was there before ours: whether it can be put back, where it is written down, and putting it back.
+//! The root qdisc that was there before ours: whether it can be put back, where it is written down,
+//! and putting it back.
 
 use std::path::Path;
 use std::{fs, io};
@@ -9,10 +10,22 @@ use crate::PlaneError;
 use crate::libbpf::os;
 
 /// Root qdiscs that are configured by one message, so that they can be put back as they were.
-const SIMPLE: &[&str] =
-    &["noqueue", "pfifo_fast", "pfifo", "bfifo", "fq", "fq_codel", "codel", "sfq", "cake", "fq_pie", "pie"];
+const SIMPLE: &[&str] = &[
+    "noqueue",
+    "pfifo_fast",
+    "pfifo",
+    "bfifo",
+    "fq",
+    "fq_codel",
+    "codel",
+    "sfq",
+    "cake",
+    "fq_pie",
+    "pie",
+];
 
-/// Whether the root qdisc that is there may be replaced, and how it is put back: `None` where the kernel chooses it anew.
+/// Whether the root qdisc that is there may be replaced, and how it is put back: `None` where the
+/// kernel chooses it anew.
 pub(super) fn replaceable(
     interface: &str,
     index: u32,
@@ -53,7 +66,8 @@ pub(super) fn put_back(
         return Ok(());
     }
     rtnl::remove(index).map_err(os(format!("take our qdisc off {interface}")))?;
-    let former: Option<Qdisc> = fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let former: Option<Qdisc> =
+        fs::read(file).ok().and_then(|text| serde_json::from_slice(&text).ok());
     if let Some(q) = former
         && let Err(error) = rtnl::replace(index, q.handle, &q.kind, &q.options)
     {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The drivers of a network interface: its packets wait in the tree's queues and leave by the tree's shares. Which queue a packet is for is the tags'
-//! business ([`crate::tag`], through [`crate::count::Tagged`]). The design note is `docs/notes/net.md`.
+//! The drivers of a network interface: its packets wait in the tree's queues and leave by the
+//! tree's shares. Which queue a packet is for is the tags' business ([`crate::tag`], through
+//! [`crate::count::Tagged`]). The design note is `docs/notes/net.md`.
 
 mod former;
 pub mod full;
@@ -17,8 +18,9 @@ use reserv_model::{Driver, Rate, Source};
 use crate::libbpf::os;
 use crate::{Plane, PlaneError, tag};
 
-/// Memory of a packet beside its bytes: `struct sk_buff`, what it shares, and what the allocator rounds up. Of what sockets send the most is 2601 (a datagram of 1709 bytes, which
-/// stands in one piece of 4 KiB; longer ones have their bytes in pages), with an MTU of 1500 it is 1610.
+/// Memory of a packet beside its bytes: `struct sk_buff`, what it shares, and what the allocator
+/// rounds up. Of what sockets send the most is 2601 (a datagram of 1709 bytes, which stands in one
+/// piece of 4 KiB; longer ones have their bytes in pages), with an MTU of 1500 it is 1610.
 const PACKET_EACH: u64 = 3072;
 
 /// Room of a queue, where nothing else is said: what the link sends in this many ms, …
@@ -41,15 +43,17 @@ fn link(source: &Source) -> Result<(&str, Option<Rate>), PlaneError> {
 
 /// The index of an interface in the caller's network name space.
 pub(crate) fn index_of(interface: &str) -> Result<u32, PlaneError> {
-    rtnl::index_of(interface).ok_or_else(|| PlaneError::Invalid(format!("no interface \"{interface}\" here")))
+    rtnl::index_of(interface)
+        .ok_or_else(|| PlaneError::Invalid(format!("no interface \"{interface}\" here")))
 }
 
 fn netns() -> Result<u64, PlaneError> {
     tag::netns_cookie().map_err(os("the network name space"))
 }
 
-/// Which driver interfaces have on this machine, and for the stock one why it is not the full; `Err`: none, with the reason. The kernel is asked by loading a program, which is
-/// root's; for others the type information must do.
+/// Which driver interfaces have on this machine, and for the stock one why it is not the full;
+/// `Err`: none, with the reason. The kernel is asked by loading a program, which is root's; for
+/// others the type information must do.
 pub fn survey() -> Result<(Driver, String), String> {
     let full = if nix::unistd::geteuid().is_root() { full::try_load() } else { full::probe() };
     match full {
@@ -61,8 +65,8 @@ pub fn survey() -> Result<(Driver, String), String> {
     }
 }
 
-/// Take an interface, with a tree of root and q0, by the driver that the source names: else by the best that this kernel can. `run` is where
-/// what must survive us is written down.
+/// Take an interface, with a tree of root and q0, by the driver that the source names: else by the
+/// best that this kernel can. `run` is where what must survive us is written down.
 pub fn start(run: &Path, number: u8, source: &Source) -> Result<Box<dyn Plane>, PlaneError> {
     let wanted = match source {
         Source::Link { driver, .. } => *driver,
@@ -70,7 +74,8 @@ pub fn start(run: &Path, number: u8, source: &Source) -> Result<Box<dyn Plane>, 
     };
     let lacks = match wanted {
         Driver::Stock => None,
-        // Only loading tells: since 6.16 the qdiscs may be there, and the verifier may not be up to the programs.
+        // Only loading tells: since 6.16 the qdiscs may be there, and the verifier may not be up to
+        // the programs.
         Driver::Full | Driver::Auto => match full::start(run, number, source) {
             Err(PlaneError::Unsupported(why)) if wanted == Driver::Auto => {
                 tracing::info!(why, %source, "the full driver cannot be used here");
@@ -83,7 +88,11 @@ pub fn start(run: &Path, number: u8, source: &Source) -> Result<Box<dyn Plane>, 
 }
 
 /// Find what an earlier daemon left; `None` when there is nothing.
-pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Box<dyn Plane>>, PlaneError> {
+pub fn adopt(
+    run: &Path,
+    number: u8,
+    source: &Source,
+) -> Result<Option<Box<dyn Plane>>, PlaneError> {
     if let Some(plane) = full::adopt(run, number, source)? {
         return Ok(Some(Box::new(plane)));
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The little of rtnetlink that the drivers of an interface need: which root qdisc there is, another in its place, and back; classes of HTB.
+//! The little of rtnetlink that the drivers of an interface need: which root qdisc there is,
+//! another in its place, and back; classes of HTB.
 
 use std::ffi::CString;
 use std::io;
@@ -46,8 +47,9 @@ pub(super) fn index_of(name: &str) -> Option<u32> {
 
 fn socket() -> io::Result<OwnedFd> {
     // SAFETY: a new socket; no memory is handed over.
-    let fd =
-        unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
+    let fd = unsafe {
+        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -107,7 +109,8 @@ fn message_of(kind: u16, flags: i32, words: &[u32], rest: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Sends one message and hands each answer's type and body to `each`, until the kernel says that this was all.
+/// Sends one message and hands each answer's type and body to `each`, until the kernel says that
+/// this was all.
 fn talk(message: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
     let fd = socket()?;
     // SAFETY: the message is memory of that length.
@@ -118,7 +121,8 @@ fn talk(message: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
     let mut buffer = vec![0_u8; 1 << 16];
     loop {
         // SAFETY: the buffer is writable memory of that length.
-        let got = unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        let got =
+            unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
         if let Some(ended) = answers(&buffer[..got], each) {
             return ended;
@@ -345,7 +349,10 @@ mod tests {
         attribute(&mut bytes, TCA_KIND, b"fq\0");
         attribute(&mut bytes, TCA_OPTIONS, &[1, 2, 3, 4, 5]);
         assert_eq!(bytes.len() % 4, 0);
-        assert_eq!(attributes(&bytes), [(TCA_KIND, &b"fq\0"[..]), (TCA_OPTIONS, &[1, 2, 3, 4, 5][..])]);
+        assert_eq!(
+            attributes(&bytes),
+            [(TCA_KIND, &b"fq\0"[..]), (TCA_OPTIONS, &[1, 2, 3, 4, 5][..])]
+        );
         assert_eq!(attributes(&bytes[..bytes.len() - 4]).len(), 1, "a length beyond the end");
         assert_eq!(attributes(&[3, 0, 1, 0, 9]), [], "a length below the header's");
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets (`rt_layout`) with which a test compares these.
+//! The Rust face of `bpf/tag/abi.h`. The object file carries a table of sizes and offsets
+//! (`rt_layout`) with which a test compares these.
 
 pub(super) use reserv_facts::tag::{
-    ABI_VERSION, DYING, PACKET_RULES_MAX, RESOURCES, SLOTS, SLOTS_OF_NODES as NODES_MAX, above_how, kind,
-    object_kind, walked, what,
+    ABI_VERSION, DYING, PACKET_RULES_MAX, RESOURCES, SLOTS, SLOTS_OF_NODES as NODES_MAX, above_how,
+    kind, object_kind, walked, what,
 };
 
 /// `struct rt_node`

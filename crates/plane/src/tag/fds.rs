@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tagged descriptors of running processes: seen, set, and taken back from who may no longer use their queue.
+//! Tagged descriptors of running processes: seen, set, and taken back from who may no longer use
+//! their queue.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -31,8 +32,8 @@ fn numbers(folder: &str) -> Vec<i32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Tells the tags in a thread's table of descriptors, one by one, and answers whether other threads of
-/// its process may have tables of their own; `None`: the process has no such thread (any more).
+/// Tells the tags in a thread's table of descriptors, one by one, and answers whether other threads
+/// of its process may have tables of their own; `None`: the process has no such thread (any more).
 fn walk_table(
     program: &OwnedFd,
     pid: i32,
@@ -53,8 +54,8 @@ fn walk_table(
     }
 }
 
-/// The same of all threads of a process; answers whether there is one. A table that threads share is
-/// walked once.
+/// The same of all threads of a process; answers whether there is one. A table that threads share
+/// is walked once.
 fn walk(program: &OwnedFd, pid: i32, tell: &mut impl FnMut(&RtWalk)) -> Result<bool, PlaneError> {
     let Some(others) = walk_table(program, pid, pid, tell)? else { return Ok(false) };
     if others {
@@ -66,15 +67,18 @@ fn walk(program: &OwnedFd, pid: i32, tell: &mut impl FnMut(&RtWalk)) -> Result<b
 }
 
 impl Tags {
-    /// The program that walks tables of descriptors; where the kernel refused it, the answer is what is
-    /// lost without it.
+    /// The program that walks tables of descriptors; where the kernel refused it, the answer is
+    /// what is lost without it.
     fn walker(&self) -> Result<OwnedFd, PlaneError> {
         let name = "rt_fds";
         sys::open(&self.folder.join(name)).map_err(|error| {
             if error.kind() != io::ErrorKind::NotFound {
                 return os("open the pinned program rt_fds")(error);
             }
-            let lost = load::LOSSES.iter().find(|(other, _)| *other == name).map_or(name, |(_, lost)| lost);
+            let lost = load::LOSSES
+                .iter()
+                .find(|(other, _)| *other == name)
+                .map_or(name, |(_, lost)| lost);
             PlaneError::Unsupported(format!("{lost}: this kernel refuses the program {name}"))
         })
     }
@@ -99,14 +103,25 @@ impl Tags {
     }
 
     /// Tags the file or socket of a descriptor of ours, as F_SET_QUEUE does.
-    pub fn tag_descriptor(&self, fd: BorrowedFd<'_>, resource: u8, queue: NodeId) -> Result<(), PlaneError> {
+    pub fn tag_descriptor(
+        &self,
+        fd: BorrowedFd<'_>,
+        resource: u8,
+        queue: NodeId,
+    ) -> Result<(), PlaneError> {
         let a = u64::try_from(fd.as_raw_fd()).unwrap_or(u64::MAX);
-        let call = RtCall { resource: resource.into(), node: queue.pack(), a, ..RtCall::new(what::TAG_FD) };
+        let call = RtCall {
+            resource: resource.into(),
+            node: queue.pack(),
+            a,
+            ..RtCall::new(what::TAG_FD)
+        };
         if self.mechanism == Mechanism::Full {
             return self.call(call).map(drop);
         }
-        let mode =
-            nix::sys::stat::fstat(fd).map_err(|errno| os("look at the descriptor")(errno.into()))?.st_mode;
+        let mode = nix::sys::stat::fstat(fd)
+            .map_err(|errno| os("look at the descriptor")(errno.into()))?
+            .st_mode;
         if mode & libc::S_IFMT == libc::S_IFSOCK {
             return self.tag_stored(fd, RtCall { what: what::STORE, ..call });
         }
@@ -141,7 +156,8 @@ impl Tags {
         done.map_err(os("tag a socket"))
     }
 
-    /// A file may be tagged only where its end is seen (stock): else the next file at its address would have its tag. Whether it is, an end of a file of ours shows.
+    /// A file may be tagged only where its end is seen (stock): else the next file at its address
+    /// would have its tag. Whether it is, an end of a file of ours shows.
     fn see_ends(&self) -> Result<(), PlaneError> {
         let seen = || Ok::<_, PlaneError>(self.call(RtCall::new(what::STATE))?.pid != 0);
         let attached = load::ends_attached(&self.folder);
@@ -161,23 +177,33 @@ impl Tags {
     }
 
     /// Keys of the elements of a map that `is` accepts.
-    fn keys<V: Copy + Default>(&self, map: &str, is: impl Fn(&V) -> bool) -> Result<Vec<u64>, PlaneError> {
-        let Ok(all) = MapHandle::from_pinned_path(self.folder.join(map)) else { return Ok(Vec::new()) };
+    fn keys<V: Copy + Default>(
+        &self,
+        map: &str,
+        is: impl Fn(&V) -> bool,
+    ) -> Result<Vec<u64>, PlaneError> {
+        let Ok(all) = MapHandle::from_pinned_path(self.folder.join(map)) else {
+            return Ok(Vec::new());
+        };
         let fd = self.map(map)?;
         let keys = all.keys().filter_map(|key| Some(u64::from_ne_bytes(key.try_into().ok()?)));
         // One that has gone meanwhile is not there.
-        Ok(keys.filter(|key| sys::get::<u64, V>(&fd, key).ok().flatten().is_some_and(|v| is(&v))).collect())
+        Ok(keys
+            .filter(|key| sys::get::<u64, V>(&fd, key).ok().flatten().is_some_and(|v| is(&v)))
+            .collect())
     }
 
-    /// Files of a map that have this tag. Its elements are asked for at once: there are many places, and few are taken.
+    /// Files of a map that have this tag. Its elements are asked for at once: there are many
+    /// places, and few are taken.
     fn files(&self, map: &str, tag: u64) -> Result<Vec<u64>, PlaneError> {
         let all = MapHandle::from_pinned_path(self.folder.join(map))
             .map_err(|error| PlaneError::Invalid(format!("the pinned map '{map}': {error}")))?;
         let found = all
             .lookup_batch(1 << 16, MapFlags::ANY, MapFlags::ANY)
             .map_err(|error| PlaneError::Invalid(format!("the pinned map '{map}': {error}")))?;
-        let word =
-            |value: &[u8], at: usize| Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
+        let word = |value: &[u8], at: usize| {
+            Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?))
+        };
         Ok(found
             .filter(|(_, value)| word(value, offset_of!(RtFile, tag)) == Some(tag))
             .filter_map(|(key, value)| match map {
@@ -188,7 +214,8 @@ impl Tags {
             .collect())
     }
 
-    /// Open files and sockets that are tagged with a queue, with the processes that have a descriptor of each. One under way over a socket has none.
+    /// Open files and sockets that are tagged with a queue, with the processes that have a
+    /// descriptor of each. One under way over a socket has none.
     pub fn holders(&self, resource: u8, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {
         if self.refs(resource, queue)?.descriptors == 0 {
             return Ok(Vec::new());
@@ -224,15 +251,16 @@ impl Tags {
         Ok(found.into_iter().map(|(key, pids)| Holders { key, pids }).collect())
     }
 
-    /// Sockets that hold a tag in their own storage (stock). A list that changes as it is read may be
-    /// counted in part.
+    /// Sockets that hold a tag in their own storage (stock). A list that changes as it is read may
+    /// be counted in part.
     pub(super) fn stored(&self, resource: u8, queue: NodeId) -> Result<u64, PlaneError> {
         let program = match sys::open(&self.folder.join("rt_stored")) {
             // `limits` says that they are not known; with its node gone a tag means q0.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             opened => opened.map_err(os("open the pinned program rt_stored"))?,
         };
-        let mut list = RtStored { resource: resource.into(), node: queue.pack(), ..RtStored::default() };
+        let mut list =
+            RtStored { resource: resource.into(), node: queue.pack(), ..RtStored::default() };
         let (mut count, mut changes) = (0, 0);
         loop {
             sys::run(&program, &mut list).map_err(os("run rt_stored"))?;
@@ -253,8 +281,12 @@ impl Tags {
     pub fn untag(&self, resource: u8, queue: NodeId, keys: &[u64]) -> Result<u64, PlaneError> {
         let mut taken = 0;
         for &a in keys {
-            let call =
-                RtCall { resource: resource.into(), node: queue.pack(), a, ..RtCall::new(what::UNTAG) };
+            let call = RtCall {
+                resource: resource.into(),
+                node: queue.pack(),
+                a,
+                ..RtCall::new(what::UNTAG)
+            };
             taken += self.call(call)?.a;
         }
         Ok(taken)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loading the programs, pinning everything, finding it again, and the place of other planes' fcntl commands in the hook.
+//! Loading the programs, pinning everything, finding it again, and the place of other planes' fcntl
+//! commands in the hook.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,19 +20,20 @@ use crate::{PlaneError, libbpf, sys};
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tag.bpf.o"));
 
-/// What tags are set through: the link of fcntl's hook, or, where the kernel refuses trampolines, the
-/// program of setsockopt, which is attached only while there is an interface.
+/// What tags are set through: the link of fcntl's hook, or, where the kernel refuses trampolines,
+/// the program of setsockopt, which is attached only while there is an interface.
 const HOOK: &str = "rt_fcntl";
 const STOCK_HOOK: &str = "rt_setsockopt";
-/// The last pin shows that a mechanism is loaded: the link of fcntl's hook, or rt_call by this name.
+/// The last pin shows that a mechanism is loaded: the link of fcntl's hook, or rt_call by this
+/// name.
 const STOCK_MARK: &str = "stock";
 /// The daemon's calls.
 pub(super) const CALL: &str = "rt_call";
 /// The beginning of the names of links' pins.
 const LINK: &str = "link-";
 
-/// Programs that are attached whenever they are loaded. The hook comes last: nothing is tagged before
-/// all is in place.
+/// Programs that are attached whenever they are loaded. The hook comes last: nothing is tagged
+/// before all is in place.
 pub(super) const HOOKS: &[&str] = &[
     "rt_unmounted",
     "rt_opened",
@@ -62,8 +64,15 @@ const FULL: &[&str] = &[
     "rt_egress",
     "rt_link",
 ];
-const STOCK: &[&str] =
-    &[STOCK_HOOK, "rt_getsockopt", "rt_sock_create", "rt_stored", ENDS, "rt_stock_egress", "rt_stock_link"];
+const STOCK: &[&str] = &[
+    STOCK_HOOK,
+    "rt_getsockopt",
+    "rt_sock_create",
+    "rt_stored",
+    ENDS,
+    "rt_stock_egress",
+    "rt_stock_link",
+];
 /// What sees the end of files where the kernel refuses trampolines; attached while there is a disk.
 pub(super) const ENDS: &str = "rt_stock_freed";
 
@@ -72,7 +81,8 @@ pub(super) const ENDS: &str = "rt_stock_freed";
 pub enum Mechanism {
     /// By fcntl, on files and sockets; all hooks are the kernel's own functions (trampolines).
     Full,
-    /// By setsockopt, on sockets; cgroup hooks. By the daemon, on files of disks that are scheduled.
+    /// By setsockopt, on sockets; cgroup hooks. By the daemon, on files of disks that are
+    /// scheduled.
     Stock,
 }
 
@@ -160,7 +170,8 @@ const fn count_packets(mechanism: Mechanism) -> &'static str {
     }
 }
 
-/// What only sockets need, attached to the cgroups while a resource is an interface: every setsockopt, getsockopt and socket() of the machine pays for it.
+/// What only sockets need, attached to the cgroups while a resource is an interface: every
+/// setsockopt, getsockopt and socket() of the machine pays for it.
 const fn options(mechanism: Mechanism) -> &'static [(&'static str, libbpf_sys::bpf_attach_type)] {
     match mechanism {
         Mechanism::Full => &[
@@ -183,7 +194,8 @@ pub(super) fn folder() -> PathBuf {
 /// Programs whose function this kernel does not have, with its name.
 pub(super) fn missing() -> BTreeMap<&'static str, &'static str> {
     let Ok(btf) = Btf::from_vmlinux() else { return BTreeMap::new() };
-    let functions = TIES.iter().filter(|(_, function)| btf.type_by_name::<Func<'_>>(function).is_none());
+    let functions =
+        TIES.iter().filter(|(_, function)| btf.type_by_name::<Func<'_>>(function).is_none());
     let points = DISK.iter().filter(|(_, point)| {
         btf.type_by_name::<Typedef<'_>>(format!("btf_trace_{point}").as_str()).is_none()
     });
@@ -243,7 +255,8 @@ pub(super) fn would_leave_out(mechanism: Mechanism) -> Result<BTreeSet<String>, 
     loaded.map(|_| without.told())
 }
 
-/// Programs that a mechanism may do without: those that this kernel refuses, and what it cannot have.
+/// Programs that a mechanism may do without: those that this kernel refuses, and what it cannot
+/// have.
 struct Without {
     programs: BTreeSet<String>,
     /// Those that are of no use here whatever the kernel says.
@@ -295,7 +308,9 @@ impl Without {
 /// anew would cost the verifier all of them for each that is refused.
 fn choose(mechanism: Mechanism, keep: bool) -> (Result<Option<Object>, PlaneError>, Without) {
     let mut without = Without::new(mechanism);
-    if let Some((name, function)) = missing().into_iter().find(|(name, _)| essential(mechanism, name)) {
+    if let Some((name, function)) =
+        missing().into_iter().find(|(name, _)| essential(mechanism, name))
+    {
         let error = PlaneError::Unsupported(format!(
             "this kernel has no function {function} for the program {name}, without which nothing can be tagged"
         ));
@@ -355,7 +370,9 @@ fn of_its_kind(name: &str) -> Vec<String> {
             (original(&p.name().to_string_lossy()).to_owned(), p.prog_type(), way)
         })
         .collect();
-    let Some((_, of, at)) = kinds.iter().find(|(other, ..)| other == name) else { return Vec::new() };
+    let Some((_, of, at)) = kinds.iter().find(|(other, ..)| other == name) else {
+        return Vec::new();
+    };
     kinds.iter().filter(|(_, t, a)| (t, a) == (of, at)).map(|(name, ..)| name.clone()).collect()
 }
 
@@ -410,7 +427,8 @@ pub(super) fn attach_hooks(folder: &Path, mechanism: Mechanism) -> Result<(), Pl
         }
     }
     if mechanism == Mechanism::Stock {
-        let program = sys::open(&folder.join(CALL)).map_err(os("open the pinned program rt_call"))?;
+        let program =
+            sys::open(&folder.join(CALL)).map_err(os("open the pinned program rt_call"))?;
         sys::pin(&program, &folder.join(STOCK_MARK)).map_err(os("pin rt_call by another name"))?;
     }
     Ok(())
@@ -479,7 +497,8 @@ fn attach_copies(folder: &Path, name: &str) -> Result<(), PlaneError> {
     there.try_for_each(|copy| attach_once(folder, copy, sys::attach_trace))
 }
 
-/// Attach what sees the end of files, unless it is; where this kernel's programs have none, files have no tags.
+/// Attach what sees the end of files, unless it is; where this kernel's programs have none, files
+/// have no tags.
 pub(super) fn attach_ends(folder: &Path) -> Result<(), PlaneError> {
     if folder.join(ENDS).exists() { attach_once(folder, ENDS, sys::attach_trace) } else { Ok(()) }
 }
@@ -504,7 +523,8 @@ pub(super) fn attach_packets(folder: &Path, mechanism: Mechanism) -> Result<(), 
     })
 }
 
-/// Attach what tags sockets by an option, unless it is. Where there are no cgroups, fcntl alone tags them, or nothing.
+/// Attach what tags sockets by an option, unless it is. Where there are no cgroups, fcntl alone
+/// tags them, or nothing.
 pub(super) fn attach_options(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
     let root: OwnedFd = match open_root() {
         Ok(root) => root.into(),
@@ -533,8 +553,10 @@ pub(super) fn attach_link(
 ) -> Result<(), PlaneError> {
     let name = if mechanism == Mechanism::Full { "rt_link" } else { "rt_stock_link" };
     detach_link(folder, resource)?;
-    let program = sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
-    let link = sys::attach_tcx(&program, index).map_err(os(format!("attach {name} (Linux 6.6)")))?;
+    let program =
+        sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
+    let link =
+        sys::attach_tcx(&program, index).map_err(os(format!("attach {name} (Linux 6.6)")))?;
     sys::pin(&link, &link_pin(folder, resource)).map_err(os(format!("pin the link of {name}")))
 }
 
@@ -548,10 +570,13 @@ pub(super) fn options_possible() -> bool {
     open_root().is_ok()
 }
 
-/// The cgroup whose sockets the cgroup hooks see: the root of cgroup v2, or what `RESERV_TAG_CGROUP` names.
+/// The cgroup whose sockets the cgroup hooks see: the root of cgroup v2, or what
+/// `RESERV_TAG_CGROUP` names.
 fn open_root() -> Result<fs::File, PlaneError> {
     let root = settings::tag_cgroup().or_else(cgroup_root).ok_or_else(|| {
-        PlaneError::Unsupported("tags of sockets need the root of cgroup v2, which is not mounted".into())
+        PlaneError::Unsupported(
+            "tags of sockets need the root of cgroup v2, which is not mounted".into(),
+        )
     })?;
     fs::File::open(&root).map_err(os(format!("open {}", root.display())))
 }
@@ -575,8 +600,10 @@ pub(super) fn detach_unused(
     disks: bool,
 ) -> Result<(), PlaneError> {
     let traces = COUNT_FILES.iter().filter(|_| !files).copied();
-    let disk = DISK.iter().flat_map(|(name, _)| copies(name)).chain([ENDS.to_owned()]).filter(|_| !disks);
-    let of_sockets = options(mechanism).iter().map(|(name, _)| *name).chain([count_packets(mechanism)]);
+    let disk =
+        DISK.iter().flat_map(|(name, _)| copies(name)).chain([ENDS.to_owned()]).filter(|_| !disks);
+    let of_sockets =
+        options(mechanism).iter().map(|(name, _)| *name).chain([count_packets(mechanism)]);
     let of_sockets = of_sockets.filter(|_| !interfaces).map(str::to_owned);
     for name in traces.map(str::to_owned).chain(disk).chain(of_sockets) {
         detach(folder, &name)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tags on open files and sockets, default lists of processes, who may use a queue, and what refers to a node, for all resources but the
-//! threads' own tags (`cpu`). All of it lives in the kernel (`bpf/tag`), pinned, and outlives the daemon.
+//! Tags on open files and sockets, default lists of processes, who may use a queue, and what refers
+//! to a node, for all resources but the threads' own tags (`cpu`). All of it lives in the kernel
+//! (`bpf/tag`), pinned, and outlives the daemon.
 
 mod abi;
 mod fds;
@@ -28,7 +29,8 @@ use crate::{List, PlaneError, sys, uses};
 /// What a resource is, to the tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// The files on a device (`st_dev` of one of them, as the C library packs it), and the device's own.
+    /// The files on a device (`st_dev` of one of them, as the C library packs it), and the device's
+    /// own.
     Files {
         /// The device's number.
         dev: u64,
@@ -117,8 +119,8 @@ pub fn netns_cookie() -> io::Result<u64> {
     if got == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How descriptors would be tagged on this machine, and what that cannot do, one sentence each; `Err` says why that cannot be known.
-/// Root only: the kernel is asked by loading a program.
+/// How descriptors would be tagged on this machine, and what that cannot do, one sentence each;
+/// `Err` says why that cannot be known. Root only: the kernel is asked by loading a program.
 pub fn survey() -> Result<(Mechanism, Vec<String>), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("only root can find out".into());
@@ -127,8 +129,8 @@ pub fn survey() -> Result<(Mechanism, Vec<String>), String> {
     Ok((mechanism, limits(mechanism)))
 }
 
-/// What a mechanism cannot do on this kernel, one sentence each: by the programs that run, else by a
-/// try to load them.
+/// What a mechanism cannot do on this kernel, one sentence each: by the programs that run, else by
+/// a try to load them.
 pub fn limits(mechanism: Mechanism) -> Vec<String> {
     let folder = load::folder();
     let without = if load::loaded(&folder) == Some(mechanism) {
@@ -182,7 +184,8 @@ const STOCK_LIMITS: &[&str] = &[
     "a socket takes its maker's default when it is made, not when it connects; a connection that comes in takes its listener's",
 ];
 
-/// How tags are set: by the programs that run, else by those that are put by, else as this kernel allows.
+/// How tags are set: by the programs that run, else by those that are put by, else as this kernel
+/// allows.
 pub fn mechanism() -> Mechanism {
     let folder = load::folder();
     load::loaded(&folder)
@@ -211,8 +214,8 @@ pub fn open() -> Result<Tags, PlaneError> {
     }
 }
 
-/// The running programs, whatever their mechanism, or new ones by this one: those that are put by, if
-/// there are any.
+/// The running programs, whatever their mechanism, or new ones by this one: those that are put by,
+/// if there are any.
 pub fn open_as(mechanism: Mechanism) -> Result<Tags, PlaneError> {
     if let Some(tags) = adopt()? {
         return Ok(tags);
@@ -250,7 +253,8 @@ pub struct Tags {
 
 impl Tags {
     fn open(folder: PathBuf, mechanism: Mechanism) -> Result<Self, PlaneError> {
-        let program = sys::open(&folder.join("rt_call")).map_err(os("open the pinned program rt_call"))?;
+        let program =
+            sys::open(&folder.join("rt_call")).map_err(os("open the pinned program rt_call"))?;
         let tags = Self { folder, program, mechanism };
         let version = tags.call(RtCall::new(what::STATE))?.b;
         if version != u64::from(abi::ABI_VERSION) {
@@ -273,11 +277,13 @@ impl Tags {
         match -call.answer {
             0 => Ok(call),
             libc::ESRCH => Err(PlaneError::NoProcess(call.pid)),
-            libc::ESTALE => Err(PlaneError::NoNode(format!("{id:?} of resource {}", call.resource))),
-            libc::ENOSPC => Err(PlaneError::Full(format!("{id:?} of resource {}", call.resource))),
-            errno => {
-                Err(os(format!("{id:?} of resource {}", call.resource))(io::Error::from_raw_os_error(errno)))
+            libc::ESTALE => {
+                Err(PlaneError::NoNode(format!("{id:?} of resource {}", call.resource)))
             }
+            libc::ENOSPC => Err(PlaneError::Full(format!("{id:?} of resource {}", call.resource))),
+            errno => Err(os(format!("{id:?} of resource {}", call.resource))(
+                io::Error::from_raw_os_error(errno),
+            )),
         }
     }
 
@@ -290,14 +296,21 @@ impl Tags {
         self.mechanism
     }
 
-    /// The device number (as the C library packs it) of the file system at which `/reserv` is mounted; after each mount and adoption.
+    /// The device number (as the C library packs it) of the file system at which `/reserv` is
+    /// mounted; after each mount and adoption.
     pub fn set_mount(&self, dev: u64) -> Result<(), PlaneError> {
         let a = u64::from(load::left_out(&self.folder, self.mechanism).contains("rt_fork"));
         self.call(RtCall { node: kernel_dev(dev), a, ..RtCall::new(what::CONFIGURE) }).map(drop)
     }
 
-    /// What a resource (1…15) is; its files and sockets can be tagged from now on. With `count` operations are counted per queue.
-    pub fn attach_resource(&self, resource: u8, object: Object, count: bool) -> Result<(), PlaneError> {
+    /// What a resource (1…15) is; its files and sockets can be tagged from now on. With `count`
+    /// operations are counted per queue.
+    pub fn attach_resource(
+        &self,
+        resource: u8,
+        object: Object,
+        count: bool,
+    ) -> Result<(), PlaneError> {
         let packed = match object {
             Object::Files { dev } => abi::RtObject {
                 kind: abi::object_kind::FILES,
@@ -327,33 +340,42 @@ impl Tags {
                 Object::Interface { .. } => load::attach_packets(&self.folder, self.mechanism)?,
             }
         }
-        self.call(RtCall { resource: resource.into(), object: packed, ..RtCall::new(what::OBJECT) }).map(drop)
+        self.call(RtCall { resource: resource.into(), object: packed, ..RtCall::new(what::OBJECT) })
+            .map(drop)
     }
 
-    /// What leaves by an attached interface is given its queue just before the qdisc sees it (`bpf/tag/link.h`); with `htb`, its class of the HTB of
-    /// that handle (its upper half). Instead of an interface that the resource had before.
+    /// What leaves by an attached interface is given its queue just before the qdisc sees it
+    /// (`bpf/tag/link.h`); with `htb`, its class of the HTB of that handle (its upper half).
+    /// Instead of an interface that the resource had before.
     pub fn attach_link(&self, resource: u8, index: u32, htb: u16) -> Result<(), PlaneError> {
         self.call(RtCall { resource: resource.into(), a: htb.into(), ..RtCall::new(what::LINK) })?;
         load::attach_link(&self.folder, self.mechanism, resource, index)
     }
 
-    /// The requests of this block device (number as the C library packs it) have owners: queues of the resource. Answers the pinned table in which they stand
-    /// and the resource's first place there.
+    /// The requests of this block device (number as the C library packs it) have owners: queues of
+    /// the resource. Answers the pinned table in which they stand and the resource's first place
+    /// there.
     pub fn attach_disk(&self, resource: u8, dev: u64) -> Result<(PathBuf, u64), PlaneError> {
         load::attach_disk(&self.folder)?;
         if self.mechanism == Mechanism::Stock {
             load::attach_ends(&self.folder)?;
         }
-        self.call(RtCall { resource: resource.into(), a: kernel_dev(dev), ..RtCall::new(what::DISK) })?;
+        self.call(RtCall {
+            resource: resource.into(),
+            a: kernel_dev(dev),
+            ..RtCall::new(what::DISK)
+        })?;
         Ok((self.folder.join("slots"), u64::from(resource) * abi::SLOTS as u64))
     }
 
-    /// What is stacked above the resource, a disk that is scheduled, whatever was before: numbers of devices (as the C library packs them), and whether a driver makes
-    /// requests of its own out of theirs.
+    /// What is stacked above the resource, a disk that is scheduled, whatever was before: numbers
+    /// of devices (as the C library packs them), and whether a driver makes requests of its own out
+    /// of theirs.
     pub fn set_above(&self, resource: u8, wanted: &BTreeMap<u64, bool>) -> Result<(), PlaneError> {
         let bit = 1u32.checked_shl(resource.into()).unwrap_or(0);
         let tell = |dev: u64, b: u64| {
-            self.call(RtCall { resource: resource.into(), a: dev, b, ..RtCall::new(what::ABOVE) }).map(drop)
+            self.call(RtCall { resource: resource.into(), a: dev, b, ..RtCall::new(what::ABOVE) })
+                .map(drop)
         };
         let known = self.above()?;
         let wanted: BTreeMap<u64, bool> =
@@ -364,7 +386,11 @@ impl Tags {
             }
         }
         for (dev, passes) in wanted {
-            let there = u32::try_from(dev).ok().and_then(|dev| known.get(&dev)).copied().unwrap_or_default();
+            let there = u32::try_from(dev)
+                .ok()
+                .and_then(|dev| known.get(&dev))
+                .copied()
+                .unwrap_or_default();
             if (there.lives & bit != 0, there.passes & bit != 0) != (true, passes) {
                 tell(dev, if passes { above_how::PASSES } else { above_how::LIVES })?;
             }
@@ -380,7 +406,9 @@ impl Tags {
         for key in all.keys() {
             let Ok(dev) = key.try_into().map(u32::from_ne_bytes) else { continue };
             // One that has gone meanwhile is not there.
-            if let Some(there) = sys::get::<u32, RtAbove>(&map, &dev).map_err(os("look a device up"))? {
+            if let Some(there) =
+                sys::get::<u32, RtAbove>(&map, &dev).map_err(os("look a device up"))?
+            {
                 found.insert(dev, there);
             }
         }
@@ -427,12 +455,18 @@ impl Tags {
     }
 
     /// Who may tag with a queue, whole and in order; `None`: whoever could open it.
-    pub fn set_use(&self, resource: u8, id: NodeId, rules: Option<&[UseRule]>) -> Result<(), PlaneError> {
+    pub fn set_use(
+        &self,
+        resource: u8,
+        id: NodeId,
+        rules: Option<&[UseRule]>,
+    ) -> Result<(), PlaneError> {
         let map = self.map("uses")?;
         let node = id.pack();
         let key = abi::use_key(resource, node);
         let know = |told: u64| {
-            let call = RtCall { resource: resource.into(), node, a: told, ..RtCall::new(what::RULED) };
+            let call =
+                RtCall { resource: resource.into(), node, a: told, ..RtCall::new(what::RULED) };
             self.call(call).map(drop)
         };
         let value = rules.map(uses::pack).transpose()?;
@@ -478,7 +512,8 @@ impl Tags {
     /// What refers to a node.
     pub fn refs(&self, resource: u8, id: NodeId) -> Result<Refs, PlaneError> {
         let RtNode { descriptors, defaults, child_defaults, .. } = self.node(resource, id)?;
-        let stored = if self.mechanism == Mechanism::Stock { self.stored(resource, id)? } else { 0 };
+        let stored =
+            if self.mechanism == Mechanism::Stock { self.stored(resource, id)? } else { 0 };
         Ok(Refs {
             descriptors: u64::from(descriptors) + stored,
             defaults: defaults.into(),
@@ -500,16 +535,27 @@ impl Tags {
     /// The lists of a process, for all resources but cpu.
     pub fn defaults(&self, pid: i32) -> Result<Lists, PlaneError> {
         let call = self.call(RtCall { pid, ..RtCall::new(what::LISTS) })?;
-        let lists: RtLists =
-            sys::get(&self.map("lists")?, &call.b).map_err(os("look lists up"))?.unwrap_or_default();
+        let lists: RtLists = sys::get(&self.map("lists")?, &call.b)
+            .map_err(os("look lists up"))?
+            .unwrap_or_default();
         let of = |list: &[u64; abi::RESOURCES]| {
-            (0..RESOURCES).zip(list).filter(|(_, n)| **n != 0).map(|(r, n)| (r, NodeId::unpack(*n))).collect()
+            (0..RESOURCES)
+                .zip(list)
+                .filter(|(_, n)| **n != 0)
+                .map(|(r, n)| (r, NodeId::unpack(*n)))
+                .collect()
         };
         Ok(Lists { default: of(&lists.list[0]), child: of(&lists.list[1]) })
     }
 
     /// Change one entry of one of them. The caller has checked that the process may use the queue.
-    pub fn set_default(&self, pid: i32, list: List, resource: u8, queue: NodeId) -> Result<(), PlaneError> {
+    pub fn set_default(
+        &self,
+        pid: i32,
+        list: List,
+        resource: u8,
+        queue: NodeId,
+    ) -> Result<(), PlaneError> {
         let call = RtCall {
             pid,
             resource: resource.into(),
@@ -520,9 +566,9 @@ impl Tags {
         self.call(call).map(drop)
     }
 
-    /// Every tag and every list entry of a queue becomes q0's. Answers how many. Set the node dying, or its rules, first, or new ones
-    /// may come meanwhile. What sockets hold in their own storage (stock) stays, and means q0 once
-    /// the node is dropped.
+    /// Every tag and every list entry of a queue becomes q0's. Answers how many. Set the node
+    /// dying, or its rules, first, or new ones may come meanwhile. What sockets hold in their own
+    /// storage (stock) stays, and means q0 once the node is dropped.
     pub fn sweep(&self, resource: u8, id: NodeId) -> Result<u64, PlaneError> {
         Ok(self.call_node(what::SWEEP, resource, id)?.a)
     }
@@ -532,7 +578,8 @@ impl Tags {
         Ok(self.call(RtCall::new(what::STATE))?.a)
     }
 
-    /// Take the programs from the kernel's events, and put them by, unless some resource needs them.
+    /// Take the programs from the kernel's events, and put them by, unless some resource needs
+    /// them.
     pub fn release(self) -> Result<(), PlaneError> {
         for resource in 1..RESOURCES {
             if self.object(resource)?.kind != abi::object_kind::NOTHING {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules about the packets of a link, as `bpf/tag/packets.h` reads them. A link's table is replaced as a whole, and the kernel has no reader of the old one left when that
-//! is done.
+//! Rules about the packets of a link, as `bpf/tag/packets.h` reads them. A link's table is replaced
+//! as a whole, and the kernel has no reader of the old one left when that is done.
 
 use std::net::IpAddr;
 
@@ -66,7 +66,8 @@ impl Tags {
         for (slot, rule) in table.rule.iter_mut().zip(rules) {
             *slot = encode(rule);
         }
-        let inner = sys::new_array::<RtPacketTable>(c"packet_table").map_err(os("make a table of rules"))?;
+        let inner = sys::new_array::<RtPacketTable>(c"packet_table")
+            .map_err(os("make a table of rules"))?;
         sys::put(&inner, &0_u32, &table)
             .and_then(|()| sys::put(&map, &key, &inner.as_raw_fd()))
             .map_err(os("tell rules about packets"))
@@ -102,9 +103,17 @@ mod tests {
             "8000::/1",
             "::1",
         ];
-        let addresses =
-            ["10.1.2.3", "10.200.2.3", "11.0.0.0", "192.0.2.7", "192.0.2.6", "::1", "::", "2001:db8::7"]
-                .map(|a| a.parse::<IpAddr>().unwrap());
+        let addresses = [
+            "10.1.2.3",
+            "10.200.2.3",
+            "11.0.0.0",
+            "192.0.2.7",
+            "192.0.2.6",
+            "::1",
+            "::",
+            "2001:db8::7",
+        ]
+        .map(|a| a.parse::<IpAddr>().unwrap());
         for prefix in prefixes.map(|p| p.parse::<Prefix>().unwrap()) {
             let (address, mask) = compared(prefix);
             for of in addresses {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Putting the programs by when nobody is left who needs them, and taking them up again ([`crate::parked`]).
+//! Putting the programs by when nobody is left who needs them, and taking them up again
+//! ([`crate::parked`]).
 //!
-//! A link goes a moment after its pin, and a program of a hook may be in the middle of a run for longer.
-//! So the maps are emptied in an order in which no run, whenever it began, leaves anything behind:
-//! nothing new begets entries (`RT_CALL_CLOSE`); who has begun before that has ended; the maps are
-//! emptied; whoever was taking an entry away himself has ended; the variables, in which entries are
-//! counted, become 0.
+//! A link goes a moment after its pin, and a program of a hook may be in the middle of a run for
+//! longer. So the maps are emptied in an order in which no run, whenever it began, leaves anything
+//! behind: nothing new begets entries (`RT_CALL_CLOSE`); who has begun before that has ended; the
+//! maps are emptied; whoever was taking an entry away himself has ended; the variables, in which
+//! entries are counted, become 0.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,9 @@ fn mark(folder: &Path, mechanism: Mechanism) -> PathBuf {
 
 /// Which programs these are.
 fn build(mechanism: Mechanism) -> u32 {
-    crc32fast::hash(&[load::OBJECT, format!("{mechanism:?} {:?}", room::told()).as_bytes()].concat())
+    crc32fast::hash(
+        &[load::OBJECT, format!("{mechanism:?} {:?}", room::told()).as_bytes()].concat(),
+    )
 }
 
 /// These programs may be put by, later.
@@ -40,14 +43,14 @@ pub(super) fn forbid(folder: &Path, mechanism: Mechanism) {
     let _ = fs::remove_file(mark(folder, mechanism));
 }
 
-/// The full mechanism, where its programs are put by: the kernel has taken them. Those of the stock one
-/// say nothing, for whoever asks for it by name has it on any kernel.
+/// The full mechanism, where its programs are put by: the kernel has taken them. Those of the stock
+/// one say nothing, for whoever asks for it by name has it on any kernel.
 pub(super) fn full(folder: &Path) -> Option<Mechanism> {
     parked::is_there(folder, build(Mechanism::Full)).then_some(Mechanism::Full)
 }
 
-/// Take up what was put by; `false` where there is nothing of this build and mechanism. On error what
-/// is in the folder is of no use.
+/// Take up what was put by; `false` where there is nothing of this build and mechanism. On error
+/// what is in the folder is of no use.
 pub(super) fn take_up(folder: &Path, mechanism: Mechanism) -> Result<bool, PlaneError> {
     if !parked::unpark(folder, build(mechanism))? {
         return Ok(false);
@@ -57,12 +60,18 @@ pub(super) fn take_up(folder: &Path, mechanism: Mechanism) -> Result<bool, Plane
     if mark(folder, mechanism).exists() {
         Ok(true)
     } else {
-        Err(PlaneError::Unsupported("the kernel refuses to attach what it has attached before".into()))
+        Err(PlaneError::Unsupported(
+            "the kernel refuses to attach what it has attached before".into(),
+        ))
     }
 }
 
 /// Put the programs by, empty. No resource needs them. Where that cannot be they go.
-pub(super) fn put_by(folder: &Path, call: &OwnedFd, mechanism: Mechanism) -> Result<(), PlaneError> {
+pub(super) fn put_by(
+    folder: &Path,
+    call: &OwnedFd,
+    mechanism: Mechanism,
+) -> Result<(), PlaneError> {
     if !mark(folder, mechanism).exists() {
         return load::unload(folder);
     }
@@ -86,8 +95,10 @@ fn empty(folder: &Path, program: &OwnedFd) -> Result<(), PlaneError> {
             errno => Err(os(format!("call {what}"))(io::Error::from_raw_os_error(errno))),
         }
     };
-    let rules = sys::open(&folder.join("packet_rules")).map_err(os("open the rules about packets"))?;
-    let table = sys::new_array::<RtPacketTable>(c"packet_table").map_err(os("make a table of rules"))?;
+    let rules =
+        sys::open(&folder.join("packet_rules")).map_err(os("open the rules about packets"))?;
+    let table =
+        sys::new_array::<RtPacketTable>(c"packet_table").map_err(os("make a table of rules"))?;
     call(what::CLOSE)?;
     // The kernel answers a change of an array of maps when no run is left that has begun before it
     // (maybe_wait_bpf_programs). Resource 0 is the CPU, which has no packets.

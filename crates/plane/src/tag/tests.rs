@@ -19,7 +19,8 @@ fn device_numbers_as_the_kernel_packs_them() {
     assert_eq!(kernel_dev(libc::makedev(0, 0x1234)), 0x1234);
 }
 
-/// A program that the kernel refuses costs what the table says: so each has its row, or is essential.
+/// A program that the kernel refuses costs what the table says: so each has its row, or is
+/// essential.
 #[test]
 fn each_program_is_essential_or_has_a_sentence() {
     let open = ObjectBuilder::default().open_memory(load::OBJECT).unwrap();
@@ -44,7 +45,8 @@ fn each_tracing_program_is_attached_by_somebody() {
         let name = load::original(&name);
         let on_demand = load::COUNT_FILES.contains(&name) || load::ENDS == name;
         let of_disks = load::DISK.iter().any(|(other, _)| *other == name);
-        let times = [load::HOOKS.contains(&name), on_demand, of_disks].iter().filter(|by| **by).count();
+        let times =
+            [load::HOOKS.contains(&name), on_demand, of_disks].iter().filter(|by| **by).count();
         assert_eq!(times, 1, "{name}");
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ublk's control device: making a device, starting it, taking it over from a server that died, and removing it. Every call waits for its answer, by a ring of
-//! its own, so a thread that serves requests leaves what waits for requests (`start`, `stop`) to another one.
+//! ublk's control device: making a device, starting it, taking it over from a server that died, and
+//! removing it. Every call waits for its answer, by a ring of its own, so a thread that serves
+//! requests leaves what waits for requests (`start`, `stop`) to another one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -187,7 +188,8 @@ impl Control {
         // SAFETY: the structure has no padding.
         let plain = unsafe { crate::wire::bytes_of(&command) };
         bytes[..plain.len()].copy_from_slice(plain);
-        let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), code).cmd(bytes).build();
+        let entry =
+            opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), code).cmd(bytes).build();
         // SAFETY: `memory` outlives the call, which ends with the command's answer.
         unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;
         loop {
@@ -261,7 +263,8 @@ impl Control {
         self.command(code::END_USER_RECOVERY, id, server.into(), &mut [])
     }
 
-    /// The block device goes. What waits is answered with an error if it has no server; else that must go on.
+    /// The block device goes. What waits is answered with an error if it has no server; else that
+    /// must go on.
     pub fn stop(&mut self, id: u32) -> io::Result<()> {
         self.command(code::STOP_DEV, id, 0, &mut [])
     }

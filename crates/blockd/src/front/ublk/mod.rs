@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Front end on ublk: a block device of the kernel whose requests are handed to this process, one slot per tag, over a ring.
+//! Front end on ublk: a block device of the kernel whose requests are handed to this process, one
+//! slot per tag, over a ring.
 //!
-//! A slot is with the kernel (a fetch command waits in the ring) or with us (its command was completed, and the description of the request stands in the
-//! mapped array) until the answer goes back together with the next fetch. When this process dies, the kernel keeps what was not answered and sends it to the
-//! next one again (`UBLK_F_USER_RECOVERY_REISSUE`).
+//! A slot is with the kernel (a fetch command waits in the ring) or with us (its command was
+//! completed, and the description of the request stands in the mapped array) until the answer goes
+//! back together with the next fetch. When this process dies, the kernel keeps what was not
+//! answered and sends it to the next one again (`UBLK_F_USER_RECOVERY_REISSUE`).
 //!
-//! Data are not copied where the kernel has it: it puts the memory of who asked into the ring as a registered buffer, whose number is the slot's, before
-//! the request comes here, and takes it out with the answer (`UBLK_F_AUTO_BUF_REG`). Where that is not, or fails for a request, data are copied at dispatch, not at arrival
-//! (`UBLK_F_USER_COPY`), so a request that waits has no memory of ours.
+//! Data are not copied where the kernel has it: it puts the memory of who asked into the ring as a
+//! registered buffer, whose number is the slot's, before the request comes here, and takes it out
+//! with the answer (`UBLK_F_AUTO_BUF_REG`). Where that is not, or fails for a request, data are
+//! copied at dispatch, not at arrival (`UBLK_F_USER_COPY`), so a request that waits has no memory
+//! of ours.
 
 pub mod control;
 
@@ -28,17 +32,20 @@ use crate::log::say;
 use crate::owners::{Owners, QUEUES, SLOTS_QUEUE};
 use crate::ring::{Of, Ring};
 
-/// Requests that the kernel gives us at once, of each hardware queue. Few would be one queue's, and the others starve before the scheduler sees them: who waits for a place does so in the order
-/// of arrival.
+/// Requests that the kernel gives us at once, of each hardware queue. Few would be one queue's, and
+/// the others starve before the scheduler sees them: who waits for a place does so in the order of
+/// arrival.
 pub const DEPTH: u16 = 1024;
 const _: () = assert!(DEPTH as usize <= SLOTS_QUEUE);
-/// Of which the device uses so many. Older kernels (6.12) notice that a server is dead by a slot that waits for a request; with none left they do when the oldest
-/// request's time is up, after 30 s.
+/// Of which the device uses so many. Older kernels (6.12) notice that a server is dead by a slot
+/// that waits for a request; with none left they do when the oldest request's time is up, after 30
+/// s.
 pub const DEPTH_USED: u16 = DEPTH - 1;
 /// Most hardware queues. They are for the CPUs that ask; all are served by one thread.
 const HARDWARE_QUEUES_MAX: u16 = 4;
 const _: () = assert!(HARDWARE_QUEUES_MAX as usize <= QUEUES);
-/// Where a hardware queue's descriptions are mapped from: as if it had the most requests that there can be.
+/// Where a hardware queue's descriptions are mapped from: as if it had the most requests that there
+/// can be.
 const DESCRIPTIONS_STEP: usize = (4096 * size_of::<Description>()).next_multiple_of(4096);
 /// Most data of one request.
 const PART: u32 = 256 * 1024;
@@ -48,7 +55,8 @@ const DATALESS_MAX: u32 = 1 << 30;
 const IO_COMMAND: usize = 16;
 const FETCH_REQ: u32 = io_command(0x20);
 const COMMIT_AND_FETCH_REQ: u32 = io_command(0x21);
-/// Where a request's data are in the character device: its tag is in the bits from this one on, and its hardware queue above.
+/// Where a request's data are in the character device: its tag is in the bits from this one on, and
+/// its hardware queue above.
 const DATA_AT: u64 = 0x8000_0000;
 const DATA_TAG: u32 = 25;
 const DATA_QUEUE: u32 = DATA_TAG + 16;
@@ -57,7 +65,8 @@ const SLOT_TAG_BITS: u32 = SLOTS_QUEUE.trailing_zeros();
 const SLOT_TAG: u16 = (1 << SLOT_TAG_BITS) - 1;
 /// Of a handle: the slot. Above it arrivals are counted, so that handles are in their order.
 const SLOT_BITS: u32 = 16;
-/// Of a fetch: a request whose data could not be registered comes, too (`UBLK_AUTO_BUF_REG_FALLBACK`).
+/// Of a fetch: a request whose data could not be registered comes, too
+/// (`UBLK_AUTO_BUF_REG_FALLBACK`).
 const REGISTER_OR_NOT: u64 = 1 << 16;
 /// Of copied requests at the disk as many have memory that is there already.
 const BUFFERS: usize = 64;
@@ -102,7 +111,8 @@ impl Descriptions {
     const BYTES: usize = (DEPTH as usize * size_of::<Description>()).next_multiple_of(4096);
 
     fn map(device: &File, queue: u16) -> io::Result<Self> {
-        let from = libc::off_t::try_from(usize::from(queue) * DESCRIPTIONS_STEP).map_err(io::Error::other)?;
+        let from = libc::off_t::try_from(usize::from(queue) * DESCRIPTIONS_STEP)
+            .map_err(io::Error::other)?;
         // SAFETY: a new mapping of the device's own memory.
         let at = unsafe {
             libc::mmap(
@@ -122,7 +132,8 @@ impl Descriptions {
 
     fn of(&self, tag: u16) -> Description {
         assert!(tag < DEPTH, "a tag");
-        // SAFETY: inside of the mapping. The kernel does not write the slot of a request that is with us.
+        // SAFETY: inside of the mapping. The kernel does not write the slot of a request that is
+        // with us.
         unsafe { std::ptr::read_volatile(self.0.as_ptr().add(tag.into())) }
     }
 }
@@ -159,7 +170,8 @@ fn shift(bytes: u32) -> u8 {
 pub fn create(shape: &Shape, mark: u64) -> io::Result<u32> {
     let mut control = Control::open()?;
     let there = control.features()?;
-    let zero_copy = if shape.copied.is_none() && there & ZERO_COPY == ZERO_COPY { ZERO_COPY } else { 0 };
+    let zero_copy =
+        if shape.copied.is_none() && there & ZERO_COPY == ZERO_COPY { ZERO_COPY } else { 0 };
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let asked = Info {
         queues: u16::try_from(cpus).unwrap_or(u16::MAX).min(HARDWARE_QUEUES_MAX),
@@ -206,7 +218,8 @@ pub fn create(shape: &Shape, mark: u64) -> io::Result<u32> {
 }
 
 impl Ublk {
-    /// Serve a device: one that was created just now, or one whose server died (`again`). [`begin`] follows, in another thread.
+    /// Serve a device: one that was created just now, or one whose server died (`again`). [`begin`]
+    /// follows, in another thread.
     pub fn open(id: u32, again: bool, shape: &Shape, ring: &mut Ring) -> io::Result<Self> {
         let mut control = Control::open()?;
         if again {
@@ -229,7 +242,8 @@ impl Ublk {
         let zero_copy = info.flags & flag::AUTO_BUF_REG != 0;
         let slots = usize::from(info.queues) * SLOTS_QUEUE;
         let buffers = u32::try_from(slots).unwrap_or(0).min(shape.buffers);
-        let mut copies = (!zero_copy).then(|| shape.copied.unwrap_or("this kernel's ublk has no other way"));
+        let mut copies =
+            (!zero_copy).then(|| shape.copied.unwrap_or("this kernel's ublk has no other way"));
         // Without them every request comes unregistered.
         if zero_copy && let Err(error) = ring.reserve_buffers(buffers) {
             say(format_args!("no registered buffers: {error}"));
@@ -287,7 +301,8 @@ impl Ublk {
     }
 
     fn take(&mut self, slot: u16) -> Result<Arrived, i32> {
-        let queue = self.descriptions.get(usize::from(slot >> SLOT_TAG_BITS)).ok_or(libc::EINVAL)?;
+        let queue =
+            self.descriptions.get(usize::from(slot >> SLOT_TAG_BITS)).ok_or(libc::EINVAL)?;
         let Description { op_flags, sectors, start, .. } = queue.of(slot & SLOT_TAG);
         let op = match op_flags & op::MASK {
             op::READ => Op::Read,
@@ -306,7 +321,8 @@ impl Ublk {
             _ => return Err(libc::EINVAL),
         };
         self.arrivals += 1;
-        self.registered[usize::from(slot)] = self.zero_copy && moves && op_flags & op::NOT_REGISTERED == 0;
+        self.registered[usize::from(slot)] =
+            self.zero_copy && moves && op_flags & op::NOT_REGISTERED == 0;
         Ok(Arrived {
             handle: self.arrivals << SLOT_BITS | u64::from(slot),
             op,
@@ -323,7 +339,8 @@ impl Ublk {
     }
 }
 
-/// The block device appears, or goes on (`again`). Its name and number. Somebody in this process must answer for it meanwhile.
+/// The block device appears, or goes on (`again`). Its name and number. Somebody in this process
+/// must answer for it meanwhile.
 pub fn begin(id: u32, again: bool) -> io::Result<(String, u64)> {
     let mut control = Control::open()?;
     let server = std::process::id();
@@ -392,10 +409,16 @@ impl Front for Ublk {
     }
 
     fn load(&mut self, request: &Arrived, buffer: &mut Buffer) -> io::Result<()> {
-        self.device.read_exact_at(buffer.bytes_mut(request.len as usize), Self::data_at(request.handle))
+        self.device
+            .read_exact_at(buffer.bytes_mut(request.len as usize), Self::data_at(request.handle))
     }
 
-    fn answer(&mut self, ring: &mut Ring, request: &Arrived, result: Result<(), i32>) -> io::Result<()> {
+    fn answer(
+        &mut self,
+        ring: &mut Ring,
+        request: &Arrived,
+        result: Result<(), i32>,
+    ) -> io::Result<()> {
         let mut result = result;
         if let (Ok(()), Op::Read, Some(buffer)) = (result, request.op, &request.buffer) {
             let data = buffer.bytes(request.len as usize);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy cello before a modelled disk: shares of the classes, streams that are never late, who bypasses, and changes under load.
+//! Policy cello before a modelled disk: shares of the classes, streams that are never late, who
+//! bypasses, and changes under load.
 
 use super::*;
 use crate::owners::Owner;
@@ -22,8 +23,10 @@ fn of(class: u64, l: Load) -> Load {
 #[test]
 fn classes_have_their_shares_of_the_disk() {
     for percent in [10, 30, 50, 70, 90] {
-        let loads =
-            [of(INTERACTIVE, load(100 - percent, 6, &[4096])), of(THROUGHPUT, load(percent, 6, &[4096]))];
+        let loads = [
+            of(INTERACTIVE, load(100 - percent, 6, &[4096])),
+            of(THROUGHPUT, load(percent, 6, &[4096])),
+        ];
         let mut bench = Bench::new(CELLO, server(), 1, &loads);
         bench.run(60 * SECOND);
         let (time, requests) = (bench.share(1, 2), bench.share(1, 1));
@@ -38,7 +41,8 @@ fn classes_have_their_shares_of_the_disk() {
     }
 }
 
-/// Queues of a class are one class: their weights add up. A node between is divided as its queues are.
+/// Queues of a class are one class: their weights add up. A node between is divided as its queues
+/// are.
 #[test]
 fn weights_of_a_class_add_up() {
     let mut loads = [
@@ -76,8 +80,9 @@ fn request(handle: u64, owner: Owner, len: u32) -> Arrived {
     }
 }
 
-/// Four films of 1.5 Mbit/s, read in rounds of a second, beside `others` programs with two requests each, on a disk of 5 ms a request, for a minute. Answers how many requests of
-/// the films were served and how many of these were late, and the other programs'.
+/// Four films of 1.5 Mbit/s, read in rounds of a second, beside `others` programs with two requests
+/// each, on a disk of 5 ms a request, for a minute. Answers how many requests of the films were
+/// served and how many of these were late, and the other programs'.
 fn films(weight: u64, others: usize) -> [u64; 3] {
     let loads = [of(REAL_TIME, load(weight, 0, &[])), of(INTERACTIVE, load(1, 0, &[]))];
     let mut bench = Bench::new(CELLO, server(), 1, &loads);
@@ -117,7 +122,8 @@ fn streams_are_never_late_whoever_else_reads() {
         assert_eq!((served, late), (60 * 12, 0), "beside {others}");
         assert_eq!(rest, 60 * (200 - 12), "beside {others}: the disk is never idle");
     }
-    // Must be seen to be late where it is: without a share they get what is left over, which is nothing.
+    // Must be seen to be late where it is: without a share they get what is left over, which is
+    // nothing.
     let [served, late, _] = films(0, 16);
     assert!(late > 0 || served < 600, "{served} served, {late} late");
 }
@@ -132,7 +138,8 @@ fn order(s: &mut Scheduler, mut now: u64) -> Vec<u64> {
     out
 }
 
-/// Who has no class goes first; the I/O priority is a class where the queue says none, and its hint a deadline.
+/// Who has no class goes first; the I/O priority is a class where the queue says none, and its hint
+/// a deadline.
 #[test]
 fn untagged_requests_bypass_and_priorities_are_classes() {
     let loads = [
@@ -159,12 +166,19 @@ fn untagged_requests_bypass_and_priorities_are_classes() {
     // Of q0 with the class idle: as throughput. A queue's own class is not overruled.
     assert_eq!(run(&[at(IDLE, Q0), at(IDLE, queue(1)), at(0, Q0), at(0, queue(3))]), [2, 1, 3, 0]);
     // Deadlines of requests before the queue's; the kernel's own hints are none.
-    assert_eq!(run(&[at(hint(900), queue(0)), at(hint(20), queue(0)), at(hint(300), queue(0))]), [1, 2, 0]);
-    assert_eq!(run(&[at(hint(7), queue(0)), at(hint(1023), queue(0)), at(hint(8), queue(0))]), [2, 0, 1]);
+    assert_eq!(
+        run(&[at(hint(900), queue(0)), at(hint(20), queue(0)), at(hint(300), queue(0))]),
+        [1, 2, 0]
+    );
+    assert_eq!(
+        run(&[at(hint(7), queue(0)), at(hint(1023), queue(0)), at(hint(8), queue(0))]),
+        [2, 0, 1]
+    );
     assert_eq!(run(&[at(RT | 900 << 3, Q0), at(RT | 20 << 3, queue(3)), at(0, Q0)]), [2, 1, 0]);
 }
 
-/// Under load: the tree, Cello, the tree. All requests are served once, and the shares are right; queues go, and what they had is served.
+/// Under load: the tree, Cello, the tree. All requests are served once, and the shares are right;
+/// queues go, and what they had is served.
 #[test]
 fn changes_under_load_lose_nothing() {
     let loads = [of(INTERACTIVE, load(1, 40, &[4096])), of(THROUGHPUT, load(3, 40, &[4096]))];
@@ -175,13 +189,15 @@ fn changes_under_load_lose_nothing() {
             bench.run(2 * SECOND);
             bench.run(60 * SECOND);
             let got = bench.share(1, if policy == CELLO { 2 } else { 0 });
-            // With several at once the model's own time of a request is not what the disk was busy with it.
+            // With several at once the model's own time of a request is not what the disk was busy
+            // with it.
             assert!(
                 (got - 0.75).abs() < if depth == 1 { 0.01 } else { 0.03 },
                 "policy {policy}, {depth} at once: {got}"
             );
             // Closed loops: whoever was lost would not ask again.
-            let waiting: u32 = (0..2).map(|k| bench.scheduler.sample_one(queue(k)).unwrap().queued).sum();
+            let waiting: u32 =
+                (0..2).map(|k| bench.scheduler.sample_one(queue(k)).unwrap().queued).sum();
             let flying = bench.flying.len();
             assert_eq!(waiting as usize + flying + bench.asks.len(), 80, "policy {policy}");
             assert_eq!(flying, depth as usize);
@@ -251,7 +267,10 @@ fn a_queue_drains_and_the_next_worker_knows() {
     assert_eq!(s.sample_one(a).unwrap().queued, 1, "it takes no new ones");
     drop(s);
     let mut s = Scheduler::new(Book::open(&path).unwrap()).unwrap();
-    assert_eq!((s.book.cello(), s.book.get(b).unwrap().alg), (Some(200 * MS), wire::class::THROUGHPUT));
+    assert_eq!(
+        (s.book.cello(), s.book.get(b).unwrap().alg),
+        (Some(200 * MS), wire::class::THROUGHPUT)
+    );
     // What was under way comes again; the class is known.
     s.arrive(request(1, b.into(), 4096), 10);
     s.arrive(request(2, Q0.into(), 4096), 10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Rust face of `bpf/abi.h` and of the batch in `sched/batch.h`. The object file carries a table of sizes and offsets
-//! (`rc_layout`) with which a test compares these.
+//! The Rust face of `bpf/abi.h` and of the batch in `sched/batch.h`. The object file carries a
+//! table of sizes and offsets (`rc_layout`) with which a test compares these.
 
 pub(super) use reserv_facts::cpu::{
     ABI_VERSION, MEMBERS_MAX, SAMPLES_MAX, SETUP_FLAT, TEXT_MAX, param, tag, to,

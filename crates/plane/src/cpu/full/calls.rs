@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where threads ask for more to do (`bpf/cpu/calls.h`): the program is attached while a scheduler has policy eevdf, so that nobody
-//! else's threads pay for it when they receive.
+//! Where threads ask for more to do (`bpf/cpu/calls.h`): the program is attached while a scheduler
+//! has policy eevdf, so that nobody else's threads pay for it when they receive.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this kernel has of what the programs use, by its type information: what they cannot do without,
-//! and what they have a fallback for (`bpf/compat.h`).
+//! What this kernel has of what the programs use, by its type information: what they cannot do
+//! without, and what they have a fallback for (`bpf/compat.h`).
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -132,8 +132,9 @@ trait Kernel {
 }
 
 impl Kernel for Btf<'_> {
-    /// Since 7.1 the kernel hands some functions an argument that programs do not see, and then looks
-    /// for a twin with `_impl`. A build that lacks the twin refuses every program that calls it.
+    /// Since 7.1 the kernel hands some functions an argument that programs do not see, and then
+    /// looks for a twin with `_impl`. A build that lacks the twin refuses every program that calls
+    /// it.
     fn function(&self, name: &str) -> bool {
         let Some(found) = self.type_by_name::<Func<'_>>(name) else { return false };
         if self.type_by_name::<Func<'_>>(&format!("{name}_impl")).is_some() {
@@ -157,8 +158,8 @@ impl Kernel for Btf<'_> {
     }
 }
 
-/// The programs' own type information, as the compiler wrote it: libbpf, when it opens programs, changes
-/// which functions are others'.
+/// The programs' own type information, as the compiler wrote it: libbpf, when it opens programs,
+/// changes which functions are others'.
 fn types(object: &[u8]) -> Result<Btf<'static>, String> {
     let file = memfd_create(c"programs", MFdFlags::MFD_CLOEXEC).map_err(io::Error::from);
     let file = file.map(File::from).and_then(|mut file| file.write_all(object).map(|()| file));
@@ -203,11 +204,15 @@ fn compare(kernel: &impl Kernel, called: &[String], forced: Lacks) -> Result<Lac
         }
     }
     let spare = |name: &str| {
-        let mut table = FALLBACKS.iter().filter(|f| f.symbol == name || f.uses == Some(name)).peekable();
+        let mut table =
+            FALLBACKS.iter().filter(|f| f.symbol == name || f.uses == Some(name)).peekable();
         table.peek().is_some() && !table.any(|f| lacks.0 & f.bit != 0 && f.uses == Some(name))
     };
-    let missing: Vec<&str> =
-        called.iter().map(String::as_str).filter(|name| !spare(name) && !kernel.function(name)).collect();
+    let missing: Vec<&str> = called
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !spare(name) && !kernel.function(name))
+        .collect();
     if missing.is_empty() {
         return Ok(lacks);
     }
@@ -237,8 +242,8 @@ fn forced(text: &str) -> Result<Lacks, String> {
 /// What this kernel lacks; `Err` says in words what it cannot be without.
 pub(super) fn lacks() -> Result<Lacks, String> {
     let forced = settings::fallbacks().map_or(Ok(Lacks::default()), |text| forced(&text))?;
-    let btf =
-        Btf::from_vmlinux().map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
+    let btf = Btf::from_vmlinux()
+        .map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
     compare(&btf, &called(OBJECT)?, forced)
 }
 
@@ -278,11 +283,13 @@ mod tests {
             .filter_map(|line| line.trim().strip_prefix("COMPAT_")?.split_once(" = 1 << "))
             .map(|(name, rest)| {
                 let (bit, said) = rest.split_once(", /* ").expect("a bit and a comment");
-                let (since, symbol) = said.trim_end_matches(" */").split_once(' ').expect("two words");
+                let (since, symbol) =
+                    said.trim_end_matches(" */").split_once(' ').expect("two words");
                 (name.to_lowercase(), 1 << bit.parse::<u32>().expect("a bit"), since, symbol)
             })
             .collect();
-        let ours: Vec<_> = FALLBACKS.iter().map(|f| (f.name.to_owned(), f.bit, f.since, f.symbol)).collect();
+        let ours: Vec<_> =
+            FALLBACKS.iter().map(|f| (f.name.to_owned(), f.bit, f.since, f.symbol)).collect();
         assert_eq!(rows, ours);
     }
 
@@ -315,7 +322,9 @@ mod tests {
     #[test]
     fn what_the_programs_call_is_read_out_of_them() {
         let called = called(OBJECT).unwrap();
-        for name in ["scx_bpf_dsq_insert___v2", "scx_bpf_dsq_insert", "bpf_local_irq_save", "scx_bpf_now"] {
+        for name in
+            ["scx_bpf_dsq_insert___v2", "scx_bpf_dsq_insert", "bpf_local_irq_save", "scx_bpf_now"]
+        {
             assert!(called.iter().any(|found| found == name), "{name} in {called:?}");
         }
         assert!(called.iter().all(|name| !name.ends_with("___reserv")), "{called:?}");
@@ -329,7 +338,8 @@ mod tests {
             .type_by_kind::<Func<'_>>()
             .filter(|found| found.linkage() == Linkage::Global)
             .filter(|found| {
-                let proto = FuncProto::try_from(found.next_type().expect("a prototype")).expect("one");
+                let proto =
+                    FuncProto::try_from(found.next_type().expect("a prototype")).expect("one");
                 let program = proto.iter().any(|one| one.name.is_some_and(|name| name == "ctx"));
                 !program && proto.next_type().is_none()
             })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cgroups of the cpu controller: which of them the driver can mirror inside q0 (`bpf/cpu/cgroups.h`), found by looking at the mounted
-//! hierarchy before anything is started.
+//! Cgroups of the cpu controller: which of them the driver can mirror inside q0
+//! (`bpf/cpu/cgroups.h`), found by looking at the mounted hierarchy before anything is started.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,14 +45,17 @@ pub fn few(names: &[String]) -> String {
 /// Refuses to start where something cannot be mirrored.
 pub(super) fn check() -> Result<(), PlaneError> {
     match hierarchy(Path::new("/")).map(|at| survey(&at)) {
-        Some(found) if !found.without_room.is_empty() => Err(PlaneError::Unsupported(refusal(&found))),
+        Some(found) if !found.without_room.is_empty() => {
+            Err(PlaneError::Unsupported(refusal(&found)))
+        }
         _ => Ok(()),
     }
 }
 
 /// What cannot be mirrored, in words.
 pub fn refusal(found: &Survey) -> String {
-    let names: Vec<String> = found.without_room.iter().map(|(path, why)| format!("{path} ({why})")).collect();
+    let names: Vec<String> =
+        found.without_room.iter().map(|(path, why)| format!("{path} ({why})")).collect();
     format!(
         "the CPU settings of {} of {} cgroups would have no effect: {}. \
          'reserv up --ignore-cgroup-weights' starts all the same, and ignores those of all cgroups; '--driver stock' keeps them",
@@ -93,7 +96,9 @@ fn settings(dir: &Path) -> Option<String> {
     let mut set = Vec::new();
     if dir.join("cpu.weight").exists() {
         match number(dir, "cpu.weight") {
-            Some(weight) if weight != 100 && weight != 0 => set.push(format!("cpu.weight {weight}")),
+            Some(weight) if weight != 100 && weight != 0 => {
+                set.push(format!("cpu.weight {weight}"))
+            }
             _ => {}
         }
         let max = fs::read_to_string(dir.join("cpu.max")).unwrap_or_default();
@@ -102,7 +107,9 @@ fn settings(dir: &Path) -> Option<String> {
         }
     } else if dir.join("cpu.shares").exists() {
         match number(dir, "cpu.shares") {
-            Some(shares) if shares != 1024 && shares != 3 => set.push(format!("cpu.shares {shares}")),
+            Some(shares) if shares != 1024 && shares != 3 => {
+                set.push(format!("cpu.shares {shares}"))
+            }
             _ => {}
         }
         if let Some(quota @ 0..) = number(dir, "cpu.cfs_quota_us") {
@@ -170,7 +177,9 @@ pub(super) fn paths(ids: &BTreeSet<u64>) -> Vec<String> {
             named.push(format!("/{}", dir.strip_prefix(&mount).unwrap_or(&dir).display()));
         }
         let Ok(entries) = fs::read_dir(&dir) else { continue };
-        stack.extend(entries.flatten().filter(|e| e.file_type().is_ok_and(|k| k.is_dir())).map(|e| e.path()));
+        stack.extend(
+            entries.flatten().filter(|e| e.file_type().is_ok_and(|k| k.is_dir())).map(|e| e.path()),
+        );
     }
     named.sort_unstable();
     named
@@ -259,7 +268,10 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        write("proc/self/mounts", "cgroup2 /u cgroup2 rw 0 0\ncgroup /c cgroup rw,cpu,cpuacct 0 0\n");
+        write(
+            "proc/self/mounts",
+            "cgroup2 /u cgroup2 rw 0 0\ncgroup /c cgroup rw,cpu,cpuacct 0 0\n",
+        );
         write("u/cgroup.controllers", "io\n");
         assert_eq!(hierarchy(root.path()), Some(root.path().join("c")));
         write("u/cgroup.controllers", "cpu io\n");

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use libbpf_rs::{
-    AsRawLibbpf as _, ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
-    PrintLevel, ProgramType,
+    AsRawLibbpf as _, ErrorExt as _, MapCore as _, MapFlags, MapHandle, MapType, Object,
+    ObjectBuilder, PrintLevel, ProgramType,
 };
 
 use super::abi::{self, RcCall, to};
@@ -37,7 +37,8 @@ const LINK: &str = "link-";
 const OPS: &str = "reserv";
 const OPS_LINK: &str = "link-reserv";
 
-/// Programs without which the rest goes on, and what is lost: one may be refused by the kernel, or be tied to what it does not have.
+/// Programs without which the rest goes on, and what is lost: one may be refused by the kernel, or
+/// be tied to what it does not have.
 const LOSSES: &[(&str, &str)] = &[
     (FCNTL, CHCPURES_LOST),
     (FCNTL_LOCKED, CHCPURES_LOST),
@@ -47,10 +48,12 @@ const LOSSES: &[(&str, &str)] = &[
     ("rc_exited", "lists of processes that end while the scheduler is out of the kernel stay"),
     ("rc_execed", "'members' may show a thread that called exec by its former number"),
 ];
-const CHCPURES_LOST: &str = "threads cannot change their queue or their parameters by fcntl (chcpures)";
+const CHCPURES_LOST: &str =
+    "threads cannot change their queue or their parameters by fcntl (chcpures)";
 const FCNTL: &str = "rc_fcntl";
 const FCNTL_LOCKED: &str = "rc_fcntl_locked";
-/// Without it a number of /reserv's device could come to mean another mount, whose files anybody may number: then nothing is taken by number.
+/// Without it a number of /reserv's device could come to mean another mount, whose files anybody
+/// may number: then nothing is taken by number.
 const UNMOUNTED: &str = "rc_unmounted";
 
 /// The program of which this is a copy (`HOOKED` of bpf/hook.h), or itself.
@@ -58,12 +61,16 @@ fn original(name: &str) -> &str {
     name.strip_suffix("_2").or_else(|| name.strip_suffix("_3")).unwrap_or(name)
 }
 
-/// What is lost of the running driver, one sentence each: whoever adopts it has only its pins to know by.
+/// What is lost of the running driver, one sentence each: whoever adopts it has only its pins to
+/// know by.
 pub(super) fn lost(folder: &Path) -> Vec<String> {
     let other = if may_write_user() { FCNTL_LOCKED } else { FCNTL };
     let mut lost = Vec::new();
     for (name, sentence) in LOSSES {
-        if *name != other && !folder.join(name).exists() && !lost.iter().any(|said| said == sentence) {
+        if *name != other
+            && !folder.join(name).exists()
+            && !lost.iter().any(|said| said == sentence)
+        {
             lost.push((*sentence).to_owned());
         }
     }
@@ -112,8 +119,8 @@ struct Shape {
     timed: bool,
     /// `RESERV_THREADS_MAX`: fewer than the tree has room for, for tests.
     threads: Option<u32>,
-    /// `RESERV_NEAR`: how often in a row who is first in a queue is passed over for a thread that was
-    /// on the CPU last; 0 turns off all that keeps threads near.
+    /// `RESERV_NEAR`: how often in a row who is first in a queue is passed over for a thread that
+    /// was on the CPU last; 0 turns off all that keeps threads near.
     near: Option<u32>,
     may_write_user: bool,
     /// What the kernel does not have.
@@ -125,19 +132,23 @@ impl Shape {
         let cpus = probe::possible_cpus().map_err(os("count the CPUs"))?;
         let threads = match settings::threads_max() {
             Some(text) => {
-                Some(text.parse().ok().filter(|n| (64..=abi::ITEMS_MAX).contains(n)).ok_or_else(|| {
-                    PlaneError::Unsupported(format!("RESERV_THREADS_MAX={text}: 64 to {}", abi::ITEMS_MAX))
-                })?)
+                Some(text.parse().ok().filter(|n| (64..=abi::ITEMS_MAX).contains(n)).ok_or_else(
+                    || {
+                        PlaneError::Unsupported(format!(
+                            "RESERV_THREADS_MAX={text}: 64 to {}",
+                            abi::ITEMS_MAX
+                        ))
+                    },
+                )?)
             }
             None => None,
         };
-        let near =
-            match settings::near() {
-                Some(text) => Some(text.parse().ok().filter(|n| *n <= NEAR_MOST).ok_or_else(|| {
-                    PlaneError::Unsupported(format!("RESERV_NEAR={text}: 0 to {NEAR_MOST}"))
-                })?),
-                None => None,
-            };
+        let near = match settings::near() {
+            Some(text) => Some(text.parse().ok().filter(|n| *n <= NEAR_MOST).ok_or_else(|| {
+                PlaneError::Unsupported(format!("RESERV_NEAR={text}: 0 to {NEAR_MOST}"))
+            })?),
+            None => None,
+        };
         let (timed, untraced) = (settings::timed(), settings::untraced());
         let lacks = compat::here()?;
         Ok(Self { cpus, untraced, timed, threads, near, may_write_user: may_write_user(), lacks })
@@ -149,13 +160,16 @@ impl Shape {
 
     /// Which programs these are, as loaded.
     fn build(&self) -> u32 {
-        let Self { cpus, untraced, timed, threads, near, may_write_user, lacks: Lacks(lacks) } = self;
-        let decided = format!("{cpus} {untraced} {timed} {threads:?} {near:?} {may_write_user} {lacks}");
+        let Self { cpus, untraced, timed, threads, near, may_write_user, lacks: Lacks(lacks) } =
+            self;
+        let decided =
+            format!("{cpus} {untraced} {timed} {threads:?} {near:?} {may_write_user} {lacks}");
         crc32fast::hash(&[self.object(), decided.as_bytes()].concat())
     }
 }
 
-/// Take up what was put by; `false` where there is nothing of this build. On error whatever is in `folder` is of no use.
+/// Take up what was put by; `false` where there is nothing of this build. On error whatever is in
+/// `folder` is of no use.
 pub(super) fn load_again(folder: &Path, flat: bool) -> Result<bool, PlaneError> {
     if !parked::unpark(folder, Shape::here()?.build())? {
         return Ok(false);
@@ -171,7 +185,8 @@ pub(super) fn load_again(folder: &Path, flat: bool) -> Result<bool, PlaneError> 
     Ok(true)
 }
 
-/// Take the scheduler out of the kernel and put its programs by, empty. Where that cannot be they go.
+/// Take the scheduler out of the kernel and put its programs by, empty. Where that cannot be they
+/// go.
 pub(super) fn put_by(folder: &Path) -> Result<(), PlaneError> {
     // Where the kernel refused a program it is asked again.
     if !lost(folder).is_empty() {
@@ -194,7 +209,8 @@ fn untie(folder: &Path) -> Result<(), PlaneError> {
     }
     for entry in fs::read_dir(folder).map_err(os(format!("read {}", folder.display())))?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(LINK) {
-            fs::remove_file(entry.path()).map_err(os(format!("remove {}", entry.path().display())))?;
+            fs::remove_file(entry.path())
+                .map_err(os(format!("remove {}", entry.path().display())))?;
         }
     }
     Ok(())
@@ -227,9 +243,11 @@ fn set_up(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     }
 }
 
-/// The programs in the kernel, without those that it refuses and that are not essential. Each try leaves out one more.
+/// The programs in the kernel, without those that it refuses and that are not essential. Each try
+/// leaves out one more.
 fn load_object(shape: &Shape) -> Result<Object, PlaneError> {
-    let mut without = BTreeSet::from([if shape.may_write_user { FCNTL_LOCKED } else { FCNTL }.to_owned()]);
+    let mut without =
+        BTreeSet::from([if shape.may_write_user { FCNTL_LOCKED } else { FCNTL }.to_owned()]);
     // A kernel without security hooks of sockets: what is asked there does without.
     if !probe::has_function("security_socket_recvmsg") {
         without.insert(RECEIVED.to_owned());
@@ -247,7 +265,9 @@ fn load_object(shape: &Shape) -> Result<Object, PlaneError> {
         let name = original(name);
         tracing::debug!(%error, "the program {name}");
         if !LOSSES.iter().any(|(program, _)| *program == name) {
-            return Err(PlaneError::NotLoaded(format!("the kernel refuses the program {name} ({errno})")));
+            return Err(PlaneError::NotLoaded(format!(
+                "the kernel refuses the program {name} ({errno})"
+            )));
         }
         tracing::warn!("the kernel refuses the program {name} ({errno})");
         if name == UNMOUNTED {
@@ -265,7 +285,8 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
         .name("reserv_cpu")
         .and_then(|builder| builder.open_memory(shape.object()))
         .map_err(|error| refused("open the CPU's programs", &error))?;
-    let operations: Vec<String> = shape.lacks.operations().iter().map(|name| format!("rc_{name}")).collect();
+    let operations: Vec<String> =
+        shape.lacks.operations().iter().map(|name| format!("rc_{name}")).collect();
     let mut unset = Vec::new();
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
@@ -286,11 +307,15 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
     for mut map in open.maps_mut() {
         // One more than there are items: bpf/cpu/pool.h.
         if let (true, Some(threads)) = (map.name() == "accounts", shape.threads) {
-            map.set_max_entries(threads + 1).map_err(|error| refused("size the CPU's accounts", &error))?;
+            map.set_max_entries(threads + 1)
+                .map_err(|error| refused("size the CPU's accounts", &error))?;
         }
         if map.map_type() == MapType::StructOps {
-            let places = map.initial_value_mut().into_iter().flat_map(|ops| ops.chunks_exact_mut(8));
-            places.filter(|place| unset.iter().any(|it| *it == **place)).for_each(|place| place.fill(0));
+            let places =
+                map.initial_value_mut().into_iter().flat_map(|ops| ops.chunks_exact_mut(8));
+            places
+                .filter(|place| unset.iter().any(|it| *it == **place))
+                .for_each(|place| place.fill(0));
             continue;
         }
         let found = constants.iter().find(|(name, _)| map.name() == *name);
@@ -301,7 +326,8 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
     open.load().map_err(|error| refused("load the CPU's programs", &error))
 }
 
-/// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the scheduler is not.
+/// Load the programs and pin them with their maps; the tracepoints and the hook are attached, the
+/// scheduler is not.
 pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
     let shape = Shape::here()?;
@@ -311,18 +337,28 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         let name = program.name().to_string_lossy().into_owned();
         match program.prog_type() {
             ProgramType::Syscall => {
-                program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
+                program
+                    .pin(folder.join(&name))
+                    .context("pin")
+                    .map_err(|error| refused(&name, &error))?;
             }
             _ if !program.autoload() => {}
             ProgramType::Tracing if name == RECEIVED => {
-                program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
+                program
+                    .pin(folder.join(&name))
+                    .context("pin")
+                    .map_err(|error| refused(&name, &error))?;
             }
             ProgramType::Tracing => {
                 // Its link is another pin, and goes first (put_by).
-                program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
+                program
+                    .pin(folder.join(&name))
+                    .context("pin")
+                    .map_err(|error| refused(&name, &error))?;
                 let mut link =
                     program.attach().map_err(|error| refused(&format!("attach {name}"), &error))?;
-                link.pin(folder.join(format!("link-{name}"))).map_err(|error| refused(&name, &error))?;
+                link.pin(folder.join(format!("link-{name}")))
+                    .map_err(|error| refused(&name, &error))?;
             }
             _ => {}
         }
@@ -331,7 +367,8 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         let name = map.name().to_string_lossy().into_owned();
         let Some(name) = libbpf::pin_name(&name) else { continue };
         if map.map_type() == MapType::StructOps {
-            // libbpf fills the kernel's structure in when it attaches, so the first link is made here and given up again.
+            // libbpf fills the kernel's structure in when it attaches, so the first link is made
+            // here and given up again.
             continue;
         }
         map.pin(folder.join(name)).map_err(|error| refused(name, &error))?;
@@ -346,10 +383,13 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
         }
         map.pin(folder.join(OPS)).map_err(|error| refused("pin", &error))?;
         let mut link = map.attach_struct_ops().map_err(|error| match scx_root() {
-            Some(other) => PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")),
+            Some(other) => {
+                PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded"))
+            }
             None => refused("attach the scheduler", &error),
         })?;
-        link.pin(folder.join(OPS_LINK)).map_err(|error| refused("pin the scheduler's link", &error))?;
+        link.pin(folder.join(OPS_LINK))
+            .map_err(|error| refused("pin the scheduler's link", &error))?;
     }
     Ok(())
 }
@@ -371,7 +411,9 @@ pub(super) fn attach_again(folder: &Path) -> Result<(), PlaneError> {
             Ok(link) => break link,
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 if let Some(other) = another() {
-                    return Err(PlaneError::Taken(format!("the sched_ext scheduler '{other}' is loaded")));
+                    return Err(PlaneError::Taken(format!(
+                        "the sched_ext scheduler '{other}' is loaded"
+                    )));
                 }
                 if tries >= 100 {
                     return Err(os("attach the scheduler again")(error));
@@ -398,7 +440,8 @@ pub(super) fn folded(folder: &Path) -> Option<BTreeSet<u64>> {
     let map = MapHandle::from_pinned_path(folder.join("groups")).ok()?;
     let at = std::mem::offset_of!(abi::RcGroup, folded);
     let is_folded = |key: &Vec<u8>| {
-        map.lookup(key, MapFlags::ANY).ok().flatten().and_then(|value| value.get(at).copied()) == Some(1)
+        map.lookup(key, MapFlags::ANY).ok().flatten().and_then(|value| value.get(at).copied())
+            == Some(1)
     };
     Some(
         map.keys()

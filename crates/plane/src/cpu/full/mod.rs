@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The full CPU driver: our scheduler on sched_ext.
 //!
-//! The tree lives in the kernel (an arena of BPF), with the core of `sched/` compiled into the programs of `bpf/cpu`. Everything is
-//! pinned under `RESERV_BPFFS`/cpu and does not need us: this module loads it, finds it again, and makes calls (runs of pinned
-//! SYSCALL programs). The design note is `docs/notes/cpu-full.md`.
+//! The tree lives in the kernel (an arena of BPF), with the core of `sched/` compiled into the
+//! programs of `bpf/cpu`. Everything is pinned under `RESERV_BPFFS`/cpu and does not need us: this
+//! module loads it, finds it again, and makes calls (runs of pinned SYSCALL programs). The design
+//! note is `docs/notes/cpu-full.md`.
 
 mod abi;
 mod calls;
@@ -31,8 +32,8 @@ use self::load::os;
 use crate::ops::{self, io_error, refusal, registered};
 use crate::sys::{self, Mapped};
 use crate::{
-    Cgroups, Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane, PlaneError,
-    Refs, Sample, Target, Threads, Upgrade,
+    Cgroups, Defaults, Descriptors, DriverInfo, Health, List, Lists, Member, Packets, Plane,
+    PlaneError, Refs, Sample, Target, Threads, Upgrade,
 };
 
 pub use self::compat::Fallback;
@@ -73,12 +74,13 @@ pub struct Counters {
     pub groups: u64,
     /// Cgroups for which there was no room: their threads stand in an ancestor's queue.
     pub groups_folded: u64,
-    /// The longest section of the tree's lock since this was last asked, and the line where it ended:
-    /// measured with `RESERV_TIMED` in the environment only.
+    /// The longest section of the tree's lock since this was last asked, and the line where it
+    /// ended: measured with `RESERV_TIMED` in the environment only.
     pub section_ns: u64,
     /// See `section_ns`.
     pub section_line: u32,
-    /// Device number, as the kernel packs it, of the mount whose queues chcpures() takes; 0 when it is gone.
+    /// Device number, as the kernel packs it, of the mount whose queues chcpures() takes; 0 when it
+    /// is gone.
     pub mount: u64,
 }
 
@@ -115,7 +117,8 @@ pub fn start() -> Result<Full, PlaneError> {
     let mut tries = 0;
     while let Err(error) = load::load(&folder, flat) {
         let _ = load::unload(&folder);
-        // Making an arena allocates without being allowed to wait (7.2), and now and then there is nothing at hand.
+        // Making an arena allocates without being allowed to wait (7.2), and now and then there is
+        // nothing at hand.
         if tries == 20 || !error.to_string().contains("'arena': failed to create: -ENOMEM") {
             return Err(error);
         }
@@ -132,15 +135,17 @@ pub fn adopt() -> Result<Option<Full>, PlaneError> {
         return Ok(None);
     }
     let full = Full::open(folder)?;
-    // Whoever made the pins was stopped before the kernel had the scheduler: start() clears that away.
+    // Whoever made the pins was stopped before the kernel had the scheduler: start() clears that
+    // away.
     Ok((full.state().attached > 0).then_some(full))
 }
 
 impl Full {
     fn open(folder: PathBuf) -> Result<Self, PlaneError> {
         let program = load::open_program(&folder)?;
-        let map =
-            |name: &str| sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")));
+        let map = |name: &str| {
+            sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")))
+        };
         let io = Mapped::new(&map("io")?).map_err(os("map 'io'"))?;
         let state = Mapped::new(&map("state")?).map_err(os("map 'state'"))?;
         let calls = Calls::default();
@@ -157,21 +162,23 @@ impl Full {
             )));
         }
         let nodes = full.nodes()?;
-        full.draining = nodes.iter().filter(|n| n.dying != 0).map(|n| NodeId::unpack(n.id)).collect();
+        full.draining =
+            nodes.iter().filter(|n| n.dying != 0).map(|n| NodeId::unpack(n.id)).collect();
         full.calls = Calls::of(&full.folder, &nodes);
         full.forget_use_of_gone(&nodes);
         Ok(full)
     }
 
     fn state(&self) -> RcState {
-        // SAFETY: the mapping is as large as the structure, which is plain numbers; a torn read of a counter is possible
-        // and harmless.
+        // SAFETY: the mapping is as large as the structure, which is plain numbers; a torn read of
+        // a counter is possible and harmless.
         unsafe { ptr::read_volatile(self.state.at()) }
     }
 
     /// What the programs count, beside the tree's own counters.
     pub fn counters(&self) -> Counters {
-        // Those that live in the tree are copied first. The call cannot fail while there is a tree, and there is one.
+        // Those that live in the tree are copied first. The call cannot fail while there is a tree,
+        // and there is one.
         if let Err(error) = self.call(to::REFRESH, &mut RcCall::default()) {
             tracing::warn!(%error, "counters may be old");
         }
@@ -235,19 +242,25 @@ impl Full {
             let from = nodes.len();
             for i in 0..(call.count as usize).min(abi::SAMPLES_MAX) {
                 // SAFETY: the program has just written `count` nodes there; it is done.
-                nodes.push(unsafe { ptr::read_volatile(&raw const (*self.io.at()).samples.node[i]) });
+                nodes.push(unsafe {
+                    ptr::read_volatile(&raw const (*self.io.at()).samples.node[i])
+                });
             }
             for i in 0..(call.runs as usize).min(abi::UNITS_MAX) {
                 // SAFETY: as above, `runs` of them.
-                runs.push((from, unsafe { ptr::read_volatile(&raw const (*self.io.at()).samples.run[i]) }));
+                runs.push((from, unsafe {
+                    ptr::read_volatile(&raw const (*self.io.at()).samples.run[i])
+                }));
             }
             if call.first >= call.what || call.first <= first {
                 break;
             }
             first = call.first;
         }
-        // Steps in service count as far as they have come. Each call read its own nodes and all steps at one instant.
-        let place = |nodes: &[RcNode], id: u64| nodes.binary_search_by_key(&id32(id), |n| id32(n.id)).ok();
+        // Steps in service count as far as they have come. Each call read its own nodes and all
+        // steps at one instant.
+        let place =
+            |nodes: &[RcNode], id: u64| nodes.binary_search_by_key(&id32(id), |n| id32(n.id)).ok();
         for (i, &(from, run)) in runs.iter().enumerate() {
             let to = runs[i..].iter().map(|r| r.0).find(|f| *f > from).unwrap_or(nodes.len());
             let mut at = place(&nodes, run.node);
@@ -255,7 +268,11 @@ impl Full {
                 if (from..to).contains(&found) {
                     nodes[found].service += run.ran;
                 }
-                at = if nodes[found].parent == 0 { None } else { place(&nodes, nodes[found].parent) };
+                at = if nodes[found].parent == 0 {
+                    None
+                } else {
+                    place(&nodes, nodes[found].parent)
+                };
             }
         }
         Ok(nodes)
@@ -295,7 +312,8 @@ impl Full {
     /// A thread leaves its queue: for q0, or, where it is there because it was bound to a
     /// container, for where it was before.
     fn send_away(&self, tid: i32) -> Result<(), PlaneError> {
-        let mut call = RcCall { node: NodeId::Q0.pack(), tid, what: tag::LEAVE, ..RcCall::default() };
+        let mut call =
+            RcCall { node: NodeId::Q0.pack(), tid, what: tag::LEAVE, ..RcCall::default() };
         self.call_node(to::TAG, &mut call, NodeId::Q0)
     }
 
@@ -336,14 +354,26 @@ impl Full {
 impl From<ThreadParams> for RcParam {
     fn from(p: ThreadParams) -> Self {
         let (weight, prio) = (p.weight, p.priority);
-        Self { weight, prio, period_ns: p.period_ns, budget_ns: p.budget_ns, deadline_ns: p.deadline_ns }
+        Self {
+            weight,
+            prio,
+            period_ns: p.period_ns,
+            budget_ns: p.budget_ns,
+            deadline_ns: p.deadline_ns,
+        }
     }
 }
 
 impl From<RcParam> for ThreadParams {
     fn from(p: RcParam) -> Self {
         let (weight, priority) = (p.weight, p.prio);
-        Self { weight, priority, period_ns: p.period_ns, budget_ns: p.budget_ns, deadline_ns: p.deadline_ns }
+        Self {
+            weight,
+            priority,
+            period_ns: p.period_ns,
+            budget_ns: p.budget_ns,
+            deadline_ns: p.deadline_ns,
+        }
     }
 }
 
@@ -479,7 +509,9 @@ impl Plane for Full {
     fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
         self.one(id)?;
         let all = self.sample()?;
-        all.into_iter().find(|s| s.id == id.pack()).ok_or_else(|| PlaneError::NoNode(format!("{id:?}")))
+        all.into_iter()
+            .find(|s| s.id == id.pack())
+            .ok_or_else(|| PlaneError::NoNode(format!("{id:?}")))
     }
 
     fn refs(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
@@ -538,9 +570,12 @@ impl Threads for Full {
         let mut done = BTreeSet::new();
         loop {
             let before = done.len();
-            let threads =
-                fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| PlaneError::NoProcess(pid))?;
-            for tid in threads.flatten().filter_map(|e| e.file_name().to_string_lossy().parse::<i32>().ok()) {
+            let threads = fs::read_dir(format!("/proc/{pid}/task"))
+                .map_err(|_| PlaneError::NoProcess(pid))?;
+            for tid in threads
+                .flatten()
+                .filter_map(|e| e.file_name().to_string_lossy().parse::<i32>().ok())
+            {
                 if done.contains(&tid) {
                     continue;
                 }
@@ -552,7 +587,8 @@ impl Threads for Full {
                     Err(error) => return Err(error),
                 }
             }
-            // A thread made meanwhile inherited the tag of one that we may not have reached yet: look again.
+            // A thread made meanwhile inherited the tag of one that we may not have reached yet:
+            // look again.
             if done.len() == before {
                 break;
             }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What refers to queues: threads, which the tree counts, and lists of processes, which are looked at where they stand. Asking process by process would miss those of another pid name space.
+//! What refers to queues: threads, which the tree counts, and lists of processes, which are looked
+//! at where they stand. Asking process by process would miss those of another pid name space.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ const BATCH: u32 = 1024;
 
 impl Full {
     pub(super) fn references(&self, ids: &[NodeId]) -> Result<Vec<Refs>, PlaneError> {
-        let at: BTreeMap<u64, usize> = ids.iter().enumerate().map(|(at, id)| (id.pack(), at)).collect();
+        let at: BTreeMap<u64, usize> =
+            ids.iter().enumerate().map(|(at, id)| (id.pack(), at)).collect();
         let mut refs = vec![Refs::default(); ids.len()];
         for sample in self.sample()? {
             if let Some(&at) = at.get(&sample.id) {
@@ -38,8 +40,9 @@ impl Full {
         let wrong = |error| PlaneError::Invalid(format!("the pinned map '{MAP}': {error}"));
         let map = MapHandle::from_pinned_path(self.folder.join(MAP)).map_err(wrong)?;
         let all = map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(wrong)?;
-        let word =
-            |value: &[u8], at: usize| Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
+        let word = |value: &[u8], at: usize| {
+            Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?))
+        };
         Ok(all.filter_map(|(_, value)| Some([word(&value, 0)?, word(&value, 8)?])).collect())
     }
 }

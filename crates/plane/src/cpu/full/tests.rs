@@ -20,11 +20,13 @@ fn edits_are_encoded_as_the_core_reads_them() {
     let create = encode(&Op::Create { id, parent: NodeId::ROOT, kind: Kind::Queue(Class::Fifo) });
     assert_eq!((create.code, create.node, create.parent), (op::CREATE, 3 << 32 | 7, 1 << 32));
     assert_eq!((create.a, create.b), (2, 3));
-    let create = encode(&Op::Create { id, parent: NodeId::ROOT, kind: Kind::Scheduler(Policy::Sfq) });
+    let create =
+        encode(&Op::Create { id, parent: NodeId::ROOT, kind: Kind::Scheduler(Policy::Sfq) });
     assert_eq!((create.a, create.b), (1, 0));
     let weight = Weight::from_milli(240).expect("a weight");
     assert_eq!(encode(&Op::Reweight { id, weight }).a, 240);
-    let cap = |rate| encode(&Op::SetCap { id, cap: Some(Cap { rate_ns_per_s: rate, burst_ns: 5 }) });
+    let cap =
+        |rate| encode(&Op::SetCap { id, cap: Some(Cap { rate_ns_per_s: rate, burst_ns: 5 }) });
     assert_eq!((cap(250_000_000).a, cap(250_000_000).b), (250_000, 5));
     assert_eq!(cap(1).a, 1, "a cap is never 'none' by rounding");
     assert_eq!(cap(Cap::RATE_MAX).a, 256_000_000);
@@ -49,7 +51,9 @@ fn tunables_are_encoded_by_their_numbers() {
 
 #[test]
 fn the_registry_is_read() {
-    assert!((0..5).all(|policy| registered("RS_POLICIES", policy)) && !registered("RS_POLICIES", 5));
+    assert!(
+        (0..5).all(|policy| registered("RS_POLICIES", policy)) && !registered("RS_POLICIES", 5)
+    );
     assert!((0..5).all(|class| registered("RS_CLASSES", class)) && !registered("RS_CLASSES", 5));
     assert!(!registered("RS_POLICIES", 99) && !registered("RS_NOTHING", 0));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader of the tracer in `bpf/cpu/trace.h`: events of the tree, in the order in which they happened. It needs no daemon and takes none of
-//! its calls' places: the ring is its own.
+//! The reader of the tracer in `bpf/cpu/trace.h`: events of the tree, in the order in which they
+//! happened. It needs no daemon and takes none of its calls' places: the ring is its own.
 
 use std::cell::RefCell;
 use std::io;
@@ -119,7 +119,8 @@ fn bpf(context: &str) -> impl FnOnce(libbpf_rs::Error) -> PlaneError {
 }
 
 impl Tracer {
-    /// Begin, with a ring of `bytes` (a power of two). `Taken`: somebody else traces. `Unsupported`: the full driver is not running.
+    /// Begin, with a ring of `bytes` (a power of two). `Taken`: somebody else traces.
+    /// `Unsupported`: the full driver is not running.
     pub fn start(bytes: u32) -> Result<Self, PlaneError> {
         let folder: PathBuf = load::folder();
         if !folder.join("state").exists() {
@@ -138,8 +139,8 @@ impl Tracer {
             )));
         }
         let program = load::open_program(&folder)?;
-        let slot =
-            MapHandle::from_pinned_path(folder.join("trace")).map_err(bpf("open the pinned map 'trace'"))?;
+        let slot = MapHandle::from_pinned_path(folder.join("trace"))
+            .map_err(bpf("open the pinned map 'trace'"))?;
         let mut tracer = Self {
             program,
             slot,
@@ -182,7 +183,9 @@ impl Tracer {
         }
         let other = call.node;
         if std::path::Path::new(&format!("/proc/{other}")).exists() && other != self.owner {
-            return Err(PlaneError::Taken(format!("process {other} is tracing; one trace at a time")));
+            return Err(PlaneError::Taken(format!(
+                "process {other} is tracing; one trace at a time"
+            )));
         }
         let mut call = RcCall { node: self.owner, what: tracing::CLAIM_FORCE, ..RcCall::default() };
         load::call(&self.program, to::TRACING, &mut call)?;
@@ -218,7 +221,8 @@ impl Tracer {
 
     fn end(&mut self) {
         self.on = false;
-        // Gives the ring's memory back; it fails where another reader took the place over, and then it is not ours.
+        // Gives the ring's memory back; it fails where another reader took the place over, and then
+        // it is not ours.
         let _ = self.slot.delete(&0_u32.to_ne_bytes());
     }
 }
@@ -235,7 +239,8 @@ fn event(bytes: &[u8]) -> Option<Event> {
     if bytes.len() < size_of::<RcTrace>() {
         return None;
     }
-    // SAFETY: as many bytes as the structure has, which is plain numbers; unaligned reads are allowed here.
+    // SAFETY: as many bytes as the structure has, which is plain numbers; unaligned reads are
+    // allowed here.
     let r = unsafe { bytes.as_ptr().cast::<RcTrace>().read_unaligned() };
     Some(Event {
         at: r.at,

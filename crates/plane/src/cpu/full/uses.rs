@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may use a queue, as the programs ask it at each `chcpures`: the map `uses`, by packed handle.
+//! Who may use a queue, as the programs ask it at each `chcpures`: the map `uses`, by packed
+//! handle.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,8 @@ impl Full {
         sys::put(&map, &queue.pack(), &packed).map_err(os("tell who may use a queue"))
     }
 
-    /// Of nodes that go. An entry that stays takes room and means nothing: a handle does not come again.
+    /// Of nodes that go. An entry that stays takes room and means nothing: a handle does not come
+    /// again.
     pub(super) fn forget_use(&self, nodes: &[NodeId]) {
         if nodes.is_empty() {
             return;
@@ -40,7 +42,8 @@ impl Full {
         let Ok(map) = MapHandle::from_pinned_path(self.folder.join(MAP)) else { return };
         let living: BTreeSet<u64> = living.iter().map(|n| n.id).collect();
         let told = map.keys().filter_map(|key| Some(u64::from_ne_bytes(key.try_into().ok()?)));
-        let gone: Vec<NodeId> = told.filter(|id| !living.contains(id)).map(NodeId::unpack).collect();
+        let gone: Vec<NodeId> =
+            told.filter(|id| !living.contains(id)).map(NodeId::unpack).collect();
         self.forget_use(&gone);
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One interface to the cgroups of either version: our directories, who is in them, where a thread is.
+//! One interface to the cgroups of either version: our directories, who is in them, where a thread
+//! is.
 
 use std::cell::Cell;
 use std::io;
@@ -13,8 +14,8 @@ use crate::cgroup::mounts::{Layout, Version};
 pub(super) use crate::cgroup::places::{Place, Places, gone, keyed, malformed, os, put};
 use crate::cgroup::weights::{Range, Share};
 
-/// What differs between the versions. Directories are absolute; `cpu` is in the hierarchy that schedules, `acct` in
-/// the one that counts.
+/// What differs between the versions. Directories are absolute; `cpu` is in the hierarchy that
+/// schedules, `acct` in the one that counts.
 pub(super) trait Flavour: Send {
     fn mechanism(&self) -> &'static str;
     fn range(&self) -> Range;
@@ -28,7 +29,12 @@ pub(super) trait Flavour: Send {
     fn unprepare(&self, kernel: &dyn Kernel, cpu: &str);
     /// Makes a new directory of ours fit to hold threads, or children if `scheduler`.
     fn made(&self, kernel: &dyn Kernel, cpu: &str, scheduler: bool) -> Result<(), PlaneError>;
-    fn set_quota(&self, kernel: &dyn Kernel, cpu: &str, quota: Option<Quota>) -> Result<(), PlaneError>;
+    fn set_quota(
+        &self,
+        kernel: &dyn Kernel,
+        cpu: &str,
+        quota: Option<Quota>,
+    ) -> Result<(), PlaneError>;
     /// Quota and period, in µs.
     fn quota(&self, kernel: &dyn Kernel, cpu: &str) -> io::Result<Option<(u64, u64)>>;
     /// CPU time received, by all below too.
@@ -119,7 +125,9 @@ impl Cg {
     /// What a cgroup is set to, as far as it can be read back.
     pub(super) fn read_attr(&self, path: &str) -> Option<Attr> {
         let dir = self.cpu(path);
-        let number = |file: &str| self.kernel.read(&format!("{dir}/{file}")).ok()?.trim().parse::<u32>().ok();
+        let number = |file: &str| {
+            self.kernel.read(&format!("{dir}/{file}")).ok()?.trim().parse::<u32>().ok()
+        };
         let share = match number("cpu.idle") {
             Some(1) => Share::Idle,
             _ => Share::Weight(number(self.flavour.weight())?),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tree as the driver knows it: pure bookkeeping, no cgroup is touched here.
 //!
-//! A batch is applied to a copy first; only when every op is valid are the cgroups changed to match.
+//! A batch is applied to a copy first; only when every op is valid are the cgroups changed to
+//! match.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +57,9 @@ impl Node {
     fn quota(&self, above: Option<Quota>, shape: &Shape) -> Option<Quota> {
         let rate = |q: Quota| u128::from(q.quota_us) * 1_000_000 / u128::from(q.period_us);
         match (self.cap.and_then(Quota::of), above) {
-            (Some(own), Some(parent)) if shape.quotas_nest && rate(own) > rate(parent) => Some(parent),
+            (Some(own), Some(parent)) if shape.quotas_nest && rate(own) > rate(parent) => {
+                Some(parent)
+            }
             (own, _) => own,
         }
     }
@@ -103,7 +106,8 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// The period is the kernel's usual 100 ms, or 1 s where the quota would fall below its least, 1 ms.
+    /// The period is the kernel's usual 100 ms, or 1 s where the quota would fall below its least,
+    /// 1 ms.
     pub(super) fn of(cap: Cap) -> Option<Self> {
         let (quota_us, period_us) = match cap.rate_ns_per_s / 10_000 {
             0..1_000 => (cap.rate_ns_per_s / 1_000, 1_000_000),
@@ -112,7 +116,11 @@ impl Quota {
         // The kernel accepts no burst above the quota.
         let burst_us = (cap.burst_ns / 1_000).min(quota_us);
         // Its own ceiling is 2^44 - 1 µs for quota and burst together.
-        (quota_us >= 1_000 && quota_us + burst_us < 1 << 44).then_some(Self { quota_us, period_us, burst_us })
+        (quota_us >= 1_000 && quota_us + burst_us < 1 << 44).then_some(Self {
+            quota_us,
+            period_us,
+            burst_us,
+        })
     }
 }
 
@@ -157,7 +165,8 @@ pub(super) fn class_refused(class: Class) -> Option<String> {
 
 pub(super) fn policy_refused(policy: Policy) -> Option<String> {
     (policy != Policy::Sfq).then(|| {
-        format!("policy {policy:?}: cgroups are ordered by the kernel's fair scheduler only").to_lowercase()
+        format!("policy {policy:?}: cgroups are ordered by the kernel's fair scheduler only")
+            .to_lowercase()
     })
 }
 
@@ -166,7 +175,10 @@ impl Mirror {
     pub(super) fn new() -> Self {
         let root = Node::new(NodeId::ROOT, None, true, Weight::DEFAULT);
         let q0 = Node::new(NodeId::Q0, Some(NodeId::ROOT), false, Weight::DEFAULT);
-        Self { nodes: [root, q0].into_iter().map(|n| (n.id.index, n)).collect(), gone: BTreeMap::new() }
+        Self {
+            nodes: [root, q0].into_iter().map(|n| (n.id.index, n)).collect(),
+            gone: BTreeMap::new(),
+        }
     }
 
     pub(super) fn get(&self, id: NodeId) -> Result<&Node, PlaneError> {
@@ -174,7 +186,10 @@ impl Mirror {
     }
 
     pub(super) fn get_mut(&mut self, id: NodeId) -> Result<&mut Node, PlaneError> {
-        self.nodes.get_mut(&id.index).filter(|n| n.id == id).ok_or_else(|| PlaneError::NoNode(text(id)))
+        self.nodes
+            .get_mut(&id.index)
+            .filter(|n| n.id == id)
+            .ok_or_else(|| PlaneError::NoNode(text(id)))
     }
 
     /// In order of index.
@@ -236,8 +251,9 @@ impl Mirror {
         out
     }
 
-    /// What cgroups are set to, and the scheduler nodes whose children's ratios are not kept exactly: of the children of `sets`
-    /// (and of the root itself, if it is one of them), or of all.
+    /// What cgroups are set to, and the scheduler nodes whose children's ratios are not kept
+    /// exactly: of the children of `sets` (and of the root itself, if it is one of them), or of
+    /// all.
     pub(super) fn attributes(
         &self,
         shape: &Shape,
@@ -260,8 +276,11 @@ impl Mirror {
         let mut inexact = Vec::new();
         for (id, set) in siblings {
             let above = self.bound(id, shape);
-            let scaled =
-                weights::scale(&set.iter().map(|n| n.weight).collect::<Vec<_>>(), shape.range, shape.idle);
+            let scaled = weights::scale(
+                &set.iter().map(|n| n.weight).collect::<Vec<_>>(),
+                shape.range,
+                shape.idle,
+            );
             if !scaled.exact {
                 inexact.push(id);
             }
@@ -291,7 +310,8 @@ impl Mirror {
                 let moved = twin.is_none_or(|twin| place(twin) != place(node));
                 let capped = twin.is_none_or(|twin| twin.cap != node.cap);
                 if moved || capped || twin.is_none_or(|twin| twin.weight != node.weight) {
-                    // The siblings' weights are scaled as a set. The root's own depends on its children's.
+                    // The siblings' weights are scaled as a set. The root's own depends on its
+                    // children's.
                     scope.sets.extend(node.parent);
                 }
                 if moved || capped && shape.quotas_nest {
@@ -302,15 +322,18 @@ impl Mirror {
         for tree in [self, other] {
             let mut grown = !deep.is_empty();
             while grown {
-                let below = tree.nodes.values().filter(|n| n.parent.is_some_and(|p| deep.contains(&p)));
-                let more: Vec<NodeId> = below.map(|n| n.id).filter(|id| !deep.contains(id)).collect();
+                let below =
+                    tree.nodes.values().filter(|n| n.parent.is_some_and(|p| deep.contains(&p)));
+                let more: Vec<NodeId> =
+                    below.map(|n| n.id).filter(|id| !deep.contains(id)).collect();
                 grown = !more.is_empty();
                 deep.extend(more);
             }
         }
         scope.sets.extend(deep);
         for tree in [self, other] {
-            let children = tree.nodes.values().filter(|n| n.parent.is_some_and(|p| scope.sets.contains(&p)));
+            let children =
+                tree.nodes.values().filter(|n| n.parent.is_some_and(|p| scope.sets.contains(&p)));
             scope.nodes.extend(children.map(|n| n.id));
         }
         if scope.sets.contains(&NodeId::ROOT) {
@@ -321,7 +344,8 @@ impl Mirror {
 
     /// Paths of those of these nodes that are there, parents before children.
     pub(super) fn paths_of(&self, nodes: &BTreeSet<NodeId>) -> Vec<(NodeId, String)> {
-        let mut out: Vec<_> = nodes.iter().filter_map(|id| Some((*id, self.path(*id).ok()?))).collect();
+        let mut out: Vec<_> =
+            nodes.iter().filter_map(|id| Some((*id, self.path(*id).ok()?))).collect();
         out.sort_by_key(|(_, path)| path.bytes().filter(|b| *b == b'/').count());
         out
     }
@@ -332,14 +356,18 @@ impl Mirror {
 
     /// Weights of q0's siblings together.
     pub(super) fn others_milli(&self) -> u64 {
-        self.children(NodeId::ROOT).filter(|n| n.id != NodeId::Q0).map(|n| u64::from(n.weight.milli())).sum()
+        self.children(NodeId::ROOT)
+            .filter(|n| n.id != NodeId::Q0)
+            .map(|n| u64::from(n.weight.milli()))
+            .sum()
     }
 
-    /// What makes this tree out of an older one: nodes that are new or other than they were, and the slots whose last
-    /// generation has gone since.
+    /// What makes this tree out of an older one: nodes that are new or other than they were, and
+    /// the slots whose last generation has gone since.
     pub(super) fn since(&self, old: &Self) -> Change {
         let changed = self.nodes.iter().filter(|(index, node)| old.nodes.get(index) != Some(node));
-        let gone = self.gone.iter().filter(|(index, generation)| old.gone.get(index) != Some(generation));
+        let gone =
+            self.gone.iter().filter(|(index, generation)| old.gone.get(index) != Some(generation));
         Change {
             changed: changed.map(|(_, node)| node.clone()).collect(),
             gone: gone.map(|(index, generation)| (*index, *generation)).collect(),
@@ -373,9 +401,14 @@ impl Mirror {
         }
     }
 
-    /// Applies one op to the bookkeeping. `replay`: what is already so is no error (used where it is not known
-    /// which batches are in effect).
-    pub(super) fn edit(&mut self, op: &Op, facts: &dyn Facts, replay: bool) -> Result<Outcome, PlaneError> {
+    /// Applies one op to the bookkeeping. `replay`: what is already so is no error (used where it
+    /// is not known which batches are in effect).
+    pub(super) fn edit(
+        &mut self,
+        op: &Op,
+        facts: &dyn Facts,
+        replay: bool,
+    ) -> Result<Outcome, PlaneError> {
         match *op {
             Op::Create { id, parent, kind } => self.create(id, parent, kind, replay)?,
             Op::Delete { id, mode } => return self.delete(id, mode, facts, replay),
@@ -399,14 +432,15 @@ impl Mirror {
                 }
             }
             Op::Tune { .. } | Op::NodeParam { .. } => {
-                let why =
-                    "tunables: the kernel's fair scheduler has no settings of a cgroup but weight and cap";
+                let why = "tunables: the kernel's fair scheduler has no settings of a cgroup but weight and cap";
                 return Err(PlaneError::Unsupported(why.into()));
             }
             Op::SetLimit { id, members_max, .. } => {
                 self.queue(id)?;
                 if id == NodeId::Q0 && members_max != 0 {
-                    return unsupported("q0 has no limit of members: it is everyone without another tag");
+                    return unsupported(
+                        "q0 has no limit of members: it is everyone without another tag",
+                    );
                 }
                 self.get_mut(id)?.members_max = members_max;
             }
@@ -420,7 +454,13 @@ impl Mirror {
         Ok(Outcome::Done)
     }
 
-    fn create(&mut self, id: NodeId, parent: NodeId, kind: Kind, replay: bool) -> Result<(), PlaneError> {
+    fn create(
+        &mut self,
+        id: NodeId,
+        parent: NodeId,
+        kind: Kind,
+        replay: bool,
+    ) -> Result<(), PlaneError> {
         let scheduler = match kind {
             Kind::Scheduler(policy) => {
                 if let Some(reason) = policy_refused(policy) {
@@ -440,7 +480,8 @@ impl Mirror {
             return Err(PlaneError::Full(format!("a tree has at most {NODES_MAX} nodes")));
         }
         if let Some(node) = self.nodes.get(&id.index) {
-            if replay && node.id == id && node.parent == Some(parent) && node.scheduler == scheduler {
+            if replay && node.id == id && node.parent == Some(parent) && node.scheduler == scheduler
+            {
                 return Ok(());
             }
             return invalid(format!("slot {} is taken by {}", id.index, text(node.id)));
@@ -448,7 +489,10 @@ impl Mirror {
         let last = self.gone.get(&id.index).copied().unwrap_or(0);
         // A replay may make again what its own later op deletes.
         if id.generation < last || id.generation == 0 || (id.generation == last && !replay) {
-            return invalid(format!("{} is not newer than generation {last} of its slot", text(id)));
+            return invalid(format!(
+                "{} is not newer than generation {last} of its slot",
+                text(id)
+            ));
         }
         self.nodes.insert(id.index, Node::new(id, Some(parent), scheduler, Weight::BACKGROUND));
         Ok(())
@@ -537,7 +581,10 @@ mod tests {
     #[test]
     fn quotas() {
         let of = |rate, burst| Quota::of(Cap { rate_ns_per_s: rate, burst_ns: burst });
-        assert_eq!(of(250_000_000, 0), Some(Quota { quota_us: 25_000, period_us: 100_000, burst_us: 0 }));
+        assert_eq!(
+            of(250_000_000, 0),
+            Some(Quota { quota_us: 25_000, period_us: 100_000, burst_us: 0 })
+        );
         assert_eq!(
             of(1_000_000, 9_000_000),
             Some(Quota { quota_us: 1_000, period_us: 1_000_000, burst_us: 1_000 })

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The CPU driver for kernels without sched_ext: a tree of cgroups beside everybody else's.
 //!
-//! The problem: a kernel that cannot load our scheduler still has one that divides CPU time by weight among cgroups.
-//! The idea: mirror the tree of reservations in cgroups and let the kernel do the rest. The rules:
-//! one cgroup (`reserv`, or what `RESERV_CGROUP` names) at the top of the hierarchy, below it a directory per node;
-//! sibling weights scaled as a set (`weights`); a thread is tagged by being moved; a thread that nobody tagged stays
-//! where it is, and the weight of our tree is set so that it is served about as q0 would be.
+//! The problem: a kernel that cannot load our scheduler still has one that divides CPU time by
+//! weight among cgroups. The idea: mirror the tree of reservations in cgroups and let the kernel do
+//! the rest. The rules: one cgroup (`reserv`, or what `RESERV_CGROUP` names) at the top of the
+//! hierarchy, below it a directory per node; sibling weights scaled as a set (`weights`); a thread
+//! is tagged by being moved; a thread that nobody tagged stays where it is, and the weight of our
+//! tree is set so that it is served about as q0 would be.
 //!
-//! Where members came from, and weights in the kernel's numbers, are common to drivers by cgroups ([`crate::cgroup`]).
-//! What it cannot do stands in [`DriverInfo::limits`]; the design note is `docs/stock-driver.md`.
+//! Where members came from, and weights in the kernel's numbers, are common to drivers by cgroups
+//! ([`crate::cgroup`]). What it cannot do stands in [`DriverInfo::limits`]; the design note is
+//! `docs/stock-driver.md`.
 
 mod cg;
 mod mirror;
@@ -49,7 +51,10 @@ struct Config {
 
 impl Config {
     fn from_env() -> Result<Self, PlaneError> {
-        Ok(Self { cgroup: crate::settings::cgroup()?, run: crate::settings::run().display().to_string() })
+        Ok(Self {
+            cgroup: crate::settings::cgroup()?,
+            run: crate::settings::run().display().to_string(),
+        })
     }
 
     fn state(&self) -> String {
@@ -75,8 +80,8 @@ pub struct Stock {
     steps: usize,
     /// Weight of everything beside our tree, as last looked at.
     outside: Cell<u32>,
-    /// Counters as last read: outside time never runs backwards, a throttled node shows as such, and what a foreign
-    /// hand removes is not forgotten.
+    /// Counters as last read: outside time never runs backwards, a throttled node shows as such,
+    /// and what a foreign hand removes is not forgotten.
     seen: RefCell<BTreeMap<NodeId, Carried>>,
     /// Why the full driver cannot be used here, where that was tried.
     better: Option<String>,
@@ -93,7 +98,9 @@ fn probe_with(kernel: &dyn Kernel) -> Result<(), String> {
         // Opening for writing is refused without the right, and writing nothing changes nothing.
         let procs = format!("{}/cgroup.procs", hierarchy.mount);
         match kernel.write(&procs, "") {
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS)) => {
+            Err(e)
+                if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS)) =>
+            {
                 return Err(format!(
                     "{procs} cannot be written ({e}): the driver needs root and a writable mount"
                 ));
@@ -224,7 +231,8 @@ impl Stock {
         Ok(())
     }
 
-    /// Makes the cgroups match `desired`: all of them, or those that `scope` names. Answers what they are set to.
+    /// Makes the cgroups match `desired`: all of them, or those that `scope` names. Answers what
+    /// they are set to.
     fn settle(
         &mut self,
         actual: &[Actual],
@@ -250,7 +258,11 @@ impl Stock {
     }
 
     /// Goes over to another tree, or stays with the present one and says why.
-    fn transition(&mut self, new: Mirror, last: Option<(Batch, Vec<bool>)>) -> Result<(), PlaneError> {
+    fn transition(
+        &mut self,
+        new: Mirror,
+        last: Option<(Batch, Vec<bool>)>,
+    ) -> Result<(), PlaneError> {
         let now = &self.state.mirror;
         if (new.q0_weight(), new.others_milli()) != (now.q0_weight(), now.others_milli()) {
             self.look_outside();
@@ -282,7 +294,8 @@ impl Stock {
                 self.save()?;
             } else {
                 let change = Some(self.state.mirror.since(&old));
-                Step { change, last, leaving: Vec::new() }.append(self.cg.kernel(), &self.config.state())?;
+                Step { change, last, leaving: Vec::new() }
+                    .append(self.cg.kernel(), &self.config.state())?;
             }
             Ok(settled)
         });
@@ -348,14 +361,16 @@ impl Stock {
     fn look_outside(&self) -> (u32, Vec<String>) {
         let range = self.cg.flavour().range();
         let mut total = range.default;
-        let mut who = vec![format!("each runnable thread of the top cgroup itself counts {}", range.default)];
+        let mut who =
+            vec![format!("each runnable thread of the top cgroup itself counts {}", range.default)];
         for name in self.cg.kernel().list(self.cg.top()).unwrap_or_default() {
             if name == self.cg.name {
                 continue;
             }
             let dir = format!("{}/{name}", self.cg.top());
-            let read =
-                |file: &str| self.cg.kernel().read(&format!("{dir}/{file}")).ok()?.trim().parse::<u32>().ok();
+            let read = |file: &str| {
+                self.cg.kernel().read(&format!("{dir}/{file}")).ok()?.trim().parse::<u32>().ok()
+            };
             if read("cpu.idle") == Some(1) {
                 continue;
             }
@@ -372,7 +387,8 @@ impl Stock {
         Now(self)
     }
 
-    /// Removes everything of ours. Threads go home, or to the top. Answers the first failure, but goes on.
+    /// Removes everything of ours. Threads go home, or to the top. Answers the first failure, but
+    /// goes on.
     fn dismantle(&mut self) -> Option<PlaneError> {
         let mut first = None;
         let tops = self.cg.tops();
@@ -466,7 +482,8 @@ fn read_back(found: &[Actual]) -> Mirror {
 fn absorb(cg: &Cg, mirror: &mut Mirror, leaving: &[Leaving]) {
     for l in leaving {
         let Ok(node) = mirror.get_mut(l.id) else { continue };
-        // v1 may keep the two counters in directories of two hierarchies, and a death may come between them.
+        // v1 may keep the two counters in directories of two hierarchies, and a death may come
+        // between them.
         if !cg.kernel().exists(&cg.acct(&l.path)) {
             node.carried.service_ns += l.carried.service_ns;
         }

@@ -9,8 +9,8 @@ use super::{Stock, outcome, sync};
 use crate::cgroup::mounts::Version;
 use crate::cgroup::weights::Share;
 use crate::{
-    Defaults, Descriptors, DriverInfo, Health, List, Lists, Packets, Plane, PlaneError, Sample, Target,
-    Threads, Upgrade,
+    Defaults, Descriptors, DriverInfo, Health, List, Lists, Packets, Plane, PlaneError, Sample,
+    Target, Threads, Upgrade,
 };
 
 /// Of our directories and files; there is one so far.
@@ -27,7 +27,9 @@ impl Stock {
         };
         let before = self.seen.borrow().get(&id).copied().unwrap_or_default();
         // Somebody may have removed the directory: the last reading stands.
-        let Some(mut service_ns) = read(self.cg.usage_ns(&path), "usage")? else { return Ok(before) };
+        let Some(mut service_ns) = read(self.cg.usage_ns(&path), "usage")? else {
+            return Ok(before);
+        };
         let throttled_ns = read(self.cg.throttled_ns(&path), "throttled time")?.unwrap_or(0);
         if id == NodeId::ROOT || id == NodeId::Q0 {
             let machine = self.cg.machine_ns().map_err(os("CPU time of the machine"))?;
@@ -40,7 +42,8 @@ impl Stock {
             }
         }
         let now = Carried {
-            // The machine's own count is coarser than the cgroups', so a difference could run backwards.
+            // The machine's own count is coarser than the cgroups', so a difference could run
+            // backwards.
             service_ns: (service_ns + node.carried.service_ns).max(before.service_ns),
             throttled_ns: (throttled_ns + node.carried.throttled_ns).max(before.throttled_ns),
         };
@@ -52,7 +55,8 @@ impl Stock {
         let before = self.seen.borrow().get(&id).copied();
         let now = self.counters(id)?;
         let node = self.state.mirror.get(id)?;
-        let tids = if node.scheduler { Vec::new() } else { self.cg.tids(&self.state.mirror.path(id)?)? };
+        let tids =
+            if node.scheduler { Vec::new() } else { self.cg.tids(&self.state.mirror.path(id)?)? };
         let runnable = tids.iter().filter(|tid| self.cg.is_runnable(**tid)).count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Ok(Sample {
@@ -86,8 +90,9 @@ impl Stock {
         ]
         .map(str::to_owned)
         .into();
-        limits
-            .extend(self.better.as_ref().map(|why| format!("the better driver cannot be used here: {why}")));
+        limits.extend(
+            self.better.as_ref().map(|why| format!("the better driver cannot be used here: {why}")),
+        );
         if self.cg.layout.version == Version::V2 {
             limits.push(
                 "a tagged process leaves its own cgroup for the other controllers too: memory, io and pids are \
@@ -274,7 +279,8 @@ impl Lists for Stock {
         match list {
             List::Default => self.tag(Target::Process(pid), queue).map(drop),
             List::Child => Err(PlaneError::Unsupported(
-                "children start in their parent's cgroup, so cdefault follows default: set default".into(),
+                "children start in their parent's cgroup, so cdefault follows default: set default"
+                    .into(),
             )),
         }
     }

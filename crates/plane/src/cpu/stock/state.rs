@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What cgroupfs cannot keep: exact weights, limits, carried counters, the number of the last batch.
+//! What cgroupfs cannot keep: exact weights, limits, carried counters, the number of the last
+//! batch.
 //!
-//! The file is a whole state in its first line and a step in every further one; now and then it is written anew, by
-//! rename. A torn last line is a step that did not happen.
+//! The file is a whole state in its first line and a step in every further one; now and then it is
+//! written anew, by rename. A torn last line is a step that did not happen.
 //!
-//! Written after the cgroups: a daemon that died between the two finds the tree before the batch here,
-//! makes the cgroups match it again and has its caller send the batch anew. So a batch is whole or absent.
+//! Written after the cgroups: a daemon that died between the two finds the tree before the batch
+//! here, makes the cgroups match it again and has its caller send the batch anew. So a batch is
+//! whole or absent.
 
 use reserv_model::{Batch, NodeId};
 use serde::{Deserialize, Serialize};
@@ -32,7 +34,8 @@ pub(super) struct State {
     pub(super) mirror: Mirror,
     /// `None` when the tree was read back from cgroupfs and nobody knows.
     pub(super) seq: Option<u64>,
-    /// The batch of that number, to know a replay of it, with which of its ops were answered `Draining`.
+    /// The batch of that number, to know a replay of it, with which of its ops were answered
+    /// `Draining`.
     pub(super) last: Option<(Batch, Vec<bool>)>,
     pub(super) leaving: Vec<Leaving>,
     /// We enabled the cpu controller at the top.

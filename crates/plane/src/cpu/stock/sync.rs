@@ -78,7 +78,8 @@ pub(super) fn empty(cg: &Cg) -> bool {
     cg.dirs("").iter().all(|dir| cg.kernel().list(dir).map_or(true, |names| names.is_empty()))
 }
 
-/// See the module. `paths` and `attrs` are those of `desired`, of all nodes or of those that `actual` is about.
+/// See the module. `paths` and `attrs` are those of `desired`, of all nodes or of those that
+/// `actual` is about.
 #[expect(clippy::too_many_arguments, reason = "each is one side of the comparison")]
 pub(super) fn sync(
     cg: &Cg,
@@ -91,7 +92,8 @@ pub(super) fn sync(
     before_removal: &mut dyn FnMut(&Log) -> Result<(), PlaneError>,
 ) -> Result<(), PlaneError> {
     let known: BTreeMap<&str, &Actual> = actual.iter().map(|a| (a.path.as_str(), a)).collect();
-    let wanted: BTreeMap<NodeId, &str> = paths.iter().map(|(id, path)| (*id, path.as_str())).collect();
+    let wanted: BTreeMap<NodeId, &str> =
+        paths.iter().map(|(id, path)| (*id, path.as_str())).collect();
 
     for (id, path) in paths {
         if known.get(path.as_str()).is_none_or(|a| a.attr.is_none()) {
@@ -154,8 +156,9 @@ fn attributes(
             quotas.push((path, had, want.quota));
         }
     }
-    // Where a child's quota may not exceed its parent's, several changes at once could pass through a forbidden
-    // state: lift all of them first, which is always allowed, then set them from the top down.
+    // Where a child's quota may not exceed its parent's, several changes at once could pass through
+    // a forbidden state: lift all of them first, which is always allowed, then set them from the
+    // top down.
     if cg.flavour().quotas_nest() && quotas.len() > 1 {
         for (path, had, _) in &quotas {
             if had.is_some() {
@@ -187,7 +190,13 @@ pub(super) fn migrate(cg: &Cg, from: &str, to: &[String]) -> Result<(), PlaneErr
     Err(PlaneError::Busy(format!("{from} does not become empty")))
 }
 
-fn flush(cg: &Cg, origins: &mut Origins, a: &Actual, q0: &[String], log: &mut Log) -> Result<(), PlaneError> {
+fn flush(
+    cg: &Cg,
+    origins: &mut Origins,
+    a: &Actual,
+    q0: &[String],
+    log: &mut Log,
+) -> Result<(), PlaneError> {
     for _ in 0..ROUNDS {
         let tids = cg.tids(&a.path)?;
         if tids.is_empty() {

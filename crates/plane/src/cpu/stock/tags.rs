@@ -16,14 +16,18 @@ impl Stock {
         path.split('/')
             .rev()
             .filter_map(parse_component)
-            .find_map(|(id, _)| self.state.mirror.get(id).ok().filter(|n| !n.scheduler).map(|n| n.id))
+            .find_map(|(id, _)| {
+                self.state.mirror.get(id).ok().filter(|n| !n.scheduler).map(|n| n.id)
+            })
             .unwrap_or(NodeId::Q0)
     }
 
     pub(super) fn retag(&mut self, target: Target, queue: NodeId) -> Result<usize, PlaneError> {
         let node = self.state.mirror.get(queue)?;
         if node.scheduler {
-            return Err(PlaneError::Invalid("a scheduler node has no members: name a queue".into()));
+            return Err(PlaneError::Invalid(
+                "a scheduler node has no members: name a queue".into(),
+            ));
         }
         if node.draining {
             return Err(PlaneError::Busy("the queue is being drained and takes nobody".into()));
@@ -31,7 +35,9 @@ impl Stock {
         let limit = node.members_max as usize;
         let path = self.state.mirror.path(queue)?;
         let threads = match target {
-            Target::Thread(tid) | Target::Process(tid) if tid <= 0 => return Err(PlaneError::NoProcess(tid)),
+            Target::Thread(tid) | Target::Process(tid) if tid <= 0 => {
+                return Err(PlaneError::NoProcess(tid));
+            }
             Target::Thread(tid) => vec![tid],
             Target::Process(pid) => self.cg.threads(pid)?,
         };
@@ -39,7 +45,9 @@ impl Stock {
         for tid in threads {
             match self.cg.locate(tid) {
                 Ok(place) if self.node_at(&place) != queue => moving.push((tid, place)),
-                Ok(place) if queue == NodeId::Q0 && self.cg.ours(&place) => moving.push((tid, place)),
+                Ok(place) if queue == NodeId::Q0 && self.cg.ours(&place) => {
+                    moving.push((tid, place))
+                }
                 Ok(_) => {}
                 Err(PlaneError::NoProcess(_)) if matches!(target, Target::Process(_)) => {}
                 Err(error) => return Err(error),
@@ -51,7 +59,9 @@ impl Stock {
         let dirs = self.cg.dirs(&path);
         if queue == NodeId::Q0 {
             return match target {
-                Target::Thread(tid) => Ok(usize::from(self.origins.release_thread(&self.cg, tid, &dirs)?)),
+                Target::Thread(tid) => {
+                    Ok(usize::from(self.origins.release_thread(&self.cg, tid, &dirs)?))
+                }
                 Target::Process(pid) => self.origins.release_process(&self.cg, pid, &dirs),
             };
         }
@@ -90,7 +100,10 @@ impl Stock {
         };
         let result = match result {
             // v2, a process of another domain: it comes whole, the others of it to q0.
-            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) && matches!(target, Target::Thread(_)) => {
+            Err(e)
+                if e.raw_os_error() == Some(libc::EOPNOTSUPP)
+                    && matches!(target, Target::Thread(_)) =>
+            {
                 return self.enter_whole(id, dirs);
             }
             other => other,
@@ -128,7 +141,9 @@ impl Stock {
             if error.raw_os_error() == Some(libc::ESRCH) {
                 return Err(PlaneError::NoProcess(tid));
             }
-            return Err(os(format!("move thread {tid} with its process {pid} to {}", dirs[0]))(error));
+            return Err(os(format!("move thread {tid} with its process {pid} to {}", dirs[0]))(
+                error,
+            ));
         }
         Ok(())
     }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver on simulated machines: every version of cgroups, every failing call, death at every call, and random
-//! events against a naive model.
+//! The driver on simulated machines: every version of cgroups, every failing call, death at every
+//! call, and random events against a naive model.
 
 mod crash;
 mod model;
 
 use std::collections::BTreeMap;
 
-use reserv_model::{Batch, Cap, Class, DeleteMode, Kind as NodeKind, NodeId, Op, Outcome, Policy, Weight};
+use reserv_model::{
+    Batch, Cap, Class, DeleteMode, Kind as NodeKind, NodeId, Op, Outcome, Policy, Weight,
+};
 
 use super::{Config, Stock, probe_with};
 use crate::cgroup::fake::{Fake, Group, KINDS, Kind};
@@ -66,7 +68,8 @@ fn place(fake: &Fake, tid: i32) -> Vec<String> {
     fake.world().threads[&tid].at.clone()
 }
 
-/// A machine with processes in the root (10, threads 11 and 12) and in a service's cgroup (20, threads 21 and 22).
+/// A machine with processes in the root (10, threads 11 and 12) and in a service's cgroup (20,
+/// threads 21 and 22).
 fn machine(kind: Kind) -> Fake {
     let fake = Fake::new(kind);
     {
@@ -93,19 +96,30 @@ fn a_tree_becomes_cgroups() {
         assert_eq!(probe_with(&fake), Ok(()));
         let mut plane = start(&fake);
         let site = id(2, 1);
-        let ops = [&scheduler(2, NodeId::ROOT, 50_000)[..], &queue(3, site, 1_000), &queue(4, site, 3_000)]
-            .concat();
+        let ops = [
+            &scheduler(2, NodeId::ROOT, 50_000)[..],
+            &queue(3, site, 1_000),
+            &queue(4, site, 3_000),
+        ]
+        .concat();
         apply(&mut plane, &ops).expect("valid");
-        assert_eq!(group(&fake, "/reserv/s2.1/q4.1").weight, 3 * group(&fake, "/reserv/s2.1/q3.1").weight);
+        assert_eq!(
+            group(&fake, "/reserv/s2.1/q4.1").weight,
+            3 * group(&fake, "/reserv/s2.1/q3.1").weight
+        );
         assert_eq!(2 * group(&fake, "/reserv/s2.1").weight, group(&fake, "/reserv/q1.1").weight);
-        // q0 100, its sibling 50; outside the top's own threads and /svc at the default weight each.
+        // q0 100, its sibling 50; outside the top's own threads and /svc at the default weight
+        // each.
         let top = if kind == Kind::V2 { 200 / 2 } else { 2048 / 2 };
         let outside = if kind == Kind::V2 { top } else { 1024 };
         assert_eq!(group(&fake, "/reserv").weight, outside, "{kind:?}");
         apply(&mut plane, &[Op::Reweight { id: id(3, 1), weight: weight(0) }]).expect("valid");
         assert!(group(&fake, "/reserv/s2.1/q3.1").idle);
         apply(&mut plane, &[Op::Reweight { id: id(3, 1), weight: weight(3_000) }]).expect("valid");
-        assert_eq!(group(&fake, "/reserv/s2.1/q3.1"), Group { ..group(&fake, "/reserv/s2.1/q4.1") });
+        assert_eq!(
+            group(&fake, "/reserv/s2.1/q3.1"),
+            Group { ..group(&fake, "/reserv/s2.1/q4.1") }
+        );
         assert!(plane.info().outside.is_some_and(|text| text.contains("svc")));
         plane.stop().expect("stop");
         let world = fake.world();
@@ -145,7 +159,8 @@ fn caps_nest_where_the_kernel_wants_it() {
         apply(&mut plane, &[cap(2, 0)]).expect("clear it");
         assert_eq!((rate("/reserv/s2.1"), rate("/reserv/s2.1/s3.1/q4.1")), (-1, 600));
         let before = fake.world().groups.clone();
-        let tiny = Op::SetCap { id: id(4, 1), cap: Some(Cap { rate_ns_per_s: 999_999, burst_ns: 0 }) };
+        let tiny =
+            Op::SetCap { id: id(4, 1), cap: Some(Cap { rate_ns_per_s: 999_999, burst_ns: 0 }) };
         assert!(matches!(apply(&mut plane, &[cap(2, 100), tiny]), Err(PlaneError::Unsupported(_))));
         assert_eq!(fake.world().groups, before);
     }
@@ -157,7 +172,8 @@ fn threads_of_a_service_come_whole_and_go_home() {
         let fake = machine(kind);
         let home = place(&fake, 20);
         let mut plane = start(&fake);
-        apply(&mut plane, &[queue(2, NodeId::ROOT, 1), queue(3, NodeId::ROOT, 1)].concat()).expect("valid");
+        apply(&mut plane, &[queue(2, NodeId::ROOT, 1), queue(3, NodeId::ROOT, 1)].concat())
+            .expect("valid");
         let (q, r) = (id(2, 1), id(3, 1));
         assert_eq!(plane.tag(Target::Thread(21), q).expect("tag"), 1);
         assert_eq!(plane.tag_of(21).expect("there"), q);
@@ -189,18 +205,23 @@ fn single_threads_of_the_top_are_free() {
         plane.tag(Target::Thread(11), id(2, 1)).expect("tag");
         assert!(place(&fake, 10).iter().all(String::is_empty));
         assert_eq!(plane.members(id(2, 1)).expect("a queue").len(), 1);
-        apply(&mut plane, &[Op::SetLimit { id: id(2, 1), members_max: 2, bytes_max: 0 }]).expect("valid");
+        apply(&mut plane, &[Op::SetLimit { id: id(2, 1), members_max: 2, bytes_max: 0 }])
+            .expect("valid");
         assert!(matches!(plane.tag(Target::Process(10), id(2, 1)), Err(PlaneError::Full(_))));
         assert!(plane.tag(Target::Thread(12), id(2, 1)).is_ok());
         assert!(matches!(plane.tag(Target::Thread(99), id(2, 1)), Err(PlaneError::NoProcess(99))));
         assert!(matches!(plane.tag(Target::Thread(0), id(2, 1)), Err(PlaneError::NoProcess(0))));
         assert!(matches!(plane.tag(Target::Thread(10), NodeId::ROOT), Err(PlaneError::Invalid(_))));
         assert!(matches!(plane.tag(Target::Thread(10), id(2, 2)), Err(PlaneError::NoNode(_))));
-        assert!(matches!(plane.set_default(10, List::Child, id(2, 1)), Err(PlaneError::Unsupported(_))));
+        assert!(matches!(
+            plane.set_default(10, List::Child, id(2, 1)),
+            Err(PlaneError::Unsupported(_))
+        ));
         assert!(plane.set_default(11, List::Child, id(2, 1)).is_ok());
         // Its home is gone: q0 takes it.
         let home = place(&fake, 20);
-        apply(&mut plane, &[Op::SetLimit { id: id(2, 1), members_max: 0, bytes_max: 0 }]).expect("valid");
+        apply(&mut plane, &[Op::SetLimit { id: id(2, 1), members_max: 0, bytes_max: 0 }])
+            .expect("valid");
         plane.tag(Target::Process(20), id(2, 1)).expect("tag");
         for groups in &mut fake.world().groups {
             groups.remove(&home[0]);
@@ -237,11 +258,16 @@ fn what_is_refused_changes_nothing() {
     for kind in KINDS {
         let fake = machine(kind);
         let mut plane = start(&fake);
-        apply(&mut plane, &[scheduler(2, NodeId::ROOT, 5), queue(3, id(2, 1), 5)].concat()).expect("valid");
+        apply(&mut plane, &[scheduler(2, NodeId::ROOT, 5), queue(3, id(2, 1), 5)].concat())
+            .expect("valid");
         plane.tag(Target::Thread(11), id(3, 1)).expect("tag");
         let before = snapshot(&fake);
         let w = weight(7);
-        let create = |index, generation, parent, kind| Op::Create { id: id(index, generation), parent, kind };
+        let create = |index, generation, parent, kind| Op::Create {
+            id: id(index, generation),
+            parent,
+            kind,
+        };
         let ts = NodeKind::Queue(Class::Ts);
         let bad = [
             create(1, 2, NodeId::ROOT, ts),
@@ -276,7 +302,10 @@ fn what_is_refused_changes_nothing() {
         }
         let err = plane.apply(&Batch { seq: 1, ops: vec![] }).expect_err("an old number");
         assert!(matches!(err, PlaneError::Invalid(_)));
-        assert!(matches!(Stock::start_with(Box::new(fake.clone()), config()), Err(PlaneError::Taken(_))));
+        assert!(matches!(
+            Stock::start_with(Box::new(fake.clone()), config()),
+            Err(PlaneError::Taken(_))
+        ));
     }
 }
 
@@ -285,7 +314,8 @@ fn a_foreign_hand_is_noticed_and_mended() {
     for kind in KINDS {
         let fake = machine(kind);
         let mut plane = start(&fake);
-        apply(&mut plane, &[scheduler(2, NodeId::ROOT, 5), queue(3, id(2, 1), 5)].concat()).expect("valid");
+        apply(&mut plane, &[scheduler(2, NodeId::ROOT, 5), queue(3, id(2, 1), 5)].concat())
+            .expect("valid");
         plane.tag(Target::Thread(11), id(3, 1)).expect("tag");
         fake.world().run(11, 5_000);
         assert_eq!(plane.sample_one(id(3, 1)).expect("there").service_ns, 5_000);
@@ -309,7 +339,8 @@ fn without_its_file_the_tree_is_read_back() {
         let fake = machine(kind);
         let mut plane = start(&fake);
         let ops =
-            [&scheduler(2, NodeId::ROOT, 5)[..], &queue(3, id(2, 1), 4), &queue(4, id(2, 1), 2)].concat();
+            [&scheduler(2, NodeId::ROOT, 5)[..], &queue(3, id(2, 1), 4), &queue(4, id(2, 1), 2)]
+                .concat();
         apply(&mut plane, &ops).expect("valid");
         plane.tag(Target::Thread(11), id(3, 1)).expect("tag");
         drop(plane);
@@ -317,7 +348,10 @@ fn without_its_file_the_tree_is_read_back() {
         let mut plane = adopt(&fake);
         assert_eq!(plane.applied_seq().expect("never fails"), None);
         assert_eq!(plane.tag_of(11).expect("there"), id(3, 1));
-        assert_eq!(group(&fake, "/reserv/s2.1/q3.1").weight, 2 * group(&fake, "/reserv/s2.1/q4.1").weight);
+        assert_eq!(
+            group(&fake, "/reserv/s2.1/q3.1").weight,
+            2 * group(&fake, "/reserv/s2.1/q4.1").weight
+        );
         // The caller sends its last batch again.
         assert!(plane.apply(&Batch { seq: 1, ops }).is_ok());
         assert_eq!(plane.applied_seq().expect("never fails"), Some(1));

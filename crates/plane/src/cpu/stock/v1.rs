@@ -38,9 +38,15 @@ impl Flavour for V1 {
         Ok(())
     }
 
-    fn set_quota(&self, kernel: &dyn Kernel, cpu: &str, quota: Option<Quota>) -> Result<(), PlaneError> {
-        let write =
-            |file: &str, value: u64| put(kernel, &format!("{cpu}/cpu.cfs_{file}"), &value.to_string());
+    fn set_quota(
+        &self,
+        kernel: &dyn Kernel,
+        cpu: &str,
+        quota: Option<Quota>,
+    ) -> Result<(), PlaneError> {
+        let write = |file: &str, value: u64| {
+            put(kernel, &format!("{cpu}/cpu.cfs_{file}"), &value.to_string())
+        };
         let burst = kernel.exists(&format!("{cpu}/cpu.cfs_burst_us"));
         let off = || put(kernel, &format!("{cpu}/cpu.cfs_quota_us"), "-1");
         let Some(quota) = quota else {
@@ -54,7 +60,8 @@ impl Flavour for V1 {
         if burst {
             write("burst_us", 0)?;
         }
-        // One file at a time: with a quota in force a new period alone could ask for more than the parent has.
+        // One file at a time: with a quota in force a new period alone could ask for more than the
+        // parent has.
         if now.is_some_and(|(_, period)| period != quota.period_us) {
             off()?;
         }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! cgroup v2 with threaded cgroups, hung directly under the hierarchy's root.
 //!
-//! The root is the one cgroup that may hold processes, domain children and threaded children at once: made
-//! `threaded`, our tree joins the root's domain. Hence (kernel: `cgroup_enable_threaded`,
-//! `cgroup_attach_permissions`):
+//! The root is the one cgroup that may hold processes, domain children and threaded children at
+//! once: made `threaded`, our tree joins the root's domain. Hence (kernel:
+//! `cgroup_enable_threaded`, `cgroup_attach_permissions`):
 //! * single threads move freely between the root and any cgroup of ours;
-//! * a process of another domain (`/system.slice/…`) comes and goes only as a whole, through `cgroup.procs`; the kernel
-//!   answers EOPNOTSUPP to a single thread;
-//! * what such a process uses of other controllers (memory, io, pids) is charged to the root while it is with us.
+//! * a process of another domain (`/system.slice/…`) comes and goes only as a whole, through
+//!   `cgroup.procs`; the kernel answers EOPNOTSUPP to a single thread;
+//! * what such a process uses of other controllers (memory, io, pids) is charged to the root while
+//!   it is with us.
 
 use std::io;
 
@@ -70,7 +71,12 @@ impl Flavour for V2 {
         Ok(())
     }
 
-    fn set_quota(&self, kernel: &dyn Kernel, cpu: &str, quota: Option<Quota>) -> Result<(), PlaneError> {
+    fn set_quota(
+        &self,
+        kernel: &dyn Kernel,
+        cpu: &str,
+        quota: Option<Quota>,
+    ) -> Result<(), PlaneError> {
         let burst = format!("{cpu}/cpu.max.burst");
         let has_burst = kernel.exists(&burst);
         // The burst may not exceed the quota, so it goes first and comes last.

@@ -44,7 +44,9 @@ impl Device {
         };
         if to.join("partition").exists() {
             let whole = to.parent().map(of).unwrap_or_default();
-            return invalid(format!("a partition: the stock driver shares the whole disk, /dev/{whole}"));
+            return invalid(format!(
+                "a partition: the stock driver shares the whole disk, /dev/{whole}"
+            ));
         }
         Ok(Self { name: of(&to), number })
     }
@@ -60,17 +62,25 @@ impl Device {
         Some(chosen.to_owned())
     }
 
-    /// Chooses an elevator; the kernel loads its module. Devices without queues of requests take none, and some say nothing about it.
+    /// Chooses an elevator; the kernel loads its module. Devices without queues of requests take
+    /// none, and some say nothing about it.
     pub(super) fn set_elevator(&self, kernel: &dyn Kernel, name: &str) -> Result<(), String> {
         kernel.write(&self.queue("scheduler"), name).map_err(|e| e.to_string())?;
         match self.elevator(kernel) {
             Some(now) if now == name => Ok(()),
-            now => Err(format!("{} has {} all the same", self.name, now.as_deref().unwrap_or("none"))),
+            now => {
+                Err(format!("{} has {} all the same", self.name, now.as_deref().unwrap_or("none")))
+            }
         }
     }
 
     /// A switch of the elevator's. It is lost with the elevator, so nobody has to put it back.
-    pub(super) fn tune(&self, kernel: &dyn Kernel, key: &str, value: &str) -> Result<(), PlaneError> {
+    pub(super) fn tune(
+        &self,
+        kernel: &dyn Kernel,
+        key: &str,
+        value: &str,
+    ) -> Result<(), PlaneError> {
         put(kernel, &self.queue(&format!("iosched/{key}")), value)
     }
 
@@ -86,15 +96,28 @@ impl Device {
         Some(ours.is_some_and(|line| line.split(' ').any(|word| word == "enable=1")))
     }
 
-    pub(super) fn set_iocost(&self, kernel: &dyn Kernel, top: &str, on: bool) -> Result<(), PlaneError> {
-        put(kernel, &format!("{top}/io.cost.qos"), &format!("{} enable={}", self.number, u8::from(on)))
+    pub(super) fn set_iocost(
+        &self,
+        kernel: &dyn Kernel,
+        top: &str,
+        on: bool,
+    ) -> Result<(), PlaneError> {
+        put(
+            kernel,
+            &format!("{top}/io.cost.qos"),
+            &format!("{} enable={}", self.number, u8::from(on)),
+        )
     }
 
     /// What it has done since the machine started, reads and writes.
     pub(super) fn total(&self, kernel: &dyn Kernel) -> Usage {
         let text = kernel.read(&format!("/sys/block/{}/stat", self.name)).unwrap_or_default();
-        let words: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let words: Vec<u64> =
+            text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let at = |n: usize| words.get(n).copied().unwrap_or(0);
-        Usage { operations: at(0).wrapping_add(at(4)), bytes: at(2).wrapping_add(at(6)).wrapping_mul(SECTOR) }
+        Usage {
+            operations: at(0).wrapping_add(at(4)),
+            bytes: at(2).wrapping_add(at(6)).wrapping_mul(SECTOR),
+        }
     }
 }

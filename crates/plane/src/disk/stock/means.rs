@@ -33,13 +33,17 @@ impl Tree {
         }
         let elevator = device.elevator(self.places.kernel());
         let no_bfq = match elevator {
-            None => "it takes no elevator: device mapper and RAID are shared by the disks below".to_owned(),
+            None => "it takes no elevator: device mapper and RAID are shared by the disks below"
+                .to_owned(),
             Some(elevator) => {
                 let switch = elevator != device::BFQ;
                 self.kept.former = switch.then_some(elevator);
                 self.save()?;
-                let chosen =
-                    if switch { device.set_elevator(self.places.kernel(), device::BFQ) } else { Ok(()) };
+                let chosen = if switch {
+                    device.set_elevator(self.places.kernel(), device::BFQ)
+                } else {
+                    Ok(())
+                };
                 match chosen {
                     Ok(()) => return self.tune(one),
                     Err(why) => why,
@@ -50,7 +54,8 @@ impl Tree {
             Some(_) if one => Err(only_bfq()),
             Some(_) => {
                 self.undo_elevator();
-                (self.kept.means, self.kept.former, self.kept.switched) = (Means::Iocost, None, true);
+                (self.kept.means, self.kept.former, self.kept.switched) =
+                    (Means::Iocost, None, true);
                 self.save()?;
                 device.set_iocost(self.places.kernel(), self.top(), true)
             }

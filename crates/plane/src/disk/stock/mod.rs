@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stock driver: nothing is put before the disk. Its elevator is BFQ, or iocost is on for it, and the tree is a tree of cgroups with their weights. A process is tagged by being moved; who
-//! is in no queue stays where it is. Books and their file are a counting resource's ([`Count`]); the counters are the cgroups' own.
+//! The stock driver: nothing is put before the disk. Its elevator is BFQ, or iocost is on for it,
+//! and the tree is a tree of cgroups with their weights. A process is tagged by being moved; who is
+//! in no queue stays where it is. Books and their file are a counting resource's ([`Count`]); the
+//! counters are the cgroups' own.
 //!
-//! One disk at a time, because a process has one cgroup for all of them. Where the CPU's stock driver has the same hierarchy a process is in one of both trees.
+//! One disk at a time, because a process has one cgroup for all of them. Where the CPU's stock
+//! driver has the same hierarchy a process is in one of both trees.
 
 mod device;
 mod means;
@@ -25,8 +28,8 @@ use crate::cgroup::kernel::{Kernel, Real};
 use crate::cgroup::mounts::{self, Version};
 use crate::count::{self, Books, Count, Meter, Metered, Usage, tags_by_meter};
 use crate::{
-    Defaults, DriverInfo, Health, List, Member, Packets, Plane, PlaneError, Refs, Sample, Target, Threads,
-    Upgrade,
+    Defaults, DriverInfo, Health, List, Member, Packets, Plane, PlaneError, Refs, Sample, Target,
+    Threads, Upgrade,
 };
 
 /// Of our directories and files.
@@ -96,7 +99,8 @@ impl Meter for Groupwise {
         match list {
             List::Default => tree.place(pid, queue).map(drop),
             List::Child => Err(PlaneError::Unsupported(
-                "children start in their parent's cgroup, so cdefault follows default: set default".into(),
+                "children start in their parent's cgroup, so cdefault follows default: set default"
+                    .into(),
             )),
         }
     }
@@ -114,7 +118,8 @@ fn told(source: &Source) -> Result<(&str, bool), PlaneError> {
     }
 }
 
-/// How disks could be shared here: `Err` says what is missing. Whether BFQ is there tells only its first use, which loads it.
+/// How disks could be shared here: `Err` says what is missing. Whether BFQ is there tells only its
+/// first use, which loads it.
 pub fn survey() -> Result<String, String> {
     survey_with(&Real)
 }
@@ -174,7 +179,8 @@ fn adopt_with(
     let (path, one) = told(source)?;
     let Some(found) = Tree::find(kernel, (run, name), number)? else { return Ok(None) };
     let tree = Arc::new(Mutex::new(found));
-    let Some(count) = count::adopt(run, number, source, Box::new(Groupwise(Arc::clone(&tree))))? else {
+    let Some(count) = count::adopt(run, number, source, Box::new(Groupwise(Arc::clone(&tree))))?
+    else {
         // A start that died before it had books, or an end after it had none.
         locked(&tree).give_back()?;
         return Ok(None);
@@ -196,7 +202,9 @@ fn refused(op: &Op) -> Option<String> {
         Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
             Some(format!("{}: a disk's stock driver has no tunables; {FULL}", key.word()))
         }
-        Op::SetCap { cap: Some(_), .. } => Some(format!("a disk's stock driver has no caps; {FULL}")),
+        Op::SetCap { cap: Some(_), .. } => {
+            Some(format!("a disk's stock driver has no caps; {FULL}"))
+        }
         Op::SetLimit { members_max: 1.., .. } | Op::SetLimit { bytes_max: 1.., .. } => {
             Some("a disk's queue has no limit: requests wait".into())
         }
@@ -294,8 +302,11 @@ impl Plane for Stock {
         let version = if tree.v2() { "v2" } else { "v1" };
         let (total, who) = tree.outside();
         let ours = tree.now.all.first().map_or(0, |root| root.weight);
-        let mechanism =
-            format!("{means} on {}{one}, by {} of cgroup {version}, inexact", self.path, tree.weight_file());
+        let mechanism = format!(
+            "{means} on {}{one}, by {} of cgroup {version}, inexact",
+            self.path,
+            tree.weight_file()
+        );
         let outside = format!(
             "our tree has {} {ours} against {total} outside ({})",
             tree.weight_file(),
@@ -432,7 +443,8 @@ impl Threads for Stock {
     fn members(&self, queue: NodeId) -> Result<Vec<Member>, PlaneError> {
         self.count.books().queue(queue)?;
         let pids = locked(&self.tree).pids(queue)?;
-        let member = |pid| Member { tgid: pid, tid: pid, params: reserv_model::ThreadParams::default() };
+        let member =
+            |pid| Member { tgid: pid, tid: pid, params: reserv_model::ThreadParams::default() };
         Ok(pids.into_iter().map(member).collect())
     }
 }

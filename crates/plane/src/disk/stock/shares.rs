@@ -13,7 +13,8 @@ use crate::count::Books;
 /// `io.bfq.weight` (`BFQ_MIN_WEIGHT`, `BFQ_MAX_WEIGHT`).
 pub(super) const BFQ: Range = Range { min: 1, max: 1000, default: 100, grain: 1, target: 500 };
 /// `io.weight`, of iocost.
-pub(super) const IOCOST: Range = Range { min: 1, max: 10_000, default: 100, grain: 1, target: 2_500 };
+pub(super) const IOCOST: Range =
+    Range { min: 1, max: 10_000, default: 100, grain: 1, target: 2_500 };
 
 /// One cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,8 @@ pub(super) struct Group {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Groups {
     pub(super) all: Vec<Group>,
-    /// Scheduler nodes whose children's weights are rounded, with the largest error of a ratio in thousandths.
+    /// Scheduler nodes whose children's weights are rounded, with the largest error of a ratio in
+    /// thousandths.
     pub(super) rounded: Vec<(NodeId, u64)>,
     /// A queue of weight 0 has the smallest weight there is.
     pub(super) background: bool,
@@ -67,11 +69,12 @@ fn refuse_beyond(weights: &[Weight], range: Range, file: &str) -> Result<(), Pla
     )))
 }
 
-/// How far the shares of these numbers are from those of the weights, at most, in thousandths of a share.
+/// How far the shares of these numbers are from those of the weights, at most, in thousandths of a
+/// share.
 fn error(weights: &[Weight], numbers: &[u32]) -> u64 {
     let positive = || weights.iter().zip(numbers).filter(|(w, _)| w.milli() > 0);
-    let (wanted, given) =
-        positive().fold((0_u128, 0_u128), |(a, b), (w, n)| (a + u128::from(w.milli()), b + u128::from(*n)));
+    let (wanted, given) = positive()
+        .fold((0_u128, 0_u128), |(a, b), (w, n)| (a + u128::from(w.milli()), b + u128::from(*n)));
     let off = |(w, n): (&Weight, &u32)| {
         let (a, b) = (u128::from(w.milli()) * given, u128::from(*n) * wanted);
         u64::try_from(a.abs_diff(b) * 1000 / a.max(1)).unwrap_or(u64::MAX)
@@ -80,7 +83,12 @@ fn error(weights: &[Weight], numbers: &[u32]) -> u64 {
 }
 
 /// `outside`: the weight of everything beside our tree; 0: nothing there has any.
-pub(super) fn groups(books: &Books, range: Range, file: &str, outside: u32) -> Result<Groups, PlaneError> {
+pub(super) fn groups(
+    books: &Books,
+    range: Range,
+    file: &str,
+    outside: u32,
+) -> Result<Groups, PlaneError> {
     let mut below: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
     let mut q0 = Weight::DEFAULT;
     let weight = |milli: u32| Weight::from_milli(milli).unwrap_or(Weight::MAX);
@@ -112,8 +120,11 @@ pub(super) fn groups(books: &Books, range: Range, file: &str, outside: u32) -> R
             continue;
         }
         let Some(children) = below.get(&id.index) else { continue };
-        let weights: Vec<Weight> =
-            children.iter().filter_map(|c| books.get(*c).ok()).map(|node| weight(node.weight)).collect();
+        let weights: Vec<Weight> = children
+            .iter()
+            .filter_map(|c| books.get(*c).ok())
+            .map(|node| weight(node.weight))
+            .collect();
         refuse_beyond(&weights, range, file)?;
         let scaled = scale(&weights, range, false);
         let numbers: Vec<u32> = scaled
@@ -170,9 +181,11 @@ mod tests {
         assert!(made.rounded.is_empty() && !made.background);
         assert_eq!(made.path(id(3)), Some("/q3.1"));
         assert_eq!(made.path(NodeId::Q0), None);
-        let made = groups(&books(&[1_000, 1_000_000]), BFQ, "io.bfq.weight", 0).expect("the whole range");
+        let made =
+            groups(&books(&[1_000, 1_000_000]), BFQ, "io.bfq.weight", 0).expect("the whole range");
         assert_eq!(numbers(&made), [100, 1, 1000]);
-        let made = groups(&books(&[1_000, 10_000_000]), IOCOST, "io.weight", 0).expect("the whole range");
+        let made =
+            groups(&books(&[1_000, 10_000_000]), IOCOST, "io.weight", 0).expect("the whole range");
         assert_eq!(numbers(&made), [100, 1, 10_000]);
     }
 
@@ -180,7 +193,10 @@ mod tests {
     fn beyond_the_range_is_refused_by_the_weight() {
         let refused = groups(&books(&[1_000, 1_000_001]), BFQ, "io.bfq.weight", 0);
         let Err(PlaneError::Invalid(why)) = refused else { panic!("{refused:?}") };
-        assert_eq!(why, "weight 1000.001 beside 1: io.bfq.weight of siblings differ by 1000 to 1 at most");
+        assert_eq!(
+            why,
+            "weight 1000.001 beside 1: io.bfq.weight of siblings differ by 1000 to 1 at most"
+        );
         assert!(groups(&books(&[1_000, 1_000_001]), IOCOST, "io.weight", 0).is_ok());
         assert!(groups(&books(&[1_000, 10_001_000]), IOCOST, "io.weight", 0).is_err());
     }
@@ -210,7 +226,9 @@ mod tests {
             Op::Create { id: id(4), parent: id(9), kind: Kind::Queue(Class::Ts) },
             Op::Reweight { id: id(4), weight: Weight::from_milli(7_000).expect("in range") },
         ];
-        books.apply(&Batch { seq: 2, ops }, &mut |_| Ok(crate::count::Seen::default())).expect("valid");
+        books
+            .apply(&Batch { seq: 2, ops }, &mut |_| Ok(crate::count::Seen::default()))
+            .expect("valid");
         let made = groups(&books, BFQ, "io.bfq.weight", 0).expect("fits");
         let paths: Vec<_> = made.all.iter().map(|g| (g.path.as_str(), g.weight)).collect();
         assert_eq!(paths, [("", 100), ("/q2.1", 166), ("/s9.1", 498), ("/s9.1/q4.1", 500)]);

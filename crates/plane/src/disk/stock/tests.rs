@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver on simulated machines of both versions of cgroups: what a tree becomes and that all of it goes, what is refused, and death at every call.
+//! The driver on simulated machines of both versions of cgroups: what a tree becomes and that all
+//! of it goes, what is refused, and death at every call.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +34,8 @@ fn scheduler(index: u32, parent: NodeId, milli: u32) -> [Op; 2] {
     ]
 }
 
-/// A disk with mq-deadline, and processes at the top (10, with a thread 11; 12) and in a service (20, with 21).
+/// A disk with mq-deadline, and processes at the top (10, with a thread 11; 12) and in a service
+/// (20, with 21).
 fn machine(kind: Machine) -> Fake {
     let fake = Fake::new(kind);
     let mut world = fake.world();
@@ -56,7 +58,8 @@ fn source(text: &str) -> Source {
     text.parse().expect("a source")
 }
 
-/// Where it runs; what a real machine would have of the disk is the device's own path, which the books look at.
+/// Where it runs; what a real machine would have of the disk is the device's own path, which the
+/// books look at.
 struct Place {
     dir: tempfile::TempDir,
     source: Source,
@@ -133,20 +136,32 @@ fn a_tree_becomes_cgroups_and_all_of_it_goes() {
         );
         // Whole processes come, by whatever of their threads if they have one.
         assert_eq!(plane.tag(Target::Process(20), id(4)).expect("tag"), 2);
-        assert_eq!((at(&fake, 20), at(&fake, 21)), (at(&fake, 20), "/reserv-disk/s3.1/q4.1".into()));
+        assert_eq!(
+            (at(&fake, 20), at(&fake, 21)),
+            (at(&fake, 20), "/reserv-disk/s3.1/q4.1".into())
+        );
         assert_eq!(plane.tag(Target::Thread(12), id(2)).expect("one thread"), 1);
         assert!(matches!(plane.tag(Target::Thread(11), id(2)), Err(PlaneError::Unsupported(_))));
         assert!(matches!(plane.tag(Target::Process(11), id(2)), Err(PlaneError::NoProcess(11))));
         assert!(plane.set_default(12, List::Child, id(2)).is_ok());
-        assert!(matches!(plane.set_default(12, List::Child, id(4)), Err(PlaneError::Unsupported(_))));
+        assert!(matches!(
+            plane.set_default(12, List::Child, id(4)),
+            Err(PlaneError::Unsupported(_))
+        ));
         assert_eq!(plane.defaults(20).expect("there").default, id(4));
         assert_eq!(plane.defaults(10).expect("there").default, NodeId::Q0);
-        assert_eq!(plane.members(id(4)).expect("a queue").iter().map(|m| m.tid).collect::<Vec<_>>(), [20]);
+        assert_eq!(
+            plane.members(id(4)).expect("a queue").iter().map(|m| m.tid).collect::<Vec<_>>(),
+            [20]
+        );
         // Counters: of a queue, of who is in none, and across a move.
         for (pid, bytes) in [(20, 4096), (12, 8192), (10, 1024)] {
             fake.world().io(pid, bytes);
         }
-        assert_eq!([id(2), id(4), id(3), NodeId::Q0].map(|q| service(&plane, q)), [8192, 4096, 4096, 1024]);
+        assert_eq!(
+            [id(2), id(4), id(3), NodeId::Q0].map(|q| service(&plane, q)),
+            [8192, 4096, 4096, 1024]
+        );
         apply(&mut plane, &[Op::Move { id: id(4), parent: NodeId::ROOT }]).expect("valid");
         assert_eq!(at(&fake, 21), "/reserv-disk/q4.1");
         assert!(!fake.world().groups[0].contains_key("/reserv-disk/s3.1/q4.1"));
@@ -189,7 +204,10 @@ fn what_is_refused_changes_nothing() {
             Op::Reweight { id: id(5), weight: Weight::from_milli(1_000_001).expect("in range") },
         ];
         for (ops, word) in [
-            (vec![Op::SetCap { id: id(2), cap: Some(Cap { rate_ns_per_s: 9, burst_ns: 0 }) }], "caps"),
+            (
+                vec![Op::SetCap { id: id(2), cap: Some(Cap { rate_ns_per_s: 9, burst_ns: 0 }) }],
+                "caps",
+            ),
             (vec![Op::SetLimit { id: id(2), members_max: 4, bytes_max: 0 }], "limit"),
             (vec![Op::Tune { id: id(2), key: TuneKey::Deadline, value: 1 }], "deadline"),
             (vec![Op::Tune { id: NodeId::ROOT, key: TuneKey::Batch, value: 4 }], "batch"),
@@ -212,7 +230,10 @@ fn what_is_refused_changes_nothing() {
         fake.world().spawn(40, 40, 1, "/reserv/q7.1");
         fake.world().threads.get_mut(&40).expect("there").at = vec!["/reserv/q7.1".into()];
         let error = plane.tag(Target::Process(40), id(2)).expect_err("in the CPU's tree");
-        assert!(matches!(&error, PlaneError::Unsupported(why) if why.contains("cpu/q0 40")), "{error}");
+        assert!(
+            matches!(&error, PlaneError::Unsupported(why) if why.contains("cpu/q0 40")),
+            "{error}"
+        );
         assert_eq!(at(&fake, 40), "/reserv/q7.1");
         plane.stop().expect("stop");
     }
@@ -226,16 +247,25 @@ fn the_means_and_how_they_are_put_back() {
         fake.world().disk("none [bfq]");
         let folder = Place::new("disk+1/stock");
         let mut plane = folder.start(&fake).expect("start");
-        let switch = |key: &str| fake.world().files[&format!("/sys/block/vdb/queue/iosched/{key}")].clone();
-        assert_eq!((switch("low_latency").as_str(), switch("strict_guarantees").as_str()), ("0", "1"));
+        let switch =
+            |key: &str| fake.world().files[&format!("/sys/block/vdb/queue/iosched/{key}")].clone();
+        assert_eq!(
+            (switch("low_latency").as_str(), switch("strict_guarantees").as_str()),
+            ("0", "1")
+        );
         assert!(plane.info().mechanism.contains("one request at a time"));
         // Somebody chooses another elevator: that is told, and left to them.
         fake.world().files.insert(ELEVATOR.into(), "[none] bfq".into());
-        assert!(matches!(plane.health(), Ok(Health::Waiting(why)) if why.contains("elevator none")));
+        assert!(
+            matches!(plane.health(), Ok(Health::Waiting(why)) if why.contains("elevator none"))
+        );
         fake.world().files.insert(ELEVATOR.into(), "none [bfq]".into());
         assert_eq!(plane.health().expect("cheap"), Health::Running);
         plane.stop().expect("stop");
-        assert_eq!((switch("low_latency").as_str(), switch("strict_guarantees").as_str()), ("1", "0"));
+        assert_eq!(
+            (switch("low_latency").as_str(), switch("strict_guarantees").as_str()),
+            ("1", "0")
+        );
         assert_eq!(view(&fake).2, "none [bfq]");
 
         // No BFQ, nor iocost: refused, and nothing is left.
@@ -243,7 +273,10 @@ fn the_means_and_how_they_are_put_back() {
         fake.world().disk("[none] kyber");
         let before = view(&fake);
         let error = Place::new("disk/stock").start(&fake).err().expect("no means");
-        assert!(matches!(&error, PlaneError::Unsupported(why) if why.contains("no iocost")), "{error}");
+        assert!(
+            matches!(&error, PlaneError::Unsupported(why) if why.contains("no iocost")),
+            "{error}"
+        );
         assert_eq!(view(&fake), before);
         assert!(!fake.world().files.keys().any(|path| path.ends_with("stock-disk")));
     }
@@ -294,8 +327,11 @@ fn a_foreign_hand_is_mended() {
 fn prepared(kind: Machine, folder: &Place) -> (Fake, Stock) {
     let fake = machine(kind);
     let mut plane = folder.start(&fake).expect("start");
-    let ops =
-        [&scheduler(2, NodeId::ROOT, 3_000)[..], &queue(3, id(2), 1_000), &queue(4, NodeId::ROOT, 1_000)];
+    let ops = [
+        &scheduler(2, NodeId::ROOT, 3_000)[..],
+        &queue(3, id(2), 1_000),
+        &queue(4, NodeId::ROOT, 1_000),
+    ];
     apply(&mut plane, &ops.concat()).expect("valid");
     plane.tag(Target::Process(20), id(3)).expect("tag");
     plane.tag(Target::Process(12), id(4)).expect("tag");
@@ -305,22 +341,29 @@ fn prepared(kind: Machine, folder: &Place) -> (Fake, Stock) {
 }
 
 fn edits() -> Vec<Op> {
-    let mut ops =
-        vec![Op::Move { id: id(3), parent: NodeId::ROOT }, Op::Delete { id: id(4), mode: DeleteMode::Flush }];
+    let mut ops = vec![
+        Op::Move { id: id(3), parent: NodeId::ROOT },
+        Op::Delete { id: id(4), mode: DeleteMode::Flush },
+    ];
     ops.extend(queue(5, id(2), 9_000));
     ops
 }
 
-/// The next daemon: the tree is the old one or the new one, nobody is lost, counters are kept, and all of it goes.
+/// The next daemon: the tree is the old one or the new one, nobody is lost, counters are kept, and
+/// all of it goes.
 fn recovered(fake: &Fake, folder: &Place, before: &str) -> bool {
     let mut plane = folder.adopt(fake).expect("adopt").expect("a tree");
     let new = plane.count.books().queue(id(5)).is_ok();
-    let wanted =
-        if new { ("/reserv-disk/q3.1", "") } else { ("/reserv-disk/s2.1/q3.1", "/reserv-disk/q4.1") };
+    let wanted = if new {
+        ("/reserv-disk/q3.1", "")
+    } else {
+        ("/reserv-disk/s2.1/q3.1", "/reserv-disk/q4.1")
+    };
     assert_eq!((at(fake, 21), at(fake, 12)), (wanted.0.to_owned(), wanted.1.to_owned()));
     assert_eq!(service(&plane, id(3)), 4096);
     assert_eq!(service(&plane, NodeId::ROOT), 6144);
-    let ours = fake.world().groups[0].keys().filter(|path| path.starts_with("/reserv-disk")).count();
+    let ours =
+        fake.world().groups[0].keys().filter(|path| path.starts_with("/reserv-disk")).count();
     assert_eq!(ours, 4, "no cgroup too many");
     plane.stop().expect("stop");
     assert_eq!(format!("{:?}", view(fake)), before);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tree's cgroups, the disk's elevator, and the file by which the next daemon finds and undoes both.
+//! The tree's cgroups, the disk's elevator, and the file by which the next daemon finds and undoes
+//! both.
 //!
-//! The file is written before what it tells of is changed. What is in the tree is the books' business ([`crate::count`]): a daemon that died makes the cgroups what its books say, and a
+//! The file is written before what it tells of is changed. What is in the tree is the books'
+//! business ([`crate::count`]): a daemon that died makes the cgroups what its books say, and a
 //! batch that they do not have was not.
 
 use std::cell::Cell;
@@ -85,7 +87,8 @@ fn load(kernel: &dyn Kernel, file: &str) -> Result<Option<Kept>, PlaneError> {
         Err(e) if gone(&e) => return Ok(None),
         Err(e) => return Err(os(format!("read {file}"))(e)),
     };
-    let kept: Kept = serde_json::from_str(&text).map_err(|e| os(format!("read {file}"))(e.into()))?;
+    let kept: Kept =
+        serde_json::from_str(&text).map_err(|e| os(format!("read {file}"))(e.into()))?;
     if kept.version != VERSION {
         return Err(PlaneError::Invalid(format!("{file} is of another version of reservd")));
     }
@@ -93,7 +96,12 @@ fn load(kernel: &dyn Kernel, file: &str) -> Result<Option<Kept>, PlaneError> {
 }
 
 impl Tree {
-    fn new(kernel: Box<dyn Kernel>, run: &Path, name: &str, kept: Kept) -> Result<Self, PlaneError> {
+    fn new(
+        kernel: Box<dyn Kernel>,
+        run: &Path,
+        name: &str,
+        kept: Kept,
+    ) -> Result<Self, PlaneError> {
         let layout = mounts::find_io(&*kernel).map_err(PlaneError::Unsupported)?;
         Ok(Self {
             places: Places { kernel, layout, name: disk_tree(name) },
@@ -144,7 +152,10 @@ impl Tree {
             .any(|dir| tree.places.kernel().list(dir).is_ok_and(|names| !names.is_empty()))
             || !tree.places.pids("")?.is_empty();
         if inhabited {
-            return Err(PlaneError::Taken(format!("the cgroup {} is somebody else's", tree.dir(""))));
+            return Err(PlaneError::Taken(format!(
+                "the cgroup {} is somebody else's",
+                tree.dir("")
+            )));
         }
         let begun = tree.choose(one).and_then(|()| tree.prepare());
         if let Err(error) = begun {
@@ -176,8 +187,8 @@ impl Tree {
     }
 
     pub(super) fn save(&self) -> Result<(), PlaneError> {
-        let text =
-            serde_json::to_vec(&self.kept).map_err(|e| os(format!("write {}", self.file))(e.into()))?;
+        let text = serde_json::to_vec(&self.kept)
+            .map_err(|e| os(format!("write {}", self.file))(e.into()))?;
         self.places.kernel().store(&self.file, &text).map_err(os(format!("write {}", self.file)))
     }
 
@@ -194,12 +205,14 @@ impl Tree {
         self.places.dirs(path).swap_remove(0)
     }
 
-    /// Enables the controllers at the top, and makes the tree's own directory. Memory is there so that what is written back has an owner.
+    /// Enables the controllers at the top, and makes the tree's own directory. Memory is there so
+    /// that what is written back has an owner.
     fn prepare(&mut self) -> Result<(), PlaneError> {
         if self.v2() {
             let control = format!("{}/cgroup.subtree_control", self.top());
             for controller in ["io", "memory"] {
-                let now = self.places.kernel().read(&control).map_err(os(format!("read {control}")))?;
+                let now =
+                    self.places.kernel().read(&control).map_err(os(format!("read {control}")))?;
                 if now.split_whitespace().any(|c| c == controller) {
                     continue;
                 }
@@ -240,14 +253,19 @@ impl Tree {
         // iocost lets whatever is in the top cgroup itself pass.
         let mut total = if self.kept.means == Means::Bfq { BFQ_PROCESS } else { 0 };
         let mut who = match self.kept.means {
-            Means::Bfq => vec![format!("each process of the top cgroup itself counts {BFQ_PROCESS}")],
-            Means::Iocost => vec!["processes of the top cgroup itself are never held back".to_owned()],
+            Means::Bfq => {
+                vec![format!("each process of the top cgroup itself counts {BFQ_PROCESS}")]
+            }
+            Means::Iocost => {
+                vec!["processes of the top cgroup itself are never held back".to_owned()]
+            }
         };
         for name in self.places.kernel().list(self.top()).unwrap_or_default() {
             if name == self.places.name {
                 continue;
             }
-            let read = self.places.kernel().read(&format!("{}/{name}/{}", self.top(), self.weight_file()));
+            let read =
+                self.places.kernel().read(&format!("{}/{name}/{}", self.top(), self.weight_file()));
             let weight = read.ok().and_then(|text| {
                 text.lines().next()?.trim_start_matches("default ").trim().parse::<u32>().ok()
             });
@@ -272,7 +290,9 @@ impl Tree {
                 Err(e) => return Err(os(format!("list {dir}"))(e)),
             };
             found.extend(
-                names.iter().filter_map(|name| Some((parse_component(name)?.0, format!("{path}/{name}")))),
+                names
+                    .iter()
+                    .filter_map(|name| Some((parse_component(name)?.0, format!("{path}/{name}")))),
             );
         }
         Ok(found)
@@ -309,7 +329,9 @@ impl Tree {
             for pid in pids {
                 match self.places.put_process(to, pid) {
                     Err(e) if e.raw_os_error() == Some(libc::ESRCH) => self.places.kernel().pause(),
-                    Err(e) => return Err(os(format!("move process {pid} from {from} to {}", to[0]))(e)),
+                    Err(e) => {
+                        return Err(os(format!("move process {pid} from {from} to {}", to[0]))(e));
+                    }
                     Ok(()) => {}
                 }
             }
@@ -352,8 +374,11 @@ impl Tree {
 
     /// Removes what is not wanted; what is in it goes home. The tree is this one from now on.
     pub(super) fn prune(&mut self, wanted: Groups) -> Result<(), PlaneError> {
-        let surplus: Vec<(NodeId, String)> =
-            self.scan()?.into_iter().filter(|(id, path)| wanted.path(*id) != Some(path.as_str())).collect();
+        let surplus: Vec<(NodeId, String)> = self
+            .scan()?
+            .into_iter()
+            .filter(|(id, path)| wanted.path(*id) != Some(path.as_str()))
+            .collect();
         for (id, path) in &surplus {
             match wanted.path(*id) {
                 Some(to) => self.migrate(path, &self.places.dirs(to))?,
@@ -363,7 +388,9 @@ impl Tree {
         if !surplus.is_empty() {
             self.kept.leaving = surplus
                 .iter()
-                .map(|(id, path)| Ok(Leaving { id: *id, path: path.clone(), usage: self.read(path)? }))
+                .map(|(id, path)| {
+                    Ok(Leaving { id: *id, path: path.clone(), usage: self.read(path)? })
+                })
                 .collect::<Result<_, PlaneError>>()?;
             self.save()?;
             for (_, path) in surplus.iter().rev() {
@@ -378,7 +405,8 @@ impl Tree {
         }
         let there = |index: &u32| wanted.all.iter().any(|group| group.id.index == *index);
         // A slot is used again only after its node has gone.
-        let dead: Vec<u32> = self.kept.carried.keys().filter(|index| !there(index)).copied().collect();
+        let dead: Vec<u32> =
+            self.kept.carried.keys().filter(|index| !there(index)).copied().collect();
         for index in &dead {
             let usage = self.kept.carried.remove(index).unwrap_or_default();
             self.kept.gone = self.kept.gone.plus(usage);
@@ -401,7 +429,9 @@ impl Tree {
             let text = text("io.stat")?;
             let line = text.lines().find_map(|line| line.strip_prefix(&number)).unwrap_or_default();
             let of = |key: &str| {
-                line.split(' ').find_map(|word| word.strip_prefix(key)?.parse::<u64>().ok()).unwrap_or(0)
+                line.split(' ')
+                    .find_map(|word| word.strip_prefix(key)?.parse::<u64>().ok())
+                    .unwrap_or(0)
             };
             return Ok(Usage {
                 operations: of("rios=").wrapping_add(of("wios=")),
@@ -416,7 +446,10 @@ impl Tree {
                 .filter_map(|(_, n)| n.trim().parse::<u64>().ok())
                 .sum())
         };
-        Ok(Usage { operations: both("blkio.bfq.io_serviced")?, bytes: both("blkio.bfq.io_service_bytes")? })
+        Ok(Usage {
+            operations: both("blkio.bfq.io_serviced")?,
+            bytes: both("blkio.bfq.io_service_bytes")?,
+        })
     }
 
     /// What a queue has been served. q0 has what no other queue had of the disk's.
@@ -434,8 +467,10 @@ impl Tree {
         }
         let all = self.kept.device.total(self.places.kernel()).since(self.kept.base);
         let (now, before) = (all.since(others), self.q0.get());
-        let now =
-            Usage { operations: now.operations.max(before.operations), bytes: now.bytes.max(before.bytes) };
+        let now = Usage {
+            operations: now.operations.max(before.operations),
+            bytes: now.bytes.max(before.bytes),
+        };
         self.q0.set(now);
         Ok(now)
     }
@@ -490,7 +525,8 @@ impl Tree {
             return Err(PlaneError::NoNode(format!("{}.{}", queue.index, queue.generation)));
         };
         let dirs = self.places.dirs(path);
-        let entering: Vec<_> = moving.iter().filter(|(_, place)| !self.places.ours(place)).cloned().collect();
+        let entering: Vec<_> =
+            moving.iter().filter(|(_, place)| !self.places.ours(place)).cloned().collect();
         self.origins.add(&self.places, &entering)?;
         match self.places.put_process(&dirs, pid) {
             Ok(()) => Ok(moving.len()),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Rust face of `bpf/net/abi.h`. The object file carries a table of sizes and offsets (`rn_layout`) with which a test compares it.
+//! The Rust face of `bpf/net/abi.h`. The object file carries a table of sizes and offsets
+//! (`rn_layout`) with which a test compares it.
 
 pub(super) use reserv_facts::net::{ABI_VERSION, CARRY_VERSION, FOLLOWS_ALL, SAMPLES_MAX, what};
 pub(super) use reserv_facts::tree::{MAGIC, RsBatch};

@@ -38,13 +38,16 @@ const KFUNCS: &[&str] = &[
 /// `Err` says in words what is missing.
 pub fn probe() -> Result<(), String> {
     libbpf::not_realtime()?;
-    let btf =
-        Btf::from_vmlinux().map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
+    let btf = Btf::from_vmlinux()
+        .map_err(|error| format!("the kernel's type information (BTF): {error:#}"))?;
     if btf.type_by_name::<Struct<'_>>("bpf_struct_ops_Qdisc_ops").is_none() {
         return Err("this kernel has no qdiscs in BPF (Linux 6.16, CONFIG_NET_SCH_BPF)".into());
     }
-    let missing: Vec<&str> =
-        KFUNCS.iter().copied().filter(|name| btf.type_by_name::<Func<'_>>(name).is_none()).collect();
+    let missing: Vec<&str> = KFUNCS
+        .iter()
+        .copied()
+        .filter(|name| btf.type_by_name::<Func<'_>>(name).is_none())
+        .collect();
     if missing.is_empty() {
         Ok(())
     } else {
@@ -52,17 +55,20 @@ pub fn probe() -> Result<(), String> {
     }
 }
 
-/// Making an arena allocates without being allowed to wait (7.2), and now and then there is nothing at hand.
+/// Making an arena allocates without being allowed to wait (7.2), and now and then there is nothing
+/// at hand.
 const NO_ARENA: &str = "'arena': failed to create: -ENOMEM";
 
 const ARENA_TRIES: u32 = 20;
 const ARENA_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the verifier says, asked by loading the programs and letting go of them: the type information does not tell whether they are understood. Root only.
+/// What the verifier says, asked by loading the programs and letting go of them: the type
+/// information does not tell whether they are understood. Root only.
 pub fn try_load() -> Result<(), String> {
     probe()?;
     listen_from_now();
-    let open = ObjectBuilder::default().name("reserv_net").and_then(|builder| builder.open_memory(OBJECT));
+    let open =
+        ObjectBuilder::default().name("reserv_net").and_then(|builder| builder.open_memory(OBJECT));
     open.and_then(libbpf_rs::OpenObject::load).map(drop).map_err(|_| not_loaded())
 }
 
@@ -77,7 +83,9 @@ fn not_loaded() -> String {
             && !line.starts_with("--")
     });
     let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-    format!("this kernel's verifier refuses the qdisc's programs{reason}; Linux 7.2 and 7.3 take them")
+    format!(
+        "this kernel's verifier refuses the qdisc's programs{reason}; Linux 7.2 and 7.3 take them"
+    )
 }
 
 fn listen_from_now() {
@@ -161,7 +169,8 @@ fn set_up(folder: &Path) -> Result<(), PlaneError> {
     }
 }
 
-/// Load the programs, make an empty tree, and register the qdisc: it is on no interface yet. On error nothing is left.
+/// Load the programs, make an empty tree, and register the qdisc: it is on no interface yet. On
+/// error nothing is left.
 pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
     let mut tries = 0;
     while let Err(error) = load_once(folder) {
@@ -193,7 +202,11 @@ fn load_once(folder: &Path) -> Result<(), PlaneError> {
     libbpf::show_verifier(&mut open);
     let mut object = open.load().map_err(|error| {
         let error = refused("load the link's programs", &error);
-        if error.to_string().contains(NO_ARENA) { error } else { PlaneError::Unsupported(not_loaded()) }
+        if error.to_string().contains(NO_ARENA) {
+            error
+        } else {
+            PlaneError::Unsupported(not_loaded())
+        }
     })?;
     for mut program in object.progs_mut().filter(|p| p.prog_type() == ProgramType::Syscall) {
         let name = program.name().to_string_lossy().into_owned();
@@ -209,8 +222,10 @@ fn load_once(folder: &Path) -> Result<(), PlaneError> {
     }
     set_up(folder)?;
     for mut map in object.maps_mut().filter(|map| map.map_type() == MapType::StructOps) {
-        map.pin(folder.join(OPS)).map_err(|error| refused("pin the qdisc's description", &error))?;
-        let mut link = map.attach_struct_ops().map_err(|error| refused("register the qdisc", &error))?;
+        map.pin(folder.join(OPS))
+            .map_err(|error| refused("pin the qdisc's description", &error))?;
+        let mut link =
+            map.attach_struct_ops().map_err(|error| refused("register the qdisc", &error))?;
         link.pin(folder.join(LINK)).map_err(|error| refused("pin the qdisc", &error))?;
     }
     Ok(())
@@ -230,7 +245,8 @@ pub(super) fn open_programs(folder: &Path) -> Result<Programs, PlaneError> {
     for entry in fs::read_dir(folder).map_err(os(format!("read {}", folder.display())))?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with("rn_") {
-            let fd = sys::open(&entry.path()).map_err(os(format!("open {}", entry.path().display())))?;
+            let fd =
+                sys::open(&entry.path()).map_err(os(format!("open {}", entry.path().display())))?;
             programs.insert(name, fd);
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The full driver: our own qdisc in BPF (`bpf/net`), with the core of `sched/` in it. The tree, its counters and the packets live in the kernel, pinned under
-//! `RESERV_BPFFS`/net-N, and do not need us.
+//! The full driver: our own qdisc in BPF (`bpf/net`), with the core of `sched/` in it. The tree,
+//! its counters and the packets live in the kernel, pinned under `RESERV_BPFFS`/net-N, and do not
+//! need us.
 
 mod abi;
 mod load;
@@ -15,7 +16,8 @@ use std::{fs, ptr, thread};
 use reserv_facts::net::PACKETS_MAX;
 use reserv_facts::tree::kind::QUEUE;
 use reserv_model::{
-    Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate, Source,
+    Backlog, Batch, Class, DeleteMode, LinkSample, NodeId, Op, Outcome, PacketRule, Policy, Rate,
+    Source,
 };
 
 use self::abi::{RnCall, RnIo, RnNode, RnState, RsBatch, what};
@@ -29,7 +31,8 @@ use crate::libbpf::os;
 use crate::ops::{self, io_error, refusal};
 use crate::sys::{self, Mapped};
 use crate::{
-    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade, Upgraded,
+    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade,
+    Upgraded,
 };
 
 /// Most packets that wait in a queue, where nothing else is said.
@@ -44,7 +47,8 @@ const PACKET_LONGEST: u64 = 512 * 1024;
 const CAP_BURST_NS: u64 = 20_000_000;
 const CAP_BURST_MIN: u64 = 2000;
 
-/// The kernel gives an arena pages without waiting for any (7.2), so that now and then it has none; a batch that was refused for that is whole.
+/// The kernel gives an arena pages without waiting for any (7.2), so that now and then it has none;
+/// a batch that was refused for that is whole.
 const MEMORY_TRIES: u32 = 20;
 const MEMORY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -106,7 +110,9 @@ pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Link>, Pl
 
 fn open(folder: PathBuf, former: PathBuf, number: u8, source: &Source) -> Result<Link, PlaneError> {
     let programs = load::open_programs(&folder)?;
-    let map = |name: &str| sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")));
+    let map = |name: &str| {
+        sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")))
+    };
     let io = Mapped::new(&map("io")?).map_err(os("map 'io'"))?;
     let state = Mapped::new(&map("state")?).map_err(os("map 'state'"))?;
     let interface = link(source)?.0.to_owned();
@@ -165,7 +171,8 @@ impl Link {
             .map_err(os(format!("put our qdisc at the root of {}", self.interface)))
     }
 
-    /// The interface is not ours now, and is to be: it may be another one of that name, with another qdisc.
+    /// The interface is not ours now, and is to be: it may be another one of that name, with
+    /// another qdisc.
     fn take_note(&self) -> Result<u32, PlaneError> {
         let index = index_of(&self.interface)?;
         write_former(
@@ -176,7 +183,8 @@ impl Link {
     }
 
     fn state(&self) -> RnState {
-        // SAFETY: the mapping is as large as the structure, which is plain numbers; a torn read of a counter is harmless.
+        // SAFETY: the mapping is as large as the structure, which is plain numbers; a torn read of
+        // a counter is harmless.
         unsafe { ptr::read_volatile(self.state.at()) }
     }
 
@@ -207,8 +215,13 @@ impl Link {
         Ok(nodes)
     }
 
-    /// Those from index `first` on, as many as come at once. Answers where they end, and where to go on.
-    fn some_nodes(&self, first: u32, nodes: &mut Vec<RnNode>) -> Result<(u32, Option<u32>), PlaneError> {
+    /// Those from index `first` on, as many as come at once. Answers where they end, and where to
+    /// go on.
+    fn some_nodes(
+        &self,
+        first: u32,
+        nodes: &mut Vec<RnNode>,
+    ) -> Result<(u32, Option<u32>), PlaneError> {
         let mut call = RnCall { first, ..RnCall::default() };
         if let errno @ 1.. = -self.call("rn_sample", &mut call)? {
             return Err(os("sample the tree")(io_error(errno)));
@@ -242,7 +255,8 @@ impl Link {
     fn sample_of(&self, node: &RnNode) -> Sample {
         let id = NodeId::unpack(node.id);
         let queue = node.kind == QUEUE;
-        let members = if queue { self.meter.refs(id).map_or(0, |refs| refs.descriptors) } else { 0 };
+        let members =
+            if queue { self.meter.refs(id).map_or(0, |refs| refs.descriptors) } else { 0 };
         Sample {
             id: node.id,
             service_ns: node.service,
@@ -289,7 +303,8 @@ impl Link {
         let mut encoded = ops::encoded(batch)?;
         for (slot, edit) in encoded.op.iter_mut().zip(&batch.ops) {
             match *edit {
-                // In time at its rate, as everywhere; the core counts in bytes. A late timer may not lose what it allows.
+                // In time at its rate, as everywhere; the core counts in bytes. A late timer may
+                // not lose what it allows.
                 Op::SetCap { cap: Some(cap), .. } => {
                     let ns = if cap.burst_ns > 0 { cap.burst_ns } else { CAP_BURST_NS };
                     let burst = u128::from(cap.per_second()) * u128::from(ns) / 1_000_000_000;
@@ -302,7 +317,9 @@ impl Link {
                 Op::Delete { id, mode } => {
                     let tagged = self.meter.refs(id).map_or(0, |refs| refs.descriptors);
                     if mode == DeleteMode::Refuse && tagged > 0 {
-                        return Err(PlaneError::Busy(format!("{tagged} sockets are tagged with it")));
+                        return Err(PlaneError::Busy(format!(
+                            "{tagged} sockets are tagged with it"
+                        )));
                     }
                     slot.a = u64::from(mode == DeleteMode::Drain && tagged > 0);
                 }
@@ -329,7 +346,11 @@ impl Plane for Link {
         }
         DriverInfo {
             name: "full",
-            mechanism: format!("qdisc in BPF on {}, {rate}, {}", self.interface, self.meter.mechanism()),
+            mechanism: format!(
+                "qdisc in BPF on {}, {rate}, {}",
+                self.interface,
+                self.meter.mechanism()
+            ),
             version: self.state().abi,
             limits,
             outside: None,
@@ -405,7 +426,9 @@ impl Plane for Link {
         let state = self.state();
         if state.poison != 0 {
             let (why, line) = (state.poison, state.poison_line);
-            return Ok(Health::Detached(format!("the tree is inconsistent: reason {why} at line {line}")));
+            return Ok(Health::Detached(format!(
+                "the tree is inconsistent: reason {why} at line {line}"
+            )));
         }
         if state.attached > state.detached {
             return Ok(Health::Running);

@@ -13,6 +13,7 @@ fn both_sides_agree_on_every_size_and_offset() {
 
 #[test]
 fn a_qdisc_has_a_name_of_its_own_that_fits() {
-    let kinds: BTreeSet<String> = (1..16).flat_map(load::folders).map(|folder| load::kind(&folder)).collect();
+    let kinds: BTreeSet<String> =
+        (1..16).flat_map(load::folders).map(|folder| load::kind(&folder)).collect();
     assert!(kinds.len() == 30 && kinds.iter().all(|kind| kind.len() <= 15), "{kinds:?}");
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs of this version in the place of those that an earlier daemon loaded, while the link is scheduled; and finding out what a dead daemon left of that.
+//! The programs of this version in the place of those that an earlier daemon loaded, while the link
+//! is scheduled; and finding out what a dead daemon left of that.
 //!
-//! Two sets of programs have pins of their own ([`load::folders`]) and names of their own. In this order:
+//! Two sets of programs have pins of their own ([`load::folders`]) and names of their own. In this
+//! order:
 //!
 //! | killed | what there is | the next daemon |
 //! |---|---|---|
@@ -10,8 +12,9 @@
 //! | while counters are carried over | `follows` says how far it is | goes on there |
 //! | while the old ones are removed | the new ones have it | removes the rest |
 //!
-//! The tree is the caller's journal: a version need not understand another one's nodes. Tags name nodes by ids, which stay. Counters are carried over where this version
-//! understands the other's samples (`RN_CARRY_VERSION`).
+//! The tree is the caller's journal: a version need not understand another one's nodes. Tags name
+//! nodes by ids, which stay. Counters are carried over where this version understands the other's
+//! samples (`RN_CARRY_VERSION`).
 
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -99,16 +102,19 @@ impl Link {
         let index = self.take_note_if_lost(&was)?;
         let folders = load::folders(self.number);
         let folder = folders.into_iter().find(|folder| *folder != self.folder);
-        let folder = folder.ok_or_else(|| PlaneError::Invalid("pins are not where they should be".into()))?;
+        let folder = folder
+            .ok_or_else(|| PlaneError::Invalid("pins are not where they should be".into()))?;
         load::unload(&folder)?;
         load::load(&folder)?;
-        let made = open(folder.clone(), self.former.clone(), self.number, &self.source).and_then(|new| {
-            new.build(tree)?;
-            let dropped = rtnl::tx_dropped(index).unwrap_or_default();
-            new.attach(index).or_else(|error| if attached(&new.state()) { Ok(()) } else { Err(error) })?;
-            let meanwhile = rtnl::tx_dropped(index).unwrap_or_default().saturating_sub(dropped);
-            Ok((new, meanwhile))
-        });
+        let made =
+            open(folder.clone(), self.former.clone(), self.number, &self.source).and_then(|new| {
+                new.build(tree)?;
+                let dropped = rtnl::tx_dropped(index).unwrap_or_default();
+                new.attach(index)
+                    .or_else(|error| if attached(&new.state()) { Ok(()) } else { Err(error) })?;
+                let meanwhile = rtnl::tx_dropped(index).unwrap_or_default().saturating_sub(dropped);
+                Ok((new, meanwhile))
+            });
         let (mut new, meanwhile) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -134,7 +140,8 @@ impl Link {
         Ok(Some(done))
     }
 
-    /// The index of the interface. Where something else has it now, that is written down to be put back.
+    /// The index of the interface. Where something else has it now, that is written down to be put
+    /// back.
     fn take_note_if_lost(&mut self, state: &RnState) -> Result<u32, PlaneError> {
         if attached(state) {
             return index_of(&self.interface);
@@ -150,7 +157,8 @@ impl Link {
         for batch in tree {
             let mut done: RsBatch = self.encode(batch)?;
             for (slot, edit) in done.op.iter_mut().zip(&batch.ops) {
-                // Who refers to it is known to the tags only; it goes when it is looked at next, if nobody does.
+                // Who refers to it is known to the tags only; it goes when it is looked at next, if
+                // nobody does.
                 slot.a = if matches!(edit, Op::Delete { .. }) { 1 } else { slot.a };
             }
             let answer = self.edit(&mut done)?;
@@ -161,23 +169,31 @@ impl Link {
         self.set(what::FOLLOW, 0, 0)
     }
 
-    /// What `old` has counted is ours, and it goes: it is on no interface any more. Whoever does this again after a death goes on where that one was. Answers whether the nodes'
-    /// counters could be carried over.
+    /// What `old` has counted is ours, and it goes: it is on no interface any more. Whoever does
+    /// this again after a death goes on where that one was. Answers whether the nodes' counters
+    /// could be carried over.
     fn follow(&self, old: &Self) -> bool {
         let carried = self.carry(old).unwrap_or_else(|error| {
             tracing::error!(%error, interface = self.interface, "counters begin anew");
             false
         });
         let RnState { flushed, flushed_bytes, no_room, .. } = old.state();
-        let mut call =
-            RnCall { what: what::CARRIED, a: flushed, b: flushed_bytes, node: no_room, ..RnCall::default() };
+        let mut call = RnCall {
+            what: what::CARRIED,
+            a: flushed,
+            b: flushed_bytes,
+            node: no_room,
+            ..RnCall::default()
+        };
         let ended = match self.call("rn_do", &mut call) {
             Ok(answer) if answer == 0 || answer == -libc::ESTALE => Ok(()),
             Ok(answer) => Err(os("carry totals over")(io_error(-answer))),
             Err(error) => Err(error),
         };
         // Only when the old ones are gone is there nothing left to be done.
-        let ended = ended.and_then(|()| load::unload(&old.folder)).and_then(|()| self.set(what::ALONE, 0, 0));
+        let ended = ended
+            .and_then(|()| load::unload(&old.folder))
+            .and_then(|()| self.set(what::ALONE, 0, 0));
         if let Err(error) = ended {
             tracing::error!(%error, interface = self.interface, "what is left of an upgrade goes with the next start");
         }

@@ -14,7 +14,8 @@ use crate::PlaneError;
 use crate::count::Usage;
 use crate::libbpf::os;
 
-/// What the classes of before had counted, and where the counters of drops were last reset: it outlives the daemon in a file.
+/// What the classes of before had counted, and where the counters of drops were last reset: it
+/// outlives the daemon in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Carried {
     /// By minor number.
@@ -46,7 +47,8 @@ fn tried(what: &str) -> impl FnOnce(io::Error) -> PlaneError {
 impl Classes {
     pub(super) fn new(interface: &str, major: u16, file: PathBuf, adopted: bool) -> Self {
         let carried = adopted.then(|| fs::read(&file).ok()).flatten();
-        let carried = carried.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        let carried =
+            carried.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         let (have, seen) = (Shapes::new(), BTreeMap::new());
         let handle = u32::from(major) << 16;
         Self { handle, interface: interface.to_owned(), file, carried, have, longest: 0, seen }
@@ -108,13 +110,18 @@ impl Classes {
     /// The classes that are there were made by an earlier daemon: their settings are told anew.
     pub(super) fn found(&mut self, wanted: &Shapes, longest: u32) -> Result<(), PlaneError> {
         self.read()?;
-        let mut there: Vec<u16> = self.seen.keys().copied().filter(|m| !wanted.contains_key(m)).collect();
+        let mut there: Vec<u16> =
+            self.seen.keys().copied().filter(|m| !wanted.contains_key(m)).collect();
         // Those that are not wanted, the deepest first: whatever has no children goes.
         while !there.is_empty() {
             let before = there.len();
             there.retain(|class| self.remove(*class).is_err());
             if there.len() == before {
-                tracing::error!(?there, interface = self.interface, "classes that nobody wants stay");
+                tracing::error!(
+                    ?there,
+                    interface = self.interface,
+                    "classes that nobody wants stay"
+                );
                 break;
             }
         }
@@ -122,7 +129,8 @@ impl Classes {
         self.put(wanted, longest)
     }
 
-    /// Makes and changes classes; takes none away but those that must hang elsewhere, which drop what waits in them.
+    /// Makes and changes classes; takes none away but those that must hang elsewhere, which drop
+    /// what waits in them.
     pub(super) fn put(&mut self, wanted: &Shapes, longest: u32) -> Result<(), PlaneError> {
         let moved: Vec<u16> =
             self.have.keys().copied().filter(|m| self.hangs_elsewhere(*m, wanted)).collect();
@@ -184,7 +192,8 @@ impl Classes {
 
     /// Those classes that are not wanted go, with what waits in them.
     pub(super) fn prune(&mut self, wanted: &Shapes) -> Result<(), PlaneError> {
-        let gone: Vec<u16> = self.have.keys().copied().filter(|m| !wanted.contains_key(m)).collect();
+        let gone: Vec<u16> =
+            self.have.keys().copied().filter(|m| !wanted.contains_key(m)).collect();
         let result = self.take(gone.clone());
         // Their nodes are gone: nobody asks for them any more, and the number may come again.
         for class in gone {
@@ -198,9 +207,12 @@ impl Classes {
         if classes.is_empty() {
             return Ok(());
         }
-        classes.sort_by_key(|class| std::cmp::Reverse(self.have.get(class).map_or(0, |shape| shape.depth)));
+        classes.sort_by_key(|class| {
+            std::cmp::Reverse(self.have.get(class).map_or(0, |shape| shape.depth))
+        });
         for class in classes {
-            self.remove(class).map_err(os(format!("remove class {class:x} of {}", self.interface)))?;
+            self.remove(class)
+                .map_err(os(format!("remove class {class:x} of {}", self.interface)))?;
         }
         self.keep()
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stock driver: HTB, as every kernel has it, with a class for each node. The tags' programs name a packet's class
-//! (`bpf/tag/link.h`), what they do not name is q0's. HTB keeps the packets and the counters; the tree itself is kept in a file, as a counting
-//! resource's is ([`Count`]).
+//! The stock driver: HTB, as every kernel has it, with a class for each node. The tags' programs
+//! name a packet's class (`bpf/tag/link.h`), what they do not name is q0's. HTB keeps the packets
+//! and the counters; the tree itself is kept in a file, as a counting resource's is ([`Count`]).
 
 mod classes;
 mod shape;
@@ -23,7 +23,9 @@ use super::rtnl::{self, Qdisc};
 use super::{index_of, link, room};
 use crate::count::{self, Books, Count, Meter, Metered, Reads, Tagged, tags_by_meter};
 use crate::libbpf::os;
-use crate::{DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade};
+use crate::{
+    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade,
+};
 
 /// The upper half of HTB's handle, with the resource's number below.
 const MAJOR: u16 = 0x5200;
@@ -56,8 +58,11 @@ fn locked(classes: &Shared) -> MutexGuard<'_, Classes> {
 fn rated(source: &Source, lacks: Option<&String>) -> Result<(String, Rate), PlaneError> {
     let (interface, rate) = link(source)?;
     let rate = rate.ok_or_else(|| {
-        let why = lacks.map_or_else(String::new, |why| format!("; the full driver needs none, but {why}"));
-        PlaneError::Unsupported(format!("HTB shares only a rate that it is told (--rate, as 100mbit){why}"))
+        let why = lacks
+            .map_or_else(String::new, |why| format!("; the full driver needs none, but {why}"));
+        PlaneError::Unsupported(format!(
+            "HTB shares only a rate that it is told (--rate, as 100mbit){why}"
+        ))
     })?;
     Ok((interface.to_owned(), rate))
 }
@@ -84,7 +89,8 @@ fn counters(run: &Path, number: u8) -> PathBuf {
     run.join(format!("htb-{number}"))
 }
 
-/// `Err` says in words what is missing. Whether HTB is there tells only its first use, which loads it.
+/// `Err` says in words what is missing. Whether HTB is there tells only its first use, which loads
+/// it.
 pub fn probe() -> Result<(), String> {
     if Path::new("/proc/net/psched").exists() {
         Ok(())
@@ -94,7 +100,12 @@ pub fn probe() -> Result<(), String> {
 }
 
 /// Take an interface, with a tree of root and q0. `lacks`: why it is not the full driver.
-pub fn start(run: &Path, number: u8, source: &Source, lacks: Option<String>) -> Result<Htb, PlaneError> {
+pub fn start(
+    run: &Path,
+    number: u8,
+    source: &Source,
+    lacks: Option<String>,
+) -> Result<Htb, PlaneError> {
     let (interface, rate) = rated(source, lacks.as_ref())?;
     let index = index_of(&interface)?;
     let ours = |q: &Qdisc| is_ours(q, number);
@@ -102,7 +113,8 @@ pub fn start(run: &Path, number: u8, source: &Source, lacks: Option<String>) -> 
     let former = run.join(format!("qdisc-{number}"));
     fs::create_dir_all(run).map_err(os(format!("make {}", run.display())))?;
     write_former(&former, former_qdisc.as_ref())?;
-    let classes = Arc::new(Mutex::new(Classes::new(&interface, major(number), counters(run, number), false)));
+    let classes =
+        Arc::new(Mutex::new(Classes::new(&interface, major(number), counters(run, number), false)));
     locked(&classes).attach(index).map_err(no_htb)?;
     let give_back = |error| {
         if let Err(also) = put_back(&former, &interface, index, ours) {
@@ -119,7 +131,17 @@ pub fn start(run: &Path, number: u8, source: &Source, lacks: Option<String>) -> 
         .and_then(|()| locked(&classes).limit_segments(index, rate.bytes()))
         .and_then(|()| count::start(run, number, source, meter(number)));
     let count = made.map_err(give_back)?.counted_by(counted(&classes));
-    Ok(Htb { source: source.clone(), interface, number, rate, former, count, classes, lacks, index })
+    Ok(Htb {
+        source: source.clone(),
+        interface,
+        number,
+        rate,
+        former,
+        count,
+        classes,
+        lacks,
+        index,
+    })
 }
 
 /// Find what an earlier daemon left; `None` when there is nothing.
@@ -181,12 +203,16 @@ fn refused(op: &Op) -> Option<&'static str> {
         Op::SetLimit { members_max: 1.., bytes_max: 1.., .. } => {
             Some("a queue of HTB's is bounded by packets or by bytes, not by both")
         }
-        Op::SetPolicy { policy: p, .. } | Op::Create { kind: Kind::Scheduler(p), .. } if policy(p) => {
+        Op::SetPolicy { policy: p, .. } | Op::Create { kind: Kind::Scheduler(p), .. }
+            if policy(p) =>
+        {
             Some("HTB orders the children of a node in one way only (policy sfq)")
         }
-        Op::SetClass { class: c, .. } | Op::Create { kind: Kind::Queue(c), .. } if class(c) => Some(
-            "a queue of HTB's is first come, first served (class fifo); flows of one queue are told apart by the full driver only",
-        ),
+        Op::SetClass { class: c, .. } | Op::Create { kind: Kind::Queue(c), .. } if class(c) => {
+            Some(
+                "a queue of HTB's is first come, first served (class fifo); flows of one queue are told apart by the full driver only",
+            )
+        }
         _ => None,
     }
 }
@@ -211,8 +237,13 @@ impl Htb {
             let ((waiting, queued_bytes, dropped), (limit_packets, limit_bytes)) =
                 (classes.backlog(id), classes.limit(id));
             sample.queued = waiting;
-            sample.link =
-                Some(LinkSample { queued_bytes, dropped, dropped_bytes: 0, limit_packets, limit_bytes });
+            sample.link = Some(LinkSample {
+                queued_bytes,
+                dropped,
+                dropped_bytes: 0,
+                limit_packets,
+                limit_bytes,
+            });
         }
         sample
     }
@@ -258,8 +289,9 @@ impl Plane for Htb {
         let present = rtnl::index_of(&self.interface) == Some(self.index);
         let made = if present { Some(plan(&after, self.rate, &self.interface)?) } else { None };
         // New classes come before the tags that name them, and old ones go after them.
-        let put =
-            made.as_ref().map_or(Ok(()), |(wanted, longest)| locked(&self.classes).put(wanted, *longest));
+        let put = made
+            .as_ref()
+            .map_or(Ok(()), |(wanted, longest)| locked(&self.classes).put(wanted, *longest));
         let outcomes = match put.and_then(|()| self.count.enter(batch)) {
             Ok(outcomes) => outcomes,
             Err(error) => {
@@ -321,11 +353,15 @@ impl Plane for Htb {
         let Some(index) = rtnl::index_of(&self.interface) else {
             return Ok(Health::Waiting(format!("there is no interface {} now", self.interface)));
         };
-        let (root, _) = rtnl::root(index).map_err(os(format!("the qdisc of {}", self.interface)))?;
+        let (root, _) =
+            rtnl::root(index).map_err(os(format!("the qdisc of {}", self.interface)))?;
         match root {
             Some(q) if is_ours(&q, self.number) && index == self.index => {}
             Some(q) if q.handle != 0 && index == self.index => {
-                return Ok(Health::Waiting(format!("somebody put a qdisc {} in the place of ours", q.kind)));
+                return Ok(Health::Waiting(format!(
+                    "somebody put a qdisc {} in the place of ours",
+                    q.kind
+                )));
             }
             _ => return Ok(Health::Detached(format!("{} was without our qdisc", self.interface))),
         }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What HTB is told so that it shares as the tree says. Pure.
 //!
-//! A node is a class: its minor number is the node's index, the root's is [`ROOT_MINOR`]. Its rate is its part of its parent's by the weights, so who
-//! wants is given its share first, and what a queue leaves goes to its siblings before it goes up. What is left at a level goes round by quanta, which are
-//! in proportion to the queues' rates: exactly by the weights among queues, and among scheduler nodes as far as the queues below them want.
-//! Weight 0 is HTB's last priority, with a rate of nearly nothing.
+//! A node is a class: its minor number is the node's index, the root's is [`ROOT_MINOR`]. Its rate
+//! is its part of its parent's by the weights, so who wants is given its share first, and what a
+//! queue leaves goes to its siblings before it goes up. What is left at a level goes round by
+//! quanta, which are in proportion to the queues' rates: exactly by the weights among queues, and
+//! among scheduler nodes as far as the queues below them want. Weight 0 is HTB's last priority,
+//! with a rate of nearly nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,8 @@ use crate::count::Books;
 
 /// The root's class. No node has this index.
 pub(super) const ROOT_MINOR: u16 = 0xfffe;
-/// Weights of siblings may differ by this: from a quantum of the longest packet, below which rounds go by packets, to 200 000 bytes, above which the kernel warns.
+/// Weights of siblings may differ by this: from a quantum of the longest packet, below which rounds
+/// go by packets, to 200 000 bytes, above which the kernel warns.
 pub(super) const WEIGHT_RANGE: u64 = 130;
 /// Levels of HTB (`TC_HTB_MAXDEPTH`), the root's and the queues' among them.
 const LEVELS: u32 = 8;
@@ -57,29 +60,39 @@ pub(super) const fn minor(index: u32) -> u16 {
     if index == 0 { ROOT_MINOR } else { index as u16 }
 }
 
-/// The largest packet of many segments on a link of `rate` bytes per second: 2 ms of it, from 8 KiB to 64. A round that gives a queue less than its packet goes
-/// by packets, not by bytes.
+/// The largest packet of many segments on a link of `rate` bytes per second: 2 ms of it, from 8 KiB
+/// to 64. A round that gives a queue less than its packet goes by packets, not by bytes.
 pub(super) fn segments_max(rate: u64) -> u32 {
     u32::try_from((rate / 500).clamp(8192, 65_536)).unwrap_or(65_536)
 }
 
-/// The classes of a tree on a link of `rate` bytes per second whose longest packet is `longest` bytes, with `limit` bytes for each queue.
-pub(super) fn shapes(books: &Books, rate: u64, longest: u32, limit: u32) -> Result<Shapes, PlaneError> {
+/// The classes of a tree on a link of `rate` bytes per second whose longest packet is `longest`
+/// bytes, with `limit` bytes for each queue.
+pub(super) fn shapes(
+    books: &Books,
+    rate: u64,
+    longest: u32,
+    limit: u32,
+) -> Result<Shapes, PlaneError> {
     let mut below: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (id, node) in books.iter().filter(|(id, _)| id.index != 0) {
         below.entry(node.parent).or_default().push(id.index);
     }
     let nodes: BTreeMap<u32, _> = books.iter().map(|(id, node)| (id.index, node)).collect();
     let mut shapes = Shapes::new();
-    let root = Shape { parent: 0, depth: 0, rate, ceil: rate, quantum: longest, priority: 0, limit: None };
+    let root =
+        Shape { parent: 0, depth: 0, rate, ceil: rate, quantum: longest, priority: 0, limit: None };
     let mut open = vec![(0_u32, root.clone())];
     shapes.insert(ROOT_MINOR, root);
     while let Some((index, up)) = open.pop() {
         let Some(children) = below.get(&index) else { continue };
         if up.depth + 2 > LEVELS {
-            return Err(PlaneError::Unsupported(format!("HTB has {LEVELS} levels, the queues' among them")));
+            return Err(PlaneError::Unsupported(format!(
+                "HTB has {LEVELS} levels, the queues' among them"
+            )));
         }
-        let weights = || children.iter().map(|child| u64::from(nodes[child].weight)).filter(|w| *w > 0);
+        let weights =
+            || children.iter().map(|child| u64::from(nodes[child].weight)).filter(|w| *w > 0);
         let (sum, least, most) = (weights().sum::<u64>(), weights().min(), weights().max());
         if let (Some(least), Some(most)) = (least, most)
             && most > least * WEIGHT_RANGE
@@ -128,9 +141,12 @@ fn set_quanta(shapes: &mut Shapes, rate: u64, longest: u32) {
     let fit = u64::try_from(round * u128::from(least) / u128::from(sum.max(1))).unwrap_or(u64::MAX);
     let most = shapes.values().filter(takes_part).map(|shape| shape.rate).max().unwrap_or(1);
     let range = QUANTUM_MAX * least / most.max(1);
-    // What holds a packet of many segments, if the largest queue's stays what the kernel likes; else a plain packet.
-    let base =
-        fit.clamp(u64::from(segments_max(rate).max(longest)), QUANTUM_MAX).min(range).max(longest.into());
+    // What holds a packet of many segments, if the largest queue's stays what the kernel likes;
+    // else a plain packet.
+    let base = fit
+        .clamp(u64::from(segments_max(rate).max(longest)), QUANTUM_MAX)
+        .min(range)
+        .max(longest.into());
     for shape in shapes.values_mut().filter(|shape| shape.limit.is_some() && shape.priority == 0) {
         let quantum = u128::from(base) * u128::from(shape.rate) / u128::from(least);
         let most = QUANTUM_MAX.max(u64::from(longest));
@@ -158,7 +174,8 @@ const TCA_HTB_CEIL64: u16 = 7;
 pub(super) fn qdisc_options(default: u16) -> Vec<u8> {
     let mut glob = Vec::new();
     for word in [3, 10, u32::from(default), 0, 0] {
-        glob.extend(u32::to_ne_bytes(word)); // struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts
+        // struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts
+        glob.extend(u32::to_ne_bytes(word));
     }
     let mut out = Vec::new();
     attribute(&mut out, TCA_HTB_INIT, &glob);
@@ -181,7 +198,9 @@ impl Shape {
             parms.extend([0, 1, 0, 0, 0, 0, 0, 0]);
             parms.extend(u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes());
         }
-        for word in [burst(self.rate, longest), burst(self.ceil, longest), self.quantum, 0, self.priority] {
+        for word in
+            [burst(self.rate, longest), burst(self.ceil, longest), self.quantum, 0, self.priority]
+        {
             parms.extend(word.to_ne_bytes()); // buffer, cbuffer, quantum, level, prio
         }
         let mut out = Vec::new();

@@ -18,9 +18,13 @@ fn id(index: u32) -> NodeId {
 fn tree(nodes: &[(u32, u32, bool, u32)]) -> Books {
     let mut books = Books::default();
     let ops = nodes.iter().flat_map(|&(index, parent, queue, weight)| {
-        let kind = if queue { Kind::Queue(Class::default()) } else { Kind::Scheduler(Policy::default()) };
+        let kind =
+            if queue { Kind::Queue(Class::default()) } else { Kind::Scheduler(Policy::default()) };
         let weight = Weight::from_milli(weight * 1000).expect("a weight");
-        [Op::Create { id: id(index), parent: id(parent), kind }, Op::Reweight { id: id(index), weight }]
+        [
+            Op::Create { id: id(index), parent: id(parent), kind },
+            Op::Reweight { id: id(index), weight },
+        ]
     });
     let batch = Batch { seq: 1, ops: ops.collect() };
     books.apply(&batch, &mut |_| Ok(Seen::default())).map(drop).expect("a batch");
@@ -33,7 +37,8 @@ fn of(nodes: &[(u32, u32, bool, u32)]) -> Result<Shapes, PlaneError> {
 
 #[test]
 fn rates_are_parts_of_their_parents() {
-    let shapes = of(&[(2, 0, false, 200), (3, 2, true, 100), (4, 2, true, 300), (5, 0, true, 100)]).unwrap();
+    let shapes =
+        of(&[(2, 0, false, 200), (3, 2, true, 100), (4, 2, true, 300), (5, 0, true, 100)]).unwrap();
     let rate = |index| shapes[&minor(index)].rate;
     assert_eq!((rate(0), rate(1), rate(2), rate(5)), (RATE, RATE / 4, RATE / 2, RATE / 4));
     assert_eq!((rate(3), rate(4)), (RATE / 8, RATE * 3 / 8));
@@ -48,7 +53,11 @@ fn rates_are_parts_of_their_parents() {
 #[test]
 fn rounds_are_short_and_hold_large_packets_where_weights_let_them() {
     let shapes = shapes(&tree(&[(2, 0, true, 100)]), 125_000_000, LONGEST, 1 << 20).unwrap();
-    assert_eq!((shapes[&1].quantum, shapes[&2].quantum), (200_000, 200_000), "as much as the kernel likes");
+    assert_eq!(
+        (shapes[&1].quantum, shapes[&2].quantum),
+        (200_000, 200_000),
+        "as much as the kernel likes"
+    );
     let shapes = of(&[(2, 0, true, 100)]).unwrap();
     assert_eq!((shapes[&1].quantum, shapes[&2].quantum), (12_500, 12_500));
     let shapes = of(&[(2, 0, true, 1), (3, 0, true, 30)]).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One batch of every kind of edit, with each single call failing, and with death at each single call: the tree is the
-//! old one or the new one, tags and counters are kept.
+//! One batch of every kind of edit, with each single call failing, and with death at each single
+//! call: the tree is the old one or the new one, tags and counters are kept.
 
 use super::*;
 
@@ -21,7 +21,8 @@ fn view(fake: &Fake, plane: &Stock) -> View {
     let ours = world.groups[0].iter().filter(|(path, _)| path.starts_with("/reserv"));
     // A period without a quota means nothing.
     let period = |g: &Group| if g.quota < 0 { 0 } else { g.period };
-    let groups = ours.map(|(path, g)| (path.clone(), (g.weight, g.idle, g.quota, period(g)))).collect();
+    let groups =
+        ours.map(|(path, g)| (path.clone(), (g.weight, g.idle, g.quota, period(g)))).collect();
     if world.groups.len() > 1 {
         let names = |h: usize| -> Vec<_> { world.groups[h].keys().cloned().collect() };
         assert_eq!(names(0), names(1), "the hierarchies agree");
@@ -40,7 +41,10 @@ fn prepared(kind: Kind) -> (Fake, Stock) {
         &queue(4, id(2, 1), 500),
         &queue(5, id(2, 1), 250),
         &queue(6, id(3, 1), 0),
-        &[Op::SetCap { id: id(4, 1), cap: Some(Cap { rate_ns_per_s: 500_000_000, burst_ns: 1_000_000 }) }],
+        &[Op::SetCap {
+            id: id(4, 1),
+            cap: Some(Cap { rate_ns_per_s: 500_000_000, burst_ns: 1_000_000 }),
+        }],
     ];
     apply(&mut plane, &ops.concat()).expect("valid");
     plane.tag(Target::Thread(11), id(4, 1)).expect("tag");
@@ -65,7 +69,10 @@ fn edits() -> Vec<Vec<Op>> {
         ],
         vec![cap(2, 100), cap(4, 900), cap(5, 7)],
         vec![Op::Move { id: id(4, 1), parent: id(3, 1) }],
-        vec![Op::Move { id: id(2, 1), parent: id(3, 1) }, Op::Reweight { id: id(2, 1), weight: weight(5) }],
+        vec![
+            Op::Move { id: id(2, 1), parent: id(3, 1) },
+            Op::Reweight { id: id(2, 1), weight: weight(5) },
+        ],
         vec![Op::Delete { id: id(6, 1), mode: DeleteMode::Flush }],
         vec![
             Op::Delete { id: id(5, 1), mode: DeleteMode::Drain },
@@ -98,7 +105,8 @@ fn a_failing_call_leaves_the_old_tree() {
                 let through = fake.world().changes < start + nth;
                 fake.world().fail_at = None;
                 if result.is_ok() {
-                    // A thread that is refused its home is taken by q0; only that failure is swallowed.
+                    // A thread that is refused its home is taken by q0; only that failure is
+                    // swallowed.
                     let now = view(&fake, &plane);
                     assert_eq!(
                         (&now.groups, &now.tags),
@@ -150,7 +158,11 @@ fn death_at_any_call_leaves_one_tree_or_the_other() {
                 // The journal sends it again; it ends in the new tree whatever had happened.
                 plane.apply(&Batch { seq: 2, ops: ops.clone() }).expect("valid");
                 let now = view(&fake, &plane);
-                assert_eq!((&now.groups, &now.tags), (&after.groups, &after.tags), "{kind:?} {ops:?} {nth}");
+                assert_eq!(
+                    (&now.groups, &now.tags),
+                    (&after.groups, &after.tags),
+                    "{kind:?} {ops:?} {nth}"
+                );
                 if alive && all <= start + nth {
                     break;
                 }
@@ -190,7 +202,10 @@ fn death_at_any_call_of_a_tag_loses_nobody() {
                         (false, Kind::V2) => "/svc/a",
                         _ => "/svc",
                     };
-                    assert!(place(&fake, tid).iter().all(|p| p == home), "{kind:?} {target:?} {nth} {tid}");
+                    assert!(
+                        place(&fake, tid).iter().all(|p| p == home),
+                        "{kind:?} {target:?} {nth} {tid}"
+                    );
                 }
                 if alive && all <= start + nth {
                     break;

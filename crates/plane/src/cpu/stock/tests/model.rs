@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random events against a naive model: a list of nodes, a map of tags, sums of service. It knows nothing of
-//! cgroups; after every event the cgroups must show what it says.
+//! Random events against a naive model: a list of nodes, a map of tags, sums of service. It knows
+//! nothing of cgroups; after every event the cgroups must show what it says.
 
 use proptest::prelude::*;
 
@@ -83,7 +83,10 @@ impl Naive {
                 }
                 let p = self.at(parent)?;
                 let taken = self.nodes.iter().any(|n| n.id.index == id.index);
-                if self.nodes[p].queue || taken || id.generation <= *self.used.get(&id.index).unwrap_or(&0) {
+                if self.nodes[p].queue
+                    || taken
+                    || id.generation <= *self.used.get(&id.index).unwrap_or(&0)
+                {
                     return Err(Kin::Invalid);
                 }
                 self.used.insert(id.index, id.generation);
@@ -130,7 +133,8 @@ impl Naive {
             }
             Op::SetCap { id, cap } => {
                 let at = self.at(id)?;
-                if cap.is_some() && (fixed(id) || cap.is_some_and(|c| c.rate_ns_per_s < 1_000_000)) {
+                if cap.is_some() && (fixed(id) || cap.is_some_and(|c| c.rate_ns_per_s < 1_000_000))
+                {
                     return Err(Kin::Unsupported);
                 }
                 self.nodes[at].cap = cap.map(|c| c.rate_ns_per_s);
@@ -223,10 +227,14 @@ fn compare(fake: &Fake, plane: &Stock, naive: &Naive, kind: Kind) {
     let mut expected: Vec<&N> = naive.nodes.iter().collect();
     expected.sort_by_key(|n| n.id.index);
     let samples: Vec<Sample> = plane.sample().expect("sample");
-    let got: Vec<_> =
-        samples.iter().map(|s| (s.id, s.service_ns, s.service_since_reset_ns, s.draining)).collect();
-    let want: Vec<_> =
-        expected.iter().map(|n| (n.id.pack(), n.service, n.service - n.reset, n.draining)).collect();
+    let got: Vec<_> = samples
+        .iter()
+        .map(|s| (s.id, s.service_ns, s.service_since_reset_ns, s.draining))
+        .collect();
+    let want: Vec<_> = expected
+        .iter()
+        .map(|n| (n.id.pack(), n.service, n.service - n.reset, n.draining))
+        .collect();
     assert_eq!(got, want);
     let mut dirs = vec!["/reserv".to_owned()];
     for n in &expected {
@@ -239,8 +247,9 @@ fn compare(fake: &Fake, plane: &Stock, naive: &Naive, kind: Kind) {
             }
             let g = group(fake, &format!("/reserv{path}"));
             assert_eq!(g.idle, n.weight == 0, "{path}");
-            for sibling in
-                expected.iter().filter(|m| m.parent == n.parent && m.id != n.id && m.id != NodeId::ROOT)
+            for sibling in expected
+                .iter()
+                .filter(|m| m.parent == n.parent && m.id != n.id && m.id != NodeId::ROOT)
             {
                 let name = format!(
                     "{}{}.{}",
@@ -248,11 +257,17 @@ fn compare(fake: &Fake, plane: &Stock, naive: &Naive, kind: Kind) {
                     sibling.id.index,
                     sibling.id.generation
                 );
-                let other =
-                    group(fake, &format!("/reserv{}/{name}", path.rsplit_once('/').expect("a child").0));
+                let other = group(
+                    fake,
+                    &format!("/reserv{}/{name}", path.rsplit_once('/').expect("a child").0),
+                );
                 if n.weight > 0 && sibling.weight > 0 {
                     let (a, b) = (u64::from(n.weight), u64::from(sibling.weight));
-                    assert_eq!(a * u64::from(other.weight), b * u64::from(g.weight), "{path} and {name}");
+                    assert_eq!(
+                        a * u64::from(other.weight),
+                        b * u64::from(g.weight),
+                        "{path} and {name}"
+                    );
                 }
             }
             let rate = |cap: u64| {
@@ -271,7 +286,10 @@ fn compare(fake: &Fake, plane: &Stock, naive: &Naive, kind: Kind) {
     }
     dirs.sort();
     for groups in &fake.world().groups {
-        assert_eq!(groups.keys().filter(|k| k.starts_with("/reserv")).cloned().collect::<Vec<_>>(), dirs);
+        assert_eq!(
+            groups.keys().filter(|k| k.starts_with("/reserv")).cloned().collect::<Vec<_>>(),
+            dirs
+        );
     }
     let tids: Vec<i32> = fake.world().threads.keys().copied().collect();
     for tid in &tids {
@@ -294,14 +312,19 @@ fn compare(fake: &Fake, plane: &Stock, naive: &Naive, kind: Kind) {
 #[expect(clippy::many_single_char_names, reason = "random numbers")]
 fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)) {
     let (what, a, b, n) = e;
-    // Mostly what makes sense: a live node, a scheduler as parent, a free slot with a new generation.
+    // Mostly what makes sense: a live node, a scheduler as parent, a free slot with a new
+    // generation.
     let handle = |naive: &Naive, slot: u8| match n >> 8 & 15 {
         0 => id(u32::from(slot % 9), 1 + n % 3),
         _ => naive.nodes[usize::from(slot) % naive.nodes.len()].id,
     };
     let x = handle(naive, a);
     let schedulers: Vec<NodeId> = naive.nodes.iter().filter(|n| !n.queue).map(|n| n.id).collect();
-    let y = if n >> 12 & 7 < 1 { handle(naive, b) } else { schedulers[usize::from(b) % schedulers.len()] };
+    let y = if n >> 12 & 7 < 1 {
+        handle(naive, b)
+    } else {
+        schedulers[usize::from(b) % schedulers.len()]
+    };
     let fresh = |naive: &Naive, slot: u8| {
         let free = (2..12).find(|slot| naive.nodes.iter().all(|n| n.id.index != *slot));
         let slot = free.filter(|_| n >> 16 & 7 > 0).unwrap_or(u32::from(slot));
@@ -316,7 +339,8 @@ fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)
     let reweight = Op::Reweight { id: x, weight: weight(n % 40 * 250) };
     let mode = [DeleteMode::Refuse, DeleteMode::Drain, DeleteMode::Flush][(n % 3) as usize];
     let delete = Op::Delete { id: x, mode };
-    let rate_ns_per_s = [500_000, 3_000_000, 40_000_000, 900_000_000, 2_500_000_000][(n % 5) as usize];
+    let rate_ns_per_s =
+        [500_000, 3_000_000, 40_000_000, 900_000_000, 2_500_000_000][(n % 5) as usize];
     let cap = Op::SetCap { id: x, cap: (n % 6 > 0).then_some(Cap { rate_ns_per_s, burst_ns: 0 }) };
     let hang = Op::Move { id: x, parent: y };
     let tids: Vec<i32> = fake.world().threads.keys().copied().collect();
@@ -330,7 +354,10 @@ fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)
         5 => vec![hang],
         6 => vec![create.clone(), reweight_of(&create, n), hang],
         7 => vec![hang, delete, create],
-        8 => vec![Op::SetLimit { id: x, members_max: n % 4, bytes_max: 0 }, Op::ResetCounters { id: x }],
+        8 => vec![
+            Op::SetLimit { id: x, members_max: n % 4, bytes_max: 0 },
+            Op::ResetCounters { id: x },
+        ],
         9 => {
             let got = plane.tag(Target::Thread(tid), x).map(drop).map_err(|e| kin(&e));
             assert_eq!(got, naive.tag(&[tid], x));
@@ -349,7 +376,8 @@ fn event(fake: &Fake, plane: &mut Stock, naive: &mut Naive, e: (u8, u8, u8, u32)
             return;
         }
         13 => {
-            // A birth: the child is where its parent is. Not in a full queue's limit: births are not refused.
+            // A birth: the child is where its parent is. Not in a full queue's limit: births are
+            // not refused.
             let new = 100 + i32::from(a) * 256 + i32::from(b);
             if !tids.contains(&new) {
                 let (of, parent) = if n % 2 == 0 { (new, process) } else { (process, 1) };
