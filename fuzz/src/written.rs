@@ -80,7 +80,7 @@ pub(crate) fn written(tree: &mut Tree, row: &Entry, id: NodeId, text: &[u8]) -> 
     match parse_write(row.file, id, line.as_bytes()) {
         Ok(Command::Edit(again)) => match tree.plan(&again) {
             Ok(plan) => {
-                assert!(plan.edits().iter().all(|e| matches!(e, Edit::Reset { .. })), "{read:?}")
+                assert!(plan.edits().iter().all(|e| matches!(e, Edit::Reset { .. })), "{read:?}");
             }
             Err(e) => assert_eq!(e.kind, ErrorKind::Busy, "{read:?}: {e}"),
         },

@@ -149,7 +149,7 @@ fn member(place: &Place) -> Result<(String, String)> {
                 Ok(text) => found = found.or_else(|| line(&text).map(|line| (node, line))),
                 // A scheduler node; or it went meanwhile.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => {
-                    todo.push(node)
+                    todo.push(node);
                 }
                 // Of others, it is seen that they are there, and no more: this thread is not in
                 // them.
@@ -260,7 +260,7 @@ fn params_in(line: &str) -> Params {
     while let (Some(key), Some(value)) = (words.next(), words.next()) {
         match key {
             "weight" => {
-                params.weight = scaled(value, 3).and_then(|n| n.try_into().ok()).unwrap_or(0)
+                params.weight = scaled(value, 3).and_then(|n| n.try_into().ok()).unwrap_or(0);
             }
             "priority" => params.priority = value.parse().unwrap_or(0),
             "period" => params.period_ns = duration(value),

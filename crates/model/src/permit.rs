@@ -216,7 +216,7 @@ impl Tree {
             }
             Verb::Deny => take(&mut entries, &|e| e.allow && e.party == change.party),
             Verb::Allow => {
-                take(&mut entries, &|e| change.by == 0 && !e.allow && e.party == change.party)
+                take(&mut entries, &|e| change.by == 0 && !e.allow && e.party == change.party);
             }
         }
         if change.verb != Verb::Remove {

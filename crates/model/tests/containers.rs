@@ -327,7 +327,7 @@ impl Both {
                 }
             }
             Act::Kill { by } => {
-                self.naive.0.iter_mut().for_each(|b| b.held_by.retain(|h| *h != by))
+                self.naive.0.iter_mut().for_each(|b| b.held_by.retain(|h| *h != by));
             }
         }
         self.release();

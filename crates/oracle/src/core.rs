@@ -529,7 +529,7 @@ impl Core {
     pub fn item_request(&mut self, item: u32, length: u32, sector: u64, due_at: u64) {
         // SAFETY: as above.
         unsafe {
-            (self.api.item_request)(self.tree.as_ptr(), self.known(item), length, sector, due_at)
+            (self.api.item_request)(self.tree.as_ptr(), self.known(item), length, sector, due_at);
         }
     }
 
@@ -594,7 +594,7 @@ impl Core {
     pub fn settle(&mut self, item: u32, work: u64, more: bool, now: u64) {
         // SAFETY: as above.
         unsafe {
-            (self.api.settle)(self.tree.as_ptr(), self.known(item), work, u32::from(more), now)
+            (self.api.settle)(self.tree.as_ptr(), self.known(item), work, u32::from(more), now);
         }
     }
 

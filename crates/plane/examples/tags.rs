@@ -158,7 +158,7 @@ fn answer(held: &mut Option<Tags>, words: &[&str]) -> Answer {
             return Ok(tags.tagged(pid()?)?.iter().map(of).collect::<Vec<_>>().join(" "));
         }
         "tag" => {
-            tags.tag_descriptor(borrowed(number(4)?, number(5)?)?.as_fd(), resource(1)?, node(2)?)?
+            tags.tag_descriptor(borrowed(number(4)?, number(5)?)?.as_fd(), resource(1)?, node(2)?)?;
         }
         "lost" => return Ok(tags.lost()?.to_string()),
         other => return Err(format!("what is {other}?").into()),

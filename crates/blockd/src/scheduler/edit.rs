@@ -62,7 +62,7 @@ impl Scheduler {
         for (i, edit) in ops.iter().enumerate() {
             match edit.code {
                 op::POLICY if edit.node == wire::ROOT => {
-                    (cello, last) = (edit.a == wire::CELLO.into(), i)
+                    (cello, last) = (edit.a == wire::CELLO.into(), i);
                 }
                 op::CAP | op::DELETE => {
                     capped.retain(|id| *id != edit.node);

@@ -369,7 +369,7 @@ impl Books {
                 self.lags.entry(parent).or_default().begin(e.node, weight, e.work.cast_signed());
             }
             PRIO => {
-                self.levels.entry(parent).or_default().place(e.node, Some(u64::from(e.tid)), None)
+                self.levels.entry(parent).or_default().place(e.node, Some(u64::from(e.tid)), None);
             }
             _ => {}
         }

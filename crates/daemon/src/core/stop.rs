@@ -91,7 +91,7 @@ impl Core {
                 Ok(Ok(())) if slot.resource == Resource::CPU => {}
                 Ok(Ok(())) => others.push(slot),
                 Ok(Err(why)) if leave && slot.resource != Resource::CPU => {
-                    leaves(slot, &why.to_string())
+                    leaves(slot, &why.to_string());
                 }
                 Ok(Err(why)) => return Err(why.into()),
                 Err(refusal) if slot.resource == Resource::CPU => return Err(refusal),

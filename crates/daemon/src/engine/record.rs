@@ -186,7 +186,7 @@ pub(super) fn from_nothing(tree: &Tree) -> Vec<Op> {
         } else {
             match node.kind {
                 Kind::Queue(class) if class != Class::default() => {
-                    ops.push(Op::SetClass { id, class })
+                    ops.push(Op::SetClass { id, class });
                 }
                 Kind::Scheduler(policy) if policy != reserv_model::Policy::default() => {
                     ops.push(Op::SetPolicy { id, policy });

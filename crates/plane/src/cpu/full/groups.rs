@@ -97,7 +97,7 @@ fn settings(dir: &Path) -> Option<String> {
     if dir.join("cpu.weight").exists() {
         match number(dir, "cpu.weight") {
             Some(weight) if weight != 100 && weight != 0 => {
-                set.push(format!("cpu.weight {weight}"))
+                set.push(format!("cpu.weight {weight}"));
             }
             _ => {}
         }
@@ -108,7 +108,7 @@ fn settings(dir: &Path) -> Option<String> {
     } else if dir.join("cpu.shares").exists() {
         match number(dir, "cpu.shares") {
             Some(shares) if shares != 1024 && shares != 3 => {
-                set.push(format!("cpu.shares {shares}"))
+                set.push(format!("cpu.shares {shares}"));
             }
             _ => {}
         }

@@ -46,7 +46,7 @@ impl Stock {
             match self.cg.locate(tid) {
                 Ok(place) if self.node_at(&place) != queue => moving.push((tid, place)),
                 Ok(place) if queue == NodeId::Q0 && self.cg.ours(&place) => {
-                    moving.push((tid, place))
+                    moving.push((tid, place));
                 }
                 Ok(_) => {}
                 Err(PlaneError::NoProcess(_)) if matches!(target, Target::Process(_)) => {}
