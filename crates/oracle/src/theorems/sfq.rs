@@ -8,7 +8,6 @@ use super::{
 
 /// SFQ-1, SFQ-1w, SFQ-2: normalised service of siblings that both stay runnable, on a server that
 /// works and pauses as it likes, while others come, go, are killed and reweighted.
-#[expect(clippy::too_many_lines, reason = "one trace, from its events to its checks")]
 pub(super) fn sfq1(build: Build, seed: u64) -> Result<(), String> {
     let mut r = Rng::new(seed ^ 0x51);
     let mut core = Core::new(Setup { build, ..Setup::default() });
