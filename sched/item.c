@@ -72,7 +72,8 @@ RS_INLINE void rs_item_free(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
  * An idle item without a queue joins one, which it was in: whatever the queue's limit is, for that
  * is of newcomers. Answers 0 when the queue is draining, or the pool is empty.
  */
-RS_FN int rs_item_rejoin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_node RS_ARENA *q)
+RS_FN int rs_item_rejoin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
+			 struct rs_node RS_ARENA *q)
 {
 	if (q->kind != RS_QUEUE || q->dying)
 		return 0;

@@ -187,7 +187,8 @@ RS_INLINE void rs_tag_rescale(struct rs_clock RS_ARENA *c, struct rs_tag RS_AREN
  * may serve it, for a quantum at most. Without the lock as well: what is read may be changing, and
  * the answer is as good as one of a moment ago.
  */
-RS_INLINE int rs_left_alone(struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 key, u64 ran, u64 least)
+RS_INLINE int rs_left_alone(struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur, u64 key,
+			    u64 ran, u64 least)
 {
 	struct rs_node RS_ARENA *q = it->queue;
 	struct rs_item RS_ARENA *first;

@@ -41,7 +41,8 @@ static __always_inline s64 rc_floor_leaves(struct task_struct *p)
 }
 
 /* Whether a kernel thread that waits may begin a step under the floor of this CPU. */
-static __noinline bool rc_floor_lets(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u32 cpu)
+static __noinline bool rc_floor_lets(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
+				     u32 cpu)
 {
 	struct task_struct *p;
 	s64 leaves = 0;

@@ -219,7 +219,7 @@ static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struc
 		return false;
 	if (it->state == RS_QUEUED)
 		return !(enq_flags & SCX_ENQ_WAKEUP) && (cpus == 1 || rc_left(t, p, it, cpu));
-	if (it->state != RS_IDLE || rc_traced() || (it->floor) || !rc_no_group(t, it, cur) ||
+	if (it->state != RS_IDLE || rc_traced() || it->floor || !rc_no_group(t, it, cur) ||
 	    !rs_wakes_quietly(t, it, cur, raw))
 		return false;
 	if (cpus == 1)
@@ -254,7 +254,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if ((it->flags & RS_ITEM_APART) && it->state == RS_IDLE && it->queue == &t->nodes[1]) {
-		if ((it->floor) && rc_owed(it, p)) {
+		if (it->floor && rc_owed(it, p)) {
 			if (rc_lock()) {
 				rc_floor_charge(t, it, cpu, rc_owed(it, p));
 				rc_unlock();
@@ -420,7 +420,7 @@ static __noinline int rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_AR
 		it->all = rc_units(it, p);
 		lost_count++;
 		rc_settle(t, it, 0, 1, rc_clock(raw));
-	} else if (it->owner == owner && it->state == RS_IDLE && (it->floor)) {
+	} else if (it->owner == owner && it->state == RS_IDLE && it->floor) {
 		it->floor = 0;
 		it->all = rc_units(it, p);
 		rc_wake(t, it, rc_clock(raw));
