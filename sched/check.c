@@ -119,7 +119,7 @@ static struct rs_fault check_item(struct rs_tree *t, struct rs_item *it)
 	 * Nobody that wants service has a start tag behind virtual time, beyond the credit of class
 	 * ts.
 	 */
-	if (it->state == RS_QUEUED && t->units == 1 && class_keyed(q)) {
+	if (it->state == RS_QUEUED && !RS_SEVERAL(t) && class_keyed(q)) {
 		s64 ahead = it->tag.base - q->clock.v;
 		s64 credit = q->alg == 0 ? (s64)rs_vwork(t->quantum / 2, RS_WEIGHT_ONE) : 0;
 
@@ -253,7 +253,7 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 	if (w && k >= w)
 		RS_FAIL("node", p->index, "K beyond W", k, w);
 	/* Ghosts have a negative lag, and the sum of all is 0. */
-	if (t->units == 1 && !p->nsvc && waits && !eligible && p->nrun == waits)
+	if (!RS_SEVERAL(t) && !p->nsvc && waits && !eligible && p->nrun == waits)
 		RS_FAIL("node", p->index, "nobody is eligible", waits, k);
 	return RS_GOOD;
 }
@@ -288,7 +288,7 @@ static struct rs_fault check_wf2q(struct rs_tree *t, struct rs_node *p)
 		RS_SAME("node", c->index, "last segment", k->last, last);
 		if (!last || k->at > sum)
 			RS_FAIL("node", c->index, "sent more than came", k->at, sum);
-		if (c->runnable && sum - k->at < c->head && !c->nsvc && t->units == 1)
+		if (c->runnable && sum - k->at < c->head && !c->nsvc && !RS_SEVERAL(t))
 			RS_FAIL("node", c->index, "a head that has not come", c->head, sum - k->at);
 		aside += (c->alink.pos != 0) + (k->fluid.pos != 0);
 		if (k->fluid.pos) {
@@ -342,7 +342,7 @@ static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 			RS_SAME("node", c->index, "start tag aside", p->aside.e[c->alink.pos - 1].key, c->tag.base);
 		if (!c->runnable && !c->alink.pos)
 			RS_FAIL("node", c->index, "idle and in W, but not aside", ahead, 0);
-		if (c->runnable && t->units == 1 && !c->nsvc) {
+		if (c->runnable && !RS_SEVERAL(t) && !c->nsvc) {
 			s64 length = (((u64)c->head << RS_TAG_SHIFT) + c->tag.rem) / c->weight, floor = c->as.wf.floor - c->tag.base;
 
 			RS_SAME("node", c->index, "length of its head", c->head, rs_head_of(t, c));
@@ -378,9 +378,9 @@ static struct rs_fault check_yfq(struct rs_tree *t, struct rs_node *p)
 		s = yfq_start_at(t, c, c->weight);
 		if (!c->alink.pos || rs_before(s, p->aside.e[c->alink.pos - 1].key))
 			RS_FAIL("node", c->index, "waits, but is not aside with its start tag", c->alink.pos, s);
-		if (t->units == 1 && rs_before(s, p->clock.v))
+		if (!RS_SEVERAL(t) && rs_before(s, p->clock.v))
 			RS_FAIL("node", c->index, "start tag behind virtual time", s, p->clock.v);
-		if ((t->units == 1 && !c->nsvc) || t->device)
+		if ((!RS_SEVERAL(t) && !c->nsvc) || t->device)
 			RS_SAME("node", c->index, "length of its head", c->head, rs_head_of(t, c));
 	}
 	RS_SAME("node", p->index, "aside", p->aside.n, aside);
@@ -414,7 +414,7 @@ static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 			RS_FAIL("node", i, "ready but not in the heap", n->link.pos, p->ready.n);
 		RS_SAME("node", i, "key in the heap", e->key, policy_key(t, p, n));
 		RS_SAME("node", i, "background bit", (e->seq & RS_SEQ_BACKGROUND) != 0, !n->weight);
-		if (t->units == 1 && n->weight && p->alg == 0 && rs_before(e->key, p->clock.v))
+		if (!RS_SEVERAL(t) && n->weight && p->alg == 0 && rs_before(e->key, p->clock.v))
 			RS_FAIL("node", i, "start tag behind virtual time", e->key, p->clock.v);
 	}
 	RS_SAME("node", i, "place among the throttled", n->tlink.pos != 0, (n->throttled & RS_CAPPED) != 0);

@@ -67,7 +67,7 @@ static struct rs_tree *host_create(uint32_t nodes, uint32_t items, uint32_t unit
 	if (!t)
 		return 0;
 	rs_tree_init(t, (uint64_t)(t + 1), bytes, nodes, items);
-	t->units = units;
+	rs_units_first(t, units);
 	t->quantum = quantum;
 	rs_quantum_all(t);
 	return t;
@@ -151,6 +151,11 @@ static void host_item_units(struct rs_tree *t, uint32_t item, uint32_t all, cons
 	for (int i = 0; i < RS_UNIT_WORDS; i++)
 		t->items[item].mask[i] = all ? ~0ULL : mask[i];
 	rs_item_units(t, &t->items[item], all);
+}
+
+static void host_units(struct rs_tree *t, uint32_t units)
+{
+	rs_units(t, units);
 }
 
 static void host_item_reweight(struct rs_tree *t, uint32_t item, uint32_t weight)
@@ -548,6 +553,7 @@ struct rs_host {
 	void (*called)(struct rs_tree *t, uint32_t item);
 	int (*edit_begin)(struct rs_tree *t, struct rs_batch *b);
 	int (*change)(struct rs_tree *t);
+	void (*units)(struct rs_tree *t, uint32_t units);
 };
 
 const struct rs_host *RS_HOST_API(void);
@@ -623,6 +629,7 @@ const struct rs_host *RS_HOST_API(void)
 		.called = host_called,
 		.edit_begin = host_edit_begin,
 		.change = host_change,
+		.units = host_units,
 	};
 
 	return &api;

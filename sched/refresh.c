@@ -568,6 +568,22 @@ RS_FN_VOID(rs_refresh, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n),
 		rs_poison(t, RS_POISON_PATH);
 }
 
+/* The same up to the root, whatever changes, and the keys of all. */
+RS_FN_VOID(rs_refresh_path, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
+{
+	RS_LOOP(d, RS_DEPTH_MAX) {
+		struct rs_node RS_ARENA *p = n->parent;
+
+		if (!p)
+			return;
+		rs_refresh_one(t, n);
+		if (n->link.pos)
+			rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
+		n = p;
+	}
+	rs_poison(t, RS_POISON_PATH);
+}
+
 /* Out of the list of p's children. */
 RS_INLINE void rs_unhang(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *n)
 {

@@ -67,10 +67,10 @@
 
 #ifndef RS_SEVERAL
 /*
- * Whether the tree has more than one unit to serve with. A plane that knows, before its programs
- * are loaded, that it has one says so here.
+ * Whether the tree has more than one unit to serve with, or has had: a unit that goes still picks
+ * for a while. A plane that knows, before its programs are loaded, that it has one says so here.
  */
-#define RS_SEVERAL(t) ((t)->units > 1)
+#define RS_SEVERAL(t) ((t)->several)
 #endif
 #ifndef RS_EVER_SEVERAL
 /* Whether it may have had more before, or get them: CPUs come and go. */
@@ -579,7 +579,8 @@ struct rs_tree {
 	u32 poison_line;
 
 	/* configuration */
-	u32 units; /* how many */
+	u32 units; /* how many; rs_units sets it where the tree is in use */
+	u32 several; /* whether there are more than one, or have been */
 	u32 mode; /* enum rs_mode */
 	u32 periodic; /* items with a period */
 	/*

@@ -274,7 +274,7 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 		if (several || !n->runnable)
 			rs_refresh_one(t, n);
 		if (!several)
-			RS_ASSUME(t->units <= 1);
+			RS_ASSUME(!RS_SEVERAL(t));
 		if (!RS_EVER_SEVERAL || !(n->throttled & RS_HELD))
 			policy_dispatch(t, p, n);
 		n->res += slice;
@@ -307,6 +307,32 @@ RS_INLINE void rs_begin(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
 		rs_begin_several(t, it, unit);
 	else
 		rs_begin_single(t, it, unit);
+}
+
+/* So many units, before anything is served. */
+RS_INLINE void rs_units_first(struct rs_tree RS_ARENA *t, u32 units)
+{
+	t->units = units;
+	t->several = units > 1;
+}
+
+/*
+ * The tree has another number of units from now on. Where the first ones come beside the only one,
+ * the step in service began as with one: what it left on its path (refresh.c) holds only as long as
+ * nothing is picked beside it, and no key counts it. Both are brought up to date.
+ */
+RS_FN_VOID(rs_units, (struct rs_tree RS_ARENA *t, u32 units), (t, units))
+{
+	t->units = units;
+	if (units <= 1 || t->several)
+		return;
+	t->several = 1;
+	RS_LOOP(i, RS_UNITS_MAX) {
+		struct rs_item RS_ARENA *it = t->unit[i].item;
+
+		if (it)
+			rs_refresh_path(t, it->queue);
+	}
 }
 
 #define RS_FEW 64 /* more waiting children than that are not looked through one by one */
@@ -421,11 +447,11 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		if (several)
 			forced = rs_forced(p, unit);
 		else
-			RS_ASSUME(t->units <= 1);
+			RS_ASSUME(!RS_SEVERAL(t));
 		if (!RS_EVER_SEVERAL || !(n->throttled & RS_HELD))
 			policy_charge(t, p, n, work, forced);
 		if (!several)
-			RS_ASSUME(t->units <= 1);
+			RS_ASSUME(!RS_SEVERAL(t));
 		if (n->link.pos)
 			rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		n = p;
@@ -666,6 +692,9 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 			return 0;
 		}
 		n->mask[(unit / 64) & (RS_UNIT_WORDS - 1)] &= ~(1ULL << (unit & 63));
+		/* To choose may have moved virtual time on the way, and places above with it. */
+		if (RS_EVER_SEVERAL)
+			rs_refresh_path(t, n);
 	}
 	if (!stop)
 		rs_poison(t, RS_POISON_SCAN);

@@ -41,7 +41,7 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 
 #define RS_BATCH_MEM RS_ARENA
 #define RS_LENGTHS 0 /* how long a thread will run is not known before */
-#define RS_SEVERAL(t) (cpus > 1 && (t)->units > 1)
+#define RS_SEVERAL(t) (cpus > 1 && (t)->several)
 #define RS_EVER_SEVERAL (cpus > 1)
 #define RS_UNITS_HERE cpus
 #include "../../sched/core.c"

@@ -247,7 +247,7 @@ static __always_inline void rc_units_now(u32 without)
 
 	bpf_local_irq_save(&irq);
 	if (rc_lock_bare()) {
-		t->units = n;
+		rs_units(t, n);
 		rc_unlock();
 	}
 	bpf_local_irq_restore(&irq);
@@ -347,7 +347,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	starting = 0;
 	if (trace_on)
 		rc_trace_out(RC_TRACE_WHO(RC_TRACE_RESET, 0, 0, 0), 0, 0, 0);
-	t->units = there;
+	rs_units_first(t, there);
 	t->near = near;
 	RC_UNLOCK(irq);
 	s->cpus = n;

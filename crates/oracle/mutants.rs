@@ -797,4 +797,18 @@ pub const MUTANTS: &[Mutant] = &[
         from: "\tif (!a->wait || a->think > a->wait || a->phantom->state != RS_IDLE)",
         to: "\tif (a->phantom->state != RS_IDLE)",
     },
+    Mutant {
+        name: "units_step_left",
+        mistake: "a second unit comes, and what the step of the only one left is not looked at",
+        file: "tree.c",
+        from: "\t\t\trs_refresh_path(t, it->queue);",
+        to: "\t\t\t(void)it;",
+    },
+    Mutant {
+        name: "units_place_left",
+        mistake: "whom no unit may serve was chosen, and places above it stay as they were",
+        file: "tree.c",
+        from: "\t\tif (RS_EVER_SEVERAL)\n\t\t\trs_refresh_path(t, n);",
+        to: "\t\t",
+    },
 ];

@@ -96,6 +96,7 @@ pub(crate) struct Api {
     called: unsafe extern "C" fn(*mut RawTree, u32),
     edit_begin: Edit,
     change: unsafe extern "C" fn(*mut RawTree) -> c_int,
+    units: unsafe extern "C" fn(*mut RawTree, u32),
 }
 
 /// What an item asks of its queue's class; 0: not set.
@@ -465,6 +466,12 @@ impl Core {
                 words.as_ptr(),
             );
         }
+    }
+
+    /// The tree has so many units from now on.
+    pub fn units(&mut self, units: u32) {
+        // SAFETY: as above.
+        unsafe { (self.api.units)(self.tree.as_ptr(), units) }
     }
 
     /// Change an item's weight.
