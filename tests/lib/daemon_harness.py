@@ -261,12 +261,20 @@ class Daemon:
     def end(self):
         """Kills what there is."""
         def kill_all():
-            # Each starts the other again: repeat until both are gone.
+            # Each starts the other again, and who was just started is not seen until it has become
+            # another: the keeper stands still, and goes last.
             found = self.processes()
+            keeper = found.pop("keeper", None)
+            with contextlib.suppress(ProcessLookupError):
+                if keeper:
+                    os.kill(keeper, signal.SIGSTOP)
             for pid in found.values():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            return not found
+            if keeper and not found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(keeper, signal.SIGKILL)
+            return not found and not keeper
         until(kill_all, "the end of reservd")
         if self.keeper:
             self.keeper.wait(DEADLINE)
