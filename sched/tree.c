@@ -582,11 +582,14 @@ RS_INLINE struct rs_item RS_ARENA *rs_queue_first(struct rs_tree RS_ARENA *t, st
 }
 
 #define RS_OLDEST 8 /* items that rs_oldest looks at for each unit that there is */
+#define RS_OLDEST_USERS 64 /* and at most, where users make what it looks at */
 
 /*
  * Of the oldest few that wait in a list since `limit` or before, the first in `q` (0: any queue)
  * that `unit` may serve; 0: none. Those that other units alone may serve stand before it, a few for
- * each: a kernel's own threads are bound to CPUs. So the few grow with the units.
+ * each: a kernel's own threads (list 1) are bound to CPUs. So the few grow with the units. Users can
+ * bind as many threads as they like to a unit that has no time for them: of list 0 that is looked at
+ * by each pick, and has a bound of its own.
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_oldest,
 	  (struct rs_tree RS_ARENA *t, u32 kind, struct rs_node RS_ARENA *q, u32 unit, u64 limit), (t, kind, q, unit, limit))
@@ -594,6 +597,8 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_oldest,
 	struct rs_item RS_ARENA *it = t->age[kind & 1].oldest;
 	u32 few = RS_OLDEST * t->units;
 
+	if (!(kind & 1) && few > RS_OLDEST_USERS)
+		few = RS_OLDEST_USERS;
 	RS_LOOP(i, RS_OLDEST * RS_UNITS_MAX) {
 		if (i >= few)
 			return 0;

@@ -53,6 +53,7 @@ impl Model {
         let limit = if soon { 2 * self.starve_ns } else { self.starve_ns };
         let late = |i: &u32| now - self.items[i].queued_at >= limit;
         let few = 8 * self.units as usize;
+        let few = if kind == APART { few } else { few.min(64) };
         waiting.into_iter().take(few).take_while(late).find(|&i| self.item_allows(i, unit))
     }
 
@@ -60,8 +61,8 @@ impl Model {
     /// is an item.
     pub fn judge(&mut self, unit: u32, now: u64, got: Option<u32>) -> Verdict {
         self.unthrottle_due(now);
-        // Whoever waited too long comes first: of the eight oldest of either kind for each unit,
-        // the first that this unit may serve.
+        // Whoever waited too long comes first: of the eight oldest of either kind for each unit, of
+        // 64 of users' at most, the first that this unit may serve.
         if self.starve_ns > 0 {
             let first = [0, APART].map(|kind| self.starving(kind, unit, now));
             if let Some(i) = first.into_iter().flatten().min_by_key(|i| self.items[i].queued_at) {
