@@ -168,16 +168,21 @@ impl Core {
                 return Err(self.undo(&jobs[..at], &before, refusal));
             }
         }
-        // Those that the CPU's job has not put into the journal yet come last: until then a death
-        // leaves the old ones.
-        let told = self.tell_all_packets(&before, &config.rules).and_then(|()| also.carry_out());
+        // The CPU's job has put them into the journal already. What is made last undoes itself, all
+        // before it is undone here.
+        let alone = |rules: &[Rule]| match config.cpu {
+            Some(_) => Ok(()),
+            None => self.cpu()?.set_rules(rules.to_vec()),
+        };
+        let told = self
+            .tell_all_packets(&before, &config.rules)
+            .and_then(|()| alone(&config.rules))
+            .and_then(|()| also.carry_out());
         if let Err(refusal) = told {
             let refusal = self.undo(&jobs, &before, refusal);
             self.tell_all_packets(&config.rules, &before)?;
+            alone(&before)?;
             return Err(refusal);
-        }
-        if config.cpu.is_none() {
-            self.cpu()?.set_rules(config.rules.clone())?;
         }
         self.enforce(&config.rules);
         self.warn_of_rules(config);
