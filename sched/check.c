@@ -204,6 +204,7 @@ static struct rs_fault check_counts(struct rs_tree *t, struct rs_node *n)
 }
 
 /* policy_eevdf.c: W and K are what the clients say, and who is aside is there for a reason. */
+#define eevdf_has_check 1
 static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
 {
 	u64 w = 0, k = 0, reserved = 0;
@@ -263,6 +264,7 @@ static struct rs_fault check_eevdf(struct rs_tree *t, struct rs_node *p)
  * policy_wf2q.c: W is what the fluid has work of, S and F follow from the segments, and who is
  * aside is there for a reason.
  */
+#define wf2q_has_check 1
 static struct rs_fault check_wf2q(struct rs_tree *t, struct rs_node *p)
 {
 	u64 w = 0;
@@ -316,6 +318,7 @@ static struct rs_fault check_wf2q(struct rs_tree *t, struct rs_node *p)
 /*
  * policy_wf2qp.c: W is what the clients say, F follows S, and who is aside is there for a reason.
  */
+#define wf2qp_has_check 1
 static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
 {
 	u64 w = 0;
@@ -360,6 +363,7 @@ static struct rs_fault check_wf2qp(struct rs_tree *t, struct rs_node *p)
  * policy_yfq.c: who waits is aside with its start tag or less; who is idle is not. Start tags of
  * who waits are not behind v.
  */
+#define yfq_has_check 1
 static struct rs_fault check_yfq(struct rs_tree *t, struct rs_node *p)
 {
 	u32 aside = 0;
@@ -387,6 +391,15 @@ static struct rs_fault check_yfq(struct rs_tree *t, struct rs_node *p)
 	return RS_GOOD;
 }
 #endif
+
+/* What the policy of p keeps. */
+static struct rs_fault check_policy(struct rs_tree *t, struct rs_node *p)
+{
+#define RS_CALL(name) RS_WHERE(name##_has_check, return check_##name(t, p))
+	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
+#undef RS_CALL
+	return RS_GOOD;
+}
 
 static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 {
@@ -553,18 +566,8 @@ static struct rs_fault rs_check(struct rs_tree *t)
 		RS_CHECKED(check_heap(&n->ready, "node", i));
 		RS_CHECKED(check_counts(t, n));
 		RS_CHECKED(check_heap(&n->aside, "aside", i));
-		if (n->kind == RS_SCHED && n->alg == eevdf_policy)
-			RS_CHECKED(check_eevdf(t, n));
-#if RS_LENGTHS
-		if (n->kind == RS_SCHED && n->alg == wf2q_policy)
-			RS_CHECKED(check_wf2q(t, n));
-		if (n->kind == RS_SCHED && n->alg == wf2qp_policy)
-			RS_CHECKED(check_wf2qp(t, n));
-#endif
-#if RS_DISK
-		if (n->kind == RS_SCHED && n->alg == yfq_policy)
-			RS_CHECKED(check_yfq(t, n));
-#endif
+		if (n->kind == RS_SCHED)
+			RS_CHECKED(check_policy(t, n));
 		if (i)
 			RS_CHECKED(check_child(t, n));
 		else

@@ -29,6 +29,7 @@
 #include "class_scan.c"
 #include "class_scan_edf.c"
 #endif
+#include "policy.h"
 #include "refresh.c"
 #include "caps.c"
 #include "tree.c"

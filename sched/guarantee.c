@@ -19,31 +19,6 @@
  */
 #define RS_PART_ONE 1000000000ULL
 
-/* Whether n goes before all its siblings under prio: usage moves each of two by one level. */
-RS_FN int rs_prio_above_all(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
-{
-	struct rs_node RS_ARENA *p = n->parent;
-	u32 left = p->nchildren, at = rs_zero;
-
-	RS_LOOP(i, RS_NODES_MAX) {
-		struct rs_node RS_ARENA *c;
-
-		if (!left)
-			return 1;
-		if (at == t->nodes_used && at < t->nodes_max - t->hidden_used)
-			at = t->nodes_max - t->hidden_used;
-		if (at >= t->nodes_max || at >= RS_NODES_MAX)
-			break;
-		c = &t->nodes[at++];
-		if (c->kind == RS_FREE || c->parent != p || !c->index)
-			continue;
-		left--;
-		if (c != n && !(c->priority ? n->priority > c->priority + 2 : n->priority))
-			return 0;
-	}
-	return !left;
-}
-
 /* Parts per million of a unit; nothing in q0, which takes whoever comes. */
 RS_FN u64 rs_guarantee(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
 {
@@ -54,6 +29,7 @@ RS_FN u64 rs_guarantee(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
 		return 0;
 	RS_LOOP(i, RS_DEPTH_MAX) {
 		struct rs_node RS_ARENA *p = n->parent;
+		int above;
 
 		if (n->cap.ppm && n->cap.ppm < 1000000ULL * t->units) {
 			all = (n->cap.ppm * part + RS_PART_ONE - 1) / RS_PART_ONE;
@@ -64,10 +40,10 @@ RS_FN u64 rs_guarantee(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q)
 			all = (1000000ULL * t->units * part + RS_PART_ONE - 1) / RS_PART_ONE;
 			return all < sure ? all : sure;
 		}
-		if (p->alg == prio_policy) {
-			if (!rs_prio_above_all(t, n))
-				return 0;
-		} else {
+		above = policy_above(t, n);
+		if (!above)
+			return 0;
+		if (above == RS_BY_WEIGHT) {
 			if (!n->weight || !p->wsum)
 				return 0;
 			part = (part * n->weight + p->wsum - 1) / p->wsum;

@@ -278,11 +278,8 @@ static int host_node_view(struct rs_tree *t, uint64_t id, struct rs_node_view *v
 	v->nrun = n->nrun;
 	v->waiting = n->ready.n;
 	v->head = n->head;
-	v->client = n->parent && n->parent->alg == eevdf_policy && ee_client(n->parent, n);
-	v->request = v->client ? n->as.ee.request : 0;
-	/* Who is idle and has been passed by V leaves when that is next looked at. */
-	v->client |= n->parent && n->parent->alg == wf2qp_policy && wfp_client(n->parent, n) &&
-		     (n->runnable || rs_before(n->parent->clock.v, n->tag.base));
+	v->client = n->parent && policy_client(n->parent, n);
+	v->request = v->client && n->parent->alg == eevdf_policy ? n->as.ee.request : 0;
 	return 1;
 }
 

@@ -245,8 +245,7 @@ RS_FN_VOID(rs_node_tune, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n
 		break;
 	case RS_TUNE_DECAY:
 		n->decay_ns = value;
-		if (n->alg == prio_policy)
-			prio_places(t, n);
+		policy_tuned(t, n);
 		break;
 	}
 }

@@ -117,7 +117,8 @@ RS_INLINE int ee_saturated(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *
  * Several units: whether the first ready child of scheduler c is saturated, or more than a quantum
  * behind V, or a scheduler of which this is so: its deadline is then later than its place.
  */
-RS_INLINE int ee_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+#define eevdf_has_behind 1
+RS_INLINE int eevdf_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
 	struct rs_node RS_ARENA *first = (struct rs_node RS_ARENA *)c->ready.e[0].obj;
 
@@ -339,11 +340,6 @@ RS_FN_VOID(ee_advance, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p),
 			rs_heap_rekey(t, &p->ready, eevdf_key(t, c), p->ready.e[c->link.pos - 1].seq, &c->link);
 	}
 	rs_poison(t, RS_POISON_SCAN);
-}
-
-RS_INLINE void eevdf_sync(struct rs_node RS_ARENA *p)
-{
-	(void)p;
 }
 
 RS_FN_VOID(eevdf_wake, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
@@ -601,21 +597,17 @@ RS_FN_VOID(eevdf_start, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	ee_join(t, p, c, c->weight, p->of.ee.origin + offset);
 }
 
+/* Nobody is displaced at a wake-up (PSS): no ahead. */
 enum { eevdf_aside = 1, eevdf_mode = 0 };
-
-/* Nobody is displaced at a wake-up (PSS). */
-RS_INLINE int eevdf_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
-			  struct rs_node RS_ARENA *b)
-{
-	(void)t, (void)p, (void)a, (void)b;
-	return 0;
-}
-
-RS_INLINE u64 eevdf_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p, (void)c;
-	return ~0ULL;
-}
+#define eevdf_has_more 1
+#define eevdf_has_wake 1
+#define eevdf_has_idle 1
+#define eevdf_has_dispatch 1
+#define eevdf_has_reserve 1
+#define eevdf_has_reweight 1
+#define eevdf_has_offset 1
+#define eevdf_has_start 1
+#define eevdf_has_leave 1
 
 /*
  * Brings the ready heap up to date, as far as its first entry: that child is eligible, or none is.
@@ -641,4 +633,22 @@ RS_FN int ee_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 RS_INLINE struct rs_node RS_ARENA *eevdf_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
 	return p->ready.n && ee_front(t, p) ? sfq_pick(t, p, unit) : 0;
+}
+
+#define eevdf_has_client 1
+RS_INLINE int eevdf_client(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	return c->weight && ee_client(p, c);
+}
+
+#define eevdf_has_request 1
+RS_INLINE u64 eevdf_request(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	return ee_length(p, c);
+}
+
+#define eevdf_has_told 1
+RS_INLINE u64 eevdf_told(struct rs_node RS_ARENA *p)
+{
+	return p->lag_ns;
 }

@@ -119,16 +119,6 @@ RS_FN_VOID(mtrls_rear, (struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c),
 	mtrls_place(p, c, c->as.mtrls.left > (s64)c->res && rs_before(round, least) ? least : round);
 }
 
-RS_INLINE void mtrls_sync(struct rs_node RS_ARENA *p)
-{
-	(void)p;
-}
-
-RS_INLINE void mtrls_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
 /* A child that comes from elsewhere, or is new, has no quota yet. */
 RS_INLINE void mtrls_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
@@ -142,30 +132,20 @@ RS_INLINE void mtrls_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 	mtrls_place(p, c, p->clock.v + 1);
 }
 
-RS_INLINE void mtrls_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
-RS_INLINE void mtrls_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
-/* Change of policy: places and quotas say nothing about service; whoever is runnable joins. */
-RS_INLINE s64 mtrls_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p, (void)c;
-	return 0;
-}
-
 RS_INLINE void mtrls_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
 {
 	(void)offset;
 	mtrls_wake(t, p, c);
 }
 
+/* Places and quotas say nothing about service: no offset, and whoever is runnable joins. */
 enum { mtrls_aside = 0, mtrls_mode = RS_MODE_AHEAD | RS_MODE_SLICE };
+#define mtrls_has_wake 1
+#define mtrls_has_dispatch 1
+#define mtrls_has_reweight 1
+#define mtrls_has_start 1
+#define mtrls_has_ahead 1
+#define mtrls_has_slice 1
 
 RS_INLINE u64 mtrls_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
@@ -242,4 +222,10 @@ RS_FN_PTR(struct rs_node RS_ARENA, mtrls_pick,
 		rs_heap_rekey(t, &p->ready, c->tag.base, ++t->stamp, &c->link);
 	}
 	return (u64)sfq_pick(t, p, unit);
+}
+
+#define mtrls_has_told 1
+RS_INLINE u64 mtrls_told(struct rs_node RS_ARENA *p)
+{
+	return p->turn_ns;
 }

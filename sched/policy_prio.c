@@ -67,49 +67,9 @@ RS_INLINE u64 prio_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 	return PRIO_IDLE_KEY / 2 - c->priority + (usage > period) - (usage <= period / 4);
 }
 
-RS_INLINE void prio_sync(struct rs_node RS_ARENA *p)
-{
-	(void)p;
-}
-
-RS_INLINE void prio_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
-RS_INLINE void prio_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
-RS_INLINE void prio_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
-RS_INLINE void prio_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
-/* Change of policy: usage of others, or for others, means nothing. */
-RS_INLINE s64 prio_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p, (void)c;
-	return 0;
-}
-
-RS_INLINE void prio_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
-{
-	(void)t, (void)p, (void)c, (void)offset;
-}
-
+/* Usage means nothing to another policy, nor another's to this one: no offset. */
 enum { prio_aside = 0, prio_mode = RS_MODE_AHEAD };
-
-RS_INLINE void prio_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
+#define prio_has_ahead 1
 
 /*
  * All that wait below p get the places of their present keys; who came first stays first among
@@ -142,17 +102,6 @@ RS_INLINE void prio_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 	}
 }
 
-RS_INLINE void prio_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
-{
-	(void)t, (void)p, (void)c, (void)w;
-}
-
-RS_INLINE u64 prio_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p, (void)c;
-	return ~0ULL;
-}
-
 /* Whether a, which is ready, goes before b, which is in service. */
 RS_INLINE int prio_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
 			 struct rs_node RS_ARENA *b)
@@ -166,4 +115,42 @@ RS_INLINE int prio_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 RS_INLINE struct rs_node RS_ARENA *prio_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
 	return sfq_pick(t, p, unit);
+}
+
+#define prio_has_above 1
+/* Whether n goes before all its siblings: usage moves each of two by one level. */
+RS_FN int prio_above(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+{
+	struct rs_node RS_ARENA *p = n->parent;
+	u32 left = p->nchildren, at = rs_zero;
+
+	RS_LOOP(i, RS_NODES_MAX) {
+		struct rs_node RS_ARENA *c;
+
+		if (!left)
+			return 1;
+		if (at == t->nodes_used && at < t->nodes_max - t->hidden_used)
+			at = t->nodes_max - t->hidden_used;
+		if (at >= t->nodes_max || at >= RS_NODES_MAX)
+			break;
+		c = &t->nodes[at++];
+		if (c->kind == RS_FREE || c->parent != p || !c->index)
+			continue;
+		left--;
+		if (c != n && !(c->priority ? n->priority > c->priority + 2 : n->priority))
+			return 0;
+	}
+	return !left;
+}
+
+#define prio_has_tuned 1
+RS_INLINE void prio_tuned(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+{
+	prio_places(t, p);
+}
+
+#define prio_has_told 1
+RS_INLINE u64 prio_told(struct rs_node RS_ARENA *p)
+{
+	return p->decay_ns;
 }

@@ -38,7 +38,7 @@
 
 #define SFQ_AHEAD 3
 
-RS_INLINE int ee_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c);
+RS_INLINE int policy_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c);
 
 /*
  * Several units: whether scheduler c has first a ready child that is behind there, as one that can
@@ -51,9 +51,14 @@ RS_INLINE int rs_hurried(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
 	if (!RS_SEVERAL(t) || c->kind != RS_SCHED || rs_device(t) || !c->ready.n || (c->ready.e[0].seq & RS_SEQ_BACKGROUND))
 		return 0;
-	if (c->alg == sfq_policy)
-		return rs_before(c->ready.e[0].key, c->clock.v);
-	return c->alg == eevdf_policy && ee_behind(t, c);
+	return policy_behind(t, c);
+}
+
+#define sfq_has_behind 1
+RS_INLINE int sfq_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
+{
+	(void)t;
+	return rs_before(c->ready.e[0].key, c->clock.v);
 }
 
 /*
@@ -212,14 +217,6 @@ RS_INLINE void sfq_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 	}
 }
 
-/* Nothing of an idle child is kept in its parent. */
-RS_INLINE void sfq_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t;
-	(void)p;
-	(void)c;
-}
-
 /*
  * The policy changes: how far a runnable child is ahead of its siblings, in tag units; and the same
  * on the way in.
@@ -238,25 +235,20 @@ RS_INLINE void sfq_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 		p->clock.fmax = c->tag.base;
 }
 
+/*
+ * Nothing of an idle child is kept in its parent: no leave. A child that wakes starts at v or later,
+ * so tags never tell it to displace the one in service: no ahead.
+ */
 enum { sfq_aside = 0, sfq_mode = 0 };
-
-/* A child that wakes starts at v or later: tags never tell it to displace the one in service. */
-RS_INLINE int sfq_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
-			struct rs_node RS_ARENA *b)
-{
-	(void)t;
-	(void)p;
-	(void)a;
-	(void)b;
-	return 0;
-}
-
-RS_INLINE u64 sfq_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p;
-	(void)c;
-	return ~0ULL;
-}
+#define sfq_has_sync 1
+#define sfq_has_more 1
+#define sfq_has_wake 1
+#define sfq_has_idle 1
+#define sfq_has_dispatch 1
+#define sfq_has_ready 1
+#define sfq_has_reweight 1
+#define sfq_has_offset 1
+#define sfq_has_start 1
 
 RS_INLINE int rs_unit_in(u64 RS_ARENA *mask, u32 unit)
 {

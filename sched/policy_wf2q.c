@@ -385,11 +385,6 @@ RS_INLINE u64 wf2q_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 	return gps_later(c->parent, c) ? c->as.gps.finish + GPS_LATER : c->as.gps.finish;
 }
 
-RS_INLINE void wf2q_sync(struct rs_node RS_ARENA *p)
-{
-	(void)p;
-}
-
 /*
  * `work` has come somewhere below c. What a cap holds back is not told: it comes when it is the
  * head.
@@ -520,11 +515,6 @@ RS_INLINE void wf2q_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 	gps_charge(t, p, c, work);
 }
 
-RS_INLINE void wf2q_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
 /* A distance from V at another weight; it rounds away from V where it is behind. */
 RS_INLINE u64 gps_scale(u64 d, u32 old, u32 w, u32 up)
 {
@@ -609,19 +599,16 @@ RS_INLINE void wf2q_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 }
 
 enum { wf2q_aside = 2, wf2q_mode = RS_MODE_LENGTH | RS_MODE_ARRIVALS };
-
-RS_INLINE int wf2q_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
-			 struct rs_node RS_ARENA *b)
-{
-	(void)t, (void)p, (void)a, (void)b;
-	return 0;
-}
-
-RS_INLINE u64 wf2q_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p, (void)c;
-	return ~0ULL;
-}
+#define wf2q_has_wake 1
+#define wf2q_has_idle 1
+#define wf2q_has_dispatch 1
+#define wf2q_has_length 1
+#define wf2q_has_front 1
+#define wf2q_has_arrive 1
+#define wf2q_has_reweight 1
+#define wf2q_has_offset 1
+#define wf2q_has_start 1
+#define wf2q_has_leave 1
 
 RS_INLINE struct rs_node RS_ARENA *wf2q_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {

@@ -206,11 +206,6 @@ RS_INLINE int wfp_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 	return c && c->weight && rs_before(v, c->tag.base) ? wfp_front_far(t, p) : 1;
 }
 
-RS_INLINE void wf2qp_sync(struct rs_node RS_ARENA *p)
-{
-	(void)p;
-}
-
 /* c, with weight w, counts from now on, with start tag s. */
 RS_INLINE void wfp_join(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w, u64 s)
 {
@@ -308,11 +303,6 @@ RS_INLINE void wf2qp_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 	wfp_charge(t, p, c, work);
 }
 
-RS_INLINE void wf2qp_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
 RS_FN_VOID(wf2qp_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c, u32 w), (t, p, c, w))
 {
@@ -384,22 +374,25 @@ RS_INLINE void wf2qp_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 }
 
 enum { wf2qp_aside = 1, wf2qp_mode = RS_MODE_LENGTH };
-
-RS_INLINE int wf2qp_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
-			  struct rs_node RS_ARENA *b)
-{
-	(void)t, (void)p, (void)a, (void)b;
-	return 0;
-}
-
-RS_INLINE u64 wf2qp_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p, (void)c;
-	return ~0ULL;
-}
+#define wf2qp_has_wake 1
+#define wf2qp_has_idle 1
+#define wf2qp_has_dispatch 1
+#define wf2qp_has_length 1
+#define wf2qp_has_front 1
+#define wf2qp_has_reweight 1
+#define wf2qp_has_offset 1
+#define wf2qp_has_start 1
+#define wf2qp_has_leave 1
 
 RS_INLINE struct rs_node RS_ARENA *wf2qp_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
 	p->of.wf.picks++;
 	return p->ready.n && wfp_front(t, p) ? sfq_pick(t, p, unit) : 0;
+}
+
+#define wf2qp_has_client 1
+/* Who is idle and has been passed by V leaves when that is next looked at. */
+RS_INLINE int wf2qp_client(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+{
+	return wfp_client(p, c) && (c->runnable || rs_before(p->clock.v, c->tag.base));
 }

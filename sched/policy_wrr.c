@@ -30,16 +30,6 @@
  *
  * References: Eclipse (USENIX'98) compares move-to-rear lists with it.
  */
-RS_INLINE void wrr_sync(struct rs_node RS_ARENA *p)
-{
-	(void)p;
-}
-
-RS_INLINE void wrr_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
 RS_INLINE void wrr_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	mtrls_wake(t, p, c);
@@ -51,23 +41,18 @@ RS_INLINE void wrr_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, 
 	c->as.mtrls.quota = 0;
 }
 
-RS_INLINE void wrr_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
-RS_INLINE s64 wrr_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p, (void)c;
-	return 0;
-}
-
 RS_INLINE void wrr_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
 {
 	mtrls_start(t, p, c, offset);
 }
 
 enum { wrr_aside = 0, wrr_mode = RS_MODE_SLICE };
+#define wrr_has_wake 1
+#define wrr_has_idle 1
+#define wrr_has_dispatch 1
+#define wrr_has_reweight 1
+#define wrr_has_start 1
+#define wrr_has_slice 1
 
 RS_INLINE u64 wrr_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 {
@@ -95,14 +80,13 @@ RS_INLINE u64 wrr_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 	return mtrls_slice(p, c);
 }
 
-RS_INLINE int wrr_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
-			struct rs_node RS_ARENA *b)
-{
-	(void)t, (void)p, (void)a, (void)b;
-	return 0;
-}
-
 RS_INLINE struct rs_node RS_ARENA *wrr_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
 	return mtrls_pick(t, p, unit);
+}
+
+#define wrr_has_told 1
+RS_INLINE u64 wrr_told(struct rs_node RS_ARENA *p)
+{
+	return p->turn_ns;
 }

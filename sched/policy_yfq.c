@@ -121,11 +121,6 @@ RS_FN_VOID(yfq_v, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	rs_poison(t, RS_POISON_SCAN);
 }
 
-RS_INLINE void yfq_sync(struct rs_node RS_ARENA *p)
-{
-	(void)p;
-}
-
 RS_FN_VOID(yfq_wake, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c), (t, p, c))
 {
@@ -194,11 +189,6 @@ RS_FN_VOID(yfq_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 		yfq_place(t, p, c, c->weight);
 }
 
-RS_INLINE void yfq_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t, (void)p, (void)c;
-}
-
 RS_FN_VOID(yfq_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	   struct rs_node RS_ARENA *c, u32 w), (t, p, c, w))
 {
@@ -219,17 +209,6 @@ RS_FN_VOID(yfq_reweight, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		yfq_place(t, p, c, w);
 }
 
-RS_INLINE void yfq_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)t;
-	(void)p, (void)c;
-}
-
-RS_INLINE void yfq_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
-{
-	(void)t, (void)p;
-}
-
 RS_INLINE void yfq_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
 {
 	yfq_unplace(t, p, c);
@@ -248,18 +227,14 @@ RS_INLINE void yfq_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 }
 
 enum { yfq_aside = 1, yfq_mode = RS_MODE_LENGTH };
-
-RS_INLINE int yfq_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a, struct rs_node RS_ARENA *b)
-{
-	(void)t, (void)p, (void)a, (void)b;
-	return 0;
-}
-
-RS_INLINE u64 yfq_slice(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
-{
-	(void)p, (void)c;
-	return ~0ULL;
-}
+#define yfq_has_wake 1
+#define yfq_has_idle 1
+#define yfq_has_dispatch 1
+#define yfq_has_ready 1
+#define yfq_has_reweight 1
+#define yfq_has_offset 1
+#define yfq_has_start 1
+#define yfq_has_leave 1
 
 RS_INLINE struct rs_node RS_ARENA *yfq_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * The policies and classes, by number. The numbers are part of the ABI and never reused. BPF has no
- * indirect calls: a list expands to a switch where others would have a table of functions. A new
- * algorithm is its file, its line here and its line in the includes of core.c.
+ * The policies and classes, by number. The numbers are part of the ABI and never reused. What a
+ * policy is, and what a new one takes: policy.h.
  */
 #define RS_POLICIES(X) \
 	RS_POLICIES_ANY(X) \
@@ -66,17 +65,6 @@
 	X(8, interactive) \
 	X(9, throughput) \
 	X(10, real_time)
-
-/*
- * Policies that want to know when a child begins to wait that has something in service; only
- * devices look at it.
- */
-#define RS_POLICIES_READY(X) \
-	X(0, sfq) \
-	RS_POLICIES_DISK(X)
-
-/* Policies that want to know what is reserved below a child, where several units may serve it. */
-#define RS_POLICIES_RESERVE(X) X(1, eevdf)
 
 /* number, prefix of its functions */
 #define RS_CLASSES(X) \

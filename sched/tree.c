@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * The events of a tree: wake, pick, settle, remove. They know paths, heaps and counts; what an
- * algorithm decides is asked of the policies and classes (refresh.c).
+ * algorithm decides is asked of the policies (policy.h) and classes (refresh.c).
  */
 
 /*

@@ -170,7 +170,7 @@ static __always_inline void rc_node_read(struct rs_node RS_ARENA *n, struct rc_n
 	out->throttled_ns = s->throttled_ns;
 	out->cap_ppm = s->cap.ppm;
 	out->cap_burst = s->cap.burst;
-	out->request = s->parent && s->parent->alg == eevdf_policy ? ee_length(s->parent, s) : 0;
+	out->request = s->parent ? policy_request(s->parent, s) : 0;
 	out->weight = s->weight;
 	out->queued = n->kind == RS_QUEUE ? n->ready.n : 0;
 	out->running = s->nsvc;

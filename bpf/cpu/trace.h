@@ -84,7 +84,7 @@ static __always_inline void rc_trace_item(u32 kind, u32 flags, struct rs_item RS
 RS_FN_VOID(rc_trace_child, (struct rs_node RS_ARENA *n), (n))
 {
 	struct rs_node RS_ARENA *p = n->parent;
-	u32 client = p->alg == eevdf_policy && n->weight && ee_client(p, n);
+	u32 client = policy_client(p, n);
 	u64 lag = 0;
 
 	if (client)
@@ -108,11 +108,11 @@ RS_FN_VOID(rc_trace_node, (struct rs_node RS_ARENA *n), (n))
 
 	rc_trace_out(RC_TRACE_WHO(RC_TRACE_NODE, n->weight, n->alg, flags), rc_trace_node_id(n),
 		     rc_trace_node_id(n->parent), n->service);
-	if (n->kind == RS_SCHED && n->alg != sfq_policy)
-		rc_trace_out(RC_TRACE_WHO(RC_TRACE_TUNE, 0, 0, 0), rc_trace_node_id(n),
-			     n->alg == eevdf_policy ? n->lag_ns : n->alg == prio_policy ? n->decay_ns : n->turn_ns,
-			     n->quantum);
-	if (n->parent && n->parent->alg != sfq_policy)
+	u64 told;
+
+	if (n->kind == RS_SCHED && policy_told(n, &told))
+		rc_trace_out(RC_TRACE_WHO(RC_TRACE_TUNE, 0, 0, 0), rc_trace_node_id(n), told, n->quantum);
+	if (n->parent && policy_told(n->parent, &told))
 		rc_trace_child(n);
 }
 
