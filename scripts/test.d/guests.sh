@@ -181,8 +181,10 @@ run_group() { # OPTIONS TEST…
 # Not more to a boot than what takes boot_most seconds, so that the lanes end together.
 boot_most=300
 boot_options() {
+    local usual='--kernel full' # To say so is no other option, unless VM_KERNEL names another.
+    [ -z "${VM_KERNEL:-}" ] || usual='--kernel none'
     header "$1" guest |
-        sed 's/--timeout[ =][0-9]*//; s/--about[ =][0-9]*//; s/  */ /g; s/^ //; s/ $//'
+        sed "s/--timeout[ =][0-9]*//; s/--about[ =][0-9]*//; s/$usual//; s/  */ /g; s/^ //; s/ \$//"
 }
 group_guests() { # TEST…: lines of group, options, test, and seconds of the group
     local test options tab=$'\t'

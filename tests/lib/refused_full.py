@@ -80,8 +80,9 @@ def table(optional, essential, link):
     cpu, net = programs("cpu"), programs("net")
     check(cpu == {*OPTIONAL, *ESSENTIAL, *NEVER}, "each program of the CPU has a row", cpu ^ {*OPTIONAL, *ESSENTIAL, *NEVER})
     check(net == set(LINK), "each program of a link has a row", net ^ set(LINK))
-    said = row("", (), "cpu.driver full", "")
-    told = [lost for lost in OPTIONAL.values() if lost in said]
+    link_too = ("--net", INTERFACE, "--rate", "100mbit")
+    said = row("", link_too, "cpu.driver full", f"{INTERFACE}.driver full")
+    told = [lost for lost in (*OPTIONAL.values(), LACKS) if lost in said]
     check(not told, "with nothing refused nothing is told as lost", told)
     for words, names in optional.items():
         said = row(words, (), "cpu.driver full", OPTIONAL[names[0]])
@@ -95,9 +96,6 @@ def table(optional, essential, link):
     check(out.returncode and "the kernel refuses the program rc_dispatch" in out.stderr,
           "who asks for the full driver is told which program was refused", out.stderr[-300:])
     check(not left(), "and nothing is left", left())
-    way = ("--driver", "stock", "--net", INTERFACE, "--rate", "100mbit")
-    said = row("", way, f"{INTERFACE}.driver full", "")
-    check(LACKS not in said, "with nothing refused the link says nothing of it")
     for name in link:
-        row(name, way, f"{INTERFACE}.driver stock", LACKS)
+        row(name, ("--driver", "stock", *link_too), f"{INTERFACE}.driver stock", LACKS)
     subprocess.run(["ip", "link", "del", INTERFACE], check=True)

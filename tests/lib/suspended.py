@@ -75,8 +75,8 @@ def same(live, hogs, when):
     # As long as it takes: instruction time (--icount) is not to be had, for the emulator does not
     # wake from S3 with it; and on a busy machine an emulated processor may stand still for a
     # second, which is made up for after it.
-    for _ in range(12):
-        time.sleep(3)
+    for _ in range(24):
+        time.sleep(1.5)
         got = [live.service(queue) - then for queue, then in zip("ab", was)]
         if abs(got[0] / sum(got) - 0.25) < 0.03:
             break

@@ -10,7 +10,7 @@ use reserv_oracle::rng::Rng;
 use reserv_oracle::{drr, seeds, theorem, tiny, wf2q, wf2qp};
 
 theorem!(wf2q_is_its_model, 300, wf2q::lockstep);
-theorem!(wf2q_is_near_the_fluid_system, 200, wf2q::wf1);
+theorem!(wf2q_is_near_the_fluid_system, 60, wf2q::wf1);
 theorem!(wf2q_wf_1_to_3, 60, link::wf2q);
 theorem!(wf2qp_is_its_model, 300, wf2qp::lockstep);
 
