@@ -122,17 +122,25 @@ pub enum Command {
     Run(Run),
     /// Put running processes, threads, open files or sockets under a reservation
     Tag(Tag),
-    /// Give a user, group or process rights on a node and all below it
+    /// Give a user, group or process rights on a node and all below it; on a container, in every
+    /// resource
     Allow(Allow),
     /// Deny rights on a node and all below it; a denial beats every 'allow'. Only root denies;
-    /// others revoke what they allowed
+    /// others revoke what they allowed. On a container: in every resource
     Deny(Deny),
+    /// Print who has which rights on a node: the entries there and those above it, which hold there
+    /// too
+    Access {
+        /// The node, or a container
+        #[arg(default_value = "cpu")]
+        path: String,
+    },
     /// Say what a process may do at a node, and which entry decides
     Why {
         /// The process
         #[arg(value_parser = clap::value_parser!(i32).range(1..))]
         pid: i32,
-        /// The node
+        /// The node, or a container: there it may what it may in every resource
         #[arg(default_value = "cpu")]
         path: String,
     },
@@ -454,7 +462,8 @@ pub struct Allow {
     pub who: String,
     /// read, use, create, modify, grant, delete, with commas between them; or all
     pub rights: String,
-    /// The node; the rights hold for all below it too
+    /// The node, or a container (container/web/site1: all its nodes, those that come later too); the
+    /// rights hold for all below it too
     pub path: String,
     /// How many nodes may be made by this entry; 1000 if absent
     #[arg(long, short, value_name = "N")]
@@ -468,7 +477,7 @@ pub struct Deny {
     pub who: String,
     /// read, use, create, modify, grant, delete, with commas between them; or all
     pub rights: String,
-    /// The node
+    /// The node, or a container
     pub path: String,
     /// Move to q0 at once what loses the right to its queue by this: threads, descriptors, default
     /// lists. Without it they stay

@@ -35,6 +35,28 @@ fn there(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
     missing(files, path).map_or(Ok(()), absent)
 }
 
+/// The same of one that has files: not of what holds those without a parent.
+pub(crate) fn has_files(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
+    if path.is_resource() {
+        return Err(Error::usage(format!("'{path}' is no container, but where they are"))
+            .hint("name one, container/web; or a resource, cpu"));
+    }
+    there(files, path)
+}
+
+/// The nodes that one owns, as far as they are there.
+pub(crate) fn nodes(files: &dyn Files, path: &NodePath) -> Result<Vec<NodePath>, Error> {
+    let text = files
+        .read(&path.file("nodes"))
+        .map_err(|e| explain(files, path, "its nodes cannot be read", "", &e))?;
+    let node = |line: &str| {
+        let mut words = line.split(' ');
+        let (resource, names) = (words.next()?, words.next().filter(|names| *names != "-")?);
+        NodePath::parse(&format!("{resource}/{names}"), files.place()).ok()
+    };
+    Ok(text.lines().filter_map(node).collect())
+}
+
 /// Make one, in the tree of every resource or in none.
 pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
     let path = path(files, &args.path)?;

@@ -222,6 +222,14 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Allow(args) => changed(&[access::allow(&*fs::open()?, &args)?], json),
         Command::Deny(args) => changed(&[access::deny(&*fs::open()?, &args)?], json),
+        Command::Access { path } => {
+            let entries = access::list(&*fs::open()?, &path)?;
+            if json {
+                return say_json(&entries);
+            }
+            let line = |entry: &access::Entry| format!("{entry}\n");
+            say(&entries.iter().map(line).collect::<String>())
+        }
         Command::Why { pid, path } => {
             let answers = access::why(&*fs::open()?, pid, &path)?;
             if json {

@@ -9,6 +9,7 @@
 //! parent     = path | "none"               none: at the top
 //! gc         = "0" | "1"
 //! nodes      = {resource path share "\n"}          read only: what it owns
+//! access     = as a node's                         what is said at all of them, and at those that come
 //! usage      = {resource "." what " " n "\n"}      read only: own_ns, subtree_ns; of others bytes
 //! ```
 //!
@@ -17,14 +18,14 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Container, ContainerId, Containers, Error, ErrorKind, Holds, Name, NodePath, ResourceKind,
-    Share, Weight, quoted,
+    AccessChange, Container, ContainerId, Containers, Error, ErrorKind, Holds, Name, NodePath,
+    ResourceKind, Share, Weight, quoted,
 };
 
 use crate::directory::{Attributes, DirItem, FileType};
 use crate::ino::{ContainerFile, Ino, Object};
 use crate::text::{line, number, single, surplus};
-use crate::write::{PID_MAX, Who};
+use crate::write::{PID_MAX, Who, access_words};
 
 /// The directory of containers.
 pub const CONTAINERS: &str = "container";
@@ -54,6 +55,7 @@ const TABLE: &[(&str, &[In], ContainerFile, u32)] = &[
     ("members", &[Leaf],         F::Members, 0o644),
     ("parent",  &[Parent, Leaf], F::Parent,  0o644),
     ("gc",      &[Parent, Leaf], F::Gc,      0o644),
+    ("access",  &[Parent, Leaf], F::Access,  0o644),
     ("nodes",   &[Parent, Leaf], F::Nodes,   0o444),
     ("usage",   &[Parent, Leaf], F::Usage,   0o444),
 ];
@@ -138,6 +140,8 @@ pub enum ContainerCommand {
     Mk(Holds, Name, Share),
     /// Bind a process.
     Bind(Who),
+    /// Change the lists of its nodes; and whether what loses its queue by it goes to q0 at once.
+    Access(AccessChange, bool),
 }
 
 fn share(text: &str) -> Result<Share, Error> {
@@ -202,6 +206,9 @@ pub fn parse_container_write(file: ContainerFile, bytes: &[u8]) -> Result<Contai
         F::Parent => parent(text).map(ContainerCommand::Parent),
         F::Members => bind(text).map(ContainerCommand::Bind),
         F::Mk => mk(text),
+        F::Access => {
+            access_words(text).map(|(change, fall)| ContainerCommand::Access(change, fall))
+        }
         F::Dir | F::New | F::Nodes | F::Usage => {
             Err(Error::new(ErrorKind::NotPermitted, "it is not written"))
         }
@@ -223,7 +230,7 @@ pub fn render_container(
             Some(parent) => format!("{}\n", all.path(parent).unwrap_or_default()),
             None => "none\n".to_owned(),
         },
-        F::Members | F::Nodes | F::Usage => return Ok(None),
+        F::Members | F::Nodes | F::Usage | F::Access => return Ok(None),
         F::Dir | F::New | F::Mk => {
             return Err(Error::new(ErrorKind::NotPermitted, "it is not read"));
         }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::container::{Asked, Plain};
 use crate::fuse::proto::{Attr, Cache, Caller, Op, Reply, Request};
-use crate::rights::{asking, caller};
+use crate::rights::{asking, caller, require_same_numbers};
 
 const RENAME_NOREPLACE: u32 = 1;
 
@@ -359,6 +359,12 @@ impl Fs {
                 let new = new(holds, Some(name), share, who);
                 room.create(&asking, id, new, (asked, None))?;
             }
+            ContainerCommand::Access(change, fall) => {
+                if change.party.process.is_some_and(|(_, start)| start == 0) {
+                    require_same_numbers(request.caller)?;
+                }
+                room.set_access(&asking, id, (change, fall), asked)?;
+            }
             ContainerCommand::Bind(who) => room.bind(&asking, request.caller, id, who)?,
         }
         reply.written(u32::try_from(data.len()).unwrap_or(0));
@@ -389,6 +395,7 @@ impl Fs {
         match at.file {
             File::Nodes => Ok(render_nodes(&room.owned(id)?)),
             File::Usage => Ok(render_usage(&room.usage(id)?)),
+            File::Access => room.access(id, reader.as_ref()),
             _ => {
                 let own = reader.filter(|who| !room.concerns(who, id, false));
                 room.members(id, own.as_ref())
