@@ -88,8 +88,11 @@ pub enum Command {
     /// Put disks under Reserv, take them out again, and list them
     #[command(subcommand)]
     Disk(Disk),
-    /// Watch who is served: shares as bars, service rate, runnable threads, caps
+    /// Watch who is served: shares as bars, service rate, runnable threads, caps; or containers, and
+    /// what they use of each kind of resource
     Top(Top),
+    /// Print what containers use: a line for each interval and container, as CSV or JSON
+    Usage(Usage),
     /// Make a node, with its share, in one step
     Mk(Mk),
     /// Delete nodes
@@ -144,11 +147,15 @@ pub enum Command {
         #[arg(default_value = "cpu")]
         path: String,
     },
-    /// Print the counters of a node
+    /// Print the counters of a node or a container; of 'container', a table of what all containers
+    /// have used
     Stat {
-        /// The node
+        /// The node, or a container
         #[arg(default_value = "cpu")]
         path: String,
+        /// Of a container, a table of it and all that is in it, ordered so
+        #[arg(long, short, value_enum, value_name = "COLUMN")]
+        sort: Option<crate::usage::Sort>,
     },
     /// Run one workload under the policies of each paper and under the kernel's own scheduler, and
     /// print one table
@@ -294,8 +301,12 @@ pub enum Front {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Only this node and what is below it; every resource if it is not given
+    /// Only this node and what is below it; every resource if it is not given; 'container', or one,
+    /// for what containers use of CPU, links and disks
     pub path: Option<String>,
+    /// Of containers: in which order; the key s takes the next one
+    #[arg(long, short, value_enum, value_name = "COLUMN", requires = "path")]
+    pub sort: Option<crate::usage::Sort>,
     /// Print this many plain tables and end, instead of a display that is updated; 0 prints without
     /// end
     #[arg(long, short, value_name = "N")]
@@ -303,6 +314,27 @@ pub struct Top {
     /// Seconds between measurements
     #[arg(long, short, value_name = "S", default_value = "1", value_parser = interval)]
     pub interval: f64,
+}
+
+/// Arguments of `usage`.
+#[derive(Debug, Args)]
+pub struct Usage {
+    /// Only this container and those in it; all if it is not given
+    #[arg(default_value = "container", value_name = "CONTAINER")]
+    pub path: String,
+    /// As CSV, whose first line names the columns and their units (this is so without it, too);
+    /// with --json an object per line
+    #[arg(long)]
+    pub csv: bool,
+    /// Seconds between lines of one container
+    #[arg(long, short, value_name = "S", default_value = "1", value_parser = interval)]
+    pub interval: f64,
+    /// End after so many intervals; 0 goes on without end
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 0)]
+    pub count: u64,
+    /// Print what was used so far, once, and end; the interval is empty then
+    #[arg(long, conflicts_with_all = ["interval", "count"])]
+    pub total: bool,
 }
 
 /// Arguments of `mk`.
@@ -641,6 +673,9 @@ mod tests {
             &["reserv", "run", "ls"],
             &["reserv", "top", "-i", "0"],
             &["reserv", "top", "-i", "nan"],
+            &["reserv", "top", "--sort", "cpu"],
+            &["reserv", "top", "container", "--sort", "memory"],
+            &["reserv", "usage", "--total", "--count", "2"],
             &["reserv", "up", "--driver", "both"],
             &["reserv", "trace", "-d", "0"],
             &["reserv", "trace", "-d", "5h"],

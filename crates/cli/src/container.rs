@@ -27,7 +27,7 @@ pub(crate) fn path(files: &dyn Files, text: &str) -> Result<NodePath, Error> {
     NodePath::parse(&format!("{CONTAINERS}/{names}"), files.place())
 }
 
-fn there(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
+pub(crate) fn there(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
     let absent = |mut error: Error| {
         error.message = format!("there is no '{path}'");
         Err(error)
@@ -84,7 +84,7 @@ pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
 }
 
 /// The path in a resource's tree.
-fn below(path: &NodePath) -> &str {
+pub(crate) fn below(path: &NodePath) -> &str {
     path.as_str().split_once('/').map_or("", |(_, names)| names)
 }
 

@@ -11,6 +11,9 @@
 //! nodes      = {resource path share "\n"}          read only: what it owns
 //! access     = as a node's                         what is said at all of them, and at those that come
 //! usage      = {resource "." what " " n "\n"}      read only: own_ns, subtree_ns; of others bytes
+//!            | {told "\n"} {used "\n"}            of the directory: of all containers
+//! told       = "resource" name kind unit ["late" why]
+//! used       = "container" id ("threads" | "containers") path {resource own subtree}
 //! ```
 //!
 //! Opening `new` makes a container for threads; the descriptor is the new one's `share`.
@@ -57,7 +60,7 @@ const TABLE: &[(&str, &[In], ContainerFile, u32)] = &[
     ("gc",      &[Parent, Leaf], F::Gc,      0o644),
     ("access",  &[Parent, Leaf], F::Access,  0o644),
     ("nodes",   &[Parent, Leaf], F::Nodes,   0o444),
-    ("usage",   &[Parent, Leaf], F::Usage,   0o444),
+    ("usage",   &[Top, Parent, Leaf], F::Usage, 0o444),
 ];
 
 fn place(held: &Container) -> In {
@@ -276,6 +279,59 @@ pub struct Counted {
     pub own: u64,
     /// And to those below it, also those that are no more.
     pub subtree: u64,
+}
+
+/// A resource, in the `usage` of all containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Which.
+    pub resource: Name,
+    /// What it is; `None`: it was, and what was used of it is known still.
+    pub kind: Option<ResourceKind>,
+    /// Why it is not known what was used of it.
+    pub late: Option<String>,
+}
+
+/// A container there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedBy {
+    /// Which: never used again.
+    pub id: ContainerId,
+    /// What for.
+    pub holds: Holds,
+    /// Where it stands now.
+    pub path: NodePath,
+    /// How much, by resource.
+    pub used: Vec<(Name, Counted)>,
+}
+
+/// Its text.
+pub fn render_usage_of_all(resources: &[Told], all: &[UsedBy]) -> String {
+    let mut out = String::new();
+    for Told { resource, kind, late } in resources {
+        let (word, unit) = match kind {
+            Some(kind) => (kind.word(), kind.unit()),
+            // The CPU does not go alone.
+            None => ("gone", ResourceKind::Link.unit()),
+        };
+        let _ = write!(out, "resource {resource} {word} {unit}");
+        if let Some(why) = late {
+            let _ = write!(out, " late {}", why.replace(char::is_control, " "));
+        }
+        out.push('\n');
+    }
+    for UsedBy { id, holds, path, used } in all {
+        let holds = match holds {
+            Holds::Threads => "threads",
+            Holds::Containers => "containers",
+        };
+        let _ = write!(out, "container {}.{} {holds} {path}", id.index, id.generation);
+        for (resource, Counted { own, subtree }) in used {
+            let _ = write!(out, " {resource} {own} {subtree}");
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// The text of `usage`.

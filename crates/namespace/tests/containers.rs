@@ -25,7 +25,7 @@ fn what_is_listed_is_found() {
     let (all, web, site1) = two();
     let names =
         |id| list_container(&all, id).unwrap().into_iter().map(|i| i.name).collect::<Vec<_>>();
-    assert_eq!(names(ContainerId::TOP), ["new", "mk", "web"]);
+    assert_eq!(names(ContainerId::TOP), ["new", "mk", "usage", "web"]);
     assert_eq!(
         names(web),
         ["new", "mk", "share", "parent", "gc", "access", "nodes", "usage", "site1"]

@@ -174,7 +174,8 @@ impl Fs {
         if never {
             return Err(error(ErrorKind::NotPermitted, "it is only read, or only written"));
         }
-        let top = at.id == ContainerId::TOP && at.file == File::Dir;
+        // Of all of them everybody is told his part.
+        let top = at.id == ContainerId::TOP && matches!(at.file, File::Dir | File::Usage);
         let own = at.file == File::Members && !write && !who.unseen;
         if read && !top && !own && !self.room.concerns(who, at.id, false) {
             return refused();
@@ -394,6 +395,7 @@ impl Fs {
         }
         match at.file {
             File::Nodes => Ok(render_nodes(&room.owned(id)?)),
+            File::Usage if id == ContainerId::TOP => room.usage_of_all(reader.as_ref()),
             File::Usage => Ok(render_usage(&room.usage(id)?)),
             File::Access => room.access(id, reader.as_ref()),
             _ => {
