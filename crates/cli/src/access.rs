@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `allow`, `deny`, `why`: who may do what.
+//! `allow`, `deny`, `access`, `why`: who may do what, at a node or at all nodes of a container.
 
 use reserv_model::{Right, Rights};
 use serde::Serialize;
 
 use crate::args::{Allow, Deny};
+use crate::container;
 use crate::edit::Change;
 use crate::error::{Error, Kind};
 use crate::fs::{Files, explain, missing, writing};
@@ -48,11 +49,17 @@ fn rights(text: &str) -> Result<Rights, Error> {
     text.parse().map_err(|e: reserv_model::Error| Error::usage(e.context).hint(e.hint))
 }
 
+/// Whether there is such a node or container.
+fn there(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
+    if path.is_container() {
+        return container::has_files(files, path);
+    }
+    missing(files, path).map_or(Ok(()), Err)
+}
+
 /// One line into the access file, and what the file says then.
 fn write(files: &dyn Files, path: &NodePath, line: &str) -> Result<Change, Error> {
-    if let Some(error) = missing(files, path) {
-        return Err(error);
-    }
+    there(files, path)?;
     let file = path.file("access");
     let shown =
         || files.read(&file).map(|text| text.trim_end().replace('\n', "; ")).unwrap_or_default();
@@ -99,9 +106,7 @@ impl std::fmt::Display for Answer {
 /// nearest node upwards holds.
 pub(crate) fn why(files: &dyn Files, pid: i32, path: &str) -> Result<Vec<Answer>, Error> {
     let path = NodePath::parse(path, files.place())?;
-    if let Some(error) = missing(files, &path) {
-        return Err(error);
-    }
+    there(files, &path)?;
     let text = files.read(&format!("proc/{pid}/domain")).map_err(|e| {
         let gone = matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESTALE | libc::ESRCH));
         if gone {
@@ -110,7 +115,53 @@ pub(crate) fn why(files: &dyn Files, pid: i32, path: &str) -> Result<Vec<Answer>
             Error::io(format!("process {pid}"), &e)
         }
     })?;
-    Ok(Right::ALL.into_iter().filter_map(|right| decide(&text, &path, right.word())).collect())
+    let paths = if path.is_container() { container::nodes(files, &path)? } else { vec![path] };
+    let everywhere = |right: Right| {
+        let mut all = paths.iter().filter_map(|path| decide(&text, path, right.word()));
+        let first = all.next()?;
+        // Of a container one refusal is enough.
+        Some(all.fold(first, |found, next| if found.allowed { next } else { found }))
+    };
+    Ok(Right::ALL.into_iter().filter_map(everywhere).collect())
+}
+
+/// One entry that holds at a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Entry {
+    /// Where it stands: the node, or one above it.
+    path: String,
+    /// As it is written.
+    entry: String,
+}
+
+impl std::fmt::Display for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.entry)
+    }
+}
+
+/// The entries that hold at a node or a container: the nearest first.
+pub(crate) fn list(files: &dyn Files, path: &str) -> Result<Vec<Entry>, Error> {
+    let path = NodePath::parse(path, files.place())?;
+    there(files, &path)?;
+    let mut found = Vec::new();
+    let mut at = Some(path.clone());
+    while let Some(here) = at {
+        // What holds those without a parent has no list.
+        if here.is_container() && here.is_resource() {
+            break;
+        }
+        match files.read(&here.file("access")) {
+            Ok(text) => found.extend(
+                text.lines().map(|line| Entry { path: here.to_string(), entry: line.to_owned() }),
+            ),
+            // Who may read a node need not see what is above it.
+            Err(e) if here != path && e.raw_os_error() == Some(libc::EACCES) => {}
+            Err(e) => return Err(explain(files, &here, "its access list cannot be read", "", &e)),
+        }
+        at = here.parent();
+    }
+    Ok(found)
 }
 
 /// What is said to who does not see all of a node and what is below it; `None` where he does.

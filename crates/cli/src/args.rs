@@ -88,8 +88,11 @@ pub enum Command {
     /// Put disks under Reserv, take them out again, and list them
     #[command(subcommand)]
     Disk(Disk),
-    /// Watch who is served: shares as bars, service rate, runnable threads, caps
+    /// Watch who is served: shares as bars, service rate, runnable threads, caps; or containers, and
+    /// what they use of each kind of resource
     Top(Top),
+    /// Print what containers use: a line for each interval and container, as CSV or JSON
+    Usage(Usage),
     /// Make a node, with its share, in one step
     Mk(Mk),
     /// Delete nodes
@@ -122,25 +125,37 @@ pub enum Command {
     Run(Run),
     /// Put running processes, threads, open files or sockets under a reservation
     Tag(Tag),
-    /// Give a user, group or process rights on a node and all below it
+    /// Give a user, group or process rights on a node and all below it; on a container, in every
+    /// resource
     Allow(Allow),
     /// Deny rights on a node and all below it; a denial beats every 'allow'. Only root denies;
-    /// others revoke what they allowed
+    /// others revoke what they allowed. On a container: in every resource
     Deny(Deny),
+    /// Print who has which rights on a node: the entries there and those above it, which hold there
+    /// too
+    Access {
+        /// The node, or a container
+        #[arg(default_value = "cpu")]
+        path: String,
+    },
     /// Say what a process may do at a node, and which entry decides
     Why {
         /// The process
         #[arg(value_parser = clap::value_parser!(i32).range(1..))]
         pid: i32,
-        /// The node
+        /// The node, or a container: there it may what it may in every resource
         #[arg(default_value = "cpu")]
         path: String,
     },
-    /// Print the counters of a node
+    /// Print the counters of a node or a container; of 'container', a table of what all containers
+    /// have used
     Stat {
-        /// The node
+        /// The node, or a container
         #[arg(default_value = "cpu")]
         path: String,
+        /// Of a container, a table of it and all that is in it, ordered so
+        #[arg(long, short, value_enum, value_name = "COLUMN")]
+        sort: Option<crate::usage::Sort>,
     },
     /// Run one workload under the policies of each paper and under the kernel's own scheduler, and
     /// print one table
@@ -286,8 +301,12 @@ pub enum Front {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Only this node and what is below it; every resource if it is not given
+    /// Only this node and what is below it; every resource if it is not given; 'container', or one,
+    /// for what containers use of CPU, links and disks
     pub path: Option<String>,
+    /// Of containers: in which order; the key s takes the next one
+    #[arg(long, short, value_enum, value_name = "COLUMN", requires = "path")]
+    pub sort: Option<crate::usage::Sort>,
     /// Print this many plain tables and end, instead of a display that is updated; 0 prints without
     /// end
     #[arg(long, short, value_name = "N")]
@@ -295,6 +314,27 @@ pub struct Top {
     /// Seconds between measurements
     #[arg(long, short, value_name = "S", default_value = "1", value_parser = interval)]
     pub interval: f64,
+}
+
+/// Arguments of `usage`.
+#[derive(Debug, Args)]
+pub struct Usage {
+    /// Only this container and those in it; all if it is not given
+    #[arg(default_value = "container", value_name = "CONTAINER")]
+    pub path: String,
+    /// As CSV, whose first line names the columns and their units (this is so without it, too);
+    /// with --json an object per line
+    #[arg(long)]
+    pub csv: bool,
+    /// Seconds between lines of one container
+    #[arg(long, short, value_name = "S", default_value = "1", value_parser = interval)]
+    pub interval: f64,
+    /// End after so many intervals; 0 goes on without end
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 0)]
+    pub count: u64,
+    /// Print what was used so far, once, and end; the interval is empty then
+    #[arg(long, conflicts_with_all = ["interval", "count"])]
+    pub total: bool,
 }
 
 /// Arguments of `mk`.
@@ -454,7 +494,8 @@ pub struct Allow {
     pub who: String,
     /// read, use, create, modify, grant, delete, with commas between them; or all
     pub rights: String,
-    /// The node; the rights hold for all below it too
+    /// The node, or a container (container/web/site1: all its nodes, those that come later too); the
+    /// rights hold for all below it too
     pub path: String,
     /// How many nodes may be made by this entry; 1000 if absent
     #[arg(long, short, value_name = "N")]
@@ -468,7 +509,7 @@ pub struct Deny {
     pub who: String,
     /// read, use, create, modify, grant, delete, with commas between them; or all
     pub rights: String,
-    /// The node
+    /// The node, or a container
     pub path: String,
     /// Move to q0 at once what loses the right to its queue by this: threads, descriptors, default
     /// lists. Without it they stay
@@ -632,6 +673,9 @@ mod tests {
             &["reserv", "run", "ls"],
             &["reserv", "top", "-i", "0"],
             &["reserv", "top", "-i", "nan"],
+            &["reserv", "top", "--sort", "cpu"],
+            &["reserv", "top", "container", "--sort", "memory"],
+            &["reserv", "usage", "--total", "--count", "2"],
             &["reserv", "up", "--driver", "both"],
             &["reserv", "trace", "-d", "0"],
             &["reserv", "trace", "-d", "5h"],

@@ -27,12 +27,34 @@ pub(crate) fn path(files: &dyn Files, text: &str) -> Result<NodePath, Error> {
     NodePath::parse(&format!("{CONTAINERS}/{names}"), files.place())
 }
 
-fn there(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
+pub(crate) fn there(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
     let absent = |mut error: Error| {
         error.message = format!("there is no '{path}'");
         Err(error)
     };
     missing(files, path).map_or(Ok(()), absent)
+}
+
+/// The same of one that has files: not of what holds those without a parent.
+pub(crate) fn has_files(files: &dyn Files, path: &NodePath) -> Result<(), Error> {
+    if path.is_resource() {
+        return Err(Error::usage(format!("'{path}' is no container, but where they are"))
+            .hint("name one, container/web; or a resource, cpu"));
+    }
+    there(files, path)
+}
+
+/// The nodes that one owns, as far as they are there.
+pub(crate) fn nodes(files: &dyn Files, path: &NodePath) -> Result<Vec<NodePath>, Error> {
+    let text = files
+        .read(&path.file("nodes"))
+        .map_err(|e| explain(files, path, "its nodes cannot be read", "", &e))?;
+    let node = |line: &str| {
+        let mut words = line.split(' ');
+        let (resource, names) = (words.next()?, words.next().filter(|names| *names != "-")?);
+        NodePath::parse(&format!("{resource}/{names}"), files.place()).ok()
+    };
+    Ok(text.lines().filter_map(node).collect())
 }
 
 /// Make one, in the tree of every resource or in none.
@@ -62,7 +84,7 @@ pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
 }
 
 /// The path in a resource's tree.
-fn below(path: &NodePath) -> &str {
+pub(crate) fn below(path: &NodePath) -> &str {
     path.as_str().split_once('/').map_or("", |(_, names)| names)
 }
 

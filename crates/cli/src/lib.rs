@@ -24,9 +24,11 @@ mod settings;
 mod signals;
 mod socket;
 mod top;
+mod top_containers;
 mod trace;
 mod tree;
 mod up;
+mod usage;
 mod watch;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -183,7 +185,10 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Top(args) => {
             let files = fs::open()?;
-            if args.batch.is_some() || json || !std::io::stdout().is_terminal() {
+            let plain = args.batch.is_some() || json || !std::io::stdout().is_terminal();
+            if let Some(path) = of_containers(&*files, args.path.as_deref(), args.sort)? {
+                top_containers::top(&*files, path, &args, plain, json)?;
+            } else if plain {
                 top::batch(&*files, &args, json)?;
             } else {
                 top::live(&*files, &args)?;
@@ -222,6 +227,14 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Allow(args) => changed(&[access::allow(&*fs::open()?, &args)?], json),
         Command::Deny(args) => changed(&[access::deny(&*fs::open()?, &args)?], json),
+        Command::Access { path } => {
+            let entries = access::list(&*fs::open()?, &path)?;
+            if json {
+                return say_json(&entries);
+            }
+            let line = |entry: &access::Entry| format!("{entry}\n");
+            say(&entries.iter().map(line).collect::<String>())
+        }
         Command::Why { pid, path } => {
             let answers = access::why(&*fs::open()?, pid, &path)?;
             if json {
@@ -230,9 +243,17 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             let line = |a: &access::Answer| a.to_string() + "\n";
             say(&answers.iter().map(line).collect::<String>())
         }
-        Command::Stat { path } => {
+        Command::Usage(args) => {
+            usage::record(&*fs::open()?, &args, json)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Stat { path, sort } => {
             let files = fs::open()?;
             let parsed = NodePath::parse(&path, files.place())?;
+            of_containers(&*files, Some(&path), sort)?;
+            if parsed.is_container() && (sort.is_some() || parsed.is_resource()) {
+                return say(&usage::stat(&*files, &path, sort.unwrap_or_default(), json)?);
+            }
             if parsed.is_container() {
                 let (text, used) = container::usage(&*files, &parsed)?;
                 return if json { say_json(&used) } else { say(&text) };
@@ -307,6 +328,23 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             ))
         }
     }
+}
+
+/// The path, if it is a container's; of others nothing is sorted.
+fn of_containers<'p>(
+    files: &dyn fs::Files,
+    path: Option<&'p str>,
+    sort: Option<usage::Sort>,
+) -> Result<Option<&'p str>, Error> {
+    let Some(path) = path else { return Ok(None) };
+    if NodePath::parse(path, files.place())?.is_container() {
+        return Ok(Some(path));
+    }
+    if sort.is_some() {
+        return Err(Error::usage(format!("'{path}' is a node, and only containers are sorted"))
+            .hint("write container for all of them, or container/web"));
+    }
+    Ok(None)
 }
 
 fn set(words: &[String], thread: Option<i32>, json: bool) -> Result<ExitCode, Error> {

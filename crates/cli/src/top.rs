@@ -205,10 +205,10 @@ fn plain(rows: &[Measured]) -> Vec<String> {
 }
 
 /// Gives the terminal back whatever happens, a panic included.
-struct Screen(Terminal<CrosstermBackend<io::Stdout>>);
+pub(crate) struct Screen(pub(crate) Terminal<CrosstermBackend<io::Stdout>>);
 
 impl Screen {
-    fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         terminal::enable_raw_mode()?;
         if let Err(e) = execute!(io::stdout(), terminal::EnterAlternateScreen) {
             let _ = terminal::disable_raw_mode();

@@ -73,6 +73,7 @@ pub(crate) fn describe(tree: &Tree, request: &Request) -> String {
         Request::ResetCounters { node } => format!("reset {}", at(node)),
         Request::SetGc { node, gc } => format!("set {} gc {}", at(node), u8::from(*gc)),
         Request::SetAccess { node, change } => format!("set {} access: {change}", at(node)),
+        Request::PutBackAccess { lists } => format!("put back {} access lists", lists.len()),
         Request::Rename { node, name } => format!("rename {} to {name}", at(node)),
         Request::Move { node, parent, name } => {
             let name = name.as_ref().map_or_else(String::new, |n| format!(" as {n}"));

@@ -108,6 +108,18 @@ pub fn within(engine: &Engine, who: &Caller, tid: i32) -> Vec<NodeId> {
     queues
 }
 
+/// A process that is named without its start time is the one that lives now.
+pub fn fill_in_start(change: &mut AccessChange) -> Result<(), Refusal> {
+    if let Some((pid, start @ 0)) = &mut change.party.process {
+        let known = process::tgid(pid.cast_signed()).filter(|tgid| *tgid == pid.cast_signed());
+        *start = known.and_then(process::start_time).ok_or_else(|| {
+            Error::new(ErrorKind::NoProcess, format!("no process {pid}"))
+                .hint("of one that ended, say its start time too")
+        })?;
+    }
+    Ok(())
+}
+
 impl Engine {
     /// Changes an access list as all of those may who ask for it, and as the last of them.
     pub fn change_access(
@@ -117,21 +129,26 @@ impl Engine {
         mut change: AccessChange,
         origin: Option<crate::engine::Origin>,
     ) -> Result<(), Refusal> {
-        if let Some((pid, start @ 0)) = &mut change.party.process {
-            let known = process::tgid(pid.cast_signed()).filter(|tgid| *tgid == pid.cast_signed());
-            *start = known.and_then(process::start_time).ok_or_else(|| {
-                Error::new(ErrorKind::NoProcess, format!("no process {pid}"))
-                    .hint("of one that ended, say its start time too")
-            })?;
-        }
+        fill_in_start(&mut change)?;
+        let request = self.access_asked(asking, id, &change)?;
+        self.edit(&[request], origin)?;
+        Ok(())
+    }
+
+    /// A change of an access list, if all of those may make it who ask for it; as the last of them.
+    pub fn access_asked(
+        &self,
+        asking: &[Caller],
+        id: NodeId,
+        change: &AccessChange,
+    ) -> Result<Request, Refusal> {
         let request = Request::SetAccess { node: id.into(), change: change.clone() };
         let mut written = change.clone();
         for who in asking {
             self.tree().permit(who, &request)?;
             written = self.tree().as_written_by(who, id, change.clone())?;
         }
-        self.edit(&[Request::SetAccess { node: id.into(), change: written }], origin)?;
-        Ok(())
+        Ok(Request::SetAccess { node: id.into(), change: written })
     }
 
     /// Brings threads, descriptors and lists that may no longer use their queue, at or below a

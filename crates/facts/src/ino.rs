@@ -92,6 +92,7 @@ pub enum ContainerFile {
     Usage = 7,
     New = 8,
     Mk = 9,
+    Access = 10,
 }
 
 impl ContainerFile {
@@ -106,6 +107,7 @@ impl ContainerFile {
         Self::Usage,
         Self::New,
         Self::Mk,
+        Self::Access,
     ];
 
     /// The one with this number.

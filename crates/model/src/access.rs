@@ -445,7 +445,7 @@ impl Decision {
 
 impl Tree {
     /// A node and what is above it, up to the root.
-    pub(crate) fn up(&self, id: NodeId) -> impl Iterator<Item = &Node> {
+    pub fn up(&self, id: NodeId) -> impl Iterator<Item = &Node> {
         std::iter::successors(self.get(id), |n| n.parent.and_then(|p| self.get(p)))
     }
 

@@ -29,6 +29,7 @@
 //! [container."web/site1"]      # made, or changed, in every resource; those that are left out stay
 //! holds = "threads"            # or "containers"
 //! share = "24"
+//! access = ["allow uid 1000 use,create"]      # root's; left out: as they are
 //! ```
 //!
 //! Nodes of the running tree that the configuration leaves out are deleted. An unknown key is an
@@ -199,7 +200,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// Root's entries as a configuration has them.
-fn listed(access: &[AccessEntry]) -> Vec<AccessChange> {
+pub fn listed_access(access: &[AccessEntry]) -> Vec<AccessChange> {
     let of_root = access.iter().filter(|e| e.by == 0 && e.party.process.is_none());
     let change = |e: &AccessEntry| AccessChange {
         verb: if e.allow { Verb::Allow } else { Verb::Deny },
@@ -213,12 +214,12 @@ fn listed(access: &[AccessEntry]) -> Vec<AccessChange> {
 }
 
 /// What makes root's entries as wanted; others stand as long as what they hang on.
-fn difference_of_access(
+pub fn difference_of_access(
     now: &[AccessEntry],
     wanted: &[AccessChange],
     node: &NodeRef,
 ) -> Vec<Request> {
-    let before = listed(now);
+    let before = listed_access(now);
     let set = |change: AccessChange| Request::SetAccess { node: node.clone(), change };
     let gone = before.iter().filter(|b| !wanted.contains(b));
     let gone = gone.map(|b| set(AccessChange { verb: Verb::Remove, quota: None, ..b.clone() }));
@@ -252,7 +253,7 @@ impl NodeConfig {
             cap: node.cap,
             tune,
             gc: node.gc,
-            access: listed(&node.access),
+            access: listed_access(&node.access),
             ..Self::new(NodeKind::Queue)
         };
         match node.kind {
@@ -632,6 +633,6 @@ pub fn to_config(tree: &Tree, driver: Driver) -> ResourceConfig {
     let nodes = nodes
         .filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n, tree.policy_above(n.id)))))
         .collect();
-    let access = listed(&tree.root().access);
+    let access = listed_access(&tree.root().access);
     ResourceConfig { on: None, driver, personality, policy, tune, access, nodes }
 }

@@ -81,6 +81,10 @@ impl Tree {
             | Request::SetLimit { node, .. }
             | Request::ResetCounters { node } => (node, Right::Modify, false),
             Request::SetAccess { node, .. } => (node, Right::Grant, false),
+            // Nobody asks for it: it undoes what was permitted.
+            Request::PutBackAccess { .. } => {
+                return self.require(who, NodeId::ROOT, Right::Grant);
+            }
             Request::SetPersonality { .. } => {
                 return self.require(who, NodeId::ROOT, Right::Modify);
             }

@@ -270,7 +270,9 @@ impl Naive {
                     };
                 }
             }
-            Request::SetPersonality { .. } | Request::SetAccess { .. } => {}
+            Request::SetPersonality { .. }
+            | Request::SetAccess { .. }
+            | Request::PutBackAccess { .. } => {}
             Request::SetLimit { node, members_max, .. } => {
                 let at = self.queue(node)?;
                 if self.nodes[at].id == NodeId::Q0 && *members_max > 0 {

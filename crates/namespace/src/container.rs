@@ -9,7 +9,11 @@
 //! parent     = path | "none"               none: at the top
 //! gc         = "0" | "1"
 //! nodes      = {resource path share "\n"}          read only: what it owns
+//! access     = as a node's                         what is said at all of them, and at those that come
 //! usage      = {resource "." what " " n "\n"}      read only: own_ns, subtree_ns; of others bytes
+//!            | {told "\n"} {used "\n"}            of the directory: of all containers
+//! told       = "resource" name kind unit ["late" why]
+//! used       = "container" id ("threads" | "containers") path {resource own subtree}
 //! ```
 //!
 //! Opening `new` makes a container for threads; the descriptor is the new one's `share`.
@@ -17,14 +21,14 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Container, ContainerId, Containers, Error, ErrorKind, Holds, Name, NodePath, ResourceKind,
-    Share, Weight, quoted,
+    AccessChange, Container, ContainerId, Containers, Error, ErrorKind, Holds, Name, NodePath,
+    ResourceKind, Share, Weight, quoted,
 };
 
 use crate::directory::{Attributes, DirItem, FileType};
 use crate::ino::{ContainerFile, Ino, Object};
 use crate::text::{line, number, single, surplus};
-use crate::write::{PID_MAX, Who};
+use crate::write::{PID_MAX, Who, access_words};
 
 /// The directory of containers.
 pub const CONTAINERS: &str = "container";
@@ -54,8 +58,9 @@ const TABLE: &[(&str, &[In], ContainerFile, u32)] = &[
     ("members", &[Leaf],         F::Members, 0o644),
     ("parent",  &[Parent, Leaf], F::Parent,  0o644),
     ("gc",      &[Parent, Leaf], F::Gc,      0o644),
+    ("access",  &[Parent, Leaf], F::Access,  0o644),
     ("nodes",   &[Parent, Leaf], F::Nodes,   0o444),
-    ("usage",   &[Parent, Leaf], F::Usage,   0o444),
+    ("usage",   &[Top, Parent, Leaf], F::Usage, 0o444),
 ];
 
 fn place(held: &Container) -> In {
@@ -138,6 +143,8 @@ pub enum ContainerCommand {
     Mk(Holds, Name, Share),
     /// Bind a process.
     Bind(Who),
+    /// Change the lists of its nodes; and whether what loses its queue by it goes to q0 at once.
+    Access(AccessChange, bool),
 }
 
 fn share(text: &str) -> Result<Share, Error> {
@@ -202,6 +209,9 @@ pub fn parse_container_write(file: ContainerFile, bytes: &[u8]) -> Result<Contai
         F::Parent => parent(text).map(ContainerCommand::Parent),
         F::Members => bind(text).map(ContainerCommand::Bind),
         F::Mk => mk(text),
+        F::Access => {
+            access_words(text).map(|(change, fall)| ContainerCommand::Access(change, fall))
+        }
         F::Dir | F::New | F::Nodes | F::Usage => {
             Err(Error::new(ErrorKind::NotPermitted, "it is not written"))
         }
@@ -223,7 +233,7 @@ pub fn render_container(
             Some(parent) => format!("{}\n", all.path(parent).unwrap_or_default()),
             None => "none\n".to_owned(),
         },
-        F::Members | F::Nodes | F::Usage => return Ok(None),
+        F::Members | F::Nodes | F::Usage | F::Access => return Ok(None),
         F::Dir | F::New | F::Mk => {
             return Err(Error::new(ErrorKind::NotPermitted, "it is not read"));
         }
@@ -269,6 +279,59 @@ pub struct Counted {
     pub own: u64,
     /// And to those below it, also those that are no more.
     pub subtree: u64,
+}
+
+/// A resource, in the `usage` of all containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Which.
+    pub resource: Name,
+    /// What it is; `None`: it was, and what was used of it is known still.
+    pub kind: Option<ResourceKind>,
+    /// Why it is not known what was used of it.
+    pub late: Option<String>,
+}
+
+/// A container there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedBy {
+    /// Which: never used again.
+    pub id: ContainerId,
+    /// What for.
+    pub holds: Holds,
+    /// Where it stands now.
+    pub path: NodePath,
+    /// How much, by resource.
+    pub used: Vec<(Name, Counted)>,
+}
+
+/// Its text.
+pub fn render_usage_of_all(resources: &[Told], all: &[UsedBy]) -> String {
+    let mut out = String::new();
+    for Told { resource, kind, late } in resources {
+        let (word, unit) = match kind {
+            Some(kind) => (kind.word(), kind.unit()),
+            // The CPU does not go alone.
+            None => ("gone", ResourceKind::Link.unit()),
+        };
+        let _ = write!(out, "resource {resource} {word} {unit}");
+        if let Some(why) = late {
+            let _ = write!(out, " late {}", why.replace(char::is_control, " "));
+        }
+        out.push('\n');
+    }
+    for UsedBy { id, holds, path, used } in all {
+        let holds = match holds {
+            Holds::Threads => "threads",
+            Holds::Containers => "containers",
+        };
+        let _ = write!(out, "container {}.{} {holds} {path}", id.index, id.generation);
+        for (resource, Counted { own, subtree }) in used {
+            let _ = write!(out, " {resource} {own} {subtree}");
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// The text of `usage`.

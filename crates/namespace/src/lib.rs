@@ -31,8 +31,9 @@ mod write;
 
 pub use access::{mode_allows, permit_open, render_domain, shown};
 pub use container::{
-    CONTAINERS, ContainerCommand, Counted, Owned, Used, attributes_in_container, list_container,
-    lookup_in_container, parse_container_write, render_container, render_nodes, render_usage,
+    CONTAINERS, ContainerCommand, Counted, Owned, Told, Used, UsedBy, attributes_in_container,
+    list_container, lookup_in_container, parse_container_write, render_container, render_nodes,
+    render_usage, render_usage_of_all,
 };
 pub use directory::{
     Attributes, DirItem, FileType, attributes, list, list_processes, lookup, resource_name_taken,

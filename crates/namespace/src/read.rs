@@ -101,6 +101,11 @@ impl Survey {
         survey
     }
 
+    /// What a node was served.
+    pub fn service(&self, id: NodeId) -> u64 {
+        self.sample(id).service_ns
+    }
+
     fn sample(&self, id: NodeId) -> Sample {
         let found = self.samples.binary_search_by_key(&id.index, slot).ok();
         found.map(|i| self.samples[i]).filter(|s| s.id == id.pack()).unwrap_or(Sample::new(id))

@@ -201,7 +201,8 @@ pub(crate) fn gc(node: NodeId, text: &str) -> Result<Command, Error> {
     Ok(edit(Request::SetGc { node: node.into(), gc }))
 }
 
-pub(crate) fn access(node: NodeId, text: &str) -> Result<Command, Error> {
+/// A change of a list, and whether what has lost the right to its queue goes to q0.
+pub(crate) fn access_words(text: &str) -> Result<(AccessChange, bool), Error> {
     let hint = "tags stay, or tags fall: what has lost the right to its queue goes to q0";
     let (text, fall) = match text.split_once(" tags ") {
         None => (text, false),
@@ -222,7 +223,11 @@ pub(crate) fn access(node: NodeId, text: &str) -> Result<Command, Error> {
         )
         .hint(hint));
     }
-    Ok(Command::Access { node, change, fall })
+    Ok((change, fall))
+}
+
+pub(crate) fn access(node: NodeId, text: &str) -> Result<Command, Error> {
+    access_words(text).map(|(change, fall)| Command::Access { node, change, fall })
 }
 
 pub(crate) fn backlog(node: NodeId, text: &str) -> Result<Command, Error> {

@@ -25,9 +25,12 @@ fn what_is_listed_is_found() {
     let (all, web, site1) = two();
     let names =
         |id| list_container(&all, id).unwrap().into_iter().map(|i| i.name).collect::<Vec<_>>();
-    assert_eq!(names(ContainerId::TOP), ["new", "mk", "web"]);
-    assert_eq!(names(web), ["new", "mk", "share", "parent", "gc", "nodes", "usage", "site1"]);
-    assert_eq!(names(site1), ["share", "members", "parent", "gc", "nodes", "usage"]);
+    assert_eq!(names(ContainerId::TOP), ["new", "mk", "usage", "web"]);
+    assert_eq!(
+        names(web),
+        ["new", "mk", "share", "parent", "gc", "access", "nodes", "usage", "site1"]
+    );
+    assert_eq!(names(site1), ["share", "members", "parent", "gc", "access", "nodes", "usage"]);
     for id in [ContainerId::TOP, web, site1] {
         let items = list_container(&all, id).unwrap();
         assert!(items.is_sorted_by(|a, b| a.cookie < b.cookie));
@@ -77,7 +80,9 @@ fn what_is_read_can_be_written() {
     assert_eq!(written(ContainerFile::Gc, site1), C::Gc(false));
     assert_eq!(written(ContainerFile::Parent, site1), C::Parent(Some("web".parse().unwrap())));
     assert_eq!(written(ContainerFile::Parent, web), C::Parent(None));
-    for file in [ContainerFile::Nodes, ContainerFile::Usage, ContainerFile::Members] {
+    for file in
+        [ContainerFile::Nodes, ContainerFile::Usage, ContainerFile::Members, ContainerFile::Access]
+    {
         assert_eq!(render_container(&all, site1, file), Ok(None), "the daemon has to look");
     }
     for file in [ContainerFile::Mk, ContainerFile::New, ContainerFile::Dir] {
@@ -98,6 +103,12 @@ fn other_words_are_refused() {
         (F::Members, "self", C::Bind(Who::CallerProcess)),
         (F::Members, "12", C::Bind(Who::Process(12))),
         (F::Gc, "1", C::Gc(true)),
+        (F::Access, "allow uid 5 use", C::Access("allow uid 5 use".parse().unwrap(), false)),
+        (
+            F::Access,
+            "remove uid 5 use tags fall",
+            C::Access("remove uid 5 use".parse().unwrap(), true),
+        ),
     ] {
         assert_eq!(parse_container_write(file, text.as_bytes()), Ok(wanted), "{text}");
     }
@@ -115,6 +126,8 @@ fn other_words_are_refused() {
         (F::Members, "0", Errno::EINVAL),
         (F::Members, "tid 5", Errno::EINVAL),
         (F::Members, "1\n2", Errno::EINVAL),
+        (F::Access, "allow uid 5", Errno::EINVAL),
+        (F::Access, "allow uid 5 use tags fall", Errno::EINVAL),
         (F::Usage, "0", Errno::EACCES),
         (F::Nodes, "0", Errno::EACCES),
         (F::New, "0", Errno::EACCES),

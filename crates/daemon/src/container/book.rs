@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-use reserv_model::{ContainerEdit, ContainerId, Containers, Name, NodeId, Share};
+use reserv_model::{AccessEntry, ContainerEdit, ContainerId, Containers, Name, NodeId, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Origin;
@@ -47,6 +47,9 @@ pub struct Plain {
     pub resent: bool,
 }
 
+/// Access lists of one tree, by node.
+pub(super) type Lists = Vec<(NodeId, Vec<AccessEntry>)>;
+
 /// What is done in every tree, as far as it takes to undo or to finish it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Doing {
@@ -56,6 +59,8 @@ pub(super) enum Doing {
     Share { before: Vec<(TreeKey, NodeId, Share)> },
     /// Nodes are moved. Undone: their parents and names, and shares.
     Move { before: Vec<(TreeKey, NodeId, NodeId, Name, Share)> },
+    /// Access lists are changed. Undone: what they were, and those that hang on them.
+    Access { before: Vec<(TreeKey, NodeId, Lists)> },
     /// Nodes are deleted. Finished, as far as nobody has come to them.
     Delete { id: ContainerId },
 }
@@ -228,9 +233,12 @@ impl Book {
             Entry::Begin(intent) => self.intent = Some(intent),
             Entry::Done { edit, nodes } => {
                 let asked = self.intent.take().and_then(|intent| intent.asked);
-                if let Some(edit) = &edit {
-                    self.all.apply(edit)?;
-                    self.edited(edit, asked);
+                match &edit {
+                    Some(edit) => {
+                        self.all.apply(edit)?;
+                        self.edited(edit, asked);
+                    }
+                    None => self.answer(asked, None),
                 }
                 self.own(nodes);
             }
@@ -283,6 +291,10 @@ impl Book {
             self.carried.retain(|(of, _), _| *of != id);
             self.handles.retain(|_, of| *of != id);
         }
+        self.answer(asked, made);
+    }
+
+    fn answer(&mut self, asked: Option<Asked>, made: Option<ContainerId>) {
         let Some(asked) = asked else { return };
         if self.answered.len() == ANSWERED_MAX {
             self.answered.pop_front();
@@ -391,6 +403,12 @@ impl Book {
             return Some(NodeId::ROOT);
         }
         self.nodes.get(&id)?.get(tree).copied()
+    }
+
+    /// The container that owns a node in a tree.
+    pub(super) fn owner(&self, tree: &TreeKey, node: NodeId) -> Option<ContainerId> {
+        let mut all = self.nodes.iter();
+        all.find(|(_, nodes)| nodes.get(tree) == Some(&node)).map(|(id, _)| *id)
     }
 
     /// All nodes in a tree that are some container's.

@@ -12,6 +12,7 @@
 //! * One change at a time ([`Turn`]). Its thread has one resource after the other, in order of
 //!   number, and waits for none longer than anybody (`core/slot.rs`).
 
+mod access;
 mod bind;
 mod book;
 mod tidy;
@@ -285,6 +286,11 @@ impl Room {
         }
     }
 
+    fn no_node(&self, id: ContainerId) -> Refusal {
+        let text = format!("{} has no node there", self.look(|all| all.shown(id)));
+        Refusal::new(libc::EAGAIN, text)
+    }
+
     /// How a container's node is asked for.
     fn request_of(
         &self,
@@ -293,8 +299,7 @@ impl Room {
         (name, holds, share): (&Name, Holds, Share),
     ) -> Result<Request, Refusal> {
         let Some(at) = self.book().node(parent, &key(slot)) else {
-            let text = format!("{} has no node there", self.look(|all| all.shown(parent)));
-            return Err(Refusal::new(libc::EAGAIN, text));
+            return Err(self.no_node(parent));
         };
         let (parent, name, share) = (at.into(), Some(name.clone()), Some(share));
         Ok(Request::Create { parent, name, kind: kind_of(holds), share })
@@ -522,6 +527,13 @@ impl Room {
                     let back =
                         Request::Move { node: (*node).into(), parent: (*parent).into(), name };
                     let undo = [back, Request::SetShare { node: (*node).into(), share: *share }];
+                    undo_in(slots.get(&resource(tree)), (tree, *node, unique), &undo)?;
+                }
+                self.book().undone()
+            }
+            Doing::Access { before } => {
+                for (tree, node, lists) in before {
+                    let undo = [Request::PutBackAccess { lists: lists.clone() }];
                     undo_in(slots.get(&resource(tree)), (tree, *node, unique), &undo)?;
                 }
                 self.book().undone()

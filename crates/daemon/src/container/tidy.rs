@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    AccessChange, AccessEntry, Caller, Container, ContainerId, NodeId, Request, Right, Verb,
+    AccessChange, AccessEntry, Caller, Container, ContainerId, NodeId, NodeRef, Request, Right,
+    Verb,
 };
 use reserv_namespace::Resource;
 
 use super::bind::bound_in;
-use super::{By, Room, cpu_key, key};
+use super::{By, Room, cpu_key, key, kind_of};
 use crate::core::slot::Slot;
 use crate::refusal::Refusal;
 use crate::sync::lock;
@@ -125,23 +126,35 @@ impl Room {
     /// that are bound there.
     fn make_again(&self, slot: &Arc<Slot>, held: &Container) -> Result<(), Refusal> {
         let parent = held.parent.unwrap_or(ContainerId::TOP);
-        let request = self.request_of(slot, parent, (&held.name, held.holds, held.share))?;
-        let (entries, bound) = if slot.resource == Resource::CPU {
-            (Vec::new(), Vec::new())
+        let Some(above) = self.book().node(parent, &key(slot)) else {
+            return Err(self.no_node(parent));
+        };
+        let (entries, passed, bound): (Vec<AccessChange>, _, _) = if slot.resource == Resource::CPU
+        {
+            (Vec::new(), Vec::new(), Vec::new())
         } else {
             let cpu = self.book().node(held.id, &cpu_key(&self.core));
             let engine = self.core.cpu()?;
             let node = cpu.and_then(|node| engine.tree().get(node));
             let entries = node.map(|node| of_root(&node.access).collect()).unwrap_or_default();
+            let passed = node.map(|node| self.passed_on(&engine, node.id)).unwrap_or_default();
             let bound = node.map(|node| bound_in(&engine, node.id)).unwrap_or_default();
-            (entries, bound)
+            (entries, passed, bound)
         };
         let mut engine = slot.engine()?;
         let maker = Caller { uid: held.maker, ..Caller::default() };
-        let made = engine.edit_made_by(&maker, &[request])?.created;
+        // The node and its list at once: nobody is let in who is denied.
+        let (name, share) = (held.name.clone(), Some(held.share));
+        let node = NodeRef::Child(above, name.clone());
+        let (parent, kind) = (above.into(), kind_of(held.holds));
+        let mut requests = vec![Request::Create { parent, name: Some(name), kind, share }];
+        requests.extend(
+            entries.into_iter().map(|change| Request::SetAccess { node: node.clone(), change }),
+        );
+        let made = engine.edit_made_by(&maker, &requests)?.created;
         let node = made.first().copied().ok_or_else(Refusal::gone)?;
-        for change in entries {
-            engine.edit(&[Request::SetAccess { node: node.into(), change }], None)?;
+        if let Err(refusal) = self.pass_on(slot, &mut engine, (held.id, node), &passed) {
+            tracing::warn!(%refusal, name = %slot.name, "rights were not passed on");
         }
         for pid in bound {
             if let Err(refusal) = super::bind::bind_in(&mut engine, pid, node) {

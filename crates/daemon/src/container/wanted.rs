@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use reserv_model::{
     Caller, ContainerConfig, ContainerEdit, ContainerId, NewContainer, NodePath, NodeRef, Request,
-    Share, Tree,
+    Share, Tree, difference_of_access,
 };
 
+use super::access::Before;
 use super::{Asked, Room, key, kind_of, random};
 use crate::core::also::{Also, Of};
 use crate::core::slot::Slot;
@@ -19,6 +20,7 @@ enum Undo {
     Remove(ContainerId),
     Share(ContainerId, Share),
     Gc(ContainerId, bool),
+    Access(ContainerId, Before),
 }
 
 /// A change that no request of a file asks for.
@@ -33,7 +35,9 @@ pub struct Part<'r>(&'r Room, &'r Wanted);
 
 impl Also for Part<'_> {
     fn words(&self) -> Result<Vec<String>, Refusal> {
-        Ok(self.0.look(|all| all.difference(self.1))?)
+        let mut words = self.0.look(|all| all.difference(self.1))?;
+        words.extend(self.0.difference_of_lists(self.1)?);
+        Ok(words)
     }
 
     /// Where a container's parent has no node, its own is made when the parent's is (`tidy.rs`).
@@ -74,6 +78,16 @@ impl Also for Part<'_> {
                 }
                 all.apply(&edit)?;
             }
+            let Some(access) = &wanted.access else { continue };
+            let id = all.resolve(path)?;
+            let requests = if let Some(there) = made.get(&id) {
+                difference_of_access(&[], access, &NodeRef::Path(there.clone()))
+            } else if let Some(there) = node(id).and_then(|at| tree.get(at)) {
+                difference_of_access(&there.access, access, &there.id.into())
+            } else {
+                continue;
+            };
+            of.extend(requests.into_iter().map(|request| (path.clone(), request)));
         }
         Ok(of)
     }
@@ -127,6 +141,10 @@ impl Room {
                 ContainerEdit::Move { .. } | ContainerEdit::Delete { .. } => continue,
             });
         }
+        if let Some(access) = &wanted.access {
+            let id = self.look(|all| all.resolve(path))?;
+            done.push(Undo::Access(id, self.set_lists(id, access)?));
+        }
         Ok(())
     }
 
@@ -138,6 +156,7 @@ impl Room {
                 Undo::Remove(id) => self.remove(&root, id, asked()),
                 Undo::Share(id, share) => self.set_share(&root, id, share, asked()),
                 Undo::Gc(id, gc) => self.set_gc(&root, id, gc, asked()),
+                Undo::Access(id, before) => self.put_back_lists(id, &before),
             };
             left += u32::from(undone.is_err());
         }

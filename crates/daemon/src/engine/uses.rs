@@ -5,7 +5,7 @@
 //! cannot be told does not happen. Killed in between, the next daemon tells all that the last
 //! intent touched again, whatever became of it.
 
-use reserv_model::{AccessEntry, Edit, Kind, Node, NodeId, Record, Right, Rights, Tree};
+use reserv_model::{AccessEntry, Edit, Kind, Node, NodeId, Record, Request, Right, Rights, Tree};
 
 use super::{Engine, Refusal};
 
@@ -50,6 +50,23 @@ pub(super) fn use_touched(tree: &Tree, edits: &[Edit]) -> Vec<NodeId> {
 }
 
 impl Engine {
+    /// The access lists that these change, as they are now.
+    pub fn lists_before(
+        &self,
+        requests: &[Request],
+    ) -> Result<Vec<(NodeId, Vec<AccessEntry>)>, Refusal> {
+        let plan = self.tree.plan(requests)?;
+        let mut before: Vec<(NodeId, Vec<AccessEntry>)> = Vec::new();
+        for edit in plan.edits() {
+            if let Edit::Access { id, .. } = edit
+                && before.iter().all(|(known, _)| known != id)
+            {
+                before.push((*id, self.tree.node(*id)?.access.clone()));
+            }
+        }
+        Ok(before)
+    }
+
     /// Tells the plane, once more or for the first time, who may use these queues. What it cannot
     /// be told `status` shows.
     pub(super) fn tell_use_again(&mut self, queues: &[NodeId]) {

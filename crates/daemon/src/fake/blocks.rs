@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A plane that waits with every answer as long as a test's file is there: as one whose kernel, or
-//! whose server, does not answer.
+//! whose server, does not answer. Or it refuses one batch.
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,15 @@ pub struct Blocks<P> {
     file: PathBuf,
     /// The same for its end alone.
     stop: PathBuf,
+    /// While it is there the next batch is refused.
+    refuse: PathBuf,
 }
 
 impl<P> Blocks<P> {
     /// Around the plane of a resource.
     pub fn new(run: &Path, resource: Resource, plane: P) -> Self {
         let named = |what| run.join(format!("fake-{what}-{}", resource.number()));
-        Self { plane, file: named("block"), stop: named("stop") }
+        Self { plane, file: named("block"), stop: named("stop"), refuse: named("refuse") }
     }
 
     fn plane(&self) -> &P {
@@ -65,6 +67,9 @@ impl<P: Plane> Plane for Blocks<P> {
     }
 
     fn apply_if(&mut self, batch: &Batch, grants: u32) -> Result<Vec<Outcome>, PlaneError> {
+        if std::fs::remove_file(&self.refuse).is_ok() {
+            return Err(PlaneError::Busy("fake-refuse".into()));
+        }
         self.plane_mut().apply_if(batch, grants)
     }
 

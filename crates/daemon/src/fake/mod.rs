@@ -8,7 +8,8 @@
 //! revival fails. `fake-refuse` with a number n in it lets n batches pass and refuses the next as
 //! busy. While `fake-refuse-use` exists, it cannot be told who may use a queue of the number in it
 //! or a higher one; what it was told stands in `fake-use`. While `fake-block-N` exists, whatever is
-//! asked of the plane of resource N waits ([`Blocks`]). While `fake-panic` exists, a batch ends the
+//! asked of the plane of resource N waits ([`Blocks`]); `fake-refuse-N` refuses its next batch, and
+//! goes. While `fake-panic` exists, a batch ends the
 //! worker; while `fake-hold` does, it waits.
 
 mod blocks;

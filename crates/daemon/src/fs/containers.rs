@@ -19,7 +19,7 @@ use super::{
 };
 use crate::container::{Asked, Plain};
 use crate::fuse::proto::{Attr, Cache, Caller, Op, Reply, Request};
-use crate::rights::{asking, caller};
+use crate::rights::{asking, caller, require_same_numbers};
 
 const RENAME_NOREPLACE: u32 = 1;
 
@@ -174,7 +174,8 @@ impl Fs {
         if never {
             return Err(error(ErrorKind::NotPermitted, "it is only read, or only written"));
         }
-        let top = at.id == ContainerId::TOP && at.file == File::Dir;
+        // Of all of them everybody is told his part.
+        let top = at.id == ContainerId::TOP && matches!(at.file, File::Dir | File::Usage);
         let own = at.file == File::Members && !write && !who.unseen;
         if read && !top && !own && !self.room.concerns(who, at.id, false) {
             return refused();
@@ -359,6 +360,12 @@ impl Fs {
                 let new = new(holds, Some(name), share, who);
                 room.create(&asking, id, new, (asked, None))?;
             }
+            ContainerCommand::Access(change, fall) => {
+                if change.party.process.is_some_and(|(_, start)| start == 0) {
+                    require_same_numbers(request.caller)?;
+                }
+                room.set_access(&asking, id, (change, fall), asked)?;
+            }
             ContainerCommand::Bind(who) => room.bind(&asking, request.caller, id, who)?,
         }
         reply.written(u32::try_from(data.len()).unwrap_or(0));
@@ -388,7 +395,9 @@ impl Fs {
         }
         match at.file {
             File::Nodes => Ok(render_nodes(&room.owned(id)?)),
+            File::Usage if id == ContainerId::TOP => room.usage_of_all(reader.as_ref()),
             File::Usage => Ok(render_usage(&room.usage(id)?)),
+            File::Access => room.access(id, reader.as_ref()),
             _ => {
                 let own = reader.filter(|who| !room.concerns(who, id, false));
                 room.members(id, own.as_ref())

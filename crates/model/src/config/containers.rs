@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::words::{read_share, write_share};
+use super::words::{read_share, read_some_access, write_share, write_some_access};
 use super::{default_share, is_default};
-use crate::{ContainerEdit, Containers, Error, ErrorKind, Holds, NewContainer, NodePath, Share};
+use crate::{
+    AccessChange, ContainerEdit, Containers, Error, ErrorKind, Holds, NewContainer, NodePath, Share,
+};
 
 /// `[container."web/site1"]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +28,14 @@ pub struct ContainerConfig {
     /// Released when nothing refers to it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gc: bool,
+    /// Root's entries at all its nodes. Left out: those that are there stay.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "write_some_access",
+        deserialize_with = "read_some_access"
+    )]
+    pub access: Option<Vec<AccessChange>>,
 }
 
 const fn threads() -> Holds {
@@ -38,17 +48,19 @@ impl ContainerConfig {
             Holds::Threads => "threads",
             Holds::Containers => "containers",
         };
-        format!("for {holds}, share {}", self.share.part())
+        let access = self.access.as_ref().filter(|access| !access.is_empty());
+        let access = access.map_or_else(String::new, |list| format!(", access of {}", list.len()));
+        format!("for {holds}, share {}{access}", self.share.part())
     }
 }
 
 impl Containers {
-    /// All of them, as a configuration has them.
+    /// All of them, as a configuration has them, but for their nodes' access lists.
     pub fn to_config(&self) -> BTreeMap<NodePath, ContainerConfig> {
         let one = |id| {
             let held = self.get(id)?;
             let (holds, share, gc) = (held.holds, held.share, held.gc);
-            Some((self.path(id)?, ContainerConfig { holds, share, gc }))
+            Some((self.path(id)?, ContainerConfig { holds, share, gc, access: None }))
         };
         self.iter().filter_map(|held| one(held.id)).collect()
     }
@@ -60,7 +72,7 @@ impl Containers {
         wanted: &ContainerConfig,
     ) -> Result<Vec<ContainerEdit>, Error> {
         let named = |e: Error| e.at(format_args!("container {path}"));
-        let ContainerConfig { holds, share, gc } = *wanted;
+        let ContainerConfig { holds, share, gc, .. } = *wanted;
         let Ok(id) = self.resolve(path) else {
             let (above, name) = path
                 .split_last()

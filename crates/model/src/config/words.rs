@@ -69,6 +69,20 @@ pub(super) fn read_access<'de, D: Deserializer<'de>>(
     texts.iter().map(one).collect()
 }
 
+#[expect(clippy::ref_option, reason = "serde's signature")]
+pub(super) fn write_some_access<S: Serializer>(
+    access: &Option<Vec<AccessChange>>,
+    out: S,
+) -> Result<S::Ok, S::Error> {
+    write_access(access.as_deref().unwrap_or_default(), out)
+}
+
+pub(super) fn read_some_access<'de, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Option<Vec<AccessChange>>, D::Error> {
+    read_access(input).map(Some)
+}
+
 fn tune_of(text: &str) -> Result<Tune, Error> {
     if text.trim_ascii().is_empty() {
         return Ok(Tune::new());

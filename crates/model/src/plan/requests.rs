@@ -6,8 +6,8 @@ use super::{NodeRef, Request};
 use crate::edit::Edit;
 use crate::error::quoted;
 use crate::{
-    Amount, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node, NodeId,
-    Personality, Policy, ResourceKind, Share, Tree, TuneKey, Weight, check_tune,
+    AccessEntry, Amount, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node,
+    NodeId, Personality, Policy, ResourceKind, Share, Tree, TuneKey, Weight, check_tune,
 };
 
 impl Tree {
@@ -149,6 +149,16 @@ impl Tree {
             }
             Request::SetAccess { ref node, ref change } => {
                 self.edits_for_access(self.find(node)?, change)?
+            }
+            Request::PutBackAccess { ref lists } => {
+                let differs = |list: &&(NodeId, Vec<AccessEntry>)| {
+                    self.get(list.0).is_some_and(|node| node.access != list.1)
+                };
+                let edit = |(id, entries): &(NodeId, Vec<AccessEntry>)| Edit::Access {
+                    id: *id,
+                    entries: entries.clone(),
+                };
+                lists.iter().filter(differs).map(edit).collect()
             }
             Request::Rename { ref node, ref name } => {
                 let node = self.find_free(node, "name")?;
