@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::args;
 use crate::container::{below, there};
 use crate::error::Error;
-use crate::fs::{Files, explain};
+use crate::fs::{self, Files, explain};
 use crate::path::{CONTAINERS, NodePath};
 
 /// Own, and with all below.
@@ -247,6 +247,8 @@ pub(crate) struct Meter {
     /// What kind each was when it was there.
     kinds: BTreeMap<String, Of>,
     begun: bool,
+    /// Whether the last reading failed because reservd, or a resource, did not answer.
+    late: bool,
 }
 
 /// One measurement.
@@ -273,19 +275,16 @@ impl Meter {
             unknown: BTreeSet::new(),
             kinds: BTreeMap::new(),
             begun: false,
+            late: false,
         })
     }
 
     fn read(&mut self, files: &dyn Files) -> Result<Reading, Error> {
         let file = format!("{CONTAINERS}/usage");
-        let text =
-            files.read(&file).map_err(|e| explain(files, &self.path, "cannot be read", "", &e))?;
-        let mut read = Reading::parse(&text);
-        if self.path.as_str() != CONTAINERS {
-            let top = below(&self.path).to_owned();
-            let inside = format!("{top}/");
-            read.lines.retain(|line| line.path == top || line.path.starts_with(&inside));
-        }
+        let text = files.read(&file);
+        self.late = text.as_ref().is_err_and(fs::late);
+        let text = text.map_err(|e| explain(files, &self.path, "cannot be read", "", &e))?;
+        let read = Reading::parse(&text);
         for (name, resource) in &read.resources {
             if let Some(kind) = Of::named(&resource.kind) {
                 self.kinds.insert(name.clone(), kind);
@@ -315,8 +314,13 @@ impl Meter {
         let late = |(name, resource): (&String, &Resource)| {
             resource.late.clone().map(|why| (name.clone(), why))
         };
+        // What is elsewhere is remembered all the same: it may be moved here.
+        let top = below(&self.path);
+        let inside = format!("{top}/");
+        let all = self.path.as_str() == CONTAINERS;
+        let here = |line: &&Line| all || line.path == top || line.path.starts_with(&inside);
         Measured {
-            rows: read.lines.iter().map(row).collect(),
+            rows: read.lines.iter().filter(here).map(row).collect(),
             late: read.resources.iter().filter_map(late).collect(),
         }
     }
@@ -533,7 +537,11 @@ pub(crate) fn record(files: &dyn Files, args: &args::Usage, json: bool) -> Resul
         }
         next += Duration::from_secs_f64(args.interval);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        let mut measured = meter.measure(files)?;
+        let mut measured = match meter.measure(files) {
+            // The next interval is the longer for it.
+            Err(_) if meter.late => continue,
+            measured => measured?,
+        };
         let now = Instant::now();
         tell(&mut measured, Some(now.duration_since(last).as_secs_f64()))?;
         last = now;

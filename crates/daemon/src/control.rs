@@ -18,7 +18,7 @@ use std::time::Duration;
 use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
 use reserv_control::{Ask, Changes, Command, Mode, Refused, Stopped as Down, Up, Version};
 use reserv_facts::time::ANSWER_MAX;
-use reserv_model::{Config, DeleteMode};
+use reserv_model::{Config, Containers, DeleteMode};
 use reserv_plane::private;
 use serde_json::{Value, json};
 
@@ -342,7 +342,13 @@ fn answer(
         }
         Command::Save {} => {
             let mut saved = core.save();
-            saved.config.containers = room.to_config();
+            saved.config.containers = match room.to_config() {
+                // It is said to be missing, and containers' rights are in it.
+                Err(_) if saved.missing.keys().any(|name| name.as_str() == "cpu") => {
+                    room.look(Containers::to_config)
+                }
+                containers => containers?,
+            };
             json!(saved)
         }
         Command::Rules {} => {

@@ -280,6 +280,44 @@ pub struct AccessEntry {
     pub via: Option<u64>,
 }
 
+/// A node's list, as a change found it and as it left it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangedAccess {
+    /// Whose list.
+    pub node: NodeId,
+    /// Before the change.
+    pub before: Vec<AccessEntry>,
+    /// After it.
+    pub after: Vec<AccessEntry>,
+}
+
+impl ChangedAccess {
+    /// What the list, as it is now, is without the change: of entries that it made or took away
+    /// alone, and that nobody has changed since.
+    #[must_use]
+    pub fn put_back(&self, now: &[AccessEntry]) -> Vec<AccessEntry> {
+        if now == self.after {
+            return self.before.clone();
+        }
+        let made =
+            |entry: &&AccessEntry| self.after.contains(entry) && !self.before.contains(entry);
+        let mut entries: Vec<AccessEntry> =
+            now.iter().filter(|entry| !made(entry)).cloned().collect();
+        let known = |id: u64| now.iter().chain(&self.after).any(|entry| entry.id == id);
+        entries.extend(self.before.iter().filter(|entry| !known(entry.id)).cloned());
+        // One that it changed, and that is as it left it.
+        for was in &self.before {
+            let left = self.after.iter().find(|entry| entry.id == was.id && *entry != was);
+            if left.is_some_and(|left| now.contains(left)) {
+                entries.push(was.clone());
+            }
+        }
+        entries.sort_by_key(|entry| entry.id);
+        entries
+    }
+}
+
 impl fmt::Display for AccessEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.allow { "allow" } else { "deny" };

@@ -60,8 +60,8 @@ mod tune;
 mod units;
 
 pub use access::{
-    AccessChange, AccessEntry, Caller, Decision, ENTRIES_MAX, Party, QUOTA_DEFAULT, Right, Rights,
-    USE_RULES_MAX, UseRule, Verb, Why,
+    AccessChange, AccessEntry, Caller, ChangedAccess, Decision, ENTRIES_MAX, Party, QUOTA_DEFAULT,
+    Right, Rights, USE_RULES_MAX, UseRule, Verb, Why,
 };
 pub use backlog::{Backlog, Memory};
 pub use batch::{Batch, DeleteMode, Op, Outcome};

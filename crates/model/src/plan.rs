@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use crate::edit::Edit;
 use crate::fixed::{self, Unsolved};
 use crate::{
-    AccessChange, AccessEntry, Batch, Caller, Cap, Class, DeleteMode, Error, ErrorKind, FIXED_MAX,
-    Fixed, Name, NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy, Record, Share,
-    Tree, TuneChange, Weight,
+    AccessChange, Batch, Caller, Cap, ChangedAccess, Class, DeleteMode, Error, ErrorKind,
+    FIXED_MAX, Fixed, Name, NewKind, Node, NodeId, NodePath, Op, Outcome, Personality, Policy,
+    Record, Share, Tree, TuneChange, Weight,
 };
 
 /// A node as a request names it: by handle (files), or by path (configuration; may be made by an
@@ -79,7 +79,7 @@ pub enum Request {
     /// Change an access list.
     SetAccess { node: NodeRef, change: AccessChange },
     /// Make access lists what they were, as far as their nodes are still there.
-    PutBackAccess { lists: Vec<(NodeId, Vec<AccessEntry>)> },
+    PutBackAccess { lists: Vec<ChangedAccess> },
     /// Give another name within the same parent.
     Rename { node: NodeRef, name: Name },
     /// Hang a node with all below it under another scheduler node; without a name it keeps its own.

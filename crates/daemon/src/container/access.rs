@@ -5,7 +5,7 @@
 //! tree that was taken from him in the others.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::rights::fill_in_start;
 /// How long all resources together are waited for when lists are read.
 const READ_MAX: Duration = Duration::from_secs(1);
 
-/// Lists that were changed, by tree.
+/// Lists that a change has changed, by tree.
 pub(super) type Before = Vec<(TreeKey, NodeId, Lists)>;
 
 /// An entry of the CPU's tree that somebody passed on.
@@ -72,9 +72,10 @@ impl Room {
         }
         drop(turning);
         if fall {
-            // All of it is tried: what falls in one tree does not wait for another.
-            let fallen =
-                changed.iter().map(|(tree, node, _)| self.core.fall(super::resource(tree), *node));
+            // All of it is tried, also where the list said so before: what falls in one tree does
+            // not wait for another.
+            let nodes = self.nodes_of(id);
+            let fallen = nodes.iter().map(|(slot, node)| self.core.fall(slot.resource, *node));
             return fallen.fold(Ok(()), Result::and);
         }
         Ok(())
@@ -100,7 +101,7 @@ impl Room {
                 }
                 let requests = asks(slot, engine, node)?;
                 engine.check(&requests)?;
-                let lists = engine.lists_before(&requests)?;
+                let lists = engine.lists_changed(&requests)?;
                 Ok((true, requests, lists))
             };
             let found = slot.engine().and_then(|engine| look(&engine));
@@ -119,11 +120,16 @@ impl Room {
             return Ok(before);
         }
         let intent = self.intend(Doing::Access { before: before.clone() }, asked)?;
+        let takes_back = |request: &Request| matches!(request, Request::SetAccess { change, .. } if change.verb == Verb::Remove);
         let done = there.iter().try_for_each(|(slot, requests)| {
             let edit = slot
                 .engine()
                 .and_then(|mut engine| engine.edit(requests, Some(intent.origin())).map(drop));
-            edit.map_err(|r| of_tree(slot, r))
+            match edit {
+                // Somebody has taken it back since it was looked at.
+                Err(r) if r.errno == libc::ENOENT && requests.iter().all(takes_back) => Ok(()),
+                done => done.map_err(|r| of_tree(slot, r)),
+            }
         });
         match done.and_then(|()| self.book().done(None, Vec::new())) {
             Ok(()) => Ok(before),
@@ -145,7 +151,7 @@ impl Room {
         self.carry_out_access(id, in_tree, None)
     }
 
-    /// Lists as they were before such a change.
+    /// Undoes such a change, as far as nobody has changed the same since.
     pub(super) fn put_back_lists(&self, id: ContainerId, before: &Before) -> Result<(), Refusal> {
         let _turning = self.begin()?;
         let in_tree = |slot: &Slot, _: &Engine, _: NodeId| {
@@ -182,9 +188,13 @@ impl Room {
     }
 
     /// All of them as a configuration has them.
-    pub fn to_config(&self) -> BTreeMap<NodePath, ContainerConfig> {
+    pub fn to_config(&self) -> Result<BTreeMap<NodePath, ContainerConfig>, Refusal> {
         let mut all = self.look(Containers::to_config);
-        let Ok(engine) = self.core.cpu() else { return all };
+        if all.is_empty() {
+            return Ok(all);
+        }
+        // Without its rights a container would be open to whom they deny.
+        let engine = self.core.cpu()?;
         for (path, held) in &mut all {
             let node = self.look(|all| all.resolve(path)).ok();
             let node = node.and_then(|id| self.book().node(id, &super::cpu_key(&self.core)));
@@ -192,7 +202,7 @@ impl Room {
             let list = list.map(|node| listed_access(&node.access)).unwrap_or_default();
             held.access = (!list.is_empty()).then_some(list);
         }
-        all
+        Ok(all)
     }
 
     /// The lists of its nodes as far as `reader` may read those: a line for each entry, with the
@@ -220,7 +230,11 @@ impl Room {
                 Ok(None) => {}
                 Ok(Some(list)) => {
                     trees += 1;
+                    let mut told = BTreeSet::new();
                     for text in list {
+                        if !told.insert(text.clone()) {
+                            continue;
+                        }
                         match lines.iter_mut().find(|(known, _)| *known == text) {
                             Some((_, of)) => of.push(name.clone()),
                             None => lines.push((text, vec![name.clone()])),

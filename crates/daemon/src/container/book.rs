@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-use reserv_model::{AccessEntry, ContainerEdit, ContainerId, Containers, Name, NodeId, Share};
+use reserv_model::{ChangedAccess, ContainerEdit, ContainerId, Containers, Name, NodeId, Share};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Origin;
@@ -47,8 +47,8 @@ pub struct Plain {
     pub resent: bool,
 }
 
-/// Access lists of one tree, by node.
-pub(super) type Lists = Vec<(NodeId, Vec<AccessEntry>)>;
+/// Access lists of one tree that are changed.
+pub(super) type Lists = Vec<ChangedAccess>;
 
 /// What is done in every tree, as far as it takes to undo or to finish it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ pub(super) enum Doing {
     Share { before: Vec<(TreeKey, NodeId, Share)> },
     /// Nodes are moved. Undone: their parents and names, and shares.
     Move { before: Vec<(TreeKey, NodeId, NodeId, Name, Share)> },
-    /// Access lists are changed. Undone: what they were, and those that hang on them.
+    /// Access lists are changed. Undone: what it changed in them, and in those that hang on them.
     Access { before: Vec<(TreeKey, NodeId, Lists)> },
     /// Nodes are deleted. Finished, as far as nobody has come to them.
     Delete { id: ContainerId },
@@ -115,7 +115,7 @@ enum Entry {
         edit: ContainerEdit,
         asked: Option<Asked>,
     },
-    /// A tree has its node, where it was missing.
+    /// The same for a node that was missing, by a worker of an earlier version.
     Node(ContainerId, TreeKey, NodeId),
     /// A tree is gone, with what is there.
     Down(TreeKey),
@@ -378,16 +378,6 @@ impl Book {
         asked: Option<Asked>,
     ) -> Result<(), Refusal> {
         self.note(Entry::Edit { edit, asked })
-    }
-
-    /// A tree has a container's node now.
-    pub(super) fn owns(
-        &mut self,
-        id: ContainerId,
-        tree: TreeKey,
-        node: NodeId,
-    ) -> Result<(), Refusal> {
-        self.note(Entry::Node(id, tree, node))
     }
 
     /// These trees are there: of others nothing is owned.

@@ -602,8 +602,23 @@ fn undo_in(
 ) -> Result<(), Refusal> {
     let Some(slot) = slot.filter(|slot| key(slot) == *tree) else { return Ok(()) };
     let mut engine = slot.engine().map_err(|r| of_tree(slot, r))?;
-    if engine.answered(unique).is_some() && engine.tree().get(node).is_some() {
-        engine.edit(undo, None).map_err(|r| of_tree(slot, r))?;
+    // Once: what is changed after it stays, however often the end of the whole is tried.
+    let origin = Origin { unique: undo_of(unique), fresh: None };
+    if engine.answered(unique).is_none()
+        || engine.answered(origin.unique).is_some()
+        || engine.tree().get(node).is_none()
+    {
+        return Ok(());
     }
-    Ok(())
+    if let Err(refusal) = engine.check(undo) {
+        // Kept for later it would hold up every change of a container, for as long as somebody likes.
+        tracing::error!(%refusal, name = %slot.name, "a change of a container stays in one tree");
+        return Ok(());
+    }
+    engine.edit(undo, Some(origin)).map_err(|r| of_tree(slot, r)).map(drop)
+}
+
+/// The number of what undoes a change: no other change has it.
+const fn undo_of(unique: u64) -> u64 {
+    unique ^ 1 << 1
 }

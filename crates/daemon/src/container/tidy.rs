@@ -13,6 +13,7 @@ use reserv_model::{
 use reserv_namespace::Resource;
 
 use super::bind::bound_in;
+use super::book::Doing;
 use super::{By, Room, cpu_key, key, kind_of};
 use crate::core::slot::Slot;
 use crate::refusal::Refusal;
@@ -131,7 +132,20 @@ impl Room {
         };
         let (entries, passed, bound): (Vec<AccessChange>, _, _) = if slot.resource == Resource::CPU
         {
-            (Vec::new(), Vec::new(), Vec::new())
+            // Somebody has removed its node: what it denies, the others deny.
+            let other = self.nodes_of(held.id).into_iter().find(|(other, node)| {
+                other.resource != Resource::CPU
+                    && other.engine().is_ok_and(|engine| engine.tree().get(*node).is_some())
+            });
+            let entries = match other {
+                Some((other, node)) => {
+                    let engine = other.engine()?;
+                    let list = engine.tree().get(node).map(|node| of_root(&node.access).collect());
+                    list.unwrap_or_default()
+                }
+                None => Vec::new(),
+            };
+            (entries, Vec::new(), Vec::new())
         } else {
             let cpu = self.book().node(held.id, &cpu_key(&self.core));
             let engine = self.core.cpu()?;
@@ -151,8 +165,19 @@ impl Room {
         requests.extend(
             entries.into_iter().map(|change| Request::SetAccess { node: node.clone(), change }),
         );
-        let made = engine.edit_made_by(&maker, &requests)?.created;
-        let node = made.first().copied().ok_or_else(Refusal::gone)?;
+        engine.check(&requests)?;
+        // Whose node it is stands in another journal: who dies between the two leaves one that the
+        // next worker takes away, and makes again.
+        let intent = self.intend(Doing::Create, None)?;
+        let made = engine.edit_made_by(&maker, &requests, Some(intent.origin()));
+        let made = made.and_then(|done| done.created.first().copied().ok_or_else(Refusal::gone));
+        let node = match made {
+            Ok(node) => node,
+            Err(refusal) => {
+                drop(engine);
+                return self.put_back(refusal);
+            }
+        };
         if let Err(refusal) = self.pass_on(slot, &mut engine, (held.id, node), &passed) {
             tracing::warn!(%refusal, name = %slot.name, "rights were not passed on");
         }
@@ -162,7 +187,9 @@ impl Room {
             }
         }
         drop(engine);
-        self.book().owns(held.id, key(slot), node)?;
+        if let Err(refusal) = self.book().done(None, vec![(held.id, key(slot), node)]) {
+            return self.put_back(refusal);
+        }
         tracing::info!(name = %slot.name, container = %self.look(|all| all.shown(held.id)), "a node was made");
         Ok(())
     }

@@ -180,9 +180,11 @@ impl Core {
             .and_then(|()| also.carry_out());
         if let Err(refusal) = told {
             let refusal = self.undo(&jobs, &before, refusal);
-            self.tell_all_packets(&config.rules, &before)?;
-            alone(&before)?;
-            return Err(refusal);
+            let undone = [self.tell_all_packets(&config.rules, &before), alone(&before)];
+            let not = undone.into_iter().filter_map(Result::err);
+            let not = not.map(|why| format!("; and the rules were not put back: {why}"));
+            let text = format!("{refusal}{}", not.collect::<String>());
+            return Err(Refusal { text, ..refusal });
         }
         self.enforce(&config.rules);
         self.warn_of_rules(config);

@@ -393,9 +393,14 @@ impl Engine {
     }
 
     /// The same where it was permitted before: who made the new nodes is noted all the same.
-    pub fn edit_made_by(&mut self, maker: &Caller, requests: &[Request]) -> Result<Done, Refusal> {
+    pub fn edit_made_by(
+        &mut self,
+        maker: &Caller,
+        requests: &[Request],
+        origin: Option<Origin>,
+    ) -> Result<Done, Refusal> {
         let plan = self.tree.plan(requests)?.made_by(&self.tree, maker);
-        self.carry_out_plan(&plan, None)
+        self.carry_out_plan(&plan, origin)
     }
 
     /// The same for a part of a change that was checked as a whole.

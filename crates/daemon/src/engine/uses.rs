@@ -5,7 +5,9 @@
 //! cannot be told does not happen. Killed in between, the next daemon tells all that the last
 //! intent touched again, whatever became of it.
 
-use reserv_model::{AccessEntry, Edit, Kind, Node, NodeId, Record, Request, Right, Rights, Tree};
+use reserv_model::{
+    AccessEntry, ChangedAccess, Edit, Kind, Node, NodeId, Record, Request, Right, Rights, Tree,
+};
 
 use super::{Engine, Refusal};
 
@@ -50,21 +52,20 @@ pub(super) fn use_touched(tree: &Tree, edits: &[Edit]) -> Vec<NodeId> {
 }
 
 impl Engine {
-    /// The access lists that these change, as they are now.
-    pub fn lists_before(
-        &self,
-        requests: &[Request],
-    ) -> Result<Vec<(NodeId, Vec<AccessEntry>)>, Refusal> {
+    /// The access lists that these change.
+    pub fn lists_changed(&self, requests: &[Request]) -> Result<Vec<ChangedAccess>, Refusal> {
         let plan = self.tree.plan(requests)?;
-        let mut before: Vec<(NodeId, Vec<AccessEntry>)> = Vec::new();
+        let mut lists: Vec<ChangedAccess> = Vec::new();
         for edit in plan.edits() {
-            if let Edit::Access { id, .. } = edit
-                && before.iter().all(|(known, _)| known != id)
-            {
-                before.push((*id, self.tree.node(*id)?.access.clone()));
+            let Edit::Access { id, entries } = edit else { continue };
+            if let Some(list) = lists.iter_mut().find(|list| list.node == *id) {
+                list.after.clone_from(entries);
+            } else {
+                let before = self.tree.node(*id)?.access.clone();
+                lists.push(ChangedAccess { node: *id, before, after: entries.clone() });
             }
         }
-        Ok(before)
+        Ok(lists)
     }
 
     /// Tells the plane, once more or for the first time, who may use these queues. What it cannot

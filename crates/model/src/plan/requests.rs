@@ -6,7 +6,7 @@ use super::{NodeRef, Request};
 use crate::edit::Edit;
 use crate::error::quoted;
 use crate::{
-    AccessEntry, Amount, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node,
+    Amount, ChangedAccess, DEPTH_MAX, DeleteMode, Error, ErrorKind, Kind, Name, NewKind, Node,
     NodeId, Personality, Policy, ResourceKind, Share, Tree, TuneKey, Weight, check_tune,
 };
 
@@ -151,14 +151,12 @@ impl Tree {
                 self.edits_for_access(self.find(node)?, change)?
             }
             Request::PutBackAccess { ref lists } => {
-                let differs = |list: &&(NodeId, Vec<AccessEntry>)| {
-                    self.get(list.0).is_some_and(|node| node.access != list.1)
+                let edit = |list: &ChangedAccess| {
+                    let node = self.get(list.node)?;
+                    let entries = list.put_back(&node.access);
+                    (entries != node.access).then_some(Edit::Access { id: list.node, entries })
                 };
-                let edit = |(id, entries): &(NodeId, Vec<AccessEntry>)| Edit::Access {
-                    id: *id,
-                    entries: entries.clone(),
-                };
-                lists.iter().filter(differs).map(edit).collect()
+                lists.iter().filter_map(edit).collect()
             }
             Request::Rename { ref node, ref name } => {
                 let node = self.find_free(node, "name")?;
