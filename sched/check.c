@@ -427,7 +427,7 @@ static struct rs_fault check_child(struct rs_tree *t, struct rs_node *n)
 			RS_FAIL("node", i, "ready but not in the heap", n->link.pos, p->ready.n);
 		RS_SAME("node", i, "key in the heap", e->key, policy_key(t, p, n));
 		RS_SAME("node", i, "background bit", (e->seq & RS_SEQ_BACKGROUND) != 0, !n->weight);
-		if (!RS_SEVERAL(t) && n->weight && p->alg == 0 && rs_before(e->key, p->clock.v))
+		if (!RS_SEVERAL(t) && n->weight && p->alg == sfq_policy && rs_before(e->key, p->clock.v))
 			RS_FAIL("node", i, "start tag behind virtual time", e->key, p->clock.v);
 	}
 	RS_SAME("node", i, "place among the throttled", n->tlink.pos != 0, (n->throttled & RS_CAPPED) != 0);

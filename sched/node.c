@@ -245,9 +245,10 @@ RS_FN_VOID(rs_node_tune, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n
 		break;
 	case RS_TUNE_DECAY:
 		n->decay_ns = value;
-		policy_tuned(t, n);
 		break;
 	}
+	if (n->kind == RS_SCHED && which != RS_TUNE_QUANTUM)
+		policy_tuned(t, n);
 }
 
 RS_INLINE int rs_param_ok(struct rs_node RS_ARENA *n, u64 which, u64 value)

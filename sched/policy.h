@@ -4,8 +4,10 @@
  * They are asked for by number (p->alg), through the functions below. BPF has no indirect calls: a
  * list (registry.h) expands to a switch where others would have a table of functions.
  *
- * A new policy NAME is a file policy_NAME.c, its line in the list and its line among the includes of
- * core.c. The file has
+ * To the core, a new policy NAME is a file policy_NAME.c, its line in the list and its line among the
+ * includes of core.c. (What it keeps of a scheduler or child beyond clocks and tags is a member of
+ * the unions in sched.h. Its word for users stands in crates/model/src/kind.rs, its number in
+ * crates/facts.) The file has
  *
  *   enum { NAME_aside, NAME_mode }   how often a child may stand in p's second heap, `aside`; what
  *                                    the policy asks of the whole tree (enum rs_mode)
@@ -20,19 +22,18 @@
  *   idle(t, p, c)          c is runnable no longer, and is not counted before this
  *   dispatch(t, p, c)      a step below c begins
  *   reweight(t, p, c, w)   c's weight is about to become w; c->weight is the old one
- *   leave(t, p, c)         c goes for good, idle, or is given to another policy, runnable
+ *   leave(t, p, c)         c goes for good, idle, or p is given to another policy
  *   offset(p, c)           how far c's normalised service is ahead of its siblings', in tag units
  *                          from any one origin, for the policy that comes. Without: not known
  *   start(t, p, c, offset) runnable c comes from another policy, which said this (0 or more)
- *   sync(p)                before all children change or are looked at: virtual time is brought up
- *                          to now
+ *   sync(p)                before something other than a pick changes what is in service below p
  *   ahead(t, p, a, b)      whether a, which is ready, displaces b, which is in service. Only asked
  *                          where some policy of the tree has RS_MODE_AHEAD. Without: no
  *   slice(p, c)            the longest step that c is given now. Only asked under RS_MODE_SLICE.
  *                          Without: a quantum
  *   behind(t, c)           several units, and c is itself of this policy: whether the first ready
  *                          child of c is behind c's virtual time. Without: no
- *   tuned(t, p)            a tunable of p has changed
+ *   tuned(t, p)            the lag, turn or decay of p has changed
  *   above(t, c)            whether c goes before all its siblings, whatever they have used. Without:
  *                          p divides by weights (guarantee.c)
  *   client(p, c)           whether c competes in virtual time now. Without: no
@@ -55,9 +56,9 @@
  *
  *   ready(t, p, c)         c begins to wait, and may have something in service
  *
- * All of them are called under the tree's lock, once for each level of a path or less, and must be
- * bounded by the number of p's children. They change p->clock, p->of, c->tag, c->as and p->aside,
- * and nothing else.
+ * All of them are called under the tree's lock, and most of them once for each level of a path at
+ * each event: they must be short. They change virtual times and what the policy keeps of p and its
+ * children, and places in p's two heaps; nothing above p and nothing below c.
  */
 
 /* RS_WHERE(NAME_has_FUNCTION, STATEMENT): the statement where that is defined, nothing elsewhere. */
@@ -206,7 +207,7 @@ RS_INLINE u32 policy_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 #define RS_CALL(name) \
 	yes = name##_mode & RS_MODE_LENGTH; \
 	RS_WHERE(name##_has_length, name##_length(t, p, c))
-	switch (p->alg) { RS_POLICIES_LENGTH(RS_POLICY_CASE) }
+	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
 #undef RS_CALL
 	return yes;
 }
@@ -292,7 +293,7 @@ RS_INLINE int policy_behind(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 	return yes;
 }
 
-/* A tunable of scheduler p has changed. */
+/* The lag, turn or decay of scheduler p has changed. */
 RS_INLINE void policy_tuned(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_tuned, name##_tuned(t, p))

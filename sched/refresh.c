@@ -367,7 +367,7 @@ RS_FN_VOID(rs_refresh_path, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 		if (!p)
 			return;
 		rs_refresh_one(t, n);
-		if (n->link.pos)
+		if (n->link.pos && policy_key(t, p, n) != p->ready.e[n->link.pos - 1].key)
 			rs_heap_rekey(t, &p->ready, policy_key(t, p, n), rs_seq_for(t, n), &n->link);
 		n = p;
 	}

@@ -29,10 +29,7 @@
 #define RS_CLASSES_LENGTH(X)
 #endif
 
-/*
- * Those that want to know when work arrives, whether it is the first of its queue or not
- * (rs_arrive).
- */
+/* Those whose caller tells when work arrives, first of its queue or not (rs_arrive). */
 #if RS_LENGTHS
 #define RS_POLICIES_ARRIVE(X) \
 	X(7, wf2q)

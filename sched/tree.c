@@ -324,7 +324,7 @@ RS_INLINE void rs_units_first(struct rs_tree RS_ARENA *t, u32 units)
 RS_FN_VOID(rs_units, (struct rs_tree RS_ARENA *t, u32 units), (t, units))
 {
 	t->units = units;
-	if (units <= 1 || t->several)
+	if (!RS_EVER_SEVERAL || units <= 1 || t->several)
 		return;
 	t->several = 1;
 	RS_LOOP(i, RS_UNITS_MAX) {

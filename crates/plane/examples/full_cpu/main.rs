@@ -31,7 +31,10 @@ use setup::{Answer, FAILED, Guard, check};
 fn main() {
     let what = env::args().nth(1).unwrap_or_default();
     let done = match what.as_str() {
-        "--hog" => spin::forever(),
+        "--hog" => {
+            println!("busy");
+            spin::forever()
+        }
         "--foreign" => foreign::run(&env::args().nth(2).unwrap_or_default()),
         "--echo" => return sections::echo(),
         "--other" => {

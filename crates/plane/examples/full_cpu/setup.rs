@@ -3,7 +3,8 @@
 
 use std::cell::Cell;
 use std::error::Error;
-use std::process::{Child, Command};
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{env, thread};
 
@@ -49,11 +50,15 @@ impl Drop for Load {
 }
 
 impl Load {
-    /// A busy process tagged with `queue`.
+    /// A busy process tagged with `queue`. It is busy before: a program that is being loaded waits
+    /// for its files, and its queue is not backlogged then.
     pub(crate) fn hog(&mut self, plane: &mut Full, queue: NodeId) -> Result<i32, Box<dyn Error>> {
-        let child = Command::new(env::current_exe()?).arg("--hog").spawn()?;
+        let mut hog = Command::new(env::current_exe()?);
+        let mut child = hog.arg("--hog").stdout(Stdio::piped()).spawn()?;
         let pid = i32::try_from(child.id())?;
+        let said = child.stdout.take();
         self.0.push(child);
+        said.ok_or("no pipe")?.read_exact(&mut [0])?;
         plane.tag(Target::Process(pid), queue)?;
         Ok(pid)
     }
