@@ -4,8 +4,8 @@
  * They are asked for by number (p->alg), through the functions below. BPF has no indirect calls: a
  * list (registry.h) expands to a switch where others would have a table of functions.
  *
- * To the core, a new policy NAME is a file policy_NAME.c, its line in the list and its line among the
- * includes of core.c. (What it keeps of a scheduler or child beyond clocks and tags is a member of
+ * To the core, a new policy NAME is a file policy_NAME.c, its line in the list and its line among
+ * the includes of core.c. (What it keeps of a scheduler or child beyond clocks and tags is a member of
  * the unions in sched.h. Its word for users stands in crates/model/src/kind.rs, its number in
  * crates/facts.) The file has
  *
@@ -34,8 +34,8 @@
  *   behind(t, c)           several units, and c is itself of this policy: whether the first ready
  *                          child of c is behind c's virtual time. Without: no
  *   tuned(t, p)            the lag, turn or decay of p has changed
- *   above(t, c)            whether c goes before all its siblings, whatever they have used. Without:
- *                          p divides by weights (guarantee.c)
+ *   above(t, c)            whether c goes before all its siblings, whatever they have used.
+ *                          Without: p divides by weights (guarantee.c)
  *   client(p, c)           whether c competes in virtual time now. Without: no
  *   request(p, c)          how much service c asks for at once, in units of service; to be shown
  *   told(p)                the tunable of p by which it goes, for traces. Without: weights are all
@@ -61,7 +61,7 @@
  * children, and places in p's two heaps; nothing above p and nothing below c.
  */
 
-/* RS_WHERE(NAME_has_FUNCTION, STATEMENT): the statement where that is defined, nothing elsewhere. */
+/* RS_WHERE(NAME_has_FUNCTION, STATEMENT): the statement where that is defined, else nothing. */
 #define RS_WHERE(has, ...) RS_WHERE_IS(has, __VA_ARGS__)
 #define RS_WHERE_IS(has, ...) RS_SECOND(RS_HAS_##has, RS_SKIP, ~)(__VA_ARGS__)
 #define RS_HAS_1 ~, RS_KEEP

@@ -80,7 +80,10 @@ static __always_inline void rc_trace_item(u32 kind, u32 flags, struct rs_item RS
 		rc_trace_out(RC_TRACE_WHO(kind, it->owner2, it->unit, flags), rc_trace_node_id(it->queue), node2, work);
 }
 
-/* What a policy that goes by more than weights keeps of its child n. The lag is exact but for the fraction of V. */
+/*
+ * What a policy that goes by more than weights keeps of its child n. The lag is exact but for the
+ * fraction of V.
+ */
 RS_FN_VOID(rc_trace_child, (struct rs_node RS_ARENA *n), (n))
 {
 	struct rs_node RS_ARENA *p = n->parent;

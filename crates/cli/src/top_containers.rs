@@ -14,7 +14,7 @@ use crate::args::Top;
 use crate::error::Error;
 use crate::fs::Files;
 use crate::top::Screen;
-use crate::usage::{Measured, Meter, Sort, WIDTH, draw, sort, top_line};
+use crate::usage::{Measured, Meter, Sort, WIDTH, draw, following, sort, top_line};
 
 /// `plain`: tables one after the other, or an object per line.
 pub(crate) fn top(
@@ -38,7 +38,7 @@ fn batch(files: &dyn Files, mut meter: Meter, args: &Top, json: bool) -> Result<
         if args.batch.is_some_and(|count| count > 0 && n >= count) {
             break;
         }
-        next += Duration::from_secs_f64(args.interval);
+        next = following(next, args.interval);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let mut measured = meter.measure(files)?;
         let now = Instant::now();

@@ -502,6 +502,15 @@ fn json_line(row: &Row, (time, interval): (f64, Option<f64>), late: &[&str]) -> 
     format!("{}\n", Value::Object(object))
 }
 
+/// When the next reading is due. What was missed is not made up for: an interval is longer then, and
+/// none is empty.
+pub(crate) fn following(last: Instant, interval: f64) -> Instant {
+    let interval = Duration::from_secs_f64(interval);
+    let now = Instant::now();
+    let next = last + interval;
+    if next > now { next } else { now + interval }
+}
+
 /// `usage`: a line for each interval and container.
 pub(crate) fn record(files: &dyn Files, args: &args::Usage, json: bool) -> Result<(), Error> {
     if args.csv && json {
@@ -535,7 +544,7 @@ pub(crate) fn record(files: &dyn Files, args: &args::Usage, json: bool) -> Resul
         if args.count > 0 && n >= args.count {
             break;
         }
-        next += Duration::from_secs_f64(args.interval);
+        next = following(next, args.interval);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let mut measured = match meter.measure(files) {
             // The next interval is the longer for it.

@@ -152,3 +152,11 @@ fn lines_name_their_units() {
     assert_eq!(line["resources"]["net0"]["subtree_bytes"], 5);
     assert_eq!(line["interval_s"], Value::Null);
 }
+
+#[test]
+fn what_was_missed_is_not_made_up_for() {
+    let now = Instant::now();
+    assert_eq!(following(now, 3600.0), now + Duration::from_secs(3600), "the grid is kept");
+    let Some(long_ago) = now.checked_sub(Duration::from_secs(2)) else { return };
+    assert!(following(long_ago, 0.5) >= now + Duration::from_millis(500), "and begun anew");
+}

@@ -120,7 +120,10 @@ impl Room {
             return Ok(before);
         }
         let intent = self.intend(Doing::Access { before: before.clone() }, asked)?;
-        let takes_back = |request: &Request| matches!(request, Request::SetAccess { change, .. } if change.verb == Verb::Remove);
+        let takes_back = |request: &Request| match request {
+            Request::SetAccess { change, .. } => change.verb == Verb::Remove,
+            _ => false,
+        };
         let done = there.iter().try_for_each(|(slot, requests)| {
             let edit = slot
                 .engine()

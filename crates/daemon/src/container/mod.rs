@@ -611,7 +611,7 @@ fn undo_in(
         return Ok(());
     }
     if let Err(refusal) = engine.check(undo) {
-        // Kept for later it would hold up every change of a container, for as long as somebody likes.
+        // Kept for later it would hold up every change of a container, as long as somebody likes.
         tracing::error!(%refusal, name = %slot.name, "a change of a container stays in one tree");
         return Ok(());
     }
