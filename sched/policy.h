@@ -5,8 +5,8 @@
  * list (registry.h) expands to a switch where others would have a table of functions.
  *
  * To the core, a new policy NAME is a file policy_NAME.c, its line in the list and its line among
- * the includes of core.c. (What it keeps of a scheduler or child beyond clocks and tags is a member of
- * the unions in sched.h. Its word for users stands in crates/model/src/kind.rs, its number in
+ * the includes of core.c. (What it keeps of a scheduler or child beyond clocks and tags is a member
+ * of the unions in sched.h. Its word for users stands in crates/model/src/kind.rs, its number in
  * crates/facts.) The file has
  *
  *   enum { NAME_aside, NAME_mode }   how often a child may stand in p's second heap, `aside`; what
@@ -77,28 +77,32 @@ RS_INLINE void policy_sync(struct rs_node RS_ARENA *p)
 #undef RS_CALL
 }
 
-RS_INLINE void policy_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void policy_more(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			   struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_more, name##_more(t, p, c))
 	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
 #undef RS_CALL
 }
 
-RS_INLINE void policy_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void policy_wake(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			   struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_wake, name##_wake(t, p, c))
 	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
 #undef RS_CALL
 }
 
-RS_INLINE void policy_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void policy_idle(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			   struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_idle, name##_idle(t, p, c))
 	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
 #undef RS_CALL
 }
 
-RS_INLINE u64 policy_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE u64 policy_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			 struct rs_node RS_ARENA *c)
 {
 	u64 key = 0;
 #define RS_CALL(name) key = name##_key(t, c)
@@ -107,7 +111,8 @@ RS_INLINE u64 policy_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 	return key;
 }
 
-RS_INLINE void policy_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void policy_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			       struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_dispatch, name##_dispatch(t, p, c))
 	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
@@ -117,7 +122,8 @@ RS_INLINE void policy_dispatch(struct rs_tree RS_ARENA *t, struct rs_node RS_ARE
 /*
  * Several units: what is reserved below child c of p has changed, other than by the end of a step.
  */
-RS_INLINE void policy_reserve(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void policy_reserve(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			      struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_reserve, name##_reserve(t, p, c))
 	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
@@ -132,14 +138,16 @@ RS_INLINE void policy_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA
 #undef RS_CALL
 }
 
-RS_INLINE void policy_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u32 w)
+RS_INLINE void policy_reweight(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			       struct rs_node RS_ARENA *c, u32 w)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_reweight, name##_reweight(t, p, c, w))
 	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
 #undef RS_CALL
 }
 
-RS_INLINE struct rs_node RS_ARENA *policy_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+RS_INLINE struct rs_node RS_ARENA *policy_pick(struct rs_tree RS_ARENA *t,
+					       struct rs_node RS_ARENA *p,
 					       u32 unit)
 {
 	struct rs_node RS_ARENA *c = 0;
@@ -149,11 +157,9 @@ RS_INLINE struct rs_node RS_ARENA *policy_pick(struct rs_tree RS_ARENA *t, struc
 	return c;
 }
 
-/*
- * An idle child goes for good (deleted, moved), or a runnable one is about to be given to another
- * policy.
- */
-RS_INLINE void policy_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+/* An idle child goes for good (deleted, moved), or all of them are given to another policy. */
+RS_INLINE void policy_leave(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			    struct rs_node RS_ARENA *c)
 {
 	(void)t, (void)c;
 #define RS_CALL(name) RS_WHERE(name##_has_leave, name##_leave(t, p, c))
@@ -178,7 +184,8 @@ RS_INLINE s64 policy_offset(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA 
  * A runnable child comes from another policy; `offset` >= 0 is what that said, and the smallest one
  * is 0.
  */
-RS_INLINE void policy_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, s64 offset)
+RS_INLINE void policy_start(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			    struct rs_node RS_ARENA *c, s64 offset)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_start, name##_start(t, p, c, offset))
 	switch (__builtin_expect(p->alg, 0)) { RS_POLICIES(RS_POLICY_CASE) }
@@ -199,7 +206,8 @@ RS_INLINE u32 policy_aside(u32 alg)
  * The length of what child c of p would be served with next has changed. Answers whether p's policy
  * goes by lengths.
  */
-RS_INLINE u32 policy_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE u32 policy_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			    struct rs_node RS_ARENA *c)
 {
 	u32 yes = 0;
 
@@ -213,7 +221,8 @@ RS_INLINE u32 policy_length(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 }
 
 /* Work has arrived below child c of p. */
-RS_INLINE void policy_arrive(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c, u64 work)
+RS_INLINE void policy_arrive(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			     struct rs_node RS_ARENA *c, u64 work)
 {
 	(void)t, (void)c, (void)work;
 #define RS_CALL(name) RS_WHERE(name##_has_arrive, name##_arrive(t, p, c, work))
@@ -235,7 +244,8 @@ RS_INLINE void policy_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA 
 
 #if RS_DISK
 /* c begins to wait in p. */
-RS_INLINE void policy_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *c)
+RS_INLINE void policy_ready(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			    struct rs_node RS_ARENA *c)
 {
 #define RS_CALL(name) RS_WHERE(name##_has_ready, name##_ready(t, p, c))
 	switch (p->alg) { RS_POLICIES(RS_POLICY_CASE) }
@@ -263,7 +273,8 @@ RS_INLINE u32 policy_mode(u32 alg)
 }
 
 /* Whether child a of p, which is ready, goes before its sibling b, which is in service. */
-RS_INLINE int policy_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, struct rs_node RS_ARENA *a,
+RS_INLINE int policy_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
+			   struct rs_node RS_ARENA *a,
 			   struct rs_node RS_ARENA *b)
 {
 	int yes = 0;
@@ -324,8 +335,8 @@ RS_INLINE int policy_client(struct rs_node RS_ARENA *p, struct rs_node RS_ARENA 
 }
 
 /*
- * Whether the policy of p goes by more than weights, so that a trace tells what it keeps of p and of
- * its children; `told`: the tunable that it goes by.
+ * Whether the policy of p goes by more than weights, so that a trace tells what it keeps of p and
+ * of its children; `told`: the tunable that it goes by.
  */
 RS_INLINE int policy_told(struct rs_node RS_ARENA *p, u64 *told)
 {

@@ -17,8 +17,8 @@ USER = 65534
 PARTS = 5
 # Bytes for each operation after the first fifth that are no leak, if there are at most so many
 # operations: pages that the allocator takes and does not give back come to 300 kB, whatever the
-# number. A leak of a hundred bytes for each node that is made is found in the short form, one of 13 in
-# the long one.
+# number. A leak of a hundred bytes for each node that is made is found in the short form, one of 13
+# in the long one.
 BYTES_EACH = ((100_000, 6), (1 << 62, 1))
 
 

@@ -81,8 +81,8 @@ impl Room {
         Ok(())
     }
 
-    /// Asks every tree for what is to be done at a container's node, then does it everywhere. The
-    /// lists that it changes, as they were.
+    /// Asks every tree for what is to be done at a container's node, then does it everywhere. Answers
+    /// the lists that it has changed.
     fn carry_out_access(
         &self,
         id: ContainerId,
