@@ -449,6 +449,12 @@ struct bpf_sock {
 	s32 rx_queue_mapping;
 };
 
+struct bpf_sock_addr {
+	u32 user_family, user_ip4, user_ip6[4], user_port, family, type, protocol;
+	u32 msg_src_ip4, msg_src_ip6[4];
+	struct bpf_sock *sk __attribute__((aligned(8)));
+};
+
 struct bpf_sockopt {
 	struct bpf_sock *sk;
 	void *optval, *optval_end;

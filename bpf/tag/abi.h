@@ -9,7 +9,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 13
+#define RT_ABI_VERSION 14
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose

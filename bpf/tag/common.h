@@ -97,6 +97,7 @@ struct rt_sock {
 	u64 slot[RT_RESOURCES];
 	u32 said; /* slots that were asked for, not filled from a default list */
 	u32 account; /* in `socks`: whose the entry is (accounts.h) */
+	u64 sent[RT_RESOURCES]; /* the default queues of who sent last; not counted (senders.h) */
 };
 
 struct {

@@ -48,42 +48,51 @@ int BPF_PROG(rt_write, struct file *file, const char *buf, size_t count, s64 *po
 }
 
 /*
+ * The socket of a packet: of one that the kernel answers for a connection that is not there yet
+ * (SYN-ACK) the listener's. A connection that is gone has none.
+ */
+static __always_inline struct bpf_sock *rt_packet_sock(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk, *full;
+
+	if (!sk)
+		return 0;
+	full = bpf_sk_fullsock(sk);
+	return full ? full : bpf_get_listener_sock(sk);
+}
+
+/*
  * The queue of a packet that leaves by a resource's interface: the socket's tag for it, else, where
- * the socket is not connected, the sender's default. Only a datagram's sender is surely the one who
- * runs now.
+ * it is not connected, its sender's default (senders.h).
  */
 static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, bool stored)
 {
 	u64 key = (u64)sk, node;
-	struct rt_lists *l;
 	struct rt_sock *s;
 
 	resource &= RT_RESOURCES - 1;
-	if (!stored || !rt_stored_held(sk, resource, &node)) {
-		s = stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key);
+	s = stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key);
+	if (!stored || !rt_stored_held(sk, resource, &node))
 		node = s ? s->slot[resource] : 0;
-	}
 	if (stored)
 		node = rt_stored_tag(resource, node);
 	if (node && rt_node(resource, node))
 		return node;
-	if (sk->type == 1 /* SOCK_STREAM */)
-		return 0;
-	l = rt_my_lists();
-	node = l ? l->list[RT_DEFAULT][resource] : 0;
-	return node && !rt_usable(resource, node) ? node : 0;
+	node = s && sk->state != RT_ESTABLISHED ? s->sent[resource] : 0;
+	if (stored)
+		node = rt_stored_tag(resource, node);
+	return node && rt_node(resource, node) ? node : 0;
 }
 
 static __always_inline int rt_count_packet(struct __sk_buff *skb, bool stored)
 {
 	u32 resource = rt_resource_of_iface(bpf_get_netns_cookie(skb), skb->ifindex);
-	struct bpf_sock *sk = skb->sk;
+	struct bpf_sock *sk;
 	u64 node = 0;
 
 	if (!resource)
 		return 1;
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
+	sk = rt_packet_sock(skb);
 	if (sk)
 		node = rt_packet_node(sk, resource, stored);
 	rt_count(resource, node, skb->len);

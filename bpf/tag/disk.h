@@ -59,10 +59,7 @@ static __always_inline u32 rt_disk_of(u32 dev)
 
 static __always_inline u64 rt_my_default(u32 resource)
 {
-	struct rt_lists *l = rt_my_lists();
-	u64 node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
-
-	return node && !rt_usable(resource, node) ? node : 0;
+	return rt_default_of(rt_my_lists(), resource);
 }
 
 /*

@@ -14,13 +14,12 @@ static __always_inline int rt_link_packet(struct __sk_buff *skb, bool stored)
 {
 	struct sk_buff *packet = bpf_cast_to_kern_ctx(skb);
 	u32 resource = rt_resource_of_iface(packet->dev->nd_net.net->net_cookie, skb->ifindex), major;
-	struct bpf_sock *sk = skb->sk;
+	struct bpf_sock *sk;
 	u64 node = 0;
 
 	if (!resource)
 		return TCX_NEXT;
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
+	sk = rt_packet_sock(skb);
 	if (sk)
 		node = rt_packet_node(sk, resource, stored);
 	if (!node)

@@ -5,7 +5,7 @@
  * be counted when it goes.) So nothing has to know the route when a tag is set: the packet's
  * interface says which slot counts. connect() and accept() fill the slots that nobody asked for
  * from the process' default list; a packet of an unconnected socket with no tag for its interface
- * takes the sender's default (late tagging).
+ * takes the sender's default (late tagging, senders.h).
  */
 
 /* A socket's first entry, which is counted in an account. Nobody ends the socket meanwhile. */
@@ -94,8 +94,8 @@ static __always_inline int rt_sock_lives(struct sock *sk, u32 resource)
 }
 
 /*
- * The queue of a socket for a resource, plus 1: its own tag, else (datagrams) what the caller's
- * packets would have.
+ * The queue of a socket for a resource, plus 1: its own tag, else (datagrams, not connected) what
+ * the caller's packets would have.
  */
 static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
 {
@@ -104,7 +104,8 @@ static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
 	struct rt_lists *l;
 
 	node = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
-	if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */) {
+	if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */ &&
+	    sk->__sk_common.skc_state != RT_ESTABLISHED) {
 		l = rt_my_lists();
 		node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
 		if (node && rt_usable(resource, node))

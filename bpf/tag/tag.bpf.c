@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "sockopt.h"
 #include "stock.h"
+#include "senders.h"
 #include "count.h"
 #include "packets.h"
 #include "link.h"

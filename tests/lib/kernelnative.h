@@ -225,6 +225,7 @@ static inline __attribute__((unused)) long native_read(void *to, u32 size, const
 #define bpf_task_release(task) ((void)(task))
 #define bpf_get_netns_cookie(skb) native_netns.net_cookie
 #define bpf_sk_fullsock(sk) (sk)
+#define bpf_get_listener_sock(sk) ((struct bpf_sock *)0)
 #define bpf_sk_storage_get(map, sk, value, flags) ((void *)0)
 #define bpf_sock_from_file(file) (((file)->f_inode->i_mode & 0170000) == 0140000 ? (struct socket *)(file)->private_data : 0)
 #define bpf_rcu_read_lock() ((void)0)

@@ -203,6 +203,41 @@ def random_packets(rules, way, seed, count, packets):
     return wanted
 
 
+def tag(sock, queue):
+    fd = os.open(f"{MOUNT}/{queue}", os.O_RDONLY | os.O_DIRECTORY)
+    if set_queue(sock.fileno(), fd) != 1:  # the kernel refuses trampolines
+        sock.setsockopt(0x5253, 5, fd)
+    os.close(fd)
+
+
+def of_senders(rules, dev, local, sink_exec):
+    """A packet that leaves while somebody else runs is not somebody else's. Beyond a veth who sends
+    runs here too, with what this side answers."""
+    def in_queue(queue, *command):
+        subprocess.run([RESERV, "run", "--net", f"{dev}/{queue}", "--", *command], check=True)
+
+    def beyond(code):
+        return lambda: in_queue("p1", *sink_exec, sys.executable, "-c", f"import socket\n{code}")
+
+    # The neighbour is asked for until somebody says where it lives, which sends what waits.
+    sh(f"ip route replace 10.90.0.3/32 dev {dev}")
+    with open(f"/proc/sys/net/ipv4/neigh/{dev}/mcast_solicit", "w", encoding="ascii") as file:
+        file.write("1000")
+    code = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); [s.sendto(b'x', ('10.90.0.3', 9)) for _ in range(3)]"
+    waiting = rules.went(lambda: in_queue("p1", sys.executable, "-c", code))
+    got = rules.went(lambda: in_queue("p2", *f"ip neigh replace 10.90.0.3 lladdr {MAC} dev {dev} nud permanent".split()))
+    is_there((waiting, got), ([0, 0, 0, 0], [0, 3, 0, 0]), "what waited for its neighbour is its sender's, not whose call found it")
+    sh("ip route del 10.90.0.3/32")
+    got = rules.went(beyond(f"socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{local}', 4444))"))
+    check(got[3] == 1 and got[1] == 0, "that nobody listens goes by the rules, whoever is interrupted", got)
+    got = rules.went(beyond(f"assert socket.socket().connect_ex(('{local}', 4445)) == 111"))
+    is_there(got, [0, 0, 0, 0], "so does the refusal of a connection: q0")
+    with socket.create_server(("", 8080)) as server:
+        tag(server, f"{dev}/p3")
+        got = rules.went(beyond(f"socket.create_connection(('{local}', 8080)).close()"))
+        check(got[3] >= 1 and got[:3] == [0, 0, 0], "the answer to a SYN is the listener's, who has a tag", got)
+
+
 def run(live, dev, peer, sink_exec, scratch, restart):
     """`sink_exec` begins a command in the name space beyond the link, where `peer` lives; `restart`
     ends reservd with SIGKILL, does what it is given, and begins the next one."""
@@ -249,14 +284,12 @@ def run(live, dev, peer, sink_exec, scratch, restart):
 
     # Tags come first, then default lists.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        fd = os.open(f"{MOUNT}/{dev}/p3", os.O_RDONLY | os.O_DIRECTORY)
-        if set_queue(sock.fileno(), fd) != 1:  # the kernel refuses trampolines
-            sock.setsockopt(0x5253, 5, fd)
-        os.close(fd)
+        tag(sock, f"{dev}/p3")
         is_there(rules.went(lambda: [sock.sendto(b"x", (peer, 443)) for _ in range(4)]), [0, 0, 0, 4], "a tagged socket's packets are its queue's")
     code = f"import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); [s.sendto(b'x', ('{peer}', 443)) for _ in range(4)]"
     got = rules.went(lambda: subprocess.run([RESERV, "run", "--net", f"{dev}/p1", "--", sys.executable, "-c", code], check=True))
     is_there(got, [0, 4, 0, 0], "a process' default list comes before rules")
+    of_senders(rules, dev, local, sink_exec)
 
     # The tree changes below the rules.
     rules.put(("port = 443", "p0"), ("port = 443", "p2"))

@@ -31,6 +31,7 @@ static const struct {
 	{ "tp_btf", BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP },
 	{ "struct_ops", BPF_PROG_TYPE_STRUCT_OPS, -1 },
 	{ "cgroup_sockopt", BPF_PROG_TYPE_CGROUP_SOCKOPT, -1 },
+	{ "cgroup_sock_addr", BPF_PROG_TYPE_CGROUP_SOCK_ADDR, -1 },
 	{ "cgroup_sock", BPF_PROG_TYPE_CGROUP_SOCK, -1 },
 	{ "cgroup_skb", BPF_PROG_TYPE_CGROUP_SKB, -1 },
 	{ "tcx", BPF_PROG_TYPE_SCHED_CLS, -1 },

@@ -55,6 +55,7 @@ static int rt_call_disk(struct rt_call *c)
 	(void)c;
 	return 0;
 }
+#include "../../bpf/tag/senders.h"
 #include "../../bpf/tag/count.h"
 #include "../../bpf/tag/control.h"
 #define RT_FDS_ONLY /* no sockets have a storage of their own */

@@ -392,7 +392,7 @@ static void route(struct sock *sk, int interface)
 {
 	static struct net_device device[4];
 
-	sk->__sk_common.skc_state = RT_ESTABLISHED;
+	sk->__sk_common.skc_state = sk->seen.state = RT_ESTABLISHED;
 	sk->dst.dev = &device[interface & 3];
 	sk->dst.dev->ifindex = interface & 3;
 	sk->sk_dst_cache = &sk->dst;
@@ -549,10 +549,14 @@ int k_packet(int fd, u32 interface, u32 bytes)
 {
 	struct sock *sk = sock_at(fd);
 	struct __sk_buff packet = { .len = bytes, .ifindex = interface };
+	struct bpf_sock_addr to = {};
 
 	if (!sk)
 		return -ENOTSOCK;
 	packet.sk = &sk->seen;
+	to.sk = &sk->seen;
+	if (sk->sk_type == 2)
+		rt_send4(&to);
 	return rt_egress(&packet);
 }
 

@@ -4,7 +4,7 @@
 
 shared! {
     /// Of `bpf/tag/abi.h`.
-    ABI_VERSION: u32 = 13, "RT_ABI_VERSION";
+    ABI_VERSION: u32 = 14, "RT_ABI_VERSION";
     /// Resources; the CPU is number 0.
     RESOURCES: usize = crate::ino::RESOURCES_MAX as usize, "RT_RESOURCES";
     /// Places of one resource's nodes.

@@ -353,7 +353,7 @@ impl Oracle {
     /// The queue whose turn it is for what a process does through a file.
     pub(crate) fn queue(&self, pid: i32, file: u64, resource: usize) -> Tag {
         let open = &self.files[&file];
-        let late = matches!(open.what, What::Socket { stream: false, .. });
+        let late = matches!(open.what, What::Socket { stream: false, route: None, .. });
         open.tags[resource].or_else(|| if late { self.chosen(pid, resource) } else { None })
     }
 

@@ -123,6 +123,7 @@ pub(super) struct RtSock {
     pub(super) slot: [u64; RESOURCES],
     pub(super) said: u32,
     pub(super) account: u32,
+    pub(super) sent: [u64; RESOURCES],
 }
 
 /// `struct rt_call`

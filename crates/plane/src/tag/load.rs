@@ -59,6 +59,9 @@ const FULL: &[&str] = &[
     "rt_destruct",
     "rt_option",
     "rt_option_of",
+    "rt_send4",
+    "rt_send6",
+    "rt_created",
     "rt_read",
     "rt_write",
     "rt_egress",
@@ -68,6 +71,8 @@ const STOCK: &[&str] = &[
     STOCK_HOOK,
     "rt_getsockopt",
     "rt_sock_create",
+    "rt_stock_send4",
+    "rt_stock_send6",
     "rt_stored",
     ENDS,
     "rt_stock_egress",
@@ -117,6 +122,11 @@ pub(super) const LOSSES: &[(&str, &str)] = &[
     ("rt_exited", "a process that has ended still counts where its lists had a queue"),
     ("rt_option", "setsockopt does not tag sockets; fcntl does"),
     ("rt_option_of", "getsockopt does not tell a socket's queue; fcntl does"),
+    ("rt_send4", LATE_LOST),
+    ("rt_send6", LATE_LOST),
+    ("rt_stock_send4", LATE_LOST),
+    ("rt_stock_send6", LATE_LOST),
+    ("rt_created", "a raw socket does not take its maker's default"),
     ("rt_read", "what is done to files cannot be counted"),
     ("rt_write", "what is done to files cannot be counted"),
     ("rt_egress", PACKETS_LOST),
@@ -137,6 +147,7 @@ pub(super) const LOSSES: &[(&str, &str)] = &[
 ];
 const FDS_LOST: &str = "which descriptors are tagged is not known, nor by whom; they keep their tags \
                         where a right is withdrawn";
+const LATE_LOST: &str = "datagrams of an unconnected socket do not take their sender's default";
 const PACKETS_LOST: &str = "packets cannot be counted";
 const LINK_LOST: &str = "a link's packets do not go by their tags";
 const OWNERS_LOST: &str = "who owns the requests of a disk is not known";
@@ -171,17 +182,22 @@ const fn count_packets(mechanism: Mechanism) -> &'static str {
 }
 
 /// What only sockets need, attached to the cgroups while a resource is an interface: every
-/// setsockopt, getsockopt and socket() of the machine pays for it.
+/// setsockopt, getsockopt, socket() and datagram of an unconnected socket pays for it.
 const fn options(mechanism: Mechanism) -> &'static [(&'static str, libbpf_sys::bpf_attach_type)] {
     match mechanism {
         Mechanism::Full => &[
             ("rt_option", libbpf_sys::BPF_CGROUP_SETSOCKOPT),
             ("rt_option_of", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
+            ("rt_send4", libbpf_sys::BPF_CGROUP_UDP4_SENDMSG),
+            ("rt_send6", libbpf_sys::BPF_CGROUP_UDP6_SENDMSG),
+            ("rt_created", libbpf_sys::BPF_CGROUP_INET_SOCK_CREATE),
         ],
         Mechanism::Stock => &[
             (STOCK_HOOK, libbpf_sys::BPF_CGROUP_SETSOCKOPT),
             ("rt_getsockopt", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
             ("rt_sock_create", libbpf_sys::BPF_CGROUP_INET_SOCK_CREATE),
+            ("rt_stock_send4", libbpf_sys::BPF_CGROUP_UDP4_SENDMSG),
+            ("rt_stock_send6", libbpf_sys::BPF_CGROUP_UDP6_SENDMSG),
         ],
     }
 }

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Whose a packet of a socket without a tag is: who sent it (late tagging). A packet may leave when
+ * somebody else runs: it waited for a neighbour, or an interrupt sends it; the kernel's own answers
+ * leave while anybody runs. So nobody's lists are asked when a packet leaves. Each datagram notes
+ * its sender's default queues with the socket as it is sent; a socket that says only so much of
+ * itself (raw, ICMP) has its maker's. A note is no reference: it keeps no queue busy, and a queue
+ * that is gone is q0. Of two processes that send over one socket at the same instant, a packet may
+ * be the other one's.
+ *
+ * The hooks are those of cgroups, which nothing can leave out (hook.h): of a datagram that names
+ * its destination, and of socket(). Attached while a resource is an interface.
+ */
+
+/* The queue that a process' default list names and it may use; 0: q0. `l` may be none. */
+static __always_inline u64 rt_default_of(struct rt_lists *l, u32 resource)
+{
+	u64 node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+
+	return node && !rt_usable(resource, node) ? node : 0;
+}
+
+static __noinline int rt_note(u64 key)
+{
+	struct rt_lists *l = rt_my_lists();
+	struct rt_sock *s = 0;
+	u32 i, resource;
+	u64 node;
+
+	if (sock_entries)
+		s = bpf_map_lookup_elem(&socks, &key);
+	else if (!l)
+		return 0;
+	bpf_for(i, 0, RT_RESOURCES) {
+		if (i >= iface_count)
+			break;
+		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
+		node = rt_default_of(l, resource);
+		if (!s && node) {
+			s = rt_sock_entry(key, 0);
+			if (!s)
+				break;
+		}
+		if (s)
+			s->sent[resource] = node;
+	}
+	return 0;
+}
+
+/*
+ * The same in the socket's own storage. The daemon may put a copy in its place meanwhile (stock.h):
+ * then this note is lost, and the next one is not.
+ */
+static __always_inline int rt_stock_note(struct bpf_sock *sk)
+{
+	struct rt_sock *s = bpf_sk_storage_get(&stored_socks, sk, 0, 0);
+	struct rt_lists *l = rt_my_lists();
+	u32 i, resource;
+	u64 node;
+
+	bpf_for(i, 0, RT_RESOURCES) {
+		if (i >= iface_count)
+			break;
+		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
+		node = rt_default_of(l, resource);
+		if (!s && node) {
+			s = bpf_sk_storage_get(&stored_socks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+			if (!s)
+				break;
+		}
+		if (s)
+			s->sent[resource] = rt_stored_word(resource, node);
+	}
+	return 0;
+}
+
+/* A connected socket has what connect() gave it, whoever sends. */
+static __always_inline int rt_sends(struct bpf_sock *sk, bool stored)
+{
+	if (!iface_count || !sk || sk->state == RT_ESTABLISHED)
+		return 1;
+	if (stored)
+		rt_stock_note(sk);
+	else
+		rt_note((u64)RT_CAST(sock, sk));
+	return 1;
+}
+
+SEC("cgroup/sendmsg4")
+int rt_send4(struct bpf_sock_addr *ctx)
+{
+	return rt_sends(ctx->sk, false);
+}
+
+SEC("cgroup/sendmsg6")
+int rt_send6(struct bpf_sock_addr *ctx)
+{
+	return rt_sends(ctx->sk, false);
+}
+
+SEC("cgroup/sendmsg4")
+int rt_stock_send4(struct bpf_sock_addr *ctx)
+{
+	return rt_sends(ctx->sk, true);
+}
+
+SEC("cgroup/sendmsg6")
+int rt_stock_send6(struct bpf_sock_addr *ctx)
+{
+	return rt_sends(ctx->sk, true);
+}
+
+/* What neither connects nor is seen when it sends: all but TCP, UDP and UDP-Lite. */
+SEC("cgroup/sock_create")
+int rt_created(struct bpf_sock *sk)
+{
+	u32 protocol = sk->protocol;
+
+	if (protocol == 6 || protocol == 17 || protocol == 136)
+		return 1;
+	return rt_sends(sk, false);
+}
