@@ -60,9 +60,9 @@ pub fn reserve() {
 /// Where the kernel refuses, they are served with q0.
 pub fn with_floor<T>(begin: impl FnOnce() -> T) -> T {
     flusher(true);
-    let begun = begin();
+    let done = begin();
     flusher(false);
-    begun
+    done
 }
 
 /// Whether the calling thread, and threads that it begins from now on, say so.

@@ -155,7 +155,7 @@ impl Core {
             let thread = std::thread::Builder::new().name("stop one".into()).spawn(body);
             thread.map(|_| hear)
         };
-        let begun: Vec<_> = slots.into_iter().map(|slot| (slot, begin(slot))).collect();
+        let going: Vec<_> = slots.into_iter().map(|slot| (slot, begin(slot))).collect();
         let end = |(slot, mut hear): (&'s Arc<Slot>, io::Result<Receiver<Stopped>>)| {
             while hear.is_err() && Instant::now() < until {
                 std::thread::sleep(NO_THREAD_PAUSE);
@@ -176,7 +176,7 @@ impl Core {
             };
             (slot, done.unwrap_or_else(late))
         };
-        begun.into_iter().map(end).collect()
+        going.into_iter().map(end).collect()
     }
 }
 
