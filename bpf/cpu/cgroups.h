@@ -273,7 +273,10 @@ RS_FN int rc_group_preempts(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 	return rs_before(a->tag.base + rs_vwork(TS_GRANULE_NS, b->weight), b->tag.base + rs_vwork(ran, b->weight));
 }
 
-/* Before rs_tree_reset(): the mirror goes, q0 is a queue below the root again. */
+/*
+ * Before rs_tree_reset(): the mirror goes, q0 is a queue below the root again. Threads are put from
+ * the queues of cgroups into q0 when their items go (rc_items_left), which goes in pieces.
+ */
 RS_FN_VOID(rc_mirror_forget, (struct rs_tree RS_ARENA *t), (t))
 {
 	struct rs_node RS_ARENA *q = &t->nodes[1], *s = t->front;
@@ -303,14 +306,6 @@ RS_FN_VOID(rc_mirror_forget, (struct rs_tree RS_ARENA *t), (t))
 
 		n->kind = RS_FREE;
 		n->ready.n = 0;
-	}
-	RS_LOOP(i, t->items_used) {
-		struct rs_item RS_ARENA *it = &t->items[i & (RS_ITEMS_MAX - 1)];
-
-		if (it->state != RS_ITEM_FREE && it->queue && it->queue->index >= RS_NODES_OPEN) {
-			it->queue = q;
-			q->members++;
-		}
 	}
 	rs_quantum_later(t);
 }

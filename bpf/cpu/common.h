@@ -520,11 +520,12 @@ RS_FN u64 rc_catch_up(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u
 {
 	u64 want = it->want, other = it->part_node[1], first = it->part_ran[0], second = it->part_ran[1];
 
-	it->want = 0;
 	it->part_node[0] = 0;
 	it->part_node[1] = 0;
 	it->part_ran[0] = 0;
 	it->part_ran[1] = 0;
+	RS_WRITTEN();
+	it->want = 0; /* last: who hops and finds none finds no parts either */
 	if (it->state != RS_SERVICE)
 		return ran;
 	/* The parts were measured by the clock, which other classes and interrupts do not stop. */
@@ -691,32 +692,47 @@ static __always_inline void rc_kick_idle(void)
  * Under the lock: the item of thread `p` is moved at once, running or queued. What it ran so far is
  * charged before: as the clock sees it, because the kernel's count of a thread that runs elsewhere
  * may be a tick old. Answers 0, or a negative errno.
+ *
+ * The thread may hop on its CPU meanwhile (rc_hop). So `started` is taken, and RC_OFF stands there
+ * until the move is done: a hop that comes after that fails, and waits for the lock; of one that
+ * came before, its part of the time is not ours. It goes on from the later of the two times, for
+ * the lock was waited for since `raw`. What such a hop has not written yet is found by the next
+ * who catches up, and charged to the queue in which the thread is then: no more than one step of
+ * it, of its own, and never more than the kernel has counted in all.
  */
 static __always_inline int rc_move(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct task_struct *p,
 				   struct rs_node RS_ARENA *q, u64 raw, u64 now)
 {
-	u64 ran = 0, parts;
+	u64 ran = 0, passed = 0, s = RC_OFF;
 
 	if (it->state == RS_SERVICE) {
+		s = __sync_lock_test_and_set(&it->started, RC_OFF);
+		if (!(s & RC_OFF)) {
+			if (rs_before(s, raw))
+				passed = raw - s;
+			else
+				raw = s;
+		}
 		ran = rc_owed(it, p);
 		if (p->scx.flags & SCX_TASK_QUEUED) {
-			parts = it->want ? it->part_ran[0] + it->part_ran[1] : 0;
-			if (ran < rc_ran(it, raw) + parts)
-				ran = rc_ran(it, raw) + parts;
+			if (it->want)
+				passed += it->part_ran[0] + it->part_ran[1];
+			if (ran < passed)
+				ran = passed;
 		}
 		it->paid += ran;
-		if (!(it->started & RC_OFF))
-			it->started = raw;
 	}
 	if (it->want)
 		ran = rc_catch_up(t, it, ran, now);
 	if (it->queue == q) {
 		/* Charged when it moves on or the step ends: what it ran here goes on counting. */
 		it->paid -= ran;
-		if (it->state == RS_SERVICE && !(it->started & RC_OFF))
+		if (!(s & RC_OFF))
 			it->started = raw - ran;
 		return 0;
 	}
+	if (!(s & RC_OFF))
+		it->started = raw;
 	if (rc_trace_move(t, it, q, ran, now))
 		return 0;
 	it->paid -= ran;

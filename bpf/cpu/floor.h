@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The floor of kernel threads, and of programs that the kernel waits for to write pages
- * (PF_LOCAL_THROTTLE: Reserv's block servers). Those in q0 run outside of the tree while their
+ * (PF_LOCAL_THROTTLE: Reserv's block servers, and reservd's threads that hear root, who say so to
+ * be counted here: crates/daemon/src/priority.rs). Those in q0 run outside of the tree while their
  * CPU's bucket holds something: at once when they wake, and out of q0, a step at a time, when the
  * bucket has filled again. Beyond that they compete in q0. Hence on each CPU, over any time T,
  * kernel threads that have work get at least 5 % of T, less a step (less 10 ms more, where all of

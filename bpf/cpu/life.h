@@ -284,8 +284,13 @@ RS_FN_VOID(rc_items_left, (struct rs_tree RS_ARENA *t, u32 from), (t, from))
 
 		if (i >= t->items_used)
 			break;
-		if (it->state != RS_ITEM_FREE)
-			rs_item_leave(t, it);
+		if (it->state == RS_ITEM_FREE)
+			continue;
+		if (it->queue && it->queue->index >= RS_NODES_OPEN) { /* a cgroup's, which is forgotten */
+			it->queue = &t->nodes[1];
+			t->nodes[1].members++;
+		}
+		rs_item_leave(t, it);
 	}
 }
 

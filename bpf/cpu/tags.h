@@ -327,7 +327,8 @@ static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS
 	if (from == node)
 		return true;
 	raw = scx_bpf_now();
-	ran = raw - s; /* both were read on this CPU */
+	/* Both were read on this CPU, but where the thread was moved from elsewhere (rc_move). */
+	ran = rs_before(s, raw) ? raw - s : 0;
 	if (__sync_val_compare_and_swap(&it->started, s, raw) != s)
 		return false;
 	if (slot) {
@@ -337,6 +338,7 @@ static __always_inline bool rc_hop(struct rs_tree RS_ARENA *t, struct rs_item RS
 		it->part_node[0] = from;
 		it->part_ran[0] += ran;
 	}
+	RS_WRITTEN(); /* who reads what it wants reads the parts too */
 	it->want = node;
 	return true;
 }

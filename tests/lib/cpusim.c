@@ -40,7 +40,7 @@ static void *arena_take(void);
 
 #define __ulong(name, number) int name##_[1]
 #define __kptr
-#define scx_bpf_now() (cpu_now += 1000)
+#define scx_bpf_now() __sync_add_and_fetch(&cpu_now, 1000)
 #define bpf_ktime_get_ns() (cpu_now += 1000000)
 #define bpf_arena_alloc_pages(map, at, pages, node, flags) arena_take()
 #define bpf_arena_free_pages(map, at, pages) ((void)(at))
@@ -431,6 +431,59 @@ u32 cpu_hop_to_gone(int tid, u64 node)
 	rc_catch_up(t, it, 100, cpu_now);
 	it->state = RS_IDLE;
 	return it->queue->index;
+}
+
+static volatile u32 hopping;
+static u64 hops_to;
+
+/* On a thread of its own, as the thread's CPU: it hops whenever the last hop has been made up for. */
+static void *hops(void *p)
+{
+	struct rs_item *it = rc_own(p);
+
+	while (hopping)
+		if (!*(volatile u64 *)&it->want)
+			rc_hop(rc_tree(), it, p, hops_to);
+	return 0;
+}
+
+/*
+ * A thread that runs tags itself, again and again, while it is moved from elsewhere so many times.
+ * By how much more than the time that passed it was charged for (negative: less). The queues are
+ * made from slot `first` on.
+ */
+s64 cpu_moved_and_hops(int tid, u32 first, u32 rounds)
+{
+	struct rs_tree *t = rc_tree();
+	struct task_struct *p = native_task(tid);
+	struct rs_item *it = rc_own(p);
+	u64 ids[3], begun, paid;
+	pthread_t other;
+
+	for (u32 k = 0; k < 3; k++) {
+		struct rs_op op = { .code = RS_OP_CREATE, .node = 1ULL << 32 | (first + k), .parent = rc_id(&t->nodes[0]), .a = RS_QUEUE };
+
+		ids[k] = op.node;
+		if (rs_node_create(t, &op))
+			abort();
+	}
+	if (rc_retag(p, ids[0]))
+		abort();
+	rc_wake(t, it, cpu_now);
+	if (rs_pick(t, 0, cpu_now) != it)
+		abort();
+	p->scx.flags |= SCX_TASK_QUEUED;
+	it->paid = paid = p->se.sum_exec_runtime;
+	it->started = begun = cpu_now;
+	hops_to = ids[2];
+	hopping = 1;
+	pthread_create(&other, 0, hops, p);
+	for (u32 i = 0; i < rounds; i++)
+		if (rc_retag(p, ids[(i + 1) & 1]))
+			abort();
+	hopping = 0;
+	pthread_join(other, 0);
+	return it->paid - paid + it->part_ran[0] + it->part_ran[1] + (cpu_now - it->started) - (cpu_now - begun);
 }
 
 /* The most threads that a queue takes. */

@@ -59,14 +59,18 @@ pub(crate) trait Files {
     /// what would be right: an errno alone cannot say. From `status`, which keeps the last
     /// refusals.
     fn refusal(&self, operation: &str) -> Option<(String, Option<String>)> {
-        let status = self.read("status").ok()?;
-        let about = format!("uid {}: {operation}: ", nix::unistd::geteuid());
-        let words = |line: &str| {
-            let (_, rest) = line.strip_prefix("refused ")?.split_once(" ms: ")?;
-            rest.strip_prefix(&about).map(|words| (words.to_owned(), None))
-        };
-        status.lines().filter_map(words).next_back()
+        told_in(&self.read("status").ok()?, operation)
     }
+}
+
+/// The caller's last refusal of this kind, as the text of `status` has it: everybody's own.
+fn told_in(status: &str, operation: &str) -> Option<(String, Option<String>)> {
+    let about = format!("uid {}: {operation}: ", nix::unistd::geteuid());
+    let words = |line: &str| {
+        let (_, rest) = line.strip_prefix("refused ")?.split_once(" ms: ")?;
+        rest.strip_prefix(&about).map(|words| (words.to_owned(), None))
+    };
+    status.lines().filter_map(words).next_back()
 }
 
 /// What the daemon calls a write to a file of a node.
@@ -235,7 +239,10 @@ impl Files for Mounted {
     }
 
     fn refusal(&self, operation: &str) -> Option<(String, Option<String>)> {
-        // The control socket has the hint too, but speaks to root only.
+        // The control socket has the hint apart, but speaks to root only.
+        if !nix::unistd::geteuid().is_root() {
+            return told_in(&self.read("status").ok()?, operation);
+        }
         let status =
             Control::connect().ok()??.ask::<serde_json::Value>(&Command::Status {}).ok()?;
         let uid = nix::unistd::geteuid().as_raw();

@@ -53,6 +53,28 @@ pub fn reserve() {
     }
 }
 
+/// Threads that `begin` begins, and those that they begin, have the floor of kernel threads in q0
+/// (`bpf/cpu/floor.h`): the full driver gives it to whoever tells the kernel that it waits for him,
+/// which takes `CAP_SYS_RESOURCE`. A new thread has it from its first step on, as a reservation of
+/// its own has not. For threads that hear root alone, since it is shared with the kernel's own.
+/// Where the kernel refuses, they are served with q0.
+pub fn with_floor<T>(begin: impl FnOnce() -> T) -> T {
+    flusher(true);
+    let done = begin();
+    flusher(false);
+    done
+}
+
+/// Whether the calling thread, and threads that it begins from now on, say so.
+fn flusher(yes: bool) {
+    const PR_SET_IO_FLUSHER: libc::c_int = 57;
+    // SAFETY: numbers only.
+    if unsafe { libc::prctl(PR_SET_IO_FLUSHER, libc::c_ulong::from(yes), 0, 0, 0) } < 0 {
+        let error = io::Error::last_os_error();
+        tracing::info!(%error, "no floor for the control socket's threads: they wait with q0");
+    }
+}
+
 fn try_reserve() -> io::Result<()> {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(0);
     let attributes = Attributes {

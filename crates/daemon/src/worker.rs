@@ -40,6 +40,7 @@ use crate::held::Held;
 use crate::keeper;
 use crate::link::{self, EXIT_REOPEN, Heard, Held as Descriptors, UnixSeq, Word};
 use crate::log;
+use crate::priority;
 use crate::refusal::Refusal;
 use crate::registry::{Known, Registry};
 use crate::settings::Settings;
@@ -313,9 +314,12 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
         unanswered: unanswered.clone(),
     };
     let socket = settings.socket();
-    spawn("control", move || {
-        let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
-        control::serve(&listener, served);
+    // Only root is heard there, and is heard however many threads of others wait.
+    priority::with_floor(|| {
+        spawn("control", move || {
+            let listener = listener.unwrap_or_else(|| control::bind_at_last(&socket));
+            control::serve(&listener, served);
+        })
     })?;
     spawn("stop", move || {
         for answer in wishes {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use reserv_facts::time::{STOP_ASK_MAX, STOP_RESOURCES_MAX};
 use reserv_model::Name;
@@ -13,6 +13,9 @@ use reserv_namespace::Resource;
 
 use super::slot::Slot;
 use super::{Core, Refusal, lock};
+
+/// Between two tries to get a thread.
+const NO_THREAD_PAUSE: Duration = Duration::from_millis(10);
 
 type Stopped = Result<(), Refusal>;
 
@@ -136,24 +139,35 @@ impl Core {
         Ok(())
     }
 
-    /// All at once, each on a thread that may be lost.
+    /// All at once, each on a thread that may be lost. One for which no thread is to be had in all
+    /// that time stays: here nobody could stop waiting for it.
     fn stop_in_time<'s>(
         self: &Arc<Self>,
         slots: Vec<&'s Arc<Slot>>,
     ) -> Vec<(&'s Arc<Slot>, Stopped)> {
         let until = Instant::now() + STOP_RESOURCES_MAX;
-        let begin = |slot: &'s Arc<Slot>| {
+        let begin = |slot: &Arc<Slot>| {
             let (tell, hear) = channel();
             let (core, of_thread) = (self.clone(), slot.clone());
             let body = move || {
                 let _ = tell.send(core.stop_one(&of_thread));
             };
             let thread = std::thread::Builder::new().name("stop one".into()).spawn(body);
-            (slot, thread.map(|_| hear))
+            thread.map(|_| hear)
         };
-        let going: Vec<_> = slots.into_iter().map(begin).collect();
-        let end = |(slot, hear): (&'s Arc<Slot>, io::Result<Receiver<Stopped>>)| {
-            let Ok(hear) = hear else { return (slot, self.stop_one(slot)) };
+        let going: Vec<_> = slots.into_iter().map(|slot| (slot, begin(slot))).collect();
+        let end = |(slot, mut hear): (&'s Arc<Slot>, io::Result<Receiver<Stopped>>)| {
+            while hear.is_err() && Instant::now() < until {
+                std::thread::sleep(NO_THREAD_PAUSE);
+                hear = begin(slot);
+            }
+            let hear = match hear {
+                Ok(hear) => hear,
+                Err(error) => {
+                    let what = format!("stop {} on", slot.name);
+                    return (slot, Err(Refusal::no_thread(&what, &error)));
+                }
+            };
             let done = hear.recv_timeout(until.saturating_duration_since(Instant::now()));
             let late = |_| {
                 let text =

@@ -16,6 +16,7 @@ use crate::setup::{Answer, Setup, check, weight};
 const MOST_NS: u64 = 600_000;
 const SCHEDULERS: u32 = 14;
 const QUEUES: u32 = 1000;
+/// Unless the second word of the command says how many.
 const THREADS: usize = 3000;
 /// Threads that want the CPU all the time, each in a queue of its own.
 const BUSY: usize = 300;
@@ -70,6 +71,11 @@ fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
     Ok(())
 }
 
+/// How many threads wait in one queue.
+fn many() -> Result<usize, std::num::ParseIntError> {
+    std::env::args().nth(2).map_or(Ok(THREADS), |word| word.parse())
+}
+
 pub(crate) fn run() -> Answer {
     let mut s = Setup::new()?;
     longest(&s, "after the start");
@@ -96,8 +102,8 @@ pub(crate) fn run() -> Answer {
     longest(&s, "all nodes sampled");
 
     let over = Arc::new((Mutex::new(false), Condvar::new()));
-    let mut threads = Vec::new();
-    for _ in 0..THREADS {
+    let (mut threads, many) = (Vec::new(), many()?);
+    for _ in 0..many {
         let over = Arc::clone(&over);
         let wait = move || {
             let (lock, told) = &*over;
@@ -113,7 +119,7 @@ pub(crate) fn run() -> Answer {
     let crowd = queues[0];
     s.plane.0.tag(own, crowd)?;
     let members = s.plane.0.members(crowd)?.len();
-    check(members > THREADS, &format!("{members} threads in one queue"));
+    check(members > many, &format!("{members} threads in one queue"));
     longest(&s, "threads made, tagged and listed");
     s.apply(vec![
         Op::SetClass { id: crowd, class: Class::Rr },
