@@ -4,6 +4,7 @@
 //! and nowhere below.
 
 mod access;
+mod ahead;
 pub mod args;
 mod compare;
 mod container;

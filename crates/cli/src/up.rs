@@ -106,6 +106,9 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         }
     }
     let running = Control::living()?;
+    if running.is_none() {
+        crate::ahead::check(config.as_ref(), &count)?;
+    }
     if args.dry_run {
         let now = match running {
             Some(mut control) => {

@@ -454,6 +454,18 @@ impl Config {
         Ok(())
     }
 
+    /// Whether each resource that a rule names is there (`runs` knows) or is brought up.
+    pub fn check_resources(&self, runs: impl Fn(&Name) -> bool) -> Result<(), Error> {
+        let mut named = self.rules.iter().flat_map(Rule::resources);
+        let there =
+            |name: &Name| name.as_str() == "cpu" || self.count.contains_key(name) || runs(name);
+        let Some(name) = named.find(|name| !there(name)) else { return Ok(()) };
+        let why = format!("a rule names the resource {name}, which there is not");
+        Err(Error::new(ErrorKind::NotFound, why).hint(
+            "match, or the name of a resource that runs or that this configuration brings up",
+        ))
+    }
+
     /// Only links have packets.
     fn check_packets(&self, rule: &Rule) -> Result<(), Error> {
         for name in rule.queues.keys() {

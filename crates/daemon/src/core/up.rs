@@ -45,9 +45,7 @@ impl Core {
                 jobs.push(self.job(&slot, wanted, mode, also)?);
                 continue;
             }
-            reserv_plane::count::probe(on)?;
-            let mut new = Tree::new(name.clone());
-            new.set_resource(on.kind());
+            let new = reserv_plane::ahead::tree(name, Some(on))?;
             let requests = diff(&new, wanted, mode)?;
             also::check(&requests, &also.requests(None, &new)?, |requests| {
                 Ok(new.plan(requests).map(drop)?)
@@ -138,17 +136,7 @@ impl Core {
                 held.try_again();
             }
         }
-        for name in config.rules.iter().flat_map(Rule::resources) {
-            if !config.count.contains_key(name) && !shown().any(|slot| slot.name == *name) {
-                let hint = "match, or the name of a resource that runs or that this configuration brings up"
-                    .to_owned();
-                return Err(Refusal {
-                    errno: libc::ENOENT,
-                    text: format!("a rule names the resource {name}, which there is not"),
-                    hint,
-                });
-            }
-        }
+        config.check_resources(|name| shown().any(|slot| slot.name == *name))?;
         shown().try_for_each(|slot| check_packet_rules(slot, config))?;
         let mut jobs = self.jobs(config, mode, also)?;
         let of_job = |slot: &Slot| jobs.iter().any(|job| job.name == slot.name);

@@ -247,7 +247,7 @@ impl Engine {
     /// Looks how much of the resource there is to be promised: nothing where nobody knows.
     pub fn measure_capacity(&mut self) {
         self.set_capacity(match self.kind {
-            ResourceKind::Cpu => self::admission::capacity(),
+            ResourceKind::Cpu => reserv_plane::ahead::cpu_capacity(),
             ResourceKind::Disk | ResourceKind::Link => self.plane.capacity(),
         });
         let budget = crate::backlog::budget();
