@@ -515,6 +515,13 @@ pub fn diff(
             kept.insert(path.clone(), *node);
         } else {
             requests.extend(end_draining(current, node, mode)?);
+            if mode == DeleteMode::Drain && !node.children.is_empty() {
+                let (at, count) = (current.shown(node.id), node.children.len());
+                let noun = if count == 1 { "child" } else { "children" };
+                let why = format!("{at} has {count} {noun}, and cannot go while they drain");
+                return Err(Error::new(ErrorKind::Busy, why)
+                    .hint("--flush: members go to q0, all is deleted now; or drain its queues first, with it in the configuration"));
+            }
             requests.push(Request::Delete { node: node.id.into(), mode });
         }
     }

@@ -154,6 +154,22 @@ impl Source {
         }
     }
 
+    /// Whether it asks for what runs already: the same, with the rate or the driver of a link left
+    /// open.
+    pub fn is_met_by(&self, running: &Self) -> bool {
+        match (self, running) {
+            (
+                Self::Link { interface, rate, driver },
+                Self::Link { interface: runs, rate: has, driver: by },
+            ) => {
+                interface == runs
+                    && (rate.is_none() || rate == has)
+                    && (*driver == Driver::Auto || driver == by)
+            }
+            _ => self == running,
+        }
+    }
+
     /// What is done with it, for people: `schedules eth0 at 100mbit`.
     pub fn words(&self) -> String {
         match self {
