@@ -181,7 +181,7 @@ def with_link(sink):
         live.reserv("set", f"{DEV}/b", "share=100 3mbit")
         with open(f"{MOUNT}/{DEV}/b/share", encoding="ascii") as file:
             check(file.read() == "100 3mbit\n", "a minimum that they keep")
-        live.reserv("set", f"{DEV}/b", "share=100")
+        live.reserv("set", f"{DEV}/b", "share=100 0")
         begin("a")
         begin("b", (1472,))
         near(("a", "b"), (1 / 2, 1 / 2), "1:1, mixed sizes beside large ones")

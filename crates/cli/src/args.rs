@@ -57,6 +57,10 @@ pub enum Command {
         /// Where to write it; standard output if absent
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
+        /// Write it to /etc/reserv/reserv.toml, which is applied when reservd starts, also after a
+        /// boot
+        #[arg(long, conflicts_with = "file")]
+        boot: bool,
     },
     /// Stop Reserv and give the machine back to the kernel's own scheduler
     Down {
@@ -100,7 +104,8 @@ pub enum Command {
     /// Change nodes while they run
     #[command(override_usage = "reserv set PATH... KEY=VALUE...")]
     Set {
-        /// Nodes, then changes: share= (a weight, and perhaps a minimum: '50 250ms/s'), shares= (of
+        /// Nodes, then changes: share= (a weight, which leaves the minimum as it is, or with
+        /// a minimum: '50 250ms/s', '50 0'), shares= (of
         /// all children of a scheduler node in one step: 'site1 50 250ms/s, site2 30'), cap=,
         /// class=, policy=, gc= (1: deleted when nothing refers to it), limit= (most members; of a
         /// link 'PACKETS BYTES'; resets the queue's backlog counters), tunables (quantum=, lag=,
@@ -113,6 +118,9 @@ pub enum Command {
         #[arg(long, short, value_name = "TID", value_parser = clap::value_parser!(i32).range(1..))]
         thread: Option<i32>,
     },
+    /// Add, remove and list the rules that say in which queue programs and packets are
+    #[command(subcommand)]
+    Rule(Rule),
     /// Rename a node, or move it below another scheduler node
     Mv {
         /// The node
@@ -340,8 +348,9 @@ pub struct Usage {
 /// Arguments of `mk`.
 #[derive(Debug, Args)]
 pub struct Mk {
-    /// The new node; its parent must exist and be a scheduler node
-    pub path: String,
+    /// The new nodes, all or none; the parent of each must exist and be a scheduler node
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<String>,
     /// A queue, where threads wait (the default)
     #[arg(long, conflicts_with = "sched")]
     pub queue: bool,
@@ -381,6 +390,31 @@ pub struct Rm {
     /// Move its members to q0 and delete it now
     #[arg(long)]
     pub flush: bool,
+}
+
+/// What `rule` does.
+#[derive(Debug, clap::Subcommand)]
+pub enum Rule {
+    /// Add a rule: conditions, all of which must hold, then the queue of each resource
+    #[command(override_usage = "reserv rule add CONDITION=VALUE... to RESOURCE=QUEUE...")]
+    Add {
+        /// Conditions: uid=, gid=, unit=, cgroup=, command=; or, about packets, port=, local_port=,
+        /// remote=, protocol=. After the word 'to' queues: cpu=web/site1, eth0=web,
+        /// container=web
+        #[arg(required = true, num_args = 1.., value_name = "WORD")]
+        words: Vec<String>,
+        /// Put it before rule N; last if absent. The first rule that matches wins
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        before: Option<u32>,
+    },
+    /// Remove the rule of this number; the others move up
+    Rm {
+        /// As 'reserv rule list' numbers them
+        #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        number: u32,
+    },
+    /// Print the rules, in order, with their numbers
+    List,
 }
 
 /// What `disk` does.

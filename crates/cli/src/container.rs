@@ -58,8 +58,8 @@ pub(crate) fn nodes(files: &dyn Files, path: &NodePath) -> Result<Vec<NodePath>,
 }
 
 /// Make one, in the tree of every resource or in none.
-pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
-    let path = path(files, &args.path)?;
+pub(crate) fn mk(files: &dyn Files, args: &Mk, named: &str) -> Result<NodePath, Error> {
+    let path = path(files, named)?;
     if args.cap.is_some() || args.class.is_some() || args.policy.is_some() {
         let error = Error::usage("cap, class and policy are one resource's: set them at a node");
         return Err(error.hint(format!("reserv set cpu/{} cap=1cpu", below(&path))));

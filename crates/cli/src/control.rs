@@ -78,7 +78,7 @@ impl Control {
 }
 
 /// An error as the daemon words it.
-fn refusal(Refused { errno, text, hint }: Refused) -> Error {
+pub(crate) fn refusal(Refused { errno, text, hint }: Refused) -> Error {
     let mut error = match errno {
         libc::EACCES | libc::EPERM => Error::new(Kind::Denied, text),
         libc::ENOENT | libc::ESRCH => Error::new(Kind::NotFound, text),

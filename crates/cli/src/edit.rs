@@ -73,8 +73,8 @@ fn value_of(key: &str, file: &str, text: &str) -> String {
 
 /// Make a node. With nothing but a share that is one write. Class, policy or cap are set while its
 /// weight is still 0, so that it competes with nobody before it is as it was asked for.
-pub(crate) fn mk(files: &dyn Files, args: &Mk) -> Result<NodePath, Error> {
-    let path = NodePath::parse(&args.path, files.place())?;
+pub(crate) fn mk(files: &dyn Files, args: &Mk, path: &str) -> Result<NodePath, Error> {
+    let path = NodePath::parse(path, files.place())?;
     let parent = path.parent().ok_or_else(|| {
         Error::usage(format!("'{path}' is a resource; resources are there already"))
     })?;
@@ -140,7 +140,10 @@ fn refused(
     let errno = source.raw_os_error();
     let operation = writing(at, if shown == at { file } else { "mk" });
     let mut error = explain(files, at, &format!("{key} '{value}'"), &operation, source);
-    if errno == Some(libc::ENOENT) {
+    // What a value names may be missing too: then the reason says so.
+    if errno == Some(libc::ENOENT)
+        && files.read(&at.file(file)).is_err_and(|e| e.raw_os_error() == errno)
+    {
         let kind = if at.is_resource() {
             "a resource"
         } else if is_scheduler(files, at) {
@@ -227,9 +230,10 @@ pub(crate) fn set(files: &dyn Files, words: &[String]) -> Result<Vec<Change>, Er
     for path in &paths {
         for (key, file, value) in &changes {
             let name = path.file(file);
-            let result = files
-                .read(&name)
-                .and_then(|old| files.write(&name, &text_of(key, file, value)).map(|()| old));
+            let result = files.read(&name).and_then(|old| {
+                let value = with_minimum(key, value, &old);
+                files.write(&name, &text_of(key, file, &value)).map(|()| old)
+            });
             match result {
                 Ok(old) => done.push(Change {
                     path: path.to_string(),
@@ -245,6 +249,17 @@ pub(crate) fn set(files: &dyn Files, words: &[String]) -> Result<Vec<Change>, Er
         }
     }
     Ok(done)
+}
+
+/// A weight alone leaves the minimum as it is; the file would take it for no minimum.
+fn with_minimum(key: &str, value: &str, old: &str) -> String {
+    let minimum = old.split_ascii_whitespace().nth(1).filter(|minimum| *minimum != "0");
+    match minimum {
+        Some(minimum) if key == "share" && value.split_ascii_whitespace().count() == 1 => {
+            format!("{value} {minimum}")
+        }
+        _ => value.to_owned(),
+    }
 }
 
 /// The line of a file that can be written back: the last one (`backlog` shows counters before its
@@ -399,7 +414,7 @@ mod tests {
     fn try_mk(files: &dyn Files, words: &[&str]) -> Result<NodePath, Error> {
         let cli = Cli::try_parse_from(["reserv", "mk"].iter().chain(words)).unwrap();
         let Command::Mk(args) = cli.command else { unreachable!() };
-        mk(files, &args)
+        mk(files, &args, &args.paths[0])
     }
 
     fn try_rm(files: &dyn Files, path: &str, flags: &[&str]) -> Result<(NodePath, Removed), Error> {

@@ -4,6 +4,7 @@
 //! and nowhere below.
 
 mod access;
+mod ahead;
 pub mod args;
 mod compare;
 mod container;
@@ -19,6 +20,7 @@ mod load;
 mod node;
 mod paint;
 mod path;
+mod rules;
 mod run;
 mod settings;
 mod signals;
@@ -195,18 +197,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Mk(args) => {
-            let files = fs::open()?;
-            let of_container = args.container
-                || NodePath::parse(&args.path, files.place()).is_ok_and(|p| p.is_container());
-            let path = if of_container {
-                container::mk(&*files, &args)
-            } else {
-                edit::mk(&*files, &args)
-            }?;
-            if json { say_json(&json!({ "made": path.as_str() })) } else { Ok(ExitCode::SUCCESS) }
-        }
+        Command::Mk(args) => mk(&args, json),
         Command::Rm(args) => rm(&args, json),
+        Command::Rule(args) => rules::rule(&args, json),
         Command::Set { words, thread } => set(&words, thread, json),
         Command::Mv { from, to } => {
             let (from, to) = edit::mv(&*fs::open()?, &from, &to)?;
@@ -274,8 +267,16 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             say(&format!("{}\n", written.join("\n")))
         }
         Command::Up(args) => up(&args, json),
-        Command::Save { file } => {
+        Command::Save { file, boot } => {
+            let file = if boot { Some(up::boot_file()?) } else { file };
+            if let Some(path) = file.as_deref().filter(|_| !boot) {
+                up::meant_as_file(path)?;
+            }
             let (config, text, missing) = up::save()?;
+            // What is started from must be whole.
+            if let Some(missing) = missing.clone().filter(|_| boot) {
+                return Err(missing);
+            }
             let done = match file {
                 Some(path) => up::write_whole(&path, &text).map(|()| ExitCode::SUCCESS),
                 None if json => say_json(&config),
@@ -424,6 +425,38 @@ fn program(name: &str, args: &[std::ffi::OsString], missing: &Error) -> Error {
 fn probes() -> Vec<(&'static str, Result<(), String>)> {
     use reserv_plane::cpu::{full, stock};
     vec![("full", full::probe()), ("stock", stock::probe())]
+}
+
+/// All of them or none.
+fn mk(args: &args::Mk, json: bool) -> Result<ExitCode, Error> {
+    let files = fs::open()?;
+    let mut made: Vec<NodePath> = Vec::new();
+    for path in &args.paths {
+        let of_container =
+            args.container || NodePath::parse(path, files.place()).is_ok_and(|p| p.is_container());
+        let done = if of_container {
+            container::mk(&*files, args, path)
+        } else {
+            edit::mk(&*files, args, path)
+        };
+        match done {
+            Ok(path) => made.push(path),
+            Err(mut error) => {
+                for path in made.iter().rev() {
+                    if let Err(e) = files.rmdir(path.as_str()) {
+                        error.add(&format!("and '{path}' could not be removed again: {e}"));
+                    }
+                }
+                return Err(error);
+            }
+        }
+    }
+    let made: Vec<&str> = made.iter().map(NodePath::as_str).collect();
+    match (&made[..], json) {
+        ([path], true) => say_json(&json!({ "made": path })),
+        (paths, true) => say_json(&json!({ "made": paths })),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Every path is tried; what went is said, what did not is the error.

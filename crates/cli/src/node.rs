@@ -149,7 +149,11 @@ impl Node {
         if self.cap != "none" && !self.cap.is_empty() {
             notes.push(format!("cap {}", self.cap));
         }
-        if weight_of(&self.weight) == 0.0 {
+        if self.minimum != "0" {
+            notes.push(format!("min {}", self.minimum));
+        }
+        // A fixed share is no weight.
+        if self.weight == "0" {
             notes.push("background".to_owned());
         }
         if self.stat.throttled() {
@@ -164,10 +168,6 @@ impl Node {
         notes.retain(|note| !note.is_empty());
         notes.join(", ")
     }
-}
-
-fn weight_of(word: &str) -> f64 {
-    word.parse().ok().filter(|w: &f64| w.is_finite()).unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -89,6 +89,22 @@ fn kind(files: &dyn Files, resource: &str) -> Option<String> {
     status.lines().find_map(|line| line.strip_prefix(&key)).map(str::to_owned)
 }
 
+/// Whether a resource's queues take threads: the CPU's, and a disk's under the stock driver. Of the
+/// others the lists are all that is set; what they would refuse is not tried, for it would stand in
+/// the status as a refusal.
+fn takes_threads(files: &dyn Files, resource: &str) -> bool {
+    let kind = kind(files, resource);
+    let stock = || {
+        let status = files.read("status").unwrap_or_default();
+        status.lines().any(|line| line == format!("{resource}.driver stock"))
+    };
+    match kind.as_deref() {
+        Some("link") => false,
+        Some("disk") => stock(),
+        _ => true,
+    }
+}
+
 /// A queue that exists.
 pub(crate) fn queue(files: &dyn Files, path: &str) -> Result<NodePath, Error> {
     let path = NodePath::parse(path, files.place())?;
@@ -138,6 +154,9 @@ fn tag_as(
         files
             .write(&format!("{folder}/{list}"), queue.as_str())
             .map_err(|e| of_process(files, queue, who, &format!("write {folder} {called}"), &e))?;
+    }
+    if !takes_threads(files, queue.resource()) {
+        return Ok(());
     }
     match files.write(&queue.file("members"), word) {
         // A resource whose queues take descriptors: the lists are all.

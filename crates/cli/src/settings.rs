@@ -23,6 +23,11 @@ pub(crate) fn run() -> PathBuf {
     told(variable::RUN).map_or_else(|| place::RUN.into(), PathBuf::from)
 }
 
+/// What reservd sets up when it starts and finds no tree.
+pub(crate) fn boot_file() -> PathBuf {
+    told(variable::CONFIG).map_or_else(|| place::CONFIG.into(), PathBuf::from)
+}
+
 /// Which way to the files is to be taken; nothing: the caller's own.
 pub(crate) enum Via {
     /// Through the mount.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Instant;
 
@@ -106,6 +106,9 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         }
     }
     let running = Control::living()?;
+    if running.is_none() {
+        crate::ahead::check(config.as_ref(), &count)?;
+    }
     if args.dry_run {
         let now = match running {
             Some(mut control) => {
@@ -512,6 +515,28 @@ pub(crate) fn save() -> Result<(Config, String, Option<Error>), Error> {
         error
     });
     Ok((config, text + &tree, error))
+}
+
+/// What reservd is started with, in a folder that is there.
+pub(crate) fn boot_file() -> Result<PathBuf, Error> {
+    let path = crate::settings::boot_file();
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|e| Error::io(folder.display(), &e))?;
+    }
+    Ok(path)
+}
+
+/// Refuses a node's name where a file's is meant: all trees are saved, whatever is named.
+pub(crate) fn meant_as_file(path: &Path) -> Result<(), Error> {
+    let Some(name) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
+    let files = crate::fs::open()?;
+    match crate::path::NodePath::parse(name, files.place()) {
+        Ok(node) if files.is_dir(node.as_str()) => {
+            Err(Error::usage(format!("'{name}' is a node, and save writes all trees to a file"))
+                .hint(format!("a file of that name: reserv save ./{name}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Write a file whole or not at all.

@@ -454,6 +454,18 @@ impl Config {
         Ok(())
     }
 
+    /// Whether each resource that a rule names is there (`runs` knows) or is brought up.
+    pub fn check_resources(&self, runs: impl Fn(&Name) -> bool) -> Result<(), Error> {
+        let mut named = self.rules.iter().flat_map(Rule::resources);
+        let there =
+            |name: &Name| name.as_str() == "cpu" || self.count.contains_key(name) || runs(name);
+        let Some(name) = named.find(|name| !there(name)) else { return Ok(()) };
+        let why = format!("a rule names the resource {name}, which there is not");
+        Err(Error::new(ErrorKind::NotFound, why).hint(
+            "match, or the name of a resource that runs or that this configuration brings up",
+        ))
+    }
+
     /// Only links have packets.
     fn check_packets(&self, rule: &Rule) -> Result<(), Error> {
         for name in rule.queues.keys() {
@@ -503,6 +515,13 @@ pub fn diff(
             kept.insert(path.clone(), *node);
         } else {
             requests.extend(end_draining(current, node, mode)?);
+            if mode == DeleteMode::Drain && !node.children.is_empty() {
+                let (at, count) = (current.shown(node.id), node.children.len());
+                let noun = if count == 1 { "child" } else { "children" };
+                let why = format!("{at} has {count} {noun}, and cannot go while they drain");
+                return Err(Error::new(ErrorKind::Busy, why)
+                    .hint("--flush: members go to q0, all is deleted now; or drain its queues first, with it in the configuration"));
+            }
             requests.push(Request::Delete { node: node.id.into(), mode });
         }
     }

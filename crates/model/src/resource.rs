@@ -145,6 +145,31 @@ impl Source {
         !matches!(self, Self::Link { .. } | Self::Disk { .. })
     }
 
+    /// What can be promised of it, in bytes per second: what it is let send, or what it serves
+    /// whatever is asked of it. 0: nobody knows.
+    pub fn promised(&self) -> u64 {
+        match self {
+            Self::Link { rate, .. } | Self::Disk { floor: rate, .. } => rate.map_or(0, Rate::bytes),
+            Self::File(_) | Self::Net(_) => 0,
+        }
+    }
+
+    /// Whether it asks for what runs already: the same, with the rate or the driver of a link left
+    /// open.
+    pub fn is_met_by(&self, running: &Self) -> bool {
+        match (self, running) {
+            (
+                Self::Link { interface, rate, driver },
+                Self::Link { interface: runs, rate: has, driver: by },
+            ) => {
+                interface == runs
+                    && (rate.is_none() || rate == has)
+                    && (*driver == Driver::Auto || driver == by)
+            }
+            _ => self == running,
+        }
+    }
+
     /// What is done with it, for people: `schedules eth0 at 100mbit`.
     pub fn words(&self) -> String {
         match self {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Drivers of resources behind one contract. Not here: FUSE, text, other planes' mechanisms.
 
+pub mod ahead;
 mod cgroup;
 mod contract;
 pub mod count;

@@ -48,7 +48,9 @@ impl Core {
                     || "is no counting resource".to_owned(),
                     |on| format!("runs already, on {on}"),
                 );
-                let hint = "another name, or take it down first: reserv down NAME".to_owned();
+                let hint = format!(
+                    "another name; or, to change what it is on: reserv save FILE, change \"on\" there, reserv down {name}, reserv up --config FILE"
+                );
                 Err(Refusal { errno: libc::EBUSY, text: format!("{name} {counts}"), hint })
             }
             None => match resource_name_taken(name.as_str(), self.names().of()) {
@@ -107,6 +109,11 @@ impl Core {
     ) -> Result<Vec<String>, Refusal> {
         let mut new = Vec::new();
         for (name, on) in count {
+            // Who names an interface alone takes it as it runs.
+            let runs = self.named(name).filter(|slot| slot.is_up());
+            if runs.is_some_and(|slot| slot.on.as_ref().is_some_and(|has| on.is_met_by(has))) {
+                continue;
+            }
             if self.counting(name, on)?.is_none_or(|slot| !slot.is_up()) {
                 new.push((name, on));
             }

@@ -31,23 +31,21 @@ impl Core {
     fn jobs(
         &self,
         config: &Config,
-        mode: DeleteMode,
+        (mode, dry_run): (DeleteMode, bool),
         also: &dyn Also,
     ) -> Result<Vec<Job>, Refusal> {
         let mut jobs = Vec::new();
         if let Some(wanted) = &config.cpu {
             let slot = self.slot(Resource::CPU)?;
-            jobs.push(self.job(&slot, wanted, mode, also)?);
+            jobs.push(self.job(&slot, wanted, (mode, dry_run), also)?);
         }
         for (name, wanted) in &config.count {
             let Some(on) = &wanted.on else { continue };
             if let Some(slot) = self.counting(name, on)? {
-                jobs.push(self.job(&slot, wanted, mode, also)?);
+                jobs.push(self.job(&slot, wanted, (mode, dry_run), also)?);
                 continue;
             }
-            reserv_plane::count::probe(on)?;
-            let mut new = Tree::new(name.clone());
-            new.set_resource(on.kind());
+            let new = reserv_plane::ahead::tree(name, Some(on))?;
             let requests = diff(&new, wanted, mode)?;
             also::check(&requests, &also.requests(None, &new)?, |requests| {
                 Ok(new.plan(requests).map(drop)?)
@@ -138,19 +136,9 @@ impl Core {
                 held.try_again();
             }
         }
-        for name in config.rules.iter().flat_map(Rule::resources) {
-            if !config.count.contains_key(name) && !shown().any(|slot| slot.name == *name) {
-                let hint = "match, or the name of a resource that runs or that this configuration brings up"
-                    .to_owned();
-                return Err(Refusal {
-                    errno: libc::ENOENT,
-                    text: format!("a rule names the resource {name}, which there is not"),
-                    hint,
-                });
-            }
-        }
+        config.check_resources(|name| shown().any(|slot| slot.name == *name))?;
         shown().try_for_each(|slot| check_packet_rules(slot, config))?;
-        let mut jobs = self.jobs(config, mode, also)?;
+        let mut jobs = self.jobs(config, (mode, dry_run), also)?;
         let of_job = |slot: &Slot| jobs.iter().any(|job| job.name == slot.name);
         self.check_others(also, of_job)?;
         let mut words: Vec<String> =
@@ -196,7 +184,7 @@ impl Core {
         &self,
         slot: &Arc<Slot>,
         wanted: &ResourceConfig,
-        mode: DeleteMode,
+        (mode, dry_run): (DeleteMode, bool),
         also: &dyn Also,
     ) -> Result<Job, Refusal> {
         let engine = slot.engine()?;
@@ -204,6 +192,9 @@ impl Core {
         let requests = diff(engine.tree(), &with_owned, mode)?;
         let then = also.requests(Some(slot), engine.tree())?;
         also::check(&requests, &then, |requests| engine.check(requests).map(drop))?;
+        if dry_run {
+            engine.check_deleted(&requests)?;
+        }
         Ok(Job {
             slot: Some(slot.clone()),
             name: slot.name.clone(),

@@ -15,13 +15,6 @@ use reserv_plane::Target;
 
 use super::{Engine, Refusal};
 
-/// The machine's CPU time, in ns per second.
-pub(super) fn capacity() -> u64 {
-    // All CPUs that are online, whichever of them this process may use.
-    let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
-    cpus.and_then(|n| u64::try_from(n).ok()).unwrap_or(1).max(1) * 1_000_000_000
-}
-
 fn is_edf(tree: &Tree, queue: NodeId) -> bool {
     tree.get(queue).is_some_and(|n| n.kind == Kind::Queue(Class::Edf))
 }

@@ -33,8 +33,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Backlog, Batch, Caller, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, Op, Outcome,
-    Plan, Record, Request, ResourceKind, Rule, Tree,
+    Backlog, Batch, Caller, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, NodeRef, Op,
+    Outcome, Plan, Record, Request, ResourceKind, Rule, Tree,
 };
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Target, Upgraded};
@@ -45,6 +45,9 @@ use self::uses::{about_use, use_touched};
 use crate::collect::Collector;
 use crate::journal::Journal;
 use crate::refusal::Refusal;
+
+/// What to do about a queue that has members.
+const DELETE_HINT: &str = "drain it (--drain: deleted when its last member has left) or flush it (--flush: members go to q0, deleted now)";
 
 /// The journal is compacted when it is this long, and not before it is four times as long as its
 /// snapshot.
@@ -247,7 +250,7 @@ impl Engine {
     /// Looks how much of the resource there is to be promised: nothing where nobody knows.
     pub fn measure_capacity(&mut self) {
         self.set_capacity(match self.kind {
-            ResourceKind::Cpu => self::admission::capacity(),
+            ResourceKind::Cpu => reserv_plane::ahead::cpu_capacity(),
             ResourceKind::Disk | ResourceKind::Link => self.plane.capacity(),
         });
         let budget = crate::backlog::budget();
@@ -369,6 +372,28 @@ impl Engine {
                 let why = format!("the {} driver has no {missing}", self.plane.info().name);
                 let hint = "'reserv doctor' says what each driver can do";
                 return Err(Error::new(ErrorKind::Unsupported, why).hint(hint).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the queues that are deleted without a word about their members have none: what the
+    /// driver asks when it deletes them, for who only wants to know.
+    pub fn check_deleted(&self, requests: &[Request]) -> Result<(), Refusal> {
+        for request in requests {
+            let Request::Delete { node: NodeRef::Id(id), mode: DeleteMode::Refuse } = request
+            else {
+                continue;
+            };
+            if !self.tree.get(*id).is_some_and(|node| node.kind.is_queue()) {
+                continue;
+            }
+            let members = self.plane.members(*id)?.len();
+            if members > 0 {
+                let noun = if members == 1 { "member" } else { "members" };
+                let text = format!("busy: {} has {members} {noun}", self.tree.shown(*id));
+                let hint = DELETE_HINT.to_owned();
+                return Err(Refusal { errno: libc::EBUSY, text, hint });
             }
         }
         Ok(())
@@ -528,8 +553,7 @@ impl Engine {
                 [name] => refusal.text = format!("{name}: {}", refusal.text),
                 names => refusal.text = format!("one of {}: {}", names.join(", "), refusal.text),
             }
-            "drain it (--drain: deleted when its last member has left) or flush it (--flush: members go to q0, deleted now)"
-                .clone_into(&mut refusal.hint);
+            DELETE_HINT.clone_into(&mut refusal.hint);
         }
         refusal
     }

@@ -17,7 +17,7 @@ use std::mem;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use reserv_model::{Batch, Class, NodeId, Op, Outcome, PacketRule, Policy, Source};
+use reserv_model::{Batch, Class, Driver, NodeId, Op, Outcome, PacketRule, Policy, Source};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
@@ -87,7 +87,13 @@ pub fn probe(source: &Source) -> Result<(), PlaneError> {
         },
         Source::Net(name) | Source::Link { interface: name, .. } => crate::net::index_of(name)
             .map(drop)
-            .map_err(|_| PlaneError::Invalid(format!("{source}: no such interface"))),
+            .map_err(|_| PlaneError::Invalid(format!("{source}: no such interface")))
+            .and_then(|()| match source {
+                Source::Link { driver: Driver::Stock, .. } => {
+                    crate::net::stock::rated(source, None).map(drop)
+                }
+                _ => Ok(()),
+            }),
     }
 }
 
@@ -269,6 +275,11 @@ impl Count {
 }
 
 impl Plane for Count {
+    /// Of what is counted nothing; what stands for a link in tests promises what the link would.
+    fn capacity(&self) -> u64 {
+        self.source.promised()
+    }
+
     fn info(&self) -> DriverInfo {
         let mut limits =
             vec!["it counts and schedules nothing: shares and minimums promise nothing".to_owned()];

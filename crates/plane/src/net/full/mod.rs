@@ -487,7 +487,7 @@ impl Plane for Link {
     }
 
     fn capacity(&self) -> u64 {
-        link(&self.source).ok().and_then(|(_, rate)| rate).map_or(0, Rate::bytes)
+        self.source.promised()
     }
 
     fn supports_class(&self, class: Class) -> bool {

@@ -55,7 +55,7 @@ fn locked(classes: &Shared) -> MutexGuard<'_, Classes> {
     classes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn rated(source: &Source, lacks: Option<&String>) -> Result<(String, Rate), PlaneError> {
+pub(crate) fn rated(source: &Source, lacks: Option<&String>) -> Result<(String, Rate), PlaneError> {
     let (interface, rate) = link(source)?;
     let rate = rate.ok_or_else(|| {
         let why = lacks
@@ -412,7 +412,7 @@ impl Plane for Htb {
     }
 
     fn capacity(&self) -> u64 {
-        self.rate.bytes()
+        self.source.promised()
     }
 
     fn supports_class(&self, class: Class) -> bool {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `rule`: single rules added, removed and listed. The daemon takes rules all at once, so the
+//! running ones are asked for, changed and given back; trees are left as they are.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use reserv_control::{Changes, Command, Mode, Up as Wish};
+use reserv_model::{Config, Rule};
+use serde_json::json;
+
+use crate::args;
+use crate::control::Control;
+use crate::error::{Error, Kind};
+use crate::{say, say_json};
+
+const EXAMPLE: &str = "for example: reserv rule add uid=www-data command='php*' to cpu=web/site1";
+
+/// A rule from words, by way of the grammar of configurations: whose words and refusals are its.
+fn parse(words: &[String]) -> Result<Rule, Error> {
+    let mut sides = words.splitn(2, |word| word == "to");
+    let conditions = sides.next().unwrap_or_default();
+    let queues = sides
+        .next()
+        .ok_or_else(|| Error::usage("where to? the word 'to' is missing").hint(EXAMPLE))?;
+    let table = |words: &[String]| {
+        let mut table = toml::Table::new();
+        for word in words {
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| Error::usage(format!("'{word}' is no KEY=VALUE")).hint(EXAMPLE))?;
+            let number = value.parse::<u32>().ok().map(i64::from);
+            let value =
+                number.map_or_else(|| toml::Value::String(value.to_owned()), toml::Value::Integer);
+            if table.insert(key.to_owned(), value).is_some() {
+                return Err(Error::usage(format!("'{key}' is named twice")));
+            }
+        }
+        Ok(table)
+    };
+    let mut rule: toml::Table = table(queues)?;
+    for (_, queue) in &mut rule {
+        // A queue may be called by a number.
+        if let toml::Value::Integer(number) = queue {
+            *queue = toml::Value::String(number.to_string());
+        }
+    }
+    rule.insert("match".to_owned(), toml::Value::Table(table(conditions)?));
+    let refused = |e: toml::de::Error| Error::usage(e.message().to_owned()).hint(EXAMPLE);
+    let rule: Rule = rule.try_into().map_err(refused)?;
+    Config { rules: vec![rule.clone()], ..Config::default() }.check().map_err(|e| {
+        let error = Error::usage(e.context.trim_start_matches("rule 1: ").to_owned());
+        if e.hint.is_empty() { error } else { error.hint(e.hint) }
+    })?;
+    Ok(rule)
+}
+
+/// As it is written after `rule add`.
+fn words(rule: &Rule) -> String {
+    let plain = |value: &toml::Value| match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let conditions = toml::Table::try_from(&rule.conditions).unwrap_or_default();
+    let mut text = String::new();
+    for (key, value) in &conditions {
+        let _ = write!(text, "{key}={} ", plain(value));
+    }
+    text.push_str("to");
+    for (resource, queue) in &rule.queues {
+        let _ = write!(text, " {resource}={queue}");
+    }
+    text
+}
+
+/// The rules instead of those that run.
+fn put(control: &mut Control, rules: Vec<Rule>) -> Result<(), Error> {
+    let config = Some(Box::new(Config { rules, ..Config::default() }));
+    let wish = Wish { config, mode: Mode::Refuse, ..Wish::default() };
+    control.ask::<Changes>(&Command::Up(wish)).map(drop)
+}
+
+/// The command.
+pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
+    let new = match args {
+        args::Rule::Add { words, .. } => Some(parse(words)?),
+        _ => None,
+    };
+    let mut control = Control::need()?;
+    let mut rules = crate::up::saved(&mut control)?.rules;
+    let line = |(n, rule): (usize, &Rule)| format!("{} {}\n", n + 1, words(rule));
+    let at = |n: u32| usize::try_from(n).unwrap_or(usize::MAX) - 1;
+    let (mark, changed) = match (args, new) {
+        (args::Rule::Add { before, .. }, Some(rule)) => {
+            let place = before.map_or(rules.len(), at).min(rules.len());
+            rules.insert(place, rule);
+            ('+', line((place, &rules[place])))
+        }
+        (args::Rule::Rm { number }, _) => {
+            if at(*number) >= rules.len() {
+                let error = Error::new(Kind::NotFound, format!("there is no rule {number}"));
+                return Err(error.hint("'reserv rule list' numbers them"));
+            }
+            let gone = rules.remove(at(*number));
+            ('-', line((at(*number), &gone)))
+        }
+        _ if json => return say_json(&json!({ "rules": rules })),
+        _ => return say(&rules.iter().enumerate().map(line).collect::<String>()),
+    };
+    put(&mut control, rules)?;
+    if json {
+        say_json(&json!({ "changed": changed.trim_end() }))
+    } else {
+        say(&format!("{mark} {changed}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_is_listed_can_be_added() {
+        for text in [
+            "uid=www-data to cpu=web/site1",
+            "command=php* gid=100 unit=nginx.service to container=web",
+            "local_port=443 protocol=tcp remote=10.0.0.0/8 to eth0=web",
+            "cgroup=/system.slice to cpu=7 eth0=a",
+        ] {
+            let rule = parse(&given(text)).unwrap();
+            let said = words(&rule);
+            assert_eq!(parse(&given(&said)).unwrap(), rule, "{said}");
+            for word in text.split(' ') {
+                assert!(said.contains(word), "{said}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        for (text, why) in [
+            ("uid=1", "'to' is missing"),
+            ("uid=1 to", "names no queue"),
+            ("to cpu=a", "without a condition"),
+            ("user=1 to cpu=a", "unknown field"),
+            ("uid=1 uid=2 to cpu=a", "twice"),
+            ("uid to cpu=a", "no KEY=VALUE"),
+            ("port=80 to cpu=a", "is no link"),
+            ("uid=1 port=80 to eth0=a", "one of the two"),
+        ] {
+            let error = parse(&given(text)).unwrap_err();
+            assert_eq!(error.kind, Kind::Usage);
+            assert!(error.message.contains(why), "{text}: {error}");
+        }
+    }
+}
