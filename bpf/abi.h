@@ -270,6 +270,9 @@ struct rc_state {
 	u32 grants; /* batch.h */
 	u64 section_ns; /* the longest section of the lock, where it is measured */
 	u32 section_line, pad; /* where it ended */
+	/* likewise: choices while somebody waited beside a CPU that idled (cpu/idle.h), … */
+	u64 idle_waits;
+	u64 idle_late; /* … for long, and nobody had told it */
 	char exit_reason[RC_TEXT_MAX];
 	char exit_msg[RC_TEXT_MAX];
 };

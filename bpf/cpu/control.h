@@ -96,6 +96,8 @@ RC_CALL(rc_refresh)
 	s->grants = t->grants;
 	s->section_ns = section_longest;
 	s->section_line = section_line;
+	s->idle_waits = idle_waits;
+	s->idle_late = idle_late;
 	if (timed)
 		section_longest = 0;
 	s->mount_dev = mount_dev;

@@ -7,6 +7,7 @@
 #include "../compat.h"
 #include "common.h"
 #include "tags.h"
+#include "idle.h"
 #include "timer.h"
 #include "cgroups.h"
 #include "floor.h"

@@ -36,7 +36,10 @@ struct rc_prev {
 	/* the item of the thread that woke another here and has not slept since (locality.h) */
 	u64 waker;
 	u64 stays; /* the item of whom it woke, if nobody else was told of it */
-	u64 pad2[7];
+	u64 section; /* number of the dispatch's last section of the lock */
+	u32 left; /* it has said that it finds nothing (idle.h) */
+	u32 pad1;
+	u64 pad2[5];
 };
 struct rc_prev prevs[RS_UNITS_MAX]; /* each changed on its CPU only, under its run queue's lock */
 u32 gone_any; /* some CPU's `gone` is set */
@@ -87,6 +90,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		it->flags = p->flags & (PF_KTHREAD | PF_LOCAL_THROTTLE) ? RS_ITEM_APART : 0;
 		it->started = RC_OFF;
 		it->want = 0;
+		it->told = 0;
 		it->floor = 0;
 		it->part_node[0] = it->part_node[1] = 0;
 		it->part_ran[0] = it->part_ran[1] = 0;

@@ -8,8 +8,8 @@
  *    kicked. Who wakes a second thread before it has slept is not trusted any more.
  * 2. Else where the kernel's own idle tracking says: the CPU used last if it idles, one with an
  *    idle sibling first, then of the same last-level cache, of the same node, any.
- * 3. Else it waits in the tree, and whichever CPU is free first has it; those that it used last, or
- *    where a waker without an idle CPU wants it, before others (sched/tree.c, rs_queue_near).
+ * 3. Else it waits in the tree, and whichever CPU is free first has it; the one that it used last
+ *    before others (sched/tree.c, rs_queue_near).
  *
  * By rule 1 a thread may wait behind a waker that does not sleep, once for each time that trust was
  * earned, until the step ends.
@@ -19,13 +19,11 @@
 #define RC_TRUST 2
 #define RC_BEHIND_NS 200000 /* less than that of a step is not handed on */
 
-/* A CPU that idles, and that the thread may use, looks at the tree. */
-static __always_inline void rc_kick_one(struct task_struct *p)
+/* A CPU that idles, or is about to, and that the thread may use, looks at the tree. */
+static __noinline int rc_kick_one(struct task_struct *p)
 {
-	s32 idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-
-	if (idle >= 0)
-		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	rc_kick_one_of(p->cpus_ptr);
+	return 0;
 }
 
 /*
@@ -118,7 +116,7 @@ s32 RC_OP(rc_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct rs_item RS_ARENA *it;
 	bool idle = false;
-	s32 cpu, here = -1;
+	s32 cpu, here;
 
 	if (cpus == 1)
 		return prev_cpu;
@@ -128,13 +126,13 @@ s32 RC_OP(rc_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 			return here;
 		wake_flags &= ~(u64)SCX_WAKE_SYNC; /* the kernel would trust it */
 	}
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	if (cpu >= 0)
-		return cpu;
-	if (here < 0 || !bpf_cpumask_test_cpu(here, p->cpus_ptr))
-		return prev_cpu;
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle); /* prev_cpu where none idles */
 	it = rc_item(p);
-	if (it && it->state == RS_IDLE)
-		it->unit = here;
-	return here;
+	if (it)
+		it->told = idle;
+	if (idle) {
+		rc_comes(cpu);
+		rc_told(cpu);
+	}
+	return cpu;
 }

@@ -236,13 +236,17 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it = rc_item(p), *cur;
 	u64 raw = scx_bpf_now();
-	u32 cpu, preempt = 0;
+	u32 cpu, preempt = 0, told = 0;
 
 	if (!it) {
 		compat_insert(p, SCX_DSQ_LOCAL, 4000000, 0);
 		return;
 	}
 	cpu = cpus == 1 ? 0 : scx_bpf_task_cpu(p);
+	if (cpus > 1) {
+		told = it->told;
+		it->told = 0;
+	}
 	/*
 	 * Displaced by a kernel thread, without a dispatch: behind that, before all others. Its
 	 * item stays in service.
@@ -262,6 +266,8 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		}
 		if (rc_floor(cpu, raw, rc_floor_leaves(p))) {
 			it->floor = 1;
+			if (cpus > 1)
+				rc_runs(cpu);
 			compat_insert(p, SCX_DSQ_LOCAL, t->quantum, SCX_ENQ_PREEMPT);
 			return;
 		}
@@ -285,7 +291,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	if (preempt)
 		scx_bpf_kick_cpu(preempt - 2, SCX_KICK_PREEMPT);
 	/* Where one CPU is all that it may use, and somebody runs there, nobody else can help. */
-	if (cpus > 1 && cur && p->nr_cpus_allowed > 1 && prevs[cpu & (RS_UNITS_MAX - 1)].stays != (u64)it)
+	if (cpus > 1 && (cur || !told) && p->nr_cpus_allowed > 1 && prevs[cpu & (RS_UNITS_MAX - 1)].stays != (u64)it)
 		rc_kick_one(p);
 }
 
@@ -394,9 +400,12 @@ static __always_inline struct rs_item RS_ARENA *rc_choose(struct rs_tree RS_AREN
 	if (cpus > 1 && gone_any)
 		rc_gone_settle(t, now);
 	rc_ended(t, cpu, now);
+	if (timed && cpus > 1)
+		rc_idled(t->age[0].oldest, now);
 	it = v->floor ? rc_floor_pick(t, cpu, now) : 0;
 	if (!it)
 		it = rs_pick(t, cpu, now);
+	v->section = section_count;
 	if (it) {
 		v->touch = rc_touch(t, it, now);
 		rc_chosen(it, raw);
@@ -426,6 +435,7 @@ static __noinline int rc_misfit(struct rs_tree RS_ARENA *t, struct rs_item RS_AR
 		rc_wake(t, it, rc_clock(raw));
 	}
 	rc_unlock();
+	rc_kick_one(p);
 	return 0;
 }
 
@@ -492,9 +502,19 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		p = rc_thread(old);
 		v->old_owed = p ? rc_owed(old, p) : 0;
 	}
-	/* An idle CPU was kicked, and somebody else has taken what there was. */
-	if (cpus > 1 && !v->it && !v->old && rc_nobody_waits(t))
-		return;
+	if (cpus > 1) {
+		if (timed && v->it)
+			idle_since[cpu & (RS_UNITS_MAX - 1)] = 0;
+		/* Said before the look where that is likely to find nothing: else there are two. */
+		v->left = !(v->it && v->more) && !t->posted && !t->age[0].oldest && !t->age[1].oldest;
+		if (v->left)
+			rc_leaves(cpu, raw);
+		else
+			rc_comes(cpu);
+		/* An idle CPU was kicked, and somebody else has taken what there was. */
+		if (!v->it && !v->old && v->left && rc_nobody_waits(t))
+			return;
+	}
 	if (v->floor && !rc_floor(cpu, raw, 0))
 		v->floor = 0;
 	RS_LOOP(tries, RC_TRIES) {
@@ -505,8 +525,12 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 		if (!it) {
 			if (v->touch)
 				scx_bpf_kick_cpu(cpu, 0);
+			else if (cpus > 1 && !rc_may_idle(t, cpu, &v->left, v->section, raw))
+				continue;
 			return;
 		}
+		if (cpus > 1 && (v->left || timed))
+			rc_runs(cpu);
 		if (prev && (u64)it == v->it) {
 			compat_set_slice(prev, it->slice);
 			return;

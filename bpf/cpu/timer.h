@@ -50,7 +50,6 @@ static __always_inline u32 rc_let_go(struct rs_tree RS_ARENA *t)
 static __always_inline void rc_kick_some(u32 some)
 {
 	const struct cpumask *all;
-	s32 cpu;
 
 	if (!some || some >= cpus) {
 		rc_kick_idle();
@@ -58,12 +57,8 @@ static __always_inline void rc_kick_some(u32 some)
 	}
 	all = scx_bpf_get_online_cpumask();
 	RS_LOOP(i, RS_UNITS_MAX) {
-		if (i >= some)
+		if (i >= some || !rc_kick_one_of(all))
 			break;
-		cpu = scx_bpf_pick_idle_cpu(all, 0);
-		if (cpu < 0)
-			break;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	scx_bpf_put_cpumask(all);
 }

@@ -61,6 +61,7 @@ static void *arena_take(void);
 #define bpf_task_storage_get(map, p, value, flags) ((struct rc_thread *)native_storage(p, flags))
 static u32 kicks;
 #define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu), (void)kicks++)
+#define scx_bpf_pick_idle_cpu(mask, flags) ((void)(mask), -1)
 #define scx_bpf_task_running(p) ((void)(p), false)
 static int ejected;
 #define scx_bpf_error_bstr(text, args, size) ((void)(args), (void)(ejected = 1))
@@ -94,6 +95,7 @@ static void *native_storage(struct task_struct *p, u64 flags)
 	return p->storage[0] ? &p->storage[1] : 0;
 }
 #include "../../bpf/cpu/tags.h"
+#include "../../bpf/cpu/idle.h"
 static u32 starting; /* timer.h */
 static void rc_timer_ready(void)
 {

@@ -7,6 +7,7 @@
 mod classes;
 mod edits;
 mod foreign;
+mod idle;
 mod life;
 mod longest;
 mod policies;
@@ -75,6 +76,7 @@ fn main() {
         "lag" => shares::run_lag(),
         "sections" => sections::run(),
         "longest" => longest::run(),
+        "idle" => idle::run(),
         "owners" => threads::run_owners(),
         "edits" => edits::run_edits(),
         "mtrls" => classes::run_mtrls(),

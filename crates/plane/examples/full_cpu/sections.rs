@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often the tree's lock is taken: once a switch, and not for a wake-up that displaces nobody.
+//! How often the tree's lock is taken: once a switch, and not for a wake-up that displaces nobody;
+//! on several CPUs, that none idles beside work.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -9,6 +10,7 @@ use std::{env, fs, thread};
 use reserv_model::{Cap, NodeId, Op};
 use reserv_plane::{Target, Threads as _};
 
+use crate::idle;
 use crate::setup::{Answer, Load, Setup, check};
 
 /// Round trips; fewer where several CPUs are emulated one after another.
@@ -85,7 +87,7 @@ fn ping(
 }
 
 /// Nobody wants a CPU: sections are those of the few switches that there are.
-fn idle(setup: &Setup, what: &str) -> Answer {
+fn nothing(setup: &Setup, what: &str) -> Answer {
     let before = count(setup)?;
     thread::sleep(Duration::from_secs(1));
     let got = since(count(setup)?, before);
@@ -124,13 +126,13 @@ pub(crate) fn run() -> Answer {
     // longer.
     let cap = Some(Cap { rate_ns_per_s: 200_000_000, burst_ns: 0 });
     setup.apply(vec![Op::SetCap { id: a, cap }])?;
-    idle(&setup, "a cap")?;
+    nothing(&setup, "a cap")?;
     let mut load = Load::default();
     load.hog(&mut setup.plane.0, a)?;
     thread::sleep(Duration::from_millis(500));
     drop(load);
     thread::sleep(Duration::from_millis(500));
-    idle(&setup, "a cap that held somebody back")?;
+    nothing(&setup, "a cap that held somebody back")?;
     setup.apply(vec![Op::SetCap { id: a, cap: None }])?;
     // Wake-ups beside a busy process on each CPU: each is a switch to the sleeper and one back. A
     // wake-up of another queue displaces nobody.
@@ -166,5 +168,9 @@ pub(crate) fn run() -> Answer {
         &format!("{} busy processes: {} switches in a second", 2 * cpus, got.1),
     );
     beside(&format!("{} busy processes", 2 * cpus), got);
+    drop(load);
+    if cpus > 1 {
+        idle::beside(&setup, Duration::from_secs(4))?;
+    }
     setup.health("after that")
 }

@@ -138,6 +138,8 @@ pub(super) struct RcState {
     pub(super) section_ns: u64,
     pub(super) section_line: u32,
     pub(super) pad: u32,
+    pub(super) idle_waits: u64,
+    pub(super) idle_late: u64,
     pub(super) exit_reason: [u8; TEXT_MAX],
     pub(super) exit_msg: [u8; TEXT_MAX],
 }

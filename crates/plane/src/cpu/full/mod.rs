@@ -79,6 +79,10 @@ pub struct Counters {
     pub section_ns: u64,
     /// See `section_ns`.
     pub section_line: u32,
+    /// Likewise: choices while a thread waited beside a CPU that idled and that it may use.
+    pub idle_waits: u64,
+    /// Of those, where it waited for half a step and nobody had told that CPU.
+    pub idle_late: u64,
     /// Device number, as the kernel packs it, of the mount whose queues chcpures() takes; 0 when it
     /// is gone.
     pub mount: u64,
@@ -194,6 +198,8 @@ impl Full {
             refused: s.refused,
             section_ns: s.section_ns,
             section_line: s.section_line,
+            idle_waits: s.idle_waits,
+            idle_late: s.idle_late,
             groups: s.groups,
             groups_folded: s.groups_folded,
             mount: s.mount_dev,
