@@ -88,11 +88,25 @@ def backlog(path):
         return {key: int(value.split()[0]) for key, value in (line.split(" ", 1) for line in file)}
 
 
+def served(path):
+    """Bytes that have left, and when that was: on a busy machine a read may take longer than the
+    shares allow, so it is read again until it was quick."""
+    for _ in range(200):
+        begun = time.monotonic()
+        count = backlog(path)["service_bytes"]
+        ended = time.monotonic()
+        if ended - begun < 0.01:
+            break
+    return count, (begun + ended) / 2
+
+
 def measure(paths, seconds):
-    before, start = [backlog(p)["service_bytes"] for p in paths], time.monotonic()
+    """The shares, and the part of the rate that is used: each queue's bytes over its own time."""
+    before = [served(p) for p in paths]
     time.sleep(seconds)
-    got = [backlog(p)["service_bytes"] - b for p, b in zip(paths, before)]
-    return [g / (sum(got) or 1) for g in got], sum(got) * 8 / RATE / (time.monotonic() - start)
+    after = [served(p) for p in paths]
+    rates = [(count - c) / (then - t) for (count, then), (c, t) in zip(after, before)]
+    return [r / (sum(rates) or 1) for r in rates], sum(rates) * 8 / RATE
 
 
 def off(got, wanted):
