@@ -274,6 +274,8 @@ void RC_OP(rc_cpu_offline, s32 cpu)
 	rc_units_now(cpu);
 	prevs[cpu & (RS_UNITS_MAX - 1)].gone = 1;
 	gone_any = 1;
+	if (cpus > 1)
+		rc_comes(cpu); /* it is not to be told */
 }
 
 /*
@@ -351,6 +353,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 		return -E_AGAIN;
 	}
 	rc_accounts_begin();
+	leaving[0] = leaving[1] = leaving[2] = leaving[3] = 0; /* of before it came */
 	RC_LOCK(irq, starting = 0; return -E_AGAIN);
 	attached = 1;
 	starting = 0;

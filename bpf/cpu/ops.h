@@ -529,8 +529,10 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 				continue;
 			return;
 		}
-		if (cpus > 1 && (v->left || timed))
+		if (cpus > 1 && (v->left || timed)) {
 			rc_runs(cpu);
+			v->left = 0; /* where this one falls out and nothing is left, it is said anew */
+		}
 		if (prev && (u64)it == v->it) {
 			compat_set_slice(prev, it->slice);
 			return;

@@ -34,6 +34,8 @@
 #define RT_SOCKFS 0x534F434B
 #define RT_AF_INET 2
 #define RT_AF_INET6 10
+#define RT_AF_PACKET 17
+#define RT_SOCK_RAW 3
 #define RT_ESTABLISHED 1
 
 #define RT_CAST(type, pointer) ((struct type *)bpf_rdonly_cast((pointer), bpf_core_type_id_kernel(struct type)))

@@ -78,9 +78,9 @@ static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, boo
 		node = rt_stored_tag(resource, node);
 	if (node && rt_node(resource, node))
 		return node;
-	node = s && sk->state != RT_ESTABLISHED ? s->sent[resource] : 0;
-	if (stored)
-		node = rt_stored_tag(resource, node);
+	if (sk->family == RT_AF_PACKET)
+		return rt_default_of(rt_my_lists(), resource);
+	node = s && sk->state != RT_ESTABLISHED ? rt_stored_tag(resource, s->sent[resource]) : 0;
 	return node && rt_node(resource, node) ? node : 0;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whose a packet of a socket without a tag is: who sent it (late tagging). A packet may leave when
- * somebody else runs: it waited for a neighbour, or an interrupt sends it; the kernel's own answers
- * leave while anybody runs. So nobody's lists are asked when a packet leaves. Each datagram notes
- * its sender's default queues with the socket as it is sent; a socket that says only so much of
- * itself (raw, ICMP) has its maker's. A note is no reference: it keeps no queue busy, and a queue
- * that is gone is q0. Of two processes that send over one socket at the same instant, a packet may
- * be the other one's.
+ * Whose a packet of a socket without a tag is: who sent it (late tagging). A packet may leave
+ * when somebody else runs: it waited for a neighbour, or an interrupt sends it; the kernel's own
+ * answers leave while anybody runs. So nobody's lists are asked when a packet leaves. Each
+ * datagram notes its sender's default queues with the socket as it is sent; a raw or ICMP socket
+ * has its maker's. A packet socket's leave in its sender's own call. A note is no reference: it
+ * keeps no queue busy, and a queue that is gone is q0. Of two processes that send over one
+ * socket at the same instant, a packet may be the other one's.
  *
  * The hooks are those of cgroups, which nothing can leave out (hook.h): of a datagram that names
  * its destination, and of socket(). Attached while a resource is an interface.
@@ -42,7 +42,7 @@ static __noinline int rt_note(u64 key)
 				break;
 		}
 		if (s)
-			s->sent[resource] = node;
+			s->sent[resource] = rt_stored_word(resource, node);
 	}
 	return 0;
 }
@@ -110,13 +110,13 @@ int rt_stock_send6(struct bpf_sock_addr *ctx)
 	return rt_sends(ctx->sk, true);
 }
 
-/* What neither connects nor is seen when it sends: all but TCP, UDP and UDP-Lite. */
+/* What is not seen when it sends: raw sockets, and those of ICMP. */
 SEC("cgroup/sock_create")
 int rt_created(struct bpf_sock *sk)
 {
 	u32 protocol = sk->protocol;
 
-	if (protocol == 6 || protocol == 17 || protocol == 136)
+	if (sk->type != RT_SOCK_RAW && protocol != 1 && protocol != 58)
 		return 1;
 	return rt_sends(sk, false);
 }

@@ -95,7 +95,7 @@ static __always_inline int rt_sock_lives(struct sock *sk, u32 resource)
 
 /*
  * The queue of a socket for a resource, plus 1: its own tag, else (datagrams, not connected) what
- * the caller's packets would have.
+ * the caller's packets would have; of a raw one its maker's.
  */
 static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
 {
@@ -104,7 +104,9 @@ static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
 	struct rt_lists *l;
 
 	node = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
-	if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */ &&
+	if (!(node && rt_node(resource, node)) && sk->sk_type == RT_SOCK_RAW)
+		node = s ? rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]) : 0;
+	else if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */ &&
 	    sk->__sk_common.skc_state != RT_ESTABLISHED) {
 		l = rt_my_lists();
 		node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;

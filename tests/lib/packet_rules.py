@@ -232,6 +232,9 @@ def of_senders(rules, dev, local, sink_exec):
     check(got[3] == 1 and got[1] == 0, "that nobody listens goes by the rules, whoever is interrupted", got)
     got = rules.went(beyond(f"assert socket.socket().connect_ex(('{local}', 4445)) == 111"))
     is_there(got, [0, 0, 0, 0], "so does the refusal of a connection: q0")
+    got = rules.went(lambda: in_queue("p1", sys.executable, "-c", f"import socket\ns = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n"
+                                      f"s.bind(('{dev}', 0x88b5))\ns.send(bytes.fromhex('{(MAC + HERE).replace(':', '')}88b5') + bytes(50))"))
+    is_there(got, [0, 1, 0, 0], "a frame that a process wrote is its own")
     with socket.create_server(("", 8080)) as server:
         tag(server, f"{dev}/p3")
         got = rules.went(beyond(f"socket.create_connection(('{local}', 8080)).close()"))

@@ -32,6 +32,7 @@ mod tree;
 mod up;
 mod usage;
 mod watch;
+mod whole;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -268,8 +269,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Up(args) => up(&args, json),
         Command::Save { file, boot } => {
-            let file = if boot { Some(up::boot_file()?) } else { file };
-            if let Some(path) = file.as_deref().filter(|_| !boot) {
+            if let Some(path) = file.as_deref() {
                 up::meant_as_file(path)?;
             }
             let (config, text, missing) = up::save()?;
@@ -278,7 +278,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 return Err(missing);
             }
             let done = match file {
-                Some(path) => up::write_whole(&path, &text).map(|()| ExitCode::SUCCESS),
+                _ if boot => up::write_boot(&text).map(|()| ExitCode::SUCCESS),
+                Some(path) => whole::write(&path, &text).map(|()| ExitCode::SUCCESS),
                 None if json => say_json(&config),
                 None => say(&text),
             }?;

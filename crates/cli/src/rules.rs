@@ -17,19 +17,23 @@ use crate::{say, say_json};
 const EXAMPLE: &str = "for example: reserv rule add uid=www-data command='php*' to cpu=web/site1";
 
 /// A rule from words, by way of the grammar of configurations: whose words and refusals are its.
+/// Conditions that may be a number.
+const NUMBERS: &[&str] = &["uid", "gid", "port", "local_port", "protocol"];
+
 fn parse(words: &[String]) -> Result<Rule, Error> {
     let mut sides = words.splitn(2, |word| word == "to");
     let conditions = sides.next().unwrap_or_default();
     let queues = sides
         .next()
         .ok_or_else(|| Error::usage("where to? the word 'to' is missing").hint(EXAMPLE))?;
-    let table = |words: &[String]| {
+    let table = |words: &[String], numbers: &[&str]| {
         let mut table = toml::Table::new();
         for word in words {
             let (key, value) = word
                 .split_once('=')
                 .ok_or_else(|| Error::usage(format!("'{word}' is no KEY=VALUE")).hint(EXAMPLE))?;
-            let number = value.parse::<u32>().ok().map(i64::from);
+            let number = value.parse::<u32>().ok().filter(|_| numbers.contains(&key));
+            let number = number.map(i64::from);
             let value =
                 number.map_or_else(|| toml::Value::String(value.to_owned()), toml::Value::Integer);
             if table.insert(key.to_owned(), value).is_some() {
@@ -38,14 +42,9 @@ fn parse(words: &[String]) -> Result<Rule, Error> {
         }
         Ok(table)
     };
-    let mut rule: toml::Table = table(queues)?;
-    for (_, queue) in &mut rule {
-        // A queue may be called by a number.
-        if let toml::Value::Integer(number) = queue {
-            *queue = toml::Value::String(number.to_string());
-        }
-    }
-    rule.insert("match".to_owned(), toml::Value::Table(table(conditions)?));
+    // A queue, a program and a unit may be called by a number.
+    let mut rule: toml::Table = table(queues, &[])?;
+    rule.insert("match".to_owned(), toml::Value::Table(table(conditions, NUMBERS)?));
     let refused = |e: toml::de::Error| Error::usage(e.message().to_owned()).hint(EXAMPLE);
     let rule: Rule = rule.try_into().map_err(refused)?;
     Config { rules: vec![rule.clone()], ..Config::default() }.check().map_err(|e| {
@@ -58,6 +57,8 @@ fn parse(words: &[String]) -> Result<Rule, Error> {
 /// As it is written after `rule add`.
 fn words(rule: &Rule) -> String {
     let plain = |value: &toml::Value| match value {
+        // A control character is not the terminal's, nor the end of the line.
+        toml::Value::String(text) if text.chars().any(char::is_control) => format!("{text:?}"),
         toml::Value::String(text) => text.clone(),
         other => other.to_string(),
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Child;
 use std::time::Instant;
 
@@ -517,19 +517,20 @@ pub(crate) fn save() -> Result<(Config, String, Option<Error>), Error> {
     Ok((config, text + &tree, error))
 }
 
-/// What reservd is started with, in a folder that is there.
-pub(crate) fn boot_file() -> Result<PathBuf, Error> {
+/// Writes what reservd is started with.
+pub(crate) fn write_boot(text: &str) -> Result<(), Error> {
     let path = crate::settings::boot_file();
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(|e| Error::io(folder.display(), &e))?;
     }
-    Ok(path)
+    crate::whole::write(&path, text)
 }
 
 /// Refuses a node's name where a file's is meant: all trees are saved, whatever is named.
 pub(crate) fn meant_as_file(path: &Path) -> Result<(), Error> {
     let Some(name) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
-    let files = crate::fs::open()?;
+    // What a node is called is not known without the mount; saving does not need it.
+    let Ok(files) = crate::fs::open() else { return Ok(()) };
     match crate::path::NodePath::parse(name, files.place()) {
         Ok(node) if files.is_dir(node.as_str()) => {
             Err(Error::usage(format!("'{name}' is a node, and save writes all trees to a file"))
@@ -537,18 +538,6 @@ pub(crate) fn meant_as_file(path: &Path) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
-}
-
-/// Write a file whole or not at all.
-pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".new{}", std::process::id()));
-    let new = path.with_file_name(name);
-    let result = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
-    result.map_err(|e| {
-        let _ = fs::remove_file(&new);
-        Error::refused(format!("{}: {e}", path.display()))
-    })
 }
 
 /// What the daemon says about itself, as text. Everybody may read it.

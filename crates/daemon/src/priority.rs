@@ -65,6 +65,22 @@ pub fn with_floor<T>(begin: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Threads that `begin` begins have no floor, also where the calling one gives it to those that it
+/// begins: what goes on when root's request has been answered, and works for everybody.
+pub fn without_floor<T>(begin: impl FnOnce() -> T) -> T {
+    const PR_GET_IO_FLUSHER: libc::c_int = 58;
+    // SAFETY: numbers only.
+    let has = unsafe { libc::prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0) } == 1;
+    if has {
+        flusher(false);
+    }
+    let done = begin();
+    if has {
+        flusher(true);
+    }
+    done
+}
+
 /// Whether the calling thread, and threads that it begins from now on, say so.
 fn flusher(yes: bool) {
     const PR_SET_IO_FLUSHER: libc::c_int = 57;

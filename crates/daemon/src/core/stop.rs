@@ -155,12 +155,15 @@ impl Core {
             let thread = std::thread::Builder::new().name("stop one".into()).spawn(body);
             thread.map(|_| hear)
         };
-        let going: Vec<_> = slots.into_iter().map(|slot| (slot, begin(slot))).collect();
-        let end = |(slot, mut hear): (&'s Arc<Slot>, io::Result<Receiver<Stopped>>)| {
-            while hear.is_err() && Instant::now() < until {
-                std::thread::sleep(NO_THREAD_PAUSE);
-                hear = begin(slot);
+        let mut going: Vec<_> = slots.into_iter().map(|slot| (slot, begin(slot))).collect();
+        // Before anybody is waited for: who hangs must not take the time of who has no thread yet.
+        while going.iter().any(|(_, hear)| hear.is_err()) && Instant::now() < until {
+            std::thread::sleep(NO_THREAD_PAUSE);
+            for (slot, hear) in going.iter_mut().filter(|(_, hear)| hear.is_err()) {
+                *hear = begin(slot);
             }
+        }
+        let end = |(slot, hear): (&'s Arc<Slot>, io::Result<Receiver<Stopped>>)| {
             let hear = match hear {
                 Ok(hear) => hear,
                 Err(error) => {

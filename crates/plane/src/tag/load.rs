@@ -545,7 +545,7 @@ pub(super) fn attach_options(folder: &Path, mechanism: Mechanism) -> Result<(), 
     let root: OwnedFd = match open_root() {
         Ok(root) => root.into(),
         Err(error) if mechanism == Mechanism::Full => {
-            tracing::warn!(%error, "fcntl alone tags sockets, not setsockopt");
+            tracing::warn!(%error, "fcntl alone tags sockets, not setsockopt, and {LATE_LOST}");
             return Ok(());
         }
         Err(error) => return Err(error),
