@@ -37,8 +37,9 @@ impl Core {
         let Some(wakes) = slot.wakes() else { return Ok(()) };
         let (core, of_thread) = (self.clone(), slot.clone());
         let body = move || core.look(&of_thread, &wakes, &forgetter);
-        let begin = || std::thread::Builder::new().name("poll".into()).spawn(body).map(drop);
-        let begun = priority::without_floor(begin);
+        let begun = priority::without_floor(|| {
+            std::thread::Builder::new().name("poll".into()).spawn(body).map(drop)
+        });
         begun.map_err(|error| Refusal::no_thread(&format!("look after {}", slot.name), &error))
     }
 
