@@ -361,4 +361,12 @@ static __always_inline struct rt_lists *rt_my_lists(void)
 	return l && forks_unseen && l->born != me->group_leader->start_boottime ? 0 : l;
 }
 
+/* The queue that a process' default list names and it may use; 0: q0. `l` may be none. */
+static __always_inline u64 rt_default_of(struct rt_lists *l, u32 resource)
+{
+	u64 node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+
+	return node && !rt_usable(resource, node) ? node : 0;
+}
+
 #endif

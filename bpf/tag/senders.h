@@ -12,77 +12,41 @@
  * its destination, and of socket(). Attached while a resource is an interface.
  */
 
-/* The queue that a process' default list names and it may use; 0: q0. `l` may be none. */
-static __always_inline u64 rt_default_of(struct rt_lists *l, u32 resource)
-{
-	u64 node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
-
-	return node && !rt_usable(resource, node) ? node : 0;
-}
-
-static __noinline int rt_note(u64 key)
-{
-	struct rt_lists *l = rt_my_lists();
-	struct rt_sock *s = 0;
-	u32 i, resource;
-	u64 node;
-
-	if (sock_entries)
-		s = bpf_map_lookup_elem(&socks, &key);
-	else if (!l)
-		return 0;
-	bpf_for(i, 0, RT_RESOURCES) {
-		if (i >= iface_count)
-			break;
-		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
-		node = rt_default_of(l, resource);
-		if (!s && node) {
-			s = rt_sock_entry(key, 0);
-			if (!s)
-				break;
-		}
-		if (s)
-			s->sent[resource] = rt_stored_word(resource, node);
-	}
-	return 0;
-}
-
 /*
- * The same in the socket's own storage. The daemon may put a copy in its place meanwhile (stock.h):
- * then this note is lost, and the next one is not.
+ * `stored`: in the socket's own storage, in whose place the daemon may put a copy meanwhile
+ * (stock.h): then this note is lost, and the next one is not. A connected socket has what connect()
+ * gave it, whoever sends.
  */
-static __always_inline int rt_stock_note(struct bpf_sock *sk)
-{
-	struct rt_sock *s = bpf_sk_storage_get(&stored_socks, sk, 0, 0);
-	struct rt_lists *l = rt_my_lists();
-	u32 i, resource;
-	u64 node;
-
-	bpf_for(i, 0, RT_RESOURCES) {
-		if (i >= iface_count)
-			break;
-		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
-		node = rt_default_of(l, resource);
-		if (!s && node) {
-			s = bpf_sk_storage_get(&stored_socks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-			if (!s)
-				break;
-		}
-		if (s)
-			s->sent[resource] = rt_stored_word(resource, node);
-	}
-	return 0;
-}
-
-/* A connected socket has what connect() gave it, whoever sends. */
 static __always_inline int rt_sends(struct bpf_sock *sk, bool stored)
 {
+	struct rt_lists *l;
+	struct rt_sock *s = 0;
+	u32 i, resource;
+	u64 key, node;
+
 	if (!iface_count || !sk || sk->state == RT_ESTABLISHED)
 		return 1;
+	key = (u64)RT_CAST(sock, sk);
+	l = rt_my_lists();
 	if (stored)
-		rt_stock_note(sk);
-	else
-		rt_note((u64)RT_CAST(sock, sk));
+		s = bpf_sk_storage_get(&stored_socks, sk, 0, 0);
+	else if (sock_entries)
+		s = bpf_map_lookup_elem(&socks, &key);
+	else if (!l)
+		return 1;
+	bpf_for(i, 0, RT_RESOURCES) {
+		if (i >= iface_count)
+			break;
+		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
+		node = rt_default_of(l, resource);
+		if (!s && node) {
+			s = stored ? bpf_sk_storage_get(&stored_socks, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : rt_sock_entry(key, 0);
+			if (!s)
+				break;
+		}
+		if (s)
+			s->sent[resource] = rt_stored_word(resource, node);
+	}
 	return 1;
 }
 

@@ -101,17 +101,13 @@ static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
 {
 	u64 key = (u64)sk, node;
 	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
-	struct rt_lists *l;
 
 	node = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
 	if (!(node && rt_node(resource, node)) && sk->sk_type == RT_SOCK_RAW)
 		node = s ? rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]) : 0;
 	else if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */ &&
 	    sk->__sk_common.skc_state != RT_ESTABLISHED) {
-		l = rt_my_lists();
-		node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
-		if (node && rt_usable(resource, node))
-			node = 0;
+		node = rt_default_of(rt_my_lists(), resource);
 	}
 	return 1 + rt_index(resource, node);
 }
@@ -130,8 +126,8 @@ static __noinline int rt_sock_defaults(u64 key)
 		if (i >= iface_count)
 			break;
 		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
-		node = l->list[RT_DEFAULT][resource];
-		if (!node || rt_usable(resource, node))
+		node = rt_default_of(l, resource);
+		if (!node)
 			continue;
 		s = rt_sock_entry(key, 0);
 		if (!s)

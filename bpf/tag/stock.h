@@ -253,8 +253,8 @@ int rt_sock_create(struct bpf_sock *ctx)
 		if (i >= iface_count)
 			break;
 		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
-		node = l->list[RT_DEFAULT][resource];
-		if (!node || rt_usable(resource, node))
+		node = rt_default_of(l, resource);
+		if (!node)
 			continue;
 		s = bpf_sk_storage_get(&stored_socks, ctx, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!s)

@@ -59,24 +59,26 @@ pub fn reserve() {
 /// its own has not. For threads that hear root alone, since it is shared with the kernel's own.
 /// Where the kernel refuses, they are served with q0.
 pub fn with_floor<T>(begin: impl FnOnce() -> T) -> T {
-    flusher(true);
-    let done = begin();
-    flusher(false);
-    done
+    as_flusher(true, begin)
 }
 
 /// Threads that `begin` begins have no floor, also where the calling one gives it to those that it
 /// begins: what goes on when root's request has been answered, and works for everybody.
 pub fn without_floor<T>(begin: impl FnOnce() -> T) -> T {
+    as_flusher(false, begin)
+}
+
+/// What `begin` begins says so, or does not; the calling thread is as before afterwards.
+fn as_flusher<T>(yes: bool, begin: impl FnOnce() -> T) -> T {
     const PR_GET_IO_FLUSHER: libc::c_int = 58;
-    // SAFETY: numbers only.
-    let has = unsafe { libc::prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0) } == 1;
-    if has {
-        flusher(false);
+    // SAFETY: numbers only. An error reads as no.
+    let did = unsafe { libc::prctl(PR_GET_IO_FLUSHER, 0, 0, 0, 0) } == 1;
+    if did != yes {
+        flusher(yes);
     }
     let done = begin();
-    if has {
-        flusher(true);
+    if did != yes {
+        flusher(did);
     }
     done
 }
