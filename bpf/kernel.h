@@ -183,6 +183,7 @@ struct sock_common {
 struct net_device {
 	s32 ifindex;
 	possible_net_t nd_net;
+	const u8 *dev_addr;
 };
 
 /* Qdiscs in BPF: 6.16 */
@@ -208,6 +209,16 @@ struct Qdisc {
 struct sk_buff {
 	struct net_device *dev;
 	char cb[48];
+	u32 truesize;
+};
+
+struct xdp_rxq_info {
+	struct net_device *dev;
+};
+
+struct xdp_buff {
+	struct xdp_rxq_info *rxq;
+	u32 frame_sz;
 };
 
 struct qdisc_skb_cb {
@@ -219,20 +230,25 @@ struct dst_entry {
 	struct net_device *dev;
 };
 
+typedef struct {
+	s32 counter;
+} atomic_t;
+
 struct sock {
 	struct sock_common __sk_common;
 	struct dst_entry *sk_dst_cache;
 	u16 sk_type;
 	struct bpf_local_storage *sk_bpf_storage; /* 5.2 */
+	struct {
+		atomic_t rmem_alloc;
+	} sk_backlog;
+	s32 sk_rcvbuf;
+	u32 sk_ack_backlog, sk_max_ack_backlog;
 };
 
 struct socket {
 	struct sock *sk;
 };
-
-typedef struct {
-	s32 counter;
-} atomic_t;
 
 struct signal_struct {
 	atomic_t live;
@@ -471,6 +487,33 @@ struct __sk_buff {
 	u32 gso_size;
 };
 
+struct xdp_md {
+	u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
+};
+
+/* Whose packet it is: addresses and ports as they stand in the packet. */
+struct bpf_sock_tuple {
+	union {
+		struct {
+			u32 saddr, daddr;
+			u16 sport, dport;
+		} ipv4;
+		struct {
+			u32 saddr[4], daddr[4];
+			u16 sport, dport;
+		} ipv6;
+	};
+};
+
+struct bpf_fib_lookup {
+	u8 family, l4_protocol;
+	u16 sport, dport, tot_len;
+	u32 ifindex, tos_or_flow;
+	u32 source[4], destination[4]; /* of IPv4 the first word */
+	u32 vlan;
+	u8 smac[6], dmac[6];
+};
+
 struct bpf_timer {
 	u64 opaque[2];
 } __attribute__((aligned(8)));
@@ -531,7 +574,12 @@ struct Qdisc_ops {
 	void (*destroy)(struct Qdisc *sch);
 };
 
-enum { TCX_NEXT = -1 };
+enum { TCX_NEXT = -1, TCX_DROP = 2 };
+enum { XDP_DROP = 1, XDP_PASS = 2 };
+enum { BPF_F_CURRENT_NETNS = -1 };
+/* Answers of bpf_fib_lookup: forwarded to a neighbour; ours, or nobody's; nothing is forwarded. */
+enum { BPF_FIB_LKUP_RET_NOT_FWDED = 4, BPF_FIB_LKUP_RET_FWD_DISABLED = 5 };
+enum { BPF_F_LOCK = 4 };
 enum { NET_XMIT_SUCCESS = 0, NET_XMIT_DROP = 1 };
 
 enum {

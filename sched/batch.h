@@ -29,6 +29,9 @@ enum rs_tune {
 	RS_TUNE_COST = 8, /* root; 0: bytes, 1: requests, 2: time */
 	RS_TUNE_DEADLINE = 9, /* queue, ns after the arrival; 0: none */
 	RS_TUNE_ROUND = 10, /* root, ns; cello; 0: its own */
+	/* A link's entrance's, which the tree knows nothing of (crates/plane/src/receive): */
+	RS_TUNE_RECEIVE = 11, /* queue: packets a second; 0: any number */
+	RS_TUNE_RECEIVE_BURST = 12, /* queue: packets at once; 0: as many as usual */
 };
 #define RS_QUANTUM_MAX 1000000000ULL
 #define RS_TUNE_NS_MAX 1000000000000ULL

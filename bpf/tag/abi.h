@@ -190,7 +190,7 @@ enum rt_what {
 	 */
 	RT_CALL_STATE = 2,
 	RT_CALL_OBJECT = 3, /* object of resource */
-	RT_CALL_OBJECT_GET = 4,
+	RT_CALL_OBJECT_GET = 4, /* answers it, and b: how words of it in sockets' storage begin */
 	RT_CALL_NODE = 5, /* node of resource exists; a: kind, b: flags */
 	RT_CALL_DROP = 6, /* and no longer */
 	RT_CALL_RESET = 7, /* its counters from 0 */

@@ -27,11 +27,6 @@
 
 enum rt_table { RT_OF_FILES, RT_OF_SOCKS, RT_OF_LISTS };
 #define RT_TABLES 4 /* a power of two */
-#ifndef RT_FILES_MAX /* a test's are few */
-#define RT_FILES_MAX (1 << 20)
-#define RT_SOCKS_MAX (1 << 18)
-#define RT_LISTS_MAX (1 << 16)
-#endif
 
 #ifndef RT_ACCOUNT_BITS
 #define RT_ACCOUNT_BITS 18

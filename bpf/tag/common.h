@@ -15,9 +15,7 @@
 #include "../hook.h"
 #include "../fresh.h"
 #include "../account.h"
-#include "abi.h"
-
-#define RT_Q0 (1ULL << 32 | 1)
+#include "nodes.h"
 
 #define E_NOENT 2
 #define E_SRCH 3
@@ -32,23 +30,8 @@
 
 #define RT_FMODE_PATH 0x4000
 #define RT_SOCKFS 0x534F434B
-#define RT_AF_INET 2
-#define RT_AF_INET6 10
-#define RT_AF_PACKET 17
-#define RT_SOCK_RAW 3
-#define RT_ESTABLISHED 1
-
-#define RT_CAST(type, pointer) ((struct type *)bpf_rdonly_cast((pointer), bpf_core_type_id_kernel(struct type)))
 
 enum rt_count { RT_DESCRIPTORS, RT_DEFAULTS, RT_CHILD_DEFAULTS };
-
-/* An array, because most of what a tag costs is looking up. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, RT_RESOURCES * RT_NODES_MAX);
-	__type(key, u32);
-	__type(value, struct rt_node);
-} nodes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -94,22 +77,6 @@ struct {
 	__type(value, struct rt_file);
 } files SEC(".maps");
 
-/* Tags of sockets, by struct sock: one per interface. */
-struct rt_sock {
-	u64 slot[RT_RESOURCES];
-	u32 said; /* slots that were asked for, not filled from a default list */
-	u32 account; /* in `socks`: whose the entry is (accounts.h) */
-	u64 sent[RT_RESOURCES]; /* the default queues of who sent last; not counted (senders.h) */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, RT_SOCKS_MAX);
-	__type(key, u64);
-	__type(value, struct rt_sock);
-} socks SEC(".maps");
-
 /* Lists of processes, by struct signal_struct, which an exec leaves alone. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -153,17 +120,6 @@ u32 rt_none; /* 0, which the verifier must not know: it would follow each count 
 u64 lost; /* tags and lists for which there was no room */
 /* the programs are about to be put by: entries do not beget entries any more (RT_CALL_CLOSE) */
 u32 closed;
-
-static __always_inline struct rt_node *rt_node(u32 resource, u64 node)
-{
-	u32 key = resource * RT_NODES_MAX + (u32)node;
-	struct rt_node *n;
-
-	if ((u32)node >= RT_NODES_MAX || !(node >> 32))
-		return 0;
-	n = bpf_map_lookup_elem(&nodes, &key);
-	return n && n->generation == node >> 32 ? n : 0;
-}
 
 /* A handle as it stands in slots. */
 static __always_inline u64 rt_pack(u64 node)

@@ -311,6 +311,7 @@ int rt_call(struct rt_call *c)
 		/* the verifier wants each access to start from the context itself */
 		asm volatile("" : "+r"(c));
 		c->object = object[c->resource & (RT_RESOURCES - 1)];
+		c->b = stored_era[c->resource & (RT_RESOURCES - 1)];
 		break;
 	case RT_CALL_NODE:
 		answer = rt_call_node(c);

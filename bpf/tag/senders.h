@@ -74,6 +74,22 @@ int rt_stock_send6(struct bpf_sock_addr *ctx)
 	return rt_sends(ctx->sk, true);
 }
 
+/*
+ * Who binds a socket may never send with it: the queue of what comes in (bpf/receive), and of a
+ * listener's answers.
+ */
+SEC("cgroup/post_bind4")
+int rt_bound4(struct bpf_sock *sk)
+{
+	return rt_sends(sk, false);
+}
+
+SEC("cgroup/post_bind6")
+int rt_bound6(struct bpf_sock *sk)
+{
+	return rt_sends(sk, false);
+}
+
 /* What is not seen when it sends: raw sockets, and those of ICMP. */
 SEC("cgroup/sock_create")
 int rt_created(struct bpf_sock *sk)

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use crate::call::{self, ThreadParam};
 use crate::tag::{self, Slot, rules};
 use crate::tree::{self, RsBatch, RsOp};
-use crate::{cpu, fuse, ino, net};
+use crate::{cpu, fuse, ino, net, receive};
 
 /// What the headers want to know before.
 const TYPES: &str = "#include <stddef.h>\n#include <stdint.h>\n\
@@ -113,6 +113,19 @@ fn the_cpu_is_that_of_its_programs() {
 #[test]
 fn a_link_is_that_of_its_programs() {
     assert_eq!(differences(&["bpf/net/abi.h"], &wanted(&[net::IN_C, net::what::IN_C])), "");
+}
+
+#[test]
+fn an_entrance_is_that_of_its_programs() {
+    // Of a lock the kernel's programs have their own.
+    let header = "bpf/receive/abi.h";
+    assert_eq!(
+        differences(
+            &["<linux/bpf.h>", header],
+            &wanted(&[receive::IN_C, receive::what::IN_C, receive::tune::IN_C])
+        ),
+        ""
+    );
 }
 
 #[test]

@@ -55,7 +55,7 @@ def skip(reason):
 BESIDE = {"cpucheck": ("sched", "bpf/cpu"), "linkcheck": ("sched", "bpf/net"), "linksim": ("sched", "bpf/net")}
 # Those that guests need, with the compiler's options: tests/lib/build-helpers makes them.
 BUILT = os.path.join(ROOT, "target", "release")
-HELPERS = {name: () for name in ("agent", "binder", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "pairs", "paper", "preempted", "pressure",
+HELPERS = {name: () for name in ("agent", "binder", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "pairs", "paper", "preempted", "pressure", "rxload",
                                  "refused", "several", "swapload", "tagcost", "uring", "wakeup", "workload")}
 HELPERS["client"] = ("-L", BUILT, "-lreserv", "-lpthread")
 HELPERS["refuse"] = ("-shared", "-fPIC")

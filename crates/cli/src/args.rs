@@ -109,8 +109,8 @@ pub enum Command {
         /// all children of a scheduler node in one step: 'site1 50 250ms/s, site2 30'), cap=,
         /// class=, policy=, gc= (1: deleted when nothing refers to it), limit= (most members; of a
         /// link 'PACKETS BYTES'; resets the queue's backlog counters), tunables (quantum=, lag=,
-        /// turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=); with
-        /// --thread: weight=, priority=, period=, budget=, deadline=
+        /// turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=,
+        /// receive=, receive-burst=); with --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
         /// Change this thread instead, in its queue; parameters that are not named get their
@@ -233,6 +233,12 @@ pub struct Up {
     /// whose driver has byte queue limits (BQL; virtio has, veth has not)
     #[arg(long, value_name = "RATE", requires = "net", value_parser = rate)]
     pub rate: Option<reserv_model::Rate>,
+    /// Tell apart what comes in by those interfaces too, before any protocol: count it for its
+    /// receiver's queue, and drop it there if the receiver has no room or the queue a rate. xdp does
+    /// so in the driver, where that can
+    #[arg(long, value_name = "PLACE", requires = "net", num_args = 0..=1, require_equals = true,
+          default_missing_value = "tcx", value_parser = word::<reserv_model::Receive>)]
+    pub receive: Option<reserv_model::Receive>,
     /// Which driver of those interfaces: full is Reserv's own qdisc, stock the kernel's HTB; auto
     /// takes the full one where this kernel can run it
     #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]

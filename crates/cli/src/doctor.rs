@@ -312,6 +312,18 @@ pub(crate) fn links(survey: Result<(reserv_model::Driver, String), String>) -> C
     }
 }
 
+/// Where what comes in by an interface can be told apart here.
+pub(crate) fn entrances(places: &[reserv_model::Receive]) -> Check {
+    let words: Vec<&str> = places.iter().map(|at| at.word()).collect();
+    if words.is_empty() {
+        let found = "this kernel refuses the programs of an entrance (tcx: Linux 6.6)";
+        let means = "what comes in is not told apart ('reserv up --receive' is refused)";
+        return check("entrances", Verdict::Note, found, Some(means));
+    }
+    let found = format!("{} (reserv up --net IFACE --receive)", words.join(" or "));
+    check("entrances", Verdict::Ok, found, None)
+}
+
 /// What makes the devices of scheduled disks here, and what the stock driver would share them by.
 pub(crate) fn disks(survey: Result<(), String>, stock: Result<String, String>) -> Check {
     let stock = match stock {

@@ -11,7 +11,7 @@ use crate::path::NodePath;
 use crate::signals::Held;
 
 /// The keys of `set`, each with its file.
-const KEYS: [(&str, &str); 18] = [
+const KEYS: [(&str, &str); 20] = [
     ("share", "share"),
     (SHARES, SHARES),
     ("cap", "cap"),
@@ -30,6 +30,8 @@ const KEYS: [(&str, &str); 18] = [
     ("cost", TUNE),
     ("deadline", TUNE),
     ("round", TUNE),
+    ("receive", TUNE),
+    ("receive-burst", TUNE),
 ];
 
 /// Words that are tried for what has another name.

@@ -145,6 +145,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             }
             report.checks.push(doctor::tags(reserv_plane::tag::survey()));
             report.checks.push(doctor::links(reserv_plane::net::survey()));
+            if nix::unistd::geteuid().is_root() {
+                report.checks.push(doctor::entrances(&reserv_plane::receive::survey()));
+            }
             report.checks.push(doctor::disks(
                 reserv_plane::disk::survey(),
                 reserv_plane::disk::stock::survey(),

@@ -75,7 +75,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         .iter()
         .cloned()
         .map(Ok)
-        .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver)))
+        .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver, args.receive)))
         .chain(args.disk.iter().map(|(name, path)| {
             disk(name, path, args.depth, args.floor, args.front, args.model, args.disk_driver)
         }))
@@ -195,11 +195,13 @@ fn link(
     interface: &str,
     rate: Option<reserv_model::Rate>,
     driver: Driver,
+    receive: Option<reserv_model::Receive>,
 ) -> Result<(Name, Source), Error> {
     let name = Name::new(interface)
         .map_err(|e| Error::usage(format!("--net {interface}: {e}")).hint(e.hint))?;
     let rate = rate.map_or_else(String::new, |rate| format!("@{rate}"));
-    let text = format!("link:{interface}{rate}{}", suffix(driver));
+    let receive = receive.map_or_else(String::new, |at| format!("+{at}"));
+    let text = format!("link{receive}:{interface}{rate}{}", suffix(driver));
     let on =
         text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name, on))
@@ -334,6 +336,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         net_driver: Driver::Auto,
         front: Front::Auto,
         rate: None,
+        receive: None,
         disk: Vec::new(),
         depth: None,
         floor: None,

@@ -38,6 +38,7 @@ pub mod fuse;
 pub mod ino;
 pub mod net;
 pub mod place;
+pub mod receive;
 pub mod tag;
 pub mod time;
 pub mod tree;

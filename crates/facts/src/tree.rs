@@ -92,6 +92,11 @@ shared! {
         DEADLINE = 9,
         /// Of the root with [`super::policy::CELLO`], ns; 0: as long as rounds usually are.
         ROUND = 10,
+        /// Of a link's queue: packets a second that may come in for it; 0: any number. From here on
+        /// an entrance's, which the tree does not know.
+        RECEIVE = 11,
+        /// And how many at once; 0: [`crate::receive::BURST`].
+        RECEIVE_BURST = 12,
     }
 }
 

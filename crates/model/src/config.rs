@@ -23,7 +23,7 @@
 //! gc = false
 //! access = ["allow uid 1000 use,create quota 8"]      # root's entries, as in an access file; [cpu] has such a list too
 //! [count.disk]                 # a counting resource, /reserv/disk: brought up if it does not run
-//! on = "file:/mnt/x"           # or "net:eth0"; "link:eth0@100mbit" is an interface that is scheduled, "link:eth0" without a rate of its own
+//! on = "file:/mnt/x"           # or "net:eth0"; "link:eth0@100mbit" is an interface that is scheduled, "link:eth0" without a rate of its own, "link+tcx:eth0" or "link+xdp:eth0" one with an entrance
 //! [count.disk.nodes.web]       # all else as for the CPU
 //! kind = "queue"
 //! [container."web/site1"]      # made, or changed, in every resource; those that are left out stay
@@ -245,9 +245,9 @@ impl NodeConfig {
     }
 
     /// As the node is; its tunables as far as they count below a parent with the policy `above`.
-    fn of(node: &Node, above: Option<Policy>) -> Self {
+    fn of(resource: ResourceKind, node: &Node, above: Option<Policy>) -> Self {
         let mut tune = node.tune.clone();
-        tune.retain(|key, _| key.fits(node.kind, above));
+        tune.retain(|key, _| key.fits(resource, node.kind, above));
         let base = Self {
             share: node.share(),
             cap: node.cap,
@@ -306,7 +306,9 @@ impl ResourceConfig {
     pub fn root_tune(&self) -> Tune {
         self.tune.clone().unwrap_or_else(|| {
             let mut tune = self.personality.tune(self.resource());
-            tune.retain(|key, _| key.fits(Kind::Scheduler(self.root_policy()), None));
+            tune.retain(|key, _| {
+                key.fits(self.resource(), Kind::Scheduler(self.root_policy()), None)
+            });
             tune
         })
     }
@@ -330,10 +332,11 @@ impl ResourceConfig {
     fn check_tunables(&self, table: &str) -> Result<(), Error> {
         let set = |tune: &Tune| tune.iter().map(|(&key, &value)| (key, Some(value))).collect();
         let root = Kind::Scheduler(self.root_policy());
-        check_tune(&set(&self.root_tune()), root, None).map_err(|e| e.at(table))?;
+        check_tune(&set(&self.root_tune()), self.resource(), root, None)
+            .map_err(|e| e.at(table))?;
         for (path, node) in &self.nodes {
             let (kind, above) = (self.kind_of(path, node), self.policy_above(path));
-            check_tune(&set(&node.tune), kind, Some(above))
+            check_tune(&set(&node.tune), self.resource(), kind, Some(above))
                 .map_err(|e| e.at(quoted(&path.to_string())))?;
         }
         Ok(())
@@ -531,7 +534,14 @@ pub fn diff(
     let implied = (!wanted.nodes.contains_key(&q0_path)).then_some((&q0_path, &q0));
     for (path, node) in implied.into_iter().chain(&wanted.nodes) {
         let (kind, above) = (wanted.kind_of(path, node), wanted.policy_above(path));
-        requests.extend(difference(kept.get(path).copied(), path, node, kind, above));
+        requests.extend(difference(
+            wanted.resource(),
+            kept.get(path).copied(),
+            path,
+            node,
+            kind,
+            above,
+        ));
     }
     Ok(requests)
 }
@@ -553,7 +563,8 @@ fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
     if kind != Kind::Scheduler(policy) {
         requests.push(Request::SetPolicy { node: node(), policy });
     }
-    let change = retune(&tune, &wanted.root_tune(), Kind::Scheduler(policy), None);
+    let change =
+        retune(wanted.resource(), &tune, &wanted.root_tune(), (Kind::Scheduler(policy), None));
     if !change.is_empty() {
         requests.push(Request::SetTune { node: node(), change });
     }
@@ -562,8 +573,13 @@ fn difference_of_root(current: &Tree, wanted: &ResourceConfig) -> Vec<Request> {
 }
 
 /// What makes the tunables that a node of this kind and place has as wanted.
-fn retune(now: &Tune, wanted: &Tune, kind: Kind, above: Option<Policy>) -> crate::TuneChange {
-    let keys = TuneKey::ALL.into_iter().filter(|key| key.fits(kind, above));
+fn retune(
+    of: ResourceKind,
+    now: &Tune,
+    wanted: &Tune,
+    (kind, above): (Kind, Option<Policy>),
+) -> crate::TuneChange {
+    let keys = TuneKey::ALL.into_iter().filter(|key| key.fits(of, kind, above));
     keys.filter(|key| now.get(key) != wanted.get(key))
         .map(|key| (key, wanted.get(&key).copied()))
         .collect()
@@ -589,6 +605,7 @@ fn end_draining(tree: &Tree, node: &Node, mode: DeleteMode) -> Result<Vec<Reques
 
 /// What makes one node as wanted.
 fn difference(
+    of: ResourceKind,
     now: Option<&Node>,
     path: &NodePath,
     wanted: &NodeConfig,
@@ -598,7 +615,7 @@ fn difference(
     let at = || path.clone().into();
     let mut requests = Vec::new();
     let fresh = NodeConfig { share: wanted.share, ..NodeConfig::new(wanted.kind) };
-    let current = now.map_or(fresh, |node| NodeConfig::of(node, None));
+    let current = now.map_or(fresh, |node| NodeConfig::of(of, node, None));
     match now {
         None => {
             if let Some((parent, name)) = path.split_last() {
@@ -617,7 +634,8 @@ fn difference(
         requests.push(Request::SetShare { node: at(), share: wanted.share });
     }
     let empty = Tune::new();
-    let change = retune(now.map_or(&empty, |node| &node.tune), &wanted.tune, kind, Some(above));
+    let change =
+        retune(of, now.map_or(&empty, |node| &node.tune), &wanted.tune, (kind, Some(above)));
     if !change.is_empty() {
         requests.push(Request::SetTune { node: at(), change });
     }
@@ -645,12 +663,14 @@ pub fn to_config(tree: &Tree, driver: Driver) -> ResourceConfig {
         Kind::Queue(_) => None,
     };
     let mut tune = tree.root().tune.clone();
-    tune.retain(|key, _| key.fits(kind, None));
+    tune.retain(|key, _| key.fits(tree.resource(), kind, None));
     // Where it says what would be so anyway, it is left out.
     let usual = ResourceConfig { personality, policy, ..ResourceConfig::default() }.root_tune();
     let tune = (tune != usual).then_some(tune);
     let nodes = nodes
-        .filter_map(|n| Some((tree.path(n.id)?, NodeConfig::of(n, tree.policy_above(n.id)))))
+        .filter_map(|n| {
+            Some((tree.path(n.id)?, NodeConfig::of(tree.resource(), n, tree.policy_above(n.id))))
+        })
         .collect();
     let access = listed_access(&tree.root().access);
     ResourceConfig { on: None, driver, personality, policy, tune, access, nodes }

@@ -60,7 +60,7 @@ impl ResourceKind {
 /// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that
 /// PATH lies on, or `net:IFACE`, a network interface. An interface that is scheduled: `link:IFACE`,
 /// as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end
-/// by that driver. A disk that is scheduled: `disk:PATH`, a file or a block device, or
+/// by that driver; `link+tcx:IFACE` or `link+xdp:IFACE` where what comes in is told apart too. A disk that is scheduled: `disk:PATH`, a file or a block device, or
 /// `disk+DEPTH:PATH`, with so many requests at once; `disk@RATE:PATH` or `disk+DEPTH@RATE:PATH`
 /// where it serves so much whatever is asked of it; with `/ublk` or `/fuse` before the colon by
 /// that front end, and with `/spinning` or `/flash` before that it takes as long as such a disk
@@ -80,6 +80,8 @@ pub enum Source {
         rate: Option<Rate>,
         /// By which driver.
         driver: Driver,
+        /// Where what comes in is told apart, if it is.
+        receive: Option<Receive>,
     },
     /// This file or block device, scheduled.
     Disk {
@@ -122,6 +124,13 @@ impl Front {
 }
 
 words! {
+    /// Where packets that come in are told apart.
+    Receive, "place of an entrance":
+    Tcx = 0 "tcx" "Behind the driver and what it puts together (GRO), at any interface.",
+    Xdp = 1 "xdp" "In the driver, before a packet has memory of its own; not every driver can.",
+}
+
+words! {
     /// A disk that another one, or a file, is made as slow as.
     DiskModel, "model of a disk":
     Spinning = 0 "spinning" "One arm over turning platters: 7200 revolutions a minute.",
@@ -154,17 +163,18 @@ impl Source {
         }
     }
 
-    /// Whether it asks for what runs already: the same, with the rate or the driver of a link left
-    /// open.
+    /// Whether it asks for what runs already: the same, with the rate, the driver or the entrance
+    /// of a link left open.
     pub fn is_met_by(&self, running: &Self) -> bool {
         match (self, running) {
             (
-                Self::Link { interface, rate, driver },
-                Self::Link { interface: runs, rate: has, driver: by },
+                Self::Link { interface, rate, driver, receive },
+                Self::Link { interface: runs, rate: has, driver: by, receive: at },
             ) => {
                 interface == runs
                     && (rate.is_none() || rate == has)
                     && (*driver == Driver::Auto || driver == by)
+                    && (receive.is_none() || receive == at)
             }
             _ => self == running,
         }
@@ -198,7 +208,7 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse), disk/spinning:/srv/x.img (a file as slow as such a disk), disk/stock:/dev/vdb (by the stock driver)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), link+tcx:eth0 or link+xdp:eth0 (what comes in too), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse), disk/spinning:/srv/x.img (a file as slow as such a disk), disk/stock:/dev/vdb (by the stock driver)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
@@ -263,7 +273,11 @@ impl FromStr for Source {
             }
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
-            Some((kind @ ("net" | "link"), rest)) => {
+            Some((kind, rest)) if kind == "net" || kind.split('+').next() == Some("link") => {
+                let (kind, receive) = match kind.split_once('+') {
+                    Some((kind, at)) => (kind, Some(at.parse()?)),
+                    None => (kind, None),
+                };
                 let (rest, driver) = match rest.rsplit_once('/') {
                     Some((rest, "full")) if kind == "link" => (rest, Driver::Full),
                     Some((rest, "stock")) if kind == "link" => (rest, Driver::Stock),
@@ -285,7 +299,7 @@ impl FromStr for Source {
                 Ok(if kind == "net" {
                     Self::Net(interface)
                 } else {
-                    Self::Link { interface, rate, driver }
+                    Self::Link { interface, rate, driver, receive }
                 })
             }
             _ => bad("none of file:PATH, net:IFACE, link:IFACE, disk:PATH"),
@@ -298,8 +312,12 @@ impl fmt::Display for Source {
         match self {
             Self::File(path) => write!(f, "file:{path}"),
             Self::Net(name) => write!(f, "net:{name}"),
-            Self::Link { interface, rate, driver } => {
-                write!(f, "link:{interface}")?;
+            Self::Link { interface, rate, driver, receive } => {
+                f.write_str("link")?;
+                if let Some(at) = receive {
+                    write!(f, "+{at}")?;
+                }
+                write!(f, ":{interface}")?;
                 if let Some(rate) = rate {
                     write!(f, "@{rate}")?;
                 }

@@ -31,6 +31,10 @@ pub struct Sample {
     pub draining: bool,
     /// Of a queue of a link that is scheduled; there `served` and `queued` are packets.
     pub link: Option<LinkSample>,
+    /// Of a queue of a link with an entrance: what has come in for it.
+    pub receive: Option<ReceiveSample>,
+    /// Of the root of such a link: what no queue is asked for.
+    pub others: Option<ReceiveOthers>,
     /// Of a queue of a disk that is scheduled; there `served`, `queued` and `running` are requests.
     pub disk: Option<DiskSample>,
 }
@@ -55,6 +59,32 @@ pub struct LinkSample {
     pub limit_packets: u32,
     /// Most bytes.
     pub limit_bytes: u32,
+}
+
+/// Packets that came in, since the last reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveSample {
+    /// Packets that went on to their receiver.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets dropped because their receiver had no room for them.
+    pub full: u64,
+    /// Packets dropped because they came faster than the queue's rate.
+    pub over: u64,
+}
+
+/// Packets that came in for no queue's receiver, since the entrance was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveOthers {
+    /// For the machine as a whole: ARP, ICMP, groups, protocols without ports.
+    pub shared: u64,
+    /// For other machines, to which they are forwarded.
+    pub forwarded: u64,
+    /// For addresses and ports at which no socket is.
+    pub nobody: u64,
+    /// For a VLAN, or for another machine.
+    pub elsewhere: u64,
 }
 
 impl Sample {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! tune     = key value {key value}        each key once; those that are not named keep their values
-//! value    = "default" | duration | number | "bytes" | "requests" | "time"
+//! value    = "default" | duration | number | "bytes" | "requests" | "time" | number "/s"
 //! ```
 //!
 //! | key | of | means |
@@ -19,22 +19,24 @@
 //! | `cost` | a disk with `yfq` | what shares are shares of: bytes (the default), requests or time of the disk |
 //! | `deadline` | a queue with `scan-edf` or `real-time` | its requests are due so long after they came; by default never, under `cello` after a round |
 //! | `round` | a disk with `cello` | the time over which its classes have their shares; by default 1 s |
+//! | `receive` | a queue of a link with an entrance | packets a second that come in for it; what is more is dropped; by default any number |
+//! | `receive-burst` | the same | so many of them may come at once; by default 32, without a rate of no effect |
 //!
 //! What is set for a policy that the node does not have now is kept, not shown, and counts again
 //! with that policy.
 
 use std::collections::BTreeMap;
 
-use reserv_facts::tree;
+use reserv_facts::{receive, tree};
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::units::Duration;
-use crate::{Class, Error, ErrorKind, Kind, Policy};
+use crate::{Class, Error, ErrorKind, Kind, Policy, ResourceKind};
 
 /// The name of a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the table above")]
 pub enum TuneKey {
     Quantum,
@@ -48,6 +50,8 @@ pub enum TuneKey {
     Cost,
     Deadline,
     Round,
+    Receive,
+    ReceiveBurst,
 }
 
 /// Words of [`TuneKey::Cost`], by value.
@@ -64,7 +68,7 @@ const S: u64 = 1_000 * MS;
 
 impl TuneKey {
     /// All of them, in the order in which they are printed.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Quantum,
         Self::Lag,
         Self::Turn,
@@ -76,6 +80,8 @@ impl TuneKey {
         Self::Cost,
         Self::Deadline,
         Self::Round,
+        Self::Receive,
+        Self::ReceiveBurst,
     ];
 
     /// As it stands in files.
@@ -92,12 +98,17 @@ impl TuneKey {
             Self::Cost => "cost",
             Self::Deadline => "deadline",
             Self::Round => "round",
+            Self::Receive => "receive",
+            Self::ReceiveBurst => "receive-burst",
         }
     }
 
     /// Whether a node of this kind, below a parent with this policy, has it.
-    pub const fn fits(self, kind: Kind, parent: Option<Policy>) -> bool {
+    pub const fn fits(self, of: ResourceKind, kind: Kind, parent: Option<Policy>) -> bool {
         match self {
+            Self::Receive | Self::ReceiveBurst => {
+                matches!((of, kind), (ResourceKind::Link, Kind::Queue(_)))
+            }
             Self::Quantum => true,
             Self::Lag => matches!(kind, Kind::Scheduler(Policy::Eevdf)),
             Self::Turn => matches!(kind, Kind::Scheduler(Policy::Mtrls | Policy::Wrr)),
@@ -125,6 +136,7 @@ impl TuneKey {
             Self::Batch | Self::Anticipate | Self::Cost => "a disk with policy yfq has it",
             Self::Deadline => "a disk's queue with class scan-edf or real-time has it",
             Self::Round => "a disk with policy cello has it",
+            Self::Receive | Self::ReceiveBurst => "a link's queue has it",
         }
     }
 
@@ -146,6 +158,8 @@ impl TuneKey {
             Self::Cost => tree::tune::COST,
             Self::Deadline => tree::tune::DEADLINE,
             Self::Round => tree::tune::ROUND,
+            Self::Receive => tree::tune::RECEIVE,
+            Self::ReceiveBurst => tree::tune::RECEIVE_BURST,
             Self::Priority => tree::param::PRIORITY,
             Self::Request => tree::param::REQUEST,
         }
@@ -174,13 +188,16 @@ impl TuneKey {
             Self::Cost => (0, COSTS.len() as u64 - 1),
             Self::Deadline => (MS, 1000 * S),
             Self::Round => (*tree::ROUNDS.start(), *tree::ROUNDS.end()),
+            Self::Receive => (1, receive::RATE_MAX),
+            Self::ReceiveBurst => (1, receive::BURST_MAX),
         }
     }
 
     /// As it is written.
     pub fn show(self, value: u64) -> String {
         match self {
-            Self::Priority | Self::Batch => value.to_string(),
+            Self::Priority | Self::Batch | Self::ReceiveBurst => value.to_string(),
+            Self::Receive => format!("{value}/s"),
             Self::Cost => usize::try_from(value)
                 .ok()
                 .and_then(|v| COSTS.get(v))
@@ -219,16 +236,22 @@ impl TuneKey {
                         .hint(self.hint())
                 })?
             }
-            Self::Priority | Self::Batch => {
-                let digits = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
-                let number = if digits { word.parse::<u64>().ok() } else { None };
+            Self::Priority | Self::Batch | Self::Receive | Self::ReceiveBurst => {
+                let number = if self == Self::Receive { word.strip_suffix("/s") } else { None };
+                let number = number.unwrap_or(word);
+                let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+                let number = if digits { number.parse::<u64>().ok() } else { None };
                 number.ok_or_else(|| {
                     Error::new(
                         ErrorKind::Invalid,
                         format!(
                             "{} is no {}",
                             quoted(word),
-                            if self == Self::Batch { "number" } else { "priority" }
+                            match self {
+                                Self::Priority => "priority",
+                                Self::Receive => "number of packets a second",
+                                _ => "number",
+                            }
                         ),
                     )
                     .hint(self.hint())
@@ -275,11 +298,16 @@ pub fn parse_tune(text: &str) -> Result<TuneChange, Error> {
 }
 
 /// Refuses a key that a node of this kind and place does not have.
-pub fn check_tune(change: &TuneChange, kind: Kind, parent: Option<Policy>) -> Result<(), Error> {
+pub fn check_tune(
+    change: &TuneChange,
+    of: ResourceKind,
+    kind: Kind,
+    parent: Option<Policy>,
+) -> Result<(), Error> {
     for (key, value) in change {
-        if !key.fits(kind, parent) {
-            let here: Vec<&str> =
-                TuneKey::ALL.iter().filter(|k| k.fits(kind, parent)).map(|k| k.word()).collect();
+        if !key.fits(of, kind, parent) {
+            let fits = TuneKey::ALL.iter().filter(|k| k.fits(of, kind, parent));
+            let here: Vec<&str> = fits.map(|k| k.word()).collect();
             let why = format!("{} is no tunable here: {}", quoted(key.word()), key.place());
             return Err(
                 Error::new(ErrorKind::Invalid, why).hint(format!("here: {}", here.join(" ")))
@@ -300,10 +328,10 @@ pub fn tune_text(tune: &Tune) -> String {
 }
 
 /// What a `tune` file reads: every key that the node has, in one line that can be written.
-pub fn show_tune(tune: &Tune, kind: Kind, parent: Option<Policy>) -> String {
+pub fn show_tune(tune: &Tune, of: ResourceKind, kind: Kind, parent: Option<Policy>) -> String {
     let words: Vec<String> = TuneKey::ALL
         .into_iter()
-        .filter(|k| k.fits(kind, parent))
+        .filter(|k| k.fits(of, kind, parent))
         .map(|k| {
             let value = tune.get(&k).map_or_else(|| "default".to_owned(), |v| k.show(*v));
             format!("{} {value}", k.word())

@@ -144,7 +144,7 @@ fn tune(node: &str, text: &str) -> Request {
 fn shown(tree: &Tree, node: &str) -> String {
     let id = tree.resolve(&node.parse().unwrap()).unwrap();
     let node = tree.get(id).unwrap();
-    show_tune(&node.tune, node.kind, tree.policy_above(id))
+    show_tune(&node.tune, tree.resource(), node.kind, tree.policy_above(id))
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn a_policy_by_length_is_not_for_the_cpu() {
     doit(&mut disk, &[tune("q0", "deadline 20ms")]);
     let shown = |id: NodeId| {
         let node = disk.get(id).unwrap();
-        show_tune(&node.tune, node.kind, disk.policy_above(id))
+        show_tune(&node.tune, disk.resource(), node.kind, disk.policy_above(id))
     };
     assert_eq!(shown(NodeId::ROOT), "quantum default batch 16 anticipate 0ms cost time");
     assert_eq!(shown(NodeId::Q0), "quantum default deadline 20ms");
@@ -457,4 +457,34 @@ fn a_policy_by_length_is_not_for_the_cpu() {
     let text = serde_json::to_string(&link.snapshot()).unwrap();
     assert!(text.contains("wf2q+"), "{text}");
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap().restore().unwrap(), link);
+}
+
+#[test]
+fn what_comes_in_has_a_rate_at_a_links_queues() {
+    let mut eth = Tree::new(Name::new("eth0").unwrap());
+    doit(&mut eth, &[tune("q0", "receive 20000/s receive-burst 64")]);
+    assert_eq!(shown(&eth, "q0"), "quantum default receive 20000/s receive-burst 64");
+    doit(&mut eth, &[tune("q0", "receive 100 receive-burst default")]);
+    assert_eq!(shown(&eth, "q0"), "quantum default receive 100/s receive-burst default");
+    refused(&eth, &[tune("", "receive 1")], ErrorKind::Invalid, "receive");
+    let mut disk = Tree::new(Name::new("vda").unwrap());
+    disk.set_resource(ResourceKind::Disk);
+    for tree in [&new(), &disk] {
+        refused(tree, &[tune("q0", "receive-burst 1")], ErrorKind::Invalid, "receive-burst");
+    }
+    let most = "receive 100000000/s receive-burst 65536";
+    assert_eq!(parse_tune(most).unwrap().len(), 2);
+    for (text, word) in [
+        ("receive 0/s", "0/s"),
+        ("receive 100000001", "100000001"),
+        ("receive 5/m", "5/m"),
+        ("receive /s", "/s"),
+        ("receive -1/s", "-1/s"),
+        ("receive 20kbit", "20kbit"),
+        ("receive-burst 0", "0"),
+        ("receive-burst 5/s", "5/s"),
+    ] {
+        let error = parse_tune(text).unwrap_err();
+        assert!(error.to_string().contains(word) && !error.hint.is_empty(), "{error}");
+    }
 }

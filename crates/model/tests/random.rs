@@ -142,6 +142,7 @@ impl Naive {
             }
             "deadline" => matches!(own, Kind::Queue(Class::ScanEdf | Class::RealTime)),
             "round" => above.is_none() && own == Kind::Scheduler(Policy::Cello),
+            "receive" | "receive-burst" => false, // a link's
             other => panic!("{other}"),
         }
     }

@@ -24,8 +24,8 @@
 use std::fmt::Write as _;
 
 use reserv_model::{
-    Amount, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Personality, ResourceKind,
-    Sample, Shares, ThreadParams, Tree, show_cap, show_tune,
+    Amount, Error, ErrorKind, Kind, Name, Node, NodeId, NodePath, Personality, ReceiveOthers,
+    ReceiveSample, ResourceKind, Sample, Shares, ThreadParams, Tree, show_cap, show_tune,
 };
 
 use crate::ino::FileKind;
@@ -190,7 +190,7 @@ pub(crate) fn policy(view: &View<'_>) -> Result<String, Error> {
 
 pub(crate) fn tune(view: &View<'_>) -> Result<String, Error> {
     let node = view.node()?;
-    Ok(show_tune(&node.tune, node.kind, view.tree.policy_above(node.id)) + "\n")
+    Ok(show_tune(&node.tune, view.kind, node.kind, view.tree.policy_above(node.id)) + "\n")
 }
 
 pub(crate) fn class(view: &View<'_>) -> Result<String, Error> {
@@ -297,7 +297,20 @@ pub(crate) fn stat(view: &View<'_>) -> Result<String, Error> {
     if let Some(link) = own.link {
         let _ = writeln!(out, "dropped {}", link.dropped);
     }
+    received(&mut out, &own);
     Ok(out)
+}
+
+/// What has come in, of a link with an entrance.
+fn received(out: &mut String, own: &Sample) {
+    if let Some(ReceiveSample { packets, bytes, full, over }) = own.receive {
+        let _ = writeln!(out, "received {packets}\nreceived_bytes {bytes}");
+        let _ = writeln!(out, "receive_dropped_full {full}\nreceive_dropped_rate {over}");
+    }
+    if let Some(ReceiveOthers { shared, forwarded, nobody, elsewhere }) = own.others {
+        let _ = writeln!(out, "received_shared {shared}\nreceived_forwarded {forwarded}");
+        let _ = writeln!(out, "received_nobody {nobody}\nreceived_elsewhere {elsewhere}");
+    }
 }
 
 /// The text of a process's `default` or `cdefault`, in the paper's form: paths with a blank between

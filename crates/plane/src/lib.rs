@@ -14,6 +14,7 @@ mod libbpf;
 pub mod net;
 mod ops;
 pub mod parked;
+pub mod receive;
 pub mod settings;
 mod sys;
 pub mod tag;

@@ -211,17 +211,23 @@ pub(crate) fn attach_cgroup(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A link of a program to what leaves by an interface, before its qdisc.
-pub(crate) fn attach_tcx(program: &OwnedFd, index: u32) -> io::Result<OwnedFd> {
+/// A link of a program to an interface: to what leaves, before its qdisc (tcx egress), or comes in
+/// (tcx ingress, XDP). `flags`: of the place.
+pub(crate) fn attach_interface(
+    program: &OwnedFd,
+    index: u32,
+    at: libbpf_sys::bpf_attach_type,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     let index = i32::try_from(index).map_err(io::Error::other)?;
-    // SAFETY: no options.
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: the options outlive the call.
     let fd = check(unsafe {
-        libbpf_sys::bpf_link_create(
-            program.as_raw_fd(),
-            index,
-            libbpf_sys::BPF_TCX_EGRESS,
-            std::ptr::null(),
-        )
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), index, at, &raw const options)
     })?;
     // SAFETY: the kernel has just given us this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -110,7 +110,8 @@ impl Tree {
             Request::SetTune { ref node, ref change } => {
                 let node = self.find_free(node, "tunables")?;
                 let above = self.policy_above(node.id);
-                check_tune(change, node.kind, above).map_err(|e| e.at(self.shown(node.id)))?;
+                check_tune(change, self.resource(), node.kind, above)
+                    .map_err(|e| e.at(self.shown(node.id)))?;
                 let new = change.iter().filter(|(key, value)| node.tune.get(key) != value.as_ref());
                 new.map(|&(key, value)| Edit::Tune { id: node.id, key, value }).collect()
             }

@@ -4,9 +4,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use reserv_model::{NodeId, PacketRule, Source, UseRule};
+use reserv_model::{NodeId, PacketRule, Receive, ReceiveOthers, ReceiveSample, Source, UseRule};
 
 use super::Usage;
+use crate::receive::Set;
 use crate::{Defaults, Holders, List, PlaneError, Refs};
 
 /// A node, to a meter.
@@ -18,6 +19,16 @@ pub struct Told {
     pub queue: bool,
     /// It takes no more tags.
     pub dying: bool,
+}
+
+/// Where nothing tells apart what comes in: defaults can be set, which change nothing.
+pub(super) fn no_entrance(wanted: &[Set]) -> Result<Vec<Set>, PlaneError> {
+    if wanted.iter().all(|(_, _, value)| *value == 0) {
+        return Ok(Vec::new());
+    }
+    Err(PlaneError::Unsupported(
+        "what comes in is not told apart here: `reserv up --net IFACE --receive` has it".into(),
+    ))
 }
 
 /// A mechanism that tags descriptors and counts what is done through them.
@@ -62,6 +73,39 @@ pub trait Meter: Send {
     /// See [`crate::Packets::set_packet_rules`].
     fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
         let _ = rules;
+        Ok(())
+    }
+
+    /// Where what comes in is told apart, if it is.
+    fn entrance(&self) -> Option<Receive> {
+        None
+    }
+
+    /// What comes in for queues is let in as this says: all of it, or nothing has changed. Answers
+    /// what [`Meter::let_back`] wants.
+    fn let_in(&mut self, wanted: &[Set]) -> Result<Vec<Set>, PlaneError> {
+        no_entrance(wanted)
+    }
+
+    /// And as it was.
+    fn let_back(&mut self, former: &[Set]) {
+        let _ = former;
+    }
+
+    /// What has come in for a queue; `None`: that is not told apart.
+    fn received(&self, queue: NodeId) -> Option<ReceiveSample> {
+        let _ = queue;
+        None
+    }
+
+    /// What no queue is asked for.
+    fn received_else(&self) -> Option<ReceiveOthers> {
+        None
+    }
+
+    /// What comes in for a queue is counted from 0.
+    fn reset_received(&mut self, queue: NodeId) -> Result<(), PlaneError> {
+        let _ = queue;
         Ok(())
     }
 

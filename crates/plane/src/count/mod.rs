@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::Journal;
 use crate::{
-    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade,
+    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade, receive,
 };
 
 use books::{Before, Entry};
@@ -247,8 +247,17 @@ impl Count {
             self.put_back(before, &made);
             return Err(error);
         }
+        let entries: Vec<_> = batch.ops.iter().filter_map(receive::of).collect();
+        let former = match self.meter.let_in(&entries) {
+            Ok(former) => former,
+            Err(error) => {
+                self.put_back(before, &made);
+                return Err(error);
+            }
+        };
         if let Err(error) = self.append(&Change::Batch { batch: batch.clone(), seen }) {
             // What the file does not know never happened.
+            self.meter.let_back(&former);
             self.put_back(before, &made);
             return Err(error);
         }

@@ -10,10 +10,13 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
-use reserv_model::{Batch, NodeId, Op, Outcome, PacketRule, Source, UseRule};
+use reserv_model::{
+    Batch, NodeId, Op, Outcome, PacketRule, Receive, ReceiveOthers, ReceiveSample, Source, UseRule,
+};
 
 use super::{Meter, Told, Usage};
 use crate::ops;
+use crate::receive::{self, Entrance, Set};
 use crate::tag::{self, Mechanism, NodeInfo, Object, Tags};
 use crate::{Defaults, Holders, List, PlaneError, Refs};
 use reserv_facts::tree::RsBatch;
@@ -29,6 +32,8 @@ pub struct Tagged {
     /// Or why there are none.
     tags: Result<Tags, String>,
     limits: Vec<String>,
+    /// Of a link whose packets are told apart as they come in.
+    entrance: Option<Entrance>,
 }
 
 fn invalid(why: String) -> PlaneError {
@@ -67,7 +72,14 @@ impl Tagged {
     /// Of the resource with this number.
     #[must_use]
     pub const fn new(number: u8) -> Self {
-        Self { number, htb: 0, dev: 0, tags: Err(String::new()), limits: Vec::new() }
+        Self {
+            number,
+            htb: 0,
+            dev: 0,
+            tags: Err(String::new()),
+            limits: Vec::new(),
+            entrance: None,
+        }
     }
 
     /// For planes whose tree is the core's: nodes that a batch makes are told before it, those that
@@ -95,6 +107,7 @@ impl Tagged {
                     self.node(Told { id, queue: true, dying: true })?;
                 }
                 Op::Delete { id, .. } => self.removed(id)?,
+                Op::ResetCounters { id } => self.reset_received(id)?,
                 _ => {}
             }
             outcomes.push(outcome);
@@ -151,6 +164,30 @@ impl Tagged {
             }
         }
         nodes.iter().try_for_each(|told| self.tell(tags, *told))
+    }
+
+    /// The entrance of a link that is to have one. One that an earlier daemon made goes on.
+    fn enter(
+        &self,
+        tags: &Tags,
+        source: &Source,
+        nodes: Option<&[Told]>,
+        fresh: bool,
+    ) -> Result<Option<Entrance>, PlaneError> {
+        let Source::Link { interface, receive: Some(at), .. } = source else {
+            return receive::clear(self.number).map(|()| None);
+        };
+        let found = if fresh { None } else { Entrance::adopt(self.number, *at, tags)? };
+        let entrance = found.map_or_else(|| Entrance::load(self.number, *at, tags), Ok)?;
+        let entered = nodes.map_or(Ok(()), |nodes| entrance.only(nodes)).and_then(|()| {
+            // An interface that is not there now is entered when it comes.
+            crate::net::index_of(interface)
+                .map_or(Ok(()), |index| entrance.attach(interface, index))
+        });
+        if entered.is_err() {
+            let _ = receive::clear(self.number);
+        }
+        entered.map(|()| Some(entrance))
     }
 
     fn take(&self, tags: &Tags, source: &Source) -> Result<(), PlaneError> {
@@ -211,6 +248,10 @@ impl Tagged {
             }
             attached.map(|()| tag::adopt())?
         });
+        let entered = match &begun {
+            Ok(Some(tags)) => self.enter(tags, source, nodes, fresh),
+            _ => Ok(None),
+        };
         self.tags = match begun {
             Ok(tags) => tags.ok_or_else(|| "the programs were taken away".to_owned()),
             Err(error @ (PlaneError::Taken(_) | PlaneError::Invalid(_))) => return Err(error),
@@ -220,6 +261,21 @@ impl Tagged {
             }
         };
         self.limits = self.tags().map(|tags| tag::limits(tags.mechanism())).unwrap_or_default();
+        match entered {
+            Ok(entrance) => self.entrance = entrance,
+            Err(error) if fresh => {
+                let tags = mem::replace(&mut self.tags, Err("it was stopped".into()));
+                if let Some(Err(error)) = tags.ok().map(|tags| self.detach(tags)) {
+                    tracing::error!(%error, "tags were not taken back");
+                }
+                return Err(error);
+            }
+            Err(error) => {
+                let said = error.to_string();
+                let first = said.lines().next().unwrap_or_default();
+                self.limits.push(format!("what comes in is not told apart any more: {first}"));
+            }
+        }
         Ok(())
     }
 
@@ -253,7 +309,12 @@ impl Meter for Tagged {
     }
 
     fn again(&mut self, source: &Source) -> Result<(), PlaneError> {
-        self.tags().map_or(Ok(()), |tags| self.take(tags, source))
+        self.tags().map_or(Ok(()), |tags| self.take(tags, source))?;
+        let (Some(entrance), Some(interface)) = (&self.entrance, source.interface()) else {
+            return Ok(());
+        };
+        entrance.detach()?;
+        entrance.attach(interface, crate::net::index_of(interface)?)
     }
 
     fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
@@ -261,7 +322,37 @@ impl Meter for Tagged {
     }
 
     fn node(&mut self, told: Told) -> Result<(), PlaneError> {
-        self.tags().map_or(Ok(()), |tags| self.tell(tags, told))
+        self.tags().map_or(Ok(()), |tags| self.tell(tags, told))?;
+        self.entrance.as_ref().map_or(Ok(()), |entrance| entrance.node(told))
+    }
+
+    fn entrance(&self) -> Option<Receive> {
+        self.entrance.as_ref().map(Entrance::place)
+    }
+
+    fn let_in(&mut self, wanted: &[Set]) -> Result<Vec<Set>, PlaneError> {
+        match &self.entrance {
+            Some(entrance) => entrance.set_all(wanted),
+            None => super::meter::no_entrance(wanted),
+        }
+    }
+
+    fn let_back(&mut self, former: &[Set]) {
+        if let Some(entrance) = &self.entrance {
+            entrance.set_back(former);
+        }
+    }
+
+    fn received(&self, queue: NodeId) -> Option<ReceiveSample> {
+        self.entrance.as_ref()?.sample(queue).ok()
+    }
+
+    fn received_else(&self) -> Option<ReceiveOthers> {
+        self.entrance.as_ref()?.others().ok()
+    }
+
+    fn reset_received(&mut self, queue: NodeId) -> Result<(), PlaneError> {
+        self.entrance.as_ref().map_or(Ok(()), |entrance| gone(entrance.reset(queue)))
     }
 
     fn set_use(&mut self, queue: NodeId, rules: &[UseRule]) -> Result<(), PlaneError> {
@@ -291,6 +382,7 @@ impl Meter for Tagged {
     }
 
     fn removed(&mut self, node: NodeId) -> Result<(), PlaneError> {
+        self.entrance.as_ref().map_or(Ok(()), |entrance| entrance.removed(node))?;
         self.tags().map_or(Ok(()), |tags| self.forget(tags, node))
     }
 
@@ -339,6 +431,9 @@ impl Meter for Tagged {
     }
 
     fn stop(&mut self) -> Result<(), PlaneError> {
+        if self.entrance.take().is_some() {
+            receive::clear(self.number)?;
+        }
         match mem::replace(&mut self.tags, Err("it was stopped".into())) {
             Ok(tags) => {
                 let _turn = tag::turn();

@@ -13,10 +13,11 @@ pub use rtnl::understand;
 
 use std::path::Path;
 
-use reserv_model::{Driver, Rate, Source};
+use reserv_model::{Batch, Driver, Outcome, Rate, Source};
 
+use crate::count::Meter;
 use crate::libbpf::os;
-use crate::{Plane, PlaneError, tag};
+use crate::{Plane, PlaneError, receive, tag};
 
 /// Memory of a packet beside its bytes: `struct sk_buff`, what it shares, and what the allocator
 /// rounds up. Of what sockets send the most is 2601 (a datagram of 1709 bytes, which stands in one
@@ -47,8 +48,43 @@ pub(crate) fn index_of(interface: &str) -> Result<u32, PlaneError> {
         .ok_or_else(|| PlaneError::Invalid(format!("no interface \"{interface}\" here")))
 }
 
+/// Whether an interface has its packets itself: what comes in by a port of a bridge, or a part of a
+/// bond, is that one's.
+pub(crate) fn own_packets(interface: &str, index: u32) -> Result<(), PlaneError> {
+    match rtnl::master(index).map_err(os(format!("what {interface} belongs to")))? {
+        0 => Ok(()),
+        master => Err(PlaneError::Unsupported(format!(
+            "the entrance of {interface}: what comes in by it belongs to another interface (number \
+             {master}), which can have one"
+        ))),
+    }
+}
+
 fn netns() -> Result<u64, PlaneError> {
     tag::netns_cookie().map_err(os("the network name space"))
+}
+
+/// How packets are told apart, for `status`.
+fn told_apart(meter: &dyn Meter) -> String {
+    let entrance = meter.entrance().map(|at| format!(", what comes in by {at}"));
+    format!("{}{}", meter.mechanism(), entrance.unwrap_or_default())
+}
+
+/// What of a batch is set at the link's entrance, and the rest, which is the tree's.
+fn entrances(batch: &Batch) -> (Vec<receive::Set>, Batch) {
+    let entries = batch.ops.iter().filter_map(receive::of).collect();
+    let ops = batch.ops.iter().filter(|op| receive::of(op).is_none()).cloned().collect();
+    (entries, Batch { seq: batch.seq, ops })
+}
+
+/// The outcomes of a whole batch, by those of the tree's part.
+fn with_entrances(batch: &Batch, tree: Vec<Outcome>) -> Vec<Outcome> {
+    let mut tree = tree.into_iter();
+    let ops = batch.ops.iter().map(|op| match receive::of(op) {
+        Some(_) => Outcome::Done,
+        None => tree.next().unwrap_or(Outcome::Done),
+    });
+    ops.collect()
 }
 
 /// Which driver interfaces have on this machine, and for the stock one why it is not the full;

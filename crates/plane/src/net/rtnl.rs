@@ -31,6 +31,7 @@ const HEADER: usize = 16; // struct nlmsghdr
 const TCMSG: usize = 20; // struct tcmsg
 const IFINFOMSG: usize = 16; // struct ifinfomsg
 const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_MASTER: u16 = 10;
 const IFLA_STATS64: u16 = 23;
 /// Of `tx_dropped` in `struct rtnl_link_stats64`.
 const TX_DROPPED: usize = 7 * 8;
@@ -316,6 +317,12 @@ pub(super) fn set_gso_max(index: u32, size: u32) -> io::Result<()> {
 /// The queue of a class goes, with what waits in it; the kernel puts another one there.
 pub(super) fn remove_below(index: u32, parent: u32) -> io::Result<()> {
     talk(&message(libc::RTM_DELQDISC, libc::NLM_F_ACK, index, 0, parent, &[]), &mut |_, _| {})
+}
+
+/// The interface that an interface belongs to (a bridge, a bond, a routing domain); 0: none.
+pub(super) fn master(index: u32) -> io::Result<u32> {
+    of_link(index, IFLA_MASTER, &mut |value| word(value, 0).into())
+        .map(|index| u32::try_from(index).unwrap_or(u32::MAX))
 }
 
 /// The longest packet of an interface, without its link header.

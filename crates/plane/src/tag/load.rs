@@ -61,6 +61,8 @@ const FULL: &[&str] = &[
     "rt_option_of",
     "rt_send4",
     "rt_send6",
+    "rt_bound4",
+    "rt_bound6",
     "rt_created",
     "rt_read",
     "rt_write",
@@ -126,6 +128,8 @@ pub(super) const LOSSES: &[(&str, &str)] = &[
     ("rt_send6", LATE_LOST),
     ("rt_stock_send4", LATE_LOST),
     ("rt_stock_send6", LATE_LOST),
+    ("rt_bound4", BOUND_LOST),
+    ("rt_bound6", BOUND_LOST),
     ("rt_created", "a raw socket does not take its maker's default"),
     ("rt_read", "what is done to files cannot be counted"),
     ("rt_write", "what is done to files cannot be counted"),
@@ -148,6 +152,7 @@ pub(super) const LOSSES: &[(&str, &str)] = &[
 const FDS_LOST: &str = "which descriptors are tagged is not known, nor by whom; they keep their tags \
                         where a right is withdrawn";
 const LATE_LOST: &str = "datagrams of an unconnected socket do not take their sender's default";
+const BOUND_LOST: &str = "what comes in for a socket that never sent is q0's, unless it is tagged";
 const PACKETS_LOST: &str = "packets cannot be counted";
 const LINK_LOST: &str = "a link's packets do not go by their tags";
 const OWNERS_LOST: &str = "who owns the requests of a disk is not known";
@@ -190,6 +195,8 @@ const fn options(mechanism: Mechanism) -> &'static [(&'static str, libbpf_sys::b
             ("rt_option_of", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
             ("rt_send4", libbpf_sys::BPF_CGROUP_UDP4_SENDMSG),
             ("rt_send6", libbpf_sys::BPF_CGROUP_UDP6_SENDMSG),
+            ("rt_bound4", libbpf_sys::BPF_CGROUP_INET4_POST_BIND),
+            ("rt_bound6", libbpf_sys::BPF_CGROUP_INET6_POST_BIND),
             ("rt_created", libbpf_sys::BPF_CGROUP_INET_SOCK_CREATE),
         ],
         Mechanism::Stock => &[
@@ -571,8 +578,8 @@ pub(super) fn attach_link(
     detach_link(folder, resource)?;
     let program =
         sys::open(&folder.join(name)).map_err(os(format!("open the pinned program {name}")))?;
-    let link =
-        sys::attach_tcx(&program, index).map_err(os(format!("attach {name} (Linux 6.6)")))?;
+    let link = sys::attach_interface(&program, index, libbpf_sys::BPF_TCX_EGRESS, 0)
+        .map_err(os(format!("attach {name} (Linux 6.6)")))?;
     sys::pin(&link, &link_pin(folder, resource)).map_err(os(format!("pin the link of {name}")))
 }
 

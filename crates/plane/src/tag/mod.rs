@@ -15,7 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::{MapCore as _, MapHandle};
@@ -435,6 +435,18 @@ impl Tags {
 
     fn object(&self, resource: u8) -> Result<abi::RtObject, PlaneError> {
         Ok(self.call(RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT_GET) })?.object)
+    }
+
+    /// Where the maps are pinned that other programs share.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How words of a resource in the sockets' own storage begin; `None`: tags are elsewhere.
+    pub(crate) fn era(&self, resource: u8) -> Result<Option<u16>, PlaneError> {
+        let call = RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT_GET) };
+        let era = u16::try_from(self.call(call)?.b).unwrap_or_default();
+        Ok((self.mechanism == Mechanism::Stock).then_some(era))
     }
 
     /// A node of a resource exists, or has changed. q0 too: what nobody tagged is counted there.

@@ -401,8 +401,7 @@ fn sample_of(n: &RcNode, queued: u32) -> Sample {
         throttled_ns: n.throttled_ns,
         request_ns: n.request,
         draining: n.dying != 0,
-        link: None,
-        disk: None,
+        ..Sample::default()
     }
 }
 

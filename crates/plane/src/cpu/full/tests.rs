@@ -41,7 +41,7 @@ fn tunables_are_encoded_by_their_numbers() {
     let id = NodeId { index: 7, generation: 3 };
     let keys = TuneKey::ALL.into_iter().filter(|k| !k.is_of_child());
     let tunes: Vec<_> = keys.map(|key| encode(&Op::Tune { id, key, value: 9 })).collect();
-    assert_eq!(tunes.iter().map(|t| t.a).collect::<Vec<_>>(), [1, 2, 3, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(tunes.iter().map(|t| t.a).collect::<Vec<_>>(), [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]);
     assert!(tunes.iter().all(|t| (t.code, t.b) == (op::TUNE, 9)));
     let param = |key, value| encode(&Op::NodeParam { id, key, value });
     let (priority, request) = (param(TuneKey::Priority, 0), param(TuneKey::Request, 5));

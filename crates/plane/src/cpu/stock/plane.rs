@@ -70,9 +70,7 @@ impl Stock {
             throttled: before.is_some_and(|before| now.throttled_ns > before.throttled_ns),
             throttled_ns: now.throttled_ns,
             draining: node.draining,
-            link: None,
-            request_ns: 0,
-            disk: None,
+            ..Sample::default()
         })
     }
 

@@ -25,7 +25,7 @@ use self::load::Programs;
 pub use self::load::{probe, try_load};
 use self::upgrade::Foreign;
 use super::former::{put_back, replaceable, write_former};
-use super::{index_of, link, netns, room, rtnl};
+use super::{entrances, index_of, link, netns, room, rtnl, told_apart, with_entrances};
 use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
 use crate::libbpf::os;
 use crate::ops::{self, io_error, refusal};
@@ -270,6 +270,8 @@ impl Link {
             draining: node.dying != 0,
             request_ns: 0,
             disk: None,
+            receive: if queue { self.meter.received(id) } else { None },
+            others: if id == NodeId::ROOT { self.meter.received_else() } else { None },
             link: queue.then_some(LinkSample {
                 queued_bytes: node.bytes,
                 dropped: node.dropped,
@@ -311,7 +313,9 @@ impl Link {
                     slot.b = u64::try_from(burst).unwrap_or(u64::MAX).max(CAP_BURST_MIN);
                 }
                 Op::Tune { .. } | Op::NodeParam { .. } => {
-                    return Err(PlaneError::Unsupported("a link's nodes have no tunables".into()));
+                    return Err(PlaneError::Unsupported(
+                        "a link's nodes have no such tunables".into(),
+                    ));
                 }
                 // A queue with sockets is kept (drain), or refused; packets go to q0 with the node.
                 Op::Delete { id, mode } => {
@@ -349,7 +353,7 @@ impl Plane for Link {
             mechanism: format!(
                 "qdisc in BPF on {}, {rate}, {}",
                 self.interface,
-                self.meter.mechanism()
+                told_apart(&self.meter)
             ),
             version: self.state().abi,
             limits,
@@ -361,9 +365,15 @@ impl Plane for Link {
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         self.understood()?;
-        let mut done = self.encode(batch)?;
-        self.meter.announce(batch)?;
-        let answer = self.edit(&mut done)?;
+        let (entries, tree) = entrances(batch);
+        let mut done = self.encode(&tree)?;
+        self.meter.announce(&tree)?;
+        // Before the tree has the batch's number: who dies in between is told the batch again.
+        let former = self.meter.let_in(&entries);
+        let answer = match &former {
+            Ok(_) => self.edit(&mut done)?,
+            Err(_) => -libc::EOPNOTSUPP,
+        };
         if answer < 0 {
             for op in &batch.ops {
                 if let Op::Create { id, .. } = *op
@@ -372,9 +382,11 @@ impl Plane for Link {
                     self.meter.removed(id)?;
                 }
             }
-            return Err(ops::refused(&done, batch, answer, || self.applied_seq()));
+            self.meter.let_back(&former?);
+            return Err(ops::refused(&done, &tree, answer, || self.applied_seq()));
         }
-        self.meter.applied(batch, &done)
+        let outcomes = self.meter.applied(&tree, &done)?;
+        Ok(with_entrances(batch, outcomes))
     }
 
     fn applied_seq(&self) -> Result<Option<u64>, PlaneError> {

@@ -22,7 +22,7 @@ use std::ptr;
 use reserv_model::{Batch, Op, Source};
 
 use super::abi::{self, RnCall, RnState, what};
-use super::{Link, index_of, link, load, open};
+use super::{Link, entrances, index_of, link, load, open};
 use crate::count::{Meter as _, Tagged};
 use crate::libbpf::os;
 use crate::net::rtnl;
@@ -155,6 +155,8 @@ impl Link {
     fn build(&self, tree: &[Batch]) -> Result<(), PlaneError> {
         self.set_rate(link(&self.source)?.1)?;
         for batch in tree {
+            // The entrance stands beside the tree, and goes on.
+            let (_, batch) = &entrances(batch);
             let mut done: RsBatch = self.encode(batch)?;
             for (slot, edit) in done.op.iter_mut().zip(&batch.ops) {
                 // Who refers to it is known to the tags only; it goes when it is looked at next, if

@@ -20,11 +20,11 @@ use self::classes::Classes;
 use self::shape::{Shapes, shapes};
 use super::former::{put_back, replaceable, write_former};
 use super::rtnl::{self, Qdisc};
-use super::{index_of, link, room};
+use super::{index_of, link, room, told_apart};
 use crate::count::{self, Books, Count, Meter, Metered, Reads, Tagged, tags_by_meter};
 use crate::libbpf::os;
 use crate::{
-    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade,
+    DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade, receive,
 };
 
 /// The upper half of HTB's handle, with the resource's number below.
@@ -199,7 +199,8 @@ fn refused(op: &Op) -> Option<&'static str> {
     let policy = |policy: &Policy| *policy != Policy::Sfq;
     let class = |class: &Class| !matches!(class, Class::Fifo | Class::Ts);
     match op {
-        Op::Tune { .. } | Op::NodeParam { .. } => Some("a link's nodes have no tunables"),
+        op if receive::of(op).is_some() => None,
+        Op::Tune { .. } | Op::NodeParam { .. } => Some("a link's nodes have no such tunables"),
         Op::SetLimit { members_max: 1.., bytes_max: 1.., .. } => {
             Some("a queue of HTB's is bounded by packets or by bytes, not by both")
         }
@@ -244,6 +245,9 @@ impl Htb {
                 limit_packets,
                 limit_bytes,
             });
+            sample.receive = self.count.meter().received(id);
+        } else if id == NodeId::ROOT {
+            sample.others = self.count.meter().received_else();
         }
         sample
     }
@@ -266,7 +270,7 @@ impl Plane for Htb {
                 "HTB on {}, {}, {}",
                 self.interface,
                 self.rate,
-                self.count.meter().mechanism()
+                told_apart(self.count.meter())
             ),
             version: 1,
             limits,
@@ -304,6 +308,7 @@ impl Plane for Htb {
         for op in &batch.ops {
             if let Op::ResetCounters { id } = op {
                 locked(&self.classes).reset(*id)?;
+                self.count.meter_mut().reset_received(*id)?;
             }
         }
         if let Some((wanted, _)) = &made

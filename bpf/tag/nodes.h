@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Nodes and the tags of sockets: what every program that meets a packet has to look up, here and
+ * where packets come in (bpf/receive).
+ */
+#ifndef RESERV_TAG_NODES_H
+#define RESERV_TAG_NODES_H
+
+#include "abi.h"
+
+/* Entries of the tables of tags (accounts.h). */
+#ifndef RT_FILES_MAX /* a test's are few */
+#define RT_FILES_MAX (1 << 20)
+#define RT_SOCKS_MAX (1 << 18)
+#define RT_LISTS_MAX (1 << 16)
+#endif
+
+#define RT_Q0 (1ULL << 32 | 1)
+
+#define RT_AF_INET 2
+#define RT_AF_INET6 10
+#define RT_AF_PACKET 17
+#define RT_SOCK_RAW 3
+#define RT_ESTABLISHED 1
+
+#define RT_CAST(type, pointer) ((struct type *)bpf_rdonly_cast((pointer), bpf_core_type_id_kernel(struct type)))
+
+/* An array, because most of what a tag costs is looking up. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RT_RESOURCES * RT_NODES_MAX);
+	__type(key, u32);
+	__type(value, struct rt_node);
+} nodes SEC(".maps");
+
+/* Tags of sockets, by struct sock: one per interface. */
+struct rt_sock {
+	u64 slot[RT_RESOURCES];
+	u32 said; /* slots that were asked for, not filled from a default list */
+	u32 account; /* in `socks`: whose the entry is (accounts.h) */
+	u64 sent[RT_RESOURCES]; /* the default queues of who sent last; not counted (senders.h) */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, RT_SOCKS_MAX);
+	__type(key, u64);
+	__type(value, struct rt_sock);
+} socks SEC(".maps");
+
+static __always_inline struct rt_node *rt_node(u32 resource, u64 node)
+{
+	u32 key = resource * RT_NODES_MAX + (u32)node;
+	struct rt_node *n;
+
+	if ((u32)node >= RT_NODES_MAX || !(node >> 32))
+		return 0;
+	n = bpf_map_lookup_elem(&nodes, &key);
+	return n && n->generation == node >> 32 ? n : 0;
+}
+
+#endif
