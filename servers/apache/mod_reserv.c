@@ -40,6 +40,8 @@
 #define NAME_LONGEST 64
 #define PATH_LONGEST 2048
 
+#define TIME_NOTE "reserv_cpu_us"
+
 /* A line ReservClient. */
 struct client {
 	apr_ipsubnet_t *net;
@@ -63,6 +65,8 @@ struct config {
 static apr_array_header_t *shares;
 /* Where containers are: "/reserv/container/". */
 static const char *top;
+/* Whether some directive mentions the note with the time: else nobody reads that clock. */
+static int counted;
 /* mod_cgid's, where it is loaded. */
 static module *cgid;
 
@@ -311,7 +315,7 @@ static void resume_connection(conn_rec *c, request_rec *r)
 
 	(void)r;
 	if (visit && visit->unfinished && !visit->unfinished->refused)
-		work_for(visit->unfinished->share, visit->unfinished);
+		work_for(visit->unfinished->share, counted ? visit->unfinished : NULL);
 }
 
 static void suspend_connection(conn_rec *c, request_rec *r)
@@ -358,7 +362,7 @@ static void request_is(request_rec *r, const struct config *config)
 		return;
 	}
 	work->share = share;
-	work->refused = work_for(share, share ? work : NULL);
+	work->refused = work_for(share, share && counted ? work : NULL);
 	visit_of(r->connection)->unfinished = share ? work : NULL;
 }
 
@@ -386,17 +390,17 @@ static int tell(request_rec *r)
 {
 	request_rec *first = first_of(r), *last = r;
 	struct work *work = work_of(first);
-	const char *us;
 
 	if (!work || !work->share || work->refused)
 		return DECLINED;
-	if (self.work == work)
-		work_counted();
 	while (last->next)
 		last = last->next;
-	us = apr_psprintf(first->pool, "%" APR_UINT64_T_FMT, work->cpu_ns / 1000);
 	apr_table_setn(last->notes, "reserv_share", work->share->name);
-	apr_table_setn(last->notes, "reserv_cpu_us", us);
+	if (!counted)
+		return DECLINED;
+	if (self.work == work)
+		work_counted();
+	apr_table_setn(last->notes, TIME_NOTE, apr_psprintf(first->pool, "%" APR_UINT64_T_FMT, work->cpu_ns / 1000));
 	return DECLINED;
 }
 
@@ -456,6 +460,14 @@ static int pre_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
 	return OK;
 }
 
+static int mentioned(const char *word, const ap_directive_t *in)
+{
+	for (; in; in = in->next)
+		if ((in->args && strstr(in->args, word)) || mentioned(word, in->first_child))
+			return 1;
+	return 0;
+}
+
 static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp, server_rec *server)
 {
 	(void)plog;
@@ -464,6 +476,7 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp, s
 	if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG || !shares->nelts)
 		return OK;
 	cgid = ap_find_linked_module("mod_cgid.c");
+	counted = mentioned(TIME_NOTE, ap_conftree);
 	children_inherit();
 	if (shares_open(pconf, server, (struct share **)shares->elts, shares->nelts, top))
 		return HTTP_INTERNAL_SERVER_ERROR;
