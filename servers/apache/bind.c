@@ -171,7 +171,7 @@ static void begin(void)
 	struct share **any;
 
 	self.begun = 1;
-	for (any = every; *any; any++)
+	for (any = every; any && *any; any++)
 		if ((*any)->dir >= 0) {
 			fcntl((*any)->dir, F_RESERV_UNBIND, 0);
 			return;

@@ -322,7 +322,7 @@ static void suspend_connection(conn_rec *c, request_rec *r)
 {
 	(void)c;
 	(void)r;
-	if (!self.inside)
+	if (shares->nelts && !self.inside)
 		work_for(NULL, NULL);
 }
 
