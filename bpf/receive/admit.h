@@ -12,14 +12,15 @@
  * The max is taken here, not where a packet is dropped: what is refused costs its queue nothing.
  */
 
-/* Whether `count` packets may come in at `now`, in ticks. Without a rate, always. */
-static __always_inline bool rv_eligible(struct rv_node *n, u64 now, u32 count)
+/* Whether `count` packets may come in now. Without a rate, always. */
+static __always_inline bool rv_eligible(struct rv_node *n, u32 count)
 {
-	u64 begin;
+	u64 begin, now;
 	bool may;
 
 	if (!n->period)
 		return true;
+	now = bpf_ktime_get_ns() * RV_TICKS_NS;
 	bpf_spin_lock(&n->lock);
 	may = now >= n->eligible;
 	if (may) {

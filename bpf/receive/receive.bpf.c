@@ -114,7 +114,7 @@ static __always_inline bool rv_comes(void *ctx, bool xdp, u32 ip, u16 type, u32 
 	}
 	if (full) {
 		__sync_fetch_and_add(&n->full, packets);
-	} else if (!rv_eligible(n, bpf_ktime_get_ns() * RV_TICKS_NS, packets)) {
+	} else if (!rv_eligible(n, packets)) {
 		__sync_fetch_and_add(&n->over, packets);
 		full = true;
 	} else {
