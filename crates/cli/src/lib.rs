@@ -167,8 +167,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 if json {
                     return say_json(&all);
                 }
-                let drawn: Vec<String> =
-                    all.iter().map(|node| tree::draw(node, Paint::stdout())).collect();
+                let draw = |node| tree::draw(node, Paint::stdout(), paint::width());
+                let drawn: Vec<String> = all.iter().map(draw).collect();
                 let said = say(&drawn.join("\n"));
                 note(access::partly(&*files, &NodePath::resources(&*files)));
                 return said;
@@ -182,7 +182,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             if json {
                 return say_json(&node);
             }
-            let said = say(&tree::draw(&node, Paint::stdout()));
+            let said = say(&tree::draw(&node, Paint::stdout(), paint::width()));
             note(access::partly(&*files, &[NodePath::parse(&path, files.place())?]));
             said
         }
@@ -253,7 +253,11 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 return if json { say_json(&used) } else { say(&text) };
             }
             let (text, stat) = tree::stat(&*files, &path)?;
-            if json { say_json(&stat) } else { say(&text) }
+            match json {
+                true => say_json(&stat),
+                false if std::io::stdout().is_terminal() => say(&tree::readable(&text, &stat)),
+                false => say(&text),
+            }
         }
         Command::Completion { shell } => {
             generate::completion(shell, &mut std::io::stdout());
@@ -307,7 +311,12 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         Command::Disk(args) => disk(&args, json),
         Command::Compare(args) => {
             let report = compare::compare(&args)?;
-            if json { say_json(&report) } else { say(&compare::render(&report)) }
+            if json {
+                say_json(&report)?
+            } else {
+                say(&compare::render(&report))?
+            };
+            report.measured()
         }
         Command::Load { kind } => Ok(ExitCode::from(u8::try_from(load::main(&kind)).unwrap_or(2))),
         Command::Trace(args) => trace::trace(&args, json),
@@ -371,6 +380,7 @@ fn changed(changes: &[edit::Change], json: bool) -> Result<ExitCode, Error> {
 
 fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
     let brought = up::up(args)?;
+    note(rules::unknown(&brought.rules));
     if json {
         say_json(&json!({
             "dry_run": args.dry_run,
