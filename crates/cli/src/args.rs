@@ -139,6 +139,8 @@ pub enum Command {
     Run(Run),
     /// Put running processes, threads, open files or sockets under a reservation
     Tag(Tag),
+    /// Say in which queues processes are, and by which rule
+    Ps(Ps),
     /// Give a user, group or process rights on a node and all below it; on a container, in every
     /// resource
     Allow(Allow),
@@ -429,6 +431,18 @@ pub struct Tag {
     /// Single threads
     #[arg(long, short, value_name = "TID", num_args = 1.., value_parser = tid)]
     pub thread: Vec<i32>,
+}
+
+/// Arguments of `ps`.
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// These processes, or all in or below these nodes; if none is named, all that are in another
+    /// queue than q0
+    #[arg(value_name = "PID|PATH")]
+    pub words: Vec<String>,
+    /// Those in q0 too
+    #[arg(long, short, conflicts_with = "words")]
+    pub all: bool,
 }
 
 /// Arguments of `allow`.

@@ -41,11 +41,7 @@ fn read_config(path: &Path) -> Result<Config, Error> {
     if path.as_os_str() == "-" {
         io::stdin().read_to_string(&mut text).map_err(|e| Error::io("standard input", &e))?;
     } else {
-        text = fs::read_to_string(path).map_err(|e| {
-            let mut error = Error::refused(format!("{}: {e}", path.display()));
-            error.errno = e.raw_os_error();
-            error
-        })?;
+        text = fs::read_to_string(path).map_err(|e| Error::of_file(path, &e))?;
     }
     let config: Config = toml::from_str(&text).map_err(|e| {
         // toml names line and column and shows the line.
@@ -531,15 +527,6 @@ pub(crate) fn save() -> Result<(Config, String, Option<Error>), Error> {
     Ok((config, text + &tree, error))
 }
 
-/// Writes what reservd is started with.
-pub(crate) fn write_boot(text: &str) -> Result<(), Error> {
-    let path = crate::settings::boot_file();
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|e| Error::io(folder.display(), &e))?;
-    }
-    crate::whole::write(&path, text)
-}
-
 /// Refuses a node's name where a file's is meant: all trees are saved, whatever is named.
 pub(crate) fn meant_as_file(path: &Path) -> Result<(), Error> {
     let Some(name) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
@@ -572,6 +559,15 @@ fn apart(text: &str) -> String {
 /// The same for programs.
 pub(crate) fn status_json() -> Result<Value, Error> {
     Control::need()?.ask(&Command::Status {})
+}
+
+/// Refuses a resource that runs and is no disk.
+pub(crate) fn is_disk(name: &str) -> Result<(), Error> {
+    match status_json()?["resources"][name]["kind"].as_str() {
+        Some(kind) if kind != "disk" => Err(Error::refused(format!("{name} is a {kind}, no disk"))
+            .hint(format!("it goes with: reserv down {name}"))),
+        _ => Ok(()),
+    }
 }
 
 /// A disk that is scheduled, for `disk status`.

@@ -225,9 +225,17 @@ impl Core {
         // Others may have changed it since it was looked at.
         job.before = Some(held.config());
         let wanted = self.with_owned(slot.resource, held.engine.tree(), job.wanted.clone());
-        let done = diff_as_asked(held.engine.tree(), &wanted, mode)
-            .map_err(Refusal::from)
-            .and_then(|requests| held.engine.edit_whole(&requests, &rules));
+        let mut make = || {
+            // What drained may be gone already, and nobody has noticed.
+            held.engine.collect()?;
+            let requests = diff_as_asked(held.engine.tree(), &wanted, mode)?;
+            held.engine.edit_whole(&requests, &rules)
+        };
+        let done = match make() {
+            // Or it went in between.
+            Err(refusal) if refusal.errno == libc::ENOENT && mode == DeleteMode::Flush => make(),
+            done => done,
+        };
         drop(held);
         if job.slot.is_none() && done.is_err() {
             self.take_down(&job.name)?;
