@@ -67,7 +67,7 @@ fn write(files: &dyn Files, path: &NodePath, line: &str) -> Result<Change, Error
     files.write(&file, line).map_err(|e| {
         explain(files, path, &format!("access '{line}'"), &writing(path, "access"), &e)
     })?;
-    Ok(Change { path: path.to_string(), key: "access".to_owned(), old, new: shown() })
+    Ok(Change { path: path.clone(), key: "access".to_owned(), old, new: shown() })
 }
 
 /// Let somebody do something at a node and below it.
@@ -129,7 +129,7 @@ pub(crate) fn why(files: &dyn Files, pid: i32, path: &str) -> Result<Vec<Answer>
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Entry {
     /// Where it stands: the node, or one above it.
-    path: String,
+    path: NodePath,
     /// As it is written.
     entry: String,
 }
@@ -153,7 +153,7 @@ pub(crate) fn list(files: &dyn Files, path: &str) -> Result<Vec<Entry>, Error> {
         }
         match files.read(&here.file("access")) {
             Ok(text) => found.extend(
-                text.lines().map(|line| Entry { path: here.to_string(), entry: line.to_owned() }),
+                text.lines().map(|line| Entry { path: here.clone(), entry: line.to_owned() }),
             ),
             // Who may read a node need not see what is above it.
             Err(e) if here != path && e.raw_os_error() == Some(libc::EACCES) => {}

@@ -2,11 +2,17 @@
 //! The table of commands. Help, completions and man pages are generated from it and from nothing
 //! else.
 
+mod up;
+mod words;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+pub use up::{Driver, Front, Up};
+use words::{disk, duration, interval, rate, tid, word};
 
 /// What stands under every page of help.
 const AFTER: &str = "\
@@ -110,7 +116,8 @@ pub enum Command {
         /// class=, policy=, gc= (1: deleted when nothing refers to it), limit= (most members; of a
         /// link 'PACKETS BYTES'; resets the queue's backlog counters), tunables (quantum=, lag=,
         /// turn=, decay=, priority=, request=, batch=, anticipate=, cost=, deadline=, round=,
-        /// receive=, receive-burst=); with --thread: weight=, priority=, period=, budget=, deadline=
+        /// receive=, receive-burst=); with
+        /// --thread: weight=, priority=, period=, budget=, deadline=
         #[arg(required = true, num_args = 1.., value_name = "PATH|KEY=VALUE")]
         words: Vec<String>,
         /// Change this thread instead, in its queue; parameters that are not named get their
@@ -133,6 +140,8 @@ pub enum Command {
     Run(Run),
     /// Put running processes, threads, open files or sockets under a reservation
     Tag(Tag),
+    /// Say in which queues processes are, and by which rule
+    Ps(Ps),
     /// Give a user, group or process rights on a node and all below it; on a container, in every
     /// resource
     Allow(Allow),
@@ -205,111 +214,6 @@ pub enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         dir: PathBuf,
     },
-}
-
-/// Arguments of `up`.
-#[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
-pub struct Up {
-    /// Apply this configuration; the difference that it makes is printed
-    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub config: Option<PathBuf>,
-    /// Which driver of the CPU; auto takes the full one where this kernel can run it
-    #[arg(long, value_enum, default_value_t = Driver::Auto)]
-    pub driver: Driver,
-    /// Which policy the root and new scheduler nodes have: default (SFQ), qlinux (SFQ; on disks
-    /// Cello), eclipse (MTR-LS; on links WF2Q, on disks YFQ) or rtss98 (EEVDF)
-    #[arg(long, short, value_name = "NAME", value_parser = word::<reserv_model::Personality>)]
-    pub personality: Option<reserv_model::Personality>,
-    /// Bring up /reserv/NAME, which counts and schedules nothing: operations and bytes of tagged
-    /// open files on PATH's file system (file:PATH), or of tagged sockets over an interface
-    /// (net:IFACE)
-    #[arg(long, value_name = "NAME=file:PATH|NAME=net:IFACE", value_parser = counting)]
-    pub count: Vec<(reserv_model::Name, reserv_model::Source)>,
-    /// Bring up /reserv/IFACE, which schedules the packets that leave by this network interface
-    #[arg(long, value_name = "IFACE")]
-    pub net: Vec<String>,
-    /// Let those interfaces send this much, as 100mbit. Without --rate shares hold only on devices
-    /// whose driver has byte queue limits (BQL; virtio has, veth has not)
-    #[arg(long, value_name = "RATE", requires = "net", value_parser = rate)]
-    pub rate: Option<reserv_model::Rate>,
-    /// Tell apart what comes in by those interfaces too, before any protocol: count it for its
-    /// receiver's queue, and drop it there if the receiver has no room or the queue a rate. xdp does
-    /// so in the driver, where that can
-    #[arg(long, value_name = "PLACE", requires = "net", num_args = 0..=1, require_equals = true,
-          default_missing_value = "tcx", value_parser = word::<reserv_model::Receive>)]
-    pub receive: Option<reserv_model::Receive>,
-    /// Which driver of those interfaces: full is Reserv's own qdisc, stock the kernel's HTB; auto
-    /// takes the full one where this kernel can run it
-    #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]
-    pub net_driver: Driver,
-    /// Bring up /reserv/NAME, which schedules the requests of this file or block device. 'vdb'
-    /// means /dev/vdb if no such file is here; NAME is the path's last part if it is not given.
-    /// From then on programs use /dev/reserv/NAME; under the stock driver the device itself
-    #[arg(long, value_name = "[NAME=]FILE|DEVICE", value_parser = disk)]
-    pub disk: Vec<(reserv_model::Name, String)>,
-    /// Most requests that those disks are given at once (1 to 256): few for exact shares, more for
-    /// throughput
-    #[arg(long, value_name = "N", requires = "disk", value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub depth: Option<u32>,
-    /// What those disks serve per second under any load, as 3MB/s: the minimums of their queues may
-    /// add up to it
-    #[arg(long, value_name = "RATE", requires = "disk", value_parser = rate)]
-    pub floor: Option<reserv_model::Rate>,
-    /// How /dev/reserv/NAME is made; auto takes ublk where this kernel has it, else FUSE with a
-    /// loop device
-    #[arg(long, value_enum, requires = "disk", default_value_t = Front::Auto)]
-    pub front: Front,
-    /// For trials: make those disks as slow as a model of a disk, spinning or flash
-    #[arg(long, value_name = "DISK", requires = "disk", value_parser = word::<reserv_model::DiskModel>)]
-    pub model: Option<reserv_model::DiskModel>,
-    /// Which driver of those disks: full is Reserv's block server, stock the kernel's BFQ or iocost
-    /// with cgroups, whose shares are inexact; auto takes the full one
-    #[arg(long, value_enum, requires = "disk", default_value_t = Driver::Auto)]
-    pub disk_driver: Driver,
-    /// How those disks order their queues: sfq, wf2q+, yfq or cello; by --personality if absent
-    #[arg(long, value_name = "POLICY", requires = "disk", conflicts_with = "dry_run", value_parser = word::<reserv_model::Policy>)]
-    pub policy: Option<reserv_model::Policy>,
-    /// Print what would change; change and start nothing
-    #[arg(long, short = 'n')]
-    pub dry_run: bool,
-    /// If the configuration leaves out a queue that has members: let it drain. It accepts no new
-    /// ones, and is deleted when the last has left
-    #[arg(long, requires = "config", conflicts_with = "flush")]
-    pub drain: bool,
-    /// If the configuration leaves out a queue that has members: move them to q0 and delete it now
-    #[arg(long, requires = "config")]
-    pub flush: bool,
-    /// Ignore the CPU settings of cgroups (systemd's CPUWeight= and CPUQuota=, those of
-    /// containers). Without this the full driver keeps them among the threads in q0, and does not
-    /// start where it cannot
-    #[arg(long)]
-    pub ignore_cgroup_weights: bool,
-    /// Stay in the foreground until Reserv is stopped
-    #[arg(long, short)]
-    pub foreground: bool,
-}
-
-/// The drivers of a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Driver {
-    /// The full driver where it can run, else the stock driver
-    Auto,
-    /// Reserv's own: a sched_ext scheduler for the CPU, a qdisc for links, a block server for disks
-    Full,
-    /// The kernel's own: cgroups for the CPU, HTB for links, BFQ or iocost for disks
-    Stock,
-}
-
-/// What makes the device of a scheduled disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Front {
-    /// ublk where this kernel has it, else FUSE
-    Auto,
-    /// The kernel's block devices whose server is a program
-    Ublk,
-    /// A file on FUSE with a loop device over it
-    Fuse,
 }
 
 /// Arguments of `top`.
@@ -483,6 +387,9 @@ pub struct Run {
     /// A queue of any resource, with the resource's name; once per resource
     #[arg(long, value_name = "RESOURCE/PATH")]
     pub on: Vec<String>,
+    /// Where Reserv does not run, run the program all the same, without a reservation
+    #[arg(long)]
+    pub anyway: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD",
           value_hint = ValueHint::CommandWithArguments)]
@@ -523,8 +430,20 @@ pub struct Tag {
     #[arg(value_name = "PID[/FD]", required_unless_present = "thread")]
     pub pids: Vec<Tagged>,
     /// Single threads
-    #[arg(long, short, value_name = "TID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, short, value_name = "TID", num_args = 1.., value_parser = tid)]
     pub thread: Vec<i32>,
+}
+
+/// Arguments of `ps`.
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// These processes, or all in or below these nodes; if none is named, all that are in another
+    /// queue than q0
+    #[arg(value_name = "PID|PATH")]
+    pub words: Vec<String>,
+    /// Those in q0 too
+    #[arg(long, short, conflicts_with = "words")]
+    pub all: bool,
 }
 
 /// Arguments of `allow`.
@@ -607,72 +526,6 @@ pub enum Generated {
     Man,
     /// Completion scripts of all shells
     Completions,
-}
-
-/// `[NAME=]PATH`, made absolute; the path need not exist yet. A bare name that is no file here may
-/// be a device's.
-fn disk(text: &str) -> Result<(reserv_model::Name, String), String> {
-    let (name, path) = match text.split_once('=') {
-        Some((name, path)) if !name.contains('/') => (Some(name), path),
-        _ => (None, text),
-    };
-    let device = std::path::Path::new("/dev").join(path);
-    let is_device = !path.is_empty()
-        && !path.contains('/')
-        && !std::path::Path::new(path).exists()
-        && device.exists();
-    let path = if is_device { Ok(device) } else { std::path::absolute(path) }
-        .map_err(|e| format!("{path}: {e}"))?;
-    let name = match name {
-        Some(name) => name.to_owned(),
-        None => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-    };
-    let name =
-        reserv_model::Name::new(&name).map_err(|e| format!("{e}: NAME={}", path.display()))?;
-    let path = path.to_str().ok_or("a path that is no text")?;
-    Ok((name, path.to_owned()))
-}
-
-/// `NAME=file:PATH` or `NAME=net:IFACE`.
-fn counting(text: &str) -> Result<(reserv_model::Name, reserv_model::Source), String> {
-    let (name, on) = text.split_once('=').ok_or("NAME=file:PATH or NAME=net:IFACE")?;
-    let said = |e: reserv_model::Error| format!("{e} ({})", e.hint);
-    Ok((reserv_model::Name::new(name).map_err(said)?, on.parse().map_err(said)?))
-}
-
-fn rate(word: &str) -> Result<reserv_model::Rate, String> {
-    word.parse().map_err(|e: reserv_model::Error| format!("{e} ({})", e.hint))
-}
-
-/// One of a list of words; else which there are.
-fn word<T: std::str::FromStr<Err = reserv_model::Error>>(word: &str) -> Result<T, String> {
-    word.parse().map_err(|e: reserv_model::Error| e.hint)
-}
-
-fn duration(word: &str) -> Result<Duration, String> {
-    let wrong = || "write a number and ms, s or m, as 500ms or 5s; at most an hour".to_owned();
-    let unit = word.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(word.len());
-    let number: f64 = word[..unit].parse().map_err(|_| wrong())?;
-    let seconds = match &word[unit..] {
-        "ms" => number / 1e3,
-        "s" | "" => number,
-        "m" => number * 60.0,
-        _ => return Err(wrong()),
-    };
-    if (0.01..=3600.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(wrong())
-    }
-}
-
-fn interval(word: &str) -> Result<f64, String> {
-    let seconds: f64 = word.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if (0.05..=3600.0).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err("must be from 0.05 to 3600".to_owned())
-    }
 }
 
 #[cfg(test)]

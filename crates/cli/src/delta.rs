@@ -17,7 +17,7 @@ use crate::paint::{Paint, table};
 pub(crate) struct Line {
     /// `+`, `~` or `-`.
     pub(crate) mark: char,
-    /// A node's path, `cpu` for the resource, or `rule N`.
+    /// A node's path with the resource's name, `cpu` for the resource, or `rule N`.
     pub(crate) what: String,
     /// What is made or changed, in words.
     pub(crate) how: String,
@@ -56,10 +56,8 @@ fn q0(wanted: &ResourceConfig) -> BTreeMap<NodePath, NodeConfig> {
     q0.map(|path| (path.clone(), NodeConfig::new(NodeKind::Queue))).collect()
 }
 
-/// Nodes of the CPU are called by their paths alone, as everywhere.
 fn resource(name: &str, now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>) {
-    let called =
-        |path: &NodePath| if name == "cpu" { path.to_string() } else { format!("{name}/{path}") };
+    let called = |path: &NodePath| format!("{name}/{path}");
     let mut line = |mark, what: String, how: String| lines.push(Line { mark, what, how });
     let pairs = [
         ("personality", now.personality.to_string(), wanted.personality.to_string()),
@@ -203,10 +201,12 @@ fn words(rule: &Rule) -> String {
     format!("{} in {}", conditions.join(" "), queues.join(", "))
 }
 
-/// For people; empty when nothing changes.
+/// For people; empty when nothing changes. Nodes of the CPU are called by their paths alone, as
+/// everywhere.
 pub(crate) fn render(lines: &[Line], paint: Paint) -> String {
+    let called = |what: &str| what.strip_prefix("cpu/").unwrap_or(what).to_owned();
     let rows: Vec<Vec<String>> =
-        lines.iter().map(|line| vec![line.what.clone(), line.how.clone()]).collect();
+        lines.iter().map(|line| vec![called(&line.what), line.how.clone()]).collect();
     let mut text = String::new();
     for (line, row) in lines.iter().zip(table(&[false, false], &rows)) {
         let whole = format!("{} {row}", line.mark);
@@ -262,6 +262,7 @@ mod tests {
         "#,
         );
         let lines = difference(&config(NOW), &wanted);
+        assert!(lines.iter().any(|line| line.what == "cpu/web/site1"), "{lines:?}");
         assert_eq!(
             render(&lines, Paint::stdout()),
             "\

@@ -207,7 +207,7 @@ fn wrong_value(key: &str, value: &str) -> Option<reserv_model::Error> {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Change {
     /// Where.
-    pub path: String,
+    pub path: NodePath,
     /// Which file.
     pub key: String,
     /// What it read before.
@@ -238,7 +238,7 @@ pub(crate) fn set(files: &dyn Files, words: &[String]) -> Result<Vec<Change>, Er
             });
             match result {
                 Ok(old) => done.push(Change {
-                    path: path.to_string(),
+                    path: path.clone(),
                     key: (*key).to_owned(),
                     old: value_of(key, file, &old),
                     new: value_of(key, file, &files.read(&name).unwrap_or_default()),
@@ -332,14 +332,15 @@ pub(crate) fn set_thread(
         explain(files, &path, &format!("thread {tid}: {params}"), &writing(&path, "members"), &e)
     })?;
     let new = find_thread(files, &path, tid).map_or_else(String::new, |(_, line)| line);
-    Ok(vec![Change { path: path.to_string(), key: "members".to_owned(), old, new }])
+    Ok(vec![Change { path, key: "members".to_owned(), old, new }])
 }
 
 fn take_back(files: &dyn Files, done: &[Change], mut error: Error) -> Error {
     for change in done.iter().rev() {
-        let Ok(path) = NodePath::parse(&change.path, files.place()) else { continue };
         let file = KEYS.iter().find(|(key, _)| *key == change.key).map_or("", |(_, file)| *file);
-        if let Err(e) = files.write(&path.file(file), &text_of(&change.key, file, &change.old)) {
+        if let Err(e) =
+            files.write(&change.path.file(file), &text_of(&change.key, file, &change.old))
+        {
             error.add(&format!(
                 "and {} of '{}' could not be set back to '{}': {e}",
                 change.key, change.path, change.old

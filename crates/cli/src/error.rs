@@ -121,6 +121,13 @@ impl Error {
         }
     }
 
+    /// From a system call on a file of the user's: what an errno means there is the kernel's.
+    pub(crate) fn of_file(path: &std::path::Path, source: &io::Error) -> Self {
+        let mut error = Self::refused(format!("{}: {source}", path.display()));
+        error.errno = source.raw_os_error();
+        error
+    }
+
     /// What is printed on standard error.
     pub(crate) fn render(&self) -> String {
         let mut text = format!("reserv: {}\n", self.message);

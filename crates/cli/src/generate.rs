@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Man pages and completion scripts, from the table of commands.
 
+mod examples;
+
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -33,6 +36,7 @@ pub fn man(dir: &Path) -> io::Result<Vec<String>> {
         let file = format!("{name}.1");
         // The text after the options is about exit status, environment and paths.
         let text = String::from_utf8_lossy(&text).replace(".SH EXTRA\n", ".SH NOTES\n");
+        let text = text + &shown(name);
         fs::write(dir.join(&file), format!("{HEAD}{text}"))?;
         written.push(file);
         Ok(())
@@ -47,6 +51,19 @@ pub fn man(dir: &Path) -> io::Result<Vec<String>> {
     }
     page(command.clone(), "reserv")?;
     Ok(written)
+}
+
+/// The examples of a page.
+fn shown(page: &str) -> String {
+    let words = page.trim_start_matches("reserv").trim_start_matches('-').replace('-', " ");
+    let found = examples::EXAMPLES.iter().find(|(of, _)| *of == words);
+    let mut text = String::new();
+    for (line, does) in found.into_iter().flat_map(|(_, both)| both) {
+        // A hyphen of a command is one that can be copied.
+        let line = line.replace('-', "\\-");
+        let _ = write!(text, ".TP\n.B {line}\n{does}\n");
+    }
+    if text.is_empty() { text } else { format!(".SH EXAMPLES\n{text}") }
 }
 
 /// The scripts of all shells.
@@ -64,4 +81,51 @@ pub fn completions(dir: &Path) -> io::Result<Vec<String>> {
 /// The script of one shell on standard output.
 pub fn completion(shell: Shell, out: &mut dyn io::Write) {
     clap_complete::generate(shell, &mut Cli::command(), "reserv", out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    /// As a shell does: blanks part words, and ' keeps them together.
+    fn words(line: &str) -> Vec<String> {
+        let parts = line.split('\'').enumerate();
+        let joined =
+            parts.map(
+                |(at, part)| {
+                    if at % 2 == 0 { part.to_owned() } else { part.replace(' ', "\u{1}") }
+                },
+            );
+        let joined: String = joined.collect();
+        joined.split(' ').map(|word| word.replace('\u{1}', " ")).collect()
+    }
+
+    #[test]
+    fn every_page_has_two_examples_that_are_understood() {
+        let command = Cli::command();
+        let mut pages = Vec::new();
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            pages.push(sub.get_name().to_owned());
+            let below = sub.get_subcommands();
+            pages.extend(below.map(|below| format!("{} {}", sub.get_name(), below.get_name())));
+        }
+        let known: Vec<&str> = examples::EXAMPLES.iter().map(|(page, _)| *page).collect();
+        let without: Vec<_> = pages.iter().filter(|page| !known.contains(&page.as_str())).collect();
+        assert!(without.is_empty(), "no examples: {without:?}");
+        assert_eq!(known.len(), pages.len(), "examples of a page that there is not");
+        for (page, both) in examples::EXAMPLES {
+            assert_ne!(both[0].0, both[1].0);
+            for (line, does) in both {
+                assert!(
+                    line.starts_with(&format!("reserv {page}")) || page.split(' ').count() == 1
+                );
+                assert!(Cli::try_parse_from(words(line)).is_ok(), "{line}");
+                assert!(does.ends_with(['.', '?']) || does.contains(": reserv"), "{does}");
+            }
+            assert!(
+                shown(&format!("reserv-{}", page.replace(' ', "-"))).contains(".SH EXAMPLES\n")
+            );
+        }
+    }
 }

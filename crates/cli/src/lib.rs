@@ -6,6 +6,7 @@
 mod access;
 mod ahead;
 pub mod args;
+mod boot;
 mod compare;
 mod container;
 mod control;
@@ -20,6 +21,7 @@ mod load;
 mod node;
 mod paint;
 mod path;
+mod ps;
 mod rules;
 mod run;
 mod settings;
@@ -110,6 +112,7 @@ fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
             }
         }
         Disk::Detach { name } => {
+            up::is_disk(name)?;
             up::down_some(std::slice::from_ref(name))?;
             if json { say_json(&json!({ "detached": name })) } else { Ok(ExitCode::SUCCESS) }
         }
@@ -170,8 +173,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 if json {
                     return say_json(&all);
                 }
-                let drawn: Vec<String> =
-                    all.iter().map(|node| tree::draw(node, Paint::stdout())).collect();
+                let draw = |node| tree::draw(node, Paint::stdout(), paint::width());
+                let drawn: Vec<String> = all.iter().map(draw).collect();
                 let said = say(&drawn.join("\n"));
                 note(access::partly(&*files, &NodePath::resources(&*files)));
                 return said;
@@ -185,7 +188,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             if json {
                 return say_json(&node);
             }
-            let said = say(&tree::draw(&node, Paint::stdout()));
+            let said = say(&tree::draw(&node, Paint::stdout(), paint::width()));
             note(access::partly(&*files, &[NodePath::parse(&path, files.place())?]));
             said
         }
@@ -222,6 +225,11 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 Ok(ExitCode::SUCCESS)
             }
         }
+        Command::Ps(args) => {
+            let shown = ps::ps(&*fs::open()?, &args)?;
+            note(shown.hidden);
+            if json { say_json(&shown.rows) } else { say(&ps::draw(&shown.rows)) }
+        }
         Command::Allow(args) => changed(&[access::allow(&*fs::open()?, &args)?], json),
         Command::Deny(args) => changed(&[access::deny(&*fs::open()?, &args)?], json),
         Command::Access { path } => {
@@ -256,7 +264,11 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 return if json { say_json(&used) } else { say(&text) };
             }
             let (text, stat) = tree::stat(&*files, &path)?;
-            if json { say_json(&stat) } else { say(&text) }
+            match json {
+                true => say_json(&stat),
+                false if std::io::stdout().is_terminal() => say(&tree::readable(&text, &stat)),
+                false => say(&text),
+            }
         }
         Command::Completion { shell } => {
             generate::completion(shell, &mut std::io::stdout());
@@ -281,7 +293,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
                 return Err(missing);
             }
             let done = match file {
-                _ if boot => up::write_boot(&text).map(|()| ExitCode::SUCCESS),
+                _ if boot => boot::write(&text).map(|()| ExitCode::SUCCESS),
                 Some(path) => whole::write(&path, &text).map(|()| ExitCode::SUCCESS),
                 None if json => say_json(&config),
                 None => say(&text),
@@ -290,10 +302,13 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         }
         Command::Down { resources, .. } if !resources.is_empty() => {
             up::down_some(&resources)?;
+            note(boot::lost());
             if json { say_json(&json!({ "running": true })) } else { Ok(ExitCode::SUCCESS) }
         }
         Command::Down { unload, .. } => {
+            let lost = boot::lost();
             up::down(unload)?;
+            note(lost);
             if json { say_json(&json!({ "running": false })) } else { Ok(ExitCode::SUCCESS) }
         }
         Command::Upgrade { resources } => {
@@ -304,13 +319,25 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             if json {
                 say_json(&up::status_json()?)
             } else {
-                say(&up::status()?)
+                let text = up::status()?;
+                let said = say(&text);
+                // Who does not answer would be waited for again.
+                let of = |key: &str| text.lines().filter(|line| line.contains(key)).count();
+                if of(".health running") == of(".driver ") {
+                    note(boot::lost());
+                }
+                said
             }
         }
         Command::Disk(args) => disk(&args, json),
         Command::Compare(args) => {
             let report = compare::compare(&args)?;
-            if json { say_json(&report) } else { say(&compare::render(&report)) }
+            if json {
+                say_json(&report)?
+            } else {
+                say(&compare::render(&report))?
+            };
+            report.measured()
         }
         Command::Load { kind } => Ok(ExitCode::from(u8::try_from(load::main(&kind)).unwrap_or(2))),
         Command::Trace(args) => trace::trace(&args, json),
@@ -374,6 +401,7 @@ fn changed(changes: &[edit::Change], json: bool) -> Result<ExitCode, Error> {
 
 fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
     let brought = up::up(args)?;
+    note(rules::unknown(&brought.rules));
     if json {
         say_json(&json!({
             "dry_run": args.dry_run,
@@ -390,6 +418,9 @@ fn up(args: &args::Up, json: bool) -> Result<ExitCode, Error> {
             None if !brought.started && !args.dry_run => say("Reserv is running already\n")?,
             None => ExitCode::SUCCESS,
         };
+    }
+    if !args.dry_run && brought.difference.as_ref().is_some_and(|lines| !lines.is_empty()) {
+        note(boot::lost());
     }
     if let Some(child) = brought.child {
         launch::stay(child)?;

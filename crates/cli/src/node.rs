@@ -77,6 +77,12 @@ impl Stat {
         found.map_or((0, "ns"), |(key, unit)| (self.number(key), unit))
     }
 
+    /// The unit in which people write its rates.
+    pub(crate) fn rate_unit(&self) -> &str {
+        // Links alone drop.
+        if self.0.contains_key("dropped") { crate::paint::BITS } else { self.service().1 }
+    }
+
     /// Threads that wait or run.
     pub(crate) fn runnable(&self) -> u64 {
         self.number("runnable")

@@ -61,6 +61,12 @@ impl Paint {
 
 pub(crate) use crate::settings::colours as wanted;
 
+/// Columns of the terminal that standard output is, if it is one.
+pub(crate) fn width() -> Option<usize> {
+    let size = || ratatui::crossterm::terminal::size().ok();
+    std::io::stdout().is_terminal().then(size).flatten().map(|(columns, _)| columns.into())
+}
+
 /// `part` of `width` cells in eighths of a cell, always exactly `width` columns wide.
 pub(crate) fn bar(part: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
@@ -101,12 +107,36 @@ pub(crate) fn duration(ns: u64) -> String {
 
 /// Service in its unit, as it reads well.
 pub(crate) fn amount((value, unit): (u64, &str)) -> String {
-    if unit == "ns" { duration(value) } else { format!("{value} {unit}") }
+    #[expect(clippy::cast_precision_loss, reason = "printed with three digits")]
+    let bytes = || scaled(value as f64, &["B", "kB", "MB", "GB", "TB", "PB", "EB"]);
+    if unit == "ns" { duration(value) } else { bytes() }
 }
 
-/// Service per second in its unit.
+/// Service per second in the unit in which people write it: at most 8 characters.
 pub(crate) fn rate_in(per_s: f64, unit: &str) -> String {
-    if unit == "ns" { rate(per_s) } else { format!("{per_s:.0} {unit}/s") }
+    match unit {
+        "ns" => rate(per_s),
+        BITS => scaled(per_s * 8.0, &["bit", "kbit", "mbit", "gbit"]),
+        _ => scaled(per_s, &["B/s", "kB/s", "MB/s", "GB/s"]),
+    }
+}
+
+/// The unit of a link's rates, whose service is counted in bytes.
+pub(crate) const BITS: &str = "bits";
+
+/// Three digits, and the unit in which there are at most that many before the point.
+fn scaled(mut value: f64, units: &[&str]) -> String {
+    let mut units = units.iter().peekable();
+    let mut first = true;
+    while let Some(unit) = units.next() {
+        if value < 999.5 || units.peek().is_none() {
+            let digits =
+                usize::from(!first && value < 99.95) + usize::from(!first && value < 9.995);
+            return format!("{value:.digits$}{unit}");
+        }
+        (value, first) = (value / 1e3, false);
+    }
+    String::new()
 }
 
 /// CPU time per second as people read it: `1.50cpu`, `250ms/s`.
@@ -177,5 +207,21 @@ mod tests {
         assert_eq!(duration(2_340_000_000), "2.34s");
         assert_eq!(rate(250e6), "250ms/s");
         assert_eq!(rate(1.5e9), "1.50cpu");
+        for (bytes, disk, link) in [
+            (0.0, "0B/s", "0bit"),
+            (999.0, "999B/s", "7.99kbit"),
+            (1500.0, "1.50kB/s", "12.0kbit"),
+            (1_250_000.0, "1.25MB/s", "10.0mbit"),
+            (12_500_000.0, "12.5MB/s", "100mbit"),
+            (124_999_999.0, "125MB/s", "1.00gbit"),
+            (9e10, "90.0GB/s", "720gbit"),
+        ] {
+            assert_eq!(
+                (rate_in(bytes, "bytes").as_str(), rate_in(bytes, BITS).as_str()),
+                (disk, link)
+            );
+            assert!(disk.len() <= 8 && link.len() <= 8, "the column of top is as wide");
+        }
+        assert_eq!(amount((30_020_908, "bytes")), "30.0MB");
     }
 }

@@ -57,6 +57,13 @@ impl PartialEq for NodePath {
 
 impl Eq for NodePath {}
 
+/// For programs: always with the resource's name.
+impl serde::Serialize for NodePath {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&self.path)
+    }
+}
+
 impl fmt::Debug for NodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.fmt(f)

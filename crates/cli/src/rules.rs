@@ -2,17 +2,18 @@
 //! `rule`: single rules added, removed and listed. The daemon takes rules all at once, so the
 //! running ones are asked for, changed and given back; trees are left as they are.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use reserv_control::{Changes, Command, Mode, Up as Wish};
-use reserv_model::{Config, Rule};
+use reserv_model::{Config, Principal, Rule};
 use serde_json::json;
 
 use crate::args;
 use crate::control::Control;
 use crate::error::{Error, Kind};
-use crate::{say, say_json};
+use crate::{note, say, say_json};
 
 const EXAMPLE: &str = "for example: reserv rule add uid=www-data command='php*' to cpu=web/site1";
 
@@ -74,6 +75,27 @@ fn words(rule: &Rule) -> String {
     text
 }
 
+/// Users and groups of rules that this machine does not know, in words: such a rule holds for
+/// nobody, until somebody is called so.
+pub(crate) fn unknown(rules: &[Rule]) -> Option<String> {
+    let user = |name: &str| matches!(nix::unistd::User::from_name(name), Ok(None));
+    let group = |name: &str| matches!(nix::unistd::Group::from_name(name), Ok(None));
+    let named = |principal: &Option<Principal>| match principal {
+        // All digits are a number where nobody is called so.
+        Some(Principal::Name(name)) if name.parse::<u32>().is_err() => Some(name.clone()),
+        _ => None,
+    };
+    let users = rules.iter().filter_map(|rule| named(&rule.conditions.uid)).filter(|n| user(n));
+    let groups = rules.iter().filter_map(|rule| named(&rule.conditions.gid)).filter(|n| group(n));
+    let words: BTreeSet<String> = users
+        .map(|name| format!("user '{name}'"))
+        .chain(groups.map(|name| format!("group '{name}'")))
+        .collect();
+    let words: Vec<String> = words.into_iter().collect();
+    (!words.is_empty())
+        .then(|| format!("there is no {} here: such a rule holds for nobody", words.join(", no ")))
+}
+
 /// The rules instead of those that run.
 fn put(control: &mut Control, rules: Vec<Rule>) -> Result<(), Error> {
     let config = Some(Box::new(Config { rules, ..Config::default() }));
@@ -108,7 +130,10 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
         _ if json => return say_json(&json!({ "rules": rules })),
         _ => return say(&rules.iter().enumerate().map(line).collect::<String>()),
     };
-    put(&mut control, rules)?;
+    put(&mut control, rules.clone())?;
+    if mark == '+' {
+        note(unknown(&rules));
+    }
     if json {
         say_json(&json!({ "changed": changed.trim_end() }))
     } else {
@@ -139,6 +164,22 @@ mod tests {
                 assert!(said.contains(word), "{said}");
             }
         }
+    }
+
+    #[test]
+    fn who_is_not_there_is_named() {
+        let rules = |texts: &[&str]| -> Vec<Rule> {
+            texts.iter().map(|text| parse(&given(text)).unwrap()).collect()
+        };
+        assert_eq!(unknown(&rules(&["uid=root to cpu=a", "uid=4711 gid=root to cpu=a"])), None);
+        let said = unknown(&rules(&["uid=no-such-user to cpu=a", "gid=no-such-group to cpu=a"]));
+        assert_eq!(
+            said.as_deref(),
+            Some(
+                "there is no group 'no-such-group', no user 'no-such-user' here: such a rule holds \
+                 for nobody"
+            )
+        );
     }
 
     #[test]

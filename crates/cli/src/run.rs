@@ -26,8 +26,12 @@ pub(crate) fn run(args: &Run) -> Error {
         let queues = queues(&*files, args)?;
         queues.iter().try_for_each(|queue| tag_self(&*files, queue))
     });
-    if let Err(error) = reservation {
-        return error.of_kind(Kind::RunReservation);
+    match reservation {
+        Err(error) if args.anyway && error.kind == Kind::NotRunning => {
+            crate::note(Some(format!("without a reservation: {}", error.message)));
+        }
+        Err(error) => return error.of_kind(Kind::RunReservation),
+        Ok(()) => {}
     }
     let Ok(arguments) =
         command.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()

@@ -46,7 +46,7 @@ pub(crate) struct Measured {
     /// Service per second of wall time.
     #[serde(skip)]
     pub rate: f64,
-    /// Its unit: `ns` of CPU time, or `bytes`.
+    /// The unit in which people write it: `ns` of CPU time, `bytes`, or `bits`.
     #[serde(skip)]
     pub unit: String,
     /// The rate under a key that names its unit: `rate_ns_per_s`, `rate_bytes_per_s`.
@@ -112,7 +112,7 @@ impl Meter {
                     entitled: node.entitled,
                     received: if total > 0.0 { root.entitled * rate / total } else { 0.0 },
                     rate,
-                    unit: unit.to_owned(),
+                    unit: node.stat.rate_unit().to_owned(),
                     rates: [(format!("rate_{unit}_per_s"), rate)].into(),
                     runnable: node.stat.runnable(),
                     members: node.stat.number("members"),
@@ -366,7 +366,8 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
 
     let name_width =
         view.rows.iter().map(|row| label(row).chars().count()).max().unwrap_or(4).clamp(4, 40);
-    let columns = columns(usize::from(body.width), name_width);
+    let notes = view.rows.iter().map(|row| row.notes.chars().count()).max().unwrap_or(0);
+    let columns = columns(usize::from(body.width), name_width, notes);
     let bar_width =
         columns.iter().find(|(column, _)| *column == Column::Bar).map_or(0, |(_, width)| *width);
     let head = columns.iter().map(|(column, _)| {
@@ -455,38 +456,30 @@ impl Column {
     }
 }
 
-/// The columns that fit into a width, and how wide each is: the most important ones first, what is
-/// left for the bar and the notes.
-fn columns(width: usize, name: usize) -> Vec<(Column, usize)> {
+/// The columns that fit into a width, and how wide each is: the most important ones first. What is
+/// left is for the notes, as long as the longest of them, then for the bar, which says nothing that
+/// RECEIVED does not.
+fn columns(width: usize, name: usize, notes: usize) -> Vec<(Column, usize)> {
     use Column::{Bar, Node, Notes, Rate, Received, Runnable, Share, Weight};
     const BAR_MIN: usize = 8;
-    const NOTES: usize = 14;
+    const NOTES_MIN: usize = 8;
     let mut left = width.saturating_sub(name);
     let mut chosen = vec![(Node, name)];
-    for (column, needs) in [
-        (Received, 8),
-        (Share, 6),
-        (Rate, 8),
-        (Bar, BAR_MIN),
-        (Runnable, 8),
-        (Weight, 7),
-        (Notes, NOTES),
-    ] {
+    for (column, needs) in
+        [(Received, 8), (Share, 6), (Rate, 8), (Weight, 7), (Notes, NOTES_MIN), (Runnable, 8)]
+    {
         if left > needs {
             left -= needs + 1;
             chosen.push((column, needs));
         }
     }
-    for (column, width) in &mut chosen {
-        // The bar may grow to 60 columns; the notes get the rest.
-        if *column == Bar {
-            let more = left.min(60 - BAR_MIN);
-            *width += more;
-            left -= more;
-        }
-    }
     if let Some((_, width)) = chosen.iter_mut().find(|(column, _)| *column == Notes) {
-        *width += left;
+        let more = left.min(notes.saturating_sub(NOTES_MIN));
+        *width += more;
+        left -= more;
+    }
+    if left > BAR_MIN {
+        chosen.push((Bar, (left - 1).min(60)));
     }
     chosen.sort_by_key(|(column, _)| *column as usize);
     chosen
@@ -569,14 +562,18 @@ mod tests {
     #[test]
     fn the_most_important_columns_stay() {
         for width in 0..300 {
-            let chosen = columns(width, 10);
+            let chosen = columns(width, 10, width % 50);
             let used: usize = chosen.iter().map(|(_, width)| width + 1).sum::<usize>() - 1;
             assert!(used <= width.max(10), "{used} of {width}");
             assert_eq!(chosen[0].0, Column::Node);
         }
-        assert_eq!(columns(120, 10).len(), HEADER.len());
+        assert_eq!(columns(120, 10, 30).len(), HEADER.len());
+        // In 80 columns weights and notes stand, as long as they are.
+        let narrow = columns(80, 14, 25);
+        assert!(narrow.iter().any(|(column, _)| *column == Column::Weight), "{narrow:?}");
+        assert_eq!(narrow.last(), Some(&(Column::Notes, 23)), "{narrow:?}");
         assert_eq!(
-            columns(40, 10).iter().map(|(c, _)| *c).collect::<Vec<_>>(),
+            columns(40, 10, 30).iter().map(|(c, _)| *c).collect::<Vec<_>>(),
             [Column::Node, Column::Share, Column::Received, Column::Rate]
         );
     }

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::fs::{Files, explain, gone};
 use crate::node::{Node, Stat};
-use crate::paint::{Paint, amount, bar, percent, table};
+use crate::paint::{BITS, Paint, amount, bar, percent, rate_in, table};
 use crate::path::NodePath;
 
 const BAR: usize = 12;
@@ -33,8 +33,12 @@ pub(crate) fn load_all(files: &dyn Files) -> Result<Vec<Node>, Error> {
     Ok(found)
 }
 
-/// The tree with weights and entitlements, one line per node.
-pub(crate) fn draw(root: &Node, paint: Paint) -> String {
+/// What goes first where a terminal is too narrow: the bar, which says what SHARE says, then what
+/// `top` shows too.
+const NARROW: [usize; 3] = [3, 5, 6];
+
+/// The tree with weights and entitlements, one line per node; in a terminal of so many columns.
+pub(crate) fn draw(root: &Node, paint: Paint, width: Option<usize>) -> String {
     let mut labels = Vec::new();
     label(root, "", "", "", &mut labels);
     let mut rows = vec![
@@ -56,7 +60,19 @@ pub(crate) fn draw(root: &Node, paint: Paint) -> String {
             node.notes(),
         ]);
     }
-    let lines = table(&[false, true, true, false, true, true, true, false], &rows);
+    let mut right = vec![false, true, true, false, true, true, true, false];
+    let mut lines = table(&right, &rows);
+    let wide = |lines: &[String]| lines.iter().map(|l| l.chars().count()).max().unwrap_or(0);
+    for (gone, column) in NARROW.into_iter().enumerate() {
+        if width.is_none_or(|width| wide(&lines) <= width) {
+            break;
+        }
+        right.remove(column - gone);
+        for row in &mut rows {
+            row.remove(column - gone);
+        }
+        lines = table(&right, &rows);
+    }
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
         let node = at.checked_sub(1).map(|at| nodes[at]);
@@ -107,10 +123,53 @@ pub(crate) fn stat(files: &dyn Files, path: &str) -> Result<(String, Stat), Erro
     Ok((text, stat))
 }
 
+/// The same lines, with what a number means behind it: parts as percentages, times and bytes in
+/// units. Key and value stay the first two words, for programs.
+pub(crate) fn readable(text: &str, stat: &Stat) -> String {
+    let mut rows = Vec::new();
+    for line in text.lines() {
+        let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+        let number = value.parse::<u64>();
+        let unit = if stat.rate_unit() == BITS { BITS } else { "bytes" };
+        #[expect(clippy::cast_precision_loss, reason = "printed with three digits")]
+        let words = match (key.rsplit_once('_'), number) {
+            (None, _) | (_, Ok(0) | Err(_)) => String::new(),
+            (Some((_, "ppm")), Ok(n)) => percent(n as f64 / 1e6).trim_start().to_owned(),
+            (Some(("minimum" | "guarantee", "ns")), Ok(n)) => rate_in(n as f64, "ns"),
+            (Some(("minimum" | "guarantee", "bytes")), Ok(n)) => rate_in(n as f64, unit),
+            (Some((_, "ns")), Ok(n)) => amount((n, "ns")),
+            (Some((_, "bytes")), Ok(n)) => amount((n, "bytes")),
+            _ => String::new(),
+        };
+        rows.push(vec![line.to_owned(), words]);
+    }
+    table(&[false, false], &rows).join("\n") + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fs::fake::Fake;
+
+    #[test]
+    fn counters_are_readable() {
+        let said = |text: &str| readable(text, &Stat::parse(text));
+        assert_eq!(
+            said(
+                "weight_share_ppm 250000\nservice_ns 1500000000\nqueued 0\nminimum_ns 250000000\nthrottled_ns 0\n"
+            ),
+            "\
+weight_share_ppm 250000  25.0%
+service_ns 1500000000    1.50s
+queued 0
+minimum_ns 250000000     250ms/s
+throttled_ns 0
+"
+        );
+        let link = said("service_bytes 30020908\nguarantee_bytes 1250000\ndropped 0\n");
+        assert!(link.contains("30.0MB") && link.contains("10.0mbit"), "{link}");
+        assert!(said("guarantee_bytes 1250000\n").contains("1.25MB/s"));
+    }
 
     #[test]
     fn a_tree_is_drawn_aligned() {
@@ -128,7 +187,15 @@ mod tests {
             "cpu/web/site1/stat",
             "weight_share_ppm 750000\neffective_share_ppm 1000000\nservice_ns 1500000000\nrunnable 3\nthrottled 1",
         );
-        let text = draw(&load(&fake, "cpu").unwrap(), Paint::stdout());
+        let node = load(&fake, "cpu").unwrap();
+        let text = draw(&node, Paint::none(), Some(84));
+        assert!(text.lines().all(|line| line.chars().count() <= 84), "{text}");
+        for word in ["NOW", "SERVICE", "cap 250ms/s, throttled"] {
+            assert!(text.contains(word) && !text.contains('█'), "{text}");
+        }
+        let text = draw(&node, Paint::none(), Some(40));
+        assert!(text.contains("SHARE") && !text.contains("SERVICE"), "{text}");
+        let text = draw(&node, Paint::none(), None);
         assert_eq!(
             text,
             "\

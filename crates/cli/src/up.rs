@@ -13,7 +13,7 @@ use nix::fcntl::{Flock, FlockArg};
 use reserv_control::{Changes, Command, Mode, Saved, Stopped, Up as Wish};
 use reserv_facts::place;
 use reserv_facts::time::STOP_MAX;
-use reserv_model::{Config, Name, Personality, ResourceConfig, Source, Tree, to_config};
+use reserv_model::{Config, Name, Personality, ResourceConfig, Rule, Source, Tree, to_config};
 use serde_json::Value;
 
 use crate::args::{Driver, Front, Up};
@@ -31,6 +31,8 @@ pub(crate) struct Brought {
     pub(crate) started: bool,
     /// A daemon in the foreground, to wait for.
     pub(crate) child: Option<Child>,
+    /// Of the configuration.
+    pub(crate) rules: Vec<Rule>,
 }
 
 /// Read and check a configuration.
@@ -39,11 +41,7 @@ fn read_config(path: &Path) -> Result<Config, Error> {
     if path.as_os_str() == "-" {
         io::stdin().read_to_string(&mut text).map_err(|e| Error::io("standard input", &e))?;
     } else {
-        text = fs::read_to_string(path).map_err(|e| {
-            let mut error = Error::refused(format!("{}: {e}", path.display()));
-            error.errno = e.raw_os_error();
-            error
-        })?;
+        text = fs::read_to_string(path).map_err(|e| Error::of_file(path, &e))?;
     }
     let config: Config = toml::from_str(&text).map_err(|e| {
         // toml names line and column and shows the line.
@@ -105,15 +103,17 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
             }
         }
     }
+    let rules = config.as_ref().map_or_else(Vec::new, |config| config.rules.clone());
     let running = Control::living()?;
     if running.is_none() {
         crate::ahead::check(config.as_ref(), &count)?;
     }
     if args.dry_run {
+        let mut done = Changes { changes: Vec::new() };
         let now = match running {
             Some(mut control) => {
                 if let Some(config) = &config {
-                    ask_up(&mut control, request(args, config))?;
+                    done = ask_up(&mut control, request(args, config))?;
                 }
                 if personality.is_some() {
                     ask_up(&mut control, Wish { personality, dry_run: true, ..Wish::default() })?;
@@ -127,11 +127,11 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
             None => nothing(),
         };
         let difference = match (config, personality) {
-            (Some(config), _) => Some(delta::difference(&now, &config)),
+            (Some(config), _) => Some(said(delta::difference(&now, &config), &done)),
             (None, None) if count.is_empty() => None,
             (None, personality) => Some(delta::difference(&now, &with(&now, personality, &count))),
         };
-        return Ok(Brought { difference, started: false, child: None });
+        return Ok(Brought { difference, started: false, child: None, rules });
     }
     let signals = Held::begin();
     let (mut control, child, started) = if let Some(mut control) = running {
@@ -178,7 +178,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
             Err(error) => return Err(error),
         },
     };
-    Ok(Brought { difference, started, child: child.filter(|_| args.foreground) })
+    Ok(Brought { difference, started, child: child.filter(|_| args.foreground), rules })
 }
 
 /// How a source ends that names its driver.
@@ -199,7 +199,7 @@ fn link(
 ) -> Result<(Name, Source), Error> {
     let name = Name::new(interface)
         .map_err(|e| Error::usage(format!("--net {interface}: {e}")).hint(e.hint))?;
-    let rate = rate.map_or_else(String::new, |rate| format!("@{rate}"));
+    let rate = rate.map_or_else(String::new, |rate| format!("@{}", rate.bare()));
     let receive = receive.map_or_else(String::new, |at| format!("+{at}"));
     let text = format!("link{receive}:{interface}{rate}{}", suffix(driver));
     let on =
@@ -218,7 +218,7 @@ pub(crate) fn disk(
     driver: Driver,
 ) -> Result<(Name, Source), Error> {
     let depth = depth.map_or_else(String::new, |depth| format!("+{depth}"));
-    let floor = floor.map_or_else(String::new, |floor| format!("@{floor}"));
+    let floor = floor.map_or_else(String::new, |floor| format!("@{}", floor.bare()));
     let front = match front {
         Front::Auto => "",
         Front::Ublk => "/ublk",
@@ -315,14 +315,24 @@ fn request(args: &Up, config: &Config) -> Wish {
     Wish { config: Some(Box::new(config.clone())), dry_run: args.dry_run, mode, ..Wish::default() }
 }
 
-fn ask_up(control: &mut Control, wish: Wish) -> Result<(), Error> {
-    control.ask::<Changes>(&Command::Up(wish)).map(drop)
+fn ask_up(control: &mut Control, wish: Wish) -> Result<Changes, Error> {
+    control.ask::<Changes>(&Command::Up(wish))
 }
 
 fn apply(control: &mut Control, config: &Config, args: &Up) -> Result<Vec<Line>, Error> {
     let before = saved(control)?;
-    ask_up(control, request(args, config))?;
-    Ok(delta::difference(&before, config))
+    let done = ask_up(control, request(args, config))?;
+    Ok(said(delta::difference(&before, config), &done))
+}
+
+/// The difference; or, where configurations show none (queues that drain are in none), what the
+/// daemon says that it does.
+fn said(lines: Vec<Line>, done: &Changes) -> Vec<Line> {
+    if !lines.is_empty() {
+        return lines;
+    }
+    let line = |words: &String| Line { mark: '~', what: words.clone(), how: String::new() };
+    done.changes.iter().map(line).collect()
 }
 
 /// Start Reserv with the full driver and nothing else.
@@ -355,7 +365,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
 /// Make the whole tree as a configuration says; members of queues that go move to q0.
 pub(crate) fn apply_whole(config: &Config) -> Result<(), Error> {
     let config = Some(Box::new(config.clone()));
-    ask_up(&mut Control::need()?, Wish { config, mode: Mode::Flush, ..Wish::default() })
+    ask_up(&mut Control::need()?, Wish { config, mode: Mode::Flush, ..Wish::default() }).map(drop)
 }
 
 /// The same, with a daemon that may have been stopped meanwhile.
@@ -520,15 +530,6 @@ pub(crate) fn save() -> Result<(Config, String, Option<Error>), Error> {
     Ok((config, text + &tree, error))
 }
 
-/// Writes what reservd is started with.
-pub(crate) fn write_boot(text: &str) -> Result<(), Error> {
-    let path = crate::settings::boot_file();
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|e| Error::io(folder.display(), &e))?;
-    }
-    crate::whole::write(&path, text)
-}
-
 /// Refuses a node's name where a file's is meant: all trees are saved, whatever is named.
 pub(crate) fn meant_as_file(path: &Path) -> Result<(), Error> {
     let Some(name) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
@@ -545,12 +546,31 @@ pub(crate) fn meant_as_file(path: &Path) -> Result<(), Error> {
 
 /// What the daemon says about itself, as text. Everybody may read it.
 pub(crate) fn status() -> Result<String, Error> {
-    crate::fs::open()?.read("status").map_err(|e| Error::io("status", &e))
+    let text = crate::fs::open()?.read("status").map_err(|e| Error::io("status", &e))?;
+    Ok(apart(&text))
+}
+
+/// The state, and then what is none: refusals of the past.
+fn apart(text: &str) -> String {
+    let (past, state): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.starts_with("refused "));
+    let heading = "\n# requests that were refused before, the last one last; nothing is wrong now";
+    let past = if past.is_empty() { past } else { [vec![heading], past].concat() };
+    [state, past].concat().join("\n") + "\n"
 }
 
 /// The same for programs.
 pub(crate) fn status_json() -> Result<Value, Error> {
     Control::need()?.ask(&Command::Status {})
+}
+
+/// Refuses a resource that runs and is no disk.
+pub(crate) fn is_disk(name: &str) -> Result<(), Error> {
+    match status_json()?["resources"][name]["kind"].as_str() {
+        Some(kind) if kind != "disk" => Err(Error::refused(format!("{name} is a {kind}, no disk"))
+            .hint(format!("it goes with: reserv down {name}"))),
+        _ => Ok(()),
+    }
 }
 
 /// A disk that is scheduled, for `disk status`.
@@ -594,6 +614,16 @@ pub(crate) fn disks() -> Result<Vec<DiskLine>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_refused_is_no_state() {
+        let text = "version 1\ncpu.health running\nrules 0\n";
+        assert_eq!(apart(text), text);
+        let said = apart(&format!("{text}refused 9150 ms: uid 0: write cpu/a cap: no\n"));
+        assert!(said.starts_with(text), "{said}");
+        assert!(said[text.len()..].starts_with("\n# requests that were refused before"), "{said}");
+        assert!(said.ends_with("refused 9150 ms: uid 0: write cpu/a cap: no\n"), "{said}");
+    }
 
     #[test]
     fn an_empty_tree_is_q0() {

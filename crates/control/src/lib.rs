@@ -14,7 +14,8 @@
 //! {"request":"up","personality":"eclipse"}       → Changes: {"changes":["set cpu personality …"]}
 //! {"request":"up","count":{"NAME":"file:PATH"}}  → Changes: {"changes":["bring up NAME, counting file:PATH"]}
 //! {"request":"save"}                             → Saved: {"config":{…},"missing":{"eth0":"why"}}
-//! {"request":"rules"}                            → {"rules":[{"match":{…},"cpu":"…"}],"watch":"events"}
+//! {"request":"rules"}                            → {"rules":[{"match":{…},"cpu":"…"}],"watch":"events",
+//!                                                   "applied":{"4711":[2,"cpu/web"]}}: rule 2 put 4711 there
 //! {"request":"down"}                             → Stopped: {"stopped":true}, when everything has been given back
 //! {"request":"down","resource":"NAME"}           → Stopped, when this counting resource has been
 //! {"request":"upgrade","resource":"NAME"}        → {"upgraded":{"from":2,"to":3,"packets":118,…}}, or null: there is nothing newer

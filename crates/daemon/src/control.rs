@@ -352,7 +352,8 @@ fn answer(
             json!(saved)
         }
         Command::Rules {} => {
-            json!({"rules": *core.rules(), "watch": core.watched()})
+            let applied = core.applied_rules();
+            json!({"rules": *core.rules(), "watch": core.watched(), "applied": applied})
         }
         Command::Upgrade { resource } => json!({"upgraded": core.upgrade(&resource)?}),
         Command::Down { resource: Some(name) } => {

@@ -224,6 +224,12 @@ impl Rules {
         }
     }
 
+    /// Which rule put which process into which queue, for who asks: the rule's place among those
+    /// about processes.
+    pub fn put(&self) -> impl Iterator<Item = (i32, usize, u64)> + '_ {
+        self.done.iter().filter_map(|(pid, done)| Some((*pid, done.rule?, done.queue)))
+    }
+
     /// A scan begins, which considers all: forgets the dead, and what was owed.
     pub fn retain(&mut self, living: &[i32]) {
         self.owed.clear();
@@ -280,6 +286,7 @@ mod tests {
         rules.retain(&[9]);
         assert!(!rules.need_scan() && rules.untouched(9, &facts(1, "x", "/")).is_none());
         rules.applied(9, &f, (0, true), 10);
+        assert_eq!(rules.put().collect::<Vec<_>>(), [(9, 0, 10)]);
         assert!(rules.untouched(9, &f).is_none());
         assert!(rules.untouched(9, &Facts { started: 6, ..f }).is_some(), "another process");
     }

@@ -100,7 +100,7 @@ impl Tree {
     /// What can be promised below the root, in ns of CPU or bytes per second: told by who knows the
     /// machine, no part of the journal. 0, as a new tree has it, promises nothing.
     pub fn set_capacity(&mut self, ns_per_s: u64) {
-        let minimum = Minimum(Amount::of(self.is_cpu(), ns_per_s).0);
+        let minimum = Minimum(Amount::of(self.resource, ns_per_s).0);
         if let Some(root) = self.slots[0].node.as_mut() {
             root.minimum = minimum;
         }
@@ -204,7 +204,7 @@ impl Tree {
         let floor = |(part, of): (u128, u128)| part.checked_div(of).unwrap_or(0);
         was.parent == Some(parent.id)
             && matches!(before.broken(parent, was), Some(Broken::Share))
-            && child.minimum <= was.minimum
+            && child.minimum.per_second() <= was.minimum.per_second()
             && floor(sums.sure(child)) >= floor(before.sure(was))
     }
 
@@ -231,7 +231,7 @@ impl Tree {
             Broken::Share => {
                 let (part, of) = sums.sure(child);
                 let sure = u64::try_from(part.checked_div(of).unwrap_or(0)).unwrap_or(u64::MAX);
-                let sure = Amount::of(self.is_cpu(), sure);
+                let sure = Amount::of(self.resource, sure);
                 let share = if let Some(fixed) = child.fixed {
                     fixed.to_string()
                 } else {

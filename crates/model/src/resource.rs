@@ -319,7 +319,7 @@ impl fmt::Display for Source {
                 }
                 write!(f, ":{interface}")?;
                 if let Some(rate) = rate {
-                    write!(f, "@{rate}")?;
+                    write!(f, "@{}", rate.bare())?;
                 }
                 match driver {
                     Driver::Auto => Ok(()),
@@ -333,7 +333,7 @@ impl fmt::Display for Source {
                     write!(f, "+{depth}")?;
                 }
                 if let Some(floor) = floor {
-                    write!(f, "@{floor}")?;
+                    write!(f, "@{}", floor.bare())?;
                 }
                 if let Some(model) = model {
                     write!(f, "/{model}")?;
@@ -386,7 +386,8 @@ mod tests {
             "net:eth0",
             "link:eth0",
             "link:eth0.7@100mbit",
-            "link:wlan0@1500kbit",
+            "link:wlan0@1.5mbit",
+            "disk@3MB:/dev/vdb",
             "link:eth0@1mbit/stock",
             "link:eth0/full",
         ] {

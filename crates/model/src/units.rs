@@ -21,7 +21,7 @@ use reserv_facts::tree;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
-use crate::{Error, ErrorKind, Rate};
+use crate::{Error, ErrorKind, Rate, ResourceKind};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -72,6 +72,13 @@ impl From<Weight> for u32 {
 /// Marks an amount as bytes per second of a link; without it an amount is ns of CPU per second. All
 /// amounts of one tree have it, or none has.
 const LINK: u64 = 1 << 62;
+/// Beside [`LINK`]: it was written in bytes, as `2MB/s`, and is printed so.
+const IN_BYTES: u64 = 1 << 61;
+
+/// Without the marks.
+const fn plain(amount: u64) -> u64 {
+    amount & !(LINK | IN_BYTES)
+}
 
 /// An upper limit on service: a token bucket in arrears (docs/notes/algorithms.md §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +102,7 @@ impl Cap {
 
     /// Per second: ns of CPU, or bytes.
     pub const fn per_second(self) -> u64 {
-        self.rate_ns_per_s & !LINK
+        plain(self.rate_ns_per_s)
     }
 
     /// Whether it is a link's: bytes.
@@ -127,7 +134,7 @@ pub struct Minimum(pub u64);
 impl Minimum {
     /// Per second: ns of CPU, or bytes.
     pub const fn per_second(self) -> u64 {
-        self.0 & !LINK
+        plain(self.0)
     }
 
     /// Whether it is a link's: bytes.
@@ -330,9 +337,14 @@ impl fmt::Display for Weight {
 pub struct Amount(pub u64);
 
 impl Amount {
-    /// Of the CPU, or of something that counts bytes.
-    pub const fn of(cpu: bool, per_second: u64) -> Self {
-        if cpu || per_second == 0 { Self(per_second) } else { Self(per_second | LINK) }
+    /// In the unit in which people write it: CPU time, bits of a link, bytes of a disk.
+    pub const fn of(kind: ResourceKind, per_second: u64) -> Self {
+        match kind {
+            _ if per_second == 0 => Self(0),
+            ResourceKind::Cpu => Self(per_second),
+            ResourceKind::Link => Self(per_second | LINK),
+            ResourceKind::Disk => Self(per_second | LINK | IN_BYTES),
+        }
     }
 }
 
@@ -349,7 +361,9 @@ impl FromStr for Amount {
         let lower = word.to_ascii_lowercase();
         if ["bit", "kb", "mb", "gb"].iter().any(|unit| lower.trim_end_matches("/s").ends_with(unit))
         {
-            return word.parse::<Rate>().map(|rate| Self::of(false, rate.bytes()));
+            let rate: Rate = word.parse()?;
+            let kind = if rate.is_in_bytes() { ResourceKind::Disk } else { ResourceKind::Link };
+            return Ok(Self::of(kind, rate.bytes()));
         }
         for (unit, decimals) in AMOUNT_UNITS {
             if let Some(n) = word.strip_suffix(unit) {
@@ -373,7 +387,7 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => f.write_str("0"),
-            LINK.. => Rate::of_bytes(self.0 & !LINK).fmt(f),
+            LINK.. => Rate::of_bytes(plain(self.0), self.0 & IN_BYTES != 0).fmt(f),
             1..NS_PER_S => show(f, self.0, 6, "ms/s"),
             _ => show(f, self.0, 9, "cpu"),
         }

@@ -309,11 +309,16 @@ fn a_link_promises_its_rate_in_bits() {
         share: Some(share.parse().unwrap()),
     };
     for (share, says) in [
-        ("300 8mbit", "300 of 400 of eth0's 10mbit is 7500kbit"),
+        ("300 8mbit", "300 of 400 of eth0's 10mbit is 7.5mbit"),
         ("300 100ms/s", "is an amount of CPU"),
     ] {
         let error = tree.plan(&[make(share)]).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }
     tree.plan(&[make("300 7500kbit")]).unwrap();
+    // A disk's in bytes, as people write them.
+    tree.set_resource(ResourceKind::Disk);
+    tree.set_capacity(2_000_000);
+    let error = tree.plan(&[make("300 1.6MB/s")]).unwrap_err().to_string();
+    assert!(error.contains("300 of 400 of eth0's 2MB/s is 1.5MB/s"), "{error}");
 }

@@ -184,6 +184,12 @@ fn draining_queues_do_not_count() {
     assert_eq!(diff(&tree, &wanted, DeleteMode::Flush).unwrap_err().errno(), Errno::EBUSY);
     wanted.nodes.remove(&path);
     assert_eq!(diff(&tree, &wanted, DeleteMode::Flush), Ok(vec![]), "it goes by itself");
+    let asked = diff_as_asked(&tree, &wanted, DeleteMode::Flush).unwrap();
+    assert!(
+        matches!(asked[..], [Request::Delete { mode: DeleteMode::Flush, .. }]),
+        "who asks for it has it now: {asked:?}"
+    );
+    assert_eq!(diff_as_asked(&tree, &wanted, DeleteMode::Drain), Ok(vec![]));
     assert!(!to_config(&tree, Driver::Auto).nodes.contains_key(&path));
     // A scheduler cannot go before what drains in it.
     let site: NodePath = "web/site1".parse().unwrap();
@@ -198,6 +204,11 @@ fn draining_queues_do_not_count() {
             "{error}"
         );
     }
+    let asked = diff_as_asked(&tree, &nothing, DeleteMode::Flush).unwrap();
+    let plan = tree.plan(&asked).unwrap();
+    let mut flushed = tree.clone();
+    flushed.commit(&plan).unwrap();
+    assert_eq!(flushed.len(), 2, "root and q0");
     up(&mut tree, &nothing, DeleteMode::Flush).unwrap();
     assert_eq!(tree.len(), 3, "root, q0, and backup that drains");
 }

@@ -175,9 +175,13 @@ fn wrong_weights() {
 
 #[test]
 fn amounts_of_a_link_are_rates() {
-    for (text, bytes) in
-        [("10mbit", 1_250_000), ("8kbit", 1000), ("1500kbit", 187_500), ("400gbit", 50_000_000_000)]
-    {
+    for (text, bytes) in [
+        ("10mbit", 1_250_000),
+        ("8kbit", 1000),
+        ("1.5mbit", 187_500),
+        ("2MB/s", 2_000_000),
+        ("400gbit", 50_000_000_000),
+    ] {
         let minimum: Minimum = text.parse().unwrap();
         assert_eq!(
             (minimum.is_link(), minimum.per_second(), minimum.to_string().as_str()),

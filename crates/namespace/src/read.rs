@@ -159,11 +159,7 @@ pub fn render_read(file: FileKind, view: &View<'_>) -> Result<String, Error> {
 pub(crate) fn share(view: &View<'_>) -> Result<String, Error> {
     let node = view.node()?;
     if node.parent.is_none() {
-        return Ok(format!(
-            "{} {}\n",
-            node.weight,
-            Amount::of(view.kind == ResourceKind::Cpu, view.capacity)
-        ));
+        return Ok(format!("{} {}\n", node.weight, Amount::of(view.kind, view.capacity)));
     }
     Ok(format!("{}\n", node.share()))
 }

@@ -83,6 +83,16 @@ fn ioctl_size(file: &File) -> io::Result<(u64, u32)> {
     }
 }
 
+/// A device that somebody else has, in words that say who.
+fn in_use(path: &Path, error: &io::Error) -> io::Error {
+    let device = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let name = device.file_name().unwrap_or_default().to_string_lossy();
+    let dev = std::fs::metadata(&device).map_or(0, |found| found.rdev());
+    let users = sysfs::users(&name, dev, &[]);
+    let who = if users.is_empty() { error.to_string() } else { users.join(", ") };
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("it is in use: {who}"))
+}
+
 impl FileBackend {
     /// Open a file or a block device for this server alone.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -93,7 +103,13 @@ impl FileBackend {
             OpenOptions::new().read(true).write(true).custom_flags(direct | exclusive).open(path)
         };
         let file = match open(libc::O_DIRECT) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0)?,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
+            other => other,
+        };
+        let file = match file {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && is_device => {
+                return Err(in_use(path, &error));
+            }
             other => other?,
         };
         let (memory, offset) = Self::direct_blocks(&file);

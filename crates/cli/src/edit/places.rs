@@ -23,6 +23,10 @@ pub(crate) fn rm(files: &dyn Files, text: &str, args: &Rm) -> Result<(NodePath, 
     if path.is_container() && !path.is_resource() {
         return crate::container::rm(files, path, args).map(|path| (path, Removed::Deleted));
     }
+    if path.is_container() {
+        return Err(Error::refused("what holds all containers stays")
+            .hint("one of them goes with: reserv rm container/NAME"));
+    }
     if path.is_resource() {
         return Err(Error::refused(format!("'{path}' is a resource and cannot be deleted"))
             .hint("'reserv down' gives it back to the kernel"));

@@ -95,7 +95,7 @@ pub(crate) fn trace(args: &Trace, json: bool) -> Result<ExitCode, Error> {
         };
     }
     match &args.output {
-        Some(path) => std::fs::write(path, text).map_err(|e| Error::io(path.display(), &e))?,
+        Some(path) => std::fs::write(path, text).map_err(|e| Error::of_file(path, &e))?,
         None => std::io::stdout()
             .write_all(text.as_bytes())
             .map_err(|e| Error::io("standard output", &e))?,

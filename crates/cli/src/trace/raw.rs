@@ -56,7 +56,7 @@ pub(super) fn write(taken: &Taken) -> Result<String, Error> {
 }
 
 pub(super) fn read(path: &Path) -> Result<Taken, Error> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(path.display(), &e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| Error::of_file(path, &e))?;
     parse(&text).map_err(|(line, why)| {
         Error::refused(format!("{}:{line}: no raw trace: {why}", path.display()))
             .hint("reserv trace --raw -o FILE writes one")

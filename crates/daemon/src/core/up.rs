@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use reserv_model::{
     Config, DeleteMode, Memory, Name, PACKET_RULES_MAX, Request, ResourceConfig, Rule, Source,
-    Tree, diff,
+    Tree, diff, diff_as_asked,
 };
 use reserv_namespace::Resource;
 
@@ -189,7 +189,7 @@ impl Core {
     ) -> Result<Job, Refusal> {
         let engine = slot.engine()?;
         let with_owned = self.with_owned(slot.resource, engine.tree(), wanted.clone());
-        let requests = diff(engine.tree(), &with_owned, mode)?;
+        let requests = diff_as_asked(engine.tree(), &with_owned, mode)?;
         let then = also.requests(Some(slot), engine.tree())?;
         also::check(&requests, &then, |requests| engine.check(requests).map(drop))?;
         if dry_run {
@@ -225,9 +225,17 @@ impl Core {
         // Others may have changed it since it was looked at.
         job.before = Some(held.config());
         let wanted = self.with_owned(slot.resource, held.engine.tree(), job.wanted.clone());
-        let done = diff(held.engine.tree(), &wanted, mode)
-            .map_err(Refusal::from)
-            .and_then(|requests| held.engine.edit_whole(&requests, &rules));
+        let mut make = || {
+            // What drained may be gone already, and nobody has noticed.
+            held.engine.collect()?;
+            let requests = diff_as_asked(held.engine.tree(), &wanted, mode)?;
+            held.engine.edit_whole(&requests, &rules)
+        };
+        let done = match make() {
+            // Or it went in between.
+            Err(refusal) if refusal.errno == libc::ENOENT && mode == DeleteMode::Flush => make(),
+            done => done,
+        };
         drop(held);
         if job.slot.is_none() && done.is_err() {
             self.take_down(&job.name)?;

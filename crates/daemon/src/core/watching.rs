@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rules at work: who is considered when, and what becomes of him.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use reserv_namespace::Resource;
 use reserv_plane::{List, Target};
 
 use super::slot::{Had, Slot};
-use super::{Core, Refusal, Slots, lock};
+use super::{Core, Refusal, SHORT, Slots, lock};
 use crate::aside::Looker;
 use crate::events::Subscription;
 use crate::process;
@@ -83,6 +84,24 @@ impl Core {
     /// How processes are watched, in a word.
     pub fn watched(&self) -> &'static str {
         lock(&self.watch.how).word
+    }
+
+    /// By process: the rule that put it where it was left, by its number, and that queue of the
+    /// CPU. It may have been moved since.
+    pub fn applied_rules(&self) -> BTreeMap<i32, (usize, String)> {
+        let numbers: Vec<usize> = (1..)
+            .zip(self.rules().iter())
+            .filter(|(_, rule)| rule.conditions.packets().is_none())
+            .map(|(number, _)| number)
+            .collect();
+        let put: Vec<_> = lock(&self.watch.rules).put().collect();
+        let held = self.slot(Resource::CPU).and_then(|slot| slot.held_within(SHORT));
+        let Ok(held) = held else { return BTreeMap::new() };
+        let known = |(pid, rule, queue): (i32, usize, u64)| {
+            let queue = held.engine.tree().get(NodeId::unpack(queue))?.id;
+            Some((pid, (*numbers.get(rule)?, held.engine.tree().shown(queue))))
+        };
+        put.into_iter().filter_map(known).collect()
     }
 
     /// From now on processes are watched so.

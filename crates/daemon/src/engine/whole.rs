@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changes of a tree that are too large for one batch of the plane, whole all the same.
+//! Changes of a tree that are too large for one batch of the plane, whole all the same; and those
+//! that flush members out of a queue: until the members have been moved, after the batch, the queue
+//! keeps its slot and its place below its parent.
 //!
 //! The journal first gets what it takes to undo the change (`Undo`: the configuration as it was,
 //! and the tags and lists of the queues that it deletes), then the parts as edits of their own,
@@ -125,10 +127,22 @@ impl Undo {
     }
 }
 
+/// Whether a request deletes a queue and moves its members to q0.
+fn flushes(tree: &Tree, request: &Request) -> bool {
+    let queue = || deleted(tree, request).and_then(|id| tree.get(id));
+    matches!(request, Request::Delete { mode: DeleteMode::Flush, .. })
+        && queue().is_some_and(|node| node.kind.is_queue())
+}
+
 fn in_parts(engine: &mut Engine, requests: &[Request]) -> Result<(), Refusal> {
+    let tree = engine.tree();
+    // What comes after a flush may want the queue's slot, or delete its parent.
+    let parts: Vec<&[Request]> =
+        requests.chunk_by(|a, b| !flushes(tree, a) || flushes(tree, b)).collect();
     // Most requests make at most two ops; where fixed shares are solved anew, a part may still be
     // too large.
-    for part in requests.chunks((engine.plane().batch_max() / 2).max(1)) {
+    let most = (engine.plane().batch_max() / 2).max(1);
+    for part in parts.into_iter().flat_map(|part| part.chunks(most)) {
         in_halves(engine, part)?;
     }
     Ok(())
@@ -150,7 +164,10 @@ impl Engine {
         if requests.is_empty() {
             return self.set_rules(rules.to_vec());
         }
-        if ops <= self.plane().batch_max() && rules == self.rules() {
+        if ops <= self.plane().batch_max()
+            && rules == self.rules()
+            && !self.flushes_members(requests)?
+        {
             return self.edit(requests, None).map(drop);
         }
         let requests = deletions_last(self.tree(), requests);
@@ -166,6 +183,17 @@ impl Engine {
                 },
             }),
         }
+    }
+
+    /// Whether members are to leave a queue while something else changes too.
+    fn flushes_members(&self, requests: &[Request]) -> Result<bool, Refusal> {
+        let flushed = requests.iter().filter(|request| flushes(&self.tree, request));
+        for id in flushed.filter_map(|request| deleted(&self.tree, request)) {
+            if requests.len() > 1 && !self.plane().members(id)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Undoes the change that is under way, if one is: after a refusal, or after the death of the

@@ -140,7 +140,17 @@ impl State {
             return Err(PlaneError::Invalid(format!("batch {} after {}", batch.seq, self.seq)));
         }
         self.seq = batch.seq;
-        batch.ops.iter().map(|op| self.apply_one(op)).collect()
+        let mut outcomes: Vec<Outcome> =
+            batch.ops.iter().map(|op| self.apply_one(op)).collect::<Result<_, _>>()?;
+        for (op, outcome) in batch.ops.iter().zip(&mut outcomes) {
+            if let (&Op::Delete { id, mode: DeleteMode::Flush }, Outcome::Draining) = (op, &outcome)
+            {
+                self.tags.retain(|_, (_, q)| *q != id.pack());
+                self.remove(id);
+                *outcome = Outcome::Done;
+            }
+        }
+        Ok(outcomes)
     }
 
     fn apply_one(&mut self, op: &Op) -> Result<Outcome, PlaneError> {
@@ -182,11 +192,11 @@ impl State {
                         DeleteMode::Refuse => {
                             return Err(PlaneError::Busy("it has members".into()));
                         }
-                        DeleteMode::Drain => {
+                        // What is flushed stands until its members are moved, after the batch.
+                        DeleteMode::Drain | DeleteMode::Flush => {
                             self.node_mut(id)?.draining = true;
                             return Ok(Outcome::Draining);
                         }
-                        DeleteMode::Flush => self.tags.retain(|_, (_, q)| *q != id.pack()),
                     }
                 }
                 self.remove(id);

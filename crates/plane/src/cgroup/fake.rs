@@ -561,11 +561,11 @@ impl Fake {
 impl Kernel for Fake {
     fn read(&self, path: &str) -> io::Result<String> {
         let world = self.call(false)?;
-        if let Some(rest) = path.strip_prefix("/proc/") {
-            return world.proc(rest);
-        }
         if let Some(text) = world.files.get(path) {
             return Ok(text.clone());
+        }
+        if let Some(rest) = path.strip_prefix("/proc/") {
+            return world.proc(rest);
         }
         let (h, dir, file) = world.file(path)?;
         world.read(h, &dir, file)

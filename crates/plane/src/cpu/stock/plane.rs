@@ -74,6 +74,15 @@ impl Stock {
         })
     }
 
+    /// Threads that wait or run in no queue of ours: they are q0's, whatever cgroup they are in.
+    /// The machine's count has whoever reads it in it.
+    fn runnable_outside(&self, inside: usize) -> usize {
+        let text = self.cg.kernel().read("/proc/loadavg").unwrap_or_default();
+        let running = text.split_ascii_whitespace().nth(3).and_then(|word| word.split_once('/'));
+        let all = running.and_then(|(running, _)| running.parse::<usize>().ok()).unwrap_or(1);
+        all.saturating_sub(1 + inside)
+    }
+
     fn limits(&self) -> Vec<String> {
         let mut limits: Vec<String> = [
             "policy sfq stands for the kernel's fair scheduler (EEVDF or CFS); there is no other policy",
@@ -121,6 +130,7 @@ impl Stock {
         };
         let q0 = u64::from(self.state.mirror.q0_weight().milli());
         let all = self.state.mirror.others_milli() + q0;
+        let crowd = u64::from(total) + 10 * u64::from(self.cg.flavour().range().default);
         let autogroup = self.cg.kernel().read("/proc/sys/kernel/sched_autogroup_enabled");
         let autogroup = if autogroup.is_ok_and(|t| t.trim() == "1") {
             "; autogroup is on, so each session of the top cgroup counts as one thread"
@@ -129,10 +139,11 @@ impl Stock {
         };
         format!(
             "our tree has {} {ours} against {total} outside ({}{autogroup}); while everything wants the CPU, outside \
-             gets {:.1} % of it; q0's own share is {:.1} %",
+             gets {:.1} % of it, and with ten more such threads or sessions {:.1} %; q0's own share is {:.1} %",
             self.cg.flavour().weight(),
             who.join(", "),
             percent(u64::from(total), u64::from(total) + u64::from(ours)),
+            percent(crowd, crowd + u64::from(ours)),
             percent(q0, all),
         )
     }
@@ -202,10 +213,22 @@ impl Plane for Stock {
     }
 
     fn sample(&self) -> Result<Vec<Sample>, PlaneError> {
-        self.state.mirror.nodes().map(|n| self.sample_node(n.id)).collect()
+        let nodes = self.state.mirror.nodes().map(|n| self.sample_node(n.id));
+        let mut samples: Vec<Sample> = nodes.collect::<Result<_, _>>()?;
+        let inside = samples.iter().map(|sample| sample.queued as usize).sum();
+        let outside = u32::try_from(self.runnable_outside(inside)).unwrap_or(u32::MAX);
+        let q0 = samples.iter_mut().find(|sample| sample.id == NodeId::Q0.pack());
+        if let Some(q0) = q0 {
+            q0.queued = q0.queued.saturating_add(outside);
+        }
+        Ok(samples)
     }
 
     fn sample_one(&self, id: NodeId) -> Result<Sample, PlaneError> {
+        if id == NodeId::Q0 {
+            let q0 = self.sample()?.into_iter().find(|sample| sample.id == id.pack());
+            return q0.ok_or_else(|| PlaneError::NoNode(format!("{}.{}", id.index, id.generation)));
+        }
         self.sample_node(id)
     }
 

@@ -129,6 +129,30 @@ fn a_tree_becomes_cgroups() {
 }
 
 #[test]
+fn q0_has_the_threads_that_want_the_cpu_elsewhere() {
+    for kind in KINDS {
+        let fake = machine(kind);
+        let mut plane = start(&fake);
+        apply(&mut plane, &queue(2, NodeId::ROOT, 1_000)).expect("valid");
+        let queued = |plane: &Stock, node: NodeId| {
+            let sample = plane.sample_one(node).expect("sampled");
+            let all = plane.sample().expect("sampled");
+            let same = all.iter().find(|s| s.id == node.pack()).map(|s| s.queued);
+            assert_eq!(same, Some(sample.queued));
+            sample.queued
+        };
+        // Who reads the count is in it.
+        for (running, outside) in [(1, 0), (8, 7), (0, 0)] {
+            let text = format!("1.0 1.0 1.0 {running}/300 99");
+            fake.world().files.insert("/proc/loadavg".to_owned(), text);
+            assert_eq!((queued(&plane, NodeId::Q0), queued(&plane, id(2, 1))), (outside, 0));
+        }
+        let words = plane.info().outside.expect("said");
+        assert!(words.contains("with ten more such threads or sessions"), "{words}");
+    }
+}
+
+#[test]
 fn caps_nest_where_the_kernel_wants_it() {
     for kind in KINDS {
         let fake = machine(kind);

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ps`: in which queues processes are, and by which rule.
+//!
+//! Where the threads of a process are, the queues' lists of members say, and which queue of each
+//! other resource it uses, its list of defaults. Which rule put it there only the daemon knows, who
+//! tells root.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
+
+use reserv_control::Command;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::args::Ps;
+use crate::control::Control;
+use crate::error::{Error, Kind};
+use crate::fs::{Files, missing, walk};
+use crate::paint::table;
+use crate::path::NodePath;
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Row {
+    pid: i32,
+    uid: u32,
+    command: String,
+    /// One for each resource; of the CPU one for each queue that threads of it are in. Empty where
+    /// the caller may not know.
+    queues: Vec<NodePath>,
+    /// How many of its threads are in which queue, where some are in another than q0.
+    threads: BTreeMap<String, usize>,
+    /// The number of the rule that put it into its queues; none: by hand, or as its parent.
+    rule: Option<u64>,
+}
+
+/// What is shown, and a word on what is not.
+pub(crate) struct Shown {
+    pub(crate) rows: Vec<Row>,
+    /// A part is hidden from the caller.
+    pub(crate) hidden: Option<String>,
+}
+
+/// By process, how many of its threads are in which queue of the CPU.
+type Inside = BTreeMap<i32, BTreeMap<String, usize>>;
+
+/// Threads of each process by the queue of the CPU that they are in; whether some are hidden.
+fn members(files: &dyn Files) -> Result<(Inside, bool), Error> {
+    let mut found = Inside::new();
+    let mut hidden = false;
+    walk(files, &NodePath::parse("cpu", files.place())?, &mut |node| {
+        let text = match files.read(&node.file("members")) {
+            Ok(text) => text,
+            Err(e) => {
+                hidden |= e.raw_os_error() == Some(libc::EACCES);
+                return;
+            }
+        };
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace().skip_while(|word| *word != "pid").skip(1);
+            if let Some(pid) = words.next().and_then(|pid| pid.parse().ok()) {
+                *found.entry(pid).or_default().entry(node.as_str().to_owned()).or_default() += 1;
+            }
+        }
+    });
+    Ok((found, hidden))
+}
+
+/// The queues of a process's list of defaults, one for each resource.
+fn defaults(files: &dyn Files, pid: i32) -> Result<Vec<NodePath>, std::io::Error> {
+    let text = files.read(&format!("proc/{pid}/default"))?;
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let words = lines.flat_map(str::split_ascii_whitespace);
+    Ok(words.filter_map(|word| NodePath::parse(word, files.place()).ok()).collect())
+}
+
+/// Which rule put which process into which queue: known to root.
+fn rules() -> BTreeMap<i32, (u64, String)> {
+    if !nix::unistd::geteuid().is_root() {
+        return BTreeMap::new();
+    }
+    let answer = || Control::connect().ok()??.ask::<Value>(&Command::Rules {}).ok();
+    let answer = answer().unwrap_or_default();
+    let applied = answer["applied"].as_object().into_iter().flatten();
+    let one = |put: &Value| Some((put[0].as_u64()?, put[1].as_str()?.to_owned()));
+    applied.filter_map(|(pid, put)| Some((pid.parse().ok()?, one(put)?))).collect()
+}
+
+/// Who a process is, without what another could make wait: no file of its memory.
+fn who(pid: i32) -> Option<(u32, String)> {
+    let uid = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let name = String::from_utf8_lossy(&name).trim_end().replace(char::is_control, "?");
+    Some((uid, name))
+}
+
+fn living() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The command.
+pub(crate) fn ps(files: &dyn Files, args: &Ps) -> Result<Shown, Error> {
+    let (mut pids, mut paths) = (BTreeSet::new(), Vec::new());
+    for word in &args.words {
+        match word.parse::<i32>() {
+            Ok(pid) if who(pid).is_some() => drop(pids.insert(pid)),
+            Ok(pid) => {
+                return Err(Error::new(Kind::NotFound, format!("there is no process {pid}")));
+            }
+            Err(_) => {
+                let path = NodePath::parse(word, files.place())?;
+                if let Some(error) = missing(files, &path) {
+                    return Err(error);
+                }
+                paths.push(path);
+            }
+        }
+    }
+    let (inside, mut hidden) = members(files)?;
+    hidden |= crate::access::partly(files, &NodePath::resources(files)).is_some();
+    let by = rules();
+    let of_cpu_only = NodePath::resources(files).len() == 1;
+    let q0 = NodePath::parse("cpu/q0", files.place())?;
+    let mut rows = Vec::new();
+    let considered = if pids.is_empty() || !paths.is_empty() { living() } else { Vec::new() };
+    for pid in considered.into_iter().chain(pids.iter().copied()).collect::<BTreeSet<_>>() {
+        let Some((uid, command)) = who(pid) else { continue };
+        let mut threads = inside.get(&pid).cloned().unwrap_or_default();
+        let wanted = pids.contains(&pid);
+        let mut queues = Vec::new();
+        if wanted || !of_cpu_only {
+            match defaults(files, pid) {
+                Ok(all) => queues = all,
+                Err(e) => hidden |= e.raw_os_error() == Some(libc::EACCES),
+            }
+        }
+        // Threads are where they are, whatever new ones would get.
+        if !threads.is_empty() {
+            queues.retain(|queue| queue.resource() != "cpu");
+            let of_cpu = threads
+                .keys()
+                .filter_map(|t| NodePath::parse(&format!("/reserv/{t}"), files.place()).ok());
+            queues = of_cpu.chain(queues).collect();
+        } else if !hidden {
+            queues.retain(|queue| queue.resource() != "cpu");
+            queues.insert(0, q0.clone());
+        }
+        if threads.len() == 1 {
+            threads.clear();
+        }
+        let tagged = queues.iter().any(|queue| queue.name() != "q0");
+        let below = |queue: &NodePath, path: &NodePath| {
+            queue == path || queue.as_str().starts_with(&format!("{}/", path.as_str()))
+        };
+        let named = paths.iter().any(|path| queues.iter().any(|queue| below(queue, path)));
+        if wanted || named || (args.words.is_empty() && (tagged || args.all)) {
+            // Who was moved by hand since is not where the rule put him.
+            let put =
+                by.get(&pid).filter(|(_, at)| queues.iter().any(|queue| queue.as_str() == at));
+            let rule = put.map(|(rule, _)| *rule);
+            rows.push(Row { pid, uid, command, queues, threads, rule });
+        }
+    }
+    rows.sort_by_cached_key(|row| {
+        (row.queues.iter().map(ToString::to_string).collect::<Vec<_>>(), row.pid)
+    });
+    let hidden = hidden.then(|| "queues that you may not read are left out".to_owned());
+    Ok(Shown { rows, hidden })
+}
+
+/// For people.
+pub(crate) fn draw(rows: &[Row]) -> String {
+    let mut cells = vec![["PID", "USER", "QUEUES", "RULE", "COMMAND"].map(str::to_owned).to_vec()];
+    let mut names: BTreeMap<u32, String> = BTreeMap::new();
+    for row in rows {
+        let user = names.entry(row.uid).or_insert_with(|| {
+            let found = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(row.uid));
+            found.ok().flatten().map_or_else(|| row.uid.to_string(), |user| user.name)
+        });
+        let queue = |queue: &NodePath| match row.threads.get(queue.as_str()) {
+            Some(threads) => format!("{queue} ({threads} of its threads)"),
+            None => queue.to_string(),
+        };
+        let queues: Vec<String> = row.queues.iter().map(queue).collect();
+        cells.push(vec![
+            row.pid.to_string(),
+            user.clone(),
+            if queues.is_empty() { "?".to_owned() } else { queues.join(" ") },
+            row.rule.map_or_else(|| "-".to_owned(), |rule| rule.to_string()),
+            row.command.clone(),
+        ]);
+    }
+    table(&[true, false, false, true, false], &cells).join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::fake::Fake;
+
+    fn shown(fake: &Fake, words: &[&str]) -> Vec<(i32, String)> {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        let rows = ps(fake, &Ps { words, all: false }).unwrap().rows;
+        let queues =
+            |row: &Row| row.queues.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        rows.iter().map(|row| (row.pid, queues(row))).collect()
+    }
+
+    #[test]
+    fn processes_are_found_by_queue_and_by_number() {
+        let me = i32::try_from(std::process::id()).unwrap();
+        let fake = Fake::new();
+        fake.node("cpu/web", true);
+        for queue in ["cpu/web/a", "cpu/web/b", "cpu/c"] {
+            fake.node(queue, false);
+        }
+        assert_eq!(shown(&fake, &[]), []);
+        assert_eq!(shown(&fake, &[&me.to_string()]), [(me, "q0".to_owned())]);
+        fake.put("cpu/web/a/members", &format!("tid {me} pid {me}\ntid 7 pid {me} weight 2"));
+        assert_eq!(shown(&fake, &[]), [(me, "web/a".to_owned())]);
+        assert_eq!(shown(&fake, &["web"]), [(me, "web/a".to_owned())]);
+        assert_eq!(shown(&fake, &["c"]), []);
+        fake.put("cpu/web/b/members", &format!("tid 8 pid {me}"));
+        let rows = ps(&fake, &Ps { words: vec![me.to_string()], all: false }).unwrap().rows;
+        let text = draw(&rows);
+        assert!(text.contains("web/a (2 of its threads) web/b (1 of its threads)"), "{text}");
+        for (word, kind) in [("0", Kind::NotFound), ("nosuch", Kind::NotFound)] {
+            let error = ps(&fake, &Ps { words: vec![word.into()], all: false }).err().unwrap();
+            assert_eq!(error.kind, kind, "{word}");
+        }
+    }
+}
