@@ -363,15 +363,17 @@ static __always_inline u32 rc_group_weight(struct rc_group *g, u32 weight, u32 t
 	return (shares >> 10) * RS_OWN_ONE / 1024;
 }
 
-static __always_inline void rc_group_apply(struct rc_group *g)
+RS_FN int rc_group_apply(struct rc_group *g)
 {
 	unsigned long irq;
 	struct rs_tree RS_ARENA *t = rc_tree();
-	u64 ppm = 0, burst = 0, id = g->queue;
-	u32 weight = g->weight ? g->weight : 1;
+	u64 ppm = 0, burst = 0, id;
+	u32 weight;
 
-	if (g->folded)
-		return;
+	if (!g || g->folded)
+		return 0;
+	id = g->queue;
+	weight = g->weight ? g->weight : 1;
 	if (g->quota_us && g->quota_us != RC_NO_QUOTA && g->period_us) {
 		ppm = g->quota_us * 1000000 / g->period_us;
 		ppm = ppm ? ppm > 1000000ULL * RS_UNITS_MAX ? 1000000ULL * RS_UNITS_MAX : ppm : 1;
@@ -379,12 +381,13 @@ static __always_inline void rc_group_apply(struct rc_group *g)
 		if (burst > 1000000000000ULL)
 			burst = 1000000000000ULL;
 	}
-	RC_LOCK(irq, return);
+	RC_LOCK(irq, return 0);
 	rc_clock(scx_bpf_now());
 	rc_group_set(t, id, weight, ppm, burst);
 	RC_UNLOCK(irq);
 	RC_CHECK(t);
 	rc_kick_idle();
+	return 0;
 }
 
 u64 watch_at;

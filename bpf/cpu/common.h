@@ -266,9 +266,10 @@ static __always_inline struct rs_tree RS_ARENA *rc_tree(void)
  * back. We leave then, touching nothing, the tree is poisoned and the scheduler goes with the next
  * dispatch; the tree is reset before it comes again. From then on nobody waits for long. By the
  * clock alone a machine that was stopped for a while would be a time-out, so it takes
- * RC_LOCK_ROUNDS of RC_LOCK_LOOKS looks at least, a millisecond or so.
+ * RC_LOCK_ROUNDS of RC_LOCK_LOOKS looks at least, a millisecond or so. The verifier goes through it
+ * once in a program, not for each section.
  */
-static __noinline int rc_lock_wait(void)
+RS_FN int rc_lock_wait(void)
 {
 	u64 from = bpf_ktime_get_ns();
 	struct rs_tree RS_ARENA *t = rc_tree();
