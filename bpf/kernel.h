@@ -234,6 +234,11 @@ typedef struct {
 	s32 counter;
 } atomic_t;
 
+/* Sockets of one port among which one is chosen. */
+struct sock_reuseport {
+	void *prog;
+};
+
 struct sock {
 	struct sock_common __sk_common;
 	struct dst_entry *sk_dst_cache;
@@ -244,6 +249,7 @@ struct sock {
 	} sk_backlog;
 	s32 sk_rcvbuf;
 	u32 sk_ack_backlog, sk_max_ack_backlog;
+	struct sock_reuseport *sk_reuseport_cb;
 };
 
 struct socket {

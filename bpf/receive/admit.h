@@ -7,9 +7,10 @@
  *   a packet of a queue with period D and credit βD comes in at t if t >= E;
  *   then E = max(E, t - βD) + D.
  *
- * So in any time Δ at most 1 + β + ⌊Δ / D⌋ packets come in; a segment of a large packet counts as
- * one, and a large packet comes in or is dropped as a whole, so that β grows by the segments of one.
- * The max is taken here, not where a packet is dropped: what is refused costs its queue nothing.
+ * So in any time Δ at most 1 + β + ⌊Δ / D⌋ packets come in. A segment of a large packet counts as
+ * one, and a large packet comes in or is dropped as a whole, so that β grows by the segments of
+ * one. Each fragment is asked for itself. The max is taken here, not where a packet is dropped: what is
+ * refused costs its queue nothing.
  */
 
 /* Whether `count` packets may come in now. Without a rate, always. */
@@ -34,12 +35,12 @@ static __always_inline bool rv_eligible(struct rv_node *n, u32 count)
 }
 
 /*
- * The rate or the burst becomes another one. The period is rounded up, so that no more comes in than
- * was said. What came in before is forgotten: a burst more may follow.
+ * The rate or the burst becomes another one. The period is rounded up, so that no more comes in
+ * than was said. What came in before is forgotten: a burst more may follow.
  */
 static __always_inline int rv_tune(struct rv_node *n, struct rv_call *c)
 {
-	u64 value = c->b, period;
+	u64 value = c->b, period, credit;
 	u32 rate, burst;
 
 	if (value > (c->a == RV_TUNE_RATE ? RV_RATE_MAX : RV_BURST_MAX))
@@ -52,9 +53,11 @@ static __always_inline int rv_tune(struct rv_node *n, struct rv_call *c)
 	else
 		n->burst = value;
 	period = n->rate ? (RV_TICKS_NS * 1000000000 + n->rate - 1) / n->rate : 0;
+	credit = period * (n->burst ? n->burst : RV_BURST);
+	if (n->period != period || n->credit != credit)
+		n->eligible = 0;
 	n->period = period;
-	n->credit = period * (n->burst ? n->burst : RV_BURST);
-	n->eligible = 0;
+	n->credit = credit;
 	bpf_spin_unlock(&n->lock);
 	c->b = c->a == RV_TUNE_RATE ? rate : burst;
 	return 0;
@@ -64,16 +67,19 @@ static __always_inline int rv_tune(struct rv_node *n, struct rv_call *c)
 #define RV_SKB 256 /* struct sk_buff, as it will stand beside a frame of XDP's */
 
 /*
- * Whether a socket has no room. Of UDP by the kernel's own rule (__udp_enqueue_schedule_skb): an
- * empty one takes any packet. Of a listener where one that begins a connection (`opens`) finds as
- * many waiting to be accepted as it was told. An open connection has a window, which is the peer's
- * to keep.
+ * Whether a socket has no room. Of UDP by the kernel's own rule (__udp_enqueue_schedule_skb, as of
+ * 6.18; before, a full one took one packet more): an empty one takes any packet. Of a listener
+ * where one that begins a connection (`opens`) finds as many waiting to be accepted as it was told. An
+ * open connection has a window, which is the peer's to keep. Where a program of somebody's chooses
+ * among the sockets of a port, nobody knows here which it will be.
  */
 static __always_inline bool rv_full(struct bpf_sock *is, u8 protocol, bool opens, u32 size)
 {
 	struct sock *sk = RT_CAST(sock, is);
 	s32 used;
 
+	if (sk->sk_reuseport_cb && sk->sk_reuseport_cb->prog)
+		return false;
 	if (protocol == 17) {
 		used = sk->sk_backlog.rmem_alloc.counter;
 		return used > 0 && (u32)used + size > (u32)sk->sk_rcvbuf;

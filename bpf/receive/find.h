@@ -5,7 +5,8 @@
  * else what the link's rules about packets say of the other side, else q0.
  *
  * A fragment behind the first goes the way of the first, which is remembered by addresses, protocol
- * and number. One that comes before it is the machine's.
+ * and number for as long as the kernel waits for the rest (IP_FRAG_TIME). One that comes before it
+ * is the machine's.
  */
 
 u32 resource_number; /* whose link this is */
@@ -19,8 +20,15 @@ struct rv_fragment {
 	u8 protocol, version, pad[2];
 };
 
+#define RV_FRAGMENT_NS 30000000000ULL
+
+enum rv_why { RV_CAME, RV_WAS_FULL, RV_WAS_OVER };
+
 struct rv_way {
-	u64 node; /* packed handle; 0: dropped */
+	u64 node; /* packed handle */
+	u64 at; /* when the first came */
+	u32 why; /* it came in, or not */
+	u32 surely; /* it was surely its socket's */
 };
 
 /* As many as the kernel puts together at once, of 1500 bytes each (ipfrag_high_thresh, 4 MiB). */
@@ -68,11 +76,14 @@ static __always_inline struct bpf_sock *rv_socket(void *ctx, struct rv_packet *i
 	return bpf_sk_lookup_udp(ctx, &t, sizeof(t.ipv6), BPF_F_CURRENT_NETNS, 0);
 }
 
+enum rv_route { RV_AWAY, RV_OURS, RV_NO_ROUTER };
+
 /*
- * Whether it goes on to another machine. A socket that is bound to no address is found for every
- * one, so the routes are asked, which answer at once where nothing is forwarded.
+ * Where it goes. A socket is found for an address that is not ours too: one that is bound to none,
+ * or that may bind any (IP_FREEBIND). So the routes are asked, which answer at once where nothing
+ * is forwarded.
  */
-static __always_inline bool rv_is_forwarded(void *ctx, u32 ifindex, struct rv_packet *is)
+static __always_inline enum rv_route rv_route(void *ctx, u32 ifindex, struct rv_packet *is)
 {
 	struct bpf_fib_lookup f = {};
 	long answer;
@@ -91,7 +102,19 @@ static __always_inline bool rv_is_forwarded(void *ctx, u32 ifindex, struct rv_pa
 		}
 	}
 	answer = bpf_fib_lookup(ctx, &f, sizeof(f), 0);
-	return answer >= 0 && answer != BPF_FIB_LKUP_RET_NOT_FWDED && answer != BPF_FIB_LKUP_RET_FWD_DISABLED;
+	if (answer < 0 || answer == BPF_FIB_LKUP_RET_FWD_DISABLED)
+		return RV_NO_ROUTER;
+	return answer == BPF_FIB_LKUP_RET_NOT_FWDED ? RV_OURS : RV_AWAY;
+}
+
+/*
+ * Whether the packet is surely for this socket. A router may translate addresses: what is sent to
+ * a port of ours may belong to a machine behind us, whatever socket has that port. A socket that is
+ * connected to the sender has it alone.
+ */
+static __always_inline bool rv_surely(struct bpf_sock *sk, enum rv_route route)
+{
+	return route == RV_NO_ROUTER || sk->dst_port;
 }
 
 static __always_inline u64 rv_living(u64 node)
@@ -112,6 +135,7 @@ static __always_inline u64 rv_tag(struct bpf_sock *sk)
 {
 	u64 key = (u64)sk, node, slots;
 	struct rt_sock *s;
+	u32 at;
 
 	if (tags_stored) {
 		slots = rt_storage_of(RT_CAST(sock, sk));
@@ -123,8 +147,9 @@ static __always_inline u64 rv_tag(struct bpf_sock *sk)
 	s = bpf_map_lookup_elem(&socks, &key);
 	if (!s)
 		return 0;
-	node = rv_living(s->slot[resource_number & (RT_RESOURCES - 1)]);
-	return node ? node : rv_living(s->sent[resource_number & (RT_RESOURCES - 1)] & ~0xffff0000ULL);
+	at = resource_number & (RT_RESOURCES - 1);
+	node = rv_living(s->slot[at]);
+	return node ? node : rv_living(s->sent[at] & ~0xffff0000ULL);
 }
 
 /* What the link's rules say: the other side is who sent it. 0: nothing. */

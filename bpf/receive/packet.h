@@ -13,6 +13,7 @@
 #define RV_TCP 6
 #define RV_UDP 17
 #define RV_V6_HEADERS 8
+#define RV_LONGEST (512 * 1024) /* GRO_MAX_SIZE */
 #define RV_OTHERHOST 3 /* PACKET_OTHERHOST; a group's are 1 and 2 */
 
 enum rv_whose { RV_QUEUES, RV_SHARED, RV_FORWARDED, RV_NOBODYS, RV_ELSEWHERES };
@@ -30,7 +31,8 @@ struct rv_packet {
 	u8 version, protocol;
 	bool part, later; /* a fragment; one behind the first */
 	bool opens; /* SYN, without ACK */
-	u8 pad[3];
+	bool large; /* several that were put together: its IP header may say no length */
+	u8 pad[2];
 	u32 id; /* of the packet that it is a fragment of */
 	u32 length; /* from the IP header on, as that says */
 };
@@ -78,6 +80,8 @@ static __always_inline bool rv_read4(void *ctx, bool xdp, u32 ip, struct rv_pack
 		return false;
 	size = (head.first & 15) * 4;
 	is->length = bpf_ntohs(head.length);
+	if (!is->length && is->large)
+		is->length = RV_LONGEST;
 	if (head.first >> 4 != 4 || size < 20 || is->length < size)
 		return false;
 	is->version = 4;
@@ -106,7 +110,7 @@ static __always_inline bool rv_read6(void *ctx, bool xdp, u32 ip, struct rv_pack
 
 	if (!rv_bytes(ctx, xdp, ip, 0, &head, sizeof(head)))
 		return false;
-	is->length = 40 + bpf_ntohs(head.length);
+	is->length = !head.length && is->large ? RV_LONGEST : 40 + bpf_ntohs(head.length);
 	if ((head.first & 0xf0) != 0x60)
 		return false;
 	is->version = 6;
@@ -148,7 +152,8 @@ static __always_inline bool rv_to_group(struct rv_packet *is)
  * Reads the packet: RV_QUEUES where it may be some socket's. `ip`: where XDP finds the IP header,
  * behind an Ethernet header.
  */
-static __always_inline enum rv_whose rv_read(void *ctx, bool xdp, u32 ip, u16 type, struct rv_packet *is)
+static __always_inline enum rv_whose rv_read(void *ctx, bool xdp, u32 ip, u16 type,
+					     struct rv_packet *is)
 {
 	bool whole = false;
 

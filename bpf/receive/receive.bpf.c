@@ -42,7 +42,7 @@ static __always_inline struct rv_node *rv_entrance(u64 node)
 	u32 key = (u32)node & (RT_NODES_MAX - 1);
 	struct rv_node *n = bpf_map_lookup_elem(&entrances, &key);
 
-	return n && n->generation == node >> 32 ? n : 0;
+	return n && node && n->generation == node >> 32 ? n : 0;
 }
 
 static __always_inline void rv_count(enum rv_whose whose, u32 packets)
@@ -60,83 +60,105 @@ static __always_inline void rv_count(enum rv_whose whose, u32 packets)
 	__sync_fetch_and_add(count, packets);
 }
 
-/* Whether the packet may go on. `size`: the memory that a socket will be charged for it. */
-static __always_inline bool rv_comes(void *ctx, bool xdp, u32 ip, u16 type, u32 ifindex, u32 packets, u32 bytes, u32 size)
-{
-	struct rv_packet is = {};
-	struct rv_fragment key = {};
-	struct rv_way *way, made = {};
-	enum rv_whose whose = rv_read(ctx, xdp, ip, type, &is);
-	struct rv_node *n = 0;
-	struct bpf_sock *sk;
-	bool full = false;
-	u64 node = 0;
+/* What is known of the packet before it is read. */
+struct rv_arrival {
+	u32 ip; /* where XDP finds the IP header */
+	u32 ifindex;
+	u32 packets, bytes;
+	u32 size; /* the memory that a socket will be charged for it */
+	u16 type;
+};
 
-	if (whose != RV_QUEUES)
-		goto other;
-	if (is.later) {
-		rv_fragment_of(&is, &key);
-		way = bpf_map_lookup_elem(&fragments, &key);
-		whose = RV_SHARED;
-		if (!way)
-			goto other;
-		if (!way->node)
-			return false;
-		node = way->node;
-	} else {
-		sk = rv_socket(ctx, &is);
-		if (!sk || !sk->src_ip4) {
-			/* no socket, or one that has no address of IPv4: perhaps not for us */
-			if (rv_is_forwarded(ctx, ifindex, &is)) {
-				if (sk)
-					bpf_sk_release(sk);
-				whose = RV_FORWARDED;
-				goto other;
-			}
-		}
-		whose = RV_NOBODYS;
-		if (!sk)
-			goto other;
-		node = rv_tag(sk);
-		full = rv_full(sk, is.protocol, is.opens, size);
-		bpf_sk_release(sk);
-		if (!node)
-			node = rv_by_rules(&is);
-		if (!node)
-			node = RT_Q0;
-	}
-	n = rv_entrance(node);
+/* The queue of a packet that some socket may have, and whether it comes in there. */
+static __always_inline enum rv_whose rv_judge(void *ctx, struct rv_arrival *a,
+					      struct rv_packet *is, struct rv_way *way)
+{
+	enum rv_route route = rv_route(ctx, a->ifindex, is);
+	struct bpf_sock *sk;
+	struct rv_node *n;
+	bool full;
+
+	if (route == RV_AWAY)
+		return RV_FORWARDED;
+	sk = rv_socket(ctx, is);
+	if (!sk)
+		return RV_NOBODYS;
+	way->node = rv_tag(sk);
+	way->surely = rv_surely(sk, route);
+	full = way->surely && rv_full(sk, is->protocol, is->opens, a->size);
+	bpf_sk_release(sk);
+	if (!way->node)
+		way->node = rv_by_rules(is);
+	n = rv_entrance(way->node);
 	if (!n) {
-		node = RT_Q0;
-		n = rv_entrance(node);
-		if (!n)
-			return true; /* the daemon has not begun */
+		way->node = RT_Q0;
+		n = rv_entrance(way->node);
 	}
-	if (full) {
-		__sync_fetch_and_add(&n->full, packets);
-	} else if (!rv_eligible(n, packets)) {
-		__sync_fetch_and_add(&n->over, packets);
-		full = true;
-	} else {
-		__sync_fetch_and_add(&n->packets, packets);
-		__sync_fetch_and_add(&n->bytes, bytes);
-	}
-	if (is.part && !is.later) {
-		made.node = full ? 0 : node;
+	if (full)
+		way->why = RV_WAS_FULL;
+	else if (way->surely && n && !rv_eligible(n, a->packets))
+		way->why = RV_WAS_OVER;
+	return RV_QUEUES;
+}
+
+/* Whether the packet may go on. */
+static __always_inline bool rv_comes(void *ctx, bool xdp, struct rv_arrival *a)
+{
+	struct rv_packet is = { .large = a->packets > 1 };
+	struct rv_fragment key = {};
+	struct rv_way *known, way = {};
+	enum rv_whose whose = rv_read(ctx, xdp, a->ip, a->type, &is);
+	struct rv_node *n;
+	u64 now = 0;
+
+	if (is.part) {
+		now = bpf_ktime_get_ns();
 		rv_fragment_of(&is, &key);
-		bpf_map_update_elem(&fragments, &key, &made, BPF_ANY);
 	}
-	return !full;
-other:
-	rv_count(whose, packets);
-	return true;
+	if (whose == RV_QUEUES && is.later) {
+		known = bpf_map_lookup_elem(&fragments, &key);
+		if (known && now - known->at < RV_FRAGMENT_NS)
+			way = *known;
+		n = rv_entrance(way.node);
+		if (!n)
+			whose = RV_SHARED;
+		else if (way.surely && way.why == RV_CAME && !rv_eligible(n, a->packets))
+			way.why = RV_WAS_OVER;
+	} else if (whose == RV_QUEUES) {
+		whose = rv_judge(ctx, a, &is, &way);
+		way.at = now;
+		if (is.part && whose == RV_QUEUES)
+			bpf_map_update_elem(&fragments, &key, &way, BPF_ANY);
+		else if (is.part)
+			bpf_map_delete_elem(&fragments, &key);
+	}
+	n = rv_entrance(way.node);
+	if (whose != RV_QUEUES || !n) {
+		rv_count(whose, a->packets);
+		return true;
+	}
+	if (way.why == RV_WAS_FULL) {
+		__sync_fetch_and_add(&n->full, a->packets);
+	} else if (way.why == RV_WAS_OVER) {
+		__sync_fetch_and_add(&n->over, a->packets);
+	} else {
+		__sync_fetch_and_add(&n->packets, a->packets);
+		__sync_fetch_and_add(&n->bytes, a->bytes);
+	}
+	return way.why == RV_CAME;
 }
 
 SEC("tcx/ingress")
 int rv_tcx(struct __sk_buff *skb)
 {
 	struct sk_buff *packet = bpf_cast_to_kern_ctx(skb);
-	u32 packets = skb->gso_segs ? skb->gso_segs : 1;
+	struct rv_arrival a = {
+		.ifindex = skb->ifindex,
+		.packets = skb->gso_segs ? skb->gso_segs : 1,
+		.bytes = skb->len,
+		.size = packet->truesize,
+		.type = skb->protocol,
+	};
 	enum rv_whose whose = RV_QUEUES;
 
 	if (packet->dev->nd_net.net->net_cookie != own_netns)
@@ -146,10 +168,10 @@ int rv_tcx(struct __sk_buff *skb)
 	else if (skb->pkt_type)
 		whose = RV_SHARED;
 	if (whose != RV_QUEUES) {
-		rv_count(whose, packets);
+		rv_count(whose, a.packets);
 		return TCX_NEXT;
 	}
-	return rv_comes(skb, false, 0, skb->protocol, skb->ifindex, packets, skb->len, packet->truesize) ? TCX_NEXT : TCX_DROP;
+	return rv_comes(skb, false, &a) ? TCX_NEXT : TCX_DROP;
 }
 
 SEC("xdp.frags")
@@ -160,6 +182,13 @@ int rv_xdp(struct xdp_md *ctx)
 		u8 to[6], from[6];
 		u16 type;
 	} ethernet;
+	struct rv_arrival a = {
+		.ip = sizeof(ethernet),
+		.ifindex = ctx->ingress_ifindex,
+		.packets = 1,
+		.bytes = bpf_xdp_get_buff_len(ctx),
+		.size = buffer->frame_sz + RV_SKB,
+	};
 	u8 own[6] = {};
 	enum rv_whose whose = RV_QUEUES;
 	u32 i;
@@ -180,10 +209,8 @@ int rv_xdp(struct xdp_md *ctx)
 		rv_count(whose, 1);
 		return XDP_PASS;
 	}
-	return rv_comes(ctx, true, sizeof(ethernet), ethernet.type, ctx->ingress_ifindex, 1, bpf_xdp_get_buff_len(ctx),
-			buffer->frame_sz + RV_SKB) ?
-		       XDP_PASS :
-		       XDP_DROP;
+	a.type = ethernet.type;
+	return rv_comes(ctx, true, &a) ? XDP_PASS : XDP_DROP;
 }
 
 SEC("syscall")

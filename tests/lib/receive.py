@@ -114,7 +114,7 @@ def drops(sock):
     return struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, 55, 36))[8]
 
 
-def server(queue, port, kind=socket.SOCK_DGRAM, family=socket.AF_INET, room=None):
+def server(queue, port, kind=socket.SOCK_DGRAM, family=socket.AF_INET, room=None, free=None):
     """A socket that is tagged with a queue of the link; None: with none."""
     sock = socket.socket(family, kind)
     if queue:
@@ -125,7 +125,9 @@ def server(queue, port, kind=socket.SOCK_DGRAM, family=socket.AF_INET, room=None
     if room:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(("", port))
+    if free:
+        sock.setsockopt(socket.IPPROTO_IP, 15, 1)  # IP_FREEBIND
+    sock.bind(free or ("", port))
     if kind == socket.SOCK_STREAM:
         sock.listen(2)
     sock.setblocking(False)
@@ -299,6 +301,23 @@ def forwarded(live, send):
         live.wait("both are counted as forwarded", lambda: others()[1] - was[1] == 2)
         went(live, "a", lambda: send("udp", HERE, 5001, 3, 10), [3, 0, 0], "and what is for us is its socket's still")
         check(counts("a")[0] - before[0] == 3, "of what was forwarded it had nothing")
+        # attack: a tenant binds the address of another machine, for which this one is the router
+        free = server("b", None, free=("10.80.0.5", 5010))
+        live.reserv("set", f"{DEV}/b", "receive=1/s", "receive-burst=1")
+        before, was = counts("b"), others()
+        send("raw", *[frame(ip4(udp(5010), to="10.80.0.5")).hex()] * 5)
+        live.wait("what goes to another machine is forwarded, whoever binds its address", lambda: others()[1] - was[1] == 5)
+        check(counts("b") == before, "and he had nothing of it")
+        free.close()
+        # attack: a tenant's full sockets at ports by which others' packets come in, translated
+        full_one = server("b", 5011, room=2000)
+        went(live, "b", lambda: send("udp", HERE, 5011, 30, 500), [30, 0, 0], "a router drops nothing for a socket without a peer, which may not be whose it is")
+        full_one.connect((PEER4, 4445))
+        before = counts("b")
+        send("udp", HERE, 5011, 30, 500, 4445)
+        live.wait("for one with a peer it does", lambda: sum(counts("b")) - sum(before) == 30 and counts("b")[0] - before[0] <= 2)
+        full_one.close()
+        live.reserv("set", f"{DEV}/b", "receive=default", "receive-burst=default")
     finally:
         for switch in switches:
             with open(switch, "w", encoding="ascii") as file:
@@ -374,7 +393,11 @@ def deaths(live, send, up):
     a = server("a", 5001, room=1 << 20)
     live.reserv("set", f"{DEV}/a", "receive=1/s", "receive-burst=3")
     before = counts("a")
-    restart(live, lambda: send("udp", HERE, 5001, 50, 100), up)
+    ino = os.stat(f"{MOUNT}/{DEV}/b").st_ino & 0xffff
+    restart(live, lambda: meanwhile_of(send, ino), up)
+    other = server("b", 5002)
+    went(live, "b", lambda: send("udp", HERE, 5002, 40, 10), [40, 0, 0], "a rate that no edit has is taken back")
+    other.close()
     came, no_room, over = (now - was for now, was in zip(counts("a"), before))
     check(came >= 4 and came + over == 50 and over > 0 and not no_room, "nobody was there: the queue's rate held, and all was counted", f"{came} of 50 came")
     live.reserv("set", f"{DEV}/a", "receive=default")
@@ -419,6 +442,13 @@ def comes_back(live, send):
     check(counts("b") == [0, 0, 0], "counters begin anew with those of the backlog", counts("b"))
 
 
+def meanwhile_of(send, index):
+    """What happens while no reservd lives."""
+    send("udp", HERE, 5001, 50, 100)
+    # As if it had died between telling a rate (5/s, of which the period is in word 2) and the edit.
+    Crafted(number_of()).change("entrances", index, 9, lambda words: [words[0], 5 | 1 << 32, 3_200_000_000, 3_200_000_000, *words[4:]])
+
+
 def restart(live, between, up):
     live.wait("keeper and worker are dead", lambda: not [kill(pid) for pid in ours()])
     between()
@@ -458,12 +488,13 @@ def without(live, send, up):
 class Crafted:
     """Random packets through the program itself, as the kernel tests programs (BPF_PROG_TEST_RUN),
     beside a naive reading of them: for each batch, how many are whose."""
-    LOOK_UP, TEST_RUN, OBJ_GET, SYSCALL = 1, 10, 7, 321
+    LOOK_UP, UPDATE, TEST_RUN, OBJ_GET, SYSCALL = 1, 2, 10, 7, 321
     libc = ctypes.CDLL(None, use_errno=True)
 
     def __init__(self, number):
         pins = os.environ.get("RESERV_BPFFS", "/sys/fs/bpf/reserv")
-        self.program = self.pinned(f"{pins}/receive-{number}/rv_tcx")
+        at = "rv_tcx" if os.path.exists(f"{pins}/receive-{number}/rv_tcx") else "rv_xdp"
+        self.program = self.pinned(f"{pins}/receive-{number}/{at}")
         self.index, self.firsts = socket.if_nametoindex(DEV), {}
         self.maps = {name: self.pinned(f"{pins}/receive-{number}/{name}") for name in ("entrances", "others")}
 
@@ -471,6 +502,12 @@ class Crafted:
         key, value = ctypes.create_string_buffer(struct.pack("I", index)), ctypes.create_string_buffer(8 * words)
         self.bpf(self.LOOK_UP, struct.pack("IxxxxQQQ", self.maps[name], ctypes.addressof(key), ctypes.addressof(value), 0))
         return struct.unpack(f"{words}Q", value.raw)
+
+    def change(self, name, index, words, how):
+        """An element becomes another one."""
+        key = ctypes.create_string_buffer(struct.pack("I", index))
+        value = ctypes.create_string_buffer(struct.pack(f"{words}Q", *how(self.look_up(name, index, words))))
+        self.bpf(self.UPDATE, struct.pack("IxxxxQQQ", self.maps[name], ctypes.addressof(key), ctypes.addressof(value), 0))
 
     def counted(self):
         """What came in for a and b, and for nobody, as the map says now."""
@@ -544,8 +581,10 @@ class Crafted:
             return 0
         port = int.from_bytes(body[size + 2:size + 4], "big")
         found = {(17, 5001): "a", (17, 5002): "b" if kind == 0x0800 else 2}.get((protocol, port), 2)
-        if part and found != 2:
-            self.firsts[part, protocol] = found
+        if part:
+            self.firsts.pop((part, protocol), None)
+            if found != 2:
+                self.firsts[part, protocol] = found
         return found
 
     @staticmethod
@@ -575,13 +614,16 @@ class Crafted:
         return bytes(packet.ljust(54, b"\0"))  # the kernel tests no program with less than both headers
 
 
+def number_of():
+    """Of the link that has an entrance."""
+    pins = os.environ.get("RESERV_BPFFS", "/sys/fs/bpf/reserv")
+    return next(name.split("-")[1] for name in os.listdir(pins) if name.startswith("receive-"))
+
+
 def crafted(live, many):
     """No packet that is bent moves to another queue, nor is any lost on the way."""
-    number = live.status()["resources"][DEV].get("number")
-    pins = os.environ.get("RESERV_BPFFS", "/sys/fs/bpf/reserv")
-    number = number or next(name.split("-")[1] for name in os.listdir(pins) if name.startswith("receive-"))
     seed = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-    dice, program = random.Random(seed), Crafted(number)
+    dice, program = random.Random(seed), Crafted(number_of())
     a, b = server("a", 5001, family=socket.AF_INET6), server("b", 5002)
     wrong_batch, dropped = None, 0
     for start in range(0, many, 500):

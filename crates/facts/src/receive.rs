@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programs at a link's entrance (`bpf/receive/abi.h`): numbers of their calls. Their structures
-//! are the plane's (crates/plane, receive/abi.rs).
+//! The programs at a link's entrance (`bpf/receive/abi.h`): numbers of their calls. Their
+//! structures are the plane's (crates/plane, receive/abi.rs).
 
 shared! {
     /// Of `bpf/receive/abi.h`.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use reserv_model::{
-    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, ThreadParams, UseRule,
+    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, ThreadParams, TuneKey, UseRule,
 };
 
 pub use reserv_model::Sample;
@@ -408,6 +408,13 @@ pub trait Packets {
             return Ok(());
         }
         Err(PlaneError::Unsupported("there are no packets here that rules could tell apart".into()))
+    }
+
+    /// What queues let in of what comes in, all of it (0: the default): told after adoption, for
+    /// who died in the middle of an edit may have left another rate.
+    fn set_entries(&mut self, all: &[(NodeId, TuneKey, u64)]) -> Result<(), PlaneError> {
+        let _ = all;
+        Ok(())
     }
 }
 

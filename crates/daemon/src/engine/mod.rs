@@ -237,6 +237,7 @@ impl Engine {
             }
         }
         if adopted {
+            engine.tell_entries();
             engine.flush_left()?;
         }
         Ok((engine, beginning))

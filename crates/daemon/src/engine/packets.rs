@@ -3,7 +3,7 @@
 //! again when an edit leads one elsewhere. They stand with the other rules in the CPU's journal;
 //! here is the part that names queues of this tree.
 
-use reserv_model::{NodePath, PacketRule, Packets};
+use reserv_model::{NodePath, PacketRule, Packets, ResourceKind, TuneKey};
 use reserv_plane::PlaneError;
 
 use super::Engine;
@@ -43,6 +43,25 @@ impl Engine {
         self.plane.set_packet_rules(&rules)?;
         self.packets.told = Some(rules);
         Ok(())
+    }
+
+    /// What each queue lets in, told again to a plane that an earlier daemon left: it may have died
+    /// between telling a rate and the edit that has it.
+    pub(super) fn tell_entries(&mut self) {
+        if self.tree.resource() != ResourceKind::Link {
+            return;
+        }
+        let queues = self.tree.iter().filter(|node| node.kind.is_queue());
+        let all: Vec<_> = queues
+            .flat_map(|node| {
+                [TuneKey::Receive, TuneKey::ReceiveBurst]
+                    .map(|key| (node.id, key, node.tune.get(&key).copied().unwrap_or_default()))
+            })
+            .collect();
+        if let Err(error) = self.plane.set_entries(&all) {
+            let name = &self.tree.root().name;
+            tracing::error!(%error, resource = %name, "what queues let in could not be told");
+        }
     }
 
     /// After an edit, which may have led paths elsewhere.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reserv_model::{
-    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, Sample, ThreadParams, UseRule,
+    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, Sample, ThreadParams, TuneKey,
+    UseRule,
 };
 use reserv_namespace::Resource;
 use reserv_plane::{
@@ -186,6 +187,10 @@ impl<P: Plane> Descriptors for Blocks<P> {
 impl<P: Plane> Packets for Blocks<P> {
     fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
         self.plane_mut().set_packet_rules(rules)
+    }
+
+    fn set_entries(&mut self, all: &[(NodeId, TuneKey, u64)]) -> Result<(), PlaneError> {
+        self.plane_mut().set_entries(all)
     }
 }
 

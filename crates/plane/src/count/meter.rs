@@ -88,7 +88,7 @@ pub trait Meter: Send {
     }
 
     /// And as it was.
-    fn let_back(&mut self, former: &[Set]) {
+    fn let_back(&self, former: &[Set]) {
         let _ = former;
     }
 

@@ -60,6 +60,13 @@ fn object(source: &Source, dev: u64) -> Result<Object, PlaneError> {
     }
 }
 
+const NOT_TOLD_APART: &str = "what comes in is not told apart now";
+
+/// A limit of a link whose entrance is not to be had.
+fn not_told_apart(error: &PlaneError) -> String {
+    format!("{NOT_TOLD_APART}: {}", error.to_string().lines().next().unwrap_or_default())
+}
+
 /// A node that is not there is no error for who takes it away.
 fn gone(result: Result<(), PlaneError>) -> Result<(), PlaneError> {
     match result {
@@ -178,7 +185,7 @@ impl Tagged {
             return receive::clear(self.number).map(|()| None);
         };
         let found = if fresh { None } else { Entrance::adopt(self.number, *at, tags)? };
-        let entrance = found.map_or_else(|| Entrance::load(self.number, *at, tags), Ok)?;
+        let entrance = found.map_or_else(|| Entrance::load(self.number, *at, tags, fresh), Ok)?;
         let entered = nodes.map_or(Ok(()), |nodes| entrance.only(nodes)).and_then(|()| {
             // An interface that is not there now is entered when it comes.
             crate::net::index_of(interface)
@@ -248,8 +255,13 @@ impl Tagged {
             }
             attached.map(|()| tag::adopt())?
         });
+        let wants = matches!(source, Source::Link { receive: Some(_), .. });
         let entered = match &begun {
             Ok(Some(tags)) => self.enter(tags, source, nodes, fresh),
+            Err(error) if wants => Err(PlaneError::Unsupported(format!(
+                "what comes in cannot be told apart: {}",
+                error.to_string().lines().next().unwrap_or_default()
+            ))),
             _ => Ok(None),
         };
         self.tags = match begun {
@@ -271,9 +283,7 @@ impl Tagged {
                 return Err(error);
             }
             Err(error) => {
-                let said = error.to_string();
-                let first = said.lines().next().unwrap_or_default();
-                self.limits.push(format!("what comes in is not told apart any more: {first}"));
+                self.limits.push(not_told_apart(&error));
             }
         }
         Ok(())
@@ -314,7 +324,14 @@ impl Meter for Tagged {
             return Ok(());
         };
         entrance.detach()?;
-        entrance.attach(interface, crate::net::index_of(interface)?)
+        // The link goes on without: what leaves is worth as much as what comes in.
+        let index = crate::net::index_of(interface)?;
+        self.limits.retain(|limit| !limit.starts_with(NOT_TOLD_APART));
+        if let Err(error) = entrance.attach(interface, index) {
+            tracing::error!(%error, interface, "the entrance");
+            self.limits.push(not_told_apart(&error));
+        }
+        Ok(())
     }
 
     fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
@@ -337,7 +354,7 @@ impl Meter for Tagged {
         }
     }
 
-    fn let_back(&mut self, former: &[Set]) {
+    fn let_back(&self, former: &[Set]) {
         if let Some(entrance) = &self.entrance {
             entrance.set_back(former);
         }
@@ -431,9 +448,9 @@ impl Meter for Tagged {
     }
 
     fn stop(&mut self) -> Result<(), PlaneError> {
-        if self.entrance.take().is_some() {
-            receive::clear(self.number)?;
-        }
+        // Also where none is known: a daemon that could not adopt it has left it attached.
+        receive::clear(self.number)?;
+        self.entrance = None;
         match mem::replace(&mut self.tags, Err("it was stopped".into())) {
             Ok(tags) => {
                 let _turn = tag::turn();

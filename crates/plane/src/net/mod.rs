@@ -70,6 +70,17 @@ fn told_apart(meter: &dyn Meter) -> String {
     format!("{}{}", meter.mechanism(), entrance.unwrap_or_default())
 }
 
+/// What queues let in, told again; one that is gone lets nothing in.
+fn set_entries(meter: &mut dyn Meter, all: &[receive::Set]) -> Result<(), PlaneError> {
+    for one in all {
+        match meter.let_in(std::slice::from_ref(one)) {
+            Ok(_) | Err(PlaneError::NoNode(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// What of a batch is set at the link's entrance, and the rest, which is the tree's.
 fn entrances(batch: &Batch) -> (Vec<receive::Set>, Batch) {
     let entries = batch.ops.iter().filter_map(receive::of).collect();

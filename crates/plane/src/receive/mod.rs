@@ -54,6 +54,8 @@ pub struct Entrance {
     folder: PathBuf,
     at: Receive,
     program: OwnedFd,
+    queues: OwnedFd,
+    others: OwnedFd,
 }
 
 /// Which programs these are.
@@ -121,8 +123,8 @@ fn loaded(at: Receive, tags: Option<&Tags>) -> Result<Object, PlaneError> {
     })
 }
 
-fn load(folder: &Path, at: Receive, tags: &Tags) -> Result<(), PlaneError> {
-    let mut object = loaded(at, Some(tags))?;
+/// Pins all but the mark.
+fn pin(folder: &Path, mut object: Object) -> Result<(), PlaneError> {
     fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -135,9 +137,6 @@ fn load(folder: &Path, at: Receive, tags: &Tags) -> Result<(), PlaneError> {
     for mut program in object.progs_mut().filter(|p| p.autoload()) {
         let name = program.name().to_string_lossy().into_owned();
         program.pin(folder.join(&name)).context("pin").map_err(|error| refused(&name, &error))?;
-        if name == CALL {
-            program.pin(mark(folder)).context("pin").map_err(|error| refused(&name, &error))?;
-        }
     }
     Ok(())
 }
@@ -168,19 +167,23 @@ fn former(folder: &Path) -> Vec<(u32, RvNode)> {
 }
 
 impl Entrance {
-    /// Load the programs; nothing comes through them yet. Rates and counters of another build's go
-    /// on. On error nothing is left.
-    pub fn load(number: u8, at: Receive, tags: &Tags) -> Result<Self, PlaneError> {
+    /// Load the programs; nothing comes through them yet. `fresh`: nothing of those that are there
+    /// goes on; else counters and rates do, where they are of another build. A kernel that refuses
+    /// them leaves those that are there; on another error nothing is left.
+    pub fn load(number: u8, at: Receive, tags: &Tags, fresh: bool) -> Result<Self, PlaneError> {
+        let object = loaded(at, Some(tags))?;
         let folder = folder(number);
-        let former = former(&folder);
+        let former = if fresh { Vec::new() } else { former(&folder) };
         clear(number)?;
-        let made = load(&folder, at, tags).and_then(|()| Self::open(folder, at));
+        let made = pin(&folder, object).and_then(|()| Self::open(folder.clone(), at));
         let made = made.and_then(|entrance| {
             entrance.begin(number, tags)?;
-            let map = entrance.map(QUEUES)?;
             for (index, node) in &former {
-                sys::put(&map, index, node).map_err(os("carry a queue's rate over"))?;
+                sys::put(&entrance.queues, index, node).map_err(os("carry a queue's rate over"))?;
             }
+            // The last: who finds it finds all.
+            let mark = mark(&folder);
+            sys::pin(&entrance.program, &mark).map_err(os(format!("pin {}", mark.display())))?;
             Ok(entrance)
         });
         if made.is_err() {
@@ -203,7 +206,11 @@ impl Entrance {
     fn open(folder: PathBuf, at: Receive) -> Result<Self, PlaneError> {
         let program =
             sys::open(&folder.join(CALL)).map_err(os("open the pinned program rv_call"))?;
-        Ok(Self { folder, at, program })
+        let map = |name: &str| {
+            sys::open(&folder.join(name)).map_err(os(format!("open the pinned map '{name}'")))
+        };
+        let (queues, others) = (map(QUEUES)?, map(OTHERS)?);
+        Ok(Self { folder, at, program, queues, others })
     }
 
     /// Where it is.
@@ -233,8 +240,10 @@ impl Entrance {
 
     /// Packets of this interface come through it from now on, unless they do.
     pub fn attach(&self, interface: &str, index: u32) -> Result<(), PlaneError> {
-        crate::net::own_packets(interface, index)?;
         let name = program(self.at);
+        if !self.folder.join(format!("link-{name}")).exists() {
+            crate::net::own_packets(interface, index)?;
+        }
         let (place, flags) = match self.at {
             Receive::Tcx => (libbpf_sys::BPF_TCX_INGRESS, 0),
             Receive::Xdp => (libbpf_sys::BPF_XDP, XDP_BY_DRIVER),
@@ -253,8 +262,8 @@ impl Entrance {
                 "another XDP program is there; --receive=tcx works beside it"
             }
             (Receive::Xdp, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE)) => {
-                "its driver has no XDP, or not with this MTU and these offloads; --receive=tcx works \
-                 with any"
+                "its driver has no XDP, or not with this MTU and these offloads; --receive=tcx \
+                 works with any"
             }
             (Receive::Tcx, Some(libc::EINVAL)) => {
                 "this kernel has no tcx (Linux 6.6, CONFIG_NET_XGRESS)"
@@ -284,9 +293,9 @@ impl Entrance {
 
     /// Exactly these nodes are there.
     pub fn only(&self, nodes: &[Told]) -> Result<(), PlaneError> {
-        let map = self.map(QUEUES)?;
         for index in 0..SLOTS_OF_NODES {
-            let found = sys::get::<u32, RvNode>(&map, &index).map_err(os("look a queue up"))?;
+            let found =
+                sys::get::<u32, RvNode>(&self.queues, &index).map_err(os("look a queue up"))?;
             let Some(RvNode { generation: generation @ 1.., .. }) = found else { continue };
             let id = NodeId { index, generation };
             if nodes.iter().all(|told| told.id != id || !told.queue) {
@@ -296,12 +305,8 @@ impl Entrance {
         nodes.iter().try_for_each(|told| self.node(*told))
     }
 
-    fn map(&self, name: &str) -> Result<OwnedFd, PlaneError> {
-        sys::open(&self.folder.join(name)).map_err(os(format!("open the pinned map '{name}'")))
-    }
-
     fn queue(&self, id: NodeId) -> Result<RvNode, PlaneError> {
-        sys::get::<u32, RvNode>(&self.map(QUEUES)?, &id.index)
+        sys::get::<u32, RvNode>(&self.queues, &id.index)
             .map_err(os("look a queue up"))?
             .filter(|node| node.generation == id.generation)
             .ok_or_else(|| PlaneError::NoNode(format!("{id:?}")))
@@ -351,8 +356,8 @@ impl Entrance {
 
     /// What no queue is asked for.
     pub fn others(&self) -> Result<ReceiveOthers, PlaneError> {
-        let found = sys::get::<u32, RvOthers>(&self.map(OTHERS)?, &0)
-            .map_err(os("look others' packets up"))?;
+        let found =
+            sys::get::<u32, RvOthers>(&self.others, &0).map_err(os("look others' packets up"))?;
         let RvOthers { shared, forwarded, nobody, elsewhere } = found.unwrap_or_default();
         Ok(ReceiveOthers { shared, forwarded, nobody, elsewhere })
     }

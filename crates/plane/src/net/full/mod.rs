@@ -25,14 +25,16 @@ use self::load::Programs;
 pub use self::load::{probe, try_load};
 use self::upgrade::Foreign;
 use super::former::{put_back, replaceable, write_former};
-use super::{entrances, index_of, link, netns, room, rtnl, told_apart, with_entrances};
+use super::{
+    entrances, index_of, link, netns, room, rtnl, set_entries, told_apart, with_entrances,
+};
 use crate::count::{Meter, Metered, Tagged, Told, tags_by_meter};
 use crate::libbpf::os;
 use crate::ops::{self, io_error, refusal};
 use crate::sys::{self, Mapped};
 use crate::{
     DriverInfo, Health, Member, Packets, Plane, PlaneError, Refs, Sample, Threads, Upgrade,
-    Upgraded,
+    Upgraded, receive,
 };
 
 /// Most packets that wait in a queue, where nothing else is said.
@@ -368,13 +370,17 @@ impl Plane for Link {
         let (entries, tree) = entrances(batch);
         let mut done = self.encode(&tree)?;
         self.meter.announce(&tree)?;
-        // Before the tree has the batch's number: who dies in between is told the batch again.
+        // Before the tree has the batch's number. Of who dies in between the next daemon tells all
+        // rates again, as they are then.
         let former = self.meter.let_in(&entries);
         let answer = match &former {
-            Ok(_) => self.edit(&mut done)?,
+            Ok(former) => self.edit(&mut done).inspect_err(|_| self.meter.let_back(former))?,
             Err(_) => -libc::EOPNOTSUPP,
         };
         if answer < 0 {
+            if let Ok(former) = &former {
+                self.meter.let_back(former);
+            }
             for op in &batch.ops {
                 if let Op::Create { id, .. } = *op
                     && self.one(id).is_err()
@@ -382,7 +388,7 @@ impl Plane for Link {
                     self.meter.removed(id)?;
                 }
             }
-            self.meter.let_back(&former?);
+            former?;
             return Err(ops::refused(&done, &tree, answer, || self.applied_seq()));
         }
         let outcomes = self.meter.applied(&tree, &done)?;
@@ -542,6 +548,10 @@ tags_by_meter!(Link);
 impl Packets for Link {
     fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
         self.meter_mut().set_packet_rules(rules)
+    }
+
+    fn set_entries(&mut self, all: &[receive::Set]) -> Result<(), PlaneError> {
+        set_entries(self.meter_mut(), all)
     }
 }
 

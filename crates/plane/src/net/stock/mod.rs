@@ -20,7 +20,7 @@ use self::classes::Classes;
 use self::shape::{Shapes, shapes};
 use super::former::{put_back, replaceable, write_former};
 use super::rtnl::{self, Qdisc};
-use super::{index_of, link, room, told_apart};
+use super::{index_of, link, room, set_entries, told_apart};
 use crate::count::{self, Books, Count, Meter, Metered, Reads, Tagged, tags_by_meter};
 use crate::libbpf::os;
 use crate::{
@@ -399,8 +399,10 @@ impl Plane for Htb {
             }
         }
         let _ = fs::remove_file(&self.former);
+        self.count.stop()?;
+        // The last, for by this file the next daemon knows that there is something to stop.
         locked(&self.classes).forget();
-        self.count.stop()
+        Ok(())
     }
 
     fn backlog(&self) -> Option<Backlog> {
@@ -458,6 +460,10 @@ tags_by_meter!(Htb);
 impl Packets for Htb {
     fn set_packet_rules(&mut self, rules: &[PacketRule]) -> Result<(), PlaneError> {
         self.meter_mut().set_packet_rules(rules)
+    }
+
+    fn set_entries(&mut self, all: &[receive::Set]) -> Result<(), PlaneError> {
+        set_entries(self.meter_mut(), all)
     }
 }
 
