@@ -113,6 +113,8 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
     let mut rules = crate::up::saved(&mut control)?.rules;
     let line = |(n, rule): (usize, &Rule)| format!("{} {}\n", n + 1, words(rule));
     let at = |n: u32| usize::try_from(n).unwrap_or(usize::MAX) - 1;
+    // Of the rules that run already it was said when they came.
+    let nobody = unknown(new.as_slice());
     let (mark, changed) = match (args, new) {
         (args::Rule::Add { before, .. }, Some(rule)) => {
             let place = before.map_or(rules.len(), at).min(rules.len());
@@ -130,10 +132,8 @@ pub(crate) fn rule(args: &args::Rule, json: bool) -> Result<ExitCode, Error> {
         _ if json => return say_json(&json!({ "rules": rules })),
         _ => return say(&rules.iter().enumerate().map(line).collect::<String>()),
     };
-    put(&mut control, rules.clone())?;
-    if mark == '+' {
-        note(unknown(&rules));
-    }
+    put(&mut control, rules)?;
+    note(nobody);
     if json {
         say_json(&json!({ "changed": changed.trim_end() }))
     } else {
