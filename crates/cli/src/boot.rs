@@ -7,6 +7,7 @@ use std::io;
 
 use reserv_control::{Command, Saved};
 use reserv_model::{Config, Name, NodeConfig, NodeKind, ResourceConfig};
+use serde_json::Value;
 
 use crate::control::Control;
 use crate::delta;
@@ -27,7 +28,13 @@ pub(crate) fn lost() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return None;
     }
-    let Saved { config, missing } = Control::connect().ok()??.ask(&Command::Save {}).ok()?;
+    let mut control = Control::connect().ok()??;
+    // Who does not answer would be waited for; and what is missing is not compared.
+    let status = control.ask::<Value>(&Command::Status {}).ok()?;
+    if !status["resources"].as_object()?.values().all(|one| one["state"] == "running") {
+        return None;
+    }
+    let Saved { config, missing } = control.ask(&Command::Save {}).ok()?;
     if !missing.is_empty() {
         return None;
     }
@@ -74,11 +81,21 @@ fn differences(mut boot: Config, running: &Config) -> Vec<String> {
         old.keys().filter(|name| !running.count.contains_key(*name)).map(Name::to_string).collect()
     };
     found.extend(gone(&boot.count));
-    let paths = boot.containers.keys().chain(running.containers.keys());
-    let holds = |config: &Config, path| {
-        config.containers.get(path).map(|container| (container.holds, container.share))
+    // What a resource is on, and how: it is brought up as the file says.
+    for (name, then) in &boot.count {
+        let moved = running.count.get(name).is_some_and(|now| now.on != then.on);
+        if moved && !found.iter().any(|there| there == name.as_str()) {
+            found.push(name.to_string());
+        }
+    }
+    // Where a new container's entries are not spoken of, it has none.
+    let whole = |config: &Config, path| {
+        let mut container = config.containers.get(path)?.clone();
+        container.access.get_or_insert_default();
+        Some(container)
     };
-    for path in paths.filter(|path| holds(&boot, path) != holds(running, path)) {
+    let paths = boot.containers.keys().chain(running.containers.keys());
+    for path in paths.filter(|path| whole(&boot, path) != whole(running, path)) {
         let name = format!("container/{path}");
         if !found.contains(&name) {
             found.push(name);
@@ -111,5 +128,47 @@ mod tests {
         let rule = "[[rule]]\nmatch = { uid = 1 }\ncpu = \"a\"\n";
         assert_eq!(differ(boot, &format!("{running}{rule}")), ["rule 1"]);
         assert_eq!(differ(&format!("{boot}{rule}"), running), ["rule 1"]);
+    }
+
+    #[test]
+    fn what_a_resource_is_on_is_compared_whole() {
+        let on = |on: &str| config(&format!("[count.d]\non = \"{on}\"\n"));
+        let differ = |boot: &str, running: &str| {
+            differences(
+                on(boot),
+                &config(&format!(
+                    "[count.d]\non = \"{running}\"\n[count.d.nodes.q0]\nkind = \"queue\"\n[cpu.nodes.q0]\nkind = \"queue\"\n"
+                )),
+            )
+        };
+        for (boot, running) in [
+            ("link:eth0@10mbit", "link:eth0@20mbit"),
+            ("link:eth0", "link+tcx:eth0"),
+            ("link:eth0", "link:eth0/stock"),
+            ("disk:/dev/vdb", "disk+4:/dev/vdb"),
+            ("disk:/dev/vdb", "disk@24mbit:/dev/vdb"),
+        ] {
+            assert_eq!(differ(boot, running), ["d"], "{boot} {running}");
+            assert_eq!(differ(running, boot), ["d"], "{running} {boot}");
+            assert_eq!(differ(boot, boot), [""; 0], "{boot}");
+        }
+        assert_eq!(differ("disk@24mbit:/dev/vdb", "disk@3MB:/dev/vdb"), [""; 0], "as fast");
+    }
+
+    #[test]
+    fn of_a_container_everything_is_compared() {
+        let tree = "[cpu.nodes.q0]\nkind = \"queue\"\n";
+        let differ = |boot: &str, running: &str| {
+            let of = |more: &str| config(&format!("{tree}[container.web]\nshare = 3\n{more}"));
+            differences(of(boot), &of(running))
+        };
+        assert_eq!(differ("", ""), [""; 0]);
+        assert_eq!(differ("", "access = []\n"), [""; 0], "a new one has no entries");
+        for more in ["gc = true\n", "access = [\"allow uid 5 use\"]\n", "holds = \"containers\"\n"]
+        {
+            assert_eq!(differ("", more), ["container/web"], "{more}");
+            assert_eq!(differ(more, ""), ["container/web"], "{more}");
+            assert_eq!(differ(more, more), [""; 0], "{more}");
+        }
     }
 }

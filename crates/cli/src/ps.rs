@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::args::Ps;
 use crate::control::Control;
 use crate::error::{Error, Kind};
-use crate::fs::{Files, missing, walk};
+use crate::fs::{Files, gone, missing};
 use crate::paint::table;
 use crate::path::NodePath;
 
@@ -48,22 +48,36 @@ type Inside = BTreeMap<i32, BTreeMap<String, usize>>;
 fn members(files: &dyn Files) -> Result<(Inside, bool), Error> {
     let mut found = Inside::new();
     let mut hidden = false;
-    walk(files, &NodePath::parse("cpu", files.place())?, &mut |node| {
-        let text = match files.read(&node.file("members")) {
-            Ok(text) => text,
-            Err(e) => {
-                hidden |= e.raw_os_error() == Some(libc::EACCES);
-                return;
-            }
-        };
-        for line in text.lines() {
-            let mut words = line.split_ascii_whitespace().skip_while(|word| *word != "pid").skip(1);
-            if let Some(pid) = words.next().and_then(|pid| pid.parse().ok()) {
-                *found.entry(pid).or_default().entry(node.as_str().to_owned()).or_default() += 1;
-            }
-        }
-    });
+    gather(files, &NodePath::parse("cpu", files.place())?, &mut found, &mut hidden)?;
     Ok((found, hidden))
+}
+
+/// The same of a node and what is below it. A queue that is not read is one whose members would be
+/// taken for q0's: what is gone has none, what is hidden is told, all else is an error.
+fn gather(
+    files: &dyn Files,
+    node: &NodePath,
+    found: &mut Inside,
+    hidden: &mut bool,
+) -> Result<(), Error> {
+    let mut failed = |e: std::io::Error| match e.raw_os_error() {
+        Some(libc::EACCES) => {
+            *hidden = true;
+            Ok(())
+        }
+        _ if gone(&e) => Ok(()),
+        _ => Err(Error::io(format!("{node}: where processes are"), &e)),
+    };
+    let text = files.read(&node.file("members")).or_else(|e| failed(e).map(|()| String::new()))?;
+    let below = files.list(node.as_str()).map(|listing| listing.dirs);
+    let below = below.or_else(|e| failed(e).map(|()| Vec::new()))?;
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace().skip_while(|word| *word != "pid").skip(1);
+        if let Some(pid) = words.next().and_then(|pid| pid.parse().ok()) {
+            *found.entry(pid).or_default().entry(node.as_str().to_owned()).or_default() += 1;
+        }
+    }
+    below.iter().try_for_each(|name| gather(files, &node.join(name), found, hidden))
 }
 
 /// The queues of a process's list of defaults, one for each resource.
@@ -119,6 +133,9 @@ pub(crate) fn ps(files: &dyn Files, args: &Ps) -> Result<Shown, Error> {
     }
     let (inside, mut hidden) = members(files)?;
     hidden |= crate::access::partly(files, &NodePath::resources(files)).is_some();
+    // Which queue nobody could read may be anybody's, whatever is found out below.
+    let all_seen = !hidden;
+    let mut failed = None;
     let by = rules();
     let of_cpu_only = NodePath::resources(files).len() == 1;
     let q0 = NodePath::parse("cpu/q0", files.place())?;
@@ -132,7 +149,10 @@ pub(crate) fn ps(files: &dyn Files, args: &Ps) -> Result<Shown, Error> {
         if wanted || !of_cpu_only {
             match defaults(files, pid) {
                 Ok(all) => queues = all,
-                Err(e) => hidden |= e.raw_os_error() == Some(libc::EACCES),
+                Err(e) if e.raw_os_error() == Some(libc::EACCES) => hidden = true,
+                // It has ended.
+                Err(e) if gone(&e) || e.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(e) => failed = failed.or(Some(e)),
             }
         }
         // Threads are where they are, whatever new ones would get.
@@ -142,7 +162,7 @@ pub(crate) fn ps(files: &dyn Files, args: &Ps) -> Result<Shown, Error> {
                 .keys()
                 .filter_map(|t| NodePath::parse(&format!("/reserv/{t}"), files.place()).ok());
             queues = of_cpu.chain(queues).collect();
-        } else if !hidden {
+        } else if all_seen {
             queues.retain(|queue| queue.resource() != "cpu");
             queues.insert(0, q0.clone());
         }
@@ -166,6 +186,9 @@ pub(crate) fn ps(files: &dyn Files, args: &Ps) -> Result<Shown, Error> {
         (row.queues.iter().map(ToString::to_string).collect::<Vec<_>>(), row.pid)
     });
     let hidden = hidden.then(|| "queues that you may not read are left out".to_owned());
+    let failed = failed.map(|e| format!("of some processes only the CPU's queue is known: {e}"));
+    let words: Vec<String> = hidden.into_iter().chain(failed).collect();
+    let hidden = (!words.is_empty()).then(|| words.join("; "));
     Ok(Shown { rows, hidden })
 }
 
@@ -225,6 +248,13 @@ mod tests {
         let rows = ps(&fake, &Ps { words: vec![me.to_string()], all: false }).unwrap().rows;
         let text = draw(&rows);
         assert!(text.contains("web/a (2 of its threads) web/b (1 of its threads)"), "{text}");
+        // What cannot be read is not q0.
+        std::fs::remove_file(fake.inner_path("cpu/web/a/members")).unwrap();
+        assert_eq!(shown(&fake, &[&me.to_string()]), [(me, "web/b".to_owned())], "gone");
+        fake.put("cpu/web/b/members", "");
+        std::fs::create_dir(fake.inner_path("cpu/web/a/members")).unwrap();
+        let error = ps(&fake, &Ps { words: vec![me.to_string()], all: false }).err().unwrap();
+        assert!(error.message.contains("web/a"), "{error:?}");
         for (word, kind) in [("0", Kind::NotFound), ("nosuch", Kind::NotFound)] {
             let error = ps(&fake, &Ps { words: vec![word.into()], all: false }).err().unwrap();
             assert_eq!(error.kind, kind, "{word}");
