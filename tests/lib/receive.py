@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from live import MOUNT, RESERV, Live, check, kill
+from live import MOUNT, RESERV, Live, check, kill, refuse
 from net_stock import ours, refused
 from tagfs import set_queue
 
@@ -484,6 +484,15 @@ def without(live, send, up):
         live.reserv("down", "dull0")
     sh("ip link del dull0")
     check(not entrances(), "nothing is left")
+    name = "rv_xdp" if "--receive=xdp" in up else "rv_tcx"
+    live.reserv("down")
+    refuse(name)
+    refused(live, ("up", "--driver", live.driver, *up), f"refuses the program {name}", f"a kernel that refuses {name}")
+    live.reserv("up", "--driver", live.driver, *[word for word in up if not word.startswith("--receive")])
+    check(live.status()["resources"][DEV]["state"] == "running" and not entrances(), "the link can be had without it, and nothing is half made")
+    live.reserv("down")
+    refuse("")
+    live.reserv("up", "--driver", live.driver)
 
 
 class Crafted:
