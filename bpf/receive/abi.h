@@ -36,8 +36,8 @@ struct rv_others {
 enum rv_what {
 	RV_CALL_STATE = 1, /* answers a: ABI version, b: the resource's number */
 	/*
-	 * a: the resource's number, b: 1: tags are in sockets' storage, whose words begin as
-	 * b >> 16 says (RT_CALL_OBJECT_GET), c: cookie of the network name space
+	 * a: the resource's number, b: 1: tags are in sockets' storage; b >> 16: how words of it
+	 * begin (RT_CALL_OBJECT_GET), c: cookie of the network name space
 	 */
 	RV_CALL_BEGIN = 2,
 	RV_CALL_NODE = 3, /* node is there; counters and rate begin anew if it is another one */

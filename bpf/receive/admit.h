@@ -9,8 +9,8 @@
  *
  * So in any time Δ at most 1 + β + ⌊Δ / D⌋ packets come in. A segment of a large packet counts as
  * one, and a large packet comes in or is dropped as a whole, so that β grows by the segments of
- * one. Each fragment is asked for itself. The max is taken here, not where a packet is dropped: what is
- * refused costs its queue nothing.
+ * one. Each fragment is asked for itself. The max is taken here, not where a packet is dropped:
+ * what is refused costs its queue nothing.
  */
 
 /* Whether `count` packets may come in now. Without a rate, always. */
@@ -69,8 +69,8 @@ static __always_inline int rv_tune(struct rv_node *n, struct rv_call *c)
 /*
  * Whether a socket has no room. Of UDP by the kernel's own rule (__udp_enqueue_schedule_skb, as of
  * 6.18; before, a full one took one packet more): an empty one takes any packet. Of a listener
- * where one that begins a connection (`opens`) finds as many waiting to be accepted as it was told. An
- * open connection has a window, which is the peer's to keep. Where a program of somebody's chooses
+ * where one that begins a connection (`opens`) finds as many waiting to be accepted as it was
+ * told. An open connection has a window, which is the peer's to keep. Where a program of somebody's chooses
  * among the sockets of a port, nobody knows here which it will be.
  */
 static __always_inline bool rv_full(struct bpf_sock *is, u8 protocol, bool opens, u32 size)
@@ -80,7 +80,7 @@ static __always_inline bool rv_full(struct bpf_sock *is, u8 protocol, bool opens
 
 	if (sk->sk_reuseport_cb && sk->sk_reuseport_cb->prog)
 		return false;
-	if (protocol == 17) {
+	if (protocol == RV_UDP) {
 		used = sk->sk_backlog.rmem_alloc.counter;
 		return used > 0 && (u32)used + size > (u32)sk->sk_rcvbuf;
 	}

@@ -12,7 +12,7 @@
 u32 resource_number; /* whose link this is */
 u64 own_netns; /* where its sockets are; an interface may be moved to another name space */
 u32 tags_stored; /* tags are in the sockets' own storage (bpf/tag/stock.h) */
-u32 stored_now; /* and how its words of this resource begin (stored_era) */
+u32 stored_now; /* how words of this resource begin, wherever they stand (stored_era) */
 
 struct rv_fragment {
 	u64 from[2], to[2];
@@ -122,12 +122,15 @@ static __always_inline u64 rv_living(u64 node)
 	return node && rt_node(resource_number, node) ? node : 0;
 }
 
-/* By the socket's own storage, whose words say for which resource of this number they are. */
+/* Of a word that says for which resource of this number it is (rt_stored_word). */
+static __always_inline u64 rv_noted(u64 word)
+{
+	return (u16)(word >> 16) == stored_now ? rv_living(word & ~0xffff0000ULL) : 0;
+}
+
 static __always_inline u64 rv_stored(u64 slots, u64 at)
 {
-	u64 word = rt_word_at(slots + at + 8 * (resource_number & (RT_RESOURCES - 1)));
-
-	return (u16)(word >> 16) == stored_now ? rv_living(word & ~0xffff0000ULL) : 0;
+	return rv_noted(rt_word_at(slots + at + 8 * (resource_number & (RT_RESOURCES - 1))));
 }
 
 /* The queue of a socket; 0: nobody has said. */
@@ -149,7 +152,7 @@ static __always_inline u64 rv_tag(struct bpf_sock *sk)
 		return 0;
 	at = resource_number & (RT_RESOURCES - 1);
 	node = rv_living(s->slot[at]);
-	return node ? node : rv_living(s->sent[at] & ~0xffff0000ULL);
+	return node ? node : rv_noted(s->sent[at]);
 }
 
 /* What the link's rules say: the other side is who sent it. 0: nothing. */

@@ -6,13 +6,10 @@
  * looked for: a routing header may send the packet elsewhere, and what is encrypted has no ports.
  */
 
-#define RV_IPV4 0x0800
-#define RV_IPV6 0x86dd
 #define RV_VLAN 0x8100
 #define RV_VLAN_SERVICE 0x88a8
 #define RV_TCP 6
 #define RV_UDP 17
-#define RV_V6_HEADERS 8
 #define RV_LONGEST (512 * 1024) /* GRO_MAX_SIZE */
 #define RV_OTHERHOST 3 /* PACKET_OTHERHOST; a group's are 1 and 2 */
 
@@ -67,13 +64,7 @@ static __always_inline bool rv_ports(void *ctx, bool xdp, u32 ip, u32 at, struct
 
 static __always_inline bool rv_read4(void *ctx, bool xdp, u32 ip, struct rv_packet *is)
 {
-	struct {
-		u8 first, tos;
-		u16 length, id, fragment;
-		u8 ttl, protocol;
-		u16 check;
-		u32 from, to;
-	} head;
+	struct rt_head4 head;
 	u32 size;
 
 	if (!rv_bytes(ctx, xdp, ip, 0, &head, sizeof(head)))
@@ -99,12 +90,7 @@ static __always_inline bool rv_read4(void *ctx, bool xdp, u32 ip, struct rv_pack
 
 static __always_inline bool rv_read6(void *ctx, bool xdp, u32 ip, struct rv_packet *is)
 {
-	struct {
-		u32 first;
-		u16 length;
-		u8 next, hops;
-		u64 from[2], to[2];
-	} head;
+	struct rt_head6 head;
 	u32 at = 40, i;
 	u8 next, part[8];
 
@@ -119,7 +105,7 @@ static __always_inline bool rv_read6(void *ctx, bool xdp, u32 ip, struct rv_pack
 	is->to[0] = head.to[0];
 	is->to[1] = head.to[1];
 	next = head.next;
-	for (i = 0; i < RV_V6_HEADERS; i++) {
+	for (i = 0; i < RT_V6_HEADERS; i++) {
 		if (is->later || (next != 0 && next != 44 && next != 60))
 			break;
 		if (!rv_bytes(ctx, xdp, ip, at & 0xffff, part, sizeof(part)))
@@ -157,9 +143,9 @@ static __always_inline enum rv_whose rv_read(void *ctx, bool xdp, u32 ip, u16 ty
 {
 	bool whole = false;
 
-	if (type == bpf_htons(RV_IPV4))
+	if (type == bpf_htons(RT_IPV4))
 		whole = rv_read4(ctx, xdp, ip, is);
-	else if (type == bpf_htons(RV_IPV6))
+	else if (type == bpf_htons(RT_IPV6))
 		whole = rv_read6(ctx, xdp, ip, is);
 	else if (type == bpf_htons(RV_VLAN) || type == bpf_htons(RV_VLAN_SERVICE))
 		return RV_ELSEWHERES;

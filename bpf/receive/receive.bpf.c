@@ -15,12 +15,8 @@
 #include "../tag/stored.h"
 #include "../tag/packets.h"
 #include "abi.h"
-
-#define E_INVAL 22
-#define E_STALE 116
-
-#include "admit.h"
 #include "packet.h"
+#include "admit.h"
 #include "find.h"
 
 struct {
@@ -69,14 +65,12 @@ struct rv_arrival {
 	u16 type;
 };
 
-/* The queue of a packet that some socket may have, and whether it comes in there. */
+/* The queue of a packet that some socket may have, and whether that has room. */
 static __always_inline enum rv_whose rv_judge(void *ctx, struct rv_arrival *a,
 					      struct rv_packet *is, struct rv_way *way)
 {
 	enum rv_route route = rv_route(ctx, a->ifindex, is);
 	struct bpf_sock *sk;
-	struct rv_node *n;
-	bool full;
 
 	if (route == RV_AWAY)
 		return RV_FORWARDED;
@@ -85,19 +79,13 @@ static __always_inline enum rv_whose rv_judge(void *ctx, struct rv_arrival *a,
 		return RV_NOBODYS;
 	way->node = rv_tag(sk);
 	way->surely = rv_surely(sk, route);
-	full = way->surely && rv_full(sk, is->protocol, is->opens, a->size);
+	if (way->surely && rv_full(sk, is->protocol, is->opens, a->size))
+		way->why = RV_WAS_FULL;
 	bpf_sk_release(sk);
 	if (!way->node)
 		way->node = rv_by_rules(is);
-	n = rv_entrance(way->node);
-	if (!n) {
+	if (!rv_entrance(way->node))
 		way->node = RT_Q0;
-		n = rv_entrance(way->node);
-	}
-	if (full)
-		way->why = RV_WAS_FULL;
-	else if (way->surely && n && !rv_eligible(n, a->packets))
-		way->why = RV_WAS_OVER;
 	return RV_QUEUES;
 }
 
@@ -119,22 +107,22 @@ static __always_inline bool rv_comes(void *ctx, bool xdp, struct rv_arrival *a)
 		known = bpf_map_lookup_elem(&fragments, &key);
 		if (known && now - known->at < RV_FRAGMENT_NS)
 			way = *known;
-		n = rv_entrance(way.node);
-		if (!n)
-			whose = RV_SHARED;
-		else if (way.surely && way.why == RV_CAME && !rv_eligible(n, a->packets))
-			way.why = RV_WAS_OVER;
 	} else if (whose == RV_QUEUES) {
 		whose = rv_judge(ctx, a, &is, &way);
 		way.at = now;
-		if (is.part && whose == RV_QUEUES)
+	}
+	n = whose == RV_QUEUES ? rv_entrance(way.node) : 0;
+	if (n && way.surely && way.why == RV_CAME && !rv_eligible(n, a->packets))
+		way.why = RV_WAS_OVER;
+	if (is.part && !is.later) {
+		if (n)
 			bpf_map_update_elem(&fragments, &key, &way, BPF_ANY);
-		else if (is.part)
+		else
 			bpf_map_delete_elem(&fragments, &key);
 	}
-	n = rv_entrance(way.node);
-	if (whose != RV_QUEUES || !n) {
-		rv_count(whose, a->packets);
+	if (!n) {
+		/* nobody's, or a fragment whose first is not known */
+		rv_count(whose == RV_QUEUES ? RV_SHARED : whose, a->packets);
 		return true;
 	}
 	if (way.why == RV_WAS_FULL) {

@@ -17,17 +17,6 @@
 #include "../account.h"
 #include "nodes.h"
 
-#define E_NOENT 2
-#define E_SRCH 3
-#define E_BADF 9
-#define E_ACCES 13
-#define E_XDEV 18
-#define E_ISDIR 21
-#define E_INVAL 22
-#define E_NOSPC 28
-#define E_OPNOTSUPP 95
-#define E_STALE 116
-
 #define RT_FMODE_PATH 0x4000
 #define RT_SOCKFS 0x534F434B
 

@@ -16,6 +16,22 @@
 /* extension headers that are skipped; behind more nothing is known but the addresses */
 #define RT_V6_HEADERS 8
 
+/* The headers of IP, as they stand in a packet. */
+struct rt_head4 {
+	u8 first, tos;
+	u16 length, id, fragment;
+	u8 ttl, protocol;
+	u16 check;
+	u32 from, to;
+};
+
+struct rt_head6 {
+	u32 first;
+	u16 length;
+	u8 next, hops;
+	u64 from[2], to[2];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, RT_RESOURCES);
@@ -105,13 +121,7 @@ static __always_inline bool rt_read_packet(struct __sk_buff *skb, struct rt_pack
 	u32 at;
 
 	if (skb->protocol == bpf_htons(RT_IPV4)) {
-		struct {
-			u8 first, tos;
-			u16 length, id, fragment;
-			u8 ttl, protocol;
-			u16 check;
-			u32 from, to;
-		} ip;
+		struct rt_head4 ip;
 
 		if (bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), RT_HDR_START_NET))
 			return false;
@@ -122,12 +132,7 @@ static __always_inline bool rt_read_packet(struct __sk_buff *skb, struct rt_pack
 		is->later = ip.fragment & bpf_htons(0x1fff);
 		at = (ip.first & 15) * 4;
 	} else if (skb->protocol == bpf_htons(RT_IPV6)) {
-		struct {
-			u32 first;
-			u16 length;
-			u8 next, hops;
-			u64 from[2], to[2];
-		} ip;
+		struct rt_head6 ip;
 
 		if (bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), RT_HDR_START_NET))
 			return false;

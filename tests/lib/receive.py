@@ -180,6 +180,16 @@ def udp(port, size=10, length=None):
     return struct.pack("!HHHH", 999, port, 8 + size if length is None else length, 0) + bytes(size)
 
 
+def listens(queue, port):
+    """A program that binds a socket and never sends, with a queue of the link as its default."""
+    process = subprocess.Popen([RESERV, "run", "--net", f"{DEV}/{queue}", "--", sys.executable, "-c",
+                                "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                                f"s.bind(('', {port})); print('bound', flush=True); time.sleep(1000)"],
+                               stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    return process
+
+
 def told_apart(live, send, whole):
     """Each packet is counted for the queue of whoever will have it."""
     # (In the driver each packet is taken to be as large as its frame, so it is given room.)
@@ -216,10 +226,7 @@ def told_apart(live, send, whole):
     live.wait("its packets are d's", lambda: counts("d")[0] - before >= 5)
 
     # Who is not changed: by its process' default list, though it never sends.
-    process = subprocess.Popen([RESERV, "run", "--net", f"{DEV}/b", "--", sys.executable, "-c",
-                                "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-                                "s.bind(('', 5005)); print('bound', flush=True); time.sleep(100)"], stdout=subprocess.PIPE, text=True)
-    process.stdout.readline()
+    process = listens("b", 5005)
     went(live, "b", lambda: send("udp", HERE, 5005, 7, 10), [7, 0, 0], "a program that only listens: its process' default queue")
     process.kill()
     process.wait()
@@ -652,10 +659,18 @@ def crafted(live, many):
     b.close()
 
 
+former = []  # a program that listens since the first entrance
+
+
 def main(live, send, at, whole):
     """`whole`: also what costs starts of programs, and is the same by every driver."""
     for name in "abcd":
         live.mk(f"{DEV}/{name}", 100)
+    if former:
+        went(live, "q0", lambda: send("udp", HERE, 5020, 5, 10), [5, 0, 0], "who had a queue of the link that is gone has none of its numbers now")
+    else:
+        former.append(listens("b", 5020))
+        went(live, "b", lambda: send("udp", HERE, 5020, 5, 10), [5, 0, 0], "(who listens has his queue)")
     told_apart(live, send, whole)
     if at == "tcx":
         crafted(live, 20_000 if whole else 2000)
@@ -688,6 +703,9 @@ def run(driver, up, places, whole=True):
                     check(not entrances(), "down takes the entrance away")
     finally:
         send.close()
+        for process in former:
+            process.kill()
+            process.wait()
     pins = os.environ.get("RESERV_BPFFS", "/sys/fs/bpf/reserv")
     left = os.listdir(pins) if os.path.exists(pins) else []
     check(not left, "down leaves no pins", left)

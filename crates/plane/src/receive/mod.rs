@@ -21,7 +21,7 @@ use reserv_model::{NodeId, Op, Receive, ReceiveOthers, ReceiveSample, TuneKey};
 use self::abi::{RvCall, RvNode, RvOthers, what};
 use crate::count::Told;
 use crate::libbpf::{SAID, attach_once, detach, listen, os, refused, remove_pins};
-use crate::tag::{self, Tags};
+use crate::tag::{self, Mechanism, Tags};
 use crate::{PlaneError, libbpf, sys};
 
 /// The programs, built by build.rs.
@@ -219,7 +219,8 @@ impl Entrance {
     }
 
     fn begin(&self, number: u8, tags: &Tags) -> Result<(), PlaneError> {
-        let b = tags.era(number)?.map_or(0, |era| u64::from(era) << 16 | 1);
+        let stored = tags.mechanism() == Mechanism::Stock;
+        let b = u64::from(tags.era(number)?) << 16 | u64::from(stored);
         let c = tag::netns_cookie().map_err(os("the network name space"))?;
         self.call(RvCall { what: what::BEGIN, a: number.into(), b, c, ..RvCall::default() })
             .map(drop)

@@ -442,11 +442,10 @@ impl Tags {
         &self.folder
     }
 
-    /// How words of a resource in the sockets' own storage begin; `None`: tags are elsewhere.
-    pub(crate) fn era(&self, resource: u8) -> Result<Option<u16>, PlaneError> {
+    /// How words of a resource begin, in sockets' storage and in notes of who sent or bound.
+    pub(crate) fn era(&self, resource: u8) -> Result<u16, PlaneError> {
         let call = RtCall { resource: resource.into(), ..RtCall::new(what::OBJECT_GET) };
-        let era = u16::try_from(self.call(call)?.b).unwrap_or_default();
-        Ok((self.mechanism == Mechanism::Stock).then_some(era))
+        Ok(u16::try_from(self.call(call)?.b).unwrap_or_default())
     }
 
     /// A node of a resource exists, or has changed. q0 too: what nobody tagged is counted there.
