@@ -8,7 +8,7 @@
 //                                      sleeps in turn
 //   workload gap FILE [THREADS]        busy; FILE (mapped, shared by all such processes) holds in its first word the time of
 //                                      the last progress of any of them, in the second the largest gap seen: how long nobody
-//                                      of them all ran
+//                                      of them all ran; in the fourth another program's last progress
 //   workload burst RUN_US SLEEP_US COUNT
 //                                      wants RUN_US of CPU time, sleeps, COUNT times; prints how long it wanted the CPU, how much it had
 //                                      when it had wanted it so long, and its longest wait for the first of it
@@ -213,10 +213,13 @@ static void *gap(void *arg)
 		 * The clock is read after the last progress: who is preempted in between finds that
 		 * another was faster.
 		 */
-		uint64_t last = atomic_load(&shared[0]), now = now_ns(), worst = atomic_load(&shared[1]);
+		uint64_t last = atomic_load(&shared[0]), other = atomic_load(&shared[3]);
+		uint64_t now = now_ns(), worst = atomic_load(&shared[1]);
 
-		if (now <= last || !atomic_compare_exchange_strong(&shared[0], &last, now))
+		if (now <= last || now <= other || !atomic_compare_exchange_strong(&shared[0], &last, now))
 			continue;
+		if (last && last < other)
+			last = other;
 		while (last && now - last > worst && !atomic_compare_exchange_weak(&shared[1], &worst, now - last))
 			;
 		atomic_fetch_add_explicit(&shared[2], 1, memory_order_relaxed);
