@@ -343,6 +343,25 @@ fn written(text: &str) -> Result<Config, String> {
 }
 
 #[test]
+fn bits_and_bytes_of_one_amount_are_no_difference() {
+    let of = |share: &str, cap: &str| {
+        let text = format!(
+            "[link.e0]\nrate = \"100mbit\"\n[link.e0.nodes.a]\nkind = \"queue\"\nshare = \"{share}\"\ncap = \"{cap}\"\n"
+        );
+        written(&text).unwrap().count.into_values().next().unwrap()
+    };
+    let on = of("3", "none").on.unwrap();
+    let mut tree = Tree::new(Name::new("e0").unwrap());
+    tree.set_resource(on.kind());
+    tree.set_capacity(on.promised());
+    up(&mut tree, &of("3 2MB/s", "4MB/s"), DeleteMode::Refuse).unwrap();
+    let asked = |share, cap| diff(&tree, &of(share, cap), DeleteMode::Refuse).unwrap().len();
+    assert_eq!(asked("3 16mbit", "32mbit"), 0);
+    assert_eq!((asked("3 16mbit", "32.1mbit"), asked("3 16.1mbit", "32mbit")), (1, 1));
+    assert_eq!((asked("4 16mbit", "32mbit"), asked("3 16mbit", "none")), (1, 1));
+}
+
+#[test]
 fn links_and_disks_have_tables_of_their_own() {
     let node = |table: &str| format!("[{table}.nodes.web]\nkind = \"queue\"\nshare = \"3\"\n");
     for (old, new) in [
