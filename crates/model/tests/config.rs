@@ -350,15 +350,15 @@ fn bits_and_bytes_of_one_amount_are_no_difference() {
         );
         written(&text).unwrap().count.into_values().next().unwrap()
     };
-    let on = of("3", "none").on.unwrap();
+    let on = of("300", "none").on.unwrap();
     let mut tree = Tree::new(Name::new("e0").unwrap());
     tree.set_resource(on.kind());
     tree.set_capacity(on.promised());
-    up(&mut tree, &of("3 2MB/s", "4MB/s"), DeleteMode::Refuse).unwrap();
+    up(&mut tree, &of("300 2MB/s", "4MB/s"), DeleteMode::Refuse).unwrap();
     let asked = |share, cap| diff(&tree, &of(share, cap), DeleteMode::Refuse).unwrap().len();
-    assert_eq!(asked("3 16mbit", "32mbit"), 0);
-    assert_eq!((asked("3 16mbit", "32.1mbit"), asked("3 16.1mbit", "32mbit")), (1, 1));
-    assert_eq!((asked("4 16mbit", "32mbit"), asked("3 16mbit", "none")), (1, 1));
+    assert_eq!(asked("300 16mbit", "32mbit"), 0);
+    assert_eq!((asked("300 16mbit", "32.1mbit"), asked("300 16.1mbit", "32mbit")), (1, 1));
+    assert_eq!((asked("400 16mbit", "32mbit"), asked("300 16mbit", "none")), (1, 1));
 }
 
 #[test]
