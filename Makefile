@@ -7,10 +7,10 @@
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
-demo: ## the main job: four Apache sites, without and with reservations (QUICK=1, DRIVER=stock)
+demo: ## the main job: four sites of an Apache, without and with reservations (QUICK=1, SERVER=four, DRIVER=stock)
 	@scripts/setup build demo $(if $(filter stock,$(DRIVER)),,test)
 	@scripts/build
-	@QUICK='$(QUICK)' DRIVER='$(DRIVER)' demo/run
+	@QUICK='$(QUICK)' SERVER='$(SERVER)' DRIVER='$(DRIVER)' demo/run
 
 build: ## reserv and reservd into target/release
 	@scripts/build

@@ -8,6 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from .servers import Site
+
 SCRIPT = Path(__file__).resolve().parent.parent / "closed_loop.lua"
 STOP_S_MAX = 60.0
 
@@ -19,12 +21,12 @@ class ClientError(Exception):
 class Clients:
     """Some clients of one site, from start to stop."""
 
-    def __init__(self, site: int, url: str, count: int, cpus: set[int], spread_s: float, prefix: tuple[str, ...] = ()):
-        self.site = site
+    def __init__(self, of: Site, count: int, cpus: set[int], spread_s: float, prefix: tuple[str, ...] = ()):
+        self.site = of.number - 1
         self.count = count
         env = {**os.environ, "STAGGER_MS": str(round(spread_s * 1000)), "CLIENTS": str(count)}
         command = [*prefix, "wrk", "--threads", "1", "--connections", str(count), "--duration", "2h", "--timeout", "40s",
-                   "--script", str(SCRIPT), url]
+                   "--header", f"Host: {of.host}", "--script", str(SCRIPT), of.url]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True,
                                         preexec_fn=lambda: os.sched_setaffinity(0, cpus))

@@ -15,7 +15,7 @@ from . import access_log, plan
 from .clients import Clients
 from .progress import Progress
 from .reservations import Baseline, Reservations
-from .servers import Server, free_ports, prepare_scratch
+from .servers import Site, free_ports, of_its_own, of_one_server, prepare_scratch
 
 SCHEMA = 1
 Half = Baseline | Reservations
@@ -61,7 +61,7 @@ class HalfRun:
         self.halves_before = halves_before
         self.halves = halves
         self.server_cpu, self.client_cpus = choose_cpus()
-        self.servers: list[Server] = []
+        self.sites: list[Site] = []
         self.clients: list[Clients] = []
         #: CPU time of one request with all that Apache adds; a guess until the first point has been seen.
         self.work_s = 0.05
@@ -90,19 +90,24 @@ class HalfRun:
     def _start_servers(self, scratch: Path) -> None:
         cgi = prepare_scratch(self.cgi, scratch)
         most = plan.clients_at(max(self.plan.points))
-        self.servers = [Server(site + 1, port, scratch, cgi, clients + plan.SPARE_SLOTS)
-                        for site, (port, clients) in enumerate(zip(free_ports(plan.SITES), most))]
-        for site, server in enumerate(self.servers):
-            server.start(self.server_cpu, self.half.prefix(site))
-        for server in self.servers:
-            server.wait_ready()
+        if self.half.one_server:
+            self.sites = of_one_server(plan.SITES, *free_ports(1), scratch, cgi, sum(most) + plan.SPARE_SLOTS,
+                                       isinstance(self.half, Reservations))
+            self.sites[0].server.start(self.server_cpu, [])
+        else:
+            self.sites = [of_its_own(site + 1, port, scratch, cgi, clients + plan.SPARE_SLOTS)
+                          for site, (port, clients) in enumerate(zip(free_ports(plan.SITES), most))]
+            for index, site in enumerate(self.sites):
+                site.server.start(self.server_cpu, self.half.prefix(index))
+        for site in self.sites:
+            site.wait_ready()
 
     def _add_clients(self, previous: tuple[int, ...], n: int) -> None:
         reserved = isinstance(self.half, Reservations)
         for site, (before, after) in enumerate(zip(previous, plan.clients_at(n))):
             if after > before:
                 spread = plan.round_s(site, n, self.work_s, reserved)
-                self.clients.append(Clients(site, self.servers[site].url, after - before, self.client_cpus,
+                self.clients.append(Clients(self.sites[site], after - before, self.client_cpus,
                                             min(spread, self.plan.settle_s_max / 2)))
 
     def _settle_s(self, n: int) -> float:
@@ -132,11 +137,11 @@ class HalfRun:
         self._wait(time.monotonic() + (end_us - now_us()) / 1e6, f"{n}: measuring,")
         busy = busy_s(self.server_cpu) - busy_before
         counters_after = self.half.counters()
-        longest = max(access_log.longest_s(s.log.read(), begin_us, end_us) for s in self.servers)
+        longest = max(access_log.longest_s(s.log.read(), begin_us, end_us) for s in self.sites)
         # Requests in flight at the end count by their part in the window: they end before anything
         # changes.
         self._wait(end_us / 1e6 - time.time() + time.monotonic() + 1.1 * longest + 0.1, f"{n}: last requests,")
-        done = [access_log.completed(s.log.read(), begin_us, end_us) for s in self.servers]
+        done = [access_log.completed(s.log.read(), begin_us, end_us) for s in self.sites]
         total = sum(done)
         if total:
             self.work_s = self.plan.window_s / total
@@ -149,7 +154,7 @@ class HalfRun:
 
     def _count(self, point: dict[str, Any]) -> None:
         """From the whole logs, when the last request of the half has ended."""
-        requests = [server.log.requests for server in self.servers]
+        requests = [site.log.requests for site in self.sites]
         begin_us, batch_us = point["begin_us"], round(self.plan.batch_s * 1e6)
         end_us = begin_us + batch_us * self.plan.batches
         point["served"] = [access_log.served(r, begin_us, batch_us, self.plan.batches) for r in requests]
@@ -161,7 +166,7 @@ class HalfRun:
         for clients in self.clients:
             clients.check()
             clients.interrupt()
-        rows = [{"clients": 0, "wrk": 0, "wrk_errors": 0, "log": 0} for _ in self.servers]
+        rows = [{"clients": 0, "wrk": 0, "wrk_errors": 0, "log": 0} for _ in self.sites]
         for clients in self.clients:
             result = clients.result()
             row = rows[clients.site]
@@ -169,23 +174,23 @@ class HalfRun:
             row["wrk"] += result["requests"]
             row["wrk_errors"] += result["not_2xx"] + result["socket_errors"] + result["timeouts"]
         self.clients = []
-        for row, server in zip(rows, self.servers):
+        for row, site in zip(rows, self.sites):
             # Less one: the request that showed that the server is ready.
-            row["log"] = sum(r.good for r in server.log.read()) - 1
+            row["log"] = sum(r.good for r in site.log.read()) - 1
         return rows
 
     def _keep_logs(self) -> None:
-        for server in self.servers:
-            name = f"{self.half.name}-site{server.number}.log.gz"
-            with server.log.path.open("rb") as log, gzip.open(self.out / name, "wb") as kept:
+        for site in self.sites:
+            name = f"{self.half.name}-site{site.number}.log.gz"
+            with site.log.path.open("rb") as log, gzip.open(self.out / name, "wb") as kept:
                 shutil.copyfileobj(log, kept)
 
     def _stop_all(self) -> None:
         for clients in self.clients:
             clients.kill()
         try:
-            for server in self.servers:
-                server.stop()
+            for site in self.sites:
+                site.server.stop()
         finally:
             self.half.stop()
 

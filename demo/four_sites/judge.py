@@ -136,7 +136,7 @@ def _ratio_check(data: dict[str, Any], quick: bool) -> tuple[Check, float | None
 def _services_ns(point: dict[str, Any]) -> list[int]:
     """What the scheduler itself counted for each site in the window."""
     before, after = point["counters"]["before"], point["counters"]["after"]
-    return [int(after[q]["service_ns"]) - int(before[q]["service_ns"]) for q in (f"q{s + 1}" for s in range(plan.SITES))]
+    return [int(after[name]["service_ns"]) - int(before[name]["service_ns"]) for name in before if name != "q0"]
 
 
 def _outside(data: dict[str, Any], point: dict[str, Any]) -> float:
@@ -224,7 +224,8 @@ def judge(data: dict[str, Any]) -> Judgement:
 
 def _sentence(data: dict[str, Any], rows: dict[str, list[Row]], checks: list[Check], verdict: str,
               ratio: float | None) -> str:
-    where = f"{data['driver']} driver ({data['mechanism']}), kernel {data['environment']['kernel']}"
+    server = "one Apache for all sites, " if data.get("server") == "apache" else ""
+    where = f"{server}{data['driver']} driver ({data['mechanism']}), kernel {data['environment']['kernel']}"
     if data["where"] != "here":
         where += f" in the {data['where']}"
     if verdict != PASS:

@@ -15,7 +15,7 @@ from typing import Any, Callable
 from . import plan
 from .clients import Clients
 from .plan import BASELINE, RESERVED
-from .servers import Server
+from .servers import Site, of_its_own
 
 DEV, ADDRESS, PORT = "rsvl0", "10.82.0.1", 8081
 RATE_MBIT = 100
@@ -106,15 +106,15 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
                 reserv("mk", f"{DEV}/{queue}", "--share", str(plan.SITE_WEIGHT))
             reserv("set", f"{DEV}/q0", f"share={plan.Q0_WEIGHT}")
         cpus = os.sched_getaffinity(0)
-        servers: list[Server] = []
-        stack.callback(lambda: [server.stop() for server in servers])
+        sites: list[Site] = []
+        stack.callback(lambda: [site.server.stop() for site in sites])
         for site, most in enumerate(plan.clients_at(max(points))):
-            server = Server(site + 1, PORT + site, scratch, scratch / "none", most + plan.SPARE_SLOTS, ADDRESS, *DOCUMENT)
-            (server.root / "document").write_bytes(bytes(DOCUMENT[1]))
-            servers.append(server)
-            server.start(min(cpus), [reserv_program, "run", "--net", f"{DEV}/q{site + 1}", "--"] if half == RESERVED else [])
-        for server in servers:
-            server.wait_ready()
+            made = of_its_own(site + 1, PORT + site, scratch, scratch / "none", most + plan.SPARE_SLOTS, ADDRESS, *DOCUMENT)
+            (made.server.root / "document").write_bytes(bytes(DOCUMENT[1]))
+            sites.append(made)
+            made.server.start(min(cpus), [reserv_program, "run", "--net", f"{DEV}/q{site + 1}", "--"] if half == RESERVED else [])
+        for made in sites:
+            made.wait_ready()
         clients: list[Clients] = []
         stack.callback(lambda: [c.kill() for c in clients])
         before, measured = (0,) * plan.SITES, []
@@ -122,7 +122,7 @@ def half_run(half: str, reserv: Callable[..., Any], reserv_program: str, points:
         for n in points:
             for site, (had, wanted) in enumerate(zip(before, plan.clients_at(n))):
                 if wanted > had:
-                    clients.append(Clients(site, servers[site].url, wanted - had, cpus, settle_s / 2, ("ip", "netns", "exec", spaces[site])))
+                    clients.append(Clients(sites[site], wanted - had, cpus, settle_s / 2, ("ip", "netns", "exec", spaces[site])))
                     first.setdefault(site, clients[-1])
             before = plan.clients_at(n)
             time.sleep(settle_s)

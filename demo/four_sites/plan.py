@@ -65,6 +65,11 @@ GUEST = {
 }
 
 
+def reserved_names(one_server: bool) -> list[str]:
+    """What reserves for each site: a container, or the queue of its server."""
+    return [f"{'site' if one_server else 'q'}{site + 1}" for site in range(SITES)]
+
+
 def clients_at(n: int) -> tuple[int, ...]:
     """Clients of each site at point n."""
     return (SITE1_CLIENTS,) + (n,) * (SITES - 1)

@@ -154,12 +154,12 @@ def draw(data: dict[str, Any], judgement: Judgement) -> str:
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
            text(LEFT, 32, "Four companies' web servers on one CPU: what site 1 keeps when its neighbours grow", 20,
                 extra='font-weight="700"'),
-           text(LEFT, 55, f"Apache with CGI, 500 000 random numbers per request; {data['driver']} driver "
+           text(LEFT, 55, f"{'One Apache' if data.get('server') == 'apache' else 'An Apache each,'} with CGI, 500 000 random numbers per request; {data['driver']} driver "
                 f"({data['mechanism']}), kernel {data['environment']['kernel']}{where}, {data['date']}", 13,
                 colour=GREY),
            *left.frame("Without reservations", "; ".join(data["halves"]["without"]["notes"]), True),
            *right.frame("With reservations",
-                        f"/reserv/cpu: q1 to q4 weight {plan.SITE_WEIGHT} each, q0 weight {plan.Q0_WEIGHT}", True),
+                        "; ".join(data["halves"]["with"]["notes"]), True),
            f'<text transform="translate(26 {TOP + PANEL_H / 2:.0f}) rotate(-90)" font-size="14" '
            f'text-anchor="middle" fill="{INK}">requests served per second</text>']
     for panel in (left, right):

@@ -24,8 +24,9 @@ def _share(e: Estimate) -> str:
 def table(data: dict[str, Any], judgement: Judgement) -> list[str]:
     lines = []
     notes = "; ".join(data["halves"]["without"]["notes"])
+    reserved = "; ".join(data["halves"]["with"]["notes"])
     for half, title in (("without", f"Without reservations ({notes})"),
-                        ("with", f"With reservations (q1-q4 weight {plan.SITE_WEIGHT} each, q0 weight {plan.Q0_WEIGHT})")):
+                        ("with", f"With reservations ({reserved})")):
         heads = " ".join(f"{f'site {s + 1}':^14}" for s in range(plan.SITES))
         shares = " ".join(f"{f'site {s + 1}':^11}" for s in range(plan.SITES))
         lines += ["", title,

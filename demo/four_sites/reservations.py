@@ -55,7 +55,8 @@ class Baseline:
 
     name = "without"
 
-    def __init__(self) -> None:
+    def __init__(self, one_server: bool) -> None:
+        self.one_server = one_server
         self._autogroup: str | None = None
 
     def start(self) -> list[str]:
@@ -87,12 +88,14 @@ class Baseline:
 
 
 class Reservations:
-    """q1..q4 with one site each, q0 for all the rest."""
+    """A queue q1..q4 for the server of each site, or a container site1..site4 for each site of one
+    server; q0 for all the rest."""
 
     name = "with"
 
-    def __init__(self, driver: str, cpus: set[int], reserv: Path):
+    def __init__(self, driver: str, cpus: set[int], reserv: Path, one_server: bool):
         self.reserv = reserv
+        self.one_server = one_server
         self.driver = driver
         #: Where the daemon runs: off the servers' CPU.
         self.cpus = cpus
@@ -129,10 +132,10 @@ class Reservations:
         self.check()
         self._call("up", "--driver", self.driver)
         self._up = True
-        for site in range(plan.SITES):
-            self._call("mk", f"q{site + 1}", "--share", str(plan.SITE_WEIGHT))
+        names = plan.reserved_names(self.one_server)
+        self._call("mk", *(["--container"] if self.one_server else []), *names, "--share", str(plan.SITE_WEIGHT))
         self._call("set", "q0", f"share={plan.Q0_WEIGHT}")
-        weights = ", ".join(f"q{site + 1} {plan.SITE_WEIGHT}" for site in range(plan.SITES))
+        weights = ", ".join(f"{name} {plan.SITE_WEIGHT}" for name in names)
         return [f"weights in /reserv/cpu: {weights}, q0 {plan.Q0_WEIGHT}"]
 
     def status(self) -> dict[str, Any]:
@@ -145,7 +148,7 @@ class Reservations:
         """What the scheduler itself has counted for each queue: its `stat` file as it reads. Kept
         with the raw data."""
         mount = Path(os.environ.get("RESERV_MOUNT", "/reserv"))
-        queues = [f"q{q}" for q in range(plan.SITES + 1)]
+        queues = ["q0", *plan.reserved_names(self.one_server)]
         return {q: dict(line.split(None, 1) for line in (mount / "cpu" / q / "stat").read_text().splitlines())
                 for q in queues}
 

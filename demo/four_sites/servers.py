@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Four Apache servers, one per company: Debian's program and modules, configuration of our own in a
-scratch folder, ports of our own on 127.0.0.1 (or a link's address). No service of the machine is
-touched."""
+"""The companies' Apache, one server for all or one for each: Debian's program and modules,
+configuration of our own in a scratch folder, ports of our own on 127.0.0.1 (or a link's address). No
+service of the machine is touched."""
 
 import os
 import pwd
@@ -17,13 +17,14 @@ from . import access_log
 
 APACHE = "/usr/sbin/apache2"
 MODULES = Path("/usr/lib/apache2/modules")
+ROOT = Path(__file__).resolve().parent.parent.parent
 START_S_MAX = 60.0
 STOP_S_MAX = 30.0
 
 CONFIG = """\
 ServerRoot "{root}"
 DefaultRuntimeDir "{root}"
-ServerName site{number}.test
+ServerName {name}.test
 Listen {address}:{port}
 ListenBacklog 256
 PidFile "{root}/apache2.pid"
@@ -46,15 +47,39 @@ Timeout 600
 
 DocumentRoot "{root}"
 ScriptAlias "/numbers" "{cgi}"
+# As Debian's own: a request looks for no .htaccess.
+<Directory "/">
+    AllowOverride None
+</Directory>
 LogLevel error
 ErrorLog "{root}/error.log"
 LogFormat "{log_format}" demo
-CustomLog "{root}/access.log" demo
+{sites}
+"""
+A_LOG = 'CustomLog "{root}/access.log" demo'
+#: What makes one server of several sites divide the CPU among them: docs/apache.md.
+MODULE_OF_SITES = """\
+LoadModule reserv_module {module}
+ReservEngine {engine}
+# Each site has a log of its own.
+"""
+VIRTUAL_HOST = """\
+<VirtualHost {address}:{port}>
+    ServerName {host}
+    ReservShare {host}
+    CustomLog "{root}/access.log" demo
+</VirtualHost>
 """
 
 
 class ServerError(Exception):
     """A server did not start, answer or stop; with the end of its log."""
+
+
+def module() -> Path | None:
+    """mod_reserv: what `make build` left in this tree, else the installed one."""
+    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "mod_reserv.so"
+    return next((path for path in (built, MODULES / "mod_reserv.so") if path.exists()), None)
 
 
 def free_ports(count: int) -> list[int]:
@@ -69,29 +94,23 @@ def free_ports(count: int) -> list[int]:
             s.close()
 
 
-class Server:
-    """The server of one company."""
+class Apache:
+    """A server, of one site or of several."""
 
-    def __init__(self, number: int, port: int, scratch: Path, cgi: Path, slots: int, address: str = "127.0.0.1",
-                 page: str = "/numbers", length: int = 1024):
-        self.number = number
-        self.port = port
-        self.address, self.page, self.length = address, page, length
-        self.root = scratch / f"site{number}"
+    def __init__(self, name: str, address: str, port: int, scratch: Path, cgi: Path, slots: int):
+        self.name, self.address, self.port = name, address, port
+        self.root = scratch / name
         self.root.mkdir(mode=0o755)
-        user = pwd.getpwnam("www-data") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
-        log_format = access_log.FORMAT.replace('"', '\\"')
-        config = CONFIG.format(root=self.root, address=address, number=number, port=port, user=user.pw_name, group=f"#{user.pw_gid}",
-                               modules=MODULES, slots=slots, cgi=cgi, log_format=log_format)
-        self.config = self.root / "apache2.conf"
-        self.config.write_text(config)
-        (self.root / "access.log").touch()
-        self.log = access_log.Tail(self.root / "access.log")
         self.process: subprocess.Popen[bytes] | None = None
+        self._cgi, self._slots = cgi, slots
 
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}:{self.port}{self.page}"
+    def configure(self, sites: str) -> None:
+        """`sites`: where the requests are logged, and what the sites have of their own."""
+        user = pwd.getpwnam("www-data") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
+        self.config = self.root / "apache2.conf"
+        self.config.write_text(CONFIG.format(
+            root=self.root, address=self.address, name=self.name, port=self.port, user=user.pw_name, group=f"#{user.pw_gid}",
+            modules=MODULES, slots=self._slots, cgi=self._cgi, log_format=access_log.FORMAT.replace('"', '\\"'), sites=sites))
 
     def start(self, cpu: int, prefix: Sequence[str]) -> None:
         """Start on `cpu`; `prefix` is the command that puts it into its reservation, or empty."""
@@ -103,28 +122,8 @@ class Server:
                                         process_group=0, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
         output.close()
 
-    def wait_ready(self) -> None:
-        """Until it has answered one request in full."""
-        deadline = time.monotonic() + START_S_MAX
-        while True:
-            if self.process is None or self.process.poll() is not None:
-                raise ServerError(f"the server of site {self.number} ended at once: {self.last_words()}")
-            try:
-                self._one_request()
-                return
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise ServerError(f"the server of site {self.number} does not answer: {error}; "
-                                      f"{self.last_words()}") from error
-                time.sleep(0.05)
-
-    def _one_request(self) -> None:
-        with socket.create_connection((self.address, self.port), timeout=START_S_MAX) as s:
-            s.sendall(f"GET {self.page} HTTP/1.0\r\n\r\n".encode())
-            reply = b"".join(iter(lambda: s.recv(65536), b""))
-        head, _, body = reply.partition(b"\r\n\r\n")
-        if b" 200 " not in head.split(b"\r\n")[0] or len(body) != self.length:
-            raise ServerError(f"site {self.number} answers {head[:200]!r} and {len(body)} bytes: {self.last_words()}")
+    def ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
 
     def last_words(self) -> str:
         text = ""
@@ -145,6 +144,69 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         self.process = None
+
+
+class Site:
+    """The site of one company, on a server that may have others."""
+
+    def __init__(self, number: int, server: Apache, log_folder: Path, page: str = "/numbers", length: int = 1024):
+        self.number, self.server = number, server
+        self.page, self.length = page, length
+        (log_folder / "access.log").touch()
+        self.log = access_log.Tail(log_folder / "access.log")
+
+    @property
+    def host(self) -> str:
+        """By which name the clients ask for it."""
+        return f"site{self.number}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.server.address}:{self.server.port}{self.page}"
+
+    def wait_ready(self) -> None:
+        """Until it has answered one request in full."""
+        deadline = time.monotonic() + START_S_MAX
+        while True:
+            if self.server.ended():
+                raise ServerError(f"the server of site {self.number} ended at once: {self.server.last_words()}")
+            try:
+                self._one_request()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise ServerError(f"the server of site {self.number} does not answer: {error}; "
+                                      f"{self.server.last_words()}") from error
+                time.sleep(0.05)
+
+    def _one_request(self) -> None:
+        with socket.create_connection((self.server.address, self.server.port), timeout=START_S_MAX) as s:
+            s.sendall(f"GET {self.page} HTTP/1.0\r\nHost: {self.host}\r\n\r\n".encode())
+            reply = b"".join(iter(lambda: s.recv(65536), b""))
+        head, _, body = reply.partition(b"\r\n\r\n")
+        if b" 200 " not in head.split(b"\r\n")[0] or len(body) != self.length:
+            raise ServerError(f"site {self.number} answers {head[:200]!r} and {len(body)} bytes: {self.server.last_words()}")
+
+
+def of_its_own(number: int, port: int, scratch: Path, cgi: Path, slots: int, address: str = "127.0.0.1",
+               page: str = "/numbers", length: int = 1024) -> Site:
+    """A site with a server of its own."""
+    server = Apache(f"site{number}", address, port, scratch, cgi, slots)
+    server.configure(A_LOG.format(root=server.root))
+    return Site(number, server, server.root, page, length)
+
+
+def of_one_server(count: int, port: int, scratch: Path, cgi: Path, slots: int, engine: bool) -> list[Site]:
+    """Sites of one server; with `engine` each is served in the container of its name."""
+    server = Apache("server", "127.0.0.1", port, scratch, cgi, slots)
+    sites, hosts = [], ""
+    for number in range(1, count + 1):
+        folder = server.root / f"site{number}"
+        folder.mkdir(mode=0o755)
+        sites.append(Site(number, server, folder))
+        hosts += VIRTUAL_HOST.format(address=server.address, port=port, host=sites[-1].host, root=folder)
+    server.configure(MODULE_OF_SITES.format(module=module(), engine="On" if engine else "Off") + hosts)
+    return sites
 
 
 def prepare_scratch(cgi: Path, scratch: Path) -> Path:

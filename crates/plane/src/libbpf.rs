@@ -65,6 +65,29 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     settings::bpffs().join(name)
 }
 
+/// Makes such a folder. Where no bpf file system is mounted, which systemd does, the error says so.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), PlaneError> {
+    fs::create_dir_all(folder).map_err(|error| {
+        let hint = if in_bpffs(folder).is_ok_and(|is| !is) { NO_BPFFS } else { "" };
+        os(format!("make {}{hint}", folder.display()))(error)
+    })
+}
+
+const NO_BPFFS: &str = ", where no bpf file system is mounted (mount -t bpf bpf /sys/fs/bpf)";
+
+/// Whether a folder, or where it would be, is in a file system of pins.
+pub(crate) fn in_bpffs(folder: &Path) -> io::Result<bool> {
+    let there = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
+    Ok(nix::sys::statfs::statfs(there)?.filesystem_type() == nix::sys::statfs::BPF_FS_MAGIC)
+}
+
+#[test]
+fn a_folder_of_pins_outside_a_bpf_file_system_says_so() {
+    assert!(!in_bpffs(Path::new("/proc/self/none/below")).unwrap());
+    let error = make_folder(Path::new("/proc/self/none/below")).unwrap_err().to_string();
+    assert!(error.contains("/proc/self/none/below, where no bpf file system"), "{error}");
+}
+
 /// Under PREEMPT_RT softirqs and qdiscs are preempted while they have the programs' locks, and who
 /// wants one then spins with interrupts off, for which that kernel is not made.
 pub(crate) fn not_realtime() -> Result<(), String> {

@@ -8,10 +8,10 @@ mod abi;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::{fs, io};
 
 use libbpf_rs::{ErrorExt as _, MapCore as _, Object, ObjectBuilder, PrintLevel};
 use reserv_facts::receive::tune;
@@ -125,7 +125,7 @@ fn loaded(at: Receive, tags: Option<&Tags>) -> Result<Object, PlaneError> {
 
 /// Pins all but the mark.
 fn pin(folder: &Path, mut object: Object) -> Result<(), PlaneError> {
-    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    libbpf::make_folder(folder)?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(name) = libbpf::pin_name(&name)

@@ -414,7 +414,7 @@ fn load_object(without: &BTreeSet<String>, taken: &BTreeSet<String>) -> Result<O
 
 /// Load the programs, pin them with their maps, and attach those that are always attached.
 pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
-    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    libbpf::make_folder(folder)?;
     let (chosen, without) = choose(mechanism, true);
     let mut object = chosen?.ok_or_else(|| PlaneError::Unsupported("no tag programs".into()))?;
     for mut map in object.maps_mut() {

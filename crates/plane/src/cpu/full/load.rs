@@ -331,7 +331,7 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
 pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     libbpf_rs::set_print(Some((PrintLevel::Info, listen)));
     let shape = Shape::here()?;
-    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    libbpf::make_folder(folder)?;
     let mut object = load_object(&shape)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();

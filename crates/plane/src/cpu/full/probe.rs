@@ -49,14 +49,13 @@ pub fn probe() -> Result<(), String> {
     }
     compat::lacks()?;
     let folder = super::load::folder();
-    let bpffs = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
-    match nix::sys::statfs::statfs(bpffs) {
-        Ok(fs) if fs.filesystem_type() == nix::sys::statfs::BPF_FS_MAGIC => Ok(()),
-        Ok(_) => Err(format!(
+    match libbpf::in_bpffs(&folder) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!(
             "{} is not in a bpf file system (mount -t bpf bpf /sys/fs/bpf)",
             folder.display()
         )),
-        Err(error) => Err(format!("{}: {error}", bpffs.display())),
+        Err(error) => Err(format!("{}: {error}", folder.display())),
     }
 }
 

@@ -186,7 +186,7 @@ pub(super) fn load(folder: &Path) -> Result<(), PlaneError> {
 
 fn load_once(folder: &Path) -> Result<(), PlaneError> {
     listen_from_now();
-    fs::create_dir_all(folder).map_err(os(format!("make {}", folder.display())))?;
+    libbpf::make_folder(folder)?;
     let mut open = ObjectBuilder::default()
         .name("reserv_net")
         .and_then(|builder| builder.open_memory(OBJECT))
