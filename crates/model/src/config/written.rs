@@ -142,11 +142,11 @@ fn read_rate<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Rate>, D::Err
 }
 
 /// What it stands on, if that can be: as it is written in `on`, which has its rules.
-fn checked(table: &str, name: &Name, on: Source) -> Result<Source, Error> {
+fn checked(table: &str, name: &Name, on: &Source) -> Result<Source, Error> {
     on.to_string()
         .parse::<Source>()
         .and_then(|read| {
-            let same = read == on;
+            let same = read == *on;
             same.then_some(read)
                 .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{on} is none")))
         })
@@ -171,7 +171,7 @@ impl TryFrom<Written> for Config {
                 driver: table.driver,
                 receive: table.receive,
             };
-            let on = checked("link", &name, on)?;
+            let on = checked("link", &name, &on)?;
             all.add("link", name, table.tree(on))?;
         }
         for (name, mut table) in disk {
@@ -188,7 +188,7 @@ impl TryFrom<Written> for Config {
                 front: table.front,
                 driver: table.driver,
             };
-            let on = checked("disk", &name, on)?;
+            let on = checked("disk", &name, &on)?;
             all.add("disk", name, table.tree(on))?;
         }
         Ok(all)
