@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 
 use reserv_control::{Command, Saved};
-use reserv_model::{Config, Name, NodeConfig, NodeKind, ResourceConfig};
+use reserv_model::{Config, Name, NodeConfig, NodeKind, ResourceConfig, Written};
 use serde_json::Value;
 
 use crate::control::Control;
@@ -40,7 +40,7 @@ pub(crate) fn lost() -> Option<String> {
     }
     let path = crate::settings::boot_file();
     let boot = match fs::read_to_string(&path) {
-        Ok(text) => toml::from_str(&text).ok(),
+        Ok(text) => toml::from_str::<Written>(&text).ok().and_then(|text| text.try_into().ok()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Some(Config::default()),
         Err(_) => None,
     };
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn config(text: &str) -> Config {
-        toml::from_str(text).unwrap()
+        toml::from_str::<Written>(text).unwrap().try_into().unwrap()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use reserv_model::{
     Config, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight,
-    show_cap, tune_text,
+    same_cap, show_cap, tune_text,
 };
 use serde::Serialize;
 
@@ -145,7 +145,10 @@ fn changes(old: &NodeConfig, new: &NodeConfig, kinds: [Kind; 2]) -> String {
         }
     };
     change("kind", kinds[0].word().to_owned(), kinds[1].word().to_owned());
-    change("share", share(old), share(new));
+    // As many bits as bytes are no change.
+    let told = |node: &NodeConfig, same: bool| if same { String::new() } else { share(node) };
+    let same = old.share.is_as(&new.share);
+    change("share", told(old, same), told(new, same));
     if old.kind == new.kind {
         let (old, new) = (discipline(kinds[0]), discipline(kinds[1]));
         let what = old.split(' ').next().unwrap_or_default().to_owned();
@@ -153,7 +156,9 @@ fn changes(old: &NodeConfig, new: &NodeConfig, kinds: [Kind; 2]) -> String {
         change(&what, value(&old), value(&new));
     }
     change("tune", tuned(&old.tune), tuned(&new.tune));
-    change("cap", show_cap(old.cap), show_cap(new.cap));
+    if !same_cap(old.cap, new.cap) {
+        change("cap", show_cap(old.cap), show_cap(new.cap));
+    }
     change("members_max", old.members_max.to_string(), new.members_max.to_string());
     change("bytes_max", old.bytes_max.to_string(), new.bytes_max.to_string());
     let list = |node: &NodeConfig| {
@@ -273,6 +278,21 @@ mod tests {
 ~ q0         share 4 → 100
 + rule 1     command=php* uid=www-data in web/site1
 "
+        );
+    }
+
+    #[test]
+    fn bits_and_bytes_of_one_amount_are_no_difference() {
+        let of = |share: &str, cap: &str| {
+            config(&format!(
+                "[count.e0]\non = \"link:e0@100mbit\"\n[count.e0.nodes.a]\nkind = \"queue\"\nshare = \"{share}\"\ncap = \"{cap}\"\n"
+            ))
+        };
+        let now = of("3 2MB/s", "4MB/s");
+        assert_eq!(difference(&now, &of("3 16mbit", "32mbit")), []);
+        assert_eq!(
+            difference(&now, &of("3 17mbit", "33mbit"))[0].how,
+            "share 3 2MB/s → 3 17mbit, cap 4MB/s → 33mbit"
         );
     }
 

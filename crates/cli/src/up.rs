@@ -13,7 +13,9 @@ use nix::fcntl::{Flock, FlockArg};
 use reserv_control::{Changes, Command, Mode, Saved, Stopped, Up as Wish};
 use reserv_facts::place;
 use reserv_facts::time::STOP_MAX;
-use reserv_model::{Config, Name, Personality, ResourceConfig, Rule, Source, Tree, to_config};
+use reserv_model::{
+    Config, Name, Personality, ResourceConfig, Rule, Source, Tree, Written, to_config,
+};
 use serde_json::Value;
 
 use crate::args::{Driver, Front, Up};
@@ -43,16 +45,16 @@ fn read_config(path: &Path) -> Result<Config, Error> {
     } else {
         text = fs::read_to_string(path).map_err(|e| Error::of_file(path, &e))?;
     }
-    let config: Config = toml::from_str(&text).map_err(|e| {
+    let written: Written = toml::from_str(&text).map_err(|e| {
         // toml names line and column and shows the line.
         Error::refused(format!("{}: {}", path.display(), e.to_string().trim_end()))
             .hint("reserv(5) describes the format; 'reserv save' prints a valid file")
     })?;
-    config.check().map_err(|e| {
+    let checked = Config::try_from(written).and_then(|config| config.check().map(|()| config));
+    checked.map_err(|e| {
         let error = Error::refused(format!("{}: {e}", path.display()));
         if e.hint.is_empty() { error } else { error.hint(e.hint) }
-    })?;
-    Ok(config)
+    })
 }
 
 /// The configuration of a tree that has nothing but q0.
@@ -516,7 +518,7 @@ fn down_with(mut control: Control) -> Result<(), Error> {
 /// The running tree, as a file too; and what is missing in both, if anything is.
 pub(crate) fn save() -> Result<(Config, String, Option<Error>), Error> {
     let Saved { config, missing } = Control::need()?.ask(&Command::Save {})?;
-    let tree = toml::to_string(&config)
+    let tree = toml::to_string(&Written::from(&config))
         .map_err(|e| Error::refused(format!("cannot write the tree as TOML: {e}")))?;
     let mut text = String::new();
     for (name, why) in &missing {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use nix::sys::socket::{SockType, getsockopt, sockopt::PeerCredentials};
 use reserv_control::{Ask, Changes, Command, Mode, Refused, Stopped as Down, Up, Version};
 use reserv_facts::time::ANSWER_MAX;
-use reserv_model::{Config, Containers, DeleteMode};
+use reserv_model::{Config, Containers, DeleteMode, Written};
 use reserv_plane::private;
 use serde_json::{Value, json};
 
@@ -50,12 +50,13 @@ type Stopped = Receiver<Result<(), Refusal>>;
 
 /// Reads a configuration from its text (TOML).
 pub fn parse_config(text: &str) -> Result<Config, Refusal> {
-    let config: Config = toml::from_str(text).map_err(|error| {
+    let written: Written = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or_else(String::new, |span| {
             format!("line {}: ", 1 + text[..span.start.min(text.len())].matches('\n').count())
         });
         Refusal::new(libc::EINVAL, format!("configuration: {line}{}", error.message()))
     })?;
+    let config = Config::try_from(written)?;
     config.check()?;
     Ok(config)
 }

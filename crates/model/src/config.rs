@@ -23,7 +23,7 @@
 //! gc = false
 //! access = ["allow uid 1000 use,create quota 8"]      # root's entries, as in an access file; [cpu] has such a list too
 //! [count.disk]                 # a counting resource, /reserv/disk: brought up if it does not run
-//! on = "file:/mnt/x"           # or "net:eth0"; "link:eth0@100mbit" is an interface that is scheduled, "link:eth0" without a rate of its own, "link+tcx:eth0" or "link+xdp:eth0" one with an entrance
+//! on = "file:/mnt/x"           # or "net:eth0"; links and disks have tables of their own in a file (`written.rs`), and stand here with a source of theirs, "link:eth0@100mbit"
 //! [count.disk.nodes.web]       # all else as for the CPU
 //! kind = "queue"
 //! [container."web/site1"]      # made, or changed, in every resource; those that are left out stay
@@ -38,17 +38,19 @@
 mod containers;
 mod difference;
 mod words;
+mod written;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use containers::ContainerConfig;
-pub use difference::{diff, diff_as_asked, difference_of_access};
+pub use difference::{diff, diff_as_asked, difference_of_access, same_cap};
 use words::{
     read_access, read_cap, read_share, read_some_tune, read_tune, write_access, write_cap,
     write_share, write_some_tune, write_tune,
 };
+pub use written::Written;
 
 use crate::error::quoted;
 use crate::{
@@ -391,9 +393,10 @@ impl Config {
         }
         for (name, resource) in &self.count {
             let refuse = |why: &str, hint: &str| {
-                Err(Error::new(ErrorKind::Invalid, format!("[count.{name}]: {why}")).hint(hint))
+                Err(Error::new(ErrorKind::Invalid, format!("[{}]: {why}", resource.table(name)))
+                    .hint(hint))
             };
-            resource.check(&format!("count.{name}"))?;
+            resource.check(&resource.table(name))?;
             if resource.on.is_none() {
                 return refuse(
                     "what it counts is missing",
@@ -426,7 +429,7 @@ impl Config {
                     let table = if name.as_str() == "cpu" {
                         "cpu".to_owned()
                     } else {
-                        format!("count.{name}")
+                        resource.table(name)
                     };
                     let hint = format!("{name} names a queue, as in [{table}.nodes.\"…\"]");
                     return Err(Error::new(ErrorKind::Invalid, why).hint(hint));

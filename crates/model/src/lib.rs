@@ -67,8 +67,8 @@ pub use backlog::{Backlog, Memory};
 pub use batch::{Batch, DeleteMode, Op, Outcome};
 pub use collect::Handles;
 pub use config::{
-    Config, ContainerConfig, Driver, NodeConfig, NodeKind, ResourceConfig, diff, diff_as_asked,
-    difference_of_access, listed_access, to_config,
+    Config, ContainerConfig, Driver, NodeConfig, NodeKind, ResourceConfig, Written, diff,
+    diff_as_asked, difference_of_access, listed_access, same_cap, to_config,
 };
 pub use container::{
     CONTAINER_FILES, Container, ContainerEdit, ContainerId, ContainerLimits, Containers, Holds,

@@ -101,7 +101,8 @@ pub enum Source {
 }
 
 /// What makes the device that programs use in a scheduled disk's place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Front {
     /// ublk where the kernel has it, else FUSE.
     #[default]

@@ -110,6 +110,12 @@ impl Cap {
         self.rate_ns_per_s & LINK != 0
     }
 
+    /// The same limit, whether it is written in bits or in bytes.
+    pub fn is_as(self, other: Self) -> bool {
+        let of = |cap: Self| (cap.rate_ns_per_s & !IN_BYTES, cap.burst_ns);
+        of(self) == of(other)
+    }
+
     /// Refuses a rate or a burst out of range.
     pub fn check(self) -> Result<Self, Error> {
         if self.is_link() {
@@ -235,6 +241,15 @@ impl Share {
     /// A fixed share without a minimum.
     pub const fn fixed(fixed: Fixed) -> Self {
         Self { weight: Weight::BACKGROUND, fixed: Some(fixed), minimum: Minimum(0) }
+    }
+
+    /// The same promise, whether its minimum is written in bits or in bytes.
+    pub fn is_as(&self, other: &Self) -> bool {
+        let of = |share: &Self| {
+            let minimum = Minimum(share.minimum.0 & !IN_BYTES);
+            Self { minimum, ..*share }
+        };
+        of(self) == of(other)
     }
 
     /// Weight or fixed share, without the minimum.

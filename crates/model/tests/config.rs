@@ -335,6 +335,80 @@ fn rules_about_packets() {
     assert_eq!(whose.rules[0].conditions.packets(), None);
 }
 
+fn written(text: &str) -> Result<Config, String> {
+    let written: Written = toml::from_str(text).map_err(|e| e.to_string())?;
+    let config = Config::try_from(written).map_err(|e| e.to_string())?;
+    config.check().map_err(|e| e.to_string())?;
+    Ok(config)
+}
+
+#[test]
+fn bits_and_bytes_of_one_amount_are_no_difference() {
+    let of = |share: &str, cap: &str| {
+        let text = format!(
+            "[link.e0]\nrate = \"100mbit\"\n[link.e0.nodes.a]\nkind = \"queue\"\nshare = \"{share}\"\ncap = \"{cap}\"\n"
+        );
+        written(&text).unwrap().count.into_values().next().unwrap()
+    };
+    let on = of("300", "none").on.unwrap();
+    let mut tree = Tree::new(Name::new("e0").unwrap());
+    tree.set_resource(on.kind());
+    tree.set_capacity(on.promised());
+    up(&mut tree, &of("300 2MB/s", "4MB/s"), DeleteMode::Refuse).unwrap();
+    let asked = |share, cap| diff(&tree, &of(share, cap), DeleteMode::Refuse).unwrap().len();
+    assert_eq!(asked("300 16mbit", "32mbit"), 0);
+    assert_eq!((asked("300 16mbit", "32.1mbit"), asked("300 16.1mbit", "32mbit")), (1, 1));
+    assert_eq!((asked("400 16mbit", "32mbit"), asked("300 16mbit", "none")), (1, 1));
+}
+
+#[test]
+fn links_and_disks_have_tables_of_their_own() {
+    let node = |table: &str| format!("[{table}.nodes.web]\nkind = \"queue\"\nshare = \"3\"\n");
+    for (old, new) in [
+        ("link:x", "[link.x]\n"),
+        ("link:eth0.7@100mbit", "[link.x]\ninterface = \"eth0.7\"\nrate = \"100mbit\"\n"),
+        ("link:x@3MB/stock", "[link.x]\nrate = \"3MB/s\"\ndriver = \"stock\"\n"),
+        (
+            "link+tcx:x@1mbit/full",
+            "[link.x]\nrate = \"1mbit\"\ndriver = \"full\"\nreceive = \"tcx\"\n",
+        ),
+        ("disk:/dev/vdb", "[disk.x]\npath = \"/dev/vdb\"\n"),
+        (
+            "disk+4@3MB/flash/fuse/full:/srv/a b",
+            "[disk.x]\npath = \"/srv/a b\"\ndepth = 4\nfloor = \"3MB/s\"\nfront = \"fuse\"\nmodel = \"flash\"\ndriver = \"full\"\n",
+        ),
+        ("disk+1/stock:/dev/vdb", "[disk.x]\npath = \"/dev/vdb\"\ndepth = 1\ndriver = \"stock\"\n"),
+    ] {
+        let table = if old.starts_with("link") { "link.x" } else { "disk.x" };
+        let more = "policy = \"sfq\"\ntune = \"\"\naccess = [\"allow everyone read\"]\n";
+        let was = format!("[count.x]\non = \"{old}\"\n{more}{}", node("count.x"));
+        let config = written(&was).unwrap();
+        assert_eq!(written(&format!("{new}{more}{}", node(table))).as_ref(), Ok(&config), "{old}");
+        let text = toml::to_string(&Written::from(&config)).unwrap();
+        assert!(text.contains(&format!("[{table}]\n")) && !text.contains("count"), "{text}");
+        assert_eq!(written(&text), Ok(config), "{text}");
+    }
+    let counted = written("[count.c]\non = \"file:/srv\"\n").unwrap();
+    assert_eq!(toml::to_string(&Written::from(&counted)), toml::to_string(&counted));
+    for (bad, why) in [
+        ("[link.x]\nrate = \"fast\"\n", "fast"),
+        ("[link.x]\non = \"link:x\"\n", "on"),
+        ("[link.x]\ninterface = \"a@1mbit\"\n", "[link.x]"),
+        ("[link.x]\n[link.x.nodes.\"a/b\"]\nkind = \"queue\"\n", "parent is missing"),
+        ("[link.x]\n[count.x]\non = \"net:x\"\n", "too"),
+        ("[link.x]\n[disk.x]\npath = \"/dev/vdb\"\n", "too"),
+        ("[disk.x]\n", "path"),
+        ("[disk.x]\npath = \"vdb\"\n", "does not start with /"),
+        ("[disk.x]\npath = \"/d\"\ndepth = 0\n", "1 to 256"),
+        ("[disk.x]\npath = \"/d\"\ndepth = 257\n", "1 to 256"),
+        ("[disk.x]\npath = \"/d\"\nfloor = \"1MB/s\"\ndriver = \"stock\"\n", "no floor"),
+        ("[disk.x]\npath = \"/d\"\nfront = \"nbd\"\n", "nbd"),
+    ] {
+        let said = written(bad).unwrap_err();
+        assert!(said.contains(why), "{bad} {said}");
+    }
+}
+
 #[test]
 fn rules_match_by_all_their_conditions() {
     let rules = read(EXAMPLE).unwrap().rules;

@@ -138,21 +138,22 @@ impl Core {
         }
     }
 
-    /// Applies the rules to processes, of which all is asked before anything is locked.
+    /// Applies the rules to processes, of which all is asked before anything is locked. Never to
+    /// this one: who looks is a new thread, and the kernel tells that it was given a name, so a
+    /// look at ourselves would be followed by the next one for ever.
     pub fn consider(&self, pids: &[i32]) {
-        if lock(&self.watch.rules).is_empty() {
+        let own = std::process::id().cast_signed();
+        let others: Vec<i32> = pids.iter().copied().filter(|pid| *pid != own).collect();
+        if others.is_empty() || lock(&self.watch.rules).is_empty() {
             return;
         }
         let names = self.watch.names.clone();
-        for (pid, facts) in self.watch.looker.each(pids, move |pid| Facts::of(pid, &names)) {
+        for (pid, facts) in self.watch.looker.each(&others, move |pid| Facts::of(pid, &names)) {
             self.consider_one(pid, &facts);
         }
     }
 
     fn consider_one(&self, pid: i32, facts: &Facts) {
-        if pid == std::process::id().cast_signed() {
-            return;
-        }
         // What was asked was asked of this one.
         if facts
             .held

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::{NodeConfig, NodeKind, ResourceConfig, listed_access};
 use crate::error::quoted;
 use crate::{
-    AccessChange, AccessEntry, DeleteMode, Error, ErrorKind, Kind, Node, NodePath, NodeRef, Policy,
-    Request, ResourceKind, Tree, Tune, TuneKey, Verb,
+    AccessChange, AccessEntry, Cap, DeleteMode, Error, ErrorKind, Kind, Node, NodePath, NodeRef,
+    Policy, Request, ResourceKind, Tree, Tune, TuneKey, Verb,
 };
 
 /// The requests that turn `current` into `wanted`, in an order that can be planned at once; none
@@ -178,7 +178,7 @@ fn difference(
         }),
         Some(_) => {}
     }
-    if current.share != wanted.share {
+    if !current.share.is_as(&wanted.share) {
         requests.push(Request::SetShare { node: at(), share: wanted.share });
     }
     let empty = Tune::new();
@@ -187,7 +187,7 @@ fn difference(
     if !change.is_empty() {
         requests.push(Request::SetTune { node: at(), change });
     }
-    if current.cap != wanted.cap {
+    if !same_cap(current.cap, wanted.cap) {
         requests.push(Request::SetCap { node: at(), cap: wanted.cap });
     }
     if (current.members_max, current.bytes_max) != (wanted.members_max, wanted.bytes_max) {
@@ -200,6 +200,14 @@ fn difference(
     let listed = now.map_or(&[][..], |node| &node.access);
     requests.extend(difference_of_access(listed, &wanted.access, &at()));
     requests
+}
+
+/// Whether there is one limit, or none, in both.
+pub fn same_cap(one: Option<Cap>, other: Option<Cap>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.is_as(other),
+        (one, other) => one == other,
+    }
 }
 
 /// What makes root's entries as wanted; others stand as long as what they hang on.
