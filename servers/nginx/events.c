@@ -12,11 +12,11 @@
  * Covered, by what nginx's own handlers go by (they find the request at the same place):
  *  - events of a connection with a request, of an HTTP/2 stream, of an upstream connection (proxy,
  *    FastCGI, uwsgi, SCGI, gRPC, memcached), readiness and timers alike: the request's container;
- *  - a connection that waits for a request or reads its header: the container of its last request, or
- *    the one that is known of it (address and port, SNI). Who can have that charged to a site by
- *    asking the site first could have asked for more;
+ *  - a connection that waits for a request or reads its header: the container of its requests so far,
+ *    where all of them had the same; else the one that is known of it (address and port, SNI), or
+ *    none. Who has that charged to a site by asking the site first could have asked for more;
  *  - an HTTP/2 connection's own events: that of the stream whose frame is half read, or is the next to
- *    be sent, else of the last stream;
+ *    be sent; else as above;
  *  - a new connection that a request's handler made (resolver over TCP, OCSP, a TLS handshake with an
  *    upstream): the container of that request;
  *  - what a handler does for another request (the next HTTP/2 stream in the same bytes, the completion
@@ -44,6 +44,7 @@ struct slot {
 	struct share *known; /* before a request says more */
 	struct share *last; /* of the last request */
 	void *h2; /* its HTTP/2 connection */
+	unsigned mixed : 1; /* it has had requests of several */
 };
 
 static ngx_int_t (*next_process_events)(ngx_cycle_t *cycle, ngx_msec_t timer, ngx_uint_t flags);
@@ -240,7 +241,7 @@ static struct owner owner_of(ngx_event_t *event)
 			return of_request(r);
 	}
 #endif
-	owner.share = slot->last ? slot->last : slot->known;
+	owner.share = slot->last && !slot->mixed ? slot->last : slot->known;
 	return owner;
 }
 
@@ -272,6 +273,7 @@ void events_learn(ngx_http_request_t *r, struct share *share)
 #endif
 	slot = slot_of(c);
 	if (slot) {
+		slot->mixed |= slot->last && slot->last != share;
 		slot->last = share;
 		slot->h2 = h2;
 	}

@@ -391,11 +391,19 @@ static ngx_int_t init_process(ngx_cycle_t *cycle)
 	return settings ? events_begin(cycle) : NGX_OK;
 }
 
+/* What it costs to end is no request's. */
+static void exit_process(ngx_cycle_t *cycle)
+{
+	(void)cycle;
+	if (bound)
+		bind_to(NULL);
+}
+
 static ngx_http_module_t context = {
 	add_variables, after_configuration, settings_create, NULL, NULL, NULL, place_create, place_merge,
 };
 
 ngx_module_t ngx_http_reserv_module = {
 	NGX_MODULE_V1, &context,     reserv_commands, NGX_HTTP_MODULE, NULL, init_module, init_process,
-	NULL,	       NULL,	     NULL,	      NULL,	       NGX_MODULE_V1_PADDING,
+	NULL,	       NULL,	     exit_process,    NULL,	       NGX_MODULE_V1_PADDING,
 };

@@ -61,7 +61,7 @@ class Nginx(Apache):
     def configure(self, sites, main="", name="nginx.conf"):
         """`sites`: what stands in the http block, with @ROOT@, @PORT@ and @TLS@, @H2@: other ports."""
         for word, value in ("ROOT", self.root), ("PORT", self.port), ("TLS", self.port + 100), ("H2", self.port + 200), ("ALONE", self.port + 300), \
-                ("HTTP", self.port + 400), ("FCGI", self.port + 500), ("HERE", HERE):
+                ("HTTP", self.port + 400), ("FCGI", self.port + 500), ("SHORT", self.port + 600), ("HERE", HERE):
             sites = sites.replace(f"@{word}@", str(value))
         self.file(name, CONFIG.format(load=self.load, n=self.workers, root=self.root, main=main, variables=self.variables, sites=sites).encode())
 
@@ -171,19 +171,15 @@ class H2:
     def frame(kind, flags, stream, data):
         return struct.pack(">I", len(data))[1:] + struct.pack(">BBI", kind, flags, stream) + data
 
-    def request(self, host, path, body=None, headers=()):
-        """The bytes of one; they are not sent."""
+    def frames(self, host, path, body=None, headers=()):
+        """Those of a request; they are not sent."""
         block = b""
         fields = [(":method", "GET" if body is None else "POST"), (":scheme", "http"), (":path", path), (":authority", host), *headers]
         for name, value in fields:
             block += b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
         stream, self.next = self.next, self.next + 2
-        got = self.frame(1, 4 if body is not None else 5, stream, block)
-        if body is not None:
-            parts = [body[at:at + 16384] for at in range(0, len(body), 16384)]
-            for n, part in enumerate(parts):
-                got += self.frame(0, n == len(parts) - 1, stream, part)
-        return got
+        parts = [body[at:at + 16384] for at in range(0, len(body), 16384)] if body else []
+        return [self.frame(1, 4 if parts else 5, stream, block), *[self.frame(0, n == len(parts) - 1, stream, part) for n, part in enumerate(parts)]]
 
     def answers(self, count):
         """Waits for the ends of so many streams."""
@@ -197,7 +193,7 @@ class H2:
                 raise RuntimeError(f"HTTP/2: frame {kind}: {data}")
 
     def all(self, *requests):
-        self.sock.sendall(b"".join(self.request(*r) for r in requests))
+        self.sock.sendall(b"".join(frame for r in requests for frame in self.frames(*r)))
         self.answers(len(requests))
 
     def close(self):
