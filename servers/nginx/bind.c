@@ -19,6 +19,7 @@
 /* Containers that are opened at the start: a descriptor in each process for each. */
 #define CONTAINERS_MOST 4096
 #define DEEPEST 16
+#define COMMON_BYTES (sizeof(struct common) + CONTAINERS_MOST * sizeof(struct known))
 
 struct settings *settings;
 struct share *bound;
@@ -46,7 +47,7 @@ static const char *in_words(int error)
 
 static int saying(struct share *share, ngx_atomic_uint_t what)
 {
-	return !(__atomic_fetch_or(share->said, what, __ATOMIC_RELAXED) & what);
+	return !(__atomic_fetch_or(&share->known->said, what, __ATOMIC_RELAXED) & what);
 }
 
 static void say_refused(struct share *share, int error)
@@ -111,8 +112,8 @@ int bind_to(struct share *share)
 	if (fd >= 0) {
 		if (fcntl(fd, F_RESERV_BIND, 0) == 1) {
 			bound = share;
-			if (*share->said & SAID_REFUSED) {
-				__atomic_fetch_and(share->said, ~(ngx_atomic_uint_t)SAID_REFUSED,
+			if (share->known->said & SAID_REFUSED) {
+				__atomic_fetch_and(&share->known->said, ~(ngx_atomic_uint_t)SAID_REFUSED,
 						   __ATOMIC_RELAXED);
 				ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
 					      "reserv: container %V is there again", &share->node.str);
@@ -182,26 +183,26 @@ static void close_all(void *all_)
 		}
 }
 
-static void unmap(void *said)
+static void unmap(void *shared)
 {
-	munmap(said, CONTAINERS_MOST * sizeof(ngx_atomic_t));
+	munmap(shared, COMMON_BYTES);
 }
 
 ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
 {
 	ngx_pool_cleanup_t *closes = ngx_pool_cleanup_add(cycle->pool, 0), *unmaps;
-	ngx_atomic_t *said = mmap(NULL, CONTAINERS_MOST * sizeof(*said), PROT_READ | PROT_WRITE,
-				  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct common *shared = mmap(NULL, COMMON_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int error, there = access(all->top, F_OK) == 0;
 	ngx_uint_t i;
 	struct share *share;
 
-	if (said == MAP_FAILED || !closes || !(unmaps = ngx_pool_cleanup_add(cycle->pool, 0)))
+	if (shared == MAP_FAILED || !closes || !(unmaps = ngx_pool_cleanup_add(cycle->pool, 0)))
 		return NGX_ERROR;
 	closes->handler = close_all;
 	closes->data = all;
 	unmaps->handler = unmap;
-	unmaps->data = (void *)said;
+	unmaps->data = shared;
+	all->common = shared;
 	if (!there)
 		ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
 			      "reserv: there is no %s: all requests run where the server does", all->top);
@@ -209,7 +210,7 @@ ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
 		walk(all, cycle, (const char *)((ngx_str_t *)all->roots.elts)[i].data, 0);
 	for (i = 0, share = all->first; share; share = share->next, i++) {
 		if (i < CONTAINERS_MOST)
-			share->said = said + i;
+			share->known = shared->known + i;
 		error = share_open(share);
 		if (!error && fcntl(share->dir, F_RESERV_BIND, 0) != 1)
 			error = errno;

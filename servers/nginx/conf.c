@@ -32,15 +32,15 @@ struct share *share_named(struct settings *all, ngx_str_t *name)
 
 struct share *share_make(struct settings *all, ngx_pool_t *pool, const char *name, size_t length)
 {
-	size_t top = strlen(all->top), bytes = sizeof(struct share) + sizeof(ngx_atomic_t) + top + 2 * length + 2;
+	size_t top = strlen(all->top), bytes = sizeof(struct share) + sizeof(struct known) + top + 2 * length + 2;
 	struct share *share = pool ? ngx_palloc(pool, bytes) : malloc(bytes);
 	char *text;
 
 	if (!share)
 		return NULL;
 	memset(share, 0, bytes);
-	share->said = (ngx_atomic_t *)(share + 1);
-	text = (char *)(share->said + 1);
+	share->known = (struct known *)(share + 1);
+	text = (char *)(share->known + 1);
 	memcpy(text, name, length);
 	share->node.str.data = (u_char *)text;
 	share->node.str.len = length;

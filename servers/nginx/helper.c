@@ -93,9 +93,9 @@ static void look(int for_what)
 	ngx_uint_t i;
 
 	for (share = __atomic_load_n(&settings->first, __ATOMIC_ACQUIRE); share; share = share->next) {
-		if (*share->said & SAID_REFUSED)
+		if (share->known->said & SAID_REFUSED)
 			share_open(share);
-		if (!share->served)
+		if (!share->known->served_ms)
 			continue;
 		weight = weight_read(settings->mount, &share->node.str);
 		if (weight)

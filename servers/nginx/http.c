@@ -97,6 +97,7 @@ static int is_below_root(ngx_str_t *name)
  */
 static struct share *evaluated(ngx_http_request_t *r, struct place *place, int *refused)
 {
+	static int said; /* once in each worker: clients choose what is said here */
 	struct share *share;
 	ngx_str_t name;
 	size_t top = strlen(settings->top);
@@ -108,16 +109,22 @@ static struct share *evaluated(ngx_http_request_t *r, struct place *place, int *
 		name.data += top;
 		name.len -= top;
 	}
-	*refused = ENOENT;
-	if (!name_is_right(name.data, name.len) || !is_below_root(&name))
-		return NULL;
-	helper_take();
-	share = share_named(settings, &name);
-	if (!share)
+	if (name_is_right(name.data, name.len) && is_below_root(&name)) {
+		helper_take();
+		share = share_named(settings, &name);
+		if (share)
+			return share;
 		helper_ask(ASK_NAMES);
-	else
-		*refused = 0;
-	return share;
+	}
+	*refused = ENOENT;
+	if (!said) {
+		said = 1;
+		ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+			      "reserv: \"%V\" names no container below reserv_root; what has such a name runs where "
+			      "the server does",
+			      &name);
+	}
+	return NULL;
 }
 
 /*

@@ -8,20 +8,35 @@
 #include <ngx_event.h>
 #include <ngx_http.h>
 
+/* What all workers know of a container, in memory that they share. */
+struct known {
+	ngx_atomic_t said; /* what has been said of it, so that it is said once */
+	ngx_atomic_t start; /* where its next piece of work begins, in virtual time */
+	ngx_atomic_t served_ms; /* when it was served last; 0: never */
+};
+
+/* The same of all containers. It is written without locks: what is wrong for a moment costs a moment. */
+struct common {
+	ngx_atomic_t reached; /* virtual time: where the last piece of work began */
+	/* The two containers that were served last, and when. */
+	struct known *recent, *other;
+	ngx_atomic_t recent_ms, other_ms;
+	struct known known[];
+};
+
 /* A container. Lives as long as the configuration. */
 struct share {
 	ngx_str_node_t node; /* its name, like web/site1, in `shares` */
 	const char *path; /* of its directory */
 	int dir; /* a descriptor of it; -1: not open. Each process has its own */
-	ngx_atomic_t *said; /* what has been said of it, of all processes */
+	struct known *known;
 	uint32_t weight; /* millionths of the CPU that it has when all want some; 0: not known */
 	struct share *next; /* all of them */
 	/* Of a worker, events.c. */
 	ngx_queue_t ready; /* events that wait for its turn in this worker */
 	struct share *also; /* the next one that has such */
 	unsigned waits : 1; /* it is in that list */
-	uint64_t start; /* where its next piece of work begins, in virtual time */
-	ngx_msec_t served; /* when it was served last */
+	ngx_msec_t since; /* when the first of them began to wait */
 };
 
 enum { SAID_REFUSED = 1, SAID_STAYS = 2 };
@@ -34,6 +49,7 @@ struct settings {
 	ngx_uint_t count;
 	ngx_array_t roots; /* ngx_str_t: names of containers, below which variables may name others */
 	const char *top; /* "/reserv/container/" */
+	struct common *common;
 	const char *mount; /* "/reserv" */
 	ngx_uint_t counted; /* somebody reads $reserv_cpu_us */
 	ngx_pool_t *pool;
