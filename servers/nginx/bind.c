@@ -160,7 +160,7 @@ static void walk(struct settings *all, ngx_cycle_t *cycle, const char *name, int
 					      name, CONTAINERS_MOST, &inner);
 				break;
 			}
-			share = share_make(all, all->pool, path, inner.len);
+			share = share_make(all, path, inner.len);
 			if (!share)
 				break;
 			share_add(all, share);
@@ -176,6 +176,8 @@ static void close_all(void *all_)
 	struct settings *all = all_;
 	struct share *share;
 
+	if (helper_works())
+		return;
 	for (share = all->first; share; share = share->next)
 		if (share->dir >= 0) {
 			close(share->dir);
@@ -185,7 +187,8 @@ static void close_all(void *all_)
 
 static void unmap(void *shared)
 {
-	munmap(shared, COMMON_BYTES);
+	if (!helper_works())
+		munmap(shared, COMMON_BYTES);
 }
 
 ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
@@ -193,8 +196,9 @@ ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
 	ngx_pool_cleanup_t *closes = ngx_pool_cleanup_add(cycle->pool, 0), *unmaps;
 	struct common *shared = mmap(NULL, COMMON_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int error, there = access(all->top, F_OK) == 0;
-	ngx_uint_t i;
 	struct share *share;
+	struct root *root;
+	ngx_uint_t i;
 
 	if (shared == MAP_FAILED || !closes || !(unmaps = ngx_pool_cleanup_add(cycle->pool, 0)))
 		return NGX_ERROR;
@@ -206,8 +210,8 @@ ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
 	if (!there)
 		ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
 			      "reserv: there is no %s: all requests run where the server does", all->top);
-	for (i = 0; there && i < all->roots.nelts; i++)
-		walk(all, cycle, (const char *)((ngx_str_t *)all->roots.elts)[i].data, 0);
+	for (root = all->roots; there && root; root = root->next)
+		walk(all, cycle, root->name, 0);
 	for (i = 0, share = all->first; share; share = share->next, i++) {
 		if (i < CONTAINERS_MOST)
 			share->known = shared->known + i;
@@ -219,7 +223,7 @@ ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
 		if (!error)
 			share->weight = weight_read(all->mount, &share->node.str);
 		/* One that holds containers is found by walking, and is none to serve requests in. */
-		if (error && !(error == EINVAL && all->roots.nelts) && saying(share, SAID_REFUSED) && there)
+		if (error && !(error == EINVAL && all->roots) && saying(share, SAID_REFUSED) && there)
 			say_refused(share, error);
 	}
 	return NGX_OK;

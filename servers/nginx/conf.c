@@ -30,15 +30,14 @@ struct share *share_named(struct settings *all, ngx_str_t *name)
 	return (struct share *)ngx_str_rbtree_lookup(&all->shares, name, ngx_crc32_short(name->data, name->len));
 }
 
-struct share *share_make(struct settings *all, ngx_pool_t *pool, const char *name, size_t length)
+struct share *share_make(struct settings *all, const char *name, size_t length)
 {
 	size_t top = strlen(all->top), bytes = sizeof(struct share) + sizeof(struct known) + top + 2 * length + 2;
-	struct share *share = pool ? ngx_palloc(pool, bytes) : malloc(bytes);
+	struct share *share = calloc(1, bytes);
 	char *text;
 
 	if (!share)
 		return NULL;
-	memset(share, 0, bytes);
 	share->known = (struct known *)(share + 1);
 	text = (char *)(share->known + 1);
 	memcpy(text, name, length);
@@ -97,7 +96,7 @@ static char *set_share(ngx_conf_t *cf, ngx_command_t *cmd, void *place_)
 		return "is duplicate";
 	place->own = 1;
 	if (ngx_http_script_variables_count(&name)) {
-		if (!all->roots.nelts) {
+		if (!all->roots) {
 			ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
 					   "\"reserv_share %V\" needs a \"reserv_root\" before it, which says where "
 					   "the containers are that a variable may name",
@@ -116,7 +115,7 @@ static char *set_share(ngx_conf_t *cf, ngx_command_t *cmd, void *place_)
 	place->share = share_named(all, &name);
 	if (place->share)
 		return NGX_CONF_OK;
-	place->share = share_make(all, all->pool, (const char *)name.data, name.len);
+	place->share = share_make(all, (const char *)name.data, name.len);
 	if (!place->share)
 		return NGX_CONF_ERROR;
 	share_add(all, place->share);
@@ -126,20 +125,20 @@ static char *set_share(ngx_conf_t *cf, ngx_command_t *cmd, void *place_)
 static char *set_root(ngx_conf_t *cf, ngx_command_t *cmd, void *all_)
 {
 	struct settings *all = all_;
-	ngx_str_t *words = cf->args->elts, name = words[1], *root;
+	ngx_str_t *words = cf->args->elts, name = words[1];
+	struct root *root;
 
 	(void)cmd;
 	without_top(all, &name);
 	if (!name_is_right(name.data, name.len))
 		return wrong_name(cf, &words[0], &words[1]);
-	root = ngx_array_push(&all->roots);
+	root = calloc(1, sizeof(*root) + name.len + 1);
 	if (!root)
 		return NGX_CONF_ERROR;
-	root->len = name.len;
-	root->data = ngx_pcalloc(cf->pool, name.len + 1);
-	if (!root->data)
-		return NGX_CONF_ERROR;
-	memcpy(root->data, name.data, name.len);
+	root->length = name.len;
+	memcpy(root->name, name.data, name.len);
+	root->next = all->roots;
+	all->roots = root;
 	return NGX_CONF_OK;
 }
 
@@ -176,23 +175,44 @@ ngx_command_t reserv_commands[] = {
 	ngx_null_command,
 };
 
+static void forget(void *all_)
+{
+	struct settings *all = all_;
+	struct share *share, *next;
+	struct root *root, *after;
+
+	if (helper_works())
+		return;
+	for (share = all->first; share; share = next) {
+		next = share->next;
+		free(share);
+	}
+	for (root = all->roots; root; root = after) {
+		after = root->next;
+		free(root);
+	}
+	free(all->mount);
+	free(all->top);
+	free(all);
+}
+
 void *settings_create(ngx_conf_t *cf)
 {
-	struct settings *all = ngx_pcalloc(cf->pool, sizeof(*all));
+	ngx_pool_cleanup_t *cleanup = ngx_pool_cleanup_add(cf->pool, 0);
+	struct settings *all = cleanup ? calloc(1, sizeof(*all)) : NULL;
 	const char *mount = getenv("RESERV_MOUNT");
-	char *top;
 
-	if (!all || ngx_array_init(&all->roots, cf->pool, 1, sizeof(ngx_str_t)) != NGX_OK)
+	if (!all)
 		return NULL;
-	all->mount = mount && *mount == '/' ? mount : "/reserv";
-	top = ngx_pcalloc(cf->pool, strlen(all->mount) + sizeof("/container/"));
-	if (!top)
-		return NULL;
-	sprintf(top, "%s/container/", all->mount);
-	all->top = top;
-	all->pool = cf->pool;
+	cleanup->handler = forget;
+	cleanup->data = all;
+	if (!mount || *mount != '/')
+		mount = "/reserv";
+	all->mount = strdup(mount);
+	if (asprintf(&all->top, "%s/container/", mount) < 0)
+		all->top = NULL;
 	ngx_rbtree_init(&all->shares, &all->none, ngx_str_rbtree_insert_value);
-	return all;
+	return all->mount && all->top ? all : NULL;
 }
 
 void *place_create(ngx_conf_t *cf)

@@ -39,6 +39,7 @@
 #define PIECE_NS 1000000
 #define TOGETHER_MS 50
 #define LONGEST_MS 100
+#define KEPT_NS 4000000
 #define FRAMES_MOST 64
 #define WEIGHT_UNKNOWN 100000
 
@@ -110,6 +111,12 @@ static struct share *waiting, *serving;
 static ngx_event_t alarm_event;
 static ngx_connection_t alarm_connection;
 
+/* Below 0 where another worker's clock is ahead: each reads it once for many events. */
+static ngx_msec_int_t passed(ngx_msec_t since_ms)
+{
+	return (ngx_msec_int_t)(ngx_current_msec - since_ms);
+}
+
 static void touch(struct share *share)
 {
 	struct common *common = settings->common;
@@ -132,7 +139,7 @@ static int others_work(struct share *share)
 	struct known *one = is_recent ? common->other : common->recent;
 	ngx_msec_t at = is_recent ? common->other_ms : common->recent_ms;
 
-	return (waiting && (waiting != share || waiting->also)) || (one && ngx_current_msec - at < TOGETHER_MS);
+	return (waiting && (waiting != share || waiting->also)) || (one && passed(at) < TOGETHER_MS);
 }
 
 int must_wait(struct share *share)
@@ -145,19 +152,28 @@ int must_wait(struct share *share)
 	return others && serving != share;
 }
 
+/* Virtual time that so much work of a container takes. */
+static uint64_t worth(struct share *share, uint64_t ns)
+{
+	uint32_t weight = __atomic_load_n(&share->weight, __ATOMIC_RELAXED);
+
+	return (ns << 10) / (weight ? weight : WEIGHT_UNKNOWN);
+}
+
 void wait_for_turn(struct share *share, ngx_event_t *event)
 {
-	struct known *known = share->known;
+	ngx_atomic_t *start = &share->known->start;
+	uint64_t earliest;
 
 	if (!share->waits) {
 		share->waits = 1;
 		share->also = waiting;
 		waiting = share;
 		share->since = ngx_current_msec;
-		/* What it left unused while it had nothing to do is not kept for it. */
-		if ((int64_t)(known->start - settings->common->reached) < 0 &&
-		    ngx_current_msec - known->served_ms > TOGETHER_MS)
-			known->start = settings->common->reached;
+		/* Of what it left unused while it had nothing to do it keeps no more than this. */
+		earliest = settings->common->reached - worth(share, KEPT_NS);
+		if ((int64_t)(*start - earliest) < 0)
+			*start = earliest;
 	}
 	ngx_post_event(event, &share->ready);
 }
@@ -175,7 +191,7 @@ static struct share *next_share(void)
 			*at = share->also;
 			continue;
 		}
-		if (ngx_current_msec - share->since > LONGEST_MS && (!oldest || oldest->since > share->since))
+		if (passed(share->since) > LONGEST_MS && (!oldest || oldest->since > share->since))
 			oldest = share;
 		if (!least || (int64_t)(share->known->start - least->known->start) < 0)
 			least = share;
@@ -351,7 +367,6 @@ static int serve(void)
 	struct share *share = next_share();
 	uint64_t from, used = 0;
 	struct known *known;
-	uint32_t weight;
 	int others;
 
 	if (!share)
@@ -369,10 +384,7 @@ static int serve(void)
 			used = cpu_ns() - from;
 	}
 	serving = NULL;
-	if (used) {
-		weight = __atomic_load_n(&share->weight, __ATOMIC_RELAXED);
-		__atomic_fetch_add(&known->start, (used << 10) / (weight ? weight : WEIGHT_UNKNOWN), __ATOMIC_RELAXED);
-	}
+	__atomic_fetch_add(&known->start, worth(share, used), __ATOMIC_RELAXED);
 	return !others;
 }
 

@@ -68,7 +68,7 @@ static void look_in(const char *name, int depth)
 			continue;
 		if (!is_known(__atomic_load_n(&settings->first, __ATOMIC_ACQUIRE), path) &&
 		    !is_known(__atomic_load_n(&found, __ATOMIC_ACQUIRE), path) && found_ever < FOUND_MOST) {
-			share = share_make(settings, NULL, path, (size_t)length);
+			share = share_make(settings, path, (size_t)length);
 			if (share && share_open(share) == 0) {
 				found_ever++;
 				share->weight = weight_read(settings->mount, &share->node.str);
@@ -89,8 +89,8 @@ static void look_in(const char *name, int depth)
 static void look(int for_what)
 {
 	struct share *share;
+	struct root *root;
 	uint32_t weight;
-	ngx_uint_t i;
 
 	for (share = __atomic_load_n(&settings->first, __ATOMIC_ACQUIRE); share; share = share->next) {
 		if (share->known->said & SAID_REFUSED)
@@ -101,8 +101,8 @@ static void look(int for_what)
 		if (weight)
 			__atomic_store_n(&share->weight, weight, __ATOMIC_RELAXED);
 	}
-	for (i = 0; (for_what & ASK_NAMES) && i < settings->roots.nelts; i++)
-		look_in((const char *)((ngx_str_t *)settings->roots.elts)[i].data, 0);
+	for (root = for_what & ASK_NAMES ? settings->roots : NULL; root; root = root->next)
+		look_in(root->name, 0);
 }
 
 static void *helper(void *unused)
@@ -129,6 +129,11 @@ static void *helper(void *unused)
 		nanosleep(&second, NULL);
 	}
 	return NULL;
+}
+
+int helper_works(void)
+{
+	return begun;
 }
 
 void helper_ask(int what)

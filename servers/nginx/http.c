@@ -81,12 +81,11 @@ struct share *share_of_listener(ngx_listening_t *listening)
 
 static int is_below_root(ngx_str_t *name)
 {
-	ngx_str_t *roots = settings->roots.elts;
-	ngx_uint_t i;
+	struct root *root;
 
-	for (i = 0; i < settings->roots.nelts; i++)
-		if (name->len > roots[i].len && name->data[roots[i].len] == '/' &&
-		    !memcmp(name->data, roots[i].data, roots[i].len))
+	for (root = settings->roots; root; root = root->next)
+		if (name->len > root->length && name->data[root->length] == '/' &&
+		    !memcmp(name->data, root->name, root->length))
 			return 1;
 	return 0;
 }
@@ -353,7 +352,7 @@ static ngx_int_t after_configuration(ngx_conf_t *cf)
 	ngx_uint_t i;
 
 	/* Without a container nothing of it stands in the way of anything. */
-	if (!all->count && !all->roots.nelts)
+	if (!all->count && !all->roots)
 		return NGX_OK;
 	for (i = 0; i < core->variables.nelts; i++)
 		if (indexed[i].name.len == sizeof(TIME) - 1 && !memcmp(indexed[i].name.data, TIME, sizeof(TIME) - 1))
@@ -379,7 +378,7 @@ static struct settings *settings_of(ngx_cycle_t *cycle)
 
 	if (ngx_get_conf(cycle->conf_ctx, ngx_http_module))
 		all = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_reserv_module);
-	return all && (all->count || all->roots.nelts) ? all : NULL;
+	return all && (all->count || all->roots) ? all : NULL;
 }
 
 static ngx_int_t init_module(ngx_cycle_t *cycle)

@@ -41,19 +41,27 @@ struct share {
 
 enum { SAID_REFUSED = 1, SAID_STAYS = 2 };
 
-/* What the http block says. */
+/* A container below which variables may name others. */
+struct root {
+	struct root *next;
+	size_t length;
+	char name[];
+};
+
+/*
+ * What the http block says. It and what it refers to is of malloc's memory: the helper's thread reads
+ * it while a worker ends, and a thread that waits for reservd cannot be ended before.
+ */
 struct settings {
 	ngx_rbtree_t shares;
 	ngx_rbtree_node_t none;
 	struct share *first;
 	ngx_uint_t count;
-	ngx_array_t roots; /* ngx_str_t: names of containers, below which variables may name others */
-	const char *top; /* "/reserv/container/" */
+	struct root *roots;
+	char *top; /* "/reserv/container/" */
 	struct common *common;
-	const char *mount; /* "/reserv" */
+	char *mount; /* "/reserv" */
 	ngx_uint_t counted; /* somebody reads $reserv_cpu_us */
-	ngx_pool_t *pool;
-	ngx_log_t *log;
 };
 
 /* What a location says. */
@@ -85,8 +93,8 @@ void *place_create(ngx_conf_t *cf);
 char *place_merge(ngx_conf_t *cf, void *outer, void *inner);
 /* The container of a name that a request gave, or NULL. */
 struct share *share_named(struct settings *settings, ngx_str_t *name);
-/* Makes one, of the pool or of malloc's memory; the name is right, and no other has it. */
-struct share *share_make(struct settings *settings, ngx_pool_t *pool, const char *name, size_t length);
+/* Makes one; the name is right, and no other has it. */
+struct share *share_make(struct settings *settings, const char *name, size_t length);
 void share_add(struct settings *settings, struct share *share);
 int name_is_right(const u_char *name, size_t length);
 
@@ -123,6 +131,8 @@ struct share *share_of_listener(ngx_listening_t *listening);
 /* helper.c: a thread that opens files of /reserv, for that waits for reservd. */
 enum { ASK_KNOWN = 1, ASK_NAMES = 2 };
 void helper_ask(int what);
+/* Whether there is one in this process. */
+int helper_works(void);
 /* What it has found since: containers that are new. Takes no time. */
 void helper_take(void);
 uint32_t weight_read(const char *mount, ngx_str_t *name);
