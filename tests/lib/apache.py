@@ -48,6 +48,12 @@ AddOutputFilter INCLUDES shtml
 DocumentRoot "{root}"
 ScriptAlias /cgi "{root}/cgi"
 ScriptAlias /other/cgi "{root}/cgi"
+# Or threads of one process wait for each other's mappings, of whatever site.
+EnableMMAP Off
+# As Debian's own: or each request looks for /.htaccess, and waits for the machine below the guest.
+<Directory "/">
+    AllowOverride None
+</Directory>
 <Directory "{root}">
     Options +Includes +ExecCGI
     Require all granted
