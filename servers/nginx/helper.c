@@ -6,6 +6,7 @@
  * user, at all containers at once: what clients ask for cannot keep it from any of them.
  */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -140,11 +141,15 @@ void helper_ask(int what)
 {
 	sigset_t all, before;
 	pthread_t thread;
+	Dl_info self;
 
 	if ((__atomic_load_n(&asked, __ATOMIC_RELAXED) & what) == what)
 		return;
 	if (!begun) {
 		begun = 1;
+		/* A worker that ends unloads its modules, below the thread that runs in this one. */
+		if (!dladdr((void *)&begun, &self) || !dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE))
+			return;
 		/* Signals are for the worker's thread. */
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &before);
