@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The binding of a worker's thread to containers, by reserv_bind(3)'s system call.
+ *
+ * The master opens the containers' directories as root, before it starts workers, and these inherit
+ * the descriptors. As long as no access list speaks of a container, such a descriptor is the right
+ * to bind with it (reserv(7), CONTAINERS), so the workers' user needs none.
+ *
+ * A binding never waits for reservd: the kernel's part answers.
+ */
+#include <dirent.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include "reserv_module.h"
+
+#include <reserv.h>
+
+/* Containers that are opened at the start: a descriptor in each process for each. */
+#define CONTAINERS_MOST 4096
+#define DEEPEST 16
+#define COMMON_BYTES (sizeof(struct common) + CONTAINERS_MOST * sizeof(struct known))
+
+struct settings *settings;
+struct share *bound;
+
+static const char *in_words(int error)
+{
+	switch (error) {
+	case ENOENT:
+		return "there is no such container";
+	case ESTALE:
+		return "it is gone";
+	case EINVAL:
+		return "it holds no threads, or the workers' user may only look at it, or the driver of the "
+		       "CPU binds no threads";
+	case EACCES:
+		return "the workers' user has no right to use it";
+	case EAGAIN:
+		return "it takes no more threads";
+	case ENOTCONN:
+		return "reservd does not run";
+	default:
+		return strerror(error);
+	}
+}
+
+static int saying(struct share *share, ngx_atomic_uint_t what)
+{
+	return !(__atomic_fetch_or(&share->known->said, what, __ATOMIC_RELAXED) & what);
+}
+
+static void say_refused(struct share *share, int error)
+{
+	ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
+		      "reserv: container %V: %s; its requests run where the server does", &share->node.str,
+		      in_words(error));
+}
+
+uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/*
+ * 0 or an errno. Waits for reservd: only the master and the helper's thread may. The descriptor
+ * keeps its number, for the worker's thread may be using it.
+ */
+int share_open(struct share *share)
+{
+	int before = __atomic_load_n(&share->dir, __ATOMIC_ACQUIRE);
+	int fd = open(share->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return errno;
+	if (before < 0) {
+		__atomic_store_n(&share->dir, fd, __ATOMIC_RELEASE);
+		return 0;
+	}
+	dup3(fd, before, O_CLOEXEC);
+	close(fd);
+	return 0;
+}
+
+static void unbind(void)
+{
+	struct share *from = bound;
+
+	bound = NULL;
+	/* EINVAL: of this mount nothing is left, so no binding is either. */
+	if (fcntl(from->dir, F_RESERV_UNBIND, 0) != 1 && errno == EACCES && saying(from, SAID_STAYS))
+		ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
+			      "reserv: container %V: a worker stays in it when it has nothing to do for it, for "
+			      "its user may not use the queue in which the server was started",
+			      &from->node.str);
+}
+
+int bind_to(struct share *share)
+{
+	int fd, error = ENOENT;
+
+	if (share == bound)
+		return 0;
+	if (!share) {
+		unbind();
+		return 0;
+	}
+	fd = __atomic_load_n(&share->dir, __ATOMIC_ACQUIRE);
+	if (fd >= 0) {
+		if (fcntl(fd, F_RESERV_BIND, 0) == 1) {
+			bound = share;
+			if (share->known->said & SAID_REFUSED) {
+				__atomic_fetch_and(&share->known->said, ~(ngx_atomic_uint_t)SAID_REFUSED,
+						   __ATOMIC_RELAXED);
+				ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
+					      "reserv: container %V is there again", &share->node.str);
+			}
+			/*
+			 * It competes there from its next turn on (reserv(7)). Most pieces of work are shorter
+			 * than a turn, and would never do so: the turn in which they begin ends here.
+			 */
+			sched_yield();
+			return 0;
+		}
+		error = errno;
+	}
+	if (bound)
+		unbind();
+	if (saying(share, SAID_REFUSED))
+		say_refused(share, error);
+	if (error == ENOENT || error == ESTALE || error == EINVAL)
+		helper_ask(ASK_KNOWN);
+	return error;
+}
+
+/* Adds what is in the container `name` to what is opened; more than there is room for is told. */
+static void walk(struct settings *all, ngx_cycle_t *cycle, const char *name, int depth)
+{
+	char path[NGX_MAX_PATH];
+	struct dirent *entry;
+	struct share *share;
+	DIR *dir;
+
+	if (depth > DEEPEST || (size_t)snprintf(path, sizeof(path), "%s%s", all->top, name) >= sizeof(path))
+		return;
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir))) {
+		int length = snprintf(path, sizeof(path), "%s/%s", name, entry->d_name);
+		ngx_str_t inner = { (size_t)length, (u_char *)path };
+
+		if (entry->d_type != DT_DIR || (size_t)length >= sizeof(path) || !name_is_right(inner.data, inner.len))
+			continue;
+		if (!share_named(all, &inner)) {
+			if (all->count >= CONTAINERS_MOST) {
+				ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
+					      "reserv: %s has more containers than %d: %V and others are not used",
+					      name, CONTAINERS_MOST, &inner);
+				break;
+			}
+			share = share_make(all, path, inner.len);
+			if (!share)
+				break;
+			share_add(all, share);
+		}
+		walk(all, cycle, path, depth + 1);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void close_all(void *all_)
+{
+	struct settings *all = all_;
+	struct share *share;
+
+	if (helper_works())
+		return;
+	for (share = all->first; share; share = share->next)
+		if (share->dir >= 0) {
+			close(share->dir);
+			share->dir = -1;
+		}
+}
+
+static void unmap(void *shared)
+{
+	if (!helper_works())
+		munmap(shared, COMMON_BYTES);
+}
+
+ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
+{
+	ngx_pool_cleanup_t *closes = ngx_pool_cleanup_add(cycle->pool, 0), *unmaps;
+	struct common *shared = mmap(NULL, COMMON_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int error, there = access(all->top, F_OK) == 0;
+	struct share *share;
+	struct root *root;
+	ngx_uint_t i;
+
+	if (shared == MAP_FAILED || !closes || !(unmaps = ngx_pool_cleanup_add(cycle->pool, 0)))
+		return NGX_ERROR;
+	closes->handler = close_all;
+	closes->data = all;
+	unmaps->handler = unmap;
+	unmaps->data = shared;
+	all->common = shared;
+	if (!there)
+		ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
+			      "reserv: there is no %s: all requests run where the server does", all->top);
+	for (root = all->roots; there && root; root = root->next)
+		walk(all, cycle, root->name, 0);
+	for (i = 0, share = all->first; share; share = share->next, i++) {
+		if (i < CONTAINERS_MOST)
+			share->known = shared->known + i;
+		error = share_open(share);
+		if (!error && fcntl(share->dir, F_RESERV_BIND, 0) != 1)
+			error = errno;
+		else if (!error)
+			fcntl(share->dir, F_RESERV_UNBIND, 0);
+		if (!error)
+			share->weight = weight_read(all->mount, &share->node.str);
+		/* One that holds containers is found by walking, and is none to serve requests in. */
+		if (error && !(error == EINVAL && all->roots) && saying(share, SAID_REFUSED) && there)
+			say_refused(share, error);
+	}
+	return NGX_OK;
+}
