@@ -52,7 +52,9 @@ pub(crate) fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match control::parse_config(text) {
         Ok(config) => {
-            let Ok(saved) = toml::to_string(&config) else { panic!("it is saved: {config:?}") };
+            let Ok(saved) = toml::to_string(&reserv_model::Written::from(&config)) else {
+                panic!("it is saved: {config:?}")
+            };
             match control::parse_config(&saved) {
                 Ok(again) => assert_eq!(again, config, "{saved}"),
                 Err(why) => panic!("{saved}: {why}"),

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "reserv_module.h"
 
@@ -19,10 +20,15 @@
 /* Containers that are opened at the start: a descriptor in each process for each. */
 #define CONTAINERS_MOST 4096
 #define DEEPEST 16
+/* Of the master's descriptors, as many as this, or half of all, are not for containers. */
+#define NOT_OURS 512
+#define LINES_A_MINUTE 8
 #define COMMON_BYTES (sizeof(struct common) + CONTAINERS_MOST * sizeof(struct known))
 
 struct settings *settings;
 struct share *bound;
+/* When the kernel was last told so. */
+static time_t bound_at;
 
 static const char *in_words(int error)
 {
@@ -48,6 +54,19 @@ static const char *in_words(int error)
 static int saying(struct share *share, ngx_atomic_uint_t what)
 {
 	return !(__atomic_fetch_or(&share->known->said, what, __ATOMIC_RELAXED) & what);
+}
+
+/* Where a container comes and goes, or workers differ about it, the log is not its diary. */
+static int may_say(struct share *share)
+{
+	struct known *known = share->known;
+	ngx_atomic_uint_t minute = (ngx_atomic_uint_t)ngx_time() / 60;
+
+	if (known->minute != minute) {
+		known->minute = minute;
+		known->lines = 0;
+	}
+	return __atomic_fetch_add(&known->lines, 1, __ATOMIC_RELAXED) < LINES_A_MINUTE;
 }
 
 static void say_refused(struct share *share, int error)
@@ -85,6 +104,31 @@ int share_open(struct share *share)
 	return 0;
 }
 
+/*
+ * Whether a descriptor is a right to bind depends on who opened it: one that root opened before is
+ * worth more than one of the workers' user, as long as it works.
+ */
+void share_open_again(struct share *share)
+{
+	int before = __atomic_load_n(&share->dir, __ATOMIC_ACQUIRE);
+	int fd = open(share->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (before >= 0 && fcntl(fd, F_RESERV_BIND, 0) != 1) {
+		close(fd);
+		return;
+	}
+	fcntl(fd, F_RESERV_UNBIND, 0);
+	if (before < 0) {
+		__atomic_store_n(&share->dir, fd, __ATOMIC_RELEASE);
+	} else {
+		dup3(fd, before, O_CLOEXEC);
+		close(fd);
+	}
+	__atomic_store_n(&share->stale, 0, __ATOMIC_RELAXED);
+}
+
 static void unbind(void)
 {
 	struct share *from = bound;
@@ -100,9 +144,10 @@ static void unbind(void)
 
 int bind_to(struct share *share)
 {
-	int fd, error = ENOENT;
+	int fd, error = ENOENT, again = share == bound;
 
-	if (share == bound)
+	/* A rule, root, or the end of the container may have taken the thread elsewhere. */
+	if (again && (!share || bound_at == ngx_time()))
 		return 0;
 	if (!share) {
 		unbind();
@@ -112,27 +157,33 @@ int bind_to(struct share *share)
 	if (fd >= 0) {
 		if (fcntl(fd, F_RESERV_BIND, 0) == 1) {
 			bound = share;
-			if (share->known->said & SAID_REFUSED) {
-				__atomic_fetch_and(&share->known->said, ~(ngx_atomic_uint_t)SAID_REFUSED,
-						   __ATOMIC_RELAXED);
+			bound_at = ngx_time();
+			if (share->known->said & SAID_REFUSED &&
+			    __atomic_fetch_and(&share->known->said, ~(ngx_atomic_uint_t)SAID_REFUSED,
+					       __ATOMIC_RELAXED) &
+				    SAID_REFUSED &&
+			    may_say(share))
 				ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
 					      "reserv: container %V is there again", &share->node.str);
-			}
 			/*
 			 * It competes there from its next turn on (reserv(7)). Most pieces of work are shorter
 			 * than a turn, and would never do so: the turn in which they begin ends here.
 			 */
-			sched_yield();
+			if (!again)
+				sched_yield();
 			return 0;
 		}
 		error = errno;
 	}
 	if (bound)
 		unbind();
-	if (saying(share, SAID_REFUSED))
+	if (saying(share, SAID_REFUSED) && may_say(share))
 		say_refused(share, error);
-	if (error == ENOENT || error == ESTALE || error == EINVAL)
+	/* Of the other errors the descriptor is not the reason. */
+	if (error == ENOENT || error == ESTALE || error == EINVAL) {
+		__atomic_store_n(&share->stale, 1, __ATOMIC_RELAXED);
 		helper_ask(ASK_KNOWN);
+	}
 	return error;
 }
 
@@ -191,6 +242,34 @@ static void unmap(void *shared)
 		munmap(shared, COMMON_BYTES);
 }
 
+/*
+ * How many containers may be open. At a reload the master has those of before too, and without a
+ * descriptor it makes no workers.
+ */
+static ngx_uint_t room_for(ngx_uint_t count, ngx_log_t *log)
+{
+	struct rlimit limit;
+	rlim_t most, kept;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return count;
+	most = 2 * (rlim_t)count + NOT_OURS;
+	if (limit.rlim_cur < most && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = most < limit.rlim_max ? most : limit.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &limit))
+			getrlimit(RLIMIT_NOFILE, &limit);
+	}
+	kept = limit.rlim_cur / 2 < NOT_OURS ? limit.rlim_cur / 2 : NOT_OURS;
+	most = (limit.rlim_cur - kept) / 2;
+	if (most >= count)
+		return count;
+	ngx_log_error(NGX_LOG_ERR, log, 0,
+		      "reserv: a process may have %ul descriptors (RLIMIT_NOFILE), which is room for %ul of %ui "
+		      "containers; requests of the others run where the server does",
+		      (unsigned long)limit.rlim_cur, (unsigned long)most, count);
+	return (ngx_uint_t)most;
+}
+
 ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
 {
 	ngx_pool_cleanup_t *closes = ngx_pool_cleanup_add(cycle->pool, 0), *unmaps;
@@ -198,7 +277,7 @@ ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
 	int error, there = access(all->top, F_OK) == 0;
 	struct share *share;
 	struct root *root;
-	ngx_uint_t i;
+	ngx_uint_t i, room;
 
 	if (shared == MAP_FAILED || !closes || !(unmaps = ngx_pool_cleanup_add(cycle->pool, 0)))
 		return NGX_ERROR;
@@ -212,9 +291,12 @@ ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle)
 			      "reserv: there is no %s: all requests run where the server does", all->top);
 	for (root = all->roots; there && root; root = root->next)
 		walk(all, cycle, root->name, 0);
+	room = room_for(all->count, cycle->log);
 	for (i = 0, share = all->first; share; share = share->next, i++) {
 		if (i < CONTAINERS_MOST)
 			share->known = shared->known + i;
+		if (i >= room)
+			continue;
 		error = share_open(share);
 		if (!error && fcntl(share->dir, F_RESERV_BIND, 0) != 1)
 			error = errno;

@@ -49,6 +49,7 @@ struct slot {
 	struct share *known; /* before a request says more */
 	struct share *last; /* of the last request */
 	void *h2; /* its HTTP/2 connection */
+	unsigned had : 1; /* it has had a request */
 	unsigned mixed : 1; /* it has had requests of several */
 };
 
@@ -304,7 +305,8 @@ void events_learn(ngx_http_request_t *r, struct share *share)
 #endif
 	slot = slot_of(c);
 	if (slot) {
-		slot->mixed |= slot->last && slot->last != share;
+		slot->mixed |= slot->had && slot->last != share;
+		slot->had = 1;
 		slot->last = share;
 		slot->h2 = h2;
 	}
@@ -326,7 +328,7 @@ static void run(ngx_event_t *event)
 {
 	struct owner owner = owner_of(event);
 
-	if (owner.share != bound && bind_to(owner.share) && owner.work)
+	if (bind_to(owner.share) && owner.work)
 		owner.work = NULL;
 	if (owner.share && bound)
 		touch(owner.share);
@@ -399,7 +401,12 @@ static void expire_timers(void)
 			return;
 		event = ngx_rbtree_data(node, ngx_event_t, timer);
 		ngx_event_del_timer(event);
-		event->timedout = 1;
+		/* What it waited for has come, and waits here for its turn: that is not its peer's fault. */
+		if (event->posted && !event->delayed) {
+			ngx_delete_posted_event(event);
+		} else {
+			event->timedout = 1;
+		}
 		run(event);
 	}
 }
@@ -425,6 +432,8 @@ static ngx_int_t around(ngx_cycle_t *cycle, ngx_msec_t timer, ngx_uint_t flags)
 		sort();
 		more = serve() || ngx_quit || ngx_exiting;
 	} while (more && (next_share() || !ngx_queue_empty(&ngx_posted_events)));
+	/* What this has posted nginx would run itself, as whoever is bound now. */
+	sort();
 	/* A worker that shall end does so when there is no timer: not while something waits here. */
 	if (next_share() && !alarm_event.timer_set)
 		ngx_add_timer(&alarm_event, 1);

@@ -94,8 +94,8 @@ static void look(int for_what)
 	uint32_t weight;
 
 	for (share = __atomic_load_n(&settings->first, __ATOMIC_ACQUIRE); share; share = share->next) {
-		if (share->known->said & SAID_REFUSED)
-			share_open(share);
+		if (__atomic_load_n(&share->stale, __ATOMIC_RELAXED))
+			share_open_again(share);
 		if (!share->known->served_ms)
 			continue;
 		weight = weight_read(settings->mount, &share->node.str);
@@ -171,8 +171,11 @@ void helper_take(void)
 		return;
 	for (share = __atomic_exchange_n(&found, NULL, __ATOMIC_ACQUIRE); share; share = next) {
 		next = share->next;
-		if (share_named(settings, &share->node.str))
-			continue; /* found twice: between the exchange and the adding */
+		if (share_named(settings, &share->node.str)) {
+			/* Found twice, between the exchange and the adding. The helper may be reading its name. */
+			close(share->dir);
+			continue;
+		}
 		ngx_queue_init(&share->ready);
 		share_add(settings, share);
 	}

@@ -168,7 +168,10 @@ static ngx_int_t request_is(ngx_http_request_t *r, int last, int may_wait)
 		work->refused = work_for(work);
 	else
 		work_for(work->refused ? NULL : work);
-	return work->refused && place->enabled && place->status && r == r->main ? place->status : NGX_DECLINED;
+	/* The page of the refusal itself is not refused. */
+	if (!work->refused || !place->enabled || r != r->main || r->error_page || !place->status)
+		return NGX_DECLINED;
+	return place->status;
 }
 
 /* --- phases --- */

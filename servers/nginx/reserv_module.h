@@ -11,6 +11,7 @@
 /* What all workers know of a container, in memory that they share. */
 struct known {
 	ngx_atomic_t said; /* what has been said of it, so that it is said once */
+	ngx_atomic_t lines, minute; /* how much has been said of it, in this minute */
 	ngx_atomic_t start; /* where its next piece of work begins, in virtual time */
 	ngx_atomic_t served_ms; /* when it was served last; 0: never */
 };
@@ -29,6 +30,7 @@ struct share {
 	ngx_str_node_t node; /* its name, like web/site1, in `shares` */
 	const char *path; /* of its directory */
 	int dir; /* a descriptor of it; -1: not open. Each process has its own */
+	int stale; /* the descriptor, if there is one, can serve no more: the helper opens another */
 	struct known *known;
 	uint32_t weight; /* millionths of the CPU that it has when all want some; 0: not known */
 	struct share *next; /* all of them */
@@ -106,6 +108,8 @@ ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle);
 /* 0 or the errno of the binding; then the thread is bound to none. NULL: to none. */
 int bind_to(struct share *share);
 int share_open(struct share *share);
+/* The same, but that the former descriptor stays where the new one is no right to bind. */
+void share_open_again(struct share *share);
 uint64_t cpu_ns(void);
 
 /* events.c: whose each event of the loop is. */

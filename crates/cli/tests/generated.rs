@@ -70,8 +70,10 @@ fn every_configuration_in_the_documentation_is_valid() {
     for part in page.split("\n.EX\n").skip(1) {
         let text = part.split("\n.EE").next().unwrap().replace("\\-", "-").replace("\\(dq", "\"");
         if text.contains("[cpu") || text.contains("[[rule]]") {
-            let config: reserv_model::Config =
+            let written: reserv_model::Written =
                 toml::from_str(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
+            let config =
+                reserv_model::Config::try_from(written).unwrap_or_else(|e| panic!("{text}\n{e}"));
             config.check().unwrap_or_else(|e| panic!("{text}\n{e}"));
             seen += 1;
         }

@@ -58,7 +58,9 @@ fn changed(message: &[u8]) -> Option<i32> {
     }
     // what, cpu, timestamp (8); then process_pid, process_tgid in all kinds that matter.
     let what = word(event)?;
-    if what & WANTED == 0 {
+    // A process is called as its first thread is. Others that are given a name are no news: that
+    // would be each thread that looks at the news, here or in another reservd.
+    if what & WANTED == 0 || (what & EVENT_COMM != 0 && word(event + 16)? != word(event + 20)?) {
         return None;
     }
     word(event + 20).map(u32::cast_signed)
@@ -167,9 +169,12 @@ mod tests {
     use super::*;
 
     fn message(what: u32, tgid: u32) -> Vec<u8> {
+        by_thread(what, tgid + 1, tgid)
+    }
+
+    fn by_thread(what: u32, pid: u32, tgid: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let words =
-            [76, 3, 0, 0, CN_IDX_PROC, 1, 0, 0, 40, what, 0, 0, 0, tgid + 1, tgid, 0, 0, 0, 0];
+        let words = [76, 3, 0, 0, CN_IDX_PROC, 1, 0, 0, 40, what, 0, 0, 0, pid, tgid, 0, 0, 0, 0];
         for word in words {
             bytes.extend_from_slice(&u32::to_ne_bytes(word));
         }
@@ -182,5 +187,11 @@ mod tests {
         assert_eq!(split(&bytes), [7, 9]);
         assert!(split(&bytes[..50]).is_empty());
         assert!(split(&[0; 16]).is_empty());
+    }
+
+    #[test]
+    fn a_name_is_news_of_the_first_thread_only() {
+        let bytes = [by_thread(EVENT_COMM, 7, 7), by_thread(EVENT_COMM, 9, 8)].concat();
+        assert_eq!(split(&bytes), [7]);
     }
 }

@@ -466,9 +466,7 @@ impl Config {
             let on = self.count.get(name).and_then(|resource| resource.on.as_ref());
             if name.as_str() == "cpu" || on.is_some_and(|on| !matches!(on, Source::Link { .. })) {
                 let why = format!("it is about packets, and {name} is no link that is scheduled");
-                return Err(
-                    Error::new(ErrorKind::Invalid, why).hint("an interface: on = \"link:eth0 …\"")
-                );
+                return Err(Error::new(ErrorKind::Invalid, why).hint("a link, as of [link.eth0]"));
             }
         }
         Ok(())
