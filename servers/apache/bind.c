@@ -26,6 +26,9 @@
 
 #include "mod_reserv.h"
 
+#define WHOSE_USER "the server's user"
+#include "../words.h"
+
 APLOG_USE_MODULE(reserv);
 
 #define AGAIN_AFTER apr_time_from_sec(1)
@@ -49,27 +52,6 @@ enum { SAID_REFUSED = 1, SAID_STAYS = 2 };
 static int saying(const struct share *share, unsigned what)
 {
 	return !(__atomic_fetch_or(&known[share->index].said, what, __ATOMIC_RELAXED) & what);
-}
-
-static const char *in_words(int error)
-{
-	switch (error) {
-	case ENOENT:
-		return "there is no such container";
-	case ESTALE:
-		return "it is gone";
-	case EINVAL:
-		return "it holds no threads, or the server's user may only look at it, or the driver of the CPU "
-		       "binds no threads";
-	case EACCES:
-		return "the server's user has no right to use it";
-	case EAGAIN:
-		return "it takes no more threads";
-	case ENOTCONN:
-		return "reservd does not run";
-	default:
-		return strerror(error);
-	}
 }
 
 static void say_refused(const struct share *share, int error)

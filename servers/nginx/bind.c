@@ -17,6 +17,9 @@
 
 #include <reserv.h>
 
+#define WHOSE_USER "the workers' user"
+#include "../words.h"
+
 /* Containers that are opened at the start: a descriptor in each process for each. */
 #define CONTAINERS_MOST 4096
 #define DEEPEST 16
@@ -29,27 +32,6 @@ struct settings *settings;
 struct share *bound;
 /* When the kernel was last told so. */
 static time_t bound_at;
-
-static const char *in_words(int error)
-{
-	switch (error) {
-	case ENOENT:
-		return "there is no such container";
-	case ESTALE:
-		return "it is gone";
-	case EINVAL:
-		return "it holds no threads, or the workers' user may only look at it, or the driver of the "
-		       "CPU binds no threads";
-	case EACCES:
-		return "the workers' user has no right to use it";
-	case EAGAIN:
-		return "it takes no more threads";
-	case ENOTCONN:
-		return "reservd does not run";
-	default:
-		return strerror(error);
-	}
-}
 
 static int saying(struct share *share, ngx_atomic_uint_t what)
 {
@@ -84,29 +66,21 @@ uint64_t cpu_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/*
- * 0 or an errno. Waits for reservd: only the master and the helper's thread may. The descriptor
- * keeps its number, for the worker's thread may be using it.
- */
+/* 0 or an errno. Waits for reservd: only the master and the helper's thread may. */
 int share_open(struct share *share)
 {
-	int before = __atomic_load_n(&share->dir, __ATOMIC_ACQUIRE);
 	int fd = open(share->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd < 0)
 		return errno;
-	if (before < 0) {
-		__atomic_store_n(&share->dir, fd, __ATOMIC_RELEASE);
-		return 0;
-	}
-	dup3(fd, before, O_CLOEXEC);
-	close(fd);
+	share->dir = fd;
 	return 0;
 }
 
 /*
  * Whether a descriptor is a right to bind depends on who opened it: one that root opened before is
- * worth more than one of the workers' user, as long as it works.
+ * worth more than one of the workers' user, as long as it works. It keeps its number, for the
+ * worker's thread may be using it.
  */
 void share_open_again(struct share *share)
 {

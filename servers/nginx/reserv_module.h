@@ -108,7 +108,7 @@ ngx_int_t shares_open(struct settings *all, ngx_cycle_t *cycle);
 /* 0 or the errno of the binding; then the thread is bound to none. NULL: to none. */
 int bind_to(struct share *share);
 int share_open(struct share *share);
-/* The same, but that the former descriptor stays where the new one is no right to bind. */
+/* One that was open before gets another; the former stays where the new one is no right to bind. */
 void share_open_again(struct share *share);
 uint64_t cpu_ns(void);
 
