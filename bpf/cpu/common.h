@@ -49,6 +49,7 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 #include "../hook.h"
 #include "../use.h"
 #include "../fresh.h"
+#include "../work.h"
 
 #define RC_OFF (1ULL << 63)
 #define RC_TICK_MAX 10000000 /* ns between two ticks, at 100 Hz */
@@ -110,12 +111,6 @@ struct rc_thread {
 	struct rc_param param; /* what it asked for, in force while it has an item */
 	u64 epoch; /* when that was written; of another epoch it means nothing */
 	u64 most; /* of the item's weight_most */
-	/*
-	 * the queue of the container that it was bound to; it is bound while it is tagged with that
-	 * (tags.h)
-	 */
-	u64 bound;
-	u64 back; /* the queue that it had before */
 };
 
 struct {

@@ -21,6 +21,17 @@ static __always_inline struct rc_io *rc_io(void)
 	return bpf_map_lookup_elem(&io, &zero);
 }
 
+/* Another tree is made, or goes: nobody is bound in it. */
+static __always_inline void rc_works_new(void)
+{
+	struct rt_works *all = rt_works();
+
+	if (!all)
+		return;
+	all->epoch++;
+	all->used = 0;
+}
+
 /* The arena: the tree with what stands beside it, and its nodes and items. Whole pages. */
 #define RC_HEAD ((sizeof(struct rs_tree) + sizeof(struct rs_batch) + sizeof(struct rs_op) + RC_PAGE - 1) / RC_PAGE * RC_PAGE)
 #define RC_BODY ((RS_TREE_BYTES(RS_NODES_MAX, RS_ITEMS_MAX) + RC_PAGE - 1) / RC_PAGE * RC_PAGE)
@@ -47,6 +58,7 @@ RC_CALL(rc_setup)
 	batch_at = (u64)t + sizeof(struct rs_tree);
 	scratch_at = batch_at + sizeof(struct rs_batch);
 	s->mirror = mirror_on = !(c->what & RC_SETUP_FLAT);
+	rc_works_new();
 	s->magic = t->magic;
 	s->abi = RC_ABI_VERSION;
 	s->rs_abi = RS_ABI_VERSION;
@@ -71,6 +83,7 @@ RC_CALL(rc_forget)
 	}
 	rc_timer_off();
 	epoch++;
+	rc_works_new();
 	tree_at = 0;
 	if (t)
 		bpf_arena_free_pages(&arena, t, (RC_HEAD + RC_BODY) / RC_PAGE);
@@ -337,7 +350,6 @@ static __always_inline struct task_struct *rc_thread_of(struct rc_call *c)
 /* Thread `tid` is tagged with `node` and moved. what: RC_TAG_* */
 RC_CALL(rc_tag)
 {
-	struct rc_thread *th;
 	struct task_struct *p;
 	u64 node, back;
 
@@ -346,9 +358,8 @@ RC_CALL(rc_tag)
 		return 0;
 	node = c->node;
 	if (c->what == RC_TAG_LEAVE) {
-		th = bpf_task_storage_get(&tags, p, 0, 0);
-		back = rc_back(th);
-		if (th && back && rc_may_go_back(p, th, back))
+		back = rc_back(p, rc_tag_now(bpf_task_storage_get(&tags, p, 0, 0)));
+		if (back && rc_may_go_back(p, back))
 			node = back;
 	}
 	c->answer = rc_retag(p, node);

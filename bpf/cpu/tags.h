@@ -10,9 +10,9 @@
  * be (hook.h).
  *
  * A thread that is bound to a container (F_RESERV_BIND) is tagged with the queue that the container
- * owns. `bound` says that it was so that it came there, and `back` where it was before. So what it
- * works for is its tag, and any other tag, the thread's own or somebody else's for it, ends the
- * binding.
+ * owns. Its `work` (bpf/work.h) says that it was so that it came there, and where it was before. Any
+ * other tag, the thread's own or somebody else's for it, ends the binding; where the queue has gone,
+ * the tag is another one too.
  */
 #include "asks.h"
 
@@ -38,7 +38,6 @@ static __always_inline struct rc_thread *rc_thread_made(struct task_struct *p)
 
 	if (th && th->epoch != epoch) {
 		th->tag.node = 0;
-		th->bound = 0;
 		th->item = 0;
 		th->param = none;
 		th->epoch = epoch;
@@ -46,26 +45,51 @@ static __always_inline struct rc_thread *rc_thread_made(struct task_struct *p)
 	return th;
 }
 
-/* Whether a thread with this tag is bound to a container. */
-static __always_inline bool rc_is_bound(struct rc_thread *th, u64 tag)
+/* What a thread with this tag is bound to; 0: to nothing. */
+static __always_inline struct rt_work *rc_bound(struct task_struct *p, u64 tag)
 {
-	return th && th->bound && th->bound == tag;
+	struct rt_work *w = rt_work_of(p);
+
+	return w && w->queue == tag ? w : 0;
+}
+
+/* It is bound to nothing any more. */
+static __always_inline void rc_unbind(struct task_struct *p)
+{
+	struct rt_work *w = rt_work_of(p);
+
+	if (w)
+		w->queue = 0;
+}
+
+/* It is bound to the container that owns `node`: 0, or -ENOMEM. */
+static __always_inline int rc_bound_to(struct task_struct *p, u64 node, u64 back, u64 listed)
+{
+	struct rt_works *all = rt_works();
+	struct rt_work *w = bpf_task_storage_get(&work, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!all || !w)
+		return -E_NOMEM;
+	w->back = back;
+	w->listed = listed;
+	w->epoch = all->epoch;
+	w->queue = node;
+	all->used = 1;
+	return 0;
 }
 
 /* The child's tag, by the rule. `th` is the child's. */
 static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
 {
-	struct rc_thread *own;
 	struct rc_lists *l;
+	struct rt_work *w;
 	u64 key;
 
 	if (child->tgid == parent->tgid) {
-		own = bpf_task_storage_get(&tags, parent, 0, 0);
-		th->tag.node = rc_tag_now(own);
-		if (rc_is_bound(own, th->tag.node)) {
-			th->bound = own->bound;
-			th->back = own->back;
-		}
+		th->tag.node = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
+		w = rc_bound(parent, th->tag.node);
+		if (w)
+			rc_bound_to(child, w->queue, w->back, w->listed);
 		return;
 	}
 	key = (u64)parent->signal;
@@ -168,25 +192,26 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		answer = rc_move(t, it, p, q->index == 1 ? rc_home(t, it) : q, raw, rc_clock(raw));
 	else if (q->dying)
 		answer = -E_AGAIN;
-	if (!answer) {
+	if (!answer)
 		th->tag.node = node;
-		th->bound = 0;
-	}
 	RC_UNLOCK(irq);
+	if (!answer)
+		rc_unbind(p);
 	return answer;
 }
 
 /*
- * The queue in which a thread that is bound was before; q0 if that is gone, or takes nobody any
- * more. 0: it is not bound.
+ * The queue in which a thread with this tag that is bound was before; q0 if that is gone, or takes
+ * nobody any more. 0: it is not bound.
  */
-static __always_inline u64 rc_back(struct rc_thread *th)
+static __always_inline u64 rc_back(struct task_struct *p, u64 tag)
 {
+	struct rt_work *w = rc_bound(p, tag);
 	struct rs_node RS_ARENA *q;
 
-	if (!rc_is_bound(th, rc_tag_now(th)))
+	if (!w)
 		return 0;
-	q = rc_queue(rc_tree(), th->back);
+	q = rc_queue(rc_tree(), w->back);
 	return q->dying ? RC_Q0 : rc_id(q);
 }
 
@@ -195,14 +220,15 @@ static __always_inline u64 rc_back(struct rc_thread *th)
  * been revoked since. And where the queue has gone, nobody has a right to q0 by that: or a tenant
  * would leave his part of the tree by taking away the queue behind him.
  */
-static __noinline int rc_may_go_back(struct task_struct *p, struct rc_thread *th, u64 back)
+static __noinline int rc_may_go_back(struct task_struct *p, u64 back)
 {
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &back);
+	struct rt_work *w = rt_work_of(p);
 	u32 uid = p->cred->fsuid.val;
 
 	if (use)
 		return rt_use_allows(use, p, uid);
-	return !uid || back == th->back;
+	return !uid || (w && back == w->back);
 }
 
 /*
@@ -488,7 +514,8 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_thread *th;
-	u64 from, back;
+	struct rt_work *w;
+	u64 from, back, key, listed;
 	s64 node;
 	int answer;
 
@@ -502,25 +529,31 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 		if (!th)
 			return -E_NOMEM;
 		from = rc_tag_now(th);
-		back = rc_is_bound(th, from) ? th->back : from;
+		w = rc_bound(me, from);
+		back = w ? w->back : from;
+		key = node;
+		listed = ruled >> (node & 63) & 1 && bpf_map_lookup_elem(&uses, &key);
 		answer = rc_go(me, node);
+		if (!answer)
+			answer = rc_bound_to(me, node, back, listed);
 		if (answer)
 			return answer;
-		th->back = back;
-		th->bound = node;
+		/* somebody may have tagged it meanwhile: rc_retag */
+		if (rc_tag_now(th) != (u64)node)
+			rc_unbind(me);
 		return 1;
 	}
-	th = bpf_task_storage_get(&tags, me, 0, 0);
-	back = rc_back(th);
+	from = rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0));
+	back = rc_back(me, from);
 	if (cmd == F_RESERV_BOUND)
-		return back ? 1 + (int)rc_queue(t, th->bound)->index : -E_NOENT;
+		return back ? 1 + (int)rc_queue(t, from)->index : -E_NOENT;
 	if (!back)
 		return 1;
-	if (!rc_may_go_back(me, th, back))
+	if (!rc_may_go_back(me, back))
 		return -E_ACCES;
 	answer = rc_go(me, back);
 	if (!answer)
-		th->bound = 0;
+		rc_unbind(me);
 	return answer ? answer : 1;
 }
 
@@ -568,8 +601,10 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 	if (ruled >> (ino & 63) & 1 && !rc_by_rules(node))
 		return -E_ACCES;
 	it = rc_own(me);
-	if (it && rc_hop(t, it, me, node))
+	if (it && rc_hop(t, it, me, node)) {
+		rc_unbind(me);
 		return 1;
+	}
 	answer = rc_retag(me, node);
 	return answer ? answer : 1;
 }

@@ -136,7 +136,7 @@ static __always_inline u64 rv_stored(u64 slots, u64 at)
 /* The queue of a socket; 0: nobody has said. */
 static __always_inline u64 rv_tag(struct bpf_sock *sk)
 {
-	u64 key = (u64)sk, node, slots;
+	u64 key = (u64)sk, node, noted, slots;
 	struct rt_sock *s;
 	u32 at;
 
@@ -152,6 +152,11 @@ static __always_inline u64 rv_tag(struct bpf_sock *sk)
 		return 0;
 	at = resource_number & (RT_RESOURCES - 1);
 	node = rv_living(s->slot[at]);
+	if (rt_sent_counts(s, at, node)) {
+		noted = rv_noted(s->sent[at]);
+		if (noted)
+			return noted;
+	}
 	return node ? node : rv_noted(s->sent[at]);
 }
 

@@ -9,7 +9,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 14
+#define RT_ABI_VERSION 15
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose
@@ -121,6 +121,12 @@ struct rt_above {
  */
 #define RT_USE_KEY(resource, node) ((u64)(node) | (u64)(resource) << 16)
 
+/* What a container owns, at the index of its queue in the CPU's tree (works.h). */
+struct rt_owned {
+	u64 queue; /* that queue, by packed handle; 0: there is none */
+	u64 node[RT_RESOURCES]; /* by packed handle; 0: none */
+};
+
 /*
  * Rules about the packets of a link that nobody tagged (bpf/tag/packets.h), as the daemon writes
  * them. The first all of whose parts fit decides. Addresses as they stand in the packet; IPv4's in
@@ -224,6 +230,11 @@ enum rt_what {
 	 * and what began before has ended: the arrays become all 0, and no socket's storage counts
 	 */
 	RT_CALL_EMPTY = 22,
+	/*
+	 * a: the node of resource that the container owns whose queue of the CPU's tree is node; 0:
+	 * none. With resource 0: it owns nothing
+	 */
+	RT_CALL_OWNED = 23,
 	RT_CALL_RULED = 12, /* `uses` will have (a: 0), or has (1), rules about node of resource */
 };
 

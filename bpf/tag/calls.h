@@ -289,7 +289,7 @@ static __always_inline int rt_get_other(struct file *file, unsigned long resourc
 	sk = RT_CAST(socket, file->private_data)->sk;
 	if (!sk || rt_sock_lives(sk, resource))
 		return -E_NOENT;
-	return rt_sock_queue(sk, resource);
+	return rt_sock_queue(sk, resource, true);
 }
 
 static __noinline int rt_get_queue(struct file *file, unsigned long resource)

@@ -15,6 +15,7 @@
 #include "../hook.h"
 #include "../fresh.h"
 #include "../account.h"
+#include "../work.h"
 #include "nodes.h"
 
 #define RT_FMODE_PATH 0x4000
@@ -313,5 +314,7 @@ static __always_inline u64 rt_default_of(struct rt_lists *l, u32 resource)
 
 	return node && !rt_usable(resource, node) ? node : 0;
 }
+
+#include "works.h"
 
 #endif

@@ -43,6 +43,37 @@ static __always_inline int rt_call_sweep(struct rt_call *c)
 	return 0;
 }
 
+static long rt_owned_less(void *map, const void *key, struct rt_owned *o, struct rt_sweep *w)
+{
+	o->node[w->resource & (RT_RESOURCES - 1)] = 0;
+	return 0;
+}
+
+/* Who looks meanwhile finds neither, or one of both whole: rt_worked. */
+static __always_inline int rt_call_owned(struct rt_call *c)
+{
+	static const struct rt_owned none;
+	u32 key = c->node;
+	struct rt_owned *o = bpf_map_lookup_elem(&owned, &key);
+
+	if (!o || !(c->node >> 32))
+		return -E_INVAL;
+	if (!c->resource) {
+		if (o->queue == c->node)
+			*(volatile u64 *)&o->queue = 0;
+		return 0;
+	}
+	if (o->queue != c->node) {
+		*(volatile u64 *)&o->queue = 0;
+		asm volatile("" : : : "memory");
+		*o = none;
+		asm volatile("" : : : "memory");
+		*(volatile u64 *)&o->queue = c->node;
+	}
+	o->node[c->resource & (RT_RESOURCES - 1)] = rt_pack(c->a);
+	return 0;
+}
+
 /* The tables that the hooks walk, anew. A hook may see one resource too few for a moment. */
 static __always_inline int rt_call_object(struct rt_call *c)
 {
@@ -51,8 +82,13 @@ static __always_inline int rt_call_object(struct rt_call *c)
 	if (!c->resource)
 		return -E_INVAL;
 	object[c->resource & (RT_RESOURCES - 1)] = c->object;
-	if (c->object.kind == RT_NOTHING)
+	if (c->object.kind == RT_NOTHING) {
+		struct rt_sweep w = { .resource = c->resource };
+
 		stored_era[c->resource & (RT_RESOURCES - 1)]++;
+		/* the next one of that number may have nodes of the same handles */
+		bpf_for_each_map_elem(&owned, rt_owned_less, &w, 0);
+	}
 	file_count = 0;
 	iface_count = 0;
 	bpf_for(i, 0, RT_RESOURCES) {
@@ -268,6 +304,15 @@ static long rt_empty_slot(void *map, const void *key, struct rt_slot *s, void *n
 	return 0;
 }
 
+static long rt_empty_owned(void *map, const void *key, struct rt_owned *o, void *unused)
+{
+	static const struct rt_owned nothing;
+
+	if (o->queue)
+		*o = nothing;
+	return 0;
+}
+
 static __always_inline void rt_call_empty(void)
 {
 	u32 i;
@@ -275,6 +320,7 @@ static __always_inline void rt_call_empty(void)
 	bpf_for_each_map_elem(&nodes, rt_empty_node, 0, 0);
 	bpf_for_each_map_elem(&hot, rt_empty_place, 0, 0);
 	bpf_for_each_map_elem(&slots, rt_empty_slot, 0, 0);
+	bpf_for_each_map_elem(&owned, rt_empty_owned, 0, 0);
 	bpf_for(i, 0, RT_RESOURCES)
 		stored_era[i & (RT_RESOURCES - 1)]++;
 }
@@ -367,6 +413,9 @@ int rt_call(struct rt_call *c)
 		break;
 	case RT_CALL_UNTAG:
 		answer = rt_call_untag(c);
+		break;
+	case RT_CALL_OWNED:
+		answer = rt_call_owned(c);
 		break;
 	case RT_CALL_CLOSE:
 		rt_call_close();

@@ -62,13 +62,15 @@ static __always_inline struct bpf_sock *rt_packet_sock(struct __sk_buff *skb)
 }
 
 /*
- * The queue of a packet that leaves by a resource's interface: the socket's tag for it, else, where
- * it is not connected, its sender's default (senders.h).
+ * The queue of a packet that leaves by a resource's interface: the tag of the socket that was asked
+ * for, else what its sender is bound to, else the tag that it has otherwise, else, where it is not
+ * connected, its sender's default (senders.h).
  */
 static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, bool stored)
 {
-	u64 key = (u64)sk, node;
+	u64 key = (u64)sk, node, by;
 	struct rt_sock *s;
+	bool living;
 
 	resource &= RT_RESOURCES - 1;
 	s = stored ? bpf_sk_storage_get(&stored_socks, sk, 0, 0) : bpf_map_lookup_elem(&socks, &key);
@@ -76,7 +78,13 @@ static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, boo
 		node = s ? s->slot[resource] : 0;
 	if (stored)
 		node = rt_stored_tag(resource, node);
-	if (node && rt_node(resource, node))
+	living = node && rt_node(resource, node);
+	if (s && rt_sent_counts(s, resource, living)) {
+		by = rt_stored_tag(resource, s->sent[resource]);
+		if (by && rt_node(resource, by))
+			return by;
+	}
+	if (living)
 		return node;
 	if (sk->family == RT_AF_PACKET)
 		return rt_default_of(rt_my_lists(), resource);

@@ -9,7 +9,7 @@
  *   2. what is written from the page cache: who dirtied the file last; file-system metadata (pages
  *      of the device itself that nobody wrote through a descriptor of it) are q0's;
  *   3. the tag of the open file of the caller's read or write;
- *   4. the caller's default list.
+ *   4. what the caller works for (works.h): its container's queue, or its default list's.
  * What a driver stacked above the disk passes on is whose the original is: stacked.h. Files and
  * inodes live on a disk also where their device is stacked above it.
  */
@@ -59,7 +59,7 @@ static __always_inline u32 rt_disk_of(u32 dev)
 
 static __always_inline u64 rt_my_default(u32 resource)
 {
-	return rt_default_of(rt_my_lists(), resource);
+	return rt_mine(rt_my_lists(), resource);
 }
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Tags of open files, by struct file, so they are shared over dup, fork and SCM_RIGHTS, and go with
- * the last reference (file_free). An open tags from the process' default list.
+ * the last reference (file_free). An open tags with what works.h says.
  *
  * Most stand in `hot`, where finding one is an index and a compare, and making one an exchange; the
  * kernel's hash costs more than the rest of the call. The place is looked at before the hash. A
@@ -330,18 +330,22 @@ __noinline int rt_opened_several(u64 file, u32 dev)
 {
 	u32 r, resources = rt_resources_of_dev(dev);
 	struct rt_lists *l;
+	bool works;
 	u64 node;
 
 	if (!resources)
 		return 0;
 	l = rt_my_lists();
+	works = rt_works_used();
 	if (rt_file_find_at(file)) /* as in rt_opened */
 		rt_file_tag_at(file, 0, 0);
 	bpf_for(r, 1, RT_RESOURCES) {
 		if (!(resources >> (r & 31) & 1))
 			continue;
 		asm volatile("" : "+r"(r)); /* as in rt_bio_queued */
-		node = l ? l->list[RT_DEFAULT][r & (RT_RESOURCES - 1)] : 0;
+		node = works ? rt_worked(r) : 0;
+		if (!node)
+			node = l ? l->list[RT_DEFAULT][r & (RT_RESOURCES - 1)] : 0;
 		if (node && rt_usable(r, node))
 			node = 0;
 		if (node || (several && rt_file_find_at(file + r)))
@@ -371,7 +375,9 @@ int BPF_PROG(rt_opened, struct file *file)
 	if (resource == RT_SEVERAL)
 		return rt_opened_several(rt_number((u64)file), dev);
 	l = rt_my_lists();
-	node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
+	node = rt_works_used() ? rt_worked(resource) : 0;
+	if (!node)
+		node = l ? l->list[RT_DEFAULT][resource & (RT_RESOURCES - 1)] : 0;
 	if (node && !rt_usable_node(resource, node, &n))
 		rt_file_tag_first((u64)file, rt_place((u64)file), rt_word(resource, node), n, 0);
 	else if (rt_file_find((u64)file)) /* a tag of a former file at this address, whose end was not seen, is none of it */

@@ -49,8 +49,24 @@ struct rt_sock {
 	u64 slot[RT_RESOURCES];
 	u32 said; /* slots that were asked for, not filled from a default list */
 	u32 account; /* in `socks`: whose the entry is (accounts.h) */
-	u64 sent[RT_RESOURCES]; /* the default queues of who sent last; not counted (senders.h) */
+	/*
+	 * The queues of who sent last: of his default list, or of what he was bound to, and then he
+	 * has a bit in `bound` (senders.h). Not counted.
+	 */
+	u64 sent[RT_RESOURCES];
+	u32 bound, pad;
 };
+
+/*
+ * Whether `sent` says more than `slot` does: a thread that was bound sent last, and no tag that is
+ * there was asked for.
+ */
+static __always_inline bool rt_sent_counts(struct rt_sock *s, u32 resource, bool living)
+{
+	u32 bit = 1U << (resource & 31);
+
+	return (*(volatile u32 *)&s->bound & bit) && !(living && (s->said & bit));
+}
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

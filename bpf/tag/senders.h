@@ -10,7 +10,70 @@
  *
  * The hooks are those of cgroups, which nothing can leave out (hook.h): of a datagram that names
  * its destination, and of socket(). Attached while a resource is an interface.
+ *
+ * A thread that is bound to a container (works.h) notes that one's queues, over whatever inet socket
+ * it sends, a connection too: a server learns for whom it works when it has accepted and read. What
+ * the connection still has to send then goes with it. Who sends and is not bound takes the note
+ * away. This is a hook of every send, which may be left out (hook.h): then the note is the last
+ * sender's until the next one. It comes before the cgroups' in a send. Attached while a container
+ * owns a queue of an interface.
  */
+
+/* Whether who sends is bound, and has noted a queue that is there. */
+static __always_inline bool rt_sent_bound(struct rt_sock *s, u32 resource)
+{
+	u64 node;
+
+	if (!(s->bound >> (resource & 31) & 1))
+		return false;
+	node = rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]);
+	return node && rt_node(resource, node);
+}
+
+/* Who sends over an inet socket notes what it is bound to, or that it is not. */
+static __noinline int rt_sent_by(u64 key)
+{
+	struct rt_work *w = rt_work_of(bpf_get_current_task_btf());
+	struct rt_sock *s = sock_entries ? bpf_map_lookup_elem(&socks, &key) : 0;
+	u32 i, resource;
+	u64 node;
+
+	if (!w) {
+		if (s && s->bound)
+			s->bound = 0;
+		return 0;
+	}
+	bpf_for(i, 0, RT_RESOURCES) {
+		if (i >= iface_count)
+			break;
+		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
+		node = rt_worked(resource);
+		if (!s && node)
+			s = rt_sock_entry(key, 0);
+		if (!s)
+			continue;
+		if (node) {
+			s->sent[resource] = rt_stored_word(resource, node);
+			__sync_fetch_and_or(&s->bound, 1U << (resource & 31));
+		} else {
+			__sync_fetch_and_and(&s->bound, ~(1U << (resource & 31)));
+		}
+	}
+	return 0;
+}
+
+SEC("fentry/security_socket_sendmsg")
+int BPF_PROG(rt_sent, struct socket *sock)
+{
+	struct sock *sk;
+
+	if (!iface_count || !rt_works_used())
+		return 0;
+	sk = sock->sk;
+	if (sk && rt_is_inet(sk))
+		rt_sent_by((u64)sk);
+	return 0;
+}
 
 /*
  * `stored`: in the socket's own storage, in whose place the daemon may put a copy meanwhile
@@ -44,8 +107,10 @@ static __always_inline int rt_sends(struct bpf_sock *sk, bool stored)
 			if (!s)
 				break;
 		}
-		if (s)
-			s->sent[resource] = rt_stored_word(resource, node);
+		if (!s || rt_sent_bound(s, resource))
+			continue;
+		__sync_fetch_and_and(&s->bound, ~(1U << (resource & 31)));
+		s->sent[resource] = rt_stored_word(resource, node);
 	}
 	return 1;
 }

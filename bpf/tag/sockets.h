@@ -4,8 +4,9 @@
  * leave by several interfaces. (Socket storage is refused to the hook that sets them, and would not
  * be counted when it goes.) So nothing has to know the route when a tag is set: the packet's
  * interface says which slot counts. connect() and accept() fill the slots that nobody asked for
- * from the process' default list; a packet of an unconnected socket with no tag for its interface
- * takes the sender's default (late tagging, senders.h).
+ * with what works.h says; a packet of an unconnected socket with no tag for its interface takes the
+ * sender's default, and one of a socket that nobody asked for the queue of what its sender is bound
+ * to (late tagging, senders.h).
  */
 
 /* A socket's first entry, which is counted in an account. Nobody ends the socket meanwhile. */
@@ -94,15 +95,26 @@ static __always_inline int rt_sock_lives(struct sock *sk, u32 resource)
 }
 
 /*
- * The queue of a socket for a resource, plus 1: its own tag, else (datagrams, not connected) what
- * the caller's packets would have; of a raw one its maker's.
+ * The queue of a socket for a resource, plus 1: the tag that was asked for; else what the caller's
+ * packets would have, if it is bound (`hook`: a hook's program asks); else what its packets have:
+ * its own tag, or (datagrams, not connected) the caller's default; of a raw one its maker's.
  */
-static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
+static __always_inline int rt_sock_queue(struct sock *sk, u32 resource, bool hook)
 {
-	u64 key = (u64)sk, node;
+	u64 key = (u64)sk, node, by;
 	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
 
 	node = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
+	if (hook && rt_works_used() && !(s && (s->said >> (resource & 31) & 1) && rt_node(resource, node))) {
+		by = rt_worked(resource);
+		if (by)
+			return 1 + (int)(u32)by;
+	}
+	if (s && rt_sent_counts(s, resource, rt_node(resource, node))) {
+		by = rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]);
+		if (rt_node(resource, by))
+			return 1 + (int)(u32)by;
+	}
 	if (!(node && rt_node(resource, node)) && sk->sk_type == RT_SOCK_RAW)
 		node = s ? rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]) : 0;
 	else if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */ &&
@@ -112,7 +124,7 @@ static __always_inline int rt_sock_queue(struct sock *sk, u32 resource)
 	return 1 + rt_index(resource, node);
 }
 
-/* Fill what nobody asked for from the caller's default list. */
+/* Fill what nobody asked for with what the caller works for. */
 static __noinline int rt_sock_defaults(u64 key)
 {
 	struct rt_lists *l = rt_my_lists();
@@ -120,13 +132,13 @@ static __noinline int rt_sock_defaults(u64 key)
 	u32 i, resource;
 	u64 node;
 
-	if (!l)
+	if (!l && !rt_works_used())
 		return 0;
 	bpf_for(i, 0, RT_RESOURCES) {
 		if (i >= iface_count)
 			break;
 		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
-		node = rt_default_of(l, resource);
+		node = rt_mine(l, resource);
 		if (!node)
 			continue;
 		s = rt_sock_entry(key, 0);

@@ -83,5 +83,5 @@ int rt_option_of(struct bpf_sockopt *ctx)
 		return 1;
 	if (answer)
 		return rt_refuse(answer);
-	return rt_option_tell(ctx, rt_sock_queue(RT_CAST(sock, ctx->sk), resource));
+	return rt_option_tell(ctx, rt_sock_queue(RT_CAST(sock, ctx->sk), resource, false));
 }

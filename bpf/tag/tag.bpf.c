@@ -47,6 +47,7 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rt_above),
 	sizeof(struct rt_file),
 	sizeof(struct rt_sock),
+	sizeof(struct rt_owned),
 	sizeof(struct rt_call),
 	__builtin_offsetof(struct rt_call, object),
 };

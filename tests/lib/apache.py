@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 
-from live import ROOT
+from live import MOUNT, ROOT, check
 
 APACHE, MODULES = "/usr/sbin/apache2", "/usr/lib/apache2/modules"
 MODULE = os.path.join(os.environ.get("RESERV_TEST_BIN", os.path.join(ROOT, "target", "release")), "mod_reserv.so")
@@ -178,3 +178,27 @@ class Keep:
 
     def close(self):
         self.http.close()
+
+
+def each_has_its_link(server, live):
+    """What the sites a.test and b.test of one server send is of their containers' queues of a link."""
+    def sent():
+        got = []
+        for name in "a", "b":
+            with open(f"{MOUNT}/container/web/{name}/usage", encoding="ascii") as file:
+                got.append(int(dict(line.split() for line in file)["lo.own_bytes"]))
+        return got
+
+    live.reserv("up", "--net", "lo", "--rate", "10gbit")
+    live.wait("the containers are in the link", lambda: os.path.isdir(f"{MOUNT}/lo/web/b"))
+    live.wait("which a thread finds", lambda: (sent()[0], server.get("a.test", "/4.txt"))[0] < sent()[0])
+    keep = server.connection()
+    for at, hosts in enumerate((("a.test", "x.a.test"), ("b.test",))):
+        before = sent()
+        for host in hosts * (8 // len(hosts)):
+            check(server.get(host, "/4.txt")[0] == 200 == keep.get(host, "/4.txt"), f"{host} serves")
+        live.wait("all was sent", lambda: sent()[at] - before[at] >= 16 * 4096)
+        had = [now - was for now, was in zip(sent(), before)]
+        check(had[1 - at] < 1000, f"of one server, what {hosts[0]} sends is its container's on the link", had)
+    keep.close()
+    live.reserv("down", "lo")

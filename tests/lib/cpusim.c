@@ -6,6 +6,8 @@
  */
 #define lists cpu_lists /* names of tagsim.c's */
 #define uses cpu_uses
+#define work cpu_work
+#define works cpu_works
 #define ruled cpu_ruled
 #define mount_dev cpu_mount_dev
 #include "kernelnative.h"
@@ -58,7 +60,8 @@ static void *arena_take(void);
 #define bpf_probe_write_user(to, from, size) (memcpy(to, from, size), 0)
 #define bpf_probe_read_kernel_str(to, size, from) ((void)(from))
 #define bpf_ringbuf_output(ring, record, size, flags) 0
-#define bpf_task_storage_get(map, p, value, flags) ((struct rc_thread *)native_storage(p, flags))
+#define bpf_task_storage_get(map, p, init, flags)                                                                       \
+	((typeof((map)->value))(sizeof(*(map)->value) == sizeof(struct rt_work) ? native_work(p, flags) : native_storage(p, flags)))
 static u32 kicks;
 #define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu), (void)kicks++)
 #define scx_bpf_pick_idle_cpu(mask, flags) ((void)(mask), -1)
@@ -90,6 +93,7 @@ static void *native_storage(struct task_struct *p, u64 flags);
 static void *native_storage(struct task_struct *p, u64 flags)
 {
 	_Static_assert(sizeof(struct rc_thread) <= sizeof(p->storage) - 8, "there is room");
+	_Static_assert(sizeof(struct rt_work) <= sizeof(p->work) - 8 && sizeof(struct rt_work) != sizeof(struct rc_thread), "and they are told apart");
 	if (flags)
 		p->storage[0] = 1;
 	return p->storage[0] ? &p->storage[1] : 0;
@@ -167,6 +171,7 @@ __attribute__((constructor)) static void begin(void)
 			maps[i].array = mmap(0, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory_of[i], 0);
 		}
 	}
+	NATIVE_MAP(&works) = native_works();
 	rc_setup(&call);
 	if (call.answer || rc_init())
 		abort();

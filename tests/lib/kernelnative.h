@@ -172,7 +172,7 @@ struct task_struct {
 	u64 start_boottime;
 	struct task_struct *group_leader;
 	struct cred own; /* ours, and the next two */
-	u64 storage[16];
+	u64 storage[16], work[8];
 	u32 held; /* by programs */
 };
 
@@ -198,6 +198,7 @@ struct native_element {
 void *native_lookup(struct native_map *map, const void *key);
 long native_update(struct native_map *map, const void *key, const void *value, u64 flags);
 long native_delete(struct native_map *map, const void *key);
+struct native_map *native_works(void); /* of bpf/work.h, which two objects share */
 long native_each(struct native_map *map, long (*what)(void *, const void *, void *, void *), void *context);
 #define bpf_map_lookup_elem(map, key) ((typeof((map)->value))native_lookup(NATIVE_MAP(map), key))
 #define bpf_map_update_elem(map, key, value, flags) native_update(NATIVE_MAP(map), key, value, flags)
@@ -221,6 +222,13 @@ static inline __attribute__((unused)) long native_read(void *to, u32 size, const
 	return 0;
 }
 #define bpf_get_current_task_btf() native_current
+/* what a thread works for, by what all objects know of it (bpf/work.h) */
+static inline __attribute__((unused)) void *native_work(struct task_struct *p, u64 flags)
+{
+	if (flags)
+		p->work[0] = 1;
+	return p->work[0] ? &p->work[1] : 0;
+}
 #define bpf_task_from_pid(pid) native_task(pid)
 #define bpf_task_release(task) ((void)(task))
 #define bpf_get_netns_cookie(skb) native_netns.net_cookie

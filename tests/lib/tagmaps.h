@@ -12,7 +12,7 @@
 	{                                                                                                                        \
 		#map, sizeof(*(map).type) / sizeof(int), sizeof(*(map).key), sizeof(*(map).value), sizeof(*(map).max_entries) / sizeof(int), 0, 0, 0 \
 	}
-static struct native_map maps[8];
+static struct native_map maps[9];
 
 static void *place(struct native_map *map, u32 at)
 {
@@ -123,10 +123,20 @@ void native_prepare(struct native_map *map)
 	map->hash = calloc(NATIVE_BUCKETS, sizeof(*map->hash));
 }
 
+struct native_map *native_works(void)
+{
+	static struct native_map map = MAP(works);
+
+	if (!map.array)
+		native_prepare(&map);
+	return &map;
+}
+
 __attribute__((constructor)) static void begin(void)
 {
-	struct native_map all[8] = { MAP(nodes), MAP(uses), MAP(hot), MAP(files), MAP(socks), MAP(lists), MAP(above) };
-	void *programs[8] = { &nodes, &uses, &hot, &files, &socks, &lists, &above };
+	NATIVE_MAP(&works) = native_works();
+	struct native_map all[9] = { MAP(nodes), MAP(uses), MAP(hot), MAP(files), MAP(socks), MAP(lists), MAP(above), MAP(owned) };
+	void *programs[9] = { &nodes, &uses, &hot, &files, &socks, &lists, &above, &owned };
 
 	for (u32 i = 0; all[i].name; i++) {
 		maps[i] = all[i];

@@ -4,7 +4,7 @@
 
 shared! {
     /// Of `bpf/tag/abi.h`.
-    ABI_VERSION: u32 = 14, "RT_ABI_VERSION";
+    ABI_VERSION: u32 = 15, "RT_ABI_VERSION";
     /// Resources; the CPU is number 0.
     RESOURCES: usize = crate::ino::RESOURCES_MAX as usize, "RT_RESOURCES";
     /// Places of one resource's nodes.
@@ -62,6 +62,7 @@ shared! {
         STORED = 20,
         CLOSE = 21,
         EMPTY = 22,
+        OWNED = 23,
     }
 }
 

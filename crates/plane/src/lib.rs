@@ -19,6 +19,7 @@ pub mod settings;
 mod sys;
 pub mod tag;
 mod uses;
+mod work;
 
 pub use reserv_blockd::private;
 

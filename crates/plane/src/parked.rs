@@ -11,14 +11,19 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::PlaneError;
 use crate::libbpf::{self, os, remove_pins};
+use crate::{PlaneError, work};
 
-/// All that is put by: `RESERV_BPFFS` and an ending.
-fn shelf() -> PathBuf {
+/// A folder beside all that runs: `RESERV_BPFFS` and an ending.
+pub(crate) fn beside(ending: &str) -> PathBuf {
     let running = libbpf::folder("");
     let name = running.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    running.with_file_name(name + "-parked")
+    running.with_file_name(name + ending)
+}
+
+/// All that is put by.
+fn shelf() -> PathBuf {
+    beside("-parked")
 }
 
 fn name_of(folder: &Path) -> String {
@@ -86,6 +91,7 @@ pub(crate) fn unpark(folder: &Path, build: u32) -> Result<bool, PlaneError> {
 
 /// Takes all of them out of the kernel. Answers whether there were any.
 pub fn clear() -> Result<bool, PlaneError> {
+    work::clear()?;
     let shelf = shelf();
     let mut had = false;
     for entry in fs::read_dir(&shelf).into_iter().flatten().flatten() {

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -55,7 +55,8 @@ pub(crate) fn attach_struct_ops(map: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// BPF_OBJ_PIN.
-pub(crate) fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
+pub(crate) fn pin(fd: &impl AsFd, path: &Path) -> io::Result<()> {
+    let fd = fd.as_fd();
     let path = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
     // SAFETY: the path is a C string that outlives the call.
     check(unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), path.as_ptr()) })?;

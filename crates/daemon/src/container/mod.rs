@@ -15,6 +15,7 @@
 mod access;
 mod bind;
 mod book;
+mod owned;
 mod tidy;
 mod turn;
 mod usage;
@@ -50,6 +51,7 @@ pub struct Room {
     tidied: Mutex<tidy::Tidied>,
     /// The version of the book of which the trees were told what is owned.
     told: AtomicU64,
+    told_queues: Mutex<owned::Told>,
 }
 
 fn key(slot: &Slot) -> TreeKey {
@@ -124,6 +126,7 @@ impl Room {
             trouble: Mutex::default(),
             tidied: Mutex::default(),
             told: AtomicU64::new(u64::MAX),
+            told_queues: Mutex::default(),
         });
         let of_hook = Arc::downgrade(&room);
         room.core.before_one_goes(move |slot| {
@@ -573,6 +576,7 @@ impl Room {
     /// The trees are told which nodes are not a configuration's to remove, if that has changed.
     /// Only by who has the turn: so the last to tell knows the most.
     fn tell_owned(&self) {
+        self.tell_queues();
         let slots = self.core.slots();
         let book = self.book();
         if self.told.swap(book.version, Ordering::Relaxed) == book.version {

@@ -69,6 +69,7 @@ impl Room {
         let _turning = self.begin()?;
         let there = self.core.slots().values().map(|slot| key(slot)).collect();
         self.book().keep_trees(&there)?;
+        self.tell_queues(); // of trees that have gone, before there are nodes of the same number
         for slot in self.trees() {
             if let Err(refusal) = self.mend(&slot) {
                 tracing::warn!(%refusal, name = %slot.name, "nodes of containers are missing");

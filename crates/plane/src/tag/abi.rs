@@ -124,6 +124,16 @@ pub(super) struct RtSock {
     pub(super) said: u32,
     pub(super) account: u32,
     pub(super) sent: [u64; RESOURCES],
+    pub(super) bound: u32,
+    pub(super) pad: u32,
+}
+
+/// `struct rt_owned`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RtOwned {
+    pub(super) queue: u64,
+    pub(super) node: [u64; RESOURCES],
 }
 
 /// `struct rt_call`
@@ -184,6 +194,7 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RtAbove>()),
         w(size_of::<RtFile>()),
         w(size_of::<RtSock>()),
+        w(size_of::<RtOwned>()),
         w(size_of::<RtCall>()),
         w(offset_of!(RtCall, object)),
     ]

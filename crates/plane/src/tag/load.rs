@@ -15,7 +15,7 @@ use super::{park, room};
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, attach_once, detach, listen, refused, refused_program, remove_pins};
 use crate::settings;
-use crate::{PlaneError, libbpf, sys};
+use crate::{PlaneError, libbpf, sys, work};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tag.bpf.o"));
@@ -64,6 +64,7 @@ const FULL: &[&str] = &[
     "rt_bound4",
     "rt_bound6",
     "rt_created",
+    SENT,
     "rt_read",
     "rt_write",
     "rt_egress",
@@ -80,6 +81,8 @@ const STOCK: &[&str] = &[
     "rt_stock_egress",
     "rt_stock_link",
 ];
+/// What sees who sends, bound to a container; attached while one owns a queue of an interface.
+pub(super) const SENT: &str = "rt_sent";
 /// What sees the end of files where the kernel refuses trampolines; attached while there is a disk.
 pub(super) const ENDS: &str = "rt_stock_freed";
 
@@ -111,6 +114,7 @@ const TIES: &[(&str, &str)] = &[
     ("rt_accept", "inet_accept"),
     ("rt_clone", "inet_csk_clone_lock"),
     ("rt_destruct", "inet_sock_destruct"),
+    (SENT, "security_socket_sendmsg"),
 ];
 
 /// What is lost without a program that is not essential. A program of the object stands here or in
@@ -131,6 +135,7 @@ pub(super) const LOSSES: &[(&str, &str)] = &[
     ("rt_bound4", BOUND_LOST),
     ("rt_bound6", BOUND_LOST),
     ("rt_created", "a raw socket does not take its maker's default"),
+    (SENT, "what a thread sends for its container over a socket of others does not go by that"),
     ("rt_read", "what is done to files cannot be counted"),
     ("rt_write", "what is done to files cannot be counted"),
     ("rt_egress", PACKETS_LOST),
@@ -404,6 +409,7 @@ fn of_its_kind(name: &str) -> Vec<String> {
 fn load_object(without: &BTreeSet<String>, taken: &BTreeSet<String>) -> Result<Object, PlaneError> {
     let mut open = open_object()?;
     room::set(&mut open)?;
+    work::reuse(&mut open)?;
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         program.set_autoload(!without.contains(original(&name)) && !taken.contains(&name));
@@ -415,11 +421,17 @@ fn load_object(without: &BTreeSet<String>, taken: &BTreeSet<String>) -> Result<O
 /// Load the programs, pin them with their maps, and attach those that are always attached.
 pub(super) fn load(folder: &Path, mechanism: Mechanism) -> Result<(), PlaneError> {
     libbpf::make_folder(folder)?;
-    let (chosen, without) = choose(mechanism, true);
-    let mut object = chosen?.ok_or_else(|| PlaneError::Unsupported("no tag programs".into()))?;
+    let none = || PlaneError::Unsupported("no tag programs".into());
+    let (chosen, mut without) = choose(mechanism, true);
+    let mut object = chosen?.ok_or_else(none)?;
+    while !work::pin(&mut object)? {
+        let chosen;
+        (chosen, without) = choose(mechanism, true);
+        object = chosen?.ok_or_else(none)?;
+    }
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if let Some(name) = libbpf::pin_name(&name) {
+        if let Some(name) = libbpf::pin_name(&name).filter(|name| !work::is_shared(name)) {
             map.pin(folder.join(name)).map_err(|error| refused(name, &error))?;
         }
     }
@@ -526,6 +538,15 @@ pub(super) fn attach_ends(folder: &Path) -> Result<(), PlaneError> {
     if folder.join(ENDS).exists() { attach_once(folder, ENDS, sys::attach_trace) } else { Ok(()) }
 }
 
+/// Attach what sees who sends, unless it is; or detach it.
+pub(super) fn attach_sent(folder: &Path, wanted: bool) -> Result<(), PlaneError> {
+    match wanted {
+        true if folder.join(SENT).exists() => attach_once(folder, SENT, sys::attach_trace),
+        true => Ok(()),
+        false => detach(folder, SENT),
+    }
+}
+
 /// Whether it is attached.
 pub(super) fn ends_attached(folder: &Path) -> bool {
     folder.join(format!("link-{ENDS}")).exists()
@@ -626,7 +647,7 @@ pub(super) fn detach_unused(
     let disk =
         DISK.iter().flat_map(|(name, _)| copies(name)).chain([ENDS.to_owned()]).filter(|_| !disks);
     let of_sockets =
-        options(mechanism).iter().map(|(name, _)| *name).chain([count_packets(mechanism)]);
+        options(mechanism).iter().map(|(name, _)| *name).chain([count_packets(mechanism), SENT]);
     let of_sockets = of_sockets.filter(|_| !interfaces).map(str::to_owned);
     for name in traces.map(str::to_owned).chain(disk).chain(of_sockets) {
         detach(folder, &name)?;

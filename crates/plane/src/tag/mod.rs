@@ -6,6 +6,7 @@
 mod abi;
 mod fds;
 mod load;
+mod owned;
 mod packets;
 mod park;
 mod room;
@@ -23,6 +24,7 @@ use reserv_model::{NodeId, UseRule};
 
 use self::abi::{RtAbove, RtCall, RtLists, RtNode, above_how, what};
 pub use self::load::Mechanism;
+pub use self::owned::{Owned, tell_owned};
 use self::load::os;
 use crate::{List, PlaneError, sys, uses};
 

@@ -43,7 +43,8 @@ fn each_tracing_program_is_attached_by_somebody() {
     for program in open.progs().filter(|p| p.prog_type() == ProgramType::Tracing) {
         let name = program.name().to_string_lossy().into_owned();
         let name = load::original(&name);
-        let on_demand = load::COUNT_FILES.contains(&name) || load::ENDS == name;
+        let on_demand =
+            load::COUNT_FILES.contains(&name) || [load::ENDS, load::SENT].contains(&name);
         let of_disks = load::DISK.iter().any(|(other, _)| *other == name);
         let times =
             [load::HOOKS.contains(&name), on_demand, of_disks].iter().filter(|by| **by).count();

@@ -18,7 +18,7 @@ use super::probe;
 pub(super) use crate::libbpf::os;
 use crate::libbpf::{SAID, listen, refused, refused_program, remove_pins};
 use crate::settings;
-use crate::{PlaneError, libbpf, parked, sys};
+use crate::{PlaneError, libbpf, parked, sys, work};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cpu.bpf.o"));
@@ -322,6 +322,7 @@ fn try_object(shape: &Shape, without: &BTreeSet<String>) -> Result<Object, Plane
         let Some(value) = found.map(|(_, value)| value.to_ne_bytes()) else { continue };
         map.initial_value_mut().into_iter().for_each(|to| to.copy_from_slice(&value));
     }
+    work::reuse(&mut open)?;
     libbpf::show_verifier(&mut open);
     open.load().map_err(|error| refused("load the CPU's programs", &error))
 }
@@ -333,6 +334,9 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     let shape = Shape::here()?;
     libbpf::make_folder(folder)?;
     let mut object = load_object(&shape)?;
+    while !work::pin(&mut object)? {
+        object = load_object(&shape)?;
+    }
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         match program.prog_type() {
@@ -366,6 +370,9 @@ pub(super) fn load(folder: &Path, flat: bool) -> Result<(), PlaneError> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let Some(name) = libbpf::pin_name(&name) else { continue };
+        if work::is_shared(name) {
+            continue;
+        }
         if map.map_type() == MapType::StructOps {
             // libbpf fills the kernel's structure in when it attaches, so the first link is made
             // here and given up again.
