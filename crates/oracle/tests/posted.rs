@@ -43,6 +43,21 @@ fn posts_keep_their_order() {
     }
 }
 
+/// Who posts reads the clock without the lock: what comes after it may have read it before.
+#[test]
+fn ages_are_in_order_when_clocks_are_not() {
+    let (mut core, queues) = tree(2);
+    let items: Vec<u32> = (0..4).map(|_| core.item_new(queues[3], ONE, 0).expect("room")).collect();
+    assert!(core.post(items[0], 100));
+    assert!(core.post(items[1], 70));
+    core.drain();
+    core.wake(items[2], 90);
+    core.wake(items[3], 101);
+    assert_eq!(core.check(), Ok(()));
+    let ages: Vec<u64> = items.iter().map(|i| core.item(*i).queued_at).collect();
+    assert_eq!(ages, [100, 100, 100, 101]);
+}
+
 /// The same random events on two trees: one wakes, the other posts and drains.
 fn the_same(seed: u64, units: u32) {
     let ((mut woken, queues), (mut posted, _)) = (tree(units), tree(units));
