@@ -33,8 +33,7 @@ impl Room {
         let same = |(now, before): (&Arc<Slot>, &Weak<Slot>)| {
             std::ptr::eq(Arc::as_ptr(now), before.as_ptr())
         };
-        let same_trees =
-            trees.len() == told.trees.len() && trees.iter().zip(&told.trees).all(same);
+        let same_trees = trees.len() == told.trees.len() && trees.iter().zip(&told.trees).all(same);
         let version = self.book().version;
         if same_trees && told.version == Some(version) {
             return;
@@ -56,8 +55,11 @@ impl Room {
     /// Of every container that holds threads and has a queue of the CPU, the others.
     fn queues(&self, trees: &[Arc<Slot>]) -> Owned {
         let cpu = cpu_key(&self.core);
-        let others: Vec<_> =
-            trees.iter().filter(|slot| slot.resource != Resource::CPU).map(|slot| key(slot)).collect();
+        let others: Vec<_> = trees
+            .iter()
+            .filter(|slot| slot.resource != Resource::CPU)
+            .map(|slot| key(slot))
+            .collect();
         if others.len() == trees.len() {
             return Owned::new(); // there is no CPU: nobody is bound
         }

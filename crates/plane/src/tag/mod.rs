@@ -24,8 +24,8 @@ use reserv_model::{NodeId, UseRule};
 
 use self::abi::{RtAbove, RtCall, RtLists, RtNode, above_how, what};
 pub use self::load::Mechanism;
-pub use self::owned::{Owned, tell_owned};
 use self::load::os;
+pub use self::owned::{Owned, tell_owned};
 use crate::{List, PlaneError, sys, uses};
 
 /// What a resource is, to the tags.

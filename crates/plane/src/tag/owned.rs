@@ -42,7 +42,8 @@ impl Tags {
         let map = self.map("owned")?;
         let mut all = Owned::new();
         for index in 0..abi::NODES_MAX {
-            let there = sys::get::<u32, RtOwned>(&map, &index).map_err(os("look a container up"))?;
+            let there =
+                sys::get::<u32, RtOwned>(&map, &index).map_err(os("look a container up"))?;
             let Some(RtOwned { queue: queue @ 1.., node }) = there else { continue };
             let nodes = (0..RESOURCES).zip(node).filter(|(_, node)| *node != 0);
             all.insert(
@@ -78,8 +79,7 @@ impl Tags {
                 }
             }
         }
-        let resources: BTreeSet<u8> =
-            wanted.values().flat_map(BTreeMap::keys).copied().collect();
+        let resources: BTreeSet<u8> = wanted.values().flat_map(BTreeMap::keys).copied().collect();
         let mut kinds = resources.iter().map(|resource| Ok(self.object(*resource)?.kind));
         let of_links = kinds.try_fold(false, |any, kind: Result<u32, PlaneError>| {
             Ok::<_, PlaneError>(any || kind? == object_kind::INTERFACE)
