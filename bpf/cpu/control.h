@@ -351,6 +351,7 @@ static __always_inline struct task_struct *rc_thread_of(struct rc_call *c)
 RC_CALL(rc_tag)
 {
 	struct task_struct *p;
+	struct rt_work *w;
 	u64 node, back;
 
 	p = rc_thread_of(c);
@@ -358,8 +359,9 @@ RC_CALL(rc_tag)
 		return 0;
 	node = c->node;
 	if (c->what == RC_TAG_LEAVE) {
-		back = rc_back(p, rc_tag_now(bpf_task_storage_get(&tags, p, 0, 0)));
-		if (back && rc_may_go_back(p, back))
+		w = rc_bound(p, rc_tag_now(bpf_task_storage_get(&tags, p, 0, 0)));
+		back = w ? rc_back(w->back) : 0;
+		if (w && rc_may_go_back(p, back, w->back))
 			node = back;
 	}
 	c->answer = rc_retag(p, node);

@@ -10,9 +10,9 @@
  * be (hook.h).
  *
  * A thread that is bound to a container (F_RESERV_BIND) is tagged with the queue that the container
- * owns. Its `work` (bpf/work.h) says that it was so that it came there, and where it was before. Any
- * other tag, the thread's own or somebody else's for it, ends the binding; where the queue has gone,
- * the tag is another one too.
+ * owns. Its `work` (bpf/work.h) says that it was so that it came there, and where it was before.
+ * Any other tag, the thread's own or somebody else's for it, ends the binding; where the queue has
+ * gone, the tag is another one too.
  */
 #include "asks.h"
 
@@ -62,34 +62,37 @@ static __always_inline void rc_unbind(struct task_struct *p)
 		w->queue = 0;
 }
 
-/* It is bound to the container that owns `node`: 0, or -ENOMEM. */
-static __always_inline int rc_bound_to(struct task_struct *p, u64 node, u64 back, u64 listed)
+/* The thread of `w` is bound to the container that owns `node`. */
+static __always_inline void rc_bound_to(struct rt_works *all, struct rt_work *w, u64 node, u64 back, u64 listed)
 {
-	struct rt_works *all = rt_works();
-	struct rt_work *w = bpf_task_storage_get(&work, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (!all || !w)
-		return -E_NOMEM;
 	w->back = back;
 	w->listed = listed;
 	w->epoch = all->epoch;
 	w->queue = node;
 	all->used = 1;
-	return 0;
+}
+
+/* rc_tag_now of the running thread: its storage costs more than all the rest. */
+static __always_inline u64 rc_own_tag(struct task_struct *me)
+{
+	struct rs_item RS_ARENA *it = rc_own(me);
+
+	return it ? rc_tag_of(it) : rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0));
 }
 
 /* The child's tag, by the rule. `th` is the child's. */
 static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
 {
+	struct rt_work *w, *own;
 	struct rc_lists *l;
-	struct rt_work *w;
 	u64 key;
 
 	if (child->tgid == parent->tgid) {
 		th->tag.node = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
-		w = rc_bound(parent, th->tag.node);
-		if (w)
-			rc_bound_to(child, w->queue, w->back, w->listed);
+		own = rc_bound(parent, th->tag.node);
+		w = own ? bpf_task_storage_get(&work, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : 0;
+		if (own && w)
+			*w = *own;
 		return;
 	}
 	key = (u64)parent->signal;
@@ -201,34 +204,29 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 }
 
 /*
- * The queue in which a thread with this tag that is bound was before; q0 if that is gone, or takes
- * nobody any more. 0: it is not bound.
+ * The queue in which a thread was before it was bound; q0 if that is gone, or takes nobody any
+ * more.
  */
-static __always_inline u64 rc_back(struct task_struct *p, u64 tag)
+static __always_inline u64 rc_back(u64 before)
 {
-	struct rt_work *w = rc_bound(p, tag);
-	struct rs_node RS_ARENA *q;
+	struct rs_node RS_ARENA *q = rc_queue(rc_tree(), before);
 
-	if (!w)
-		return 0;
-	q = rc_queue(rc_tree(), w->back);
 	return q->dying ? RC_Q0 : rc_id(q);
 }
 
 /*
- * Whether a bound thread may go back to where it was. The right is asked again, for it may have
- * been revoked since. And where the queue has gone, nobody has a right to q0 by that: or a tenant
- * would leave his part of the tree by taking away the queue behind him.
+ * Whether a bound thread that came from `before` may go to `back`. The right is asked again, for it
+ * may have been revoked since. And where the queue has gone, nobody has a right to q0 by that: or a
+ * tenant would leave his part of the tree by taking away the queue behind him.
  */
-static __noinline int rc_may_go_back(struct task_struct *p, u64 back)
+static __noinline int rc_may_go_back(struct task_struct *p, u64 back, u64 before)
 {
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &back);
-	struct rt_work *w = rt_work_of(p);
 	u32 uid = p->cred->fsuid.val;
 
 	if (use)
 		return rt_use_allows(use, p, uid);
-	return !uid || (w && back == w->back);
+	return !uid || back == before;
 }
 
 /*
@@ -395,15 +393,18 @@ static __always_inline int rc_fcntl_get(struct inode *inode, unsigned long arg)
 }
 
 /*
- * Whether the caller may use a queue by what was told of it. A function of its own: a frame that
- * only this asks for.
+ * Whether the caller may use a queue by what was told of it; RC_LISTED: something was. A function
+ * of its own: a frame that only this asks for.
  */
+#define RC_LISTED 2
 static __noinline int rc_by_rules(u64 node)
 {
 	struct rt_use *use = bpf_map_lookup_elem(&uses, &node);
 	struct task_struct *me = bpf_get_current_task_btf();
 
-	return !use || rt_use_allows(use, me, me->cred->fsuid.val);
+	if (!use)
+		return 1;
+	return rt_use_allows(use, me, me->cred->fsuid.val) ? RC_LISTED : 0;
 }
 
 /*
@@ -482,7 +483,7 @@ static __always_inline int rc_fcntl_set(struct inode *inode, unsigned long arg)
  * The queue of the container whose directory or share this is, as chcpures has it, or a negative
  * errno. A share is treated like one of a queue (rc_by_share).
  */
-static __always_inline s64 rc_container(u64 opened, u64 ino, u32 mode)
+static __always_inline s64 rc_container(u64 opened, u64 ino, u32 mode, int *rules)
 {
 	bool by_share = ino >> 56 == RC_CONTAINER_FRESH_AREA || ino >> 48 == RC_CONTAINER_SHARE_WORD;
 	u64 node;
@@ -496,7 +497,8 @@ static __always_inline s64 rc_container(u64 opened, u64 ino, u32 mode)
 		return -E_INVAL;
 	if (by_share && bpf_get_current_task_btf()->cred->fsuid.val && !bpf_map_lookup_elem(&uses, &node))
 		return -E_ACCES;
-	return ruled >> (node & 63) & 1 && !rc_by_rules(node) ? -E_ACCES : (s64)node;
+	*rules = ruled >> (node & 63) & 1 ? rc_by_rules(node) : 1;
+	return *rules ? (s64)node : -E_ACCES;
 }
 
 /* The running thread goes to a queue: 0, or a negative errno. */
@@ -513,47 +515,45 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct rs_tree RS_ARENA *t = rc_tree();
-	struct rc_thread *th;
+	struct rt_works *all = rt_works();
+	u64 from, back, before;
 	struct rt_work *w;
-	u64 from, back, key, listed;
+	int answer, rules;
 	s64 node;
-	int answer;
 
-	if (!tree_at)
+	if (!tree_at || !all)
 		return -E_INVAL;
 	if (cmd == F_RESERV_BIND) {
-		node = rc_container(opened, ino, mode);
+		node = rc_container(opened, ino, mode, &rules);
 		if (node < 0)
 			return node;
-		th = rc_thread_made(me);
-		if (!th)
+		w = bpf_task_storage_get(&work, me, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!w)
 			return -E_NOMEM;
-		from = rc_tag_now(th);
-		w = rc_bound(me, from);
-		back = w ? w->back : from;
-		key = node;
-		listed = ruled >> (node & 63) & 1 && bpf_map_lookup_elem(&uses, &key);
+		from = rc_own_tag(me);
+		back = w->epoch == all->epoch && w->queue && w->queue == from ? w->back : from;
 		answer = rc_go(me, node);
-		if (!answer)
-			answer = rc_bound_to(me, node, back, listed);
 		if (answer)
 			return answer;
+		rc_bound_to(all, w, node, back, rules == RC_LISTED);
 		/* somebody may have tagged it meanwhile: rc_retag */
-		if (rc_tag_now(th) != (u64)node)
-			rc_unbind(me);
+		if (rc_own_tag(me) != (u64)node)
+			w->queue = 0;
 		return 1;
 	}
-	from = rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0));
-	back = rc_back(me, from);
+	from = rc_own_tag(me);
+	w = rc_bound(me, from);
 	if (cmd == F_RESERV_BOUND)
-		return back ? 1 + (int)rc_queue(t, from)->index : -E_NOENT;
-	if (!back)
+		return w ? 1 + (int)rc_queue(t, from)->index : -E_NOENT;
+	if (!w)
 		return 1;
-	if (!rc_may_go_back(me, back))
+	before = w->back;
+	back = rc_back(before);
+	if (!rc_may_go_back(me, back, before))
 		return -E_ACCES;
 	answer = rc_go(me, back);
 	if (!answer)
-		rc_unbind(me);
+		w->queue = 0;
 	return answer ? answer : 1;
 }
 

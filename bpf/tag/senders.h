@@ -11,12 +11,12 @@
  * The hooks are those of cgroups, which nothing can leave out (hook.h): of a datagram that names
  * its destination, and of socket(). Attached while a resource is an interface.
  *
- * A thread that is bound to a container (works.h) notes that one's queues, over whatever inet socket
- * it sends, a connection too: a server learns for whom it works when it has accepted and read. What
- * the connection still has to send then goes with it. Who sends and is not bound takes the note
- * away. This is a hook of every send, which may be left out (hook.h): then the note is the last
- * sender's until the next one. It comes before the cgroups' in a send. Attached while a container
- * owns a queue of an interface.
+ * A thread that is bound to a container (works.h) notes that one's queues, over whatever inet
+ * socket it sends, a connection too: a server learns for whom it works when it has accepted and
+ * read. What the connection still has to send then goes with it. Who sends and is not bound takes
+ * the note away. This is a hook of every send, which may be left out (hook.h): then the note is the
+ * last sender's until the next one. It comes before the cgroups' in a send. Attached while a
+ * container owns a queue of an interface.
  */
 
 /* Whether who sends is bound, and has noted a queue that is there. */

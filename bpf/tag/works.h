@@ -4,14 +4,15 @@
  * these that names a queue which is there and which the thread may use:
  *
  *   1. the tag that somebody asked for, of the open file or socket (calls.h, sockopt.h);
- *   2. what the thread is bound to: the queue that its container owns of that resource (bpf/work.h);
+ *   2. what the thread is bound to: the queue that its container owns of that resource
+ *      (bpf/work.h);
  *   3. its process' default list (lists.h);
  *   4. q0.
  *
- * An open file is tagged once, by who opens it: its I/O goes by that tag, whoever does it. What has
- * no tag goes by who does the I/O, at the I/O. A connection is tagged by who accepts or connects it;
- * while a thread that is bound sends over one, it is the thread's container's, until somebody else
- * sends (senders.h).
+ * An open file is tagged once, by who opens it: its I/O goes by that tag, whoever does it. What
+ * has no tag goes by who does the I/O, at the I/O. A connection is tagged by who accepts or
+ * connects it; while a thread that is bound sends over one, it is the thread's container's, until
+ * somebody else sends (senders.h).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
