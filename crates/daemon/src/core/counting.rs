@@ -50,7 +50,7 @@ impl Core {
                     |on| format!("runs already, on {on}"),
                 );
                 let hint = format!(
-                    "another name; or, to change what it is on: reserv save FILE, change \"on\" there, reserv down {name}, reserv up --config FILE"
+                    "another name; or, to change what it is on: reserv save FILE, change its table there, reserv down {name}, reserv up --config FILE"
                 );
                 Err(Refusal { errno: libc::EBUSY, text: format!("{name} {counts}"), hint })
             }
