@@ -13,16 +13,24 @@ RS_INLINE struct rs_ages RS_ARENA *rs_ages_of(struct rs_tree RS_ARENA *t, struct
 	return &t->age[it->flags & RS_ITEM_APART ? 1 : 0];
 }
 
+/*
+ * The last is the youngest. Whoever was posted read the clock without the lock, and events come in
+ * the order of the lock: whose clock is behind the last one's has waited since then.
+ */
 RS_INLINE void rs_age_in(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 {
 	struct rs_ages RS_ARENA *age = rs_ages_of(t, it);
+	struct rs_item RS_ARENA *last = age->newest;
 
 	it->newer = 0;
-	it->older = age->newest;
-	if (age->newest)
-		age->newest->newer = it;
-	else
+	it->older = last;
+	if (last) {
+		last->newer = it;
+		if (rs_before(it->queued_at, last->queued_at))
+			it->queued_at = last->queued_at;
+	} else {
 		age->oldest = it;
+	}
 	age->newest = it;
 }
 
@@ -602,7 +610,7 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_oldest,
 	RS_LOOP(i, RS_OLDEST * RS_UNITS_MAX) {
 		if (i >= few)
 			return 0;
-		if (!it || rs_before(limit, it->queued_at)) /* clocks of several units differ by a little */
+		if (!it || rs_before(limit, it->queued_at))
 			return 0;
 		if ((!q || it->queue == q) && (it->all || rs_unit_in(it->mask, unit)))
 			return (u64)it;

@@ -159,6 +159,13 @@ class Apache:
     def connection(self):
         return Keep(self.port)
 
+    def over(self, further=0):
+        """Whether it has closed all connections to this port."""
+        with open("/proc/net/tcp", encoding="ascii") as file:
+            ends = [line.split()[1:4] for line in file.readlines()[1:]]
+        listens, gone = "0A", "06"
+        return not any(int(local.split(":")[1], 16) == self.port + further and state not in (listens, gone) for local, _, state in ends)
+
 
 class Keep:
     """A connection that stays."""

@@ -2,6 +2,8 @@
 //! How long the longest section of the tree's lock is, interrupts being off, in a tree of all its
 //! nodes and with thousands of threads. `RESERV_TIMED` must stand in the environment.
 
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
@@ -71,6 +73,73 @@ fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
     Ok(())
 }
 
+/// A thread in each of 2000 queues at the end of the longest path that there can be, each place of
+/// it being one of a thousand; all are woken at once.
+fn deep(s: &mut Setup, schedulers: &[NodeId], queues: &[NodeId]) -> Answer {
+    for pair in schedulers.windows(2) {
+        s.apply(vec![Op::Move { id: pair[1], parent: pair[0] }])?;
+    }
+    longest(s, "schedulers of a thousand queues, one below the other");
+    let deepest = schedulers[schedulers.len() - 1];
+    let from = queues.len() - QUEUES as usize * 2;
+    let below: Vec<NodeId> = queues[from..].to_vec();
+    for some in below.chunks(EDITS) {
+        s.apply(some.iter().map(|id| Op::Move { id: *id, parent: deepest }).collect())?;
+    }
+    let over = Arc::new((Mutex::new(false), Condvar::new()));
+    let (told, tids) = mpsc::channel();
+    let mut threads = Vec::new();
+    for queue in &below {
+        let (over, told) = (Arc::clone(&over), told.clone());
+        let wait = move || {
+            // SAFETY: no preconditions.
+            let _ = told.send(unsafe { libc::gettid() });
+            let (lock, woken) = &*over;
+            let Ok(mut end) = lock.lock() else { return };
+            while !*end {
+                let Ok(next) = woken.wait(end) else { return };
+                end = next;
+            }
+        };
+        threads.push(thread::Builder::new().stack_size(64 << 10).spawn(wait)?);
+        s.plane.0.tag(Target::Thread(tids.recv()?), *queue)?;
+    }
+    longest(s, "threads begun there");
+    *over.0.lock().map_err(|_| "poisoned")? = true;
+    over.1.notify_all();
+    for thread in threads {
+        thread.join().map_err(|_| "a thread")?;
+    }
+    longest(s, "2000 threads in as many queues woken there");
+    for id in schedulers.iter().rev() {
+        s.apply(vec![Op::Move { id: *id, parent: NodeId::ROOT }])?;
+    }
+    longest(s, "schedulers back below the root");
+    Ok(())
+}
+
+/// All CPUs but the first go, if the third word of the command is "one": the tree has had them,
+/// and is served as one of several until the scheduler is thrown out. Instructions of other CPUs
+/// count in a section, for there is one clock.
+fn others_go() -> Answer {
+    match std::env::args().nth(3).as_deref() {
+        None => return Ok(()),
+        Some("one") => {}
+        Some(word) => return Err(format!("{word}: \"one\" is all that there can be").into()),
+    }
+    let mut gone = 0;
+    for cpu in 1.. {
+        let file = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        if !Path::new(&file).exists() {
+            break;
+        }
+        fs::write(file, "0")?;
+        gone += 1;
+    }
+    check(gone > 0, &format!("{gone} CPUs go"));
+    Ok(())
+}
+
 /// How many threads wait in one queue.
 fn many() -> Result<usize, std::num::ParseIntError> {
     std::env::args().nth(2).map_or(Ok(THREADS), |word| word.parse())
@@ -78,6 +147,7 @@ fn many() -> Result<usize, std::num::ParseIntError> {
 
 pub(crate) fn run() -> Answer {
     let mut s = Setup::new()?;
+    others_go()?;
     longest(&s, "after the start");
     let (mut schedulers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..SCHEDULERS {
@@ -146,6 +216,7 @@ pub(crate) fn run() -> Answer {
         thread.join().map_err(|_| "a thread")?;
     }
     longest(&s, "all threads woken and ended");
+    deep(&mut s, &schedulers, &queues)?;
     s.apply(vec![Op::Move { id: schedulers[2], parent: schedulers[3] }])?;
     longest(&s, "a scheduler with a thousand queues moved");
     let below = schedulers[3];
