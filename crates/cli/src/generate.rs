@@ -97,7 +97,18 @@ fn with_names(shell: Shell, script: &str) -> String {
             let script = script.replace(":_default'", ":_reserv_names'");
             script.replacen("_reserv() {", &format!("{names}\n_reserv() {{"), 1)
         }
-        Shell::Fish => format!("{script}\n{}", include_str!("generate/names.fish")),
+        // An option's value has no words but the option's own.
+        Shell::Fish => {
+            let taken = |line: &&str| {
+                line.ends_with(" -r")
+                    && (line.contains("_subcommand run\"") || line.contains(" -l net "))
+            };
+            let lines = script.lines().map(|line| match Some(line).filter(taken) {
+                Some(line) => format!("{line} -f -a \"(__reserv_names)\"\n"),
+                None => format!("{line}\n"),
+            });
+            format!("{}{}", include_str!("generate/names.fish"), lines.collect::<String>())
+        }
         _ => script.to_owned(),
     }
 }
