@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 
 from live import MOUNT, check
 from tagfs import set_queue

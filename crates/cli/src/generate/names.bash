@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Names of what runs: nodes, links, disks, containers.
 _reserv_with_names() {
     local names word=${COMP_WORDS[COMP_CWORD]}

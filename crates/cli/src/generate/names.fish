@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Names of what runs: nodes, links, disks, containers.
 function __reserv_names
     set -l typed (commandline -opc) (commandline -ct)

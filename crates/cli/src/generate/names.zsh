@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
 # Names of what runs: nodes, links, disks, containers; else what is there.
 _reserv_names() {
     local -a typed names parents

@@ -2,6 +2,7 @@
 //! Counting resources come: nobody else waits meanwhile.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -153,7 +154,7 @@ impl Core {
         let mut text = refusal.text.clone();
         for (slot, was, _) in changed {
             if let Err(why) = self.change_rate(slot, was) {
-                text.push_str(&format!("; and the rate of {} was not put back: {why}", slot.name));
+                let _ = write!(text, "; and the rate of {} was not put back: {why}", slot.name);
             }
         }
         Refusal { text, ..refusal }

@@ -255,9 +255,12 @@ impl Core {
         });
         drop(held);
         job.before = before;
-        let done = done.map_err(|refusal| match edited && job.slot.is_some() {
-            true => self.undo(std::slice::from_ref(job), refusal),
-            false => refusal,
+        let done = done.map_err(|refusal| {
+            if edited && job.slot.is_some() {
+                self.undo(std::slice::from_ref(job), refusal)
+            } else {
+                refusal
+            }
         });
         if job.slot.is_none() && done.is_err() {
             self.take_down(&job.name)?;
