@@ -74,9 +74,11 @@ fn named(words: &[String]) -> Option<Named> {
     }
     match (command, plain.get(1).copied(), at) {
         ("set", ..) if last.contains('=') => None,
-        ("tree" | "top" | "stat" | "access", _, 0) | ("mv", _, 0 | 1) => Some(Named::Node),
-        ("set" | "rm" | "ps" | "trace", ..) => Some(Named::Node),
-        ("why", _, 1) | ("allow" | "deny", _, 2) => Some(Named::Node),
+        ("tree" | "top" | "stat" | "access", _, 0)
+        | ("mv", _, 0 | 1)
+        | ("set" | "rm" | "ps" | "trace", ..)
+        | ("why", _, 1)
+        | ("allow" | "deny", _, 2) => Some(Named::Node),
         ("tag", _, 0) => Some(Named::Of(None)),
         ("mk", ..) => Some(Named::Parent),
         ("usage", _, 0) => Some(Named::Container),
