@@ -403,12 +403,21 @@ RN_CALL(rn_do)
 	}
 	RN_LOCK(irq, return rn_late(c));
 	switch (what) {
-	case RN_RATE:
+	case RN_RATE: {
+		/* What is owed (rn_next: at most a packet and RN_AHEAD) is paid at the new rate. */
+		u64 now = rn_clock(raw), owed_ns = rs_before(now, next_ns) ? next_ns - now : 0;
+
+		if (owed_ns && link_rate && a) {
+			next_ns = now + owed_ns * link_rate / a;
+			if (rs_before(now, hold_ns))
+				hold_ns = next_ns;
+		}
 		s->rate = a;
 		link_rate = a;
 		ahead_ns = a ? RN_AHEAD * 1000000000ULL / a : 0;
 		next_rem = 0;
 		break;
+	}
 	case RN_LIMIT:
 		s->limit_packets = a;
 		s->limit_bytes = b;

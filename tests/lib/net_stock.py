@@ -12,6 +12,7 @@ import sys
 import time
 
 from live import MOUNT, Live, check, kill, pids_of
+import new_rate
 import packet_rules
 from tagfs import set_queue
 
@@ -109,6 +110,17 @@ def measure(paths, seconds):
     return [r / (sum(rates) or 1) for r in rates], sum(rates) * 8 / RATE
 
 
+def by_rate():
+    """Shares, and bits per second of all that leaves."""
+    time.sleep(0.3)
+    paths = "b", "s/x", "s/y", "n", "q0"
+    before = [served(path) for path in paths]
+    time.sleep(2)
+    after = [served(path) for path in paths]
+    rates = [(count - c) / (then - t) for (count, then), (c, t) in zip(after, before)]
+    return [rate / (sum(rates[:3]) or 1) for rate in rates[:3]], sum(rates) * 8
+
+
 def off(got, wanted):
     return max(abs(g / w - 1) for g, w in zip(got, wanted))
 
@@ -140,8 +152,12 @@ def ours():
     return found
 
 
-def restart(live, between):
+def dead(live):
     live.wait("keeper and worker are dead", lambda: not [kill(pid) for pid in ours()])
+
+
+def restart(live, between):
+    dead(live)
     between()
     live.reserv("up", "--driver", "stock", *UP)
 
@@ -219,6 +235,8 @@ def with_link(sink):
         begin("s/y")
         near(("b", "s/x", "s/y"), (1 / 2, 1 / 8, 3 / 8), "two levels", 3)
         check([backlog(p)["dropped"] for p in ("b", "s/x", "s/y")] == [0, 0, 0], "nobody who waits for the queue loses a packet")
+
+        new_rate.run(live, DEV, PEER, ("nsenter", "-t", str(sink), "-n"), backlog, by_rate, lambda: dead(live), 0.1)
 
         before = backlog("b")
         restart(live, lambda: time.sleep(0.2))

@@ -204,6 +204,13 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// What a shell may put behind these words: names of what runs, a line each
+    #[command(hide = true)]
+    Complete {
+        /// Those behind 'reserv', the last one as far as it is typed
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, num_args = 0..)]
+        words: Vec<String>,
+    },
     /// Write generated files (for packagers)
     #[command(hide = true)]
     Gen {

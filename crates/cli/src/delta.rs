@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use reserv_model::{
-    Config, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, ResourceConfig, Rule, Weight,
-    same_cap, show_cap, tune_text,
+    Config, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, Rate, ResourceConfig, Rule, Source,
+    Weight, same_cap, show_cap, tune_text,
 };
 use serde::Serialize;
 
@@ -34,6 +34,13 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
         let running = now.count.get(name);
         if let (None, Some(on)) = (running, &wanted.on) {
             lines.push(Line { mark: '+', what: name.to_string(), how: on.words() });
+        }
+        if let (Some(Some(was)), Some(on)) = (running.map(|running| &running.on), &wanted.on)
+            && was.rate().map(Rate::bits) != on.rate().map(Rate::bits)
+        {
+            let shown = |on: &Source| on.rate().map_or_else(|| "none".into(), |r| r.to_string());
+            let how = format!("rate {} → {}", shown(was), shown(on));
+            lines.push(Line { mark: '~', what: name.to_string(), how });
         }
         let new = ResourceConfig { nodes: q0(wanted), ..ResourceConfig::default() };
         resource(name.as_str(), running.unwrap_or(&new), wanted, &mut lines);

@@ -73,6 +73,7 @@ pub fn completions(dir: &Path) -> io::Result<Vec<String>> {
         .iter()
         .map(|shell| {
             let path = clap_complete::generate_to(*shell, &mut Cli::command(), "reserv", dir)?;
+            fs::write(&path, with_names(*shell, &fs::read_to_string(&path)?))?;
             Ok(path.file_name().unwrap_or_default().to_string_lossy().into_owned())
         })
         .collect()
@@ -80,7 +81,36 @@ pub fn completions(dir: &Path) -> io::Result<Vec<String>> {
 
 /// The script of one shell on standard output.
 pub fn completion(shell: Shell, out: &mut dyn io::Write) {
-    clap_complete::generate(shell, &mut Cli::command(), "reserv", out);
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "reserv", &mut script);
+    // Who reads no further has enough.
+    let _ = out.write_all(with_names(shell, &String::from_utf8_lossy(&script)).as_bytes());
+}
+
+/// A script that asks `reserv complete` for what only the running Reserv knows.
+fn with_names(shell: Shell, script: &str) -> String {
+    match shell {
+        Shell::Bash => format!("{script}\n{}", include_str!("generate/names.bash")),
+        // Where a command takes any word, it is asked.
+        Shell::Zsh => {
+            let names = include_str!("generate/names.zsh");
+            let script = script.replace(":_default'", ":_reserv_names'");
+            script.replacen("_reserv() {", &format!("{names}\n_reserv() {{"), 1)
+        }
+        // An option's value has no words but the option's own.
+        Shell::Fish => {
+            let taken = |line: &&str| {
+                line.ends_with(" -r")
+                    && (line.contains("_subcommand run\"") || line.contains(" -l net "))
+            };
+            let lines = script.lines().map(|line| match Some(line).filter(taken) {
+                Some(line) => format!("{line} -f -a \"(__reserv_names)\"\n"),
+                None => format!("{line}\n"),
+            });
+            format!("{}{}", include_str!("generate/names.fish"), lines.collect::<String>())
+        }
+        _ => script.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod fs;
 pub mod generate;
 mod launch;
 mod load;
+mod names;
 mod node;
 mod paint;
 mod path;
@@ -274,6 +275,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
             generate::completion(shell, &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Complete { words } => say(&names::complete(words)),
         Command::Gen { what, dir } => {
             let written = match what {
                 Generated::Man => generate::man(&dir),

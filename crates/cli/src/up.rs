@@ -282,7 +282,9 @@ fn plain(name: &Name, on: &Source) -> ResourceConfig {
 fn with(now: &Config, personality: Option<Personality>, count: &BTreeMap<Name, Source>) -> Config {
     let mut then = now.clone();
     for (name, on) in count {
-        then.count.entry(name.clone()).or_insert_with(|| plain(name, on));
+        let there = then.count.entry(name.clone()).or_insert_with(|| plain(name, on));
+        // What is not told of one that runs stays.
+        there.on = there.on.as_ref().map(|has| on.filled(has));
     }
     if let Some(personality) = personality {
         for tree in then.cpu.iter_mut().chain(then.count.values_mut()) {

@@ -300,6 +300,14 @@ impl Held {
         }
     }
 
+    /// A link's other rate: on error it has the old one.
+    pub fn set_rate(&mut self, on: &Source) -> Result<(), Refusal> {
+        self.engine.plane_mut().set_rate(on.rate())?;
+        self.on = Some(on.clone());
+        self.engine.measure_capacity();
+        Ok(())
+    }
+
     /// For `status`.
     pub fn state(&self) -> ResourceState {
         let (engine, info) = (&self.engine, self.engine.plane().info());

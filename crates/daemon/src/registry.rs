@@ -113,6 +113,16 @@ impl Registry {
         Ok(Some(known))
     }
 
+    /// It is another one now, under the same number.
+    pub fn becomes(&mut self, resource: Resource, on: &Source) -> io::Result<()> {
+        self.change(|content| {
+            for known in content.known.iter_mut().filter(|known| known.number == resource.number())
+            {
+                known.on = on.clone();
+            }
+        })
+    }
+
     /// It is being taken down; or stays after all.
     pub fn going(&mut self, resource: Resource, going: bool) -> io::Result<()> {
         self.change(|content| {
@@ -158,6 +168,9 @@ mod tests {
             assert_eq!(registry.known(), std::slice::from_ref(&known));
             registry.going(known.resource().unwrap(), true).unwrap();
             assert!(registry.known()[0].going);
+            let other = "net:eth9".parse().unwrap();
+            registry.becomes(known.resource().unwrap(), &other).unwrap();
+            assert_eq!(Registry::open(&dir).unwrap().known()[0].on, other);
             registry.remove(known.resource().unwrap()).unwrap();
         }
         for _ in 1..RESOURCES_MAX {

@@ -122,6 +122,21 @@ impl Tree {
         children.filter(|c| sums.broken(root, c).is_some()).map(|c| c.id).collect()
     }
 
+    /// Whether all promises are kept where there is so much, less than now.
+    pub fn admit_capacity(&self, per_s: u64) -> Result<(), Error> {
+        let mut less = self.clone();
+        less.set_capacity(per_s);
+        let (root, sums) = (less.root(), Sums::of(&less, less.root()));
+        let children = root.children.values().filter_map(|&c| less.get(c));
+        for child in children {
+            if let Some(broken @ Broken::Share) = sums.broken(root, child) {
+                let hint = "a higher rate, or smaller minimums before it is lowered";
+                return Err(less.refuse(root, child, sums, &broken).hint(hint));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether edits may break a promise, or make one: then they are checked by [`Tree::admit`].
     pub(crate) fn may_break(&self, edits: &[Edit]) -> bool {
         let promises = |id: NodeId| self.get(id).is_some_and(|n| n.minimum_children > 0);

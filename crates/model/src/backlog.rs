@@ -180,6 +180,21 @@ impl Tree {
         })
     }
 
+    /// Whether the limits that were admitted still fit where a driver lets its queues hold more.
+    pub fn admit_backlog(&self, backlog: Option<Backlog>) -> Result<(), Error> {
+        let (now, _) = self.backlog_promised();
+        let mut then = self.clone();
+        then.set_backlog(backlog);
+        let Some(backlog) = backlog else { return Ok(()) };
+        let (memory, units) = then.backlog_promised();
+        let costs = |n: &Node| backlog.cost(n.members_max, n.bytes_max);
+        let largest = then.iter().max_by_key(|node| costs(node));
+        match largest.filter(|_| memory > backlog.budget && memory > now) {
+            Some(node) => Err(then.refuse_limit(node, backlog, memory, units)),
+            None => Ok(()),
+        }
+    }
+
     /// Whether an edit gives a queue a limit that has to be admitted.
     pub(crate) fn limits(&self, edit: &Edit) -> bool {
         self.backlog.is_some() && matches!(edit, Edit::Limit { .. })

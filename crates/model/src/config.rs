@@ -475,7 +475,16 @@ impl Config {
 
 /// The configuration that describes `tree`; draining queues are left out.
 pub fn to_config(tree: &Tree, driver: Driver) -> ResourceConfig {
-    let nodes = tree.iter().filter(|n| !n.draining && n.parent.is_some());
+    let mut config = to_config_with_draining(tree, driver);
+    for path in tree.iter().filter(|n| n.draining).filter_map(|n| tree.path(n.id)) {
+        config.nodes.remove(&path);
+    }
+    config
+}
+
+/// The same with queues that drain as if they did not.
+pub fn to_config_with_draining(tree: &Tree, driver: Driver) -> ResourceConfig {
+    let nodes = tree.iter().filter(|n| n.parent.is_some());
     let (kind, personality) = (tree.root().kind, tree.personality());
     let policy = match kind {
         Kind::Scheduler(policy) => Some(policy),

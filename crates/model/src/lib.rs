@@ -69,6 +69,7 @@ pub use collect::Handles;
 pub use config::{
     Config, ContainerConfig, Driver, NodeConfig, NodeKind, ResourceConfig, Written, diff,
     diff_as_asked, difference_of_access, listed_access, same_cap, to_config,
+    to_config_with_draining,
 };
 pub use container::{
     CONTAINER_FILES, Container, ContainerEdit, ContainerId, ContainerLimits, Containers, Holds,

@@ -164,20 +164,45 @@ impl Source {
         }
     }
 
-    /// Whether it asks for what runs already: the same, with the rate, the driver or the entrance
-    /// of a link left open.
-    pub fn is_met_by(&self, running: &Self) -> bool {
-        match (self, running) {
-            (
-                Self::Link { interface, rate, driver, receive },
-                Self::Link { interface: runs, rate: has, driver: by, receive: at },
-            ) => {
-                interface == runs
-                    && (rate.is_none() || rate == has)
-                    && (*driver == Driver::Auto || driver == by)
-                    && (receive.is_none() || receive == at)
+    /// The same, with what it leaves open of a link (rate, driver, entrance) as `running` has it.
+    #[must_use]
+    pub fn filled(&self, running: &Self) -> Self {
+        let mut filled = self.clone();
+        if let (
+            Self::Link { rate, driver, receive, .. },
+            Self::Link { rate: has, driver: by, receive: at, .. },
+        ) = (&mut filled, running)
+        {
+            *rate = rate.or(*has);
+            *receive = receive.or(*at);
+            if *driver == Driver::Auto {
+                *driver = *by;
             }
-            _ => self == running,
+        }
+        filled
+    }
+
+    /// Whether it is the same but for a link's rate, which can be another one while it runs.
+    pub fn is_but_for_rate(&self, running: &Self) -> bool {
+        let same = |mut source: Self| {
+            source.set_rate(None);
+            source
+        };
+        same(self.clone()) == same(running.clone())
+    }
+
+    /// How fast a link is let send.
+    pub const fn rate(&self) -> Option<Rate> {
+        match self {
+            Self::Link { rate, .. } => *rate,
+            _ => None,
+        }
+    }
+
+    /// A link's other rate.
+    pub const fn set_rate(&mut self, new: Option<Rate>) {
+        if let Self::Link { rate, .. } = self {
+            *rate = new;
         }
     }
 

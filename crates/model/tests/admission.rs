@@ -322,3 +322,19 @@ fn a_link_promises_its_rate_in_bits() {
     let error = tree.plan(&[make("300 1.6MB/s")]).unwrap_err().to_string();
     assert!(error.contains("300 of 400 of eth0's 2MB/s is 1.5MB/s"), "{error}");
 }
+
+#[test]
+fn a_smaller_capacity_keeps_what_is_promised_or_is_refused() {
+    let mut tree = Tree::new(Name::new("eth0").unwrap());
+    tree.set_capacity(1_250_000);
+    let (name, share) = (Some(Name::new("a").unwrap()), Some("300 7500kbit".parse().unwrap()));
+    let kind = NewKind::Queue(None);
+    let make = Request::Create { parent: NodeId::ROOT.into(), name, kind, share };
+    tree.commit(&tree.plan(&[make]).unwrap()).unwrap();
+    tree.admit_capacity(1_250_000).unwrap();
+    let error = tree.admit_capacity(1_249_999).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Overcommitted);
+    assert!(error.context.starts_with("eth0/a: its minimum 7.5mbit"), "{error}");
+    assert!(tree.admit_capacity(0).is_err(), "nobody knows how much there is: nothing is promised");
+    assert_eq!(tree.capacity(), 1_250_000, "it was only asked");
+}

@@ -287,3 +287,18 @@ fn random_limits_against_a_naive_sum() {
     }
     assert!(taken > 2000 && broken > 500, "{taken} taken, {broken} refused");
 }
+
+#[test]
+fn limits_that_fit_may_not_fit_where_queues_hold_more() {
+    let mut tree = tree(BACKLOG);
+    doit(&mut tree, &[mk("a"), mk("b")]);
+    doit(&mut tree, &[limit("a", 100), limit("b", 100)]);
+    tree.admit_backlog(Some(BACKLOG)).unwrap();
+    tree.admit_backlog(Some(Backlog { most: 64 * KIB, ..BACKLOG })).unwrap();
+    let error = tree.admit_backlog(Some(Backlog { most: 256 * KIB, ..BACKLOG })).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Overcommitted);
+    tree.admit_backlog(None).unwrap();
+    // What was too much before, and is no more, is not refused.
+    tree.set_backlog(Some(Backlog { budget: KIB, ..BACKLOG }));
+    tree.admit_backlog(Some(Backlog { budget: KIB, ..BACKLOG })).unwrap();
+}

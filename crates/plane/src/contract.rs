@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
 use reserv_model::{
-    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, ThreadParams, TuneKey, UseRule,
+    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, Rate, ThreadParams, TuneKey,
+    UseRule,
 };
 
 pub use reserv_model::Sample;
@@ -219,6 +220,26 @@ pub trait Plane: Threads + Lists + Descriptors + Packets + Upgrade + Send {
     /// its limits are of something else.
     fn backlog(&self) -> Option<Backlog> {
         None
+    }
+
+    /// What [`Plane::backlog`] will be with another rate.
+    fn backlog_at(&self, rate: Option<Rate>) -> Option<Backlog> {
+        let _ = rate;
+        self.backlog()
+    }
+
+    /// Whether [`Plane::set_rate`] would be refused whatever the kernel says.
+    fn may_have_rate(&self, rate: Option<Rate>) -> Result<(), PlaneError> {
+        let _ = rate;
+        Err(PlaneError::Unsupported("there is no rate here that could be another one".into()))
+    }
+
+    /// Another rate of a link that runs; `None`: as fast as the device takes packets. Nothing that
+    /// waits is lost, and what has begun is over at the old rate. On error it is as before. The
+    /// source that the plane is adopted with names the rate that is to hold: who died before the
+    /// kernel was told is caught up with then.
+    fn set_rate(&mut self, rate: Option<Rate>) -> Result<(), PlaneError> {
+        self.may_have_rate(rate)
     }
 
     /// Most ops that [`Plane::apply`] takes at once.

@@ -30,8 +30,9 @@ pub struct Up {
     /// Bring up /reserv/IFACE, which schedules the packets that leave by this network interface
     #[arg(long, value_name = "IFACE")]
     pub net: Vec<String>,
-    /// Let those interfaces send this much, as 100mbit. Without --rate shares hold only on devices
-    /// whose driver has byte queue limits (BQL; virtio has, veth has not)
+    /// Let those interfaces send this much, as 100mbit; from now on, if they run at another rate,
+    /// which loses nothing. Without --rate shares hold only on devices whose driver has byte queue
+    /// limits (BQL; virtio has, veth has not)
     #[arg(long, value_name = "RATE", requires = "net", value_parser = rate)]
     pub rate: Option<reserv_model::Rate>,
     /// Tell apart what comes in by those interfaces too, before any protocol: count it for its

@@ -5,9 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reserv_model::{
-    Caller, ContainerId, Holds, Name, NodeId, NodePath, ResourceKind, Right, Source,
-};
+use reserv_model::{Caller, ContainerId, Holds, Name, NodeId, NodePath, ResourceKind, Right};
 use reserv_namespace::{Counted, Told, Used, UsedBy, render_usage_of_all};
 
 use super::{Room, cpu_key, key};
@@ -57,7 +55,7 @@ impl Room {
         for (slot, asked) in shown.into_iter().zip(asked) {
             let left = until.saturating_duration_since(Instant::now());
             let answer = asked.and_then(|asked| asked.answer(left)).flatten();
-            let kind = Some(slot.on.as_ref().map_or(ResourceKind::Cpu, Source::kind));
+            let kind = Some(slot.kind());
             let resource = slot.name.clone();
             let mut late = None;
             match answer {
@@ -143,7 +141,7 @@ impl Room {
             let carried = self.book().carried(id, &slot.name);
             all.push(Used {
                 resource: slot.name.clone(),
-                kind: slot.on.as_ref().map_or(ResourceKind::Cpu, Source::kind),
+                kind: slot.kind(),
                 amount: now.map(|now| amount(carried + now)).map_err(|refusal| refusal.text),
             });
         }

@@ -2,6 +2,7 @@
 //! Counting resources come: nobody else waits meanwhile.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -11,7 +12,7 @@ use reserv_model::{Driver, Name, NodePath, Packets, Rule, Source};
 use reserv_namespace::resource_name_taken;
 
 use super::slot::Slot;
-use super::{Core, Refusal, lock, stopped};
+use super::{Core, Refusal, lock, rate, stopped};
 use crate::drivers::Wanted;
 use crate::held::Held;
 use crate::registry::Known;
@@ -32,24 +33,25 @@ fn packets_of(name: &Name, rules: &[Rule]) -> Vec<(Packets, NodePath)> {
 /// Tells a link the rules about packets that name its queues, if they are not those of before.
 fn tell_packets(slot: &Arc<Slot>, before: &[Rule], rules: &[Rule]) -> Result<(), Refusal> {
     let ours = packets_of(&slot.name, rules);
-    if !matches!(slot.on, Some(Source::Link { .. })) || ours == packets_of(&slot.name, before) {
+    if !slot.is_link() || ours == packets_of(&slot.name, before) {
         return Ok(());
     }
     Ok(slot.engine()?.set_packet_rules(ours)?)
 }
 
 impl Core {
-    /// What runs under this name, if it counts `on`; `None` if nothing is called so.
+    /// What runs under this name, if it counts `on` (at another rate maybe); `None` if nothing is
+    /// called so.
     pub(super) fn counting(&self, name: &Name, on: &Source) -> Result<Option<Arc<Slot>>, Refusal> {
         match self.named(name) {
-            Some(slot) if slot.on.as_ref() == Some(on) => Ok(Some(slot)),
+            Some(slot) if slot.on().is_some_and(|has| on.is_but_for_rate(&has)) => Ok(Some(slot)),
             Some(slot) => {
-                let counts = slot.on.as_ref().map_or_else(
+                let counts = slot.on().map_or_else(
                     || "is no counting resource".to_owned(),
                     |on| format!("runs already, on {on}"),
                 );
                 let hint = format!(
-                    "another name; or, to change what it is on: reserv save FILE, change \"on\" there, reserv down {name}, reserv up --config FILE"
+                    "another name; or, to change what it is on: reserv save FILE, change its table there, reserv down {name}, reserv up --config FILE"
                 );
                 Err(Refusal { errno: libc::EBUSY, text: format!("{name} {counts}"), hint })
             }
@@ -107,33 +109,60 @@ impl Core {
         count: &BTreeMap<Name, Source>,
         dry_run: bool,
     ) -> Result<Vec<String>, Refusal> {
-        let mut new = Vec::new();
+        let _changing = self.change()?;
+        let (mut new, mut rates) = (Vec::new(), Vec::new());
         for (name, on) in count {
-            // Who names an interface alone takes it as it runs.
             let runs = self.named(name).filter(|slot| slot.is_up());
-            if runs.is_some_and(|slot| slot.on.as_ref().is_some_and(|has| on.is_met_by(has))) {
-                continue;
-            }
-            if self.counting(name, on)?.is_none_or(|slot| !slot.is_up()) {
+            let Some((slot, has)) = runs.and_then(|slot| Some((slot.clone(), slot.on()?))) else {
+                self.counting(name, on)?;
                 new.push((name, on));
+                continue;
+            };
+            // Who names an interface alone takes it as it runs.
+            let on = on.filled(&has);
+            self.counting(name, &on)?;
+            if on != has {
+                rate::check(&*slot.engine()?, &on, &[])?;
+                rates.push((slot, has, on));
+            }
+        }
+        let words: Vec<String> = (new.iter())
+            .map(|(name, on)| format!("bring up {name}, counting {on}"))
+            .chain(rates.iter().map(|(slot, was, on)| rate::words(&slot.name, was, on)))
+            .collect();
+        if dry_run {
+            new.iter().try_for_each(|(_, on)| reserv_plane::count::probe(on))?;
+            return Ok(words);
+        }
+        for (at, (slot, _, on)) in rates.iter().enumerate() {
+            if let Err(refusal) = self.change_rate(slot, on) {
+                return Err(self.rates_back(&rates[..at], refusal));
             }
         }
         for (at, (name, on)) in new.iter().enumerate() {
-            if dry_run {
-                reserv_plane::count::probe(on)?;
-            } else if let Err(refusal) = self.bring_up(name, on) {
+            if let Err(refusal) = self.bring_up(name, on) {
                 for (name, _) in &new[..at] {
                     self.take_down(name)?;
                 }
-                return Err(refusal);
+                return Err(self.rates_back(&rates, refusal));
             }
         }
-        Ok(new.iter().map(|(name, on)| format!("bring up {name}, counting {on}")).collect())
+        Ok(words)
+    }
+
+    fn rates_back(&self, changed: &[(Arc<Slot>, Source, Source)], refusal: Refusal) -> Refusal {
+        let mut text = refusal.text.clone();
+        for (slot, was, _) in changed {
+            if let Err(why) = self.change_rate(slot, was) {
+                let _ = write!(text, "; and the rate of {} was not put back: {why}", slot.name);
+            }
+        }
+        Refusal { text, ..refusal }
     }
 
     /// What it takes time to do: nothing is locked meanwhile.
     fn begin_counting(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<(), Refusal> {
-        let Some(on) = &slot.on else { return Ok(()) };
+        let Some(on) = &slot.on() else { return Ok(()) };
         // Where no thread is to be had for it there is no use in beginning.
         self.look_after(slot)?;
         let (name, known) = (&slot.name, slot.is_shown());

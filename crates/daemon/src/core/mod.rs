@@ -8,6 +8,7 @@ mod fall;
 mod owned;
 mod polls;
 mod quiet;
+mod rate;
 mod refusals;
 pub mod slot;
 mod status;
@@ -340,7 +341,7 @@ impl Core {
         for (slot, asked) in shown.into_iter().zip(asked) {
             let left = until.saturating_duration_since(Instant::now()).max(SHORT);
             match asked.and_then(|asked| asked.answer(left)) {
-                Ok(config) if slot.on.is_none() => cpu = Some(config),
+                Ok(config) if !slot.is_counting() => cpu = Some(config),
                 Ok(config) => drop(count.insert(slot.name.clone(), config)),
                 Err(refusal) => drop(missing.insert(slot.name.clone(), refusal.text)),
             }

@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use reserv_model::{Name, NodeId, Source, Tree};
+use reserv_model::{Name, NodeId, ResourceKind, Source, Tree};
 use reserv_namespace::Resource;
 
 use super::lock;
@@ -63,8 +63,8 @@ pub struct Slot {
     pub resource: Resource,
     /// Its directory.
     pub name: Name,
-    /// What it counts or schedules; `None`: the CPU.
-    pub on: Option<Source>,
+    /// What it counts or schedules; `None`: the CPU. A link's rate changes.
+    on: Mutex<Option<Source>>,
     /// A tree without nodes under its name: what the mount's own directory needs of it.
     stub: Tree,
     state: Mutex<State>,
@@ -112,7 +112,7 @@ impl Slot {
         Arc::new(Self {
             resource,
             name: name.clone(),
-            on: on.cloned(),
+            on: Mutex::new(on.cloned()),
             stub: Tree::new(name.clone()),
             state: Mutex::new(State { place, waiting: 0 }),
             changed: Condvar::new(),
@@ -133,6 +133,31 @@ impl Slot {
     /// One that is being brought up; `shown`: it was there before.
     pub fn coming(resource: Resource, name: &Name, on: &Source, shown: bool) -> Arc<Self> {
         Self::at(resource, name, Some(on), Place::Coming(Instant::now()), shown)
+    }
+
+    /// What it counts or schedules; `None`: the CPU.
+    pub fn on(&self) -> Option<Source> {
+        lock(&self.on).clone()
+    }
+
+    /// It is another rate of the same link.
+    pub fn becomes(&self, on: &Source) {
+        *lock(&self.on) = Some(on.clone());
+    }
+
+    /// Whether it is beside the CPU.
+    pub fn is_counting(&self) -> bool {
+        lock(&self.on).is_some()
+    }
+
+    /// Whether it is a link that is scheduled.
+    pub fn is_link(&self) -> bool {
+        matches!(*lock(&self.on), Some(Source::Link { .. }))
+    }
+
+    /// What is tagged and served there.
+    pub fn kind(&self) -> ResourceKind {
+        lock(&self.on).as_ref().map_or(ResourceKind::Cpu, Source::kind)
     }
 
     /// Root and q0 under its name.

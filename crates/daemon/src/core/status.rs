@@ -76,7 +76,7 @@ impl Core {
                     slot.keep(&state);
                     state
                 }
-                Err(refusal) => ResourceState::late(slot.last(), slot.on.as_ref(), &refusal),
+                Err(refusal) => ResourceState::late(slot.last(), slot.on().as_ref(), &refusal),
             };
             resources.insert(slot.name.clone(), state);
         }

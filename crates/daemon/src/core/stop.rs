@@ -23,7 +23,7 @@ impl Core {
     /// Takes a counting resource down, with all that refers to it.
     pub fn take_down(&self, name: &Name) -> Result<(), Refusal> {
         match self.named(name).filter(|slot| slot.is_shown()) {
-            Some(slot) if slot.on.is_some() => self.stop_one(&slot),
+            Some(slot) if slot.is_counting() => self.stop_one(&slot),
             Some(_) => Err(Refusal {
                 errno: libc::EINVAL,
                 text: format!("{name} goes with everything else"),
@@ -34,7 +34,7 @@ impl Core {
     }
 
     pub(super) fn stop_one(&self, slot: &Arc<Slot>) -> Result<(), Refusal> {
-        let (resource, counts) = (slot.resource, slot.on.is_some());
+        let (resource, counts) = (slot.resource, slot.is_counting());
         if let Some(does) = self.before_one_goes.get().filter(|_| counts) {
             does(slot);
         }

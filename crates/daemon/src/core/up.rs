@@ -12,18 +12,21 @@ use reserv_namespace::Resource;
 
 use super::also::{self, Also};
 use super::slot::Slot;
-use super::{Core, Refusal, SHORT, stopped};
+use super::{Core, Refusal, SHORT, rate, stopped};
 use crate::describe::describe;
+use crate::engine::Undo;
+use crate::held::Held;
 
 /// What `up` does to one resource.
 struct Job {
     /// `None`: it is brought up first, and counts that.
     slot: Option<Arc<Slot>>,
     name: Name,
+    /// What it is on, or will be: a link's rate may be another one.
     on: Option<Source>,
     wanted: ResourceConfig,
-    /// What it was just before it was changed.
-    before: Option<ResourceConfig>,
+    /// What it takes to make it what it was just before it was changed, and what it was on.
+    before: Option<(Undo, Option<Source>)>,
     words: Vec<String>,
 }
 
@@ -153,7 +156,7 @@ impl Core {
         }
         for at in 0..jobs.len() {
             if let Err(refusal) = self.carry_out(&mut jobs[at], config, mode) {
-                return Err(self.undo(&jobs[..at], &before, refusal));
+                return Err(self.undo(&jobs[..at], refusal));
             }
         }
         // The CPU's job has put them into the journal already. What is made last undoes itself, all
@@ -167,7 +170,7 @@ impl Core {
             .and_then(|()| alone(&config.rules))
             .and_then(|()| also.carry_out());
         if let Err(refusal) = told {
-            let refusal = self.undo(&jobs, &before, refusal);
+            let refusal = self.undo(&jobs, refusal);
             let undone = [self.tell_all_packets(&config.rules, &before), alone(&before)];
             let not = undone.into_iter().filter_map(Result::err);
             let not = not.map(|why| format!("; and the rules were not put back: {why}"));
@@ -191,18 +194,23 @@ impl Core {
         let with_owned = self.with_owned(slot.resource, engine.tree(), wanted.clone());
         let requests = diff_as_asked(engine.tree(), &with_owned, mode)?;
         let then = also.requests(Some(slot), engine.tree())?;
-        also::check(&requests, &then, |requests| engine.check(requests).map(drop))?;
+        let has = slot.on();
+        let (mut words, mut on) = (Vec::new(), has.clone());
+        if let (Some(wanted), Some(has)) = (&wanted.on, &has)
+            && wanted != has
+        {
+            on = Some(wanted.clone());
+            words.push(rate::words(&slot.name, has, wanted));
+            also::check(&requests, &then, |requests| rate::check(&engine, wanted, requests))?;
+        } else {
+            also::check(&requests, &then, |requests| engine.check(requests).map(drop))?;
+        }
         if dry_run {
             engine.check_deleted(&requests)?;
         }
-        Ok(Job {
-            slot: Some(slot.clone()),
-            name: slot.name.clone(),
-            on: slot.on.clone(),
-            wanted: wanted.clone(),
-            before: None,
-            words: described(engine.tree(), &requests),
-        })
+        words.extend(described(engine.tree(), &requests));
+        let (slot, name) = (Some(slot.clone()), slot.name.clone());
+        Ok(Job { slot, name, on, wanted: wanted.clone(), before: None, words })
     }
 
     fn carry_out(
@@ -222,21 +230,38 @@ impl Core {
         // The rules stand with the tree that they name queues of.
         let rules = if slot.resource == Resource::CPU { config.rules.clone() } else { Vec::new() };
         let mut held = slot.held()?;
-        // Others may have changed it since it was looked at.
-        job.before = Some(held.config());
+        let was = held.on.clone();
+        let mut before = None;
         let wanted = self.with_owned(slot.resource, held.engine.tree(), job.wanted.clone());
-        let mut make = || {
+        let mut make = |held: &mut Held| {
             // What drained may be gone already, and nobody has noticed.
             held.engine.collect()?;
             let requests = diff_as_asked(held.engine.tree(), &wanted, mode)?;
+            // Others may have changed it since it was looked at.
+            before = Some((Undo::new(&held.engine, &requests)?, was.clone()));
             held.engine.edit_whole(&requests, &rules)
         };
-        let done = match make() {
-            // Or it went in between.
-            Err(refusal) if refusal.errno == libc::ENOENT && mode == DeleteMode::Flush => make(),
-            done => done,
-        };
+        let mut edited = false;
+        let done = self.with_rate(&slot, &mut held, job.on.as_ref(), |held| {
+            let done = match make(held) {
+                // Or it went in between.
+                Err(refusal) if refusal.errno == libc::ENOENT && mode == DeleteMode::Flush => {
+                    make(held)
+                }
+                done => done,
+            };
+            edited = done.is_ok();
+            done
+        });
         drop(held);
+        job.before = before;
+        let done = done.map_err(|refusal| {
+            if edited && job.slot.is_some() {
+                self.undo(std::slice::from_ref(job), refusal)
+            } else {
+                refusal
+            }
+        });
         if job.slot.is_none() && done.is_err() {
             self.take_down(&job.name)?;
         }
@@ -244,18 +269,28 @@ impl Core {
     }
 
     /// Undoes what was done to other resources before one refused.
-    fn undo(&self, done: &[Job], rules: &[Rule], refusal: Refusal) -> Refusal {
+    fn undo(&self, done: &[Job], refusal: Refusal) -> Refusal {
         let mut also = Vec::new();
         for job in done.iter().rev() {
             let undone = match &job.slot {
                 None => self.take_down(&job.name),
-                Some(slot) => put_back(slot, job.before.as_ref(), rules),
+                Some(slot) => self.put_back(slot, job.before.as_ref()),
             };
             also.extend(
                 undone.err().map(|why| format!("; and {} was not put back: {why}", job.name)),
             );
         }
         Refusal { text: format!("{refusal}{}", also.concat()), ..refusal }
+    }
+
+    fn put_back(
+        &self,
+        slot: &Arc<Slot>,
+        was: Option<&(Undo, Option<Source>)>,
+    ) -> Result<(), Refusal> {
+        let Some((undo, on)) = was else { return Ok(()) };
+        let mut held = slot.held()?;
+        self.with_rate(slot, &mut held, on.as_ref(), |held| held.engine.take_back(undo))
     }
 
     fn warn_of_rules(&self, config: &Config) {
@@ -280,20 +315,12 @@ fn check_packet_rules(slot: &Slot, config: &Config) -> Result<(), Refusal> {
     let (named, about): (Vec<bool>, Vec<bool>) =
         of_packets.map(|rule| (rule.queues.contains_key(name), rule.is_about(name))).unzip();
     let count = about.into_iter().filter(|about| *about).count();
-    let (errno, text) = if named.contains(&true) && !matches!(slot.on, Some(Source::Link { .. })) {
+    let (errno, text) = if named.contains(&true) && !slot.is_link() {
         (libc::EINVAL, format!("a rule is about packets, and {name} is no link that is scheduled"))
-    } else if count > PACKET_RULES_MAX && matches!(slot.on, Some(Source::Link { .. })) {
+    } else if count > PACKET_RULES_MAX && slot.is_link() {
         (libc::ENOSPC, format!("{name} has more than {PACKET_RULES_MAX} rules about packets"))
     } else {
         return Ok(());
     };
     Err(Refusal::new(errno, text))
-}
-
-fn put_back(slot: &Arc<Slot>, was: Option<&ResourceConfig>, rules: &[Rule]) -> Result<(), Refusal> {
-    let Some(was) = was else { return Ok(()) };
-    let mut engine = slot.engine()?;
-    let requests = diff(engine.tree(), was, DeleteMode::Flush)?;
-    let rules = if slot.resource == Resource::CPU { rules.to_vec() } else { Vec::new() };
-    engine.edit_whole(&requests, &rules)
 }

@@ -42,6 +42,7 @@ use reserv_plane::{Plane, PlaneError, Target, Upgraded};
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
 use self::uses::{about_use, use_touched};
+pub(crate) use self::whole::Undo;
 use crate::collect::Collector;
 use crate::journal::Journal;
 use crate::refusal::Refusal;
@@ -348,6 +349,24 @@ impl Engine {
         self.check_words(plan.edits())?;
         self.check_promises(&plan)?;
         Ok(plan.ops().len())
+    }
+
+    /// Whether all requests can be carried out, and all promises are kept, where there is so much to
+    /// be promised and queues hold so much.
+    pub fn check_at(
+        &self,
+        capacity: u64,
+        backlog: Option<Backlog>,
+        requests: &[Request],
+    ) -> Result<(), Refusal> {
+        let budget = self.tree.backlog().map_or(0, |backlog| backlog.budget);
+        let mut then = self.tree.clone();
+        then.set_capacity(capacity.max(self.tree.capacity()));
+        let plan = then.plan(requests)?;
+        self.check_words(plan.edits())?;
+        then.replay(&plan.record())?;
+        then.admit_capacity(capacity)?;
+        Ok(then.admit_backlog(backlog.map(|backlog| Backlog { budget, ..backlog }))?)
     }
 
     /// Whether the driver has the mechanisms that an edit needs.

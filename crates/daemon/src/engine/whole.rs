@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use reserv_model::{
     DeleteMode, Driver, NodeId, NodePath, NodeRef, Request, ResourceConfig, Rule, Tree, diff,
-    to_config,
+    to_config_with_draining,
 };
 use reserv_plane::{List, PlaneError, Target};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ pub(crate) struct Undo {
     /// Processes whose default (`false`) or child default list names such a queue.
     lists: Vec<(NodePath, i32, bool)>,
     rules: Vec<Rule>,
+    /// Queues that drained before, and are told to again.
+    #[serde(default)]
+    draining: BTreeSet<NodePath>,
 }
 
 /// Whether a request deletes a node; which.
@@ -58,16 +61,26 @@ fn deletions_last(tree: &Tree, requests: &[Request]) -> Vec<Request> {
 }
 
 impl Undo {
-    fn new(engine: &Engine, requests: &[Request]) -> Result<Self, Refusal> {
+    /// Of requests that are about to be carried out.
+    pub(crate) fn new(engine: &Engine, requests: &[Request]) -> Result<Self, Refusal> {
         let tree = engine.tree();
-        let before = to_config(tree, Driver::Auto);
+        let mut before = to_config_with_draining(tree, Driver::Auto);
         let mut queues: Vec<(NodeId, NodePath)> = Vec::new();
-        for id in requests.iter().filter_map(|r| deleted(tree, r)) {
-            let queue = tree.get(id).is_some_and(|n| n.kind.is_queue() && !n.draining);
-            if let (true, Some(path)) = (queue, tree.path(id)) {
+        for request in requests {
+            let Some(id) = deleted(tree, request) else { continue };
+            let Some(node) = tree.get(id).filter(|n| n.kind.is_queue()) else { continue };
+            if let Some(path) = tree.path(id).filter(|_| !node.draining || flushes(tree, request)) {
                 queues.push((id, path));
             }
         }
+        let drains = tree.iter().filter(|node| node.draining);
+        let drains = drains.filter_map(|node| Some((node.id, tree.path(node.id)?)));
+        let (gone, stay): (Vec<_>, Vec<_>) = drains.partition(|which| queues.contains(which));
+        // Those that nobody ends are left to drain.
+        for (_, path) in stay {
+            before.nodes.remove(&path);
+        }
+        let draining = gone.into_iter().map(|(_, path)| path).collect();
         let (mut members, mut lists) = (Vec::new(), Vec::new());
         for (id, path) in &queues {
             let tids = engine.plane().members(*id)?;
@@ -82,22 +95,29 @@ impl Undo {
                 }
             }
         }
-        Ok(Self { before, members, lists, rules: engine.rules().to_vec() })
+        Ok(Self { before, members, lists, rules: engine.rules().to_vec(), draining })
     }
 
     /// Makes the tree as it was. Everything is tried; answers what could not be restored.
     fn run(&self, engine: &mut Engine) -> Result<(), Refusal> {
         engine.collect()?;
-        // A queue that was told to drain cannot be called back: it goes, and is made anew.
-        let draining = engine.tree().iter().filter(|n| n.draining).map(|n| n.id);
-        let draining: Vec<Request> = draining
-            .filter(|id| {
-                engine.tree().path(*id).is_some_and(|p| self.before.nodes.contains_key(&p))
-            })
-            .map(|id| Request::Delete { node: id.into(), mode: DeleteMode::Flush })
-            .collect();
-        in_parts(engine, &draining)?;
-        let back = diff(engine.tree(), &self.before, DeleteMode::Flush)?;
+        let tree = engine.tree();
+        let draining = tree.iter().filter(|n| n.draining);
+        let draining: Vec<(NodeId, NodePath)> =
+            draining.filter_map(|n| Some((n.id, tree.path(n.id)?))).collect();
+        // What drained before and still does is as it was. What was told to drain since cannot be
+        // called back: it goes, and is made anew.
+        let mut before = self.before.clone();
+        let mut again = Vec::new();
+        for (id, path) in draining {
+            if self.draining.contains(&path) {
+                before.nodes.remove(&path);
+            } else if before.nodes.contains_key(&path) {
+                again.push(Request::Delete { node: id.into(), mode: DeleteMode::Flush });
+            }
+        }
+        in_parts(engine, &again)?;
+        let back = diff(engine.tree(), &before, DeleteMode::Flush)?;
         in_parts(engine, &deletions_last(engine.tree(), &back))?;
         let mut lost = BTreeSet::new();
         let queue = |engine: &Engine, path: &NodePath| engine.tree().resolve(path).ok();
@@ -119,6 +139,13 @@ impl Undo {
             tried(path, engine.plane_mut().set_default(*pid, which, id));
         }
         engine.set_rules(self.rules.clone())?;
+        let tree = engine.tree();
+        let drained = self.draining.iter().filter_map(|path| tree.resolve(path).ok());
+        let drained = drained.filter(|id| tree.get(*id).is_some_and(|node| !node.draining));
+        let drained: Vec<Request> = drained
+            .map(|id| Request::Delete { node: id.into(), mode: DeleteMode::Drain })
+            .collect();
+        in_parts(engine, &drained)?;
         if lost.is_empty() {
             return Ok(());
         }
@@ -194,6 +221,12 @@ impl Engine {
             }
         }
         Ok(false)
+    }
+
+    /// Undoes a change that has ended; the next daemon does where this one dies over it.
+    pub(crate) fn take_back(&mut self, undo: &Undo) -> Result<(), Refusal> {
+        self.begin_whole(undo.clone())?;
+        self.undo_whole()
     }
 
     /// Undoes the change that is under way, if one is: after a refusal, or after the death of the

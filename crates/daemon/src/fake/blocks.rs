@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reserv_model::{
-    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, Sample, ThreadParams, TuneKey,
-    UseRule,
+    Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, Rate, Sample, ThreadParams,
+    TuneKey, UseRule,
 };
 use reserv_namespace::Resource;
 use reserv_plane::{
@@ -53,6 +53,21 @@ impl<P: Plane> Plane for Blocks<P> {
 
     fn backlog(&self) -> Option<Backlog> {
         self.plane().backlog()
+    }
+
+    fn backlog_at(&self, rate: Option<Rate>) -> Option<Backlog> {
+        self.plane().backlog_at(rate)
+    }
+
+    fn may_have_rate(&self, rate: Option<Rate>) -> Result<(), PlaneError> {
+        self.plane().may_have_rate(rate)
+    }
+
+    fn set_rate(&mut self, rate: Option<Rate>) -> Result<(), PlaneError> {
+        if std::fs::remove_file(&self.refuse).is_ok() {
+            return Err(PlaneError::Busy("fake-refuse".into()));
+        }
+        self.plane_mut().set_rate(rate)
     }
 
     fn batch_max(&self) -> usize {

@@ -25,6 +25,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::words::{read_access, read_some_tune, write_access, write_some_tune};
 use super::{Config, ContainerConfig, Driver, NodeConfig, ResourceConfig, is_default};
+use crate::error::quoted;
 use crate::{
     AccessChange, DiskModel, Error, ErrorKind, Front, Memory, Name, NodePath, Personality, Policy,
     Rate, Receive, Rule, Source, Tune,
@@ -141,20 +142,33 @@ fn read_rate<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Rate>, D::Err
         .map_err(|error: Error| serde::de::Error::custom(format_args!("{error} ({})", error.hint)))
 }
 
+/// A table as it is written: what TOML would read as two names is quoted.
+fn called(table: &str, name: &Name) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let name = name.as_str();
+    if name.chars().all(bare) { format!("{table}.{name}") } else { format!("{table}.{name:?}") }
+}
+
 /// What it stands on, if that can be: as it is written in `on`, which has its rules.
 fn checked(table: &str, name: &Name, on: &Source) -> Result<Source, Error> {
     on.to_string()
         .parse::<Source>()
-        .and_then(|read| {
-            let same = read == *on;
-            same.then_some(read)
-                .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{on} is none")))
+        .map_err(|error| error.hint("reserv(5), [link.NAME] and [disk.NAME]"))
+        .and_then(|read| match on {
+            _ if read == *on => Ok(read),
+            // Other words of the source are read from its name.
+            Source::Link { interface, .. } => {
+                let why = format!("no interface is called {}", quoted(interface));
+                Err(Error::new(ErrorKind::Invalid, why)
+                    .hint("interface = \"eth0\"; rate, driver and receive have lines of their own"))
+            }
+            _ => {
+                let why = format!("{} is no disk's path", quoted(&on.to_string()));
+                Err(Error::new(ErrorKind::Invalid, why)
+                    .hint("path = \"/dev/vdb\"; depth, front and driver have lines of their own"))
+            }
         })
-        .map_err(|error| {
-            error
-                .at(format_args!("[{table}.{name}]"))
-                .hint("reserv(5), [link.NAME] and [disk.NAME]")
-        })
+        .map_err(|error| error.at(format_args!("[{}]", called(table, name))))
 }
 
 impl TryFrom<Written> for Config {
@@ -176,7 +190,7 @@ impl TryFrom<Written> for Config {
         }
         for (name, mut table) in disk {
             if table.depth == Some(0) {
-                let why = format!("[disk.{name}]: a depth is a number from 1 to 256");
+                let why = format!("[{}]: a depth is a number from 1 to 256", called("disk", &name));
                 return Err(Error::new(ErrorKind::Invalid, why)
                     .hint("left out, it is as the driver thinks best"));
             }
@@ -199,7 +213,7 @@ impl Config {
     fn add(&mut self, table: &str, name: Name, tree: ResourceConfig) -> Result<(), Error> {
         // Of links and disks nobody knows here which of the two words they had.
         if self.count.contains_key(&name) {
-            let why = format!("[{table}.{name}]: another table is called {name} too");
+            let why = format!("[{}]: another table is called {name} too", called(table, &name));
             return Err(Error::new(ErrorKind::Invalid, why)
                 .hint("one table for each name, of [link.…], [disk.…] and [count.…]"));
         }
@@ -212,9 +226,9 @@ impl ResourceConfig {
     /// What its table is called in a file that is written.
     pub(super) fn table(&self, name: &Name) -> String {
         match self.on {
-            Some(Source::Link { .. }) => format!("link.{name}"),
-            Some(Source::Disk { .. }) => format!("disk.{name}"),
-            _ => format!("count.{name}"),
+            Some(Source::Link { .. }) => called("link", name),
+            Some(Source::Disk { .. }) => called("disk", name),
+            _ => called("count", name),
         }
     }
 }

@@ -289,6 +289,16 @@ impl Plane for Count {
         self.source.promised()
     }
 
+    /// Likewise.
+    fn may_have_rate(&self, _: Option<reserv_model::Rate>) -> Result<(), PlaneError> {
+        Ok(())
+    }
+
+    fn set_rate(&mut self, rate: Option<reserv_model::Rate>) -> Result<(), PlaneError> {
+        self.source.set_rate(rate);
+        Ok(())
+    }
+
     fn info(&self) -> DriverInfo {
         let mut limits =
             vec!["it counts and schedules nothing: shares and minimums promise nothing".to_owned()];

@@ -107,6 +107,10 @@ pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Link>, Pl
     } else {
         plane.meter.keep(source)?;
     }
+    // Of who died between the word and the deed.
+    if plane.understood().is_ok() && plane.state().rate != source.promised() {
+        plane.tell_rate(source.rate())?;
+    }
     Ok(Some(plane))
 }
 
@@ -155,13 +159,13 @@ fn told(node: &RnNode) -> Told {
 
 impl Link {
     fn begin(&mut self, index: u32, rate: Option<Rate>) -> Result<(), PlaneError> {
-        self.set_rate(rate)?;
+        self.tell_rate(rate)?;
         let told = self.nodes()?.iter().map(told).collect::<Vec<_>>();
         self.meter.begin(&self.source, &told, true)?;
         self.attach(index)
     }
 
-    fn set_rate(&self, rate: Option<Rate>) -> Result<(), PlaneError> {
+    fn tell_rate(&self, rate: Option<Rate>) -> Result<(), PlaneError> {
         self.set(what::RATE, rate.map_or(0, Rate::bytes), 0)?;
         self.set(what::LIMIT, LIMIT_PACKETS, limit_bytes(rate))
     }
@@ -492,7 +496,10 @@ impl Plane for Link {
     }
 
     fn backlog(&self) -> Option<Backlog> {
-        let (_, rate) = link(&self.source).ok()?;
+        self.backlog_at(self.source.rate())
+    }
+
+    fn backlog_at(&self, rate: Option<Rate>) -> Option<Backlog> {
         let units = PACKETS_MAX - LIMIT_PACKETS; // as many as q0 may always have
         Some(Backlog {
             budget: 0,
@@ -506,6 +513,21 @@ impl Plane for Link {
 
     fn capacity(&self) -> u64 {
         self.source.promised()
+    }
+
+    fn may_have_rate(&self, _: Option<Rate>) -> Result<(), PlaneError> {
+        self.understood()
+    }
+
+    fn set_rate(&mut self, rate: Option<Rate>) -> Result<(), PlaneError> {
+        if let Err(error) = self.tell_rate(rate) {
+            if let Err(also) = self.tell_rate(self.source.rate()) {
+                tracing::error!(error = %also, interface = self.interface, "the rate is not as before");
+            }
+            return Err(error);
+        }
+        self.source.set_rate(rate);
+        Ok(())
     }
 
     fn supports_class(&self, class: Class) -> bool {

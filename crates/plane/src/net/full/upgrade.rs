@@ -153,7 +153,7 @@ impl Link {
 
     /// Rate and tree, in programs that are on no interface yet.
     fn build(&self, tree: &[Batch]) -> Result<(), PlaneError> {
-        self.set_rate(link(&self.source)?.1)?;
+        self.tell_rate(link(&self.source)?.1)?;
         for batch in tree {
             // The entrance stands beside the tree, and goes on.
             let (_, batch) = &entrances(batch);

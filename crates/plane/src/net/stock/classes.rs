@@ -89,13 +89,23 @@ impl Classes {
     /// Packets of many segments as large as a round of a queue, at most.
     pub(super) fn limit_segments(&mut self, index: u32, rate: u64) -> Result<(), PlaneError> {
         let context = || format!("the largest packet of many segments of {}", self.interface);
-        let (before, wanted) = (rtnl::gso_max(index).map_err(os(context()))?, segments_max(rate));
-        if before <= wanted {
+        let has = rtnl::gso_max(index).map_err(os(context()))?;
+        let before = self.carried.gso_max.unwrap_or(has).max(has);
+        let wanted = segments_max(rate).min(before);
+        if has == wanted {
             return Ok(());
         }
-        rtnl::set_gso_max(index, wanted).map_err(os(context()))?;
+        // First what it was: who dies in between leaves that to be put back.
         self.carried.gso_max = Some(before);
-        self.keep()
+        self.keep()?;
+        match rtnl::set_gso_max(index, wanted) {
+            // It may be another interface of that name, which never let so much.
+            Err(error) if wanted > has => {
+                tracing::warn!(%error, interface = self.interface, wanted, "its packets of many segments stay smaller");
+                Ok(())
+            }
+            done => done.map_err(os(context())),
+        }
     }
 
     /// And as they were.

@@ -171,6 +171,7 @@ pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Htb>, Pla
     {
         let (wanted, longest) = plan(plane.count.books(), rate, &plane.interface)?;
         locked(&plane.classes).found(&wanted, longest)?;
+        locked(&plane.classes).limit_segments(index, rate.bytes())?;
         plane.index = index;
     }
     Ok(Some(plane))
@@ -221,6 +222,16 @@ fn refused(op: &Op) -> Option<&'static str> {
 impl Htb {
     fn has_ours(&self, index: u32) -> bool {
         rtnl::root(index).is_ok_and(|(root, _)| root.is_some_and(|q| is_ours(&q, self.number)))
+    }
+
+    /// Classes, and what packets may be, for this rate.
+    fn put_rate(&mut self) -> Result<(), PlaneError> {
+        let Some(index) = rtnl::index_of(&self.interface).filter(|index| *index == self.index)
+        else {
+            return Ok(()); // whoever revives it tells
+        };
+        self.reshape()?;
+        locked(&self.classes).limit_segments(index, self.rate.bytes())
     }
 
     /// The classes as the tree is now.
@@ -420,6 +431,28 @@ impl Plane for Htb {
 
     fn capacity(&self) -> u64 {
         self.source.promised()
+    }
+
+    fn may_have_rate(&self, rate: Option<Rate>) -> Result<(), PlaneError> {
+        let mut source = self.source.clone();
+        source.set_rate(rate);
+        rated(&source, self.lacks.as_ref()).map(drop)
+    }
+
+    fn set_rate(&mut self, rate: Option<Rate>) -> Result<(), PlaneError> {
+        let mut source = self.source.clone();
+        source.set_rate(rate);
+        let (_, new) = rated(&source, self.lacks.as_ref())?;
+        let was = std::mem::replace(&mut self.rate, new);
+        if let Err(error) = self.put_rate() {
+            self.rate = was;
+            if let Err(also) = self.put_rate() {
+                tracing::error!(error = %also, interface = self.interface, "the classes are not as before");
+            }
+            return Err(error);
+        }
+        self.source = source;
+        Ok(())
     }
 
     fn supports_class(&self, class: Class) -> bool {
