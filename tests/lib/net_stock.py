@@ -236,7 +236,7 @@ def with_link(sink):
         near(("b", "s/x", "s/y"), (1 / 2, 1 / 8, 3 / 8), "two levels", 3)
         check([backlog(p)["dropped"] for p in ("b", "s/x", "s/y")] == [0, 0, 0], "nobody who waits for the queue loses a packet")
 
-        new_rate.run(live, DEV, PEER, ("nsenter", "-t", str(sink), "-n"), backlog, by_rate, lambda: dead(live), 0.1)
+        new_rate.run(live, DEV, PEER, ("nsenter", "-t", str(sink), "-n"), backlog, by_rate, lambda: dead(live), 0.15, 0.7)
 
         before = backlog("b")
         restart(live, lambda: time.sleep(0.2))
