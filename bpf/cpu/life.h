@@ -99,6 +99,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		if (q->dying) { /* it takes nobody any more; whoever would begin there begins where all will be when it is gone */
 			q = &t->nodes[1];
 			th->tag.node = 0;
+			rc_unbind(p);
 		}
 		if (q->index == 1)
 			q = rc_home(t, it);

@@ -152,11 +152,10 @@ static __always_inline u64 rv_tag(struct bpf_sock *sk)
 		return 0;
 	at = resource_number & (RT_RESOURCES - 1);
 	node = rv_living(s->slot[at]);
-	if (rt_sent_counts(s, at, node)) {
-		noted = rv_noted(s->sent[at]);
-		if (noted)
-			return noted;
-	}
+	noted = rt_sent_bound(s, at, node);
+	noted = noted ? rv_noted(noted) : 0;
+	if (noted)
+		return noted;
 	return node ? node : rv_noted(s->sent[at]);
 }
 

@@ -79,11 +79,10 @@ static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, boo
 	if (stored)
 		node = rt_stored_tag(resource, node);
 	living = node && rt_node(resource, node);
-	if (s && rt_sent_counts(s, resource, living)) {
-		by = rt_stored_tag(resource, s->sent[resource]);
-		if (by && rt_node(resource, by))
-			return by;
-	}
+	by = s ? rt_sent_bound(s, resource, living) : 0;
+	by = by && rt_works_used() ? rt_stored_tag(resource, by) : 0;
+	if (by && rt_node(resource, by))
+		return by;
 	if (living)
 		return node;
 	if (sk->family == RT_AF_PACKET)

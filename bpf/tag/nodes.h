@@ -49,23 +49,16 @@ struct rt_sock {
 	u64 slot[RT_RESOURCES];
 	u32 said; /* slots that were asked for, not filled from a default list */
 	u32 account; /* in `socks`: whose the entry is (accounts.h) */
-	/*
-	 * The queues of who sent last: of his default list, or of what he was bound to, and then he
-	 * has a bit in `bound` (senders.h). Not counted.
-	 */
-	u64 sent[RT_RESOURCES];
-	u32 bound, pad;
+	u64 sent[RT_RESOURCES]; /* the default queues of who sent last; not counted (senders.h) */
+	u64 works[RT_RESOURCES]; /* of what who sent last was bound to; 0: of nothing; not counted */
 };
 
-/*
- * Whether `sent` says more than `slot` does: a thread that was bound sent last, and no tag that is
- * there was asked for.
- */
-static __always_inline bool rt_sent_counts(struct rt_sock *s, u32 resource, bool living)
+/* The note that goes before `slot`: unless there is a tag that was asked for. 0: there is none. */
+static __always_inline u64 rt_sent_bound(struct rt_sock *s, u32 resource, bool living)
 {
-	u32 bit = 1U << (resource & 31);
+	u64 noted = *(volatile u64 *)&s->works[resource & (RT_RESOURCES - 1)];
 
-	return (*(volatile u32 *)&s->bound & bit) && !(living && (s->said & bit));
+	return living && (s->said >> (resource & 31) & 1) ? 0 : noted;
 }
 
 struct {

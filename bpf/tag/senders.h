@@ -19,17 +19,6 @@
  * container owns a queue of an interface.
  */
 
-/* Whether who sends is bound, and has noted a queue that is there. */
-static __always_inline bool rt_sent_bound(struct rt_sock *s, u32 resource)
-{
-	u64 node;
-
-	if (!(s->bound >> (resource & 31) & 1))
-		return false;
-	node = rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]);
-	return node && rt_node(resource, node);
-}
-
 /* Who sends over an inet socket notes what it is bound to, or that it is not. */
 static __noinline int rt_sent_by(u64 key)
 {
@@ -38,26 +27,17 @@ static __noinline int rt_sent_by(u64 key)
 	u32 i, resource;
 	u64 node;
 
-	if (!w) {
-		if (s && s->bound)
-			s->bound = 0;
+	if (!w && !s)
 		return 0;
-	}
 	bpf_for(i, 0, RT_RESOURCES) {
 		if (i >= iface_count)
 			break;
 		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
-		node = rt_worked(resource);
+		node = w ? rt_worked(resource) : 0;
 		if (!s && node)
 			s = rt_sock_entry(key, 0);
-		if (!s)
-			continue;
-		if (node) {
-			s->sent[resource] = rt_stored_word(resource, node);
-			__sync_fetch_and_or(&s->bound, 1U << (resource & 31));
-		} else {
-			__sync_fetch_and_and(&s->bound, ~(1U << (resource & 31)));
-		}
+		if (s)
+			s->works[resource] = node ? rt_stored_word(resource, node) : 0;
 	}
 	return 0;
 }
@@ -107,10 +87,8 @@ static __always_inline int rt_sends(struct bpf_sock *sk, bool stored)
 			if (!s)
 				break;
 		}
-		if (!s || rt_sent_bound(s, resource))
-			continue;
-		__sync_fetch_and_and(&s->bound, ~(1U << (resource & 31)));
-		s->sent[resource] = rt_stored_word(resource, node);
+		if (s)
+			s->sent[resource] = rt_stored_word(resource, node);
 	}
 	return 1;
 }

@@ -110,11 +110,10 @@ static __always_inline int rt_sock_queue(struct sock *sk, u32 resource, bool hoo
 		if (by)
 			return 1 + (int)(u32)by;
 	}
-	if (s && rt_sent_counts(s, resource, rt_node(resource, node))) {
-		by = rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]);
-		if (rt_node(resource, by))
-			return 1 + (int)(u32)by;
-	}
+	by = s && rt_works_used() ? rt_sent_bound(s, resource, rt_node(resource, node)) : 0;
+	by = by ? rt_stored_tag(resource, by) : 0;
+	if (by && rt_node(resource, by))
+		return 1 + (int)(u32)by;
 	if (!(node && rt_node(resource, node)) && sk->sk_type == RT_SOCK_RAW)
 		node = s ? rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]) : 0;
 	else if (!(node && rt_node(resource, node)) && sk->sk_type != 1 /* SOCK_STREAM */ &&

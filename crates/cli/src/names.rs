@@ -102,6 +102,9 @@ fn resources(files: &dyn Files, kind: Option<&str>) -> Vec<NodePath> {
 
 /// A node and all below it that begin like what is typed.
 fn gather(files: &dyn Files, node: &str, typed: &str, found: &mut BTreeSet<String>) {
+    if found.len() >= NAMES_MAX {
+        return;
+    }
     let Ok(listing) = files.list(node) else { return };
     for name in listing.dirs {
         let path = format!("{node}/{name}");
@@ -157,9 +160,18 @@ fn names(files: &dyn Files, what: Named, typed: &str) -> BTreeSet<String> {
     found
 }
 
+/// Those whose names a shell takes as they are: the kernel lets whoever may make an interface call
+/// it `$(reboot)`, and bash puts what is offered into the line without quotes.
 fn interfaces() -> BTreeSet<String> {
     let all = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    all.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    all.filter(|entry| entry.path().is_dir())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| is_plain(name))
+        .collect()
+}
+
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
 fn offered(words: &[String]) -> BTreeSet<String> {
@@ -198,6 +210,16 @@ mod tests {
 
     fn at(line: &str) -> Option<Named> {
         named(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_shell_takes_what_is_offered_as_it_is() {
+        for name in ["eth0", "enp1s0.7", "br-1a", "wg_0"] {
+            assert!(is_plain(name), "{name}");
+        }
+        for name in ["$(reboot)", "`id`", "a;id", "a&b", "a\u{1b}[2J", "é", "a'b"] {
+            assert!(!is_plain(name), "{name}");
+        }
     }
 
     #[test]

@@ -91,7 +91,6 @@ pub(crate) fn unpark(folder: &Path, build: u32) -> Result<bool, PlaneError> {
 
 /// Takes all of them out of the kernel. Answers whether there were any.
 pub fn clear() -> Result<bool, PlaneError> {
-    work::clear()?;
     let shelf = shelf();
     let mut had = false;
     for entry in fs::read_dir(&shelf).into_iter().flatten().flatten() {
@@ -100,8 +99,13 @@ pub fn clear() -> Result<bool, PlaneError> {
     }
     match fs::remove_dir(&shelf) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(os(format!("remove {}", shelf.display()))(error))
+            return Err(os(format!("remove {}", shelf.display()))(error));
         }
-        _ => Ok(had),
+        _ => {}
     }
+    // Objects that run share these maps with what is loaded later.
+    if !["cpu", "tag"].iter().any(|object| libbpf::folder(object).exists()) {
+        work::clear()?;
+    }
+    Ok(had)
 }

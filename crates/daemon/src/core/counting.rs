@@ -141,8 +141,11 @@ impl Core {
         }
         for (at, (name, on)) in new.iter().enumerate() {
             if let Err(refusal) = self.bring_up(name, on) {
+                let mut refusal = refusal;
                 for (name, _) in &new[..at] {
-                    self.take_down(name)?;
+                    if let Err(why) = self.take_down(name) {
+                        let _ = write!(refusal.text, "; and {name} is still there: {why}");
+                    }
                 }
                 return Err(self.rates_back(&rates, refusal));
             }

@@ -64,6 +64,10 @@ impl Core {
             held.engine.check_at(on.promised(), held.engine.plane().backlog_at(on.rate()), &[])?;
             return self.put_rate(slot, held, on);
         }
+        if on != was {
+            // What was admitted since it was looked at counts too.
+            held.engine.check_at(on.promised(), held.engine.plane().backlog_at(on.rate()), &[])?;
+        }
         self.put_rate(slot, held, on)?;
         edit(held).map_err(|refusal| match self.put_rate(slot, held, was) {
             Ok(()) => refusal,

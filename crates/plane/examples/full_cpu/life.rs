@@ -2,6 +2,7 @@
 //! Ejection, revival, adoption, mounts that come and go.
 
 use std::error::Error;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, process, thread};
@@ -118,6 +119,12 @@ pub(crate) fn run_life() -> Answer {
         &format!("another scheduler that is loaded is a clear error: {}", said.trim()),
     );
     s.health("which changes nothing")?;
+    // What objects share stays when one of them is refused: the other may run.
+    let shared = Path::new("/sys/fs/bpf/reserv-other-work-1");
+    for map in ["work", "works"] {
+        fs::remove_file(shared.join(map))?;
+    }
+    fs::remove_dir(shared)?;
     // Adoption: the process that loaded it is gone.
     drop(load);
     drop(s);

@@ -124,8 +124,7 @@ pub(super) struct RtSock {
     pub(super) said: u32,
     pub(super) account: u32,
     pub(super) sent: [u64; RESOURCES],
-    pub(super) bound: u32,
-    pub(super) pad: u32,
+    pub(super) works: [u64; RESOURCES],
 }
 
 /// `struct rt_owned`

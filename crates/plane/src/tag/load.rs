@@ -538,13 +538,26 @@ pub(super) fn attach_ends(folder: &Path) -> Result<(), PlaneError> {
     if folder.join(ENDS).exists() { attach_once(folder, ENDS, sys::attach_trace) } else { Ok(()) }
 }
 
-/// Attach what sees who sends, unless it is; or detach it.
-pub(super) fn attach_sent(folder: &Path, wanted: bool) -> Result<(), PlaneError> {
-    match wanted {
-        true if folder.join(SENT).exists() => attach_once(folder, SENT, sys::attach_trace),
-        true => Ok(()),
-        false => detach(folder, SENT),
+/// Attach what sees who sends, unless it is; or detach it. A kernel that refuses to attach it is
+/// one without it, from then on.
+pub(super) fn attach_sent(
+    folder: &Path,
+    mechanism: Mechanism,
+    wanted: bool,
+) -> Result<(), PlaneError> {
+    let pin = folder.join(SENT);
+    if !wanted {
+        return detach(folder, SENT);
     }
+    if !pin.exists() {
+        return Ok(());
+    }
+    if let Err(error) = attach_once(folder, SENT, sys::attach_trace) {
+        tracing::warn!(%error, "the kernel refuses to attach the program {SENT}");
+        park::forbid(folder, mechanism);
+        fs::remove_file(&pin).map_err(os(format!("remove {}", pin.display())))?;
+    }
+    Ok(())
 }
 
 /// Whether it is attached.

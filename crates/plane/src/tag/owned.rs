@@ -84,6 +84,6 @@ impl Tags {
         let of_links = kinds.try_fold(false, |any, kind: Result<u32, PlaneError>| {
             Ok::<_, PlaneError>(any || kind? == object_kind::INTERFACE)
         })?;
-        load::attach_sent(&self.folder, of_links)
+        load::attach_sent(&self.folder, self.mechanism, of_links)
     }
 }

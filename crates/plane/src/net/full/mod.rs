@@ -107,9 +107,11 @@ pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Link>, Pl
     } else {
         plane.meter.keep(source)?;
     }
-    // Of who died between the word and the deed.
-    if plane.understood().is_ok() && plane.state().rate != source.promised() {
-        plane.tell_rate(source.rate())?;
+    // Of who died between the word and the deed. The tree is worth more than the rate.
+    if plane.understood().is_ok()
+        && let Err(error) = plane.tell_rate(source.rate())
+    {
+        tracing::error!(%error, interface = plane.interface, "the rate is as it was");
     }
     Ok(Some(plane))
 }

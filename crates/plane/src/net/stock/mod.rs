@@ -171,7 +171,10 @@ pub fn adopt(run: &Path, number: u8, source: &Source) -> Result<Option<Htb>, Pla
     {
         let (wanted, longest) = plan(plane.count.books(), rate, &plane.interface)?;
         locked(&plane.classes).found(&wanted, longest)?;
-        locked(&plane.classes).limit_segments(index, rate.bytes())?;
+        // The tree is worth more than this.
+        if let Err(error) = locked(&plane.classes).limit_segments(index, rate.bytes()) {
+            tracing::error!(%error, interface = plane.interface, "segments are as long as they were");
+        }
         plane.index = index;
     }
     Ok(Some(plane))
