@@ -79,9 +79,8 @@ static __always_inline u64 rt_packet_node(struct bpf_sock *sk, u32 resource, boo
 	if (stored)
 		node = rt_stored_tag(resource, node);
 	living = node && rt_node(resource, node);
-	by = s ? rt_sent_bound(s, resource, living) : 0;
-	by = by && rt_works_used() ? rt_stored_tag(resource, by) : 0;
-	if (by && rt_node(resource, by))
+	by = s ? rt_sent_node(s, resource, living) : 0;
+	if (by)
 		return by;
 	if (living)
 		return node;

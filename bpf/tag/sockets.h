@@ -105,14 +105,14 @@ static __always_inline int rt_sock_queue(struct sock *sk, u32 resource, bool hoo
 	struct rt_sock *s = bpf_map_lookup_elem(&socks, &key);
 
 	node = s ? s->slot[resource & (RT_RESOURCES - 1)] : 0;
-	if (hook && rt_works_used() && !(s && (s->said >> (resource & 31) & 1) && rt_node(resource, node))) {
+	if (hook && rt_works_used() &&
+	    !(s && (s->said >> (resource & 31) & 1) && rt_node(resource, node))) {
 		by = rt_worked(resource);
 		if (by)
 			return 1 + (int)(u32)by;
 	}
-	by = s && rt_works_used() ? rt_sent_bound(s, resource, rt_node(resource, node)) : 0;
-	by = by ? rt_stored_tag(resource, by) : 0;
-	if (by && rt_node(resource, by))
+	by = s ? rt_sent_node(s, resource, rt_node(resource, node)) : 0;
+	if (by)
 		return 1 + (int)(u32)by;
 	if (!(node && rt_node(resource, node)) && sk->sk_type == RT_SOCK_RAW)
 		node = s ? rt_stored_tag(resource, s->sent[resource & (RT_RESOURCES - 1)]) : 0;

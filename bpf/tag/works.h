@@ -53,6 +53,18 @@ __noinline u64 rt_worked(u32 resource)
 	return node;
 }
 
+/*
+ * The queue that a bound sender noted with a socket, if it goes before the socket's tag, which is
+ * `living` or not (senders.h); 0: there is none. A note of who was bound in another tree is none.
+ */
+static __always_inline u64 rt_sent_node(struct rt_sock *s, u32 resource, bool living)
+{
+	u64 word = rt_works_used() ? rt_sent_bound(s, resource, living) : 0;
+	u64 node = word ? rt_stored_tag(resource, word) : 0;
+
+	return node && rt_node(resource, node) ? node : 0;
+}
+
 /* The queue of what the caller does and nobody tagged: rules 2 and 3. `l` may be none. */
 static __always_inline u64 rt_mine(struct rt_lists *l, u32 resource)
 {

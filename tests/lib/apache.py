@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 
+import tcp
 from live import MOUNT, ROOT, check
 
 APACHE, MODULES = "/usr/sbin/apache2", "/usr/lib/apache2/modules"
@@ -161,10 +162,8 @@ class Apache:
 
     def over(self, further=0):
         """Whether it has closed all connections to this port."""
-        with open("/proc/net/tcp", encoding="ascii") as file:
-            ends = [line.split()[1:4] for line in file.readlines()[1:]]
-        listens, gone = "0A", "06"
-        return not any(int(local.split(":")[1], 16) == self.port + further and state not in (listens, gone) for local, _, state in ends)
+        here = self.port + further
+        return not any(port == here and state not in (tcp.LISTEN, tcp.TIME_WAIT) for port, state in tcp.sockets())
 
 
 class Keep:

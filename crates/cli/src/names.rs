@@ -102,16 +102,16 @@ fn resources(files: &dyn Files, kind: Option<&str>) -> Vec<NodePath> {
 
 /// A node and all below it that begin like what is typed.
 fn gather(files: &dyn Files, node: &str, typed: &str, found: &mut BTreeSet<String>) {
-    if found.len() >= NAMES_MAX {
-        return;
-    }
     let Ok(listing) = files.list(node) else { return };
     for name in listing.dirs {
+        if found.len() >= NAMES_MAX {
+            return;
+        }
         let path = format!("{node}/{name}");
         // A node of the CPU is called without it, where that is no other resource.
         let short = path.strip_prefix("cpu/").unwrap_or(&path);
         let called = if typed.starts_with("cpu/") { path.as_str() } else { short };
-        if called.starts_with(typed) && found.len() < NAMES_MAX {
+        if called.starts_with(typed) {
             found.insert(called.to_owned());
         }
         if called.starts_with(typed) || typed.starts_with(&format!("{called}/")) {
@@ -128,7 +128,7 @@ fn names(files: &dyn Files, what: Named, typed: &str) -> BTreeSet<String> {
     };
     if what != Named::Container {
         for resource in resources(files, of) {
-            if typed.is_empty() || resource.as_str().starts_with(typed) {
+            if resource.as_str().starts_with(typed) {
                 found.insert(resource.as_str().to_owned());
             }
             gather(files, resource.as_str(), typed, &mut found);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A link's other rate, while it runs.
 //!
-//! The order: what is promised is looked at, the registry says the new rate, the kernel is told. Who
-//! dies in between leaves the registry's word, which the next daemon's plane catches up with when it
-//! is adopted; so a rate that was answered for is never lost, and one that was not is either rate.
+//! The order: what is promised is looked at, the registry says the new rate, the kernel is told.
+//! Who dies in between leaves the registry's word, which the next daemon's plane catches up with
+//! when it is adopted; so a rate that was answered for is never lost, and one that was not is
+//! either rate.
 //!
 //! With edits of the tree beside it (a configuration), more comes before them and less after them,
 //! so that the minimums fit at each instant.

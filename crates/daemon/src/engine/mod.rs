@@ -351,8 +351,8 @@ impl Engine {
         Ok(plan.ops().len())
     }
 
-    /// Whether all requests can be carried out, and all promises are kept, where there is so much to
-    /// be promised and queues hold so much.
+    /// Whether all requests can be carried out, and all promises are kept, where there is so much
+    /// to be promised and queues hold so much.
     pub fn check_at(
         &self,
         capacity: u64,

@@ -73,6 +73,27 @@ fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
     Ok(())
 }
 
+/// What threads wait for, until it is open.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn wait(&self) {
+        let (lock, opened) = &*self.0;
+        let Ok(mut open) = lock.lock() else { return };
+        while !*open {
+            let Ok(next) = opened.wait(open) else { return };
+            open = next;
+        }
+    }
+
+    fn open(&self) -> Answer {
+        *self.0.0.lock().map_err(|_| "poisoned")? = true;
+        self.0.1.notify_all();
+        Ok(())
+    }
+}
+
 /// A thread in each of 2000 queues at the end of the longest path that there can be, each place of
 /// it being one of a thousand; all are woken at once.
 fn deep(s: &mut Setup, schedulers: &[NodeId], queues: &[NodeId]) -> Answer {
@@ -86,27 +107,21 @@ fn deep(s: &mut Setup, schedulers: &[NodeId], queues: &[NodeId]) -> Answer {
     for some in below.chunks(EDITS) {
         s.apply(some.iter().map(|id| Op::Move { id: *id, parent: deepest }).collect())?;
     }
-    let over = Arc::new((Mutex::new(false), Condvar::new()));
+    let over = Gate::default();
     let (told, tids) = mpsc::channel();
     let mut threads = Vec::new();
     for queue in &below {
-        let (over, told) = (Arc::clone(&over), told.clone());
+        let (over, told) = (over.clone(), told.clone());
         let wait = move || {
             // SAFETY: no preconditions.
             let _ = told.send(unsafe { libc::gettid() });
-            let (lock, woken) = &*over;
-            let Ok(mut end) = lock.lock() else { return };
-            while !*end {
-                let Ok(next) = woken.wait(end) else { return };
-                end = next;
-            }
+            over.wait();
         };
         threads.push(thread::Builder::new().stack_size(64 << 10).spawn(wait)?);
         s.plane.0.tag(Target::Thread(tids.recv()?), *queue)?;
     }
     longest(s, "threads begun there");
-    *over.0.lock().map_err(|_| "poisoned")? = true;
-    over.1.notify_all();
+    over.open()?;
     for thread in threads {
         thread.join().map_err(|_| "a thread")?;
     }
@@ -171,19 +186,11 @@ pub(crate) fn run() -> Answer {
     s.plane.0.sample()?;
     longest(&s, "all nodes sampled");
 
-    let over = Arc::new((Mutex::new(false), Condvar::new()));
+    let over = Gate::default();
     let (mut threads, many) = (Vec::new(), many()?);
     for _ in 0..many {
-        let over = Arc::clone(&over);
-        let wait = move || {
-            let (lock, told) = &*over;
-            let Ok(mut end) = lock.lock() else { return };
-            while !*end {
-                let Ok(next) = told.wait(end) else { return };
-                end = next;
-            }
-        };
-        threads.push(thread::Builder::new().stack_size(64 << 10).spawn(wait)?);
+        let over = over.clone();
+        threads.push(thread::Builder::new().stack_size(64 << 10).spawn(move || over.wait())?);
     }
     let own = Target::Process(i32::try_from(std::process::id())?);
     let crowd = queues[0];
@@ -209,8 +216,7 @@ pub(crate) fn run() -> Answer {
     s.apply(some.iter().map(|id| Op::Move { id: *id, parent: to }).collect())?;
     longest(&s, "128 queues moved, one batch");
 
-    *over.0.lock().map_err(|_| "poisoned")? = true;
-    over.1.notify_all();
+    over.open()?;
     s.plane.0.tag(own, NodeId::Q0)?;
     for thread in threads {
         thread.join().map_err(|_| "a thread")?;
