@@ -508,7 +508,9 @@ class Crafted:
     LOOK_UP, UPDATE, TEST_RUN, OBJ_GET, SYSCALL = 1, 2, 10, 7, 321
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def __init__(self, number):
+    def __init__(self, number, more=()):
+        """`more`: queues by port, of sockets for datagrams of IPv4 that others have."""
+        self.sockets = {5001: "a", **dict(more)}
         pins = os.environ.get("RESERV_BPFFS", "/sys/fs/bpf/reserv")
         at = "rv_tcx" if os.path.exists(f"{pins}/receive-{number}/rv_tcx") else "rv_xdp"
         self.program = self.pinned(f"{pins}/receive-{number}/{at}")
@@ -597,7 +599,8 @@ class Crafted:
         if len(body) < size + need[0] or size + need[1] > length:
             return 0
         port = int.from_bytes(body[size + 2:size + 4], "big")
-        found = {(17, 5001): "a", (17, 5002): "b" if kind == 0x0800 else 2}.get((protocol, port), 2)
+        mine = protocol == 17 and (kind == 0x0800 or port == 5001)
+        found = self.sockets.get(port, 2) if mine else 2
         if part:
             self.firsts.pop((part, protocol), None)
             if found != 2:
@@ -637,10 +640,10 @@ def number_of():
     return next(name.split("-")[1] for name in os.listdir(pins) if name.startswith("receive-"))
 
 
-def crafted(live, many):
+def crafted(live, many, more):
     """No packet that is bent moves to another queue, nor is any lost on the way."""
     seed = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-    dice, program = random.Random(seed), Crafted(number_of())
+    dice, program = random.Random(seed), Crafted(number_of(), {5002: "b", **more})
     a, b = server("a", 5001, family=socket.AF_INET6), server("b", 5002)
     wrong_batch, dropped = None, 0
     for start in range(0, many, 500):
@@ -666,6 +669,7 @@ def main(live, send, at, whole):
     """`whole`: also what costs starts of programs, and is the same by every driver."""
     for name in "abcd":
         live.mk(f"{DEV}/{name}", 100)
+    whose = "q0" if former else "b"
     if former:
         went(live, "q0", lambda: send("udp", HERE, 5020, 5, 10), [5, 0, 0], "who had a queue of the link that is gone has none of its numbers now")
     else:
@@ -673,7 +677,7 @@ def main(live, send, at, whole):
         went(live, "b", lambda: send("udp", HERE, 5020, 5, 10), [5, 0, 0], "(who listens has his queue)")
     told_apart(live, send, whole)
     if at == "tcx":
-        crafted(live, 20_000 if whole else 2000)
+        crafted(live, 20_000 if whole else 2000, {5020: whose})
     elif not whole:
         return
     nobodys(live, send)
