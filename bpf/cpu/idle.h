@@ -87,18 +87,32 @@ static __always_inline void rc_comes(u32 cpu)
  * For tests, where sections are timed (RESERV_TIMED). At each choice of a CPU: how often who waits
  * longest has waited beside a CPU that idles and that he may use; and how often for long before
  * anybody told that CPU. The second is a wake-up that was lost. It is not one where a cap held the
- * thread back.
+ * thread back; nor while an event that may still tell, or find it, is under way: an emulated CPU may
+ * stand still in the middle of one for milliseconds. So who tells has done so since his event began,
+ * and what is not told yet is as old as the oldest event that is under way.
  */
 #define RC_IDLE_LATE 2000000 /* half a step: where that is lost, it waits for the end of one */
 u64 idle_since[RS_UNITS_MAX]; /* 0: it does not idle */
 u64 idle_told[RS_UNITS_MAX]; /* 0: nobody has told it since */
+u64 event_since[RS_UNITS_MAX]; /* a wake-up or a choice is under way on it; 0: none is */
 u64 idle_waits, idle_late;
+
+/* An event begins on this CPU; 0: it ends. */
+static __always_inline void rc_event(u64 raw)
+{
+	if (timed && cpus > 1)
+		event_since[bpf_get_smp_processor_id() & (RS_UNITS_MAX - 1)] = raw;
+}
 
 /* Somebody sends for that CPU. */
 static __always_inline void rc_told(u32 cpu)
 {
-	if (timed && !idle_told[cpu & (RS_UNITS_MAX - 1)])
-		idle_told[cpu & (RS_UNITS_MAX - 1)] = scx_bpf_now();
+	u64 since;
+
+	if (!timed || idle_told[cpu & (RS_UNITS_MAX - 1)])
+		return;
+	since = event_since[bpf_get_smp_processor_id() & (RS_UNITS_MAX - 1)];
+	idle_told[cpu & (RS_UNITS_MAX - 1)] = since ? since : scx_bpf_now();
 }
 
 /*
@@ -160,12 +174,20 @@ static __always_inline bool rc_may_idle(struct rs_tree RS_ARENA *t, u32 cpu, u32
 /* Under the lock, before a choice: `it` waits longest. */
 static __noinline int rc_idled(struct rs_item RS_ARENA *it, u64 now)
 {
-	u64 from, since, until;
+	u64 from, since, until, pending = now;
 	u32 some = 0, late = 0, at;
 
 	if (!it)
 		return 0;
 	from = it->queued_at;
+	RS_LOOP(cpu, RS_UNITS_MAX) {
+		if (cpu >= cpus)
+			break;
+		at = rc_slot(cpu) & (RS_UNITS_MAX - 1);
+		since = event_since[at];
+		if (since && rs_before(since, pending))
+			pending = since;
+	}
 	RS_LOOP(cpu, RS_UNITS_MAX) {
 		if (cpu >= cpus)
 			break;
@@ -176,10 +198,10 @@ static __noinline int rc_idled(struct rs_item RS_ARENA *it, u64 now)
 			continue;
 		if (rs_before(since, from))
 			since = from;
-		if (!until || rs_before(now, until))
-			until = now;
 		if (!rs_before(since, now))
 			continue;
+		if (!until || rs_before(pending, until))
+			until = pending;
 		some = 1;
 		if (rs_before(since, until) && until - since > RC_IDLE_LATE)
 			late = 1;

@@ -102,9 +102,9 @@ static __always_inline void rc_chosen(struct rs_item RS_ARENA *it, u64 raw)
 }
 
 /*
- * Under the lock: the thread of `it` woke and displaces `cur`, which runs here. The switch is made
- * at once: cur is charged, as the clock sees it, and competes. Answers whether `it` is first then;
- * otherwise dispatch is to find out who is.
+ * Under the lock, and that of the CPU's run queue: the thread of `it` woke and displaces `cur`,
+ * which runs there. The switch is made at once: cur is charged, as the clock sees it, and competes.
+ * Answers whether `it` is first then; otherwise dispatch is to find out who is.
  */
 static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur,
 					u32 cpu, u64 raw, u64 now)
@@ -130,6 +130,23 @@ static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_it
 }
 
 /*
+ * Whether the thread of `cur`, in service on `cpu`, whose run queue is locked, runs there and not in
+ * a program of a hook (rc_inside). The thread that is current here is in ours. What another CPU's
+ * kernel does between a choice and the switch is seen: then its old thread still runs.
+ */
+static __always_inline bool rc_runs_there(struct rs_item RS_ARENA *cur, u32 cpu)
+{
+	struct task_struct *him;
+
+	if (cpus == 1 || cpu == bpf_get_smp_processor_id()) {
+		him = bpf_get_current_task_btf();
+		return rc_item(him) == cur && !rc_inside(him);
+	}
+	him = rc_thread(cur);
+	return him && !him->migration_disabled && scx_bpf_task_running(him) && scx_bpf_task_cpu(him) == cpu;
+}
+
+/*
  * Whether the mirror of cgroups has no say in a wake-up: it knows of none, or both are in one
  * queue.
  */
@@ -148,7 +165,6 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	u32 wakeup = enq_flags & SCX_ENQ_WAKEUP, answer = 0, all;
 	u64 now;
 	struct rs_item RS_ARENA *cur;
-	struct task_struct *me;
 
 	if (!rc_lock()) {
 		RC_CHECK(t);
@@ -177,8 +193,7 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	} else if (cur && wakeup && it->state == RS_QUEUED && 
 		   (rs_preempts(t, it, cur, rc_ran(cur, raw)) || (t->front->index != 1 && rc_group_preempts(t, it, cur, rc_ran(cur, raw))))) {
 		answer = 2 + cpu;
-		me = bpf_get_current_task_btf();
-		if (rc_item(me) == cur && !rc_inside(me) && rc_displace(t, it, cur, cpu, raw, now))
+		if (rc_runs_there(cur, cpu) && rc_displace(t, it, cur, cpu, raw, now))
 			answer = 1;
 	}
 	rc_unlock();
@@ -231,11 +246,10 @@ static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struc
 	return rs_post(t, it, raw) || rs_post(t, it, raw) || rs_post(t, it, raw);
 }
 
-void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
+static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags, u64 raw)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it = rc_item(p), *cur;
-	u64 raw = scx_bpf_now();
 	u32 cpu, preempt = 0, told = 0;
 
 	if (!it) {
@@ -293,6 +307,15 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	/* Where one CPU is all that it may use, and somebody runs there, nobody else can help. */
 	if (cpus > 1 && (cur || !told) && p->nr_cpus_allowed > 1 && prevs[cpu & (RS_UNITS_MAX - 1)].stays != (u64)it)
 		rc_kick_one(p);
+}
+
+void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	u64 raw = scx_bpf_now();
+
+	rc_event(raw);
+	rc_enqueued(p, enq_flags, raw);
+	rc_event(0);
 }
 
 /*
@@ -461,12 +484,12 @@ static __always_inline bool rc_nobody_waits(struct rs_tree RS_ARENA *t)
 
 #define RC_TRIES 8 /* items that a dispatch chooses, until one fits */
 
-void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
+static __always_inline void rc_dispatched(s32 cpu, struct task_struct *prev, u64 raw)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_prev *v = &prevs[cpu & (RS_UNITS_MAX - 1)];
 	struct rs_item RS_ARENA *it, *old;
-	u64 raw = scx_bpf_now(), owner;
+	u64 owner;
 	struct task_struct *p;
 
 	v->floor = t->age[1].oldest != 0;
@@ -557,6 +580,15 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	 * asks again.
 	 */
 	scx_bpf_kick_cpu(cpu, 0);
+}
+
+void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
+{
+	u64 raw = scx_bpf_now();
+
+	rc_event(raw);
+	rc_dispatched(cpu, prev, raw);
+	rc_event(0);
 }
 
 SEC(".struct_ops.link")
