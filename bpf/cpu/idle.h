@@ -94,32 +94,28 @@ static __always_inline void rc_comes(u32 cpu)
 #define RC_IDLE_LATE 2000000 /* half a step: where that is lost, it waits for the end of one */
 u64 idle_since[RS_UNITS_MAX]; /* 0: it does not idle */
 u64 idle_told[RS_UNITS_MAX]; /* 0: nobody has told it since */
-u64 event_since[RS_UNITS_MAX]; /* a wake-up or a choice is under way on it; 0: none is */
+u64 event_since[RS_UNITS_MAX]; /* a wake-up or a choice of it is under way; 0: none is */
 u64 idle_waits, idle_late;
 
-/* An event begins on this CPU; 0: it ends. */
-static __always_inline void rc_event(u64 raw)
+/* By who holds the run queue of `cpu`: an event begins; 0: it ends. */
+static __always_inline void rc_event(u32 cpu, u64 raw)
 {
 	if (timed && cpus > 1)
-		event_since[bpf_get_smp_processor_id() & (RS_UNITS_MAX - 1)] = raw;
+		event_since[cpu & (RS_UNITS_MAX - 1)] = raw;
 }
 
-/* Somebody sends for that CPU. */
-static __always_inline void rc_told(u32 cpu)
+/* Somebody sends for that CPU, in an event that began at `since`; 0: now. */
+static __always_inline void rc_told(u32 cpu, u64 since)
 {
-	u64 since;
-
-	if (!timed || idle_told[cpu & (RS_UNITS_MAX - 1)])
-		return;
-	since = event_since[bpf_get_smp_processor_id() & (RS_UNITS_MAX - 1)];
-	idle_told[cpu & (RS_UNITS_MAX - 1)] = since ? since : scx_bpf_now();
+	if (timed && !idle_told[cpu & (RS_UNITS_MAX - 1)])
+		idle_told[cpu & (RS_UNITS_MAX - 1)] = since ? since : scx_bpf_now();
 }
 
 /*
  * A CPU that idles, or is about to, and is in `may`, looks at the tree. Answers whether there was
- * one. After what it is to find.
+ * one. After what it is to find, in an event that began at `since` (rc_told).
  */
-static __always_inline bool rc_kick_one_of(const struct cpumask *may)
+static __always_inline bool rc_kick_one_of(const struct cpumask *may, u64 since)
 {
 	s32 idle = scx_bpf_pick_idle_cpu(may, 0);
 
@@ -129,7 +125,7 @@ static __always_inline bool rc_kick_one_of(const struct cpumask *may)
 		idle = rc_leaving(may);
 	if (idle < 0)
 		return false;
-	rc_told(idle);
+	rc_told(idle, since);
 	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	return true;
 }

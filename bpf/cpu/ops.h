@@ -132,9 +132,9 @@ static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_it
 /*
  * Whether the thread of `cur`, in service on `cpu`, whose run queue is locked, runs there and not in
  * a program of a hook (rc_inside). The thread that is current here is in ours. What another CPU's
- * kernel does between a choice and the switch is seen: then its old thread still runs.
+ * kernel does between a choice and the switch is seen: its old thread runs then.
  */
-static __always_inline bool rc_runs_there(struct rs_item RS_ARENA *cur, u32 cpu)
+static __noinline int rc_runs_there(struct rs_item RS_ARENA *cur, u32 cpu)
 {
 	struct task_struct *him;
 
@@ -246,10 +246,11 @@ static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struc
 	return rs_post(t, it, raw) || rs_post(t, it, raw) || rs_post(t, it, raw);
 }
 
-static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags, u64 raw)
+static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it = rc_item(p), *cur;
+	u64 raw = scx_bpf_now();
 	u32 cpu, preempt = 0, told = 0;
 
 	if (!it) {
@@ -257,6 +258,7 @@ static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags, u6
 		return;
 	}
 	cpu = cpus == 1 ? 0 : scx_bpf_task_cpu(p);
+	rc_event(cpu, raw);
 	if (cpus > 1) {
 		told = it->told;
 		it->told = 0;
@@ -311,11 +313,9 @@ static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags, u6
 
 void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 {
-	u64 raw = scx_bpf_now();
-
-	rc_event(raw);
-	rc_enqueued(p, enq_flags, raw);
-	rc_event(0);
+	rc_enqueued(p, enq_flags);
+	if (timed && cpus > 1)
+		rc_event(scx_bpf_task_cpu(p), 0);
 }
 
 /*
@@ -484,14 +484,15 @@ static __always_inline bool rc_nobody_waits(struct rs_tree RS_ARENA *t)
 
 #define RC_TRIES 8 /* items that a dispatch chooses, until one fits */
 
-static __always_inline void rc_dispatched(s32 cpu, struct task_struct *prev, u64 raw)
+static __always_inline void rc_dispatched(s32 cpu, struct task_struct *prev)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_prev *v = &prevs[cpu & (RS_UNITS_MAX - 1)];
 	struct rs_item RS_ARENA *it, *old;
-	u64 owner;
+	u64 raw = scx_bpf_now(), owner;
 	struct task_struct *p;
 
+	rc_event(cpu, raw);
 	v->floor = t->age[1].oldest != 0;
 	if (prev) {
 		it = rc_item(prev);
@@ -584,11 +585,8 @@ static __always_inline void rc_dispatched(s32 cpu, struct task_struct *prev, u64
 
 void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 {
-	u64 raw = scx_bpf_now();
-
-	rc_event(raw);
-	rc_dispatched(cpu, prev, raw);
-	rc_event(0);
+	rc_dispatched(cpu, prev);
+	rc_event(cpu, 0);
 }
 
 SEC(".struct_ops.link")
