@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A wake-up that displaces who runs, on the waker's CPU or another: the switch is decided in the
- * waker's section of the lock. The woken thread goes straight to that CPU, whose run queue the waker
- * holds: one interrupt where it is another CPU, no dispatch there and no section of its own.
- * (Kicked, it cost two interrupts, for the kernel kicks by one to itself first, and two sections.)
+ * waker's section of the lock. The woken thread goes straight to that CPU, whose run queue the
+ * waker holds: one interrupt where it is another CPU, no dispatch there and no section of its own.
+ * (By a kick it is two interrupts, for the kernel sends one to itself first, and two sections.)
  */
 #ifndef RESERV_CPU_DISPLACE_H
 #define RESERV_CPU_DISPLACE_H
@@ -29,8 +29,8 @@ static __always_inline void rc_chosen(struct rs_item RS_ARENA *it, u64 raw)
  * which runs there. The switch is made at once: cur is charged, as the clock sees it, and competes.
  * Answers whether `it` is first then; otherwise dispatch is to find out who is.
  */
-static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur,
-					u32 cpu, u64 raw, u64 now)
+static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it,
+					struct rs_item RS_ARENA *cur, u32 cpu, u64 raw, u64 now)
 {
 	struct rs_item RS_ARENA *first;
 	u64 ran = rc_ran(cur, raw);
@@ -53,9 +53,9 @@ static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_it
 }
 
 /*
- * Whether the thread of `cur`, in service on `cpu`, whose run queue is locked, runs there and not in
- * a program of a hook (rc_inside). The thread that is current here is in ours. What another CPU's
- * kernel does between a choice and the switch is seen: its old thread runs then.
+ * Whether the thread of `cur`, in service on `cpu`, whose run queue is locked, runs there and not
+ * in a program of a hook (rc_inside). The thread that is current here is in ours. What another
+ * CPU's kernel does between a choice and the switch is seen: its old thread runs then.
  */
 static __noinline int rc_runs_there(struct rs_item RS_ARENA *cur, u32 cpu)
 {
@@ -66,7 +66,8 @@ static __noinline int rc_runs_there(struct rs_item RS_ARENA *cur, u32 cpu)
 		return rc_item(him) == cur && !rc_inside(him);
 	}
 	him = rc_thread(cur);
-	return him && !him->migration_disabled && scx_bpf_task_running(him) && scx_bpf_task_cpu(him) == cpu;
+	return him && !him->migration_disabled && scx_bpf_task_running(him) &&
+	       scx_bpf_task_cpu(him) == cpu;
 }
 
 #endif
