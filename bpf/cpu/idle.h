@@ -87,9 +87,9 @@ static __always_inline void rc_comes(u32 cpu)
  * For tests, where sections are timed (RESERV_TIMED). At each choice of a CPU: how often who waits
  * longest has waited beside a CPU that idles and that he may use; and how often for long before
  * anybody told that CPU. The second is a wake-up that was lost. It is not one where a cap held the
- * thread back; nor while an event that may still tell, or find it, is under way: an emulated CPU may
- * stand still in the middle of one for milliseconds. So who tells has done so since his event began,
- * and what is not told yet is as old as the oldest event that is under way.
+ * thread back; nor while an event that may still tell, or find it, is under way: an emulated CPU
+ * may stand still in the middle of one for milliseconds. So who tells has done so since his event
+ * began, and what is not told yet is as old as the oldest event that is under way.
  */
 #define RC_IDLE_LATE 2000000 /* half a step: where that is lost, it waits for the end of one */
 u64 idle_since[RS_UNITS_MAX]; /* 0: it does not idle */
