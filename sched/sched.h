@@ -614,7 +614,7 @@ struct rs_tree {
 	u32 params_most; /* the same: the item's weight_most */
 	/* in rs_settle: so much of the work is of another item of the queue, whose tag has it */
 	u64 lent;
-	/* several units: choices in a row for which a queue's first item is passed over */
+	/* several units: choices in a row, of each, for which a queue's first item is passed over */
 	u32 near;
 	u32 quanta; /* rs_quantum_some: the first slot to look at, plus one; 0: none */
 	/*

@@ -536,32 +536,43 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
 	return (u64)best;
 }
 
-/* places at the top of a queue's heap that are looked at: those of its first three levels */
-#define RS_NEAR 7
+/*
+ * Levels at the top of a queue's heap that are looked at: among 31 items there is nearly always one
+ * of this unit. One level after the other, as far as it takes: who is found on the third is the
+ * usual case, and what was last written elsewhere is read for no more.
+ */
+#define RS_NEAR_LEVELS 5
 
 /*
  * Locality. `first` was last served on another unit, whose caches have its data. One of the next
  * few that was last served here goes before it, if its tag is less than a step behind: but t->near
- * times in a row at most. So who is first waits for no more than t->near choices of its queue, and
- * nobody gets more than a step, by its tag, before its turn (docs/notes/sched.md, "Locality").
- * Nothing is decided between queues.
+ * times in a row at most for each unit that there is. So who is first waits for no more than
+ * t->near choices of each unit, and nobody gets more than a step, by its tag, before its turn
+ * (docs/notes/sched.md, "Locality"). Nothing is decided between queues.
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_near,
 	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *first, u32 unit), (t, q, first, unit))
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
-	u32 n = q->ready.n, w = first->weight;
+	u32 n = q->ready.n, w = first->weight, level = 1;
 	u64 most, seq = 0;
 
-	if (!class_keyed(q) || q->passed >= t->near)
+	if (!class_keyed(q) || q->passed >= t->near * t->units)
 		return (u64)first;
 	most = e[0].key + rs_vwork(q->quantum, w ? w : RS_WEIGHT_ONE);
-	RS_LOOP(i, RS_NEAR) {
+	RS_LOOP(i, (1 << RS_NEAR_LEVELS) - 1) {
 		if (i >= n)
 			break;
+		if (i == level) {
+			if (best)
+				break;
+			level += level + 1;
+		}
+		if (!rs_entry_before(e[i].key, e[i].seq, most, seq))
+			continue;
 		it = (struct rs_item RS_ARENA *)e[i].obj;
-		if (it->unit == unit && (it->all || rs_unit_in(it->mask, unit)) && rs_entry_before(e[i].key, e[i].seq, most, seq)) {
+		if (it->unit == unit && (it->all || rs_unit_in(it->mask, unit))) {
 			best = it;
 			most = e[i].key;
 			seq = e[i].seq;
