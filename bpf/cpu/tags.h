@@ -50,10 +50,10 @@ static __always_inline struct rt_work *rc_bound(struct task_struct *p, u64 tag)
 {
 	struct rt_work *w = rt_work_of(p);
 
-	return w && w->queue == tag ? w : 0;
+	return w && rt_work_queue(*(volatile u64 *)&w->queue) == tag ? w : 0;
 }
 
-/* It is bound to nothing any more. */
+/* It, the running thread, is bound to nothing any more. */
 static __always_inline void rc_unbind(struct task_struct *p)
 {
 	struct rt_work *w = rt_work_of(p);
@@ -62,13 +62,39 @@ static __always_inline void rc_unbind(struct task_struct *p)
 		w->queue = 0;
 }
 
+/* By what the thread is bound now; 0: by nothing. */
+static __always_inline u64 rc_binding(struct task_struct *p)
+{
+	struct rt_work *w = rt_work_of(p);
+
+	return w ? *(volatile u64 *)&w->queue : 0;
+}
+
+/*
+ * A thread was tagged that was bound by `was` before: that has ended, and what it has bound itself
+ * to meanwhile where its tag is another one. It runs, and may bind itself at any instant of this:
+ * that stays, or it would be in the container's queue and bound to none.
+ */
+static __always_inline void rc_unbound(struct task_struct *p, struct rc_thread *th, u64 was)
+{
+	struct rt_work *w = rt_work_of(p);
+	u64 now;
+
+	if (!w || (was && __sync_val_compare_and_swap(&w->queue, was, 0) == was))
+		return;
+	now = *(volatile u64 *)&w->queue;
+	if (now && rt_work_queue(now) != rc_tag_now(th))
+		__sync_val_compare_and_swap(&w->queue, now, 0);
+}
+
 /* The thread of `w` is bound to the container that owns `node`. */
 static __always_inline void rc_bound_to(struct rt_works *all, struct rt_work *w, u64 node, u64 back, u64 listed)
 {
 	w->back = back;
 	w->listed = listed;
 	w->epoch = all->epoch;
-	w->queue = node;
+	w->times++;
+	*(volatile u64 *)&w->queue = node | (u64)(u16)w->times << 16;
 	all->used = 1;
 }
 
@@ -83,16 +109,20 @@ static __always_inline u64 rc_own_tag(struct task_struct *me)
 /* The child's tag, by the rule. `th` is the child's. */
 static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
 {
-	struct rt_work *w, *own;
+	struct rt_work *own = rt_work_of(parent), was = {}, *w = 0;
 	struct rc_lists *l;
 	u64 key;
 
 	if (child->tgid == parent->tgid) {
+		/* before the tag: who tags the parent meanwhile changes that first */
+		if (own)
+			was = *own;
+		asm volatile("" : : : "memory");
 		th->tag.node = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
-		own = rc_bound(parent, th->tag.node);
-		w = own ? bpf_task_storage_get(&work, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : 0;
-		if (own && w)
-			*w = *own;
+		if (was.queue && rt_work_queue(was.queue) == th->tag.node)
+			w = bpf_task_storage_get(&work, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (w)
+			*w = was;
 		return;
 	}
 	key = (u64)parent->signal;
@@ -177,7 +207,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	struct rs_node RS_ARENA *q;
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th = rc_thread_made(p);
-	u64 raw = scx_bpf_now(), owner = (u64)p;
+	u64 raw = scx_bpf_now(), owner = (u64)p, bound = rc_binding(p);
 	int answer = 0;
 
 	if (!th)
@@ -199,7 +229,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		th->tag.node = node;
 	RC_UNLOCK(irq);
 	if (!answer)
-		rc_unbind(p);
+		rc_unbound(p, th, bound);
 	return answer;
 }
 
@@ -531,7 +561,7 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 		if (!w)
 			return -E_NOMEM;
 		from = rc_own_tag(me);
-		back = w->epoch == all->epoch && w->queue && w->queue == from ? w->back : from;
+		back = w->epoch == all->epoch && w->queue && rt_work_queue(w->queue) == from ? w->back : from;
 		answer = rc_go(me, node);
 		if (answer)
 			return answer;
