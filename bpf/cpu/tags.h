@@ -3,8 +3,9 @@
  * Tags of threads and default lists of processes (Eclipse/BSD §2.5).
  *
  * A new thread of a process inherits its creator's tag. A new process starts with both lists equal
- * to its parent's child list, and its first thread is tagged with it. The rule is applied in two
- * places, because while the scheduler is attached the kernel asks for a new thread's queue
+ * to its parent's child list, and its first thread is tagged with it; under the personality
+ * `containers` that of a bound thread is bound as it (Resource Containers 4.2). The rule is applied
+ * in two places, because while the scheduler is attached the kernel asks for a new thread's queue
  * (init_task) before the tracepoint of the fork: both find the same answer. So with the end of a
  * process: exit_task and the tracepoint. The scheduler's calls are never left out, tracepoints can
  * be (hook.h).
@@ -15,6 +16,8 @@
  * gone, the tag is another one too.
  */
 #include "asks.h"
+
+u32 binds_children; /* new processes of bound threads are bound as those */
 
 /*
  * A thread's tag by handle; 0 is q0. While it has an item, that is the truth, and its storage
@@ -53,7 +56,7 @@ static __always_inline struct rt_work *rc_bound(struct task_struct *p, u64 tag)
 	return w && rt_work_queue(*(volatile u64 *)&w->queue) == tag ? w : 0;
 }
 
-/* It, the running thread, is bound to nothing any more. */
+/* The running thread, or one that has not run yet, is bound to nothing any more. */
 static __always_inline void rc_unbind(struct task_struct *p)
 {
 	struct rt_work *w = rt_work_of(p);
@@ -106,28 +109,58 @@ static __always_inline u64 rc_own_tag(struct task_struct *me)
 	return it ? rc_tag_of(it) : rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0));
 }
 
+/*
+ * The queue in which a thread was before it was bound; q0 if that is gone, or takes nobody any
+ * more.
+ */
+static __always_inline u64 rc_back(u64 before)
+{
+	struct rs_node RS_ARENA *q = rc_queue(rc_tree(), before);
+
+	return q->dying ? RC_Q0 : rc_id(q);
+}
+
+/* What the child of a thread that was bound by `was` has of that. */
+static __always_inline void rc_inherit_binding(struct task_struct *child, struct rt_work *was, u64 back)
+{
+	struct rt_work *w = bpf_task_storage_get(&work, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!w)
+		return;
+	*w = *was;
+	w->back = back;
+}
+
 /* The child's tag, by the rule. `th` is the child's. */
 static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
 {
-	struct rt_work *own = rt_work_of(parent), was = {}, *w = 0;
+	struct rt_work *own = rt_work_of(parent), was = {};
+	bool thread = child->tgid == parent->tgid;
 	struct rc_lists *l;
-	u64 key;
+	u64 key, tag = 0;
 
-	if (child->tgid == parent->tgid) {
-		/* before the tag: who tags the parent meanwhile changes that first */
-		if (own)
-			was = *own;
-		asm volatile("" : : : "memory");
-		th->tag.node = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
-		if (was.queue && rt_work_queue(was.queue) == th->tag.node)
-			w = bpf_task_storage_get(&work, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		if (w)
-			*w = was;
+	/* before the tag: who tags the parent meanwhile changes that first */
+	if (own && (thread || binds_children))
+		was = *own;
+	asm volatile("" : : : "memory");
+	if (thread || was.queue)
+		tag = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
+	if (was.queue && rt_work_queue(was.queue) != tag)
+		was.queue = 0;
+	if (thread) {
+		th->tag.node = tag;
+		if (was.queue)
+			rc_inherit_binding(child, &was, was.back);
 		return;
 	}
 	key = (u64)parent->signal;
 	l = bpf_map_lookup_elem(&lists, &key);
 	th->tag.node = l ? l->child : 0;
+	if (!was.queue)
+		return;
+	/* unbound it is where it would have begun else */
+	rc_inherit_binding(child, &was, rc_back(th->tag.node));
+	th->tag.node = tag;
 }
 
 /* A new process' lists. Whether it has any. */
@@ -162,7 +195,7 @@ HOOK(rc_fork, struct task_struct *parent, struct task_struct *child)
 		th = bpf_task_storage_get(&tags, parent, 0, 0);
 		if (!rc_tag_now(th))
 			return 0;
-	} else if (!rc_lists_inherit(child, parent)) {
+	} else if (!rc_lists_inherit(child, parent) && !(binds_children && rc_binding(parent))) {
 		return 0;
 	}
 	th = rc_thread_made(child);
@@ -231,17 +264,6 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	if (!answer)
 		rc_unbound(p, th, bound);
 	return answer;
-}
-
-/*
- * The queue in which a thread was before it was bound; q0 if that is gone, or takes nobody any
- * more.
- */
-static __always_inline u64 rc_back(u64 before)
-{
-	struct rs_node RS_ARENA *q = rc_queue(rc_tree(), before);
-
-	return q->dying ? RC_Q0 : rc_id(q);
 }
 
 /*

@@ -79,6 +79,7 @@ impl World {
             (184..198, _) => self.access(pid)?,
             (198, _) if self.random.one_in(2) => self.strange(pid, fd)?,
             (198, _) => self.stand(pid),
+            (200, _) if self.random.one_in(4) => self.another_personality()?,
             (200..203, _) => self.contain()?,
             (203..205, _) => self.remove()?,
             (205..224, Some(fd)) => self.bind(pid, tid, fd)?,
@@ -141,7 +142,7 @@ impl World {
         let (child, start) = (self.tid(), self.born());
         let got = self.kernel.k_clone(child, child, start);
         self.note("fork", || format!("{child} by {by} of {pid}: {got}"));
-        self.oracle.fork(pid, child, start);
+        self.oracle.fork((pid, by), child, start);
         agree(|| format!("a child of {pid}"), &got, &0)
     }
 

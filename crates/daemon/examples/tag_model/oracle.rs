@@ -227,6 +227,8 @@ pub(crate) struct Oracle {
     /// Sent, and not received yet.
     pub(crate) under_way: BTreeMap<u32, u64>,
     pub(crate) containers: Vec<Container>,
+    /// The personality is `containers`: new processes of bound threads are bound.
+    pub(crate) binds_children: bool,
 }
 
 impl Oracle {
@@ -475,11 +477,14 @@ impl Oracle {
         self.trees[CPU].place(id).is_some_and(|p| p.draining) && !self.members(id).is_empty()
     }
 
-    pub(crate) fn fork(&mut self, pid: i32, child: i32, start: u64) {
+    pub(crate) fn fork(&mut self, (pid, tid): (i32, i32), child: i32, start: u64) {
+        let bound = self.bound(pid, tid).filter(|_| self.binds_children);
         let mut new = self.processes[&pid].clone();
         (new.who.pid, new.who.start, new.start) = (child.cast_unsigned(), start / TICK, start);
-        new.threads = [(child, self.begins(new.lists[CPU][1]))].into();
-        new.bound.clear();
+        let elsewhere = self.begins(new.lists[CPU][1]);
+        let tag = bound.map_or(elsewhere, |bound| self.begins(Some(bound.queue)));
+        new.threads = [(child, tag)].into();
+        new.bound = bound.map(|bound| (child, bound.from(elsewhere))).into_iter().collect();
         for [default, child] in &mut new.lists {
             *default = *child;
         }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use reserv_facts::call::fcntl;
-use reserv_model::{ContainerId, DeleteMode, NodeId, Request, Right};
+use reserv_model::{ContainerId, DeleteMode, NodeId, Personality, Request, Right};
 use reserv_namespace::{ContainerFile, Ino};
 use reserv_plane::tag::{self, Wanted};
 
@@ -35,6 +35,13 @@ pub(crate) struct Bound {
     back: NodeId,
     /// A list let it.
     listed: bool,
+}
+
+impl Bound {
+    /// As it is for who begins there, and would have begun elsewhere.
+    pub(crate) fn from(self, elsewhere: Tag) -> Self {
+        Self { back: elsewhere.unwrap_or(NodeId::Q0), ..self }
+    }
 }
 
 impl Oracle {
@@ -183,6 +190,16 @@ impl World {
         self.tell()
     }
 
+    /// `containers`, or the default.
+    pub(crate) fn another_personality(&mut self) -> Checked {
+        let personality = [Personality::Containers, Personality::Default][self.random.below(2)];
+        let request = Request::SetPersonality { personality };
+        self.engines[CPU].edit(&[request], None).map_err(|e| e.to_string())?;
+        self.note("personality", || personality.to_string());
+        self.oracle.binds_children = personality == Personality::Containers;
+        Ok(())
+    }
+
     /// `rm` of a container, by root: with all that it owns, or, where somebody is in it, nothing.
     pub(crate) fn remove(&mut self) -> Checked {
         let all = self.oracle.containers.clone();
@@ -229,8 +246,7 @@ impl World {
     /// F_RESERV_BIND, F_RESERV_UNBIND, F_RESERV_BOUND.
     pub(crate) fn bind(&mut self, pid: i32, tid: i32, any: i32) -> Checked {
         let p = &self.oracle.processes[&pid];
-        let fits =
-            |file: &u64| matches!(self.oracle.files[file].what, What::Container { .. });
+        let fits = |file: &u64| matches!(self.oracle.files[file].what, What::Container { .. });
         let fitting: Vec<i32> =
             p.fds.iter().filter(|(_, file)| fits(file)).map(|(fd, _)| *fd).collect();
         let room = p.fds.len() < DESCRIPTORS;
@@ -257,8 +273,7 @@ impl World {
 
     fn bind_by(&mut self, pid: i32, tid: i32, fd: i32) -> Checked {
         let before = self.oracle.processes[&pid].threads[&tid];
-        let (bound, wanted) =
-            (self.oracle.bound(pid, tid), self.oracle.may_bind(pid, tid, fd));
+        let (bound, wanted) = (self.oracle.bound(pid, tid), self.oracle.may_bind(pid, tid, fd));
         let got = self.kernel.k_fcntl(fd, BIND, 0);
         self.note("bind", || format!("{tid} of {pid} by {fd}: {got}, {wanted:?}"));
         // What was told of a queue that drains may be forgotten before it goes.
@@ -303,7 +318,8 @@ impl World {
             self.oracle.retag(pid, tid, to);
         }
         let wanted = if may { 1 } else { -libc::EACCES };
-        agree(|| format!("{tid} of {pid} unbinds itself"), &got, &wanted)
+        let back = bound.back;
+        agree(|| format!("{tid} of {pid} unbinds itself: from {back:?} to {to:?}"), &got, &wanted)
     }
 
     /// By what is no container's. To be asked whether one is bound, any file of /reserv will do.

@@ -78,8 +78,10 @@ impl Room {
             (book.node(id, &cpu), nodes.collect::<BTreeMap<_, _>>())
         };
         let threads = book.all.iter().filter(|held| held.holds == Holds::Threads);
-        let owned: Owned =
-            threads.map(|held| of(held.id)).filter_map(|(cpu, nodes)| Some((cpu?, nodes))).collect();
+        let owned: Owned = threads
+            .map(|held| of(held.id))
+            .filter_map(|(cpu, nodes)| Some((cpu?, nodes)))
+            .collect();
         Wanted { owned, moving }
     }
 }

@@ -165,11 +165,8 @@ mod tests {
             (id(11), nodes(&[(2, 7)])),
             (id(12), nodes(&[(2, 8)])),
         ]);
-        let owned = Owned::from([
-            (id(10), nodes(&[(1, 5)])),
-            (id(11), nodes(&[])),
-            (id(13), nodes(&[])),
-        ]);
+        let owned =
+            Owned::from([(id(10), nodes(&[(1, 5)])), (id(11), nodes(&[])), (id(13), nodes(&[]))]);
         let wanted = Wanted { owned, moving: [2].into() };
         let after = Owned::from([(id(10), nodes(&[(1, 5), (2, 6)])), (id(11), nodes(&[(2, 7)]))]);
         assert_eq!(wanted.clone().after(&told), after);
