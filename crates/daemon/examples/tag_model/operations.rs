@@ -425,6 +425,9 @@ impl World {
         let either = [-libc::EAGAIN, -libc::EACCES];
         let before = self.oracle.processes[&pid].threads[&tid];
         let stays = got == 1 && before.is_some_and(|id| self.oracle.drains(id));
+        if let Some(id) = before.filter(|_| stays) {
+            self.oracle.retag(pid, tid, id); // a binding has ended nevertheless
+        }
         if wanted == Err(libc::EAGAIN) && (either.contains(&got) || stays) {
             return Ok(());
         }
