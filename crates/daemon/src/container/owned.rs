@@ -31,10 +31,10 @@ impl Room {
     pub(super) fn tell_queues(&self) {
         let trees = self.all_trees();
         let mut told = lock(&self.told_queues);
-        let same = |((now, up), (before, was)): (&(Arc<Slot>, bool), &(Weak<Slot>, bool))| {
-            std::ptr::eq(Arc::as_ptr(now), before.as_ptr()) && up == was
-        };
-        let same_trees = trees.len() == told.trees.len() && trees.iter().zip(&told.trees).all(same);
+        let same_trees = trees.len() == told.trees.len()
+            && trees.iter().zip(&told.trees).all(|((now, up), (before, was))| {
+                std::ptr::eq(Arc::as_ptr(now), before.as_ptr()) && up == was
+            });
         let version = self.book().version;
         if same_trees && told.version == Some(version) {
             return;

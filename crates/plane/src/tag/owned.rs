@@ -32,7 +32,9 @@ impl Wanted {
         for (queue, nodes) in &mut owned {
             let known = told.get(queue).into_iter().flatten();
             let kept = known.filter(|(resource, _)| moving.contains(resource));
-            kept.for_each(|(resource, node)| _ = nodes.entry(*resource).or_insert(*node));
+            for (resource, node) in kept {
+                nodes.entry(*resource).or_insert(*node);
+            }
         }
         owned.retain(|_, nodes| !nodes.is_empty());
         owned
@@ -128,7 +130,9 @@ impl Tags {
         for resource in resources {
             match self.object(resource)?.kind {
                 object_kind::NOTHING => {
-                    wanted.values_mut().for_each(|nodes| _ = nodes.remove(&resource));
+                    for nodes in wanted.values_mut() {
+                        nodes.remove(&resource);
+                    }
                 }
                 kind => links |= kind == object_kind::INTERFACE,
             }
