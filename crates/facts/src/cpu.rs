@@ -4,7 +4,7 @@
 
 shared! {
     /// Of `bpf/abi.h`.
-    ABI_VERSION: u32 = 11, "RC_ABI_VERSION";
+    ABI_VERSION: u32 = 12, "RC_ABI_VERSION";
     /// Nodes in one answer.
     SAMPLES_MAX: usize = 256, "RC_SAMPLES_MAX";
     /// Threads in one answer.
