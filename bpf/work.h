@@ -12,8 +12,19 @@
 #ifndef RESERV_WORK_H
 #define RESERV_WORK_H
 
+/*
+ * Of the structures here. The pins of the maps have it in their names: whoever changes a structure
+ * counts on, and programs of both kinds never share what they understand differently.
+ */
+#define RT_WORK_VERSION 2
+
 struct rt_work {
-	u64 queue; /* the container's in the tree of the CPU, by handle; 0: bound to none */
+	/*
+	 * The container's in the tree of the CPU, by handle; 0: bound to none. Bits 16 to 31, which a
+	 * handle has not, are the lower ones of `times`: who ends a binding ends that one, and not
+	 * another to the same queue that the thread has made meanwhile.
+	 */
+	u64 queue;
 	u64 back; /* the thread's queue before */
 	u64 epoch; /* of rt_works, when that was written; of another one it means nothing */
 	/*
@@ -21,8 +32,15 @@ struct rt_work {
 	 * queues those only of which a list says so too: who was given the CPU alone has no more.
 	 * 0: no list spoke of the container, and its descriptor was enough.
 	 */
-	u64 listed;
+	u32 listed;
+	u32 times; /* that the thread has bound itself; nobody else writes it */
 };
+
+/* The handle in `queue`. */
+static __always_inline u64 rt_work_queue(u64 word)
+{
+	return word & ~0xffff0000ULL;
+}
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

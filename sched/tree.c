@@ -516,18 +516,21 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
 	u64 key = 0, seq = 0;
-	u32 n = q->ready.n, seen = rs_zero;
+	u32 n = q->ready.n, seen = rs_zero, word = (unit / 64) & (RS_UNIT_WORDS - 1), bit = unit & 63;
 
+	/* Mostly the answer is no, and there may be thousands. */
 	RS_LOOP(i, n) {
+		seen++;
 		it = (struct rs_item RS_ARENA *)e[i].obj;
-		if ((it->all || rs_unit_in(it->mask, unit)) &&
-		    (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
+		if (!((it->mask[word] >> bit & 1) | it->all))
+			continue;
+		if (!best || rs_entry_before(e[i].key, e[i].seq, key, seq)) {
 			best = it;
 			key = e[i].key;
 			seq = e[i].seq;
 		}
-		seen++;
 	}
+	t->looked += n;
 	if (seen != n)
 		rs_poison(t, RS_POISON_SCAN);
 	return (u64)best;
@@ -666,7 +669,8 @@ RS_INLINE u32 rs_somebody_starves(struct rs_tree RS_ARENA *t, u64 now)
 
 /*
  * A unit is free: what should it serve? The item is in service when this returns. 0: nothing that
- * this unit may serve, and t->next_ns is the time at which a cap lets something go (0: none does).
+ * this unit may serve, and t->next_ns is the time at which a cap lets something go (0: none does),
+ * or now: it is to ask again at once.
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u32 unit, u64 now), (t, unit, now))
 {
@@ -683,13 +687,16 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 			return (u64)it;
 		}
 	}
-	RS_LOOP(tries, RS_NODES_MAX) {
+	t->looked = 0;
+	RS_LOOP(tries, RS_TRIES_MAX) {
 		struct rs_node RS_ARENA *n = root;
 
 		if (!root->ready.n || !(root->nall || rs_unit_in(root->mask, unit)) || (RS_EVER_SEVERAL && root->throttled)) {
 			stop = 1;
 			break;
 		}
+		if (t->looked > RS_LOOKED_MAX)
+			break;
 		RS_LOOP(d, RS_DEPTH_MAX) {
 			struct rs_node RS_ARENA *c;
 
@@ -721,8 +728,8 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 			rs_refresh_path(t, n);
 	}
 	if (!stop)
-		rs_poison(t, RS_POISON_SCAN);
-	if (t->throttle.n)
+		t->next_ns = now; /* a section is not longer than that; each try leaves one less */
+	else if (t->throttle.n)
 		t->next_ns = t->throttle.e[0].key;
 	return 0;
 }

@@ -76,6 +76,7 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 #define E_ACCES 13
 #define E_FAULT 14
 #define E_BUSY 16
+#define E_2BIG 7
 #define E_INVAL 22
 #define E_NOSPC 28
 #define E_TIMEDOUT 110

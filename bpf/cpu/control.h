@@ -84,6 +84,7 @@ RC_CALL(rc_forget)
 	rc_timer_off();
 	epoch++;
 	rc_works_new();
+	binds_children = 0;
 	tree_at = 0;
 	if (t)
 		bpf_arena_free_pages(&arena, t, (RC_HEAD + RC_BODY) / RC_PAGE);
@@ -468,7 +469,8 @@ RC_CALL(rc_lists_set)
 
 /*
  * what 1: node is the device number of the mount (0: none). 2: node2 is the quantum in ns. 4:
- * `uses` has, or will have, an entry of `node`.
+ * `uses` has, or will have, an entry of `node`. 8: node is 1 if new processes of bound threads are
+ * bound as those are, else 0.
  */
 RC_CALL(rc_configure)
 {
@@ -481,6 +483,8 @@ RC_CALL(rc_configure)
 	}
 	if (c->what & 1)
 		mount_dev = c->node;
+	if (c->what & 8)
+		binds_children = c->node;
 	if (c->what & 4)
 		__sync_fetch_and_or(&ruled, 1ULL << (c->node & 63));
 	if (c->what & 2) {
@@ -518,11 +522,13 @@ RC_CALL(rc_tracing)
 		}
 	} else if (trace_owner != pid) {
 		answer = -E_BUSY;
-	} else if (what == RC_TRACE_ON) {
+	} else if (what == RC_TRACE_ON || what == RC_TRACE_PAUSE) {
 		trace_lost = 0;
 		trace_missed = 0;
-		rc_trace_all(t, RC_TRACE_START);
-		trace_on = 1;
+		trace_pause = what == RC_TRACE_PAUSE;
+		trace_on = rc_trace_all(t, RC_TRACE_START);
+		if (!trace_on)
+			answer = -E_2BIG;
 	} else {
 		if (trace_on)
 			rc_trace_all(t, RC_TRACE_END);

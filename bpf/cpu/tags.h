@@ -3,8 +3,9 @@
  * Tags of threads and default lists of processes (Eclipse/BSD §2.5).
  *
  * A new thread of a process inherits its creator's tag. A new process starts with both lists equal
- * to its parent's child list, and its first thread is tagged with it. The rule is applied in two
- * places, because while the scheduler is attached the kernel asks for a new thread's queue
+ * to its parent's child list, and its first thread is tagged with it; under the personality
+ * `containers` that of a bound thread is bound as it (Resource Containers 4.2). The rule is applied
+ * in two places, because while the scheduler is attached the kernel asks for a new thread's queue
  * (init_task) before the tracepoint of the fork: both find the same answer. So with the end of a
  * process: exit_task and the tracepoint. The scheduler's calls are never left out, tracepoints can
  * be (hook.h).
@@ -15,6 +16,8 @@
  * gone, the tag is another one too.
  */
 #include "asks.h"
+
+u32 binds_children; /* new processes of bound threads are bound as those */
 
 /*
  * A thread's tag by handle; 0 is q0. While it has an item, that is the truth, and its storage
@@ -50,10 +53,10 @@ static __always_inline struct rt_work *rc_bound(struct task_struct *p, u64 tag)
 {
 	struct rt_work *w = rt_work_of(p);
 
-	return w && w->queue == tag ? w : 0;
+	return w && rt_work_queue(*(volatile u64 *)&w->queue) == tag ? w : 0;
 }
 
-/* It is bound to nothing any more. */
+/* The running thread, or one that has not run yet, is bound to nothing any more. */
 static __always_inline void rc_unbind(struct task_struct *p)
 {
 	struct rt_work *w = rt_work_of(p);
@@ -62,13 +65,39 @@ static __always_inline void rc_unbind(struct task_struct *p)
 		w->queue = 0;
 }
 
+/* By what the thread is bound now; 0: by nothing. */
+static __always_inline u64 rc_binding(struct task_struct *p)
+{
+	struct rt_work *w = rt_work_of(p);
+
+	return w ? *(volatile u64 *)&w->queue : 0;
+}
+
+/*
+ * A thread was tagged that was bound by `was` before: that has ended, and what it has bound itself
+ * to meanwhile where its tag is another one. It runs, and may bind itself at any instant of this:
+ * that stays, or it would be in the container's queue and bound to none.
+ */
+static __always_inline void rc_unbound(struct task_struct *p, struct rc_thread *th, u64 was)
+{
+	struct rt_work *w = rt_work_of(p);
+	u64 now;
+
+	if (!w || (was && __sync_val_compare_and_swap(&w->queue, was, 0) == was))
+		return;
+	now = *(volatile u64 *)&w->queue;
+	if (now && rt_work_queue(now) != rc_tag_now(th))
+		__sync_val_compare_and_swap(&w->queue, now, 0);
+}
+
 /* The thread of `w` is bound to the container that owns `node`. */
 static __always_inline void rc_bound_to(struct rt_works *all, struct rt_work *w, u64 node, u64 back, u64 listed)
 {
 	w->back = back;
 	w->listed = listed;
 	w->epoch = all->epoch;
-	w->queue = node;
+	w->times++;
+	*(volatile u64 *)&w->queue = node | (u64)(u16)w->times << 16;
 	all->used = 1;
 }
 
@@ -80,24 +109,58 @@ static __always_inline u64 rc_own_tag(struct task_struct *me)
 	return it ? rc_tag_of(it) : rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0));
 }
 
+/*
+ * The queue in which a thread was before it was bound; q0 if that is gone, or takes nobody any
+ * more.
+ */
+static __always_inline u64 rc_back(u64 before)
+{
+	struct rs_node RS_ARENA *q = rc_queue(rc_tree(), before);
+
+	return q->dying ? RC_Q0 : rc_id(q);
+}
+
+/* What the child of a thread that was bound by `was` has of that. */
+static __always_inline void rc_inherit_binding(struct task_struct *child, struct rt_work *was, u64 back)
+{
+	struct rt_work *w = bpf_task_storage_get(&work, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!w)
+		return;
+	*w = *was;
+	w->back = back;
+}
+
 /* The child's tag, by the rule. `th` is the child's. */
 static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
 {
-	struct rt_work *w, *own;
+	struct rt_work *own = rt_work_of(parent), was = {};
+	bool thread = child->tgid == parent->tgid;
 	struct rc_lists *l;
-	u64 key;
+	u64 key, tag = 0;
 
-	if (child->tgid == parent->tgid) {
-		th->tag.node = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
-		own = rc_bound(parent, th->tag.node);
-		w = own ? bpf_task_storage_get(&work, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : 0;
-		if (own && w)
-			*w = *own;
+	/* before the tag: who tags the parent meanwhile changes that first */
+	if (own && (thread || binds_children))
+		was = *own;
+	asm volatile("" : : : "memory");
+	if (thread || was.queue)
+		tag = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
+	if (was.queue && rt_work_queue(was.queue) != tag)
+		was.queue = 0;
+	if (thread) {
+		th->tag.node = tag;
+		if (was.queue)
+			rc_inherit_binding(child, &was, was.back);
 		return;
 	}
 	key = (u64)parent->signal;
 	l = bpf_map_lookup_elem(&lists, &key);
 	th->tag.node = l ? l->child : 0;
+	if (!was.queue)
+		return;
+	/* unbound it is where it would have begun else */
+	rc_inherit_binding(child, &was, rc_back(th->tag.node));
+	th->tag.node = tag;
 }
 
 /* A new process' lists. Whether it has any. */
@@ -132,7 +195,7 @@ HOOK(rc_fork, struct task_struct *parent, struct task_struct *child)
 		th = bpf_task_storage_get(&tags, parent, 0, 0);
 		if (!rc_tag_now(th))
 			return 0;
-	} else if (!rc_lists_inherit(child, parent)) {
+	} else if (!rc_lists_inherit(child, parent) && !(binds_children && rc_binding(parent))) {
 		return 0;
 	}
 	th = rc_thread_made(child);
@@ -177,7 +240,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 	struct rs_node RS_ARENA *q;
 	struct rs_item RS_ARENA *it;
 	struct rc_thread *th = rc_thread_made(p);
-	u64 raw = scx_bpf_now(), owner = (u64)p;
+	u64 raw = scx_bpf_now(), owner = (u64)p, bound = rc_binding(p);
 	int answer = 0;
 
 	if (!th)
@@ -199,19 +262,8 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		th->tag.node = node;
 	RC_UNLOCK(irq);
 	if (!answer)
-		rc_unbind(p);
+		rc_unbound(p, th, bound);
 	return answer;
-}
-
-/*
- * The queue in which a thread was before it was bound; q0 if that is gone, or takes nobody any
- * more.
- */
-static __always_inline u64 rc_back(u64 before)
-{
-	struct rs_node RS_ARENA *q = rc_queue(rc_tree(), before);
-
-	return q->dying ? RC_Q0 : rc_id(q);
 }
 
 /*
@@ -531,7 +583,7 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 		if (!w)
 			return -E_NOMEM;
 		from = rc_own_tag(me);
-		back = w->epoch == all->epoch && w->queue && w->queue == from ? w->back : from;
+		back = w->epoch == all->epoch && w->queue && rt_work_queue(w->queue) == from ? w->back : from;
 		answer = rc_go(me, node);
 		if (answer)
 			return answer;

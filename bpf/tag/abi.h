@@ -9,7 +9,7 @@
 
 #include "../use.h"
 
-#define RT_ABI_VERSION 15
+#define RT_ABI_VERSION 16
 
 /*
  * fcntl(fd, F_RESERV_SET_QUEUE, qfd): tag the open file or socket `fd` with the queue whose

@@ -70,6 +70,9 @@ static __always_inline int rt_call_owned(struct rt_call *c)
 		asm volatile("" : : : "memory");
 		*(volatile u64 *)&o->queue = c->node;
 	}
+	/* of one that has gone meanwhile: the next of its number may have a node of this handle */
+	if (c->a && object[c->resource & (RT_RESOURCES - 1)].kind == RT_NOTHING)
+		return -E_NOENT;
 	o->node[c->resource & (RT_RESOURCES - 1)] = rt_pack(c->a);
 	return 0;
 }

@@ -7,6 +7,7 @@
 #define RESERV_TAG_NODES_H
 
 #include "abi.h"
+#include "../work.h"
 
 /* Entries of the tables of tags (accounts.h). */
 #ifndef RT_FILES_MAX /* a test's are few */
@@ -51,12 +52,20 @@ struct rt_sock {
 	u32 account; /* in `socks`: whose the entry is (accounts.h) */
 	u64 sent[RT_RESOURCES]; /* the default queues of who sent last; not counted (senders.h) */
 	u64 works[RT_RESOURCES]; /* of what who sent last was bound to; 0: of nothing; not counted */
+	u64 epoch; /* of rt_works, when `works` was written */
 };
 
-/* The note that goes before `slot`: unless there is a tag that was asked for. 0: there is none. */
+/*
+ * The note that goes before `slot`: unless there is a tag that was asked for. 0: there is none, nor
+ * is one of who was bound in a tree of the CPU that has gone.
+ */
 static __always_inline u64 rt_sent_bound(struct rt_sock *s, u32 resource, bool living)
 {
 	u64 noted = *(volatile u64 *)&s->works[resource & (RT_RESOURCES - 1)];
+	struct rt_works *all = noted ? rt_works() : 0;
+
+	if (!all || !*(volatile u64 *)&all->used || s->epoch != all->epoch)
+		return 0;
 
 	return living && (s->said >> (resource & 31) & 1) ? 0 : noted;
 }

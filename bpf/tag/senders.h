@@ -23,11 +23,12 @@
 static __noinline int rt_sent_by(u64 key)
 {
 	struct rt_work *w = rt_work_of(bpf_get_current_task_btf());
+	struct rt_works *all = rt_works();
 	struct rt_sock *s = sock_entries ? bpf_map_lookup_elem(&socks, &key) : 0;
 	u32 i, resource;
 	u64 node;
 
-	if (!w && !s)
+	if (!all || (!w && !s))
 		return 0;
 	bpf_for(i, 0, RT_RESOURCES) {
 		if (i >= iface_count)
@@ -39,6 +40,8 @@ static __noinline int rt_sent_by(u64 key)
 		if (s)
 			s->works[resource] = node ? rt_stored_word(resource, node) : 0;
 	}
+	if (s)
+		s->epoch = all->epoch;
 	return 0;
 }
 

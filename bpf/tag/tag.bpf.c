@@ -50,4 +50,12 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rt_owned),
 	sizeof(struct rt_call),
 	__builtin_offsetof(struct rt_call, object),
+	RT_WORK_VERSION,
+	sizeof(struct rt_work),
+	__builtin_offsetof(struct rt_work, back),
+	__builtin_offsetof(struct rt_work, epoch),
+	__builtin_offsetof(struct rt_work, listed),
+	__builtin_offsetof(struct rt_work, times),
+	sizeof(struct rt_works),
+	__builtin_offsetof(struct rt_works, used),
 };

@@ -36,7 +36,7 @@ __noinline u64 rt_worked(u32 resource)
 
 	if (!w)
 		return 0;
-	queue = w->queue;
+	queue = rt_work_queue(*(volatile u64 *)&w->queue);
 	index = queue;
 	o = bpf_map_lookup_elem(&owned, &index);
 	if (!o || o->queue != queue)
@@ -59,7 +59,7 @@ __noinline u64 rt_worked(u32 resource)
  */
 static __always_inline u64 rt_sent_node(struct rt_sock *s, u32 resource, bool living)
 {
-	u64 word = rt_works_used() ? rt_sent_bound(s, resource, living) : 0;
+	u64 word = rt_sent_bound(s, resource, living);
 	u64 node = word ? rt_stored_tag(resource, word) : 0;
 
 	return node && rt_node(resource, node) ? node : 0;

@@ -16,7 +16,9 @@
  *                                      threads    makes a thread, which inherits the binding, and leaves it the work
  *                                      wrong      what cannot be bound to, between two that can
  *   binder cost CONTAINER CONTAINER    prints the price of a null system call, of a binding, of an
- *                                      unbinding with its binding, of asking, in ns
+ *                                      unbinding with its binding, of asking, of a fcntl that
+ *                                      asks us nothing, of a binding to the same again, in ns
+ *   binder fcntl DIRECTORY             the first, and such a fcntl's
  *
  * A container is a path of its directory. What is worked is counted by the clock, without the gaps
  * in which this thread did not run.
@@ -185,6 +187,10 @@ static double each(int n, int what)
 				fail("unbind");
 			else if (what == 3 && command(fds[0], F_RESERV_BOUND) < 1)
 				fail("bound");
+			else if (what == 4 && command(fds[0], F_GETFD) < 0)
+				fail("getfd");
+			else if (what == 5)
+				bind_to(0);
 		}
 		ns = (double)(now_ns() - from) / n;
 		if (ns < best)
@@ -208,9 +214,12 @@ int main(int argc, char **argv)
 		rate(atoi(argv[2]), strtoull(argv[3], 0, 10) * 1000);
 	} else if (!strcmp(argv[1], "how")) {
 		how(argv[2]);
+	} else if (!strcmp(argv[1], "fcntl")) {
+		printf("null %.1f fcntl %.1f\n", each(20000, 0), each(20000, 4));
 	} else {
 		bind_to(0);
 		printf("null %.1f bind %.1f", each(20000, 0), each(20000, 1));
+		printf(" fcntl %.1f again %.1f", each(20000, 4), each(20000, 5));
 		printf(" unbind_bind %.1f bound %.1f\n", each(20000, 2), each(20000, 3));
 	}
 	return 0;

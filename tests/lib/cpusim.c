@@ -37,6 +37,7 @@ struct cpumask {
 	unsigned long bits[4];
 };
 static const struct cpumask one_cpu;
+static void native_between(void);
 static u64 cpu_now = 1000000000;
 static void *arena_take(void);
 
@@ -47,7 +48,7 @@ static void *arena_take(void);
 #define bpf_arena_alloc_pages(map, at, pages, node, flags) arena_take()
 #define bpf_arena_free_pages(map, at, pages) ((void)(at))
 #define bpf_local_irq_save(irq) (*(irq) = 0)
-#define bpf_local_irq_restore(irq) ((void)(irq))
+#define bpf_local_irq_restore(irq) ((void)(irq), native_between())
 #define bpf_preempt_disable() ((void)0)
 #define bpf_preempt_enable() ((void)0)
 #define bpf_rcu_read_lock() ((void)0)
@@ -442,6 +443,79 @@ u32 cpu_hop_to_gone(int tid, u64 node)
 
 static volatile u32 hopping;
 static u64 hops_to;
+
+/* What happens elsewhere when the lock is given back next. */
+static void (*meanwhile)(void);
+
+static void native_between(void)
+{
+	void (*what)(void) = meanwhile;
+
+	meanwhile = 0;
+	if (what)
+		what();
+}
+
+static struct file bound_by; /* the directory of the container whose queue this is */
+
+static int binds(void)
+{
+	return rc_fcntl(&bound_by, F_RESERV_BIND, 0, 0);
+}
+
+static void of_container(u64 node)
+{
+	bound_by.inode.i_sb = &bound_by.sb;
+	bound_by.inode.i_ino = (u64)RC_CONTAINER_DIR_WORD << 48 | 5;
+	bound_by.f_inode = &bound_by.inode;
+	bound_by.sb.s_dev = mount_dev;
+	bound_by.f_mode = RT_FMODE_READ;
+	bound_by.opened.nodeid = bound_by.inode.i_ino;
+	bound_by.opened.fh = 1ULL << 62 | (node >> 32) << 14 | (node & 0x3fff);
+	bound_by.private_data = &bound_by.opened;
+}
+
+static void binds_meanwhile(void)
+{
+	if (binds() != 1)
+		abort();
+}
+
+/*
+ * The current thread binds itself to a container, and again to one of these when somebody has just
+ * tagged it with another queue. To what it is bound then, and in which queue it is: indexes, by 16
+ * bits. The queues are made from slot `first` on.
+ */
+u32 cpu_binds_meanwhile(u32 first, bool again)
+{
+	struct rs_tree *t = rc_tree();
+	struct task_struct *me = native_current;
+	u64 ids[3];
+
+	for (u32 k = 0; k < 3; k++) {
+		struct rs_op op = { .code = RS_OP_CREATE, .node = 1ULL << 32 | (first + k), .parent = rc_id(&t->nodes[0]), .a = RS_QUEUE };
+
+		ids[k] = op.node;
+		if (rs_node_create(t, &op))
+			abort();
+	}
+	of_container(ids[0]);
+	binds_meanwhile();
+	if (!again)
+		of_container(ids[1]);
+	meanwhile = binds_meanwhile;
+	if (rc_retag(me, ids[2]))
+		abort();
+	return (u32)rt_work_queue(rc_binding(me)) << 16 | (u32)rc_own_tag(me);
+}
+
+/* What it answers to unbind itself, and in which queue it is then. */
+u32 cpu_unbinds(void)
+{
+	int answer = rc_fcntl(&bound_by, F_RESERV_UNBIND, 0, 0);
+
+	return (u32)(answer != 1) << 16 | (u32)rc_own_tag(native_current);
+}
 
 /* On a thread of its own, as the thread's CPU: it hops whenever the last hop has been made up for. */
 static void *hops(void *p)

@@ -555,6 +555,7 @@ int k_packet(int fd, u32 interface, u32 bytes)
 		return -ENOTSOCK;
 	packet.sk = &sk->seen;
 	to.sk = &sk->seen;
+	rt_sent(file_at(fd)->private_data);
 	if (sk->sk_type == 2)
 		rt_send4(&to);
 	return rt_egress(&packet);

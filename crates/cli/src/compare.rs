@@ -190,7 +190,8 @@ fn all(args: &Compare, held: &Held) -> Result<Report, Error> {
     let stop = || {
         if held.take() { Err(Error::refused("interrupted; the tree is as it was")) } else { Ok(()) }
     };
-    for &personality in Personality::ALL {
+    // Containers order as the default does; what else they are no load shows.
+    for &personality in Personality::ALL.iter().filter(|one| !one.binds_children()) {
         say(&format!("{personality}: {:.0} s", length.as_secs_f64()));
         let config = tree_for(personality, parts)?;
         match up::apply_whole(&config) {

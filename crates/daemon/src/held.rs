@@ -219,6 +219,7 @@ impl Held {
     pub fn tell_mount(&mut self, dev: u64) -> Result<(), Refusal> {
         if self.mount != dev {
             self.engine.plane_mut().set_mount(dev)?;
+            self.engine.tell_personality()?;
             self.mount = dev;
         }
         Ok(())

@@ -4,7 +4,7 @@
 
 shared! {
     /// Of `bpf/tag/abi.h`.
-    ABI_VERSION: u32 = 15, "RT_ABI_VERSION";
+    ABI_VERSION: u32 = 16, "RT_ABI_VERSION";
     /// Resources; the CPU is number 0.
     RESOURCES: usize = crate::ino::RESOURCES_MAX as usize, "RT_RESOURCES";
     /// Places of one resource's nodes.
@@ -18,6 +18,10 @@ shared! {
     /// Rules about the packets of a link.
     PACKET_RULES_MAX: usize = 64, "RT_PACKET_RULES_MAX";
 }
+
+/// Of the structures of `bpf/work.h`; the pins of their maps have it in their names.
+/// `RT_WORK_VERSION`, which the plane's test of layouts compares.
+pub const WORK_VERSION: u32 = 2;
 
 shared! {
     /// `enum rt_kind`

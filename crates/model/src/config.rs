@@ -5,7 +5,7 @@
 //! ```toml
 //! [cpu]
 //! driver = "auto"              # auto, full or stock
-//! personality = "default"      # default, qlinux, eclipse or rtss98: what is left out below
+//! personality = "default"      # default, qlinux, eclipse, rtss98 or containers: what is left out
 //! policy = "sfq"               # of the resource's root; the personality's where it is left out
 //! tune = "quantum 4ms"         # of the root, as in a tune file; the personality's where it is left out
 //! [cpu.nodes.q0]

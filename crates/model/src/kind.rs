@@ -95,11 +95,12 @@ words! {
     Qlinux = 1 "qlinux" "QLinux: hierarchical start-time fair queueing, over threads too, quantum 100 ms.",
     Eclipse = 2 "eclipse" "Eclipse: MTR-LS with T = 100 ms, round robin in the queues.",
     Rtss98 = 3 "rtss98" "Proportional share with lag (EEVDF), quantum 1 ms, round robin in the queues.",
+    Containers = 4 "containers" "Resource containers: as default, and what a bound thread starts is bound as it is.",
 }
 
 impl Personality {
     /// All words, for people to choose from.
-    pub const WORDS: &str = "one word: default, qlinux, eclipse or rtss98";
+    pub const WORDS: &str = "one word: default, qlinux, eclipse, rtss98 or containers";
 
     /// Of the root. Cello has one queue for the whole disk.
     pub const fn root_policy(self, of: ResourceKind) -> Policy {
@@ -117,7 +118,7 @@ impl Personality {
             (Self::Eclipse, ResourceKind::Link) => Policy::Wf2q,
             (Self::Eclipse, ResourceKind::Disk) => Policy::Yfq,
             (Self::Rtss98, ResourceKind::Cpu) => Policy::Eevdf,
-            (Self::Default | Self::Qlinux | Self::Rtss98, _) => Policy::Sfq,
+            (Self::Default | Self::Qlinux | Self::Rtss98 | Self::Containers, _) => Policy::Sfq,
         }
     }
 
@@ -125,17 +126,23 @@ impl Personality {
     pub const fn class(self, of: ResourceKind) -> Class {
         match self {
             _ if !of.is_cpu() => Class::Ts,
-            Self::Default => Class::Ts,
+            Self::Default | Self::Containers => Class::Ts,
             Self::Qlinux => Class::Sfq,
             Self::Eclipse | Self::Rtss98 => Class::Rr,
         }
+    }
+
+    /// Whether a new process of a thread that is bound to a container begins bound as it is
+    /// (Resource Containers §4.2), and not where its parent's child list says (Eclipse/BSD §2.5).
+    pub const fn binds_children(self) -> bool {
+        matches!(self, Self::Containers)
     }
 
     /// Of the root; what is not in it has its default.
     pub fn tune(self, of: ResourceKind) -> Tune {
         match self {
             _ if !of.is_cpu() => Tune::new(),
-            Self::Default => Tune::new(),
+            Self::Default | Self::Containers => Tune::new(),
             Self::Qlinux => Tune::from([(TuneKey::Quantum, 100_000_000)]),
             Self::Eclipse => Tune::from([(TuneKey::Turn, 100_000_000)]),
             Self::Rtss98 => Tune::from([(TuneKey::Quantum, 1_000_000)]),

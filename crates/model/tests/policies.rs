@@ -230,6 +230,7 @@ fn a_personality_is_the_root_and_what_is_made() {
         (Personality::Eclipse, Policy::Mtrls, Class::Rr, "quantum default turn 100ms"),
         (Personality::Rtss98, Policy::Eevdf, Class::Rr, "quantum 1ms lag default"),
         (Personality::Qlinux, Policy::Sfq, Class::Sfq, "quantum 100ms"),
+        (Personality::Containers, Policy::Sfq, Class::Ts, "quantum default"),
         (Personality::Default, Policy::Sfq, Class::Ts, "quantum default"),
     ] {
         doit(&mut tree, &[Request::SetPersonality { personality }]);

@@ -801,7 +801,7 @@ proptest! {
                 11 => Edit::Delete { id: id(a), mode: common::mode(c) },
                 12 => Edit::Solve { id: id(a), weight: common::weight(c) },
                 13 => Edit::Tune { id: id(a), key: TuneKey::ALL[b as usize % TuneKey::ALL.len()], value: (c % 3 > 0).then_some(c.into()) },
-                14 => Edit::Personality { personality: Personality::ALL[c as usize % 4] },
+                14 => Edit::Personality { personality: Personality::ALL[c as usize % Personality::ALL.len()] },
                 _ => Edit::Gone { id: id(a) },
             };
             let before = tree.clone();

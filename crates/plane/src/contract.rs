@@ -375,6 +375,14 @@ pub trait Lists {
         Ok(())
     }
 
+    /// Whether new processes of threads that are bound to a container are bound as those are. Told
+    /// after each start and adoption, and when it changes; not at first. Where no thread binds
+    /// itself it means nothing.
+    fn set_binds_children(&mut self, yes: bool) -> Result<(), PlaneError> {
+        let _ = yes;
+        Ok(())
+    }
+
     /// The lists of a process.
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError>;
 

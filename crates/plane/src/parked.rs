@@ -14,16 +14,49 @@ use std::{fs, io};
 use crate::libbpf::{self, os, remove_pins};
 use crate::{PlaneError, work};
 
-/// A folder beside all that runs: `RESERV_BPFFS` and an ending.
-pub(crate) fn beside(ending: &str) -> PathBuf {
-    let running = libbpf::folder("");
-    let name = running.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    running.with_file_name(name + ending)
+/// A folder beside all that runs: `RESERV_BPFFS`, a line and this name. Where that is the root of a
+/// file system, what is beside it is none of pins: the folder is in it.
+pub(crate) fn beside(name: &str) -> PathBuf {
+    beside_of(&libbpf::folder(""), name)
+}
+
+fn beside_of(running: &Path, name: &str) -> PathBuf {
+    let own = running.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if own.is_empty() || is_mount_point(running) {
+        return running.join(name);
+    }
+    running.with_file_name(format!("{own}-{name}"))
+}
+
+/// Whether it is the root of what is mounted there.
+fn is_mount_point(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let dev = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    let above = folder.parent().and_then(dev);
+    dev(folder).is_some_and(|here| above.is_some_and(|above| above != here))
+}
+
+/// All folders beside all that runs whose names begin so.
+pub(crate) fn all_beside(prefix: &str) -> Vec<PathBuf> {
+    let first = beside(prefix);
+    let Some(above) = first.parent() else { return Vec::new() };
+    let prefix = name_of(&first);
+    let entries = fs::read_dir(above).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| name_of(path).starts_with(&prefix)).collect()
 }
 
 /// All that is put by.
 fn shelf() -> PathBuf {
-    beside("-parked")
+    beside("parked")
+}
+
+#[test]
+fn what_is_beside_a_root_of_pins_is_in_it() {
+    let of = |running: &str| beside_of(Path::new(running), "parked");
+    assert_eq!(of("/proc/self/reserv/"), Path::new("/proc/self/reserv-parked"));
+    assert_eq!(of("/proc"), Path::new("/proc/parked"));
+    assert_eq!(of("/proc/"), Path::new("/proc/parked"));
+    assert_eq!(of("/no/such/place"), Path::new("/no/such/place-parked"));
 }
 
 fn name_of(folder: &Path) -> String {

@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 
 use libbpf_rs::{ErrorExt as _, MapCore as _, Object, OpenObject};
+use reserv_facts::tag::WORK_VERSION;
 
 use crate::libbpf::{make_folder, refused, remove_pins};
 use crate::{PlaneError, parked, sys};
@@ -14,14 +15,35 @@ use crate::{PlaneError, parked, sys};
 /// The maps.
 const SHARED: [&str; 2] = ["work", "works"];
 
-/// Where they are pinned: `RESERV_BPFFS` and an ending, whose number is their layout's.
-fn folder() -> PathBuf {
-    parked::beside("-work-1")
+/// `struct rt_work`, of which we know the layout alone: who changes it counts [`WORK_VERSION`] on.
+#[cfg(test)]
+#[repr(C)]
+pub(crate) struct RtWork {
+    pub(crate) queue: u64,
+    pub(crate) back: u64,
+    pub(crate) epoch: u64,
+    pub(crate) listed: u32,
+    pub(crate) times: u32,
 }
 
-/// They go, if they are there; programs that run keep theirs.
+/// `struct rt_works`
+#[cfg(test)]
+#[repr(C)]
+pub(crate) struct RtWorks {
+    pub(crate) epoch: u64,
+    pub(crate) used: u64,
+}
+
+/// Where they are pinned; the number is their layout's.
+fn folder() -> PathBuf {
+    parked::beside(&format!("{NAME}{WORK_VERSION}"))
+}
+
+const NAME: &str = "work-";
+
+/// They go, those of other builds too, if they are there; programs that run keep theirs.
 pub(crate) fn clear() -> Result<(), PlaneError> {
-    remove_pins(&folder())
+    parked::all_beside(NAME).iter().try_for_each(|folder| remove_pins(folder))
 }
 
 /// Whether a map is one of them: not to be pinned with the others.

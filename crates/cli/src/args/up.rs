@@ -19,7 +19,8 @@ pub struct Up {
     #[arg(long, value_enum, default_value_t = Driver::Auto)]
     pub driver: Driver,
     /// Which policy the root and new scheduler nodes have: default (SFQ), qlinux (SFQ; on disks
-    /// Cello), eclipse (MTR-LS; on links WF2Q, on disks YFQ) or rtss98 (EEVDF)
+    /// Cello), eclipse (MTR-LS; on links WF2Q, on disks YFQ), rtss98 (EEVDF) or containers
+    /// (SFQ, and what a bound thread starts is bound as it is)
     #[arg(long, short, value_name = "NAME", value_parser = word::<reserv_model::Personality>)]
     pub personality: Option<reserv_model::Personality>,
     /// Bring up /reserv/NAME, which counts and schedules nothing: operations and bytes of tagged

@@ -13,6 +13,7 @@ mod nodes;
 mod operations;
 mod oracle;
 mod reserv;
+mod works;
 mod world;
 
 use std::process::ExitCode;

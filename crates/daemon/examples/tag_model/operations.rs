@@ -40,7 +40,7 @@ impl World {
         self.kernel.k_as(tid);
         let fds: Vec<i32> = self.oracle.processes[&pid].fds.keys().copied().collect();
         let (fd, full) = (self.random.of(&fds), fds.len() >= DESCRIPTORS);
-        match (self.random.below(200), fd) {
+        match (self.random.below(224), fd) {
             (0..5, _) => self.clone_thread(pid, tid)?,
             (5..10, _) => self.fork(pid, tid)?,
             (10..12, _) => self.exec(pid, tid),
@@ -71,14 +71,18 @@ impl World {
             (120..126, Some(_)) => self.chcpures(pid, tid)?,
             (126..130, Some(fd)) => self.tag_for(pid, fd)?,
             (130..142, _) => self.list(pid)?,
-            (142..174, Some(fd)) => self.use_it(pid, fd),
+            (142..174, Some(fd)) => self.use_it(pid, tid, fd),
             (174..178, _) => self.create(pid)?,
             (178..180, _) => self.delete(pid)?,
             (180..182, _) => self.shift()?,
             (182..184, _) => self.flag(pid)?,
             (184..198, _) => self.access(pid)?,
-            (198..199, _) if self.random.one_in(2) => self.strange(pid, fd)?,
-            (198..199, _) => self.stand(pid),
+            (198, _) if self.random.one_in(2) => self.strange(pid, fd)?,
+            (198, _) => self.stand(pid),
+            (200, _) if self.random.one_in(4) => self.another_personality()?,
+            (200..203, _) => self.contain()?,
+            (203..205, _) => self.remove()?,
+            (205..224, Some(fd)) => self.bind(pid, tid, fd)?,
             _ => self.tag_thread(pid)?,
         }
         self.settle()
@@ -117,10 +121,14 @@ impl World {
             return Ok(());
         }
         let (tid, start) = (self.tid(), self.born());
+        let bound = self.oracle.bound(pid, by);
         let tag = self.oracle.begins(self.oracle.processes[&pid].threads[&by]);
         let got = self.kernel.k_clone(tid, pid, start);
         self.note("thread", || format!("{tid} of {pid} by {by}: {got}"));
         self.owner(pid).threads.insert(tid, tag);
+        if let Some(bound) = bound.filter(|bound| tag == Some(bound.queue)) {
+            self.owner(pid).bound.insert(tid, bound);
+        }
         agree(|| format!("a thread of {pid}"), &got, &0)
     }
 
@@ -134,7 +142,7 @@ impl World {
         let (child, start) = (self.tid(), self.born());
         let got = self.kernel.k_clone(child, child, start);
         self.note("fork", || format!("{child} by {by} of {pid}: {got}"));
-        self.oracle.fork(pid, child, start);
+        self.oracle.fork((pid, by), child, start);
         agree(|| format!("a child of {pid}"), &got, &0)
     }
 
@@ -165,6 +173,7 @@ impl World {
         );
         let p = self.owner(pid);
         p.threads = [(pid, p.threads[&tid])].into();
+        p.bound = p.bound.remove(&tid).map(|bound| (pid, bound)).into_iter().collect();
         (p.who.uid, p.who.gid, p.who.groups) = (uid, gid, groups);
     }
 
@@ -176,6 +185,7 @@ impl World {
         self.kernel.k_exit();
         let p = self.owner(pid);
         p.threads.remove(&tid);
+        p.bound.remove(&tid);
         if p.threads.is_empty() {
             self.oracle.processes.remove(&pid);
         }
@@ -233,12 +243,12 @@ impl World {
             let (dev, block, lives) = all[self.random.below(all.len())];
             let fd = self.kernel.k_open(dev, block, file);
             for (at, tag) in tags.iter_mut().enumerate().filter(|(at, _)| lives[*at]) {
-                *tag = self.oracle.chosen(pid, at).filter(|q| *q != NodeId::Q0);
+                *tag = self.oracle.mine(pid, tid, at).filter(|q| *q != NodeId::Q0);
             }
             self.note("open", || format!("{fd} of {pid} ({tid}) on {dev:#x}"));
             (fd, What::File(lives))
         };
-        self.oracle.files.insert(file, Open { what, tags, asked: false });
+        self.oracle.files.insert(file, Open { what, tags, asked: false, note: None });
         self.has(pid, fd, file);
         agree(|| "there is room for a descriptor".into(), &(fd >= 0), &true)
     }
@@ -409,12 +419,15 @@ impl World {
             (self.oracle.may_move(pid, tid, qfd), self.kernel.k_fcntl(qfd, SET_CPU, 0));
         self.note("chcpures", || format!("{tid} of {pid} by {qfd}: {got}"));
         if let Ok(id) = wanted {
-            self.owner(pid).threads.insert(tid, Some(id).filter(|id| *id != NodeId::Q0));
+            self.oracle.retag(pid, tid, id);
         }
         // Of one that drains the rules may be forgotten before it goes.
         let either = [-libc::EAGAIN, -libc::EACCES];
         let before = self.oracle.processes[&pid].threads[&tid];
         let stays = got == 1 && before.is_some_and(|id| self.oracle.drains(id));
+        if let Some(id) = before.filter(|_| stays) {
+            self.oracle.retag(pid, tid, id); // a binding has ended nevertheless
+        }
         if wanted == Err(libc::EAGAIN) && (either.contains(&got) || stays) {
             return Ok(());
         }
@@ -433,7 +446,7 @@ impl World {
         };
         self.engines[CPU].plane_mut().tag(Target::Thread(tid), id).map_err(|e| e.to_string())?;
         self.note("members", || format!("{tid} of {pid} in {id:?}"));
-        self.owner(pid).threads.insert(tid, Some(id).filter(|id| *id != NodeId::Q0));
+        self.oracle.retag(pid, tid, id);
         Ok(())
     }
 
@@ -473,7 +486,7 @@ impl World {
     }
 
     /// Reads, writes, packets; sockets listen, connect and accept.
-    fn use_it(&mut self, pid: i32, fd: i32) {
+    fn use_it(&mut self, pid: i32, tid: i32, fd: i32) {
         let file = self.oracle.processes[&pid].fds[&fd];
         let bytes = 1 + self.random.below(9000) as u64;
         let What::Socket { stream, elsewhere, inet, bound, route, listens, waiting } =
@@ -503,6 +516,7 @@ impl World {
                 },
             asked,
             tags,
+            ..
         }) = self.oracle.files.get_mut(&file)
         else {
             return;
@@ -518,7 +532,7 @@ impl World {
                 *to_route = Some(by);
                 self.kernel.k_connect(fd, by);
                 if inet {
-                    self.oracle.fill(pid, file);
+                    self.oracle.fill(pid, tid, file);
                 }
             }
             3 if listens && waiting.len() < WAITING => {
@@ -545,12 +559,16 @@ impl World {
                 };
                 let mut tags = [None; RESOURCES];
                 tags[NET] = tag;
-                self.oracle.files.insert(new, Open { what, tags, asked: tag.is_some() });
-                self.oracle.fill(pid, new);
+                let open = Open { what, tags, asked: tag.is_some(), note: None };
+                self.oracle.files.insert(new, open);
+                self.oracle.fill(pid, tid, new);
                 self.has(pid, fd, new);
             }
             _ => {
                 let by = if bound != 0 { bound } else { route.unwrap_or(by) };
+                if inet {
+                    self.oracle.sends(pid, tid, file);
+                }
                 self.kernel.k_packet(fd, by.cast_unsigned(), u32::try_from(bytes).unwrap_or(0));
                 if by == INTERFACE {
                     self.counted(pid, file, NET, bytes);
@@ -575,7 +593,7 @@ impl World {
         if matches!(what, What::Reserv { mode: PATH, .. }) {
             return Ok(());
         }
-        let reserv = matches!(what, What::Reserv { .. });
+        let reserv = matches!(what, What::Reserv { .. } | What::Container { .. });
         self.note("strange", || format!("{fd} of {pid}"));
         for resource in [0, 9, 16, 1 << 40] {
             let got = self.kernel.k_fcntl(fd, GET_QUEUE, resource);

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::reserv::PATH;
+use crate::works::{Bound, Container};
 use reserv_model::{Caller, NodeId, Party, Right, Verb};
 use reserv_namespace::FileKind;
 
@@ -186,6 +187,8 @@ pub(crate) enum What {
     },
     /// A file of /reserv: opened by whom, and whether that keeps its node.
     Reserv { resource: usize, id: NodeId, kind: FileKind, mode: u32, who: Caller, keeps: bool },
+    /// A container's directory or share, with its queue of the CPU.
+    Container { queue: NodeId, share: bool },
 }
 
 /// What descriptors stand for.
@@ -195,6 +198,8 @@ pub(crate) struct Open {
     pub(crate) tags: [Tag; RESOURCES],
     /// Of a socket: its tag was asked for, not filled from a list.
     pub(crate) asked: bool,
+    /// Of a socket: what who sent last was bound to.
+    pub(crate) note: Tag,
 }
 
 #[derive(Clone, Debug)]
@@ -202,6 +207,8 @@ pub(crate) struct Process {
     pub(crate) who: Caller,
     /// Each with its queue of the CPU.
     pub(crate) threads: BTreeMap<i32, Tag>,
+    /// What those are bound to that have bound themselves: see [`Oracle::bound`].
+    pub(crate) bound: BTreeMap<i32, Bound>,
     /// When it was born, in ns.
     pub(crate) start: u64,
     /// Default and child default by resource.
@@ -219,6 +226,9 @@ pub(crate) struct Oracle {
     pub(crate) files: BTreeMap<u64, Open>,
     /// Sent, and not received yet.
     pub(crate) under_way: BTreeMap<u32, u64>,
+    pub(crate) containers: Vec<Container>,
+    /// The personality is `containers`: new processes of bound threads are bound.
+    pub(crate) binds_children: bool,
 }
 
 impl Oracle {
@@ -315,6 +325,9 @@ impl Oracle {
 
     /// A node is no more: whoever named it has q0.
     pub(crate) fn gone(&mut self, resource: usize, id: NodeId) {
+        if resource == CPU {
+            self.sent_back(id);
+        }
         self.trees[resource].places.retain(|p| p.id != id);
         self.trees[resource].lines.retain(|l| l.node != id);
         for tag in self.tags(resource) {
@@ -354,18 +367,23 @@ impl Oracle {
     pub(crate) fn queue(&self, pid: i32, file: u64, resource: usize) -> Tag {
         let open = &self.files[&file];
         let late = matches!(open.what, What::Socket { stream: false, route: None, .. });
-        open.tags[resource].or_else(|| if late { self.chosen(pid, resource) } else { None })
+        let tag = self.noted(file, resource).or(open.tags[resource]);
+        tag.or_else(|| if late { self.chosen(pid, resource) } else { None })
     }
 
-    /// F_GET_QUEUE.
-    pub(crate) fn told(&self, pid: i32, file: u64, resource: usize) -> i32 {
+    /// F_GET_QUEUE of a thread, or, of a process, getsockopt.
+    pub(crate) fn told(&self, pid: i32, tid: Option<i32>, file: u64, resource: usize) -> i32 {
         let number =
             |tag: Tag| 1 + i32::try_from(tag.unwrap_or(NodeId::Q0).index).unwrap_or(i32::MAX);
         if let What::Reserv { id, mode, .. } = self.files[&file].what {
             return if mode == PATH { -libc::EBADF } else { number(Some(id)) };
         }
+        if let What::Container { .. } = self.files[&file].what {
+            return -libc::EINVAL;
+        }
+        let own = tid.and_then(|tid| self.would_send_in(pid, tid, file, resource));
         self.lives(file, resource)
-            .map_or(-libc::ENOENT, |()| number(self.queue(pid, file, resource)))
+            .map_or(-libc::ENOENT, |()| number(own.or_else(|| self.queue(pid, file, resource))))
     }
 
     /// What F_SET_QUEUE answers, and the resource and queue that it asks for.
@@ -408,8 +426,8 @@ impl Oracle {
     }
 
     /// connect and accept: what nobody asked for is the process' default.
-    pub(crate) fn fill(&mut self, pid: i32, file: u64) {
-        let default = self.chosen(pid, NET);
+    pub(crate) fn fill(&mut self, pid: i32, tid: i32, file: u64) {
+        let default = self.mine(pid, tid, NET);
         if let Some(open) = self.files.get_mut(&file)
             && (!open.asked || open.tags[NET].is_none())
             && default.is_some()
@@ -459,10 +477,14 @@ impl Oracle {
         self.trees[CPU].place(id).is_some_and(|p| p.draining) && !self.members(id).is_empty()
     }
 
-    pub(crate) fn fork(&mut self, pid: i32, child: i32, start: u64) {
+    pub(crate) fn fork(&mut self, (pid, tid): (i32, i32), child: i32, start: u64) {
+        let bound = self.bound(pid, tid).filter(|_| self.binds_children);
         let mut new = self.processes[&pid].clone();
         (new.who.pid, new.who.start, new.start) = (child.cast_unsigned(), start / TICK, start);
-        new.threads = [(child, self.begins(new.lists[CPU][1]))].into();
+        let elsewhere = self.begins(new.lists[CPU][1]);
+        let tag = bound.map_or(elsewhere, |bound| self.begins(Some(bound.queue)));
+        new.threads = [(child, tag)].into();
+        new.bound = bound.map(|bound| (child, bound.from(elsewhere))).into_iter().collect();
         for [default, child] in &mut new.lists {
             *default = *child;
         }

@@ -118,7 +118,9 @@ impl World {
             self.fresh_files.insert(file, ino);
         }
         let what = What::Reserv { resource: at, id, kind, mode, who: who.clone(), keeps };
-        self.oracle.files.insert(file, Open { what, tags: [None; RESOURCES], asked: false });
+        self.oracle
+            .files
+            .insert(file, Open { what, tags: [None; RESOURCES], asked: false, note: None });
         self.has(pid, fd, file);
         Ok(())
     }
@@ -197,7 +199,9 @@ impl World {
         self.note("open path", || format!("{fd} of {pid} {kind:?} of {id:?} of {at}"));
         let what =
             What::Reserv { resource: at, id, kind, mode: PATH, who: who.clone(), keeps: false };
-        self.oracle.files.insert(file, Open { what, tags: [None; RESOURCES], asked: false });
+        self.oracle
+            .files
+            .insert(file, Open { what, tags: [None; RESOURCES], asked: false, note: None });
         self.has(pid, fd, file);
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct World {
     /// Open files that newqueue gave, with the numbers of their inodes then.
     pub(crate) fresh_files: BTreeMap<u64, u64>,
     pub(crate) devices: [u32; 2],
+    /// What the tags' programs were told that containers own.
+    pub(crate) told: Option<tag::Owned>,
     /// What the product is kept from doing, to see that it is missed.
     breakage: Option<String>,
     last: VecDeque<String>,
@@ -162,6 +164,7 @@ impl World {
             handles: BTreeMap::new(),
             fresh_files: BTreeMap::new(),
             devices: [device("/proc")?, device("/sys")?],
+            told: None,
             breakage: breakage.map(str::to_owned),
             last: VecDeque::new(),
             counts: BTreeMap::new(),
@@ -189,7 +192,15 @@ impl World {
         let fds = BTreeMap::new();
         self.oracle.processes.insert(
             pid,
-            Process { who, threads: [(pid, None)].into(), start, lists, cwd: None, fds },
+            Process {
+                who,
+                threads: [(pid, None)].into(),
+                bound: BTreeMap::new(),
+                start,
+                lists,
+                cwd: None,
+                fds,
+            },
         );
     }
 
@@ -364,7 +375,12 @@ impl World {
             let got = self.engines[CPU].plane().tag_of(*tid).map_err(said)?;
             agree(|| format!("queue of thread {tid} of {pid}"), &got, &tag.unwrap_or(NodeId::Q0))?;
             for (fd, file) in &p.fds {
-                if let What::Reserv { mode, .. } = self.oracle.files[file].what {
+                let mode = match self.oracle.files[file].what {
+                    What::Reserv { mode, .. } => Some(mode),
+                    What::Container { .. } => Some(1),
+                    _ => None,
+                };
+                if let Some(mode) = mode {
                     let got = self.kernel.k_fcntl(*fd, GET_CPU, 0);
                     let number = 1 + i32::try_from(tag.unwrap_or(NodeId::Q0).index).unwrap_or(0);
                     let wanted = if mode == PATH { -libc::EBADF } else { number };
@@ -372,10 +388,11 @@ impl World {
                 }
                 for at in 0..CPU {
                     let got = self.kernel.k_fcntl(*fd, GET_QUEUE, at as u64 + 1);
-                    let wanted = self.oracle.told(pid, *file, at);
+                    let wanted = self.oracle.told(pid, Some(*tid), *file, at);
                     agree(|| format!("queue of descriptor {fd} of {pid} of {at}"), &got, &wanted)?;
                     if matches!(self.oracle.files[file].what, What::Socket { .. }) {
                         let got = self.kernel.k_getsockopt(*fd, u32::try_from(at).unwrap_or(0) + 1);
+                        let wanted = self.oracle.told(pid, None, *file, at);
                         agree(|| format!("getsockopt of {fd} of {pid} of {at}"), &got, &wanted)?;
                     }
                 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use reserv_model::{ContainerId, Holds};
 use reserv_namespace::Resource;
-use reserv_plane::tag::{self, Owned};
+use reserv_plane::tag::{self, Owned, Wanted};
 
 use super::{Room, cpu_key, key};
 use crate::core::slot::Slot;
@@ -22,28 +22,28 @@ pub(super) struct Told {
     known: Option<Owned>,
     /// Of the book.
     version: Option<u64>,
-    trees: Vec<Weak<Slot>>,
+    /// Each, and whether it was up.
+    trees: Vec<(Weak<Slot>, bool)>,
 }
 
 impl Room {
     /// If that has changed, or could not be told before.
     pub(super) fn tell_queues(&self) {
-        let trees = self.trees();
+        let trees = self.all_trees();
         let mut told = lock(&self.told_queues);
-        let same = |(now, before): (&Arc<Slot>, &Weak<Slot>)| {
-            std::ptr::eq(Arc::as_ptr(now), before.as_ptr())
-        };
-        let same_trees = trees.len() == told.trees.len() && trees.iter().zip(&told.trees).all(same);
+        let same_trees = trees.len() == told.trees.len()
+            && trees.iter().zip(&told.trees).all(|((now, up), (before, was))| {
+                std::ptr::eq(Arc::as_ptr(now), before.as_ptr()) && up == was
+            });
         let version = self.book().version;
         if same_trees && told.version == Some(version) {
             return;
         }
         if !same_trees {
             told.known = None;
-            told.trees = trees.iter().map(Arc::downgrade).collect();
+            told.trees = trees.iter().map(|(slot, up)| (Arc::downgrade(slot), *up)).collect();
         }
-        let wanted = self.queues(&trees);
-        told.version = match tag::tell_owned(&mut told.known, &wanted) {
+        told.version = match tag::tell_owned(&mut told.known, || self.queues(&self.all_trees())) {
             Ok(()) => Some(version),
             Err(error) => {
                 tracing::warn!(%error, "what containers own is told to the tags' programs later");
@@ -52,28 +52,36 @@ impl Room {
         };
     }
 
+    /// The trees, in order of number, and whether each is up: one that comes again under a new
+    /// worker may take its time, and its programs run meanwhile.
+    fn all_trees(&self) -> Vec<(Arc<Slot>, bool)> {
+        self.core.slots().values().map(|slot| (slot.clone(), slot.is_up())).collect()
+    }
+
     /// Of every container that holds threads and has a queue of the CPU, the others.
-    fn queues(&self, trees: &[Arc<Slot>]) -> Owned {
+    fn queues(&self, trees: &[(Arc<Slot>, bool)]) -> Wanted {
         let cpu = cpu_key(&self.core);
+        let is_cpu = |slot: &Slot| slot.resource == Resource::CPU;
         let others: Vec<_> = trees
             .iter()
-            .filter(|slot| slot.resource != Resource::CPU)
-            .map(|slot| key(slot))
+            .filter(|(slot, up)| *up && slot.is_shown() && !is_cpu(slot))
+            .map(|(slot, _)| key(slot))
             .collect();
-        if others.len() == trees.len() {
-            return Owned::new(); // there is no CPU: nobody is bound
+        let moving = trees.iter().filter(|(_, up)| !up).map(|(slot, _)| slot.resource.number());
+        let moving = moving.collect();
+        if !trees.iter().any(|(slot, _)| is_cpu(slot)) {
+            return Wanted::default(); // there is no CPU: nobody is bound
         }
         let book = self.book();
         let of = |id: ContainerId| {
             let nodes = others.iter().filter_map(|tree| Some((tree.0, book.node(id, tree)?)));
             (book.node(id, &cpu), nodes.collect::<BTreeMap<_, _>>())
         };
-        book.all
-            .iter()
-            .filter(|held| held.holds == Holds::Threads)
+        let threads = book.all.iter().filter(|held| held.holds == Holds::Threads);
+        let owned: Owned = threads
             .map(|held| of(held.id))
             .filter_map(|(cpu, nodes)| Some((cpu?, nodes)))
-            .filter(|(_, nodes)| !nodes.is_empty())
-            .collect()
+            .collect();
+        Wanted { owned, moving }
     }
 }

@@ -369,6 +369,12 @@ impl Engine {
         Ok(then.admit_backlog(backlog.map(|backlog| Backlog { budget, ..backlog }))?)
     }
 
+    /// The driver is told what it has to know of the personality.
+    pub fn tell_personality(&mut self) -> Result<(), Refusal> {
+        let yes = self.tree.personality().binds_children();
+        Ok(self.plane.set_binds_children(yes)?)
+    }
+
     /// Whether the driver has the mechanisms that an edit needs.
     fn check_words(&self, edits: &[Edit]) -> Result<(), Refusal> {
         for edit in edits {
@@ -535,6 +541,11 @@ impl Engine {
                     record.edits.iter().filter(|e| made(e)).map(Edit::id).collect();
                 self.tell_use_again(&made);
                 self.tell_packets_again();
+                if record.edits.iter().any(|e| matches!(e, Edit::Personality { .. }))
+                    && let Err(refusal) = self.tell_personality()
+                {
+                    tracing::error!(%refusal, "the driver does not know the new personality");
+                }
                 Ok(Some(outcomes))
             }
             Err(error) => {

@@ -120,7 +120,7 @@ pub(crate) fn run_life() -> Answer {
     );
     s.health("which changes nothing")?;
     // What objects share stays when one of them is refused: the other may run.
-    let shared = Path::new("/sys/fs/bpf/reserv-other-work-1");
+    let shared = Path::new("/sys/fs/bpf/reserv-other-work-2");
     for map in ["work", "works"] {
         fs::remove_file(shared.join(map))?;
     }

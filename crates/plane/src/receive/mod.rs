@@ -22,14 +22,15 @@ use self::abi::{RvCall, RvNode, RvOthers, what};
 use crate::count::Told;
 use crate::libbpf::{SAID, attach_once, detach, listen, os, refused, remove_pins};
 use crate::tag::{self, Mechanism, Tags};
-use crate::{PlaneError, libbpf, sys};
+use crate::{PlaneError, libbpf, sys, work};
 
 /// The programs, built by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receive.bpf.o"));
 
 /// The daemon's calls.
 const CALL: &str = "rv_call";
-/// Maps of the tags that the programs share.
+/// Maps of the tags that the programs share; and those that the tags share with the CPU's
+/// (crate::work).
 const SHARED: [&str; 4] = ["nodes", "socks", "stored_socks", "packet_rules"];
 /// The queues, with what they have counted and their rates.
 const QUEUES: &str = "entrances";
@@ -99,6 +100,7 @@ fn loaded(at: Receive, tags: Option<&Tags>) -> Result<Object, PlaneError> {
         .name("reserv_receive")
         .and_then(|builder| builder.open_memory(OBJECT))
         .map_err(|error| refused("open the entrance's programs", &error))?;
+    work::reuse(&mut open)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(tags) = tags
@@ -130,6 +132,7 @@ fn pin(folder: &Path, mut object: Object) -> Result<(), PlaneError> {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(name) = libbpf::pin_name(&name)
             && !SHARED.contains(&name)
+            && !work::is_shared(name)
         {
             map.pin(folder.join(name)).map_err(|error| refused(name, &error))?;
         }

@@ -125,6 +125,7 @@ pub(super) struct RtSock {
     pub(super) account: u32,
     pub(super) sent: [u64; RESOURCES],
     pub(super) works: [u64; RESOURCES],
+    pub(super) epoch: u64,
 }
 
 /// `struct rt_owned`
@@ -171,6 +172,8 @@ pub(super) const LAYOUT: &[u32] = {
 
     use crate::layout::w;
     use crate::uses::{RtRule, RtUse};
+    use crate::work::{RtWork, RtWorks};
+    use reserv_facts::tag::WORK_VERSION;
     &[
         ABI_VERSION,
         NODES_MAX,
@@ -196,5 +199,14 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RtOwned>()),
         w(size_of::<RtCall>()),
         w(offset_of!(RtCall, object)),
+        // Whoever changes one of these has another version: crate::work.
+        WORK_VERSION,
+        w(size_of::<RtWork>()),
+        w(offset_of!(RtWork, back)),
+        w(offset_of!(RtWork, epoch)),
+        w(offset_of!(RtWork, listed)),
+        w(offset_of!(RtWork, times)),
+        w(size_of::<RtWorks>()),
+        w(offset_of!(RtWorks, used)),
     ]
 };

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use libbpf_rs::{MapCore as _, MapHandle};
 use reserv_model::{NodeId, UseRule};
@@ -25,7 +25,7 @@ use reserv_model::{NodeId, UseRule};
 use self::abi::{RtAbove, RtCall, RtLists, RtNode, above_how, what};
 pub use self::load::Mechanism;
 use self::load::os;
-pub use self::owned::{Owned, tell_owned};
+pub use self::owned::{Owned, Wanted, tell_owned};
 use crate::{List, PlaneError, sys, uses};
 
 /// What a resource is, to the tags.
@@ -201,6 +201,16 @@ static TURN: Mutex<()> = Mutex::new(());
 /// of two that end together the first would put them by while the other still asks them.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same for who must not wait for a resource that comes: the kernel's verifier takes seconds.
+/// `None`: one comes or goes.
+pub(crate) fn turn_now() -> Option<MutexGuard<'static, ()>> {
+    match TURN.try_lock() {
+        Ok(turn) => Some(turn),
+        Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// The running programs, or new ones by the best mechanism that this kernel allows.

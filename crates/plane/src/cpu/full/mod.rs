@@ -641,6 +641,11 @@ impl Lists for Full {
         self.call(to::CONFIGURE, &mut call).map(drop)
     }
 
+    fn set_binds_children(&mut self, yes: bool) -> Result<(), PlaneError> {
+        let mut call = RcCall { node: yes.into(), what: 8, ..RcCall::default() };
+        self.call(to::CONFIGURE, &mut call).map(drop)
+    }
+
     fn defaults(&self, pid: i32) -> Result<Defaults, PlaneError> {
         let mut call = RcCall { tid: pid, ..RcCall::default() };
         self.call_node(to::LISTS_GET, &mut call, NodeId::Q0)?;
