@@ -2,9 +2,7 @@
 //! What goes through all there is goes in pieces, or not far: so no section of a caller's lock is
 //! as long as a tree can be large.
 
-use reserv_oracle::core::{
-    Core, FIFO, Id, ONE, Op, PRIO, QUEUE, ROOT, SCHED, SFQ, Setup, id,
-};
+use reserv_oracle::core::{Core, FIFO, Id, ONE, Op, PRIO, QUEUE, ROOT, SCHED, SFQ, Setup, id};
 use reserv_oracle::rng::Rng;
 
 const MS: u64 = 1_000_000;
@@ -117,7 +115,8 @@ fn a_batch_moves_so_many_nodes() {
     }
     queues(&mut core, 7000, WALKED - MOVE + 1, b);
     queues(&mut core, 14000, 50, small);
-    let places = |core: &Core| core.nodes().iter().map(|n| (n.id, n.parent, n.depth)).collect::<Vec<_>>();
+    let places =
+        |core: &Core| core.nodes().iter().map(|n| (n.id, n.parent, n.depth)).collect::<Vec<_>>();
     let before = places(&core);
     let to = |node| Op::Move { node, parent: deep };
     let refused = core.edit(0, 0, &[to(b)]).expect_err("too many");
@@ -131,8 +130,9 @@ fn a_batch_moves_so_many_nodes() {
     core.edit(0, 0, &[to(small)]).expect("another batch");
     assert_eq!(core.check(), Ok(()));
     // To and fro, as far as it goes.
-    let fro: Vec<Op> =
-        (0..128).map(|k| Op::Move { node: small, parent: if k % 2 == 0 { ROOT } else { deep } }).collect();
+    let fro: Vec<Op> = (0..128)
+        .map(|k| Op::Move { node: small, parent: if k % 2 == 0 { ROOT } else { deep } })
+        .collect();
     core.edit(0, 0, &fro[..WALKED as usize / (MOVE as usize + 50)]).expect("many small ones");
     let refused = core.edit(0, 0, &fro).expect_err("more than that");
     assert_eq!(refused.error, -16);

@@ -24,7 +24,11 @@ struct Busy {
 
 impl Busy {
     /// One in each of `queues`, for this CPU alone where one is named.
-    fn new(s: &mut Setup, queues: &[NodeId], cpu: Option<usize>) -> Result<Self, Box<dyn std::error::Error>> {
+    fn new(
+        s: &mut Setup,
+        queues: &[NodeId],
+        cpu: Option<usize>,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         let (told, tids) = mpsc::channel();
@@ -142,7 +146,10 @@ fn moves(s: &mut Setup) -> Answer {
         check((10..EDITS).contains(&all.len()), "a batch has so many moves, and no more");
         s.apply(all.clone())?;
         let many = all.len();
-        within(s, &format!("a group of {below} moved {many} times between places {what}, one batch"));
+        within(
+            s,
+            &format!("a group of {below} moved {many} times between places {what}, one batch"),
+        );
         let refused = s.apply(all[1..].iter().cloned().chain([bad.clone()]).collect());
         check(refused.is_err(), "a batch that ends with a wrong edit is refused");
         within(s, "and the moves before it taken back");
