@@ -11,7 +11,7 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
-#define RC_ABI_VERSION 11
+#define RC_ABI_VERSION 12
 
 /*
  * fcntl(fd, F_RESERV_CHCPURES, 0): tag the calling thread with the queue whose directory or share
@@ -240,9 +240,12 @@ struct rc_trace {
 	u8 kind, flags;
 };
 
-/* What rc_trace is asked. CLAIM: node is the reader's pid, CLAIM_FORCE takes it from another; node answers who has it. OFF answers the
- * lost records in node2. */
-enum rc_trace_call { RC_TRACE_OFF = 0, RC_TRACE_ON = 1, RC_TRACE_CLAIM = 2, RC_TRACE_CLAIM_FORCE = 3 };
+/*
+ * What rc_trace is asked. CLAIM: node is the reader's pid, CLAIM_FORCE takes it from another; node
+ * answers who has it. OFF answers the lost records in node2. ON: -E2BIG where the list of the tree
+ * would be too long for one section with interrupts off; PAUSE is ON where it may be.
+ */
+enum rc_trace_call { RC_TRACE_OFF = 0, RC_TRACE_ON = 1, RC_TRACE_CLAIM = 2, RC_TRACE_CLAIM_FORCE = 3, RC_TRACE_PAUSE = 4 };
 
 /*
  * What the kernel told us, and what we count. One record, mapped by the daemon and only read there.

@@ -155,6 +155,7 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 	b->failed = 0;
 	t->changed = 0;
 	t->sorted = 0;
+	t->walked = 0;
 	if (b->count > RS_BATCH_MAX)
 		return b->error = RS_EINVAL;
 	if (b->seq && b->seq <= t->seq)
@@ -188,6 +189,7 @@ RS_FN int rs_edit(struct rs_tree RS_ARENA *t, struct rs_batch RS_BATCH_MEM *b)
 			t->seq = b->seq;
 		return 0;
 	}
+	t->walked = 0; /* the same way back */
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= done)
 			break;

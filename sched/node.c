@@ -405,12 +405,13 @@ RS_FN_VOID(rs_service_of, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 
 /*
  * All below n, once each, going down first: their depths are those of who stands above them, after
- * n's own changed. Answers how many levels there are, n's included.
+ * n's own changed. Answers how many levels there are, n's included; 0: there are more than `most`,
+ * and so many of them, the same each time, have their new depths.
  */
-RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
+RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, u32 most)
 {
 	struct rs_node RS_ARENA *x = n;
-	u32 levels = rs_zero + 1, level = levels, up = rs_zero; /* see rs_zero */
+	u32 levels = rs_zero + 1, level = levels, up = rs_zero, met = rs_zero; /* see rs_zero */
 
 	if (n->kind == RS_QUEUE || !n->nchildren)
 		return 1;
@@ -419,6 +420,7 @@ RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 			x = &t->nodes[(x->kids - 1) & (RS_NODES_MAX - 1)];
 			level++;
 		} else if (x == n) {
+			t->walked += met;
 			return levels;
 		} else if (x->next) {
 			x = &t->nodes[(x->next - 1) & (RS_NODES_MAX - 1)];
@@ -429,6 +431,8 @@ RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 			up = 1;
 			continue;
 		}
+		if (++met > most)
+			return 0;
 		if (level > levels)
 			levels = level;
 		x->depth = n->depth + level - 1;
@@ -441,7 +445,7 @@ RS_FN u32 rs_levels(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, struct rs_node RS_ARENA *to)
 {
 	struct rs_node RS_ARENA *from = n->parent, *x = to, *top;
-	u32 depth = n->depth, was_throttled = n->throttled, nsvc = n->nsvc;
+	u32 depth = n->depth, was_throttled = n->throttled, nsvc = n->nsvc, most, levels;
 
 	if (!from || !to || to->kind != RS_SCHED)
 		return RS_EINVAL;
@@ -457,12 +461,22 @@ RS_FN int rs_node_move(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, s
 	if (!rs_heap_reserve(t, &to->ready, to->nchildren + 1) ||
 	    (to->aside_on && !rs_heap_reserve(t, &to->aside, to->aside_on * (to->nchildren + 1))))
 		return RS_ENOSPC;
-	/* Once through all below, as it will be; and once more where that is too deep. */
+	t->walked += RS_WALKED_MOVE + RS_WALKED_LEVEL * (from->depth + to->depth);
+	if (t->walked > RS_WALKED_MAX)
+		return RS_EBUSY;
+	most = RS_WALKED_MAX - t->walked;
+	/*
+	 * Once through all below, as it will be, in one section with interrupts off: so not for more
+	 * than RS_WALKED_MAX in a batch. And once more where that is too deep, or too much.
+	 */
 	n->depth = to->depth + 1;
-	if (n->depth != depth && to->depth + rs_levels(t, n) >= RS_DEPTH_MAX) {
-		n->depth = depth;
-		rs_levels(t, n);
-		return RS_EINVAL;
+	if (n->depth != depth) {
+		levels = rs_levels(t, n, most);
+		if (!levels || to->depth + levels >= RS_DEPTH_MAX) {
+			n->depth = depth;
+			rs_levels(t, n, most);
+			return levels ? RS_EINVAL : RS_EBUSY;
+		}
 	}
 	/* The lowest common ancestor, and all above it, see nothing of the move. */
 	top = from;

@@ -28,6 +28,10 @@
  * Example (also a test): levels A 20, B 10, C 0, steps of 4 ms. While A wants service neither B nor
  * C has any; A sleeps: B; both sleep: C; B wakes: C is displaced at once.
  *
+ * Many children: where more than RS_PRIO_PIECE wait, a halving gives them their new places a piece
+ * at a time, with each step that ends: the last one has it after as many steps as there are pieces
+ * among all nodes, 64 at most. A child that is served has it at once.
+ *
  * Bounds: with every usage between the limits for good, no child waits longer than a step in
  * service while one of a lower level is served; equals that stay ready differ by at most one step
  * in the number of their steps.
@@ -72,13 +76,45 @@ enum { prio_aside = 0, prio_mode = RS_MODE_AHEAD };
 #define prio_has_ahead 1
 
 /*
+ * Some of those that wait below p and have a place of before get that of their present key. It goes
+ * round all slots of nodes, for there is no order in the heap that stays; a child that is charged
+ * meanwhile has its place already.
+ */
+RS_FN_VOID(prio_some, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
+{
+	u32 all = t->nodes_used + t->hidden_used, at = p->of.prio.at;
+
+	RS_LOOP(i, RS_PRIO_PIECE) {
+		struct rs_node RS_ARENA *c;
+		u32 pos;
+
+		if (!p->of.prio.left)
+			break;
+		p->of.prio.left--;
+		if (at >= all)
+			at = 0;
+		c = rs_slot(t, at++);
+		pos = c->link.pos;
+		if (c->kind != RS_FREE && c->parent == p && pos)
+			rs_heap_rekey(t, &p->ready, prio_key(t, c), p->ready.e[pos - 1].seq, &c->link);
+	}
+	p->of.prio.at = at;
+}
+
+/*
  * All that wait below p get the places of their present keys; who came first stays first among
- * equals.
+ * equals. Where many wait a step's end does it for a piece of all nodes, and so do the next ones: a
+ * section with interrupts off is not as long as there are children.
  */
 RS_FN_VOID(prio_places, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 
+	if (p->ready.n > RS_PRIO_PIECE) {
+		p->of.prio.left = t->nodes_used + t->hidden_used;
+		return;
+	}
+	p->of.prio.left = 0;
 	RS_LOOP(i, p->ready.n)
 		e[i].key = prio_key(t, (struct rs_node RS_ARENA *)e[i].obj);
 	rs_heap_rebuild(t, &p->ready);
@@ -100,6 +136,8 @@ RS_INLINE void prio_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 		p->of.prio.spent %= period;
 		prio_places(t, p);
 	}
+	if (p->of.prio.left)
+		prio_some(t, p);
 }
 
 /* Whether a, which is ready, goes before b, which is in service. */

@@ -280,6 +280,7 @@ RS_FN_PTR(struct rs_node RS_ARENA, sfq_pick_far,
 		}
 		seen++;
 	}
+	t->looked += n;
 	if (seen != n)
 		rs_poison(t, RS_POISON_SCAN);
 	return (u64)best;

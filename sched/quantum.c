@@ -1,10 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The i-th of the slots ever used, nodes_used + hidden_used of them, for loops over all nodes. */
-RS_INLINE struct rs_node RS_ARENA *rs_slot(struct rs_tree RS_ARENA *t, u32 i)
-{
-	return &t->nodes[(i < t->nodes_used ? i : t->nodes_max - 1 - (i - t->nodes_used)) & (RS_NODES_MAX - 1)];
-}
-
 /*
  * The quantum in force at every node, after the tree's changed, or a node's own, or a path: in
  * pieces, so that no section of the caller's lock has all nodes in it. Until the last piece a node

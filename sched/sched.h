@@ -193,6 +193,17 @@ static volatile const u32 rs_zero = 0;
 #ifndef RS_SORTED_MAX
 #define RS_SORTED_MAX 512 /* threads that wait in all queues whose class a batch changes */
 #endif
+/*
+ * What a batch may move, in one section: nodes below those that it moves, each of which gets a new
+ * depth (44 instructions); and for each move, and each level above it, before and after, as many as
+ * take as long. Where a batch is refused it takes that twice.
+ */
+#define RS_WALKED_MAX 6400
+#define RS_WALKED_MOVE 12
+#define RS_WALKED_LEVEL 8
+#define RS_TRIES_MAX 32 /* places that a pick looks at in vain, whose masks promised more than there is … */
+#define RS_LOOKED_MAX 8192 /* … and how much it looks through for them; then the unit asks again */
+#define RS_PRIO_PIECE 256 /* slots, for children of policy prio whose usage was halved */
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 /*
  * Items posted at a time, but for those that are posted at the same moment. A section drains them,
@@ -465,6 +476,7 @@ struct rs_node {
 		u64 word[RS_POLICY_WORDS];
 		struct {
 			u64 periods, spent; /* handed out whole, and of the present one */
+			u32 left, at; /* slots to look at for children with places of before; the next one */
 		} prio;
 		struct {
 			u64 places; /* given so far */
@@ -602,7 +614,7 @@ struct rs_tree {
 	u32 params_most; /* the same: the item's weight_most */
 	/* in rs_settle: so much of the work is of another item of the queue, whose tag has it */
 	u64 lent;
-	/* several units: choices in a row for which a queue's first item is passed over */
+	/* several units: choices in a row, of each, for which a queue's first item is passed over */
 	u32 near;
 	u32 quanta; /* rs_quantum_some: the first slot to look at, plus one; 0: none */
 	/*
@@ -617,6 +629,8 @@ struct rs_tree {
 	u64 change_low; /* the smallest tag of its children */
 	u32 changed; /* children of those whose policy the batch has changed at once */
 	u32 sorted; /* items that wait in the queues whose class it changes */
+	u32 walked; /* of RS_WALKED_MAX */
+	u32 looked; /* in rs_pick: entries of heaps that were looked at one by one */
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */
 	u64 starve_gap_ns; /* but no two such within this, unless twice as late */
@@ -684,6 +698,12 @@ struct rs_tree {
 RS_INLINE int rs_before(u64 a, u64 b)
 {
 	return (s64)(a - b) < 0;
+}
+
+/* The i-th of the slots ever used, nodes_used + hidden_used of them, for loops over all nodes. */
+RS_INLINE struct rs_node RS_ARENA *rs_slot(struct rs_tree RS_ARENA *t, u32 i)
+{
+	return &t->nodes[(i < t->nodes_used ? i : t->nodes_max - 1 - (i - t->nodes_used)) & (RS_NODES_MAX - 1)];
 }
 
 /* a * b / c without overflow where the result and b * c fit in 64 bits. c > 0. */

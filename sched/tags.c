@@ -180,7 +180,7 @@ RS_INLINE void rs_tag_rescale(struct rs_clock RS_ARENA *c, struct rs_tag RS_AREN
 /*
  * Several units, in a queue ordered by tags: whether `it`, which waits or would wait with tag
  * `key`, does not displace `cur`, in service for `ran`, although its tag is smaller. A displacement
- * on another unit is two sections of the caller's lock and an interrupt, so it is not made
+ * on another unit is a section of the caller's lock and an interrupt, so it is not made
  *   - before cur has run for `least`, as the kernel's own schedulers do it;
  *   - for one who would not be served then, because another who waits goes before it.
  * Nothing asks again when `least` is over: who is first then waits until a step ends on a unit that

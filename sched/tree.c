@@ -516,49 +516,63 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
 	u64 key = 0, seq = 0;
-	u32 n = q->ready.n, seen = rs_zero;
+	u32 n = q->ready.n, seen = rs_zero, word = (unit / 64) & (RS_UNIT_WORDS - 1), bit = unit & 63;
 
+	/* Mostly the answer is no, and there may be thousands. */
 	RS_LOOP(i, n) {
+		seen++;
 		it = (struct rs_item RS_ARENA *)e[i].obj;
-		if ((it->all || rs_unit_in(it->mask, unit)) &&
-		    (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
+		if (!((it->mask[word] >> bit & 1) | it->all))
+			continue;
+		if (!best || rs_entry_before(e[i].key, e[i].seq, key, seq)) {
 			best = it;
 			key = e[i].key;
 			seq = e[i].seq;
 		}
-		seen++;
 	}
+	t->looked += n;
 	if (seen != n)
 		rs_poison(t, RS_POISON_SCAN);
 	return (u64)best;
 }
 
-/* places at the top of a queue's heap that are looked at: those of its first three levels */
-#define RS_NEAR 7
+/*
+ * Levels at the top of a queue's heap that are looked at: among 31 items there is nearly always one
+ * of this unit. One level after the other, as far as it takes: who is found on the third is the
+ * usual case, and what was last written elsewhere is read for no more.
+ */
+#define RS_NEAR_LEVELS 5
 
 /*
  * Locality. `first` was last served on another unit, whose caches have its data. One of the next
  * few that was last served here goes before it, if its tag is less than a step behind: but t->near
- * times in a row at most. So who is first waits for no more than t->near choices of its queue, and
- * nobody gets more than a step, by its tag, before its turn (docs/notes/sched.md, "Locality").
- * Nothing is decided between queues.
+ * times in a row at most for each unit that there is. So who is first waits for no more than
+ * t->near choices of each unit, and nobody gets more than a step, by its tag, before its turn
+ * (docs/notes/sched.md, "Locality"). Nothing is decided between queues.
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_near,
 	  (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *q, struct rs_item RS_ARENA *first, u32 unit), (t, q, first, unit))
 {
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
-	u32 n = q->ready.n, w = first->weight;
+	u32 n = q->ready.n, w = first->weight, level = 1;
 	u64 most, seq = 0;
 
-	if (!class_keyed(q) || q->passed >= t->near)
+	if (!class_keyed(q) || q->passed >= t->near * t->units)
 		return (u64)first;
 	most = e[0].key + rs_vwork(q->quantum, w ? w : RS_WEIGHT_ONE);
-	RS_LOOP(i, RS_NEAR) {
+	RS_LOOP(i, (1 << RS_NEAR_LEVELS) - 1) {
 		if (i >= n)
 			break;
+		if (i == level) {
+			if (best)
+				break;
+			level += level + 1;
+		}
+		if (!rs_entry_before(e[i].key, e[i].seq, most, seq))
+			continue;
 		it = (struct rs_item RS_ARENA *)e[i].obj;
-		if (it->unit == unit && (it->all || rs_unit_in(it->mask, unit)) && rs_entry_before(e[i].key, e[i].seq, most, seq)) {
+		if (it->unit == unit && (it->all || rs_unit_in(it->mask, unit))) {
 			best = it;
 			most = e[i].key;
 			seq = e[i].seq;
@@ -655,7 +669,8 @@ RS_INLINE u32 rs_somebody_starves(struct rs_tree RS_ARENA *t, u64 now)
 
 /*
  * A unit is free: what should it serve? The item is in service when this returns. 0: nothing that
- * this unit may serve, and t->next_ns is the time at which a cap lets something go (0: none does).
+ * this unit may serve, and t->next_ns is the time at which a cap lets something go (0: none does),
+ * or now: it is to ask again at once.
  */
 RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u32 unit, u64 now), (t, unit, now))
 {
@@ -672,13 +687,16 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 			return (u64)it;
 		}
 	}
-	RS_LOOP(tries, RS_NODES_MAX) {
+	t->looked = 0;
+	RS_LOOP(tries, RS_TRIES_MAX) {
 		struct rs_node RS_ARENA *n = root;
 
 		if (!root->ready.n || !(root->nall || rs_unit_in(root->mask, unit)) || (RS_EVER_SEVERAL && root->throttled)) {
 			stop = 1;
 			break;
 		}
+		if (t->looked > RS_LOOKED_MAX)
+			break;
 		RS_LOOP(d, RS_DEPTH_MAX) {
 			struct rs_node RS_ARENA *c;
 
@@ -710,8 +728,8 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 			rs_refresh_path(t, n);
 	}
 	if (!stop)
-		rs_poison(t, RS_POISON_SCAN);
-	if (t->throttle.n)
+		t->next_ns = now; /* a section is not longer than that; each try leaves one less */
+	else if (t->throttle.n)
 		t->next_ns = t->throttle.e[0].key;
 	return 0;
 }

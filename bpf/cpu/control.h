@@ -522,11 +522,13 @@ RC_CALL(rc_tracing)
 		}
 	} else if (trace_owner != pid) {
 		answer = -E_BUSY;
-	} else if (what == RC_TRACE_ON) {
+	} else if (what == RC_TRACE_ON || what == RC_TRACE_PAUSE) {
 		trace_lost = 0;
 		trace_missed = 0;
-		rc_trace_all(t, RC_TRACE_START);
-		trace_on = 1;
+		trace_pause = what == RC_TRACE_PAUSE;
+		trace_on = rc_trace_all(t, RC_TRACE_START);
+		if (!trace_on)
+			answer = -E_2BIG;
 	} else {
 		if (trace_on)
 			rc_trace_all(t, RC_TRACE_END);

@@ -87,25 +87,35 @@ static __always_inline void rc_comes(u32 cpu)
  * For tests, where sections are timed (RESERV_TIMED). At each choice of a CPU: how often who waits
  * longest has waited beside a CPU that idles and that he may use; and how often for long before
  * anybody told that CPU. The second is a wake-up that was lost. It is not one where a cap held the
- * thread back.
+ * thread back; nor while an event that may still tell, or find it, is under way: an emulated CPU
+ * may stand still in the middle of one for milliseconds. So who tells has done so since his event
+ * began, and what is not told yet is as old as the oldest event that is under way.
  */
 #define RC_IDLE_LATE 2000000 /* half a step: where that is lost, it waits for the end of one */
 u64 idle_since[RS_UNITS_MAX]; /* 0: it does not idle */
 u64 idle_told[RS_UNITS_MAX]; /* 0: nobody has told it since */
+u64 event_since[RS_UNITS_MAX]; /* a wake-up or a choice of it is under way; 0: none is */
 u64 idle_waits, idle_late;
 
-/* Somebody sends for that CPU. */
-static __always_inline void rc_told(u32 cpu)
+/* By who holds the run queue of `cpu`: an event begins; 0: it ends. */
+static __always_inline void rc_event(u32 cpu, u64 raw)
+{
+	if (timed && cpus > 1)
+		event_since[cpu & (RS_UNITS_MAX - 1)] = raw;
+}
+
+/* Somebody sends for that CPU, in an event that began at `since`; 0: now. */
+static __always_inline void rc_told(u32 cpu, u64 since)
 {
 	if (timed && !idle_told[cpu & (RS_UNITS_MAX - 1)])
-		idle_told[cpu & (RS_UNITS_MAX - 1)] = scx_bpf_now();
+		idle_told[cpu & (RS_UNITS_MAX - 1)] = since ? since : scx_bpf_now();
 }
 
 /*
  * A CPU that idles, or is about to, and is in `may`, looks at the tree. Answers whether there was
- * one. After what it is to find.
+ * one. After what it is to find, in an event that began at `since` (rc_told).
  */
-static __always_inline bool rc_kick_one_of(const struct cpumask *may)
+static __always_inline bool rc_kick_one_of(const struct cpumask *may, u64 since)
 {
 	s32 idle = scx_bpf_pick_idle_cpu(may, 0);
 
@@ -115,7 +125,7 @@ static __always_inline bool rc_kick_one_of(const struct cpumask *may)
 		idle = rc_leaving(may);
 	if (idle < 0)
 		return false;
-	rc_told(idle);
+	rc_told(idle, since);
 	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	return true;
 }
@@ -160,12 +170,20 @@ static __always_inline bool rc_may_idle(struct rs_tree RS_ARENA *t, u32 cpu, u32
 /* Under the lock, before a choice: `it` waits longest. */
 static __noinline int rc_idled(struct rs_item RS_ARENA *it, u64 now)
 {
-	u64 from, since, until;
+	u64 from, since, until, pending = now;
 	u32 some = 0, late = 0, at;
 
 	if (!it)
 		return 0;
 	from = it->queued_at;
+	RS_LOOP(cpu, RS_UNITS_MAX) {
+		if (cpu >= cpus)
+			break;
+		at = rc_slot(cpu) & (RS_UNITS_MAX - 1);
+		since = event_since[at];
+		if (since && rs_before(since, pending))
+			pending = since;
+	}
 	RS_LOOP(cpu, RS_UNITS_MAX) {
 		if (cpu >= cpus)
 			break;
@@ -176,10 +194,10 @@ static __noinline int rc_idled(struct rs_item RS_ARENA *it, u64 now)
 			continue;
 		if (rs_before(since, from))
 			since = from;
-		if (!until || rs_before(now, until))
-			until = now;
 		if (!rs_before(since, now))
 			continue;
+		if (!until || rs_before(pending, until))
+			until = pending;
 		some = 1;
 		if (rs_before(since, until) && until - since > RC_IDLE_LATE)
 			late = 1;

@@ -22,7 +22,7 @@
 /* A CPU that idles, or is about to, and that the thread may use, looks at the tree. */
 static __noinline int rc_kick_one(struct task_struct *p)
 {
-	rc_kick_one_of(p->cpus_ptr);
+	rc_kick_one_of(p->cpus_ptr, timed ? event_since[scx_bpf_task_cpu(p) & (RS_UNITS_MAX - 1)] : 0);
 	return 0;
 }
 
@@ -132,7 +132,7 @@ s32 RC_OP(rc_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 		it->told = idle;
 	if (idle) {
 		rc_comes(cpu);
-		rc_told(cpu);
+		rc_told(cpu, 0);
 	}
 	return cpu;
 }

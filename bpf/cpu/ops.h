@@ -85,49 +85,7 @@ static __always_inline u32 rc_units(struct rs_item RS_ARENA *it, struct task_str
 
 #include "locality.h"
 
-/* Until enqueue() comes, what runs on a CPU is for that CPU only. */
-static __always_inline void rc_stay(struct rs_item RS_ARENA *it, u32 cpu)
-{
-	if (cpus > 1)
-		rs_stay(it, cpu);
-}
-
-/* The chosen item is in service now. */
-static __always_inline void rc_chosen(struct rs_item RS_ARENA *it, u64 raw)
-{
-	it->started = raw;
-	step_count++;
-	if (cpus > 1)
-		rs_stayed(it);
-}
-
-/*
- * Under the lock: the thread of `it` woke and displaces `cur`, which runs here. The switch is made
- * at once: cur is charged, as the clock sees it, and competes. Answers whether `it` is first then;
- * otherwise dispatch is to find out who is.
- */
-static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, struct rs_item RS_ARENA *cur,
-					u32 cpu, u64 raw, u64 now)
-{
-	struct rs_item RS_ARENA *first;
-	u64 ran = rc_ran(cur, raw);
-
-	if (t->throttle.n || t->refill.n)
-		return false; /* who is due comes first: for dispatch, which has more stack */
-	if (cur->want)
-		ran += cur->part_ran[0] + cur->part_ran[1];
-	rc_stay(cur, cpu);
-	rc_settle(t, cur, ran, 1, now);
-	first = rs_pick_ready(t, cpu, now);
-	if (!first)
-		return false;
-	if (first != it) {
-		rs_settle(t, first, 0, 1, now);
-		return false;
-	}
-	rc_chosen(it, raw);
-	return true;
-}
+#include "displace.h"
 
 /*
  * Whether the mirror of cgroups has no say in a wake-up: it knows of none, or both are in one
@@ -148,7 +106,6 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	u32 wakeup = enq_flags & SCX_ENQ_WAKEUP, answer = 0, all;
 	u64 now;
 	struct rs_item RS_ARENA *cur;
-	struct task_struct *me;
 
 	if (!rc_lock()) {
 		RC_CHECK(t);
@@ -177,8 +134,7 @@ static __always_inline u32 rc_enqueue_locked(struct rs_tree RS_ARENA *t, struct 
 	} else if (cur && wakeup && it->state == RS_QUEUED && 
 		   (rs_preempts(t, it, cur, rc_ran(cur, raw)) || (t->front->index != 1 && rc_group_preempts(t, it, cur, rc_ran(cur, raw))))) {
 		answer = 2 + cpu;
-		me = bpf_get_current_task_btf();
-		if (rc_item(me) == cur && !rc_inside(me) && rc_displace(t, it, cur, cpu, raw, now))
+		if (rc_runs_there(cur, cpu) && rc_displace(t, it, cur, cpu, raw, now))
 			answer = 1;
 	}
 	rc_unlock();
@@ -231,7 +187,7 @@ static __always_inline bool rc_enqueue_quietly(struct rs_tree RS_ARENA *t, struc
 	return rs_post(t, it, raw) || rs_post(t, it, raw) || rs_post(t, it, raw);
 }
 
-void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
+static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rs_item RS_ARENA *it = rc_item(p), *cur;
@@ -243,6 +199,7 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	cpu = cpus == 1 ? 0 : scx_bpf_task_cpu(p);
+	rc_event(cpu, raw);
 	if (cpus > 1) {
 		told = it->told;
 		it->told = 0;
@@ -293,6 +250,13 @@ void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
 	/* Where one CPU is all that it may use, and somebody runs there, nobody else can help. */
 	if (cpus > 1 && (cur || !told) && p->nr_cpus_allowed > 1 && prevs[cpu & (RS_UNITS_MAX - 1)].stays != (u64)it)
 		rc_kick_one(p);
+}
+
+void RC_OP(rc_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	rc_enqueued(p, enq_flags);
+	if (timed && cpus > 1)
+		rc_event(scx_bpf_task_cpu(p), 0);
 }
 
 /*
@@ -461,7 +425,7 @@ static __always_inline bool rc_nobody_waits(struct rs_tree RS_ARENA *t)
 
 #define RC_TRIES 8 /* items that a dispatch chooses, until one fits */
 
-void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
+static __always_inline void rc_dispatched(s32 cpu, struct task_struct *prev)
 {
 	struct rs_tree RS_ARENA *t = rc_tree();
 	struct rc_prev *v = &prevs[cpu & (RS_UNITS_MAX - 1)];
@@ -469,6 +433,7 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	u64 raw = scx_bpf_now(), owner;
 	struct task_struct *p;
 
+	rc_event(cpu, raw);
 	v->floor = t->age[1].oldest != 0;
 	if (prev) {
 		it = rc_item(prev);
@@ -557,6 +522,12 @@ void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
 	 * asks again.
 	 */
 	scx_bpf_kick_cpu(cpu, 0);
+}
+
+void RC_OP(rc_dispatch, s32 cpu, struct task_struct *prev)
+{
+	rc_dispatched(cpu, prev);
+	rc_event(cpu, 0);
 }
 
 SEC(".struct_ops.link")

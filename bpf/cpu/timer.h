@@ -57,7 +57,7 @@ static __always_inline void rc_kick_some(u32 some)
 	}
 	all = scx_bpf_get_online_cpumask();
 	RS_LOOP(i, RS_UNITS_MAX) {
-		if (i >= some || !rc_kick_one_of(all))
+		if (i >= some || !rc_kick_one_of(all, 0))
 			break;
 	}
 	scx_bpf_put_cpumask(all);

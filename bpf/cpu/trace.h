@@ -37,6 +37,9 @@ struct {
 u32 trace_missed; /* in a row */
 u64 trace_lost;
 u64 trace_owner; /* the reader's pid, 0: none */
+u32 trace_told; /* records of a list of the tree */
+u32 trace_pause; /* the list may be long */
+#define RC_TRACE_MOST 1000 /* records of a list, where it may not: a section with interrupts off */
 
 /* under the lock; not on the stack, of which there is little where wake-ups happen */
 struct rc_trace trace_record;
@@ -48,6 +51,7 @@ RS_FN_VOID(rc_trace_out, (u64 who, u64 node, u64 node2, u64 work), (who, node, n
 	u32 zero = 0;
 	void *ring = bpf_map_lookup_elem(&trace, &zero);
 
+	trace_told++;
 	r->at = clock_max;
 	r->node = node;
 	r->node2 = node2;
@@ -119,16 +123,25 @@ RS_FN_VOID(rc_trace_node, (struct rs_node RS_ARENA *n), (n))
 		rc_trace_child(n);
 }
 
-/*
- * The whole tree, between two records of `kind`. Where it is long, interrupts are off for some
- * milliseconds: at both ends of a trace.
- */
-static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
+static __always_inline bool rc_trace_too_many(void)
 {
+	return trace_told > RC_TRACE_MOST && !trace_pause;
+}
+
+/*
+ * The whole tree, between two records of `kind`; false, and without the second one, where that is
+ * too much for one section. If the reader says so it is not: then interrupts are off for some
+ * milliseconds, at both ends of a trace.
+ */
+static __always_inline bool rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
+{
+	trace_told = 0;
 	rc_trace_out(RC_TRACE_WHO(kind, forced_count, cpus, 0), t->seq, t->starved, t->quantum);
 	RS_LOOP(i, RS_NODES_MAX) {
 		if (i >= t->nodes_used)
 			break;
+		if (rc_trace_too_many())
+			return false;
 		if (t->nodes[i & (RS_NODES_MAX - 1)].kind != RS_FREE)
 			rc_trace_node(&t->nodes[i & (RS_NODES_MAX - 1)]);
 	}
@@ -138,8 +151,13 @@ static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
 
 		if (i >= t->items_used)
 			break;
+		/* Mostly a thread sleeps, and there may be thousands. */
+		if (it->state == RS_IDLE && !it->floor && !(it->flags & RS_ITEM_PERIODIC))
+			continue;
 		if (it->state == RS_ITEM_FREE || it->state == RS_POSTED || !it->queue)
 			continue;
+		if (rc_trace_too_many())
+			return false;
 		if (it->flags & RS_ITEM_PERIODIC)
 			rc_trace_param(it);
 		service = it->state == RS_SERVICE;
@@ -151,6 +169,7 @@ static __always_inline void rc_trace_all(struct rs_tree RS_ARENA *t, u32 kind)
 			     rc_trace_node_id(it->queue), 0, service ? rc_ran(it, clock_max) : 0);
 	}
 	rc_trace_out(RC_TRACE_WHO(kind, forced_count, cpus, RC_TRACE_DONE), t->seq, t->starved, t->quantum);
+	return true;
 }
 
 /* What an edit left of the nodes that it named. */

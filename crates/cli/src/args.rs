@@ -512,6 +512,10 @@ pub struct Trace {
     /// How long: 5s, 500ms, 1m; Ctrl-C ends it early
     #[arg(long, short, value_name = "D", default_value = "5s", value_parser = duration)]
     pub duration: Duration,
+    /// Also where the tree is so large that all CPUs stop for some milliseconds, when the trace
+    /// begins and when it ends
+    #[arg(long, conflicts_with = "from")]
+    pub pause: bool,
     /// A line for each slice of time and node
     #[arg(long, conflicts_with = "raw")]
     pub csv: bool,

@@ -31,6 +31,7 @@ use crate::fs::by_path::{ByPath, Peer};
 use crate::fuse::proto::Caller;
 use crate::process;
 use crate::refusal::Refusal;
+use crate::spare::Spare;
 use crate::unanswered::{Fatal, Unanswered};
 
 /// Most connections at once.
@@ -102,15 +103,34 @@ pub struct Served {
 pub fn serve(listener: &UnixListener, served: Served) {
     let served = Arc::new(served);
     let connections = Arc::new(Connections::new(CONNECTIONS_MAX));
-    for stream in listener.incoming() {
-        let Ok(stream) = stream.map(Arc::new) else {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
+    let mut spare = Spare::new();
+    loop {
+        spare.fill();
+        let (stream, scarce) = match listener.accept() {
+            Ok((stream, _)) => (Arc::new(stream), false),
+            Err(error) if scarce_descriptors(&error) => {
+                spare.give();
+                let Ok((stream, _)) = listener.accept() else {
+                    std::thread::sleep(Duration::from_millis(10));
+                    continue;
+                };
+                (Arc::new(stream), true)
+            }
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            }
         };
         let Some(place) = connections.enter(&stream).map(Arc::new) else {
             tracing::debug!("as many connections as there may be, and all are served");
             continue;
         };
+        if scarce {
+            // Here: the next one is accepted when this one has given its descriptors back.
+            tracing::warn!("no descriptor: a control connection is served with the last ones");
+            said(talk(&stream, &served, &place, SILENCE_SHORT));
+            continue;
+        }
         let spawned = {
             let (stream, served, place) = (stream.clone(), served.clone(), place.clone());
             let body = move || said(talk(&stream, &served, &place, SILENCE_MAX));
@@ -122,6 +142,10 @@ pub fn serve(listener: &UnixListener, served: Served) {
             said(talk(&stream, &served, &place, SILENCE_SHORT));
         }
     }
+}
+
+fn scarce_descriptors(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 fn said(ended: std::io::Result<()>) {

@@ -32,6 +32,7 @@ pub mod rights;
 pub mod rules;
 pub mod seed;
 pub mod settings;
+pub mod spare;
 mod sync;
 pub mod unanswered;
 pub mod worker;

@@ -4,7 +4,7 @@
 
 shared! {
     /// Of `bpf/abi.h`.
-    ABI_VERSION: u32 = 11, "RC_ABI_VERSION";
+    ABI_VERSION: u32 = 12, "RC_ABI_VERSION";
     /// Nodes in one answer.
     SAMPLES_MAX: usize = 256, "RC_SAMPLES_MAX";
     /// Threads in one answer.
@@ -47,7 +47,7 @@ shared! {
 
 shared! {
     /// `enum rc_trace_call`
-    "RC_TRACE_" mod tracing: u32 { OFF = 0, ON = 1, CLAIM = 2, CLAIM_FORCE = 3 }
+    "RC_TRACE_" mod tracing: u32 { OFF = 0, ON = 1, CLAIM = 2, CLAIM_FORCE = 3, PAUSE = 4 }
 }
 
 shared! {

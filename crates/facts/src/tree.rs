@@ -23,6 +23,12 @@ shared! {
     BATCH_MAX: usize = 128, "RS_BATCH_MAX";
     /// Threads that may wait in all queues whose class one batch changes.
     SORTED_MAX: usize = 512, "RS_SORTED_MAX";
+    /// What one batch may move: nodes below all that it moves, ...
+    WALKED_MAX: usize = 6400, "RS_WALKED_MAX";
+    /// ... and as many for each move ...
+    WALKED_MOVE: usize = 12, "RS_WALKED_MOVE";
+    /// ... and for each level above it, before and after.
+    WALKED_LEVEL: usize = 8, "RS_WALKED_LEVEL";
     /// A weight of 1, in thousandths.
     WEIGHT_ONE: u32 = 1000, "RS_WEIGHT_ONE";
     /// The greatest weight, in thousandths.

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::LazyLock;
 
-use reserv_facts::tree::{BATCH_MAX, DRAINING, RsBatch, RsOp, SORTED_MAX, kind, op};
+use reserv_facts::tree::{BATCH_MAX, DRAINING, RsBatch, RsOp, SORTED_MAX, WALKED_MAX, kind, op};
 use reserv_model::{Batch, DeleteMode, Kind, NodeId, Op, Outcome, show_cap};
 
 use crate::PlaneError;
@@ -63,6 +63,11 @@ fn words(op: &Op, errno: i32) -> String {
         Op::SetClass { class, .. } if errno == libc::EBUSY => format!(
             "class {class}: more than {SORTED_MAX} threads wait in it; try again when fewer do, or put \
              them into a new queue of that class"
+        ),
+        // Each gets its new depth in the same section.
+        Op::Move { .. } if errno == libc::EBUSY => format!(
+            "what is moved at once has more than {WALKED_MAX} nodes below it, or is too many moves; \
+             move a part at a time"
         ),
         Op::Create { kind, .. } => format!("make a {}", kind.word()),
         Op::Delete { .. } => "delete it".into(),

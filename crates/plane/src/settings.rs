@@ -70,8 +70,8 @@ pub(crate) fn threads_max() -> Option<String> {
     told(variable::THREADS_MAX).map(|text| text.to_string_lossy().into_owned())
 }
 
-/// How often in a row who is first in a queue may be passed over for a thread that was on the CPU
-/// last, as it was said.
+/// How often in a row, for each CPU, who is first in a queue may be passed over for a thread that
+/// was on the CPU last, as it was said.
 pub(crate) fn near() -> Option<String> {
     told(variable::NEAR).map(|text| text.to_string_lossy().into_owned())
 }

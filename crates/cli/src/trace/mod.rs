@@ -112,6 +112,9 @@ fn plane(error: &PlaneError) -> Error {
         PlaneError::Os { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Error::new(Kind::Denied, format!("{error}")).hint("trace needs root")
         }
+        PlaneError::Full(why) => Error::refused(why.clone()).hint(
+            "with --pause all CPUs stop for some milliseconds, when the trace begins and when it ends",
+        ),
         _ => Error::refused(error.to_string()),
     }
 }
@@ -126,7 +129,7 @@ fn take(args: &Trace, files: Result<Box<dyn Files>, Error>) -> Result<Taken, Err
     let mut names = names(&*files);
     // An interrupt ends the trace early, with what there is.
     let stop = crate::signals::Held::begin();
-    let mut tracer = Tracer::start(RING_BYTES).map_err(|e| plane(&e))?;
+    let mut tracer = Tracer::start(RING_BYTES, args.pause).map_err(|e| plane(&e))?;
     let began = Instant::now();
     let mut events = Vec::new();
     while began.elapsed() < args.duration && !stop.take() {

@@ -15,7 +15,7 @@ use crate::life::{detached, eject};
 use crate::setup::{Answer, Setup, check, weight};
 
 /// 200 us of a CPU of 3 GHz that does an instruction a cycle; here one takes 1 ns.
-const MOST_NS: u64 = 600_000;
+pub(crate) const MOST_NS: u64 = 600_000;
 const SCHEDULERS: u32 = 14;
 const QUEUES: u32 = 1000;
 /// Unless the second word of the command says how many.
@@ -23,13 +23,21 @@ const THREADS: usize = 3000;
 /// Threads that want the CPU all the time, each in a queue of its own.
 const BUSY: usize = 300;
 /// As many edits as fit into a batch.
-const EDITS: usize = 128;
+pub(crate) const EDITS: usize = 128;
 
-/// The longest section since this was last asked.
-fn longest(s: &Setup, what: &str) {
-    let most = MOST_NS;
+/// As many moves between the ends of the longest paths as fit into one.
+const MOVES: usize = 28;
+
+/// The longest section since this was last asked, in instructions, and the line where it ended.
+pub(crate) fn section(s: &Setup) -> (u64, u32) {
     let counters = s.plane.0.counters();
-    let (longest, line) = (counters.section_ns, counters.section_line);
+    (counters.section_ns, counters.section_line)
+}
+
+/// It is no longer than it may be.
+pub(crate) fn within(s: &Setup, what: &str) {
+    let most = MOST_NS;
+    let (longest, line) = section(s);
     println!("# {what}: the longest section since: {longest} instructions, ended at line {line}");
     check(
         longest > 0 && longest <= most,
@@ -54,22 +62,22 @@ fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
         busy.push(tids.recv()?);
         s.plane.0.tag(Target::Thread(busy[busy.len() - 1]), queues[threads.len() * 40])?;
     }
-    longest(s, "busy threads begun");
+    within(s, "busy threads begun");
     for policy in [Policy::Sfq, Policy::Mtrls, Policy::Prio, Policy::Wrr, Policy::Eevdf] {
         s.apply(vec![Op::SetPolicy { id: all, policy }])?;
-        longest(s, &format!("{policy:?} over {} queues", queues.len()));
+        within(s, &format!("{policy:?} over {} queues", queues.len()));
     }
     for tid in busy {
         s.plane.0.tag(Target::Thread(tid), queues[0])?;
     }
-    longest(s, &format!("{BUSY} busy threads in one queue"));
+    within(s, &format!("{BUSY} busy threads in one queue"));
     s.apply(vec![Op::SetClass { id: queues[0], class: Class::Sfq }])?;
-    longest(s, "whose class changes");
+    within(s, "whose class changes");
     over.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().map_err(|_| "a thread")?;
     }
-    longest(s, "busy threads ended");
+    within(s, "busy threads ended");
     Ok(())
 }
 
@@ -100,11 +108,11 @@ fn deep(s: &mut Setup, schedulers: &[NodeId], queues: &[NodeId]) -> Answer {
     for pair in schedulers.windows(2) {
         s.apply(vec![Op::Move { id: pair[1], parent: pair[0] }])?;
     }
-    longest(s, "schedulers of a thousand queues, one below the other");
+    within(s, "schedulers of a thousand queues, one below the other");
     let deepest = schedulers[schedulers.len() - 1];
     let from = queues.len() - QUEUES as usize * 2;
     let below: Vec<NodeId> = queues[from..].to_vec();
-    for some in below.chunks(EDITS) {
+    for some in below.chunks(MOVES) {
         s.apply(some.iter().map(|id| Op::Move { id: *id, parent: deepest }).collect())?;
     }
     let over = Gate::default();
@@ -120,23 +128,23 @@ fn deep(s: &mut Setup, schedulers: &[NodeId], queues: &[NodeId]) -> Answer {
         threads.push(thread::Builder::new().stack_size(64 << 10).spawn(wait)?);
         s.plane.0.tag(Target::Thread(tids.recv()?), *queue)?;
     }
-    longest(s, "threads begun there");
+    within(s, "threads begun there");
     over.open()?;
     for thread in threads {
         thread.join().map_err(|_| "a thread")?;
     }
-    longest(s, "2000 threads in as many queues woken there");
+    within(s, "2000 threads in as many queues woken there");
     for id in schedulers.iter().rev() {
         s.apply(vec![Op::Move { id: *id, parent: NodeId::ROOT }])?;
     }
-    longest(s, "schedulers back below the root");
+    within(s, "schedulers back below the root");
     Ok(())
 }
 
 /// All CPUs but the first go, if the third word of the command is "one": the tree has had them,
 /// and is served as one of several until the scheduler is thrown out. Instructions of other CPUs
 /// count in a section, for there is one clock.
-fn others_go() -> Answer {
+pub(crate) fn others_go() -> Answer {
     match std::env::args().nth(3).as_deref() {
         None => return Ok(()),
         Some("one") => {}
@@ -156,14 +164,14 @@ fn others_go() -> Answer {
 }
 
 /// How many threads wait in one queue.
-fn many() -> Result<usize, std::num::ParseIntError> {
+pub(crate) fn many() -> Result<usize, std::num::ParseIntError> {
     std::env::args().nth(2).map_or(Ok(THREADS), |word| word.parse())
 }
 
 pub(crate) fn run() -> Answer {
     let mut s = Setup::new()?;
     others_go()?;
-    longest(&s, "after the start");
+    within(&s, "after the start");
     let (mut schedulers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..SCHEDULERS {
         let scheduler = s.make(NodeId::ROOT, Kind::Scheduler(Policy::Sfq), 100)?;
@@ -182,9 +190,9 @@ pub(crate) fn run() -> Answer {
             queues.extend(ids);
         }
     }
-    longest(&s, &format!("{} nodes made, fifty a batch", s.next));
+    within(&s, &format!("{} nodes made, fifty a batch", s.next));
     s.plane.0.sample()?;
-    longest(&s, "all nodes sampled");
+    within(&s, "all nodes sampled");
 
     let over = Gate::default();
     let (mut threads, many) = (Vec::new(), many()?);
@@ -197,48 +205,49 @@ pub(crate) fn run() -> Answer {
     s.plane.0.tag(own, crowd)?;
     let members = s.plane.0.members(crowd)?.len();
     check(members > many, &format!("{members} threads in one queue"));
-    longest(&s, "threads made, tagged and listed");
+    within(&s, "threads made, tagged and listed");
     s.apply(vec![
         Op::SetClass { id: crowd, class: Class::Rr },
         Op::SetClass { id: crowd, class: Class::Ts },
     ])?;
-    longest(&s, "their queue's class changed");
+    within(&s, "their queue's class changed");
 
     let some = &queues[..EDITS];
     let tuned = |id: &NodeId| Op::Tune { id: *id, key: TuneKey::Quantum, value: 5_000_000 };
     s.apply(some.iter().map(tuned).collect())?;
-    longest(&s, "quanta of 128 queues, one batch");
+    within(&s, "quanta of 128 queues, one batch");
     s.apply(schedulers.iter().map(tuned).collect())?;
-    longest(&s, "quanta of all schedulers, one batch");
+    within(&s, "quanta of all schedulers, one batch");
     s.apply(some.iter().map(|id| Op::Reweight { id: *id, weight: weight(7) }).collect())?;
-    longest(&s, "weights of 128 queues, one batch");
+    within(&s, "weights of 128 queues, one batch");
     let to = schedulers[1];
     s.apply(some.iter().map(|id| Op::Move { id: *id, parent: to }).collect())?;
-    longest(&s, "128 queues moved, one batch");
+    within(&s, "128 queues moved, one batch");
 
     over.open()?;
     s.plane.0.tag(own, NodeId::Q0)?;
     for thread in threads {
         thread.join().map_err(|_| "a thread")?;
     }
-    longest(&s, "all threads woken and ended");
+    within(&s, "all threads woken and ended");
     deep(&mut s, &schedulers, &queues)?;
     s.apply(vec![Op::Move { id: schedulers[2], parent: schedulers[3] }])?;
-    longest(&s, "a scheduler with a thousand queues moved");
+    within(&s, "a scheduler with a thousand queues moved");
     let below = schedulers[3];
-    let moves = schedulers[4..].iter().map(|id| Op::Move { id: *id, parent: below });
-    s.apply(moves.collect())?;
-    longest(&s, "ten schedulers with a thousand queues each moved, one batch");
+    for some in schedulers[4..].chunks(3) {
+        s.apply(some.iter().map(|id| Op::Move { id: *id, parent: below }).collect())?;
+    }
+    within(&s, "ten schedulers with a thousand queues each moved, three a batch");
     eject()?;
     detached(&mut s.plane.0)?;
     s.plane.0.revive()?;
-    longest(&s, "the scheduler came again");
+    within(&s, "the scheduler came again");
     s.apply(vec![Op::SetPolicy { id: to, policy: Policy::Eevdf }])?;
-    longest(&s, "a policy changed over a thousand queues");
+    within(&s, "a policy changed over a thousand queues");
     for some in queues.chunks(EDITS) {
         s.apply(some.iter().map(|id| Op::Move { id: *id, parent: to }).collect())?;
     }
-    longest(&s, "all queues moved below one scheduler");
+    within(&s, "all queues moved below one scheduler");
     busy(&mut s, to, &queues)?;
     s.health("after that")
 }

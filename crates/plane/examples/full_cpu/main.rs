@@ -11,6 +11,7 @@ mod idle;
 mod life;
 mod longest;
 mod policies;
+mod scans;
 mod sections;
 mod setup;
 mod shares;
@@ -76,6 +77,8 @@ fn main() {
         "lag" => shares::run_lag(),
         "sections" => sections::run(),
         "longest" => longest::run(),
+        "scans" => scans::run(),
+        "far" => scans::run_far(),
         "idle" => idle::run(),
         "owners" => threads::run_owners(),
         "edits" => edits::run_edits(),

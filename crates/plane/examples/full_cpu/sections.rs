@@ -106,7 +106,13 @@ pub(crate) fn run() -> Answer {
     let cpus = thread::available_parallelism()?.get();
     // Several: others' timers, on each CPU. Where each wake-up and each thread that waits again
     // took the lock it would be two a switch.
-    let most = if cpus == 1 { 1.01 } else { 1.1 };
+    // Eight emulated CPUs had 1.05 to 1.15 in a dozen runs: the more there are, the more often one
+    // that comes from idle finds the lock taken, and takes it to be sure.
+    let most = match cpus {
+        1 => 1.01,
+        2..=4 => 1.1,
+        _ => 1.25,
+    };
     let (a, b) = (setup.queue(NodeId::ROOT, 100)?, setup.queue(NodeId::ROOT, 100)?);
     for (what, far) in [("one queue", a), ("two queues", b)] {
         let (sections, switches, _) = ping(&mut setup, a, far)?;

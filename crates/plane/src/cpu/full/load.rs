@@ -119,8 +119,8 @@ struct Shape {
     timed: bool,
     /// `RESERV_THREADS_MAX`: fewer than the tree has room for, for tests.
     threads: Option<u32>,
-    /// `RESERV_NEAR`: how often in a row who is first in a queue is passed over for a thread that
-    /// was on the CPU last; 0 turns off all that keeps threads near.
+    /// `RESERV_NEAR`: how often in a row, for each CPU, who is first in a queue is passed over for a
+    /// thread that was on the CPU last; 0 turns off all that keeps threads near.
     near: Option<u32>,
     may_write_user: bool,
     /// What the kernel does not have.

@@ -120,8 +120,9 @@ fn bpf(context: &str) -> impl FnOnce(libbpf_rs::Error) -> PlaneError {
 
 impl Tracer {
     /// Begin, with a ring of `bytes` (a power of two). `Taken`: somebody else traces.
-    /// `Unsupported`: the full driver is not running.
-    pub fn start(bytes: u32) -> Result<Self, PlaneError> {
+    /// `Unsupported`: the full driver is not running. `Full`: the tree is too large to be listed
+    /// without a pause of all CPUs; `pause` allows it.
+    pub fn start(bytes: u32, pause: bool) -> Result<Self, PlaneError> {
         let folder: PathBuf = load::folder();
         if !folder.join("state").exists() {
             return Err(PlaneError::Unsupported("the full CPU driver is not running".into()));
@@ -171,7 +172,7 @@ impl Tracer {
             })
             .map_err(bpf("read the ring buffer"))?;
         tracer.ring = Some(builder.build().map_err(bpf("read the ring buffer"))?);
-        tracer.ask(tracing::ON)?;
+        tracer.ask(if pause { tracing::PAUSE } else { tracing::ON })?;
         Ok(tracer)
     }
 
@@ -197,6 +198,11 @@ impl Tracer {
         let mut call = RcCall { node: self.owner, what, ..RcCall::default() };
         match load::call(&self.program, to::TRACING, &mut call)? {
             0 => Ok(call.node2),
+            answer if answer == -libc::E2BIG => Err(PlaneError::Full(
+                "the tree has more nodes and waiting threads than can be listed in 200 us, for which \
+                 interrupts are off"
+                    .into(),
+            )),
             _ => Err(PlaneError::Taken(format!("process {} took the tracer over", call.node))),
         }
     }
