@@ -163,8 +163,8 @@ impl World {
         let lives = |at: usize, id: NodeId, oracle: &Oracle| oracle.trees[at].place(id).is_some();
         let all = std::mem::take(&mut self.oracle.containers);
         for mut container in all {
-            for at in 0..RESOURCES {
-                container[at] = container[at].filter(|id| lives(at, *id, &self.oracle));
+            for (at, part) in container.iter_mut().enumerate() {
+                *part = part.filter(|id| lives(at, *id, &self.oracle));
             }
             if container[CPU].is_some() {
                 self.oracle.containers.push(container);
@@ -172,15 +172,14 @@ impl World {
         }
         if self.oracle.containers.len() < CONTAINERS {
             let mut container = [None; RESOURCES];
-            for at in 0..RESOURCES {
+            for (at, part) in container.iter_mut().enumerate() {
                 let taken = |id| self.oracle.containers.iter().any(|c| c[at] == Some(id));
                 let free = self.oracle.trees[at]
                     .places
                     .iter()
                     .filter(|p| p.queue && !p.draining && p.id != NodeId::Q0 && !taken(p.id));
                 let free: Vec<NodeId> = free.map(|p| p.id).collect();
-                container[at] =
-                    self.random.of(&free).filter(|_| at == CPU || !self.random.one_in(4));
+                *part = self.random.of(&free).filter(|_| at == CPU || !self.random.one_in(4));
             }
             if container[CPU].is_some() {
                 self.note("container", || format!("{container:?}"));
