@@ -29,8 +29,8 @@
  * C has any; A sleeps: B; both sleep: C; B wakes: C is displaced at once.
  *
  * Many children: where more than RS_PRIO_PIECE wait, a halving gives them their new places a piece
- * at a time, with each step that ends: the last one has it after as many steps as there are pieces
- * among all nodes, 64 at most. A child that is served has it at once.
+ * at a time, with each choice: the last one has it after as many choices as there are pieces among
+ * all nodes, 64 at most. A child that is served has it at once.
  *
  * Bounds: with every usage between the limits for good, no child waits longer than a step in
  * service while one of a lower level is served; equals that stay ready differ by at most one step
@@ -103,8 +103,8 @@ RS_FN_VOID(prio_some, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), 
 
 /*
  * All that wait below p get the places of their present keys; who came first stays first among
- * equals. Where many wait a step's end does it for a piece of all nodes, and so do the next ones: a
- * section with interrupts off is not as long as there are children.
+ * equals. Where many wait each of the next choices does it for a piece of all nodes: a section with
+ * interrupts off is not as long as there are children.
  */
 RS_FN_VOID(prio_places, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
@@ -136,8 +136,6 @@ RS_INLINE void prio_charge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 		p->of.prio.spent %= period;
 		prio_places(t, p);
 	}
-	if (p->of.prio.left)
-		prio_some(t, p);
 }
 
 /* Whether a, which is ready, goes before b, which is in service. */
@@ -152,6 +150,9 @@ RS_INLINE int prio_ahead(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
 
 RS_INLINE struct rs_node RS_ARENA *prio_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
+	/* Not where a step ends: that is on the longest path of calls, whose stack the kernel bounds. */
+	if (p->of.prio.left)
+		prio_some(t, p);
 	return sfq_pick(t, p, unit);
 }
 

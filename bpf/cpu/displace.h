@@ -67,7 +67,7 @@ static __noinline int rc_runs_there(struct rs_item RS_ARENA *cur, u32 cpu)
 	}
 	him = rc_thread(cur);
 	return him && !him->migration_disabled && scx_bpf_task_running(him) &&
-	       scx_bpf_task_cpu(him) == cpu;
+	       scx_bpf_task_cpu(him) == (s32)cpu;
 }
 
 #endif

@@ -232,6 +232,12 @@ HOOK(rc_execed, struct task_struct *p, s32 old_pid)
 }
 HOOKED("tp_btf/sched_process_exec", rc_execed)
 
+/*
+ * Under the lock: what the thread was bound by that is tagged. Not on the stack: this is on the
+ * longest path of calls, whose stack the kernel bounds.
+ */
+u64 retagged_from;
+
 /* Tag a thread and move it. */
 static __always_inline int rc_retag(struct task_struct *p, u64 node)
 {
@@ -247,6 +253,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		return -E_NOMEM;
 	it = (struct rs_item RS_ARENA *)th->item;
 	RC_LOCK(irq, return -E_AGAIN);
+	*(volatile u64 *)&retagged_from = bound;
 	q = (u32)node < RS_NODES_OPEN ? rs_node_at(t, node) : 0;
 	if (!q)
 		answer = -E_STALE;
@@ -260,6 +267,7 @@ static __always_inline int rc_retag(struct task_struct *p, u64 node)
 		answer = -E_AGAIN;
 	if (!answer)
 		th->tag.node = node;
+	bound = *(volatile u64 *)&retagged_from;
 	RC_UNLOCK(irq);
 	if (!answer)
 		rc_unbound(p, th, bound);

@@ -37,7 +37,7 @@ struct Child {
 
 impl Child {
     fn usage(&mut self, periods: u64) -> u64 {
-        self.usage = self.usage.checked_shr((periods - self.at) as u32).unwrap_or(0);
+        self.usage >>= (periods - self.at).min(63);
         self.at = periods;
         self.usage
     }
