@@ -172,8 +172,8 @@ fn queues(s: &mut Setup, parent: NodeId, many: usize) -> Result<Vec<NodeId>, Pla
                 NodeId { index: s.next - 1, generation: 1 }
             })
             .collect();
-        let make = |id: &NodeId| Op::Create { id: *id, parent, kind: Kind::Queue(Class::Ts) };
-        s.apply(ids.iter().map(make).collect())?;
+        let queue = |id: &NodeId| Op::Create { id: *id, parent, kind: Kind::Queue(Class::Ts) };
+        s.apply(ids.iter().map(queue).collect())?;
         made.extend(ids);
     }
     Ok(made)
