@@ -90,8 +90,9 @@ fn far(s: &mut Setup, many: usize) -> Answer {
     Ok(())
 }
 
-/// Among many children of policy prio usages are halved all the time; and a trace of them.
-fn prio(s: &mut Setup, many: usize) -> Answer {
+/// Among many children of policy prio usages are halved all the time; a trace of them; and policy
+/// eevdf over them.
+fn crowd(s: &mut Setup, many: usize) -> Answer {
     let prio = s.make(NodeId::ROOT, Kind::Scheduler(Policy::Prio), 100)?;
     let queues = queues(s, prio, many)?;
     let busy = Busy::new(s, &queues, None)?;
@@ -111,6 +112,11 @@ fn prio(s: &mut Setup, many: usize) -> Answer {
     let (pause, _) = section(s);
     println!("# a trace of them all, with a pause: {events} events, {pause} instructions");
     check(events > many && pause > 600_000, "with one they are all in it, and it is long");
+    // Served in turn they become eligible all at once.
+    s.apply(vec![Op::SetPolicy { id: prio, policy: Policy::Eevdf }])?;
+    within(s, "their policy becomes eevdf");
+    thread::sleep(Duration::from_secs(10));
+    within(s, "which serves them in turn");
     drop(busy);
     within(s, "busy queues ended");
     Ok(())
@@ -191,6 +197,6 @@ pub(crate) fn run() -> Answer {
     let many = many()?;
     others_go()?;
     moves(&mut s)?;
-    prio(&mut s, many)?;
+    crowd(&mut s, many)?;
     s.health("after that")
 }
