@@ -245,7 +245,13 @@ struct rc_trace {
  * answers who has it. OFF answers the lost records in node2. ON: -E2BIG where the list of the tree
  * would be too long for one section with interrupts off; PAUSE is ON where it may be.
  */
-enum rc_trace_call { RC_TRACE_OFF = 0, RC_TRACE_ON = 1, RC_TRACE_CLAIM = 2, RC_TRACE_CLAIM_FORCE = 3, RC_TRACE_PAUSE = 4 };
+enum rc_trace_call {
+	RC_TRACE_OFF = 0,
+	RC_TRACE_ON = 1,
+	RC_TRACE_CLAIM = 2,
+	RC_TRACE_CLAIM_FORCE = 3,
+	RC_TRACE_PAUSE = 4,
+};
 
 /*
  * What the kernel told us, and what we count. One record, mapped by the daemon and only read there.

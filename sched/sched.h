@@ -201,8 +201,12 @@ static volatile const u32 rs_zero = 0;
 #define RS_WALKED_MAX 6400
 #define RS_WALKED_MOVE 12
 #define RS_WALKED_LEVEL 8
-#define RS_TRIES_MAX 32 /* places that a pick looks at in vain, whose masks promised more than there is … */
-#define RS_LOOKED_MAX 8192 /* … and how much it looks through for them; then the unit asks again */
+/*
+ * A pick goes to places in vain whose masks promised more than there is: to so many, and through so
+ * many entries of heaps. Then the unit asks again.
+ */
+#define RS_TRIES_MAX 32
+#define RS_LOOKED_MAX 8192
 #define RS_PRIO_PIECE 256 /* slots, for children of policy prio whose usage was halved */
 #define RS_OWN_ONE 102400 /* weight of an item of weight one, beside the queue's sibling subtrees */
 /*

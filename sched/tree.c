@@ -516,19 +516,17 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_queue_first_far,
 	struct rs_entry RS_ARENA *e = q->ready.e;
 	struct rs_item RS_ARENA *it, *best = 0;
 	u64 key = 0, seq = 0;
-	u32 n = q->ready.n, seen = rs_zero, word = (unit / 64) & (RS_UNIT_WORDS - 1), bit = unit & 63;
+	u32 n = q->ready.n, seen = rs_zero;
 
-	/* Mostly the answer is no, and there may be thousands. */
 	RS_LOOP(i, n) {
-		seen++;
 		it = (struct rs_item RS_ARENA *)e[i].obj;
-		if (!((it->mask[word] >> bit & 1) | it->all))
-			continue;
-		if (!best || rs_entry_before(e[i].key, e[i].seq, key, seq)) {
+		if ((it->all || rs_unit_in(it->mask, unit)) &&
+		    (!best || rs_entry_before(e[i].key, e[i].seq, key, seq))) {
 			best = it;
 			key = e[i].key;
 			seq = e[i].seq;
 		}
+		seen++;
 	}
 	t->looked += n;
 	if (seen != n)

@@ -70,13 +70,13 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 
 #define E_NOENT 2
 #define E_SRCH 3
+#define E_2BIG 7
 #define E_BADF 9
 #define E_AGAIN 11
 #define E_NOMEM 12
 #define E_ACCES 13
 #define E_FAULT 14
 #define E_BUSY 16
-#define E_2BIG 7
 #define E_INVAL 22
 #define E_NOSPC 28
 #define E_TIMEDOUT 110
@@ -220,8 +220,8 @@ u32 trace_on;
 const volatile u32 trace_built SEC(".rodata.trace") = 1;
 
 /*
- * How often in a row, for each CPU, who is first in a queue may be passed over for a thread that was
- * on the CPU last, and whether wake-ups stay near at all (load.rs). 0: the tree's order alone.
+ * How often in a row, for each CPU, who is first in a queue may be passed over for a thread that
+ * was on the CPU last, and whether wake-ups stay near at all (load.rs). 0: the tree's order alone.
  */
 const volatile u32 near SEC(".rodata.near") = 4;
 

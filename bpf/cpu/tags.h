@@ -121,7 +121,8 @@ static __always_inline u64 rc_back(u64 before)
 }
 
 /* What the child of a thread that was bound by `was` has of that. */
-static __always_inline void rc_inherit_binding(struct task_struct *child, struct rt_work *was, u64 back)
+static __always_inline void rc_inherit_binding(struct task_struct *child, struct rt_work *was,
+					       u64 back)
 {
 	struct rt_work *w = bpf_task_storage_get(&work, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 

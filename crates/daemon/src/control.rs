@@ -103,24 +103,23 @@ pub struct Served {
 pub fn serve(listener: &UnixListener, served: Served) {
     let served = Arc::new(served);
     let connections = Arc::new(Connections::new(CONNECTIONS_MAX));
-    let mut spare = Spare::new();
+    let mut spare = Spare::default();
     loop {
         spare.fill();
-        let (stream, scarce) = match listener.accept() {
-            Ok((stream, _)) => (Arc::new(stream), false),
-            Err(error) if scarce_descriptors(&error) => {
-                spare.give();
-                let Ok((stream, _)) = listener.accept() else {
-                    std::thread::sleep(Duration::from_millis(10));
-                    continue;
-                };
-                (Arc::new(stream), true)
+        let mut scarce = false;
+        let accepted = listener.accept().or_else(|error| {
+            scarce = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+            if !scarce {
+                return Err(error);
             }
-            Err(_) => {
-                std::thread::sleep(Duration::from_millis(10));
-                continue;
-            }
+            spare.give();
+            listener.accept()
+        });
+        let Ok((stream, _)) = accepted else {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
         };
+        let stream = Arc::new(stream);
         let Some(place) = connections.enter(&stream).map(Arc::new) else {
             tracing::debug!("as many connections as there may be, and all are served");
             continue;
@@ -142,10 +141,6 @@ pub fn serve(listener: &UnixListener, served: Served) {
             said(talk(&stream, &served, &place, SILENCE_SHORT));
         }
     }
-}
-
-fn scarce_descriptors(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 fn said(ended: std::io::Result<()>) {

@@ -8,24 +8,17 @@ use std::fs::File;
 /// thread may be quicker with one.
 const SPARE: usize = 4;
 
-/// Some that mean nothing, and can be given back at any time.
+/// Some that mean nothing, and can be given back at any time: none, before the first `fill`.
 #[derive(Default)]
 pub struct Spare(Vec<File>);
 
 impl Spare {
-    /// As many as there are to be.
-    pub fn new() -> Self {
-        let mut spare = Self::default();
-        spare.fill();
-        spare
-    }
-
     /// Gives all of them back: as many can be opened now.
     pub fn give(&mut self) {
         self.0.clear();
     }
 
-    /// Has as many again, as far as there are any.
+    /// Has as many as there are to be, as far as there are any.
     pub fn fill(&mut self) {
         while self.0.len() < SPARE {
             let Ok(file) = File::open("/dev/null") else { return };

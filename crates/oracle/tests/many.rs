@@ -6,8 +6,8 @@ use reserv_oracle::core::{Core, FIFO, Id, ONE, Op, PRIO, QUEUE, ROOT, SCHED, SFQ
 use reserv_oracle::rng::Rng;
 
 const MS: u64 = 1_000_000;
-/// What a batch may move (`RS_WALKED_MAX`): nodes below what it names, and so much for each move, here
-/// from below the root to depth 1; and slots that are looked at
+/// What a batch may move (`RS_WALKED_MAX`): nodes below what it names, and so much for each move,
+/// here from below the root to depth 1; and slots that are looked at
 /// for children with a place of before (`RS_PRIO_PIECE`).
 const WALKED: u32 = 6400;
 const MOVE: u32 = 12 + 8;

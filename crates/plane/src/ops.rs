@@ -66,8 +66,8 @@ fn words(op: &Op, errno: i32) -> String {
         ),
         // Each gets its new depth in the same section.
         Op::Move { .. } if errno == libc::EBUSY => format!(
-            "what is moved at once has more than {WALKED_MAX} nodes below it, or is too many moves; \
-             move a part at a time"
+            "what is moved at once has more than {WALKED_MAX} nodes below it, or is too many \
+             moves; move a part at a time"
         ),
         Op::Create { kind, .. } => format!("make a {}", kind.word()),
         Op::Delete { .. } => "delete it".into(),

@@ -113,7 +113,8 @@ fn plane(error: &PlaneError) -> Error {
             Error::new(Kind::Denied, format!("{error}")).hint("trace needs root")
         }
         PlaneError::Full(why) => Error::refused(why.clone()).hint(
-            "with --pause all CPUs stop for some milliseconds, when the trace begins and when it ends",
+            "with --pause all CPUs stop for some milliseconds, when the trace begins and when it \
+             ends",
         ),
         _ => Error::refused(error.to_string()),
     }

@@ -199,8 +199,8 @@ impl Tracer {
         match load::call(&self.program, to::TRACING, &mut call)? {
             0 => Ok(call.node2),
             answer if answer == -libc::E2BIG => Err(PlaneError::Full(
-                "the tree has more nodes and waiting threads than can be listed in 200 us, for which \
-                 interrupts are off"
+                "the tree has more nodes and waiting threads than can be listed in 200 us, for \
+                 which interrupts are off"
                     .into(),
             )),
             _ => Err(PlaneError::Taken(format!("process {} took the tracer over", call.node))),
