@@ -46,7 +46,7 @@ struct rs_item_view {
 
 struct rs_tree_view {
 	uint64_t seq, next_ns, starved, quantum, pool_left;
-	uint32_t poison, poison_line, units, nodes_used, items_used, grants, changes, pad0;
+	uint32_t poison, poison_line, units, nodes_used, items_used, grants, changes, looked;
 };
 
 static struct rs_node *host_node(struct rs_tree *t, uint64_t id)
@@ -383,7 +383,7 @@ static void host_tree_view(struct rs_tree *t, struct rs_tree_view *v)
 	v->items_used = t->items_used;
 	v->grants = t->grants;
 	v->changes = t->changes;
-	v->pad0 = 0;
+	v->looked = t->looked;
 }
 
 static void host_reset(struct rs_tree *t)

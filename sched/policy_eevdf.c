@@ -46,6 +46,13 @@
  * out (deleted, moved), and by less than the rounding on a reweight: so the first of `ready` is
  * looked at again when it is picked.
  *
+ * Many children. V may pass thousands at once: those that ran a little and sleep, beside one that
+ * goes on. Each choice, and each end of a step, goes through EE_PIECE of them at most, the smallest
+ * v first, because interrupts are off meanwhile. The choice is then among those that are known to
+ * be eligible (among all, if none is); a ghost leaves later, with a credit that is forgotten as
+ * ever. So where n children change at once, n / EE_PIECE choices may come before the one whose
+ * deadline is earliest, and all is as among few after that.
+ *
  * Background (weight 0) children sort behind all others, as with sfq.
  *
  * Example (also a test): weights 1 and 2, quantum and requests of 6, both runnable at V = 0: d is 6
@@ -86,6 +93,8 @@
 #define EE_LAG_MAX (1ULL << 36)
 #define EE_LATER (1ULL << 61)
 #define EE_REQUEST_MIN 8 /* shortest estimate: a quantum over this */
+#define EE_PIECE 64 /* children whose eligibility changes that a choice, or the end of a step, goes through */
+#define EE_LOOKED 32 /* what one of them costs, in entries of a heap that are only looked at */
 #define EE_JUMPS 4 /* steps of others by which a saturated child's v is held behind V */
 
 RS_INLINE struct rs_node RS_ARENA *rs_of_alink(struct rs_link RS_ARENA *l)
@@ -315,16 +324,17 @@ RS_INLINE u64 eevdf_key(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *c)
 
 /*
  * V may have moved up: those that it has passed are eligible, or, ghosts, leave, which moves V
- * again.
+ * again. Who is left when a piece is done comes with the next choice.
  */
 RS_FN_VOID(ee_advance, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
-	RS_LOOP(i, 2 * RS_NODES_MAX) {
+	RS_LOOP(i, EE_PIECE) {
 		struct rs_node RS_ARENA *c;
 		u64 now = ee_now(t, p), v;
 
 		if (!p->aside.n || rs_before(now, p->aside.e[0].key))
 			return;
+		t->looked += EE_LOOKED;
 		c = rs_of_alink(p->aside.e[0].obj);
 		v = ee_v(t, c);
 		if (rs_before(now, v)) { /* several units: work was reserved since */
@@ -339,7 +349,6 @@ RS_FN_VOID(ee_advance, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p),
 		if (c->link.pos)
 			rs_heap_rekey(t, &p->ready, eevdf_key(t, c), p->ready.e[c->link.pos - 1].seq, &c->link);
 	}
-	rs_poison(t, RS_POISON_SCAN);
 }
 
 RS_FN_VOID(eevdf_wake, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p,
@@ -611,28 +620,30 @@ enum { eevdf_aside = 1, eevdf_mode = 0 };
 
 /*
  * Brings the ready heap up to date, as far as its first entry: that child is eligible, or none is.
- * Answers 0 where there is no end to it.
+ * Where either takes more than a piece, the first entry goes as it is.
  */
-RS_FN int ee_front(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p)
+RS_FN_VOID(ee_front, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (t, p))
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 
 	ee_advance(t, p);
-	RS_LOOP(i, RS_NODES_MAX) {
+	RS_LOOP(i, EE_PIECE) {
 		struct rs_node RS_ARENA *c = (struct rs_node RS_ARENA *)e[0].obj;
 
 		if (!c->weight || ee_saturated(p, c) || ee_later(p, c) || !rs_before(ee_now(t, p), ee_v(t, c)))
-			return 1;
+			return;
+		t->looked += EE_LOOKED;
 		ee_sort(t, p, c);
 		rs_heap_rekey(t, &p->ready, eevdf_key(t, c), e[0].seq, &c->link);
 	}
-	rs_poison(t, RS_POISON_SCAN);
-	return 0;
 }
 
 RS_INLINE struct rs_node RS_ARENA *eevdf_pick(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p, u32 unit)
 {
-	return p->ready.n && ee_front(t, p) ? sfq_pick(t, p, unit) : 0;
+	if (!p->ready.n)
+		return 0;
+	ee_front(t, p);
+	return sfq_pick(t, p, unit);
 }
 
 #define eevdf_has_client 1

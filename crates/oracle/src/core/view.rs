@@ -145,5 +145,5 @@ pub struct TreeView {
     pub items_used: u32,
     pub grants: u32,
     pub changes: u32,
-    pub pad0: u32,
+    pub looked: u32,
 }
