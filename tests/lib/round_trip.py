@@ -4,8 +4,10 @@ the same tree. And what cannot be loaded is refused by `up --dry-run` and `up` i
 before reservd is started. `reserv` is a function: its words, and back come status and output."""
 import os
 import re
+import subprocess
 
-from live import check
+from live import RESERV, check
+from shell import sh
 
 # A feature, the configuration that has it, and what `save` must say of it. LINK is an interface
 # that is there.
@@ -82,6 +84,27 @@ EVERY_DRIVER = (
      'share = "24"\n'
      'access = ["allow uid 1000 use"]\n',
      ('[container."web/site1"]', "allow uid 1000 use")),
+    ("what is said of containers' nodes, and what is below them",
+     '[cpu.nodes.web]\n'
+     'kind = "scheduler"\n'
+     'share = "30"\n'
+     '[cpu.nodes."web/site1"]\n'
+     'kind = "queue"\n'
+     'share = "7"\n'
+     'cap = "500ms/s"\n'
+     'members_max = 12\n'
+     '[cpu.nodes."web/by-hand"]\n'
+     'kind = "queue"\n'
+     '[container.web]\n'
+     'holds = "containers"\n'
+     'share = "30"\n'
+     '[container."web/site1"]\n'
+     'share = "24"\n'
+     '[container."web/site2"]\n'
+     '[[rule]]\n'
+     'match = { uid = 4711 }\n'
+     'cpu = "web/site2"\n',
+     ('"24"', '"7"', '"500ms/s"', "members_max = 12", '[cpu.nodes."web/by-hand"]', "web/site2")),
 )
 # The same of links: SOURCE is a link of 100mbit, LINK its interface.
 EVERY_LINK = (
@@ -154,6 +177,96 @@ ALL_POLICIES = (
      'class = "edf"\n',
      ('"mtrls"', "turn 20ms", '"rr"', '"edf"')),
 )
+# All of it at once, for drivers that take long to start.
+TOGETHER = (
+    ("everything at once",
+     'backlog = "64MiB"\n'
+     '[cpu]\n'
+     'personality = "rtss98"\n'
+     'access = ["allow everyone read"]\n'
+     '[cpu.nodes.web]\n'
+     'kind = "scheduler"\n'
+     'share = "60 100ms/s"\n'
+     'policy = "mtrls"\n'
+     'tune = "turn 20ms"\n'
+     '[cpu.nodes."web/site1"]\n'
+     'kind = "queue"\n'
+     'share = "0.5 50ms/s"\n'
+     'class = "rr"\n'
+     '[cpu.nodes."web/site2"]\n'
+     'kind = "queue"\n'
+     'class = "edf"\n'
+     'share = "0.25 20ms/s"\n'
+     '[cpu.nodes.fixed]\n'
+     'kind = "queue"\n'
+     'share = "=25%"\n'
+     '[cpu.nodes.few]\n'
+     'kind = "queue"\n'
+     'cap = "500ms/s"\n'
+     'members_max = 17\n'
+     'gc = true\n'
+     'access = ["allow uid 1000 use,create quota 8"]\n'
+     '[[rule]]\n'
+     'match = { command = "no-such-*" }\n'
+     'cpu = "few"\n'
+     '[[rule]]\n'
+     'match = { protocol = "tcp", local_port = 443, remote = "10.0.0.0/8" }\n'
+     'net = "a"\n'
+     '[container.tenant]\n'
+     'holds = "containers"\n'
+     'share = "30"\n'
+     '[container."tenant/site1"]\n'
+     'share = "24"\n'
+     'access = ["allow uid 1000 use"]\n'
+     '[cpu.nodes.tenant]\n'
+     'kind = "scheduler"\n'
+     'share = "30"\n'
+     '[cpu.nodes."tenant/site1"]\n'
+     'kind = "queue"\n'
+     'share = "24"\n'
+     'cap = "250ms/s"\n'
+     '[link.net.nodes.tenant]\n'
+     'kind = "scheduler"\n'
+     'share = "30"\n'
+     '[link.net.nodes."tenant/site1"]\n'
+     'kind = "queue"\n'
+     'share = "24"\n'
+     'cap = "5mbit"\n'
+     '[link.net]\n'
+     'interface = "LINK"\n'
+     'rate = "100mbit"\n'
+     'driver = "DRIVER"\n'
+     'policy = "sfq"\n'
+     'access = ["allow everyone read"]\n'
+     '[link.net.nodes.a]\n'
+     'kind = "queue"\n'
+     'share = "300 20mbit"\n'
+     'cap = "50mbit"\n'
+     'members_max = 30\n'
+     '[link.net.nodes.s]\n'
+     'kind = "scheduler"\n'
+     'share = "300 40mbit"\n'
+     '[link.net.nodes."s/a"]\n'
+     'kind = "queue"\n'
+     'share = "=50% 10mbit"\n'
+     '[disk.d]\n'
+     'path = "DISK"\n'
+     'depth = 4\n'
+     'floor = "3MB/s"\n'
+     '[disk.d.nodes.a]\n'
+     'kind = "queue"\n'
+     'share = "300 1MB/s"\n'
+     '[count.c]\n'
+     'on = "file:/run"\n'
+     '[count.c.nodes.a]\n'
+     'kind = "queue"\n'
+     'share = 7\n',
+     ("64MiB", '"mtrls"', "turn 20ms", '"rr"', '"edf"', '"0.5 50ms/s"', '"60 100ms/s"', '"=25%"',
+      '"500ms/s"', '"250ms/s"', '"5mbit"', "members_max = 17", "gc = true", "allow uid 1000 use,create quota 8", "no-such-*",
+      "10.0.0.0/8", '[container."tenant/site1"]', 'interface = "LINK"', 'rate = "100mbit"',
+      '"300 20mbit"', '"50mbit"', "members_max = 30", '"=50% 10mbit"', "depth = 4",
+      'floor = "3MB/s"', '"300 1MB/s"', "file:/run", '"7"')),
+)
 # What is refused before anything is loaded, with a word of the reason.
 REFUSED = (
     ("a minimum beyond the machine",
@@ -187,6 +300,21 @@ REFUSED = (
      'kind = "queue"\n'
      'share = "=50%"\n',
      "fixed shares"),
+    ("a container whose node would be something else",
+     '[cpu.nodes.web]\n'
+     'kind = "scheduler"\n'
+     '[container.web]\n',
+     "cpu/web is no queue"),
+    ("a container below one that there is not",
+     '[container."web/site1"]\n',
+     "no container"),
+    ("a minimum of a container's node that would not be kept",
+     '[cpu.nodes.web]\n'
+     'kind = "queue"\n'
+     'share = "10 8000cpu"\n'
+     '[container.web]\n'
+     'share = "30"\n',
+     "would not be kept"),
     ("a minimum beyond the link",
      '[count.net]\n'
      'on = "SOURCE"\n'
@@ -241,6 +369,29 @@ def round_trip(reserv, folder, source, rows):
         if reserv("status")[0] == 0:
             status, said = reserv("down")
             check(status == 0, f"{what}: down", said)
+
+
+def on_this_machine(driver, rows):
+    """Round trips with this driver of everything, in a guest: on a link and a disk of their own."""
+    def reserv(*words):
+        done = subprocess.run([RESERV, *words], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    link, scratch = "rsv0", "/run/round-trip"
+    os.makedirs(scratch, exist_ok=True)
+    with open(f"{scratch}/disk", "wb") as file:
+        file.truncate(1 << 20)
+    os.environ["RESERV_DRIVER"] = driver
+    sh(f"ip link add {link} type veth peer name rsv1")
+    rows = [(what, text.replace("DISK", f"{scratch}/disk"), told) for what, text, told in rows]
+    try:
+        round_trip(reserv, scratch, f"link:{link}@100mbit/{driver}", rows)
+        good = reserv("up")[0] == 0 and f"cpu.driver {driver}" in reserv("status")[1]
+        check(good, f"by the driver that was asked for: {driver}")
+        reserv("down")
+    finally:
+        sh(f"ip link del {link}")
 
 
 def left(run):

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use reserv_model::{
-    Config, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, Rate, ResourceConfig, Rule, Source,
-    Weight, same_cap, show_cap, tune_text,
+    Config, ContainerConfig, Kind, Memory, Name, NodeConfig, NodeKind, NodePath, Rate,
+    ResourceConfig, Rule, Source, Weight, same_cap, show_cap, tune_text,
 };
 use serde::Serialize;
 
@@ -28,7 +28,8 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
     let mut lines = Vec::new();
     let empty = ResourceConfig::default();
     if let Some(wanted) = &wanted.cpu {
-        resource("cpu", now.cpu.as_ref().unwrap_or(&empty), wanted, &mut lines);
+        let now = (now.cpu.as_ref().unwrap_or(&empty), &now.containers);
+        resource("cpu", now, wanted, &mut lines);
     }
     for (name, wanted) in &wanted.count {
         let running = now.count.get(name);
@@ -43,8 +44,10 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
             lines.push(Line { mark: '~', what: name.to_string(), how });
         }
         let new = ResourceConfig { nodes: q0(wanted), ..ResourceConfig::default() };
-        resource(name.as_str(), running.unwrap_or(&new), wanted, &mut lines);
+        let now = (running.unwrap_or(&new), &now.containers);
+        resource(name.as_str(), now, wanted, &mut lines);
     }
+    containers(&now.containers, &wanted.containers, &mut lines);
     if let Some(memory) = wanted.backlog.filter(|_| wanted.backlog != now.backlog) {
         let old = now.backlog.unwrap_or(Memory::DEFAULT);
         lines.push(Line {
@@ -57,13 +60,47 @@ pub(crate) fn difference(now: &Config, wanted: &Config) -> Vec<Line> {
     lines
 }
 
+type Containers = BTreeMap<NodePath, ContainerConfig>;
+
+/// Those that are not named stay.
+fn containers(now: &Containers, wanted: &Containers, lines: &mut Vec<Line>) {
+    for (path, new) in wanted {
+        let what = format!("container/{path}");
+        let Some(old) = now.get(path) else {
+            lines.push(Line { mark: '+', what, how: new.words() });
+            continue;
+        };
+        let mut how = Vec::new();
+        if old.share != new.share {
+            how.push(format!("share {} → {}", old.share, new.share));
+        }
+        if old.gc != new.gc {
+            how.push(format!("gc {} → {}", old.gc, new.gc));
+        }
+        let entries = |access: &Option<Vec<_>>| access.clone().unwrap_or_default();
+        if new.access.is_some() && entries(&old.access) != entries(&new.access) {
+            how.push("access".to_owned());
+        }
+        if !how.is_empty() {
+            lines.push(Line { mark: '~', what, how: how.join(", ") });
+        }
+    }
+}
+
 /// The q0 of a new tree, as far as the wanted one names it.
 fn q0(wanted: &ResourceConfig) -> BTreeMap<NodePath, NodeConfig> {
     let q0 = wanted.nodes.keys().filter(|path| path.to_string() == "q0");
     q0.map(|path| (path.clone(), NodeConfig::new(NodeKind::Queue))).collect()
 }
 
-fn resource(name: &str, now: &ResourceConfig, wanted: &ResourceConfig, lines: &mut Vec<Line>) {
+/// `owned`: containers, whose nodes stay where they are not named.
+fn resource(
+    name: &str,
+    (now, owned): (&ResourceConfig, &Containers),
+    wanted: &ResourceConfig,
+    lines: &mut Vec<Line>,
+) {
+    let stays = |path: &NodePath| owned.keys().any(|at| path.names().starts_with(at.names()));
     let called = |path: &NodePath| format!("{name}/{path}");
     let mut line = |mark, what: String, how: String| lines.push(Line { mark, what, how });
     let pairs = [
@@ -76,7 +113,7 @@ fn resource(name: &str, now: &ResourceConfig, wanted: &ResourceConfig, lines: &m
     }
     for path in now.nodes.keys().rev() {
         // q0 is always there: left out of a configuration, it keeps its defaults.
-        if !wanted.nodes.contains_key(path) && path.to_string() != "q0" {
+        if !wanted.nodes.contains_key(path) && path.to_string() != "q0" && !stays(path) {
             line('-', called(path), String::new());
         }
     }

@@ -44,7 +44,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use containers::ContainerConfig;
+pub use containers::{ContainerConfig, nodes_of};
 pub use difference::{diff, diff_as_asked, difference_of_access, same_cap};
 use words::{
     read_access, read_cap, read_share, read_some_tune, read_tune, write_access, write_cap,
@@ -407,6 +407,7 @@ impl Config {
                 return refuse("a counting resource has no driver to choose", "leave it out");
             }
         }
+        self.check_containers()?;
         for (number, rule) in (1..).zip(&self.rules) {
             rule.conditions.check().map_err(|e| e.at(format_args!("rule {number}")))?;
             if rule.queues.is_empty() {
@@ -421,7 +422,8 @@ impl Config {
                 let wanted =
                     if name.as_str() == "cpu" { self.cpu.as_ref() } else { self.count.get(name) };
                 let Some(resource) = wanted else { continue };
-                if resource.kind_at(path) != Some(NodeKind::Queue) {
+                let of_container = || Some(self.containers.get(path)?.holds.node_kind());
+                if resource.kind_at(path).or_else(of_container) != Some(NodeKind::Queue) {
                     let why = format!(
                         "rule {number}: {} is no queue of this configuration",
                         quoted(&path.to_string())
@@ -443,6 +445,25 @@ impl Config {
                 let why = format!("{name} has more than {PACKET_RULES_MAX} rules about packets");
                 return Err(Error::new(ErrorKind::Full, why)
                     .hint("a range or a prefix instead of many of them"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is said of a container's node is said of what the container has there.
+    fn check_containers(&self) -> Result<(), Error> {
+        let cpu = Name::new("cpu")?;
+        let trees = self.cpu.iter().map(|tree| (&cpu, tree)).chain(&self.count);
+        for (name, tree) in trees {
+            for (path, container) in &self.containers {
+                let wanted = container.holds.node_kind();
+                if tree.nodes.get(path).is_some_and(|node| node.kind != wanted) {
+                    let has = container.holds.word();
+                    let why = format!("container {path}: {name}/{path} is no {has}");
+                    return Err(Error::new(ErrorKind::Invalid, why).hint(format!(
+                        "kind = \"{has}\", as it is the container's there; or another name"
+                    )));
+                }
             }
         }
         Ok(())

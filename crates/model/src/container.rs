@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
-use crate::{DEPTH_MAX, Error, ErrorKind, Minimum, Name, NodePath, Share};
+use crate::{DEPTH_MAX, Error, ErrorKind, Minimum, Name, NewKind, NodeKind, NodePath, Share};
 
 /// Files of a container's directory that are none of a node's.
 pub const CONTAINER_FILES: [&str; 4] = ["new", "parent", "nodes", "usage"];
@@ -55,6 +55,22 @@ impl Holds {
         match self {
             Self::Threads => "queue",
             Self::Containers => "scheduler",
+        }
+    }
+
+    /// The same in a configuration.
+    pub const fn node_kind(self) -> NodeKind {
+        match self {
+            Self::Threads => NodeKind::Queue,
+            Self::Containers => NodeKind::Scheduler,
+        }
+    }
+
+    /// The same for a request.
+    pub const fn new_kind(self) -> NewKind {
+        match self {
+            Self::Threads => NewKind::Queue(None),
+            Self::Containers => NewKind::Scheduler(None),
         }
     }
 }

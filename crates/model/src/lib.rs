@@ -68,7 +68,7 @@ pub use batch::{Batch, DeleteMode, Op, Outcome};
 pub use collect::Handles;
 pub use config::{
     Config, ContainerConfig, Driver, NodeConfig, NodeKind, ResourceConfig, Written, diff,
-    diff_as_asked, difference_of_access, listed_access, same_cap, to_config,
+    diff_as_asked, difference_of_access, listed_access, nodes_of, same_cap, to_config,
     to_config_with_draining,
 };
 pub use container::{

@@ -401,9 +401,12 @@ impl Book {
         all.find(|(_, nodes)| nodes.get(tree) == Some(&node)).map(|(id, _)| *id)
     }
 
-    /// All nodes in a tree that are some container's.
-    pub(super) fn owned_in(&self, tree: &TreeKey) -> BTreeSet<NodeId> {
-        self.nodes.values().filter_map(|nodes| nodes.get(tree)).copied().collect()
+    /// All nodes in a tree that are some container's, with its share.
+    pub(super) fn owned_in(&self, tree: &TreeKey) -> BTreeMap<NodeId, Share> {
+        let of = |(id, nodes): (&ContainerId, &BTreeMap<TreeKey, NodeId>)| {
+            Some((*nodes.get(tree)?, self.all.get(*id)?.share))
+        };
+        self.nodes.iter().filter_map(of).collect()
     }
 
     /// What was used of a resource before its counters began anew.

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use reserv_model::{
     Caller, ContainerEdit, ContainerId, Containers, DeleteMode, Error, ErrorKind, Holds, Name,
-    NewContainer, NewKind, NodeId, Request, Right, Share, Weight,
+    NewContainer, NodeId, Request, Right, Share, Weight,
 };
 use reserv_namespace::{Owned, Resource};
 
@@ -70,13 +70,6 @@ fn random() -> u64 {
 }
 
 /// What its node is.
-const fn kind_of(holds: Holds) -> NewKind {
-    match holds {
-        Holds::Threads => NewKind::Queue(None),
-        Holds::Containers => NewKind::Scheduler(None),
-    }
-}
-
 /// On behalf of whom a tree is edited.
 #[derive(Clone, Copy)]
 enum By<'a> {
@@ -305,7 +298,7 @@ impl Room {
             return Err(self.no_node(parent));
         };
         let (parent, name, share) = (at.into(), Some(name.clone()), Some(share));
-        Ok(Request::Create { parent, name, kind: kind_of(holds), share })
+        Ok(Request::Create { parent, name, kind: holds.new_kind(), share })
     }
 
     /// Its node in each tree that has one.

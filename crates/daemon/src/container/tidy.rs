@@ -14,7 +14,7 @@ use reserv_namespace::Resource;
 
 use super::bind::bound_in;
 use super::book::Doing;
-use super::{By, Room, cpu_key, key, kind_of};
+use super::{By, Room, cpu_key, key};
 use crate::core::slot::Slot;
 use crate::refusal::Refusal;
 use crate::sync::lock;
@@ -59,6 +59,14 @@ impl Room {
                 tracing::debug!(%refusal, "containers are looked after later");
             }
         }
+    }
+
+    /// Containers are in the resources that have come, from now on.
+    pub(super) fn follow(&self) -> Result<(), Refusal> {
+        let _turning = self.begin()?;
+        self.trees().iter().try_for_each(|slot| self.mend(slot))?;
+        self.tell_owned();
+        Ok(())
     }
 
     /// Once.
@@ -161,7 +169,7 @@ impl Room {
         // The node and its list at once: nobody is let in who is denied.
         let (name, share) = (held.name.clone(), Some(held.share));
         let node = NodeRef::Child(above, name.clone());
-        let (parent, kind) = (above.into(), kind_of(held.holds));
+        let (parent, kind) = (above.into(), held.holds.new_kind());
         let mut requests = vec![Request::Create { parent, name: Some(name), kind, share }];
         requests.extend(
             entries.into_iter().map(|change| Request::SetAccess { node: node.clone(), change }),

@@ -9,8 +9,8 @@ use reserv_model::{
 };
 
 use super::access::Before;
-use super::{Asked, Room, key, kind_of, random};
-use crate::core::also::{Also, Of};
+use super::{Asked, Room, key, random};
+use crate::core::also::{Also, Of, Undoing};
 use crate::core::slot::Slot;
 use crate::engine::Origin;
 use crate::refusal::Refusal;
@@ -59,7 +59,7 @@ impl Also for Part<'_> {
                         };
                         if let Some(above) = there {
                             made.insert(*id, above.join(name.clone()));
-                            let (name, kind) = (Some(name.clone()), kind_of(*holds));
+                            let (name, kind) = (Some(name.clone()), holds.new_kind());
                             let parent = NodeRef::Path(above);
                             let share = Some(*share);
                             of.push((path.clone(), Request::Create { parent, name, kind, share }));
@@ -92,8 +92,9 @@ impl Also for Part<'_> {
         Ok(of)
     }
 
-    fn carry_out(&self) -> Result<(), Refusal> {
-        self.0.apply(self.1)
+    fn carry_out(&self) -> Result<Undoing<'_>, Refusal> {
+        let done = self.0.apply(self.1)?;
+        Ok(Box::new(|refusal| self.0.undo(done, refusal)))
     }
 }
 
@@ -104,7 +105,10 @@ impl Room {
     }
 
     /// Makes and changes them, all or none. Those that are not named stay.
-    fn apply(&self, wanted: &Wanted) -> Result<(), Refusal> {
+    fn apply(&self, wanted: &Wanted) -> Result<Vec<Undo>, Refusal> {
+        if !wanted.is_empty() {
+            self.follow()?;
+        }
         let mut done = Vec::new();
         for (path, wanted) in wanted {
             if let Err(refusal) = self.apply_one(path, wanted, &mut done) {
@@ -112,7 +116,7 @@ impl Room {
                 return Err(self.undo(done, Refusal { text, ..refusal }));
             }
         }
-        Ok(())
+        Ok(done)
     }
 
     fn apply_one(

@@ -11,24 +11,28 @@ use super::{Core, Refusal};
 /// A request to a tree, and of which container.
 pub type Of = (NodePath, Request);
 
+/// Answers the refusal, with a word more where not all was undone.
+pub type Undoing<'a> = Box<dyn FnOnce(Refusal) -> Refusal + 'a>;
+
 /// See the head of this file.
 pub trait Also {
     /// The difference, in words; an error if it cannot be.
     fn words(&self) -> Result<Vec<String>, Refusal>;
     /// What it will ask of a tree. No slot: of a resource that comes.
     fn requests(&self, slot: Option<&Slot>, tree: &Tree) -> Result<Vec<Of>, Refusal>;
-    /// Does it, whole or not at all.
-    fn carry_out(&self) -> Result<(), Refusal>;
+    /// Does it, whole or not at all; what undoes it, because of that refusal.
+    fn carry_out(&self) -> Result<Undoing<'_>, Refusal>;
 }
 
 /// Checks a tree's requests with those that come after them; a refusal names the container.
 pub(super) fn check(
     first: &[Request],
-    then: &[Of],
+    (then, last): (&[Of], &[Request]),
     check: impl Fn(&[Request]) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
     let mut all = first.to_vec();
     all.extend(then.iter().map(|(_, request)| request.clone()));
+    all.extend(last.iter().cloned());
     let Err(refusal) = check(&all) else { return Ok(()) };
     for (n, (path, _)) in (first.len()..).zip(then) {
         check(&all[..n])?;
@@ -54,7 +58,7 @@ impl Core {
         {
             let engine = slot.engine()?;
             let then = also.requests(Some(slot), engine.tree())?;
-            check(&[], &then, |requests| engine.check(requests).map(drop))?;
+            check(&[], (&then, &[]), |requests| engine.check(requests).map(drop))?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ mod stop;
 mod up;
 mod watching;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
@@ -80,7 +80,7 @@ pub struct Core {
     /// Who tells the kernel of names that went, once resources are looked after.
     forgetter: OnceLock<Arc<Forgetter>>,
     /// Nodes that a configuration leaves alone, whatever it says of their trees.
-    owned: Mutex<BTreeMap<Resource, BTreeSet<NodeId>>>,
+    owned: Mutex<owned::AllOwned>,
     /// What is done before one resource goes.
     before_one_goes: OnceLock<BeforeOneGoes>,
     start: Instant,
@@ -330,7 +330,7 @@ impl Core {
         let slots = self.slots();
         let shown: Vec<&Arc<Slot>> = slots.values().filter(|slot| slot.is_shown()).collect();
         let ask = |slot: &&Arc<Slot>| {
-            let owned = self.owned_ids(slot.resource);
+            let owned = self.owned_in(slot.resource);
             slot.begin(SAVE_MAX, move |held| {
                 without_owned(owned, held.engine.tree(), held.config())
             })

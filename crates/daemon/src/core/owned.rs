@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nodes that are somebody's whom a configuration does not know: it neither removes nor changes
-//! them, unless it names them, and `save` leaves them out.
+//! Nodes that are somebody's whom a tree's part of a configuration need not know: where it does not
+//! name them it neither removes nor changes them. `save` names those that are not as their owner
+//! makes them, and what is below them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reserv_model::{NodeId, NodePath, ResourceConfig, Tree, to_config};
+use reserv_model::{
+    ContainerConfig, DeleteMode, NodeConfig, NodeId, NodePath, Request, ResourceConfig, Share,
+    Tree, diff_as_asked, to_config,
+};
 use reserv_namespace::Resource;
 
-use super::{Core, lock};
+use super::also::Of;
+use super::{Core, Refusal, lock};
+use crate::describe::describe;
+
+/// Of each tree, nodes with the shares that their owners give them.
+pub(crate) type AllOwned = BTreeMap<Resource, BTreeMap<NodeId, Share>>;
 
 /// Whether a path is one of these, or below one.
-fn is_in(owned: &BTreeSet<NodePath>, path: &NodePath) -> bool {
+fn is_in<T>(owned: &BTreeMap<NodePath, T>, path: &NodePath) -> bool {
     let mut at = Some(path.clone());
     while let Some(here) = at {
-        if owned.contains(&here) {
+        if owned.contains_key(&here) {
             return true;
         }
         at = here.split_last().map(|(above, _)| above);
@@ -23,29 +32,27 @@ fn is_in(owned: &BTreeSet<NodePath>, path: &NodePath) -> bool {
 
 impl Core {
     /// These nodes are somebody's.
-    pub fn set_owned(&self, owned: BTreeMap<Resource, BTreeSet<NodeId>>) {
+    pub(crate) fn set_owned(&self, owned: AllOwned) {
         *lock(&self.owned) = owned;
     }
 
-    pub(super) fn owned_ids(&self, resource: Resource) -> BTreeSet<NodeId> {
+    pub(super) fn owned_in(&self, resource: Resource) -> BTreeMap<NodeId, Share> {
         lock(&self.owned).get(&resource).cloned().unwrap_or_default()
     }
 
-    fn owned_in(&self, resource: Resource, tree: &Tree) -> BTreeSet<NodePath> {
-        self.owned_ids(resource).into_iter().filter_map(|id| tree.path(id)).collect()
-    }
-
-    /// What is wanted of a tree, and what is owned there as it is.
+    /// What is wanted of a tree, and what is owned there as it is; and what stands where somebody is
+    /// to own a node, for that is refused and not deleted.
     pub(super) fn with_owned(
         &self,
         resource: Resource,
         tree: &Tree,
         mut wanted: ResourceConfig,
+        later: &Later,
     ) -> ResourceConfig {
-        let owned = self.owned_in(resource, tree);
-        if !owned.is_empty() {
+        let owned = by_path(self.owned_in(resource), tree);
+        if !owned.is_empty() || !later.is_empty() {
             for (path, node) in to_config(tree, wanted.driver).nodes {
-                if is_in(&owned, &path) {
+                if is_in(&owned, &path) || later.contains_key(&path) {
                     wanted.nodes.entry(path).or_insert(node);
                 }
             }
@@ -54,13 +61,97 @@ impl Core {
     }
 }
 
-/// A tree's configuration without these nodes.
+fn by_path(owned: BTreeMap<NodeId, Share>, tree: &Tree) -> BTreeMap<NodePath, Share> {
+    owned.into_iter().filter_map(|(id, share)| Some((tree.path(id)?, share))).collect()
+}
+
+/// A tree's configuration without these nodes, as far as they are as their owners make them.
 pub(super) fn without_owned(
-    owned: BTreeSet<NodeId>,
+    owned: BTreeMap<NodeId, Share>,
     tree: &Tree,
     mut config: ResourceConfig,
 ) -> ResourceConfig {
-    let owned = owned.into_iter().filter_map(|id| tree.path(id)).collect();
-    config.nodes.retain(|path, _| !is_in(&owned, path));
+    let owned = by_path(owned, tree);
+    let as_made = |path: &NodePath, node: &NodeConfig, share: Share| {
+        let made = NodeConfig { share, ..NodeConfig::new(node.kind) };
+        let own = NodeConfig { class: None, policy: None, access: Vec::new(), ..node.clone() };
+        own == made && config.kind_of(path, node) == config.kind_of(path, &made)
+    };
+    let named = |(path, node): (&NodePath, &NodeConfig)| {
+        let of_its_own = match owned.get(path) {
+            Some(share) => !as_made(path, node, *share),
+            None => is_in(&owned, path),
+        };
+        of_its_own.then(|| path.clone())
+    };
+    // With the nodes above: a configuration names them too.
+    let mut kept = BTreeSet::new();
+    for path in config.nodes.iter().filter_map(named) {
+        let mut at = Some(path);
+        while let Some(here) = at {
+            at = here.split_last().map(|(above, _)| above);
+            kept.insert(here);
+        }
+    }
+    config.nodes.retain(|path, _| !is_in(&owned, path) || kept.contains(path));
+    for (path, node) in &mut config.nodes {
+        if owned.contains_key(path) {
+            node.access.clear(); // the container's, where it stands
+        }
+    }
     config
+}
+
+/// What a configuration says of nodes that containers own, and of what is below them: it is done
+/// when they are there.
+pub(super) type Later = BTreeMap<NodePath, NodeConfig>;
+
+/// What is wanted of a tree first, and what later.
+pub(super) fn split(
+    wanted: &ResourceConfig,
+    containers: &BTreeMap<NodePath, ContainerConfig>,
+) -> (ResourceConfig, Later) {
+    let mut first = wanted.clone();
+    let (later, nodes) = first.nodes.into_iter().partition(|(path, _)| is_in(containers, path));
+    first.nodes = nodes;
+    (first, later)
+}
+
+/// What makes nodes so, all else being as it is.
+pub(super) fn requests_of(
+    tree: &Tree,
+    later: &Later,
+    mode: DeleteMode,
+) -> Result<Vec<Request>, Refusal> {
+    let mut wanted = to_config(tree, reserv_model::Driver::Auto);
+    for (path, node) in later {
+        let mut node = node.clone();
+        if let Some(there) = wanted.nodes.get(path).filter(|_| node.access.is_empty()) {
+            node.access.clone_from(&there.access);
+        }
+        wanted.nodes.insert(path.clone(), node);
+    }
+    Ok(diff_as_asked(tree, &wanted, mode)?)
+}
+
+/// The same of a tree to which this has been done, and in words. Nothing where it cannot be: then
+/// that is said.
+pub(super) fn requests_after(
+    tree: &Tree,
+    (first, then): (&[Request], &[Of]),
+    later: &Later,
+    mode: DeleteMode,
+) -> Result<(Vec<Request>, Vec<String>), Refusal> {
+    if later.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let mut after = tree.clone();
+    let all = [first.to_vec(), then.iter().map(|(_, request)| request.clone()).collect()];
+    for requests in all {
+        let Ok(plan) = after.plan_part(&requests) else { return Ok((Vec::new(), Vec::new())) };
+        after.commit(&plan)?;
+    }
+    let requests = requests_of(&after, later, mode)?;
+    let words = requests.iter().map(|request| describe(&after, request)).collect();
+    Ok((requests, words))
 }

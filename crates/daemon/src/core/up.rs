@@ -11,6 +11,7 @@ use reserv_model::{
 use reserv_namespace::Resource;
 
 use super::also::{self, Also};
+use super::owned::{self, Later};
 use super::slot::Slot;
 use super::{Core, Refusal, SHORT, rate, stopped};
 use crate::describe::describe;
@@ -25,6 +26,8 @@ struct Job {
     /// What it is on, or will be: a link's rate may be another one.
     on: Option<Source>,
     wanted: ResourceConfig,
+    /// What is done when containers have their nodes.
+    later: Later,
     /// What it takes to make it what it was just before it was changed, and what it was on.
     before: Option<(Undo, Option<Source>)>,
     words: Vec<String>,
@@ -40,29 +43,27 @@ impl Core {
         let mut jobs = Vec::new();
         if let Some(wanted) = &config.cpu {
             let slot = self.slot(Resource::CPU)?;
-            jobs.push(self.job(&slot, wanted, (mode, dry_run), also)?);
+            let parts = owned::split(wanted, &config.containers);
+            jobs.push(self.job(&slot, parts, (mode, dry_run), also)?);
         }
         for (name, wanted) in &config.count {
             let Some(on) = &wanted.on else { continue };
+            let (wanted, later) = owned::split(wanted, &config.containers);
             if let Some(slot) = self.counting(name, on)? {
-                jobs.push(self.job(&slot, wanted, (mode, dry_run), also)?);
+                jobs.push(self.job(&slot, (wanted, later), (mode, dry_run), also)?);
                 continue;
             }
             let new = reserv_plane::ahead::tree(name, Some(on))?;
-            let requests = diff(&new, wanted, mode)?;
-            also::check(&requests, &also.requests(None, &new)?, |requests| {
-                Ok(new.plan(requests).map(drop)?)
-            })?;
+            let requests = diff(&new, &wanted, mode)?;
+            let then = also.requests(None, &new)?;
+            let of_owned = (requests.as_slice(), then.as_slice());
+            let (last, said) = owned::requests_after(&new, of_owned, &later, mode)?;
+            also::check(&requests, (&then, &last), |requests| Ok(new.plan(requests).map(drop)?))?;
             let mut words = vec![format!("bring up {name}, counting {on}")];
             words.extend(described(&new, &requests));
-            jobs.push(Job {
-                slot: None,
-                name: name.clone(),
-                on: Some(on.clone()),
-                wanted: wanted.clone(),
-                before: None,
-                words,
-            });
+            words.extend(said);
+            let (name, on) = (name.clone(), Some(on.clone()));
+            jobs.push(Job { slot: None, name, on, wanted, later, before: None, words });
         }
         Ok(jobs)
     }
@@ -168,7 +169,8 @@ impl Core {
         let told = self
             .tell_all_packets(&before, &config.rules)
             .and_then(|()| alone(&config.rules))
-            .and_then(|()| also.carry_out());
+            .and_then(|()| also.carry_out())
+            .and_then(|undo| self.carry_out_later(&jobs, mode).map_err(undo));
         if let Err(refusal) = told {
             let refusal = self.undo(&jobs, refusal);
             let undone = [self.tell_all_packets(&config.rules, &before), alone(&before)];
@@ -186,14 +188,16 @@ impl Core {
     fn job(
         &self,
         slot: &Arc<Slot>,
-        wanted: &ResourceConfig,
+        (wanted, later): (ResourceConfig, Later),
         (mode, dry_run): (DeleteMode, bool),
         also: &dyn Also,
     ) -> Result<Job, Refusal> {
         let engine = slot.engine()?;
-        let with_owned = self.with_owned(slot.resource, engine.tree(), wanted.clone());
+        let with_owned = self.with_owned(slot.resource, engine.tree(), wanted.clone(), &later);
         let requests = diff_as_asked(engine.tree(), &with_owned, mode)?;
         let then = also.requests(Some(slot), engine.tree())?;
+        let of_owned = (requests.as_slice(), then.as_slice());
+        let (last, said) = owned::requests_after(engine.tree(), of_owned, &later, mode)?;
         let has = slot.on();
         let (mut words, mut on) = (Vec::new(), has.clone());
         if let (Some(wanted), Some(has)) = (&wanted.on, &has)
@@ -201,16 +205,50 @@ impl Core {
         {
             on = Some(wanted.clone());
             words.push(rate::words(&slot.name, has, wanted));
-            also::check(&requests, &then, |requests| rate::check(&engine, wanted, requests))?;
+            let check = |requests: &[Request]| rate::check(&engine, wanted, requests);
+            also::check(&requests, (&then, &last), check)?;
         } else {
-            also::check(&requests, &then, |requests| engine.check(requests).map(drop))?;
+            let check = |requests: &[Request]| engine.check(requests).map(drop);
+            also::check(&requests, (&then, &last), check)?;
         }
         if dry_run {
             engine.check_deleted(&requests)?;
         }
         words.extend(described(engine.tree(), &requests));
+        words.extend(said);
         let (slot, name) = (Some(slot.clone()), slot.name.clone());
-        Ok(Job { slot, name, on, wanted: wanted.clone(), before: None, words })
+        Ok(Job { slot, name, on, wanted, later, before: None, words })
+    }
+
+    /// What is said of containers' nodes, when they are there: of all trees or of none.
+    fn carry_out_later(&self, jobs: &[Job], mode: DeleteMode) -> Result<(), Refusal> {
+        let mut done: Vec<(Arc<Slot>, Undo)> = Vec::new();
+        for job in jobs.iter().filter(|job| !job.later.is_empty()) {
+            let one = || -> Result<_, Refusal> {
+                let slot = self.named(&job.name).ok_or_else(stopped)?;
+                let mut held = slot.held()?;
+                let requests = owned::requests_of(held.engine.tree(), &job.later, mode)?;
+                let undo = Undo::new(&held.engine, &requests)?;
+                let rules = held.engine.rules().to_vec();
+                held.engine.edit_whole(&requests, &rules)?;
+                drop(held);
+                Ok((slot, undo))
+            };
+            match one() {
+                Ok(one) => done.push(one),
+                Err(mut refusal) => {
+                    for (slot, undo) in done.iter().rev() {
+                        let undone = slot.held().and_then(|mut held| held.engine.take_back(undo));
+                        if let Err(why) = undone {
+                            let name = &slot.name;
+                            refusal.text += &format!("; and {name} was not put back: {why}");
+                        }
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn carry_out(
@@ -232,7 +270,8 @@ impl Core {
         let mut held = slot.held()?;
         let was = held.on.clone();
         let mut before = None;
-        let wanted = self.with_owned(slot.resource, held.engine.tree(), job.wanted.clone());
+        let wanted = job.wanted.clone();
+        let wanted = self.with_owned(slot.resource, held.engine.tree(), wanted, &job.later);
         let mut make = |held: &mut Held| {
             // What drained may be gone already, and nobody has noticed.
             held.engine.collect()?;

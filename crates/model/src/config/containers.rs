@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::words::{read_share, read_some_access, write_share, write_some_access};
 use super::{default_share, is_default};
 use crate::{
-    AccessChange, ContainerEdit, Containers, Error, ErrorKind, Holds, NewContainer, NodePath, Share,
+    AccessChange, ContainerEdit, Containers, Error, ErrorKind, Holds, NewContainer, NodePath,
+    NodeRef, Request, Share, difference_of_access,
 };
 
 /// `[container."web/site1"]`
@@ -43,7 +44,8 @@ const fn threads() -> Holds {
 }
 
 impl ContainerConfig {
-    fn words(&self) -> String {
+    /// What it is, for people.
+    pub fn words(&self) -> String {
         let holds = match self.holds {
             Holds::Threads => "threads",
             Holds::Containers => "containers",
@@ -52,6 +54,26 @@ impl ContainerConfig {
         let access = access.map_or_else(String::new, |list| format!(", access of {}", list.len()));
         format!("for {holds}, share {}{access}", self.share.part())
     }
+}
+
+/// What makes their nodes in a tree that has none of them, each with its container.
+pub fn nodes_of(
+    wanted: &BTreeMap<NodePath, ContainerConfig>,
+) -> Result<Vec<(NodePath, Request)>, Error> {
+    // What cannot be among themselves.
+    Containers::default().difference(wanted)?;
+    let mut all = Vec::new();
+    for (path, container) in wanted {
+        let Some((above, name)) = path.split_last() else { continue };
+        let (parent, name) = (NodeRef::Path(above), Some(name.clone()));
+        let (kind, share) = (container.holds.new_kind(), Some(container.share));
+        all.push((path.clone(), Request::Create { parent, name, kind, share }));
+        let node = NodeRef::Path(path.clone());
+        let access = container.access.as_deref().unwrap_or_default();
+        let access = difference_of_access(&[], access, &node);
+        all.extend(access.into_iter().map(|request| (path.clone(), request)));
+    }
+    Ok(all)
 }
 
 impl Containers {
