@@ -229,9 +229,13 @@ pub struct Top {
     /// Only this node and what is below it; every resource if it is not given; 'container', or one,
     /// for what containers use of CPU, links and disks
     pub path: Option<String>,
-    /// Of containers: in which order; the key s takes the next one
-    #[arg(long, short, value_enum, value_name = "COLUMN", requires = "path")]
-    pub sort: Option<crate::usage::Sort>,
+    /// In which order; siblings among themselves, with what is below them; the key s takes the next
+    #[arg(long, short, value_enum, value_name = "COLUMN")]
+    pub sort: Option<crate::top::Sort>,
+    /// Below each queue of the CPU the ten processes that use most of it, and what the others use;
+    /// the key P turns it on and off
+    #[arg(long, short = 'P')]
+    pub processes: bool,
     /// Print this many plain tables and end, instead of a display that is updated; 0 prints without
     /// end
     #[arg(long, short, value_name = "N")]
@@ -577,7 +581,6 @@ mod tests {
             &["reserv", "run", "ls"],
             &["reserv", "top", "-i", "0"],
             &["reserv", "top", "-i", "nan"],
-            &["reserv", "top", "--sort", "cpu"],
             &["reserv", "top", "container", "--sort", "memory"],
             &["reserv", "usage", "--total", "--count", "2"],
             &["reserv", "up", "--driver", "both"],

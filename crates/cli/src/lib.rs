@@ -196,12 +196,15 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         Command::Top(args) => {
             let files = fs::open()?;
             let plain = args.batch.is_some() || json || !std::io::stdout().is_terminal();
-            if let Some(path) = of_containers(&*files, args.path.as_deref(), args.sort)? {
-                top_containers::top(&*files, path, &args, plain, json)?;
-            } else if plain {
-                top::batch(&*files, &args, json)?;
+            if let Some(path) = of_containers(&*files, args.path.as_deref(), None)? {
+                top_containers::watch(&*files, path, &args, plain, json)?;
             } else {
-                top::live(&*files, &args)?;
+                let by = args.sort.map(top::Sort::of_nodes).transpose()?.unwrap_or_default();
+                if plain {
+                    top::batch(&*files, &args, by, json)?;
+                } else {
+                    top::live(&*files, &args, by)?;
+                }
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -5,10 +5,17 @@
 //! between them; its bar is the part of everything served, and the mark on it the part it is
 //! entitled to.
 
-use std::collections::{BTreeMap, HashMap};
+mod measure;
+mod order;
+mod processes;
+
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
+use crate::args::Top;
+use crate::error::Error;
+use crate::fs::Files;
+use crate::paint::{bar, percent, rate_in, table, wanted};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -17,139 +24,18 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
-use serde::Serialize;
 
-use crate::args::Top;
-use crate::error::Error;
-use crate::fs::Files;
-use crate::node::Node;
-use crate::paint::{bar, percent, rate_in, table, wanted};
-use crate::path::NodePath;
-use crate::tree::{load_all, read};
-
-/// One node in one measurement.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Measured {
-    /// `cpu/web/site1`.
-    pub path: String,
-    /// `scheduler` or `queue`.
-    pub kind: &'static str,
-    /// Below the node that is watched.
-    #[serde(skip)]
-    pub depth: usize,
-    /// The weight as written.
-    pub weight: String,
-    /// Part of the resource it is entitled to, 0 to 1.
-    pub entitled: f64,
-    /// Part of what was served to everyone, 0 to 1.
-    pub received: f64,
-    /// Service per second of wall time.
-    #[serde(skip)]
-    pub rate: f64,
-    /// The unit in which people write it: `ns` of CPU time, `bytes`, or `bits`.
-    #[serde(skip)]
-    pub unit: String,
-    /// The rate under a key that names its unit: `rate_ns_per_s`, `rate_bytes_per_s`.
-    #[serde(flatten)]
-    pub rates: BTreeMap<String, f64>,
-    /// Threads that wait or run.
-    pub runnable: u64,
-    /// Threads tagged here.
-    pub members: u64,
-    /// Whether a cap holds it back now.
-    pub throttled: bool,
-    /// Class or policy, cap, state.
-    pub notes: String,
-}
-
-/// Readings of the trees, and the ones before.
-pub(crate) struct Meter {
-    /// `None`: every resource that runs.
-    path: Option<NodePath>,
-    before: Option<(Instant, HashMap<String, u64>)>,
-}
-
-impl Meter {
-    /// Measures `path` and what is below it, or every resource.
-    pub(crate) fn new(files: &dyn Files, path: Option<&str>) -> Result<Self, Error> {
-        let path = path.map(|path| NodePath::parse(path, files.place())).transpose()?;
-        Ok(Self { path, before: None })
-    }
-
-    fn roots(&self, files: &dyn Files) -> Result<Vec<Node>, Error> {
-        let Some(path) = &self.path else { return load_all(files) };
-        Ok(vec![read(files, path)?])
-    }
-
-    /// Read again. The first time rates are 0.
-    pub(crate) fn measure(
-        &mut self,
-        files: &dyn Files,
-        now: Instant,
-    ) -> Result<Vec<Measured>, Error> {
-        let roots = self.roots(files)?;
-        let mut service = HashMap::new();
-        for root in &roots {
-            root.each(&mut |node, _| {
-                service.insert(node.path.clone(), node.stat.service().0);
-            });
-        }
-        let rates = rates(
-            self.before.as_ref().map(|(then, old)| (now.duration_since(*then), old)),
-            &service,
-        );
-        let mut rows = Vec::new();
-        for root in &roots {
-            let total = rates.get(&root.path).copied().unwrap_or(0.0);
-            root.each(&mut |node, depth| {
-                let rate = rates.get(&node.path).copied().unwrap_or(0.0);
-                let (_, unit) = node.stat.service();
-                rows.push(Measured {
-                    path: node.path.clone(),
-                    kind: node.kind,
-                    depth,
-                    weight: node.weight.clone(),
-                    entitled: node.entitled,
-                    received: if total > 0.0 { root.entitled * rate / total } else { 0.0 },
-                    rate,
-                    unit: node.stat.rate_unit().to_owned(),
-                    rates: [(format!("rate_{unit}_per_s"), rate)].into(),
-                    runnable: node.stat.runnable(),
-                    members: node.stat.number("members"),
-                    throttled: node.stat.throttled(),
-                    notes: node.notes(),
-                });
-            });
-        }
-        self.before = Some((now, service));
-        Ok(rows)
-    }
-}
-
-/// Service per second of each node. A counter that fell (a node deleted and made anew) starts at 0.
-fn rates(
-    before: Option<(Duration, &HashMap<String, u64>)>,
-    now: &HashMap<String, u64>,
-) -> HashMap<String, f64> {
-    let Some((time, old)) = before else { return HashMap::new() };
-    let seconds = time.as_secs_f64();
-    if seconds <= 0.0 {
-        return HashMap::new();
-    }
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a difference of counters, printed with three digits"
-    )]
-    let rate = |(path, new): (&String, &u64)| {
-        let served = old.get(path).map_or(0, |old| new.saturating_sub(*old));
-        (path.clone(), served as f64 / seconds)
-    };
-    now.iter().map(rate).collect()
-}
+use measure::{Measured, Meter};
+use order::arrange;
+pub(crate) use order::{By, Sort};
+use processes::Processes;
 
 const HEADER: [&str; 8] = ["NODE", "WEIGHT", "SHARE", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"];
 
 fn label(row: &Measured) -> String {
+    if let Some(process) = &row.process {
+        return format!("{}{}", "  ".repeat(row.depth), process.label());
+    }
     let name =
         if row.depth == 0 { row.path.as_str() } else { row.path.rsplit('/').next().unwrap_or("") };
     let slash = if row.kind == "scheduler" && row.depth > 0 { "/" } else { "" };
@@ -157,8 +43,9 @@ fn label(row: &Measured) -> String {
 }
 
 /// `top --batch`: plain tables (or one JSON object per line), the first after one interval.
-pub(crate) fn batch(files: &dyn Files, args: &Top, json: bool) -> Result<(), Error> {
+pub(crate) fn batch(files: &dyn Files, args: &Top, by: By, json: bool) -> Result<(), Error> {
     let mut meter = Meter::new(files, args.path.as_deref())?;
+    meter.processes = args.processes.then(Processes::default);
     let start = Instant::now();
     meter.measure(files, start)?;
     let mut next = start;
@@ -171,7 +58,7 @@ pub(crate) fn batch(files: &dyn Files, args: &Top, json: bool) -> Result<(), Err
         next += Duration::from_secs_f64(args.interval);
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let now = Instant::now();
-        let rows = meter.measure(files, now)?;
+        let rows = arrange(meter.measure(files, now)?, by);
         let elapsed = now.duration_since(start).as_secs_f64();
         if json {
             let line = serde_json::json!({ "elapsed_s": elapsed, "nodes": rows });
@@ -193,11 +80,11 @@ fn plain(rows: &[Measured]) -> Vec<String> {
         vec![
             label(row),
             row.weight.clone(),
-            percent(row.entitled),
+            Column::Share.text(row),
             percent(row.received),
             bar(row.received, 12),
             rate_in(row.rate, &row.unit),
-            row.runnable.to_string(),
+            Column::Runnable.text(row),
             row.notes.clone(),
         ]
     }));
@@ -242,6 +129,9 @@ impl Drop for Screen {
 /// What is on the screen.
 struct View {
     rows: Vec<Measured>,
+    by: By,
+    /// Of a process too.
+    processes: bool,
     problem: Option<String>,
     interval: Duration,
     paused: bool,
@@ -250,12 +140,15 @@ struct View {
 }
 
 /// The live view. Ends with q, Esc or Ctrl-C.
-pub(crate) fn live(files: &dyn Files, args: &Top) -> Result<(), Error> {
+pub(crate) fn live(files: &dyn Files, args: &Top, by: By) -> Result<(), Error> {
     let failed = |e: io::Error| Error::io("the terminal", &e);
     let mut meter = Meter::new(files, args.path.as_deref())?;
-    let rows = meter.measure(files, Instant::now())?;
+    meter.processes = args.processes.then(Processes::default);
+    let rows = arrange(meter.measure(files, Instant::now())?, by);
     let mut view = View {
         rows,
+        by,
+        processes: args.processes,
         problem: None,
         interval: Duration::from_secs_f64(args.interval),
         paused: false,
@@ -287,9 +180,12 @@ pub(crate) fn live(files: &dyn Files, args: &Top) -> Result<(), Error> {
         if view.paused {
             continue;
         }
+        if view.processes != meter.processes.is_some() {
+            meter.processes = view.processes.then(Processes::default);
+        }
         match meter.measure(files, Instant::now()) {
             Ok(rows) => {
-                view.rows = rows;
+                view.rows = arrange(rows, view.by);
                 view.problem = None;
             }
             Err(error) => view.problem = Some(error.to_string()),
@@ -306,6 +202,15 @@ impl View {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('p' | ' ') => {
                 self.paused = !self.paused;
+                return true;
+            }
+            KeyCode::Char('s') => {
+                self.by = self.by.next();
+                self.rows = arrange(std::mem::take(&mut self.rows), self.by);
+                return true;
+            }
+            KeyCode::Char('P') => {
+                self.processes = !self.processes;
                 return true;
             }
             KeyCode::Char('+') => {
@@ -381,7 +286,9 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
         .iter()
         .map(|row| {
             let starved = row.runnable > 0 && row.received + 0.03 < row.entitled && !row.throttled;
-            let colour = if row.throttled {
+            let colour = if row.process.is_some() {
+                Color::DarkGray
+            } else if row.throttled {
                 Color::Yellow
             } else if starved {
                 Color::Red
@@ -413,7 +320,11 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
     let foot = match &view.problem {
         Some(problem) => Line::styled(format!(" {problem}"), view.style(Color::Red)),
         None => Line::styled(
-            " q quit   p pause   + - faster, slower   ↑ ↓ scroll   ┃ share",
+            format!(
+                " q quit   p pause   s sort ({})   P processes   + - faster, slower   ↑ ↓ scroll   \
+                 ┃ share",
+                view.by.word()
+            ),
             Style::new().add_modifier(Modifier::DIM),
         ),
     };
@@ -446,6 +357,8 @@ impl Column {
         match self {
             Self::Node => label(row),
             Self::Weight => row.weight.clone(),
+            // A process has no share of its own.
+            Self::Share | Self::Runnable if row.process.is_some() => String::new(),
             Self::Share => percent(row.entitled),
             Self::Received => percent(row.received),
             Self::Bar => String::new(),
@@ -539,10 +452,6 @@ mod tests {
         let by_name: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.rate, r.received)).collect();
         assert_eq!(by_name, [("cpu", 1e9, 1.0), ("cpu/a", 0.75e9, 0.75), ("cpu/q0", 0.25e9, 0.25)]);
         assert_eq!((rows[1].runnable, rows[1].members, rows[2].throttled), (3, 3, true));
-        let old = HashMap::from([("x".to_owned(), 5)]);
-        let fallen =
-            rates(Some((Duration::from_secs(1), &old)), &HashMap::from([("x".to_owned(), 1)]));
-        assert!(fallen["x"].abs() < f64::EPSILON, "a counter that fell is no negative rate");
     }
 
     #[test]
@@ -582,6 +491,8 @@ mod tests {
     fn any_size_of_terminal_is_drawn() {
         let mut view = View {
             rows: two_readings(),
+            by: By::Name,
+            processes: false,
             problem: None,
             interval: Duration::from_secs(1),
             paused: false,
@@ -607,6 +518,18 @@ mod tests {
         assert!(view.key(KeyCode::End) && view.table.selected() == Some(2));
         assert!(view.key(KeyCode::PageDown) && view.table.selected() == Some(2));
         assert!(view.key(KeyCode::Char('p')) && view.paused);
+        let names = |view: &View| view.rows.iter().map(label).collect::<String>();
+        assert_eq!(names(&view), "cpu  a  q0");
+        view.rows[2].received = 0.9;
+        assert!(
+            view.key(KeyCode::Char('s')) && names(&view) == "cpu  q0  a",
+            "by what is received"
+        );
+        for _ in 0..3 {
+            assert!(view.key(KeyCode::Char('s')));
+        }
+        assert_eq!(names(&view), "cpu  a  q0", "by name again");
+        assert!(view.key(KeyCode::Char('P')) && view.processes);
         assert!(!view.key(KeyCode::Char('q')));
     }
 }

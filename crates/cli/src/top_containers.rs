@@ -13,22 +13,32 @@ use ratatui::widgets::Paragraph;
 use crate::args::Top;
 use crate::error::Error;
 use crate::fs::Files;
-use crate::top::Screen;
+use crate::top::{self, Screen};
 use crate::usage::{Measured, Meter, Sort, WIDTH, draw, following, sort, top_line};
 
 /// `plain`: tables one after the other, or an object per line.
-pub(crate) fn top(
+pub(crate) fn watch(
     files: &dyn Files,
     path: &str,
     args: &Top,
     plain: bool,
     json: bool,
 ) -> Result<(), Error> {
+    if args.processes {
+        return Err(Error::usage("processes are rows below queues, and these are containers")
+            .hint("reserv top -P cpu/web shows those of web in the CPU's tree"));
+    }
+    let by = args.sort.map(top::Sort::of_containers).transpose()?.unwrap_or_default();
     let meter = Meter::new(files, path)?;
-    if plain { batch(files, meter, args, json) } else { live(files, meter, args) }
+    if plain { batch(files, meter, (args, by), json) } else { live(files, meter, args, by) }
 }
 
-fn batch(files: &dyn Files, mut meter: Meter, args: &Top, json: bool) -> Result<(), Error> {
+fn batch(
+    files: &dyn Files,
+    mut meter: Meter,
+    (args, by): (&Top, Sort),
+    json: bool,
+) -> Result<(), Error> {
     let start = Instant::now();
     meter.measure(files)?;
     let (mut last, mut next) = (start, start);
@@ -44,7 +54,7 @@ fn batch(files: &dyn Files, mut meter: Meter, args: &Top, json: bool) -> Result<
         let now = Instant::now();
         let seconds = now.duration_since(last).as_secs_f64();
         last = now;
-        sort(&mut measured.rows, args.sort.unwrap_or_default());
+        sort(&mut measured.rows, by);
         let elapsed = now.duration_since(start).as_secs_f64();
         if json {
             writeln!(out, "{}", top_line(&measured, elapsed, seconds)).map_err(failed)?;
@@ -129,9 +139,8 @@ fn show(frame: &mut ratatui::Frame<'_>, view: &View) {
 }
 
 /// Ends with q, Esc or Ctrl-C.
-fn live(files: &dyn Files, mut meter: Meter, args: &Top) -> Result<(), Error> {
+fn live(files: &dyn Files, mut meter: Meter, args: &Top, by: Sort) -> Result<(), Error> {
     let failed = |e: io::Error| Error::io("the terminal", &e);
-    let by = args.sort.unwrap_or_default();
     let mut measured = meter.measure(files)?;
     sort(&mut measured.rows, by);
     let mut view = View {

@@ -92,7 +92,7 @@ pub(super) const EXAMPLES: &[(&str, [Example; 2])] = &[
     (
         "top",
         [
-            ("reserv top", "Live; q quits."),
+            ("reserv top -P --sort received", "Live, who uses most first, down to processes."),
             ("reserv top --batch 5 --interval 2 web", "Five measurements of web as text."),
         ],
     ),

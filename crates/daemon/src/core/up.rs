@@ -236,15 +236,15 @@ impl Core {
             };
             match one() {
                 Ok(one) => done.push(one),
-                Err(mut refusal) => {
-                    for (slot, undo) in done.iter().rev() {
+                Err(refusal) => {
+                    let put_back = |(slot, undo): &(Arc<Slot>, Undo)| {
                         let undone = slot.held().and_then(|mut held| held.engine.take_back(undo));
-                        if let Err(why) = undone {
-                            let name = &slot.name;
-                            refusal.text += &format!("; and {name} was not put back: {why}");
-                        }
-                    }
-                    return Err(refusal);
+                        let why = undone.err()?;
+                        Some(format!("; and {} was not put back: {why}", slot.name))
+                    };
+                    let not: String = done.iter().rev().filter_map(put_back).collect();
+                    let text = format!("{}{not}", refusal.text);
+                    return Err(Refusal { text, ..refusal });
                 }
             }
         }
