@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use reserv_control::Refused;
 use reserv_model::{
-    Config, DeleteMode, Name, NodePath, Request, ResourceConfig, Source, diff, nodes_of, to_config,
+    Config, ContainerConfig, DeleteMode, Name, NodePath, ResourceConfig, Source, diff, nodes_of,
+    to_config,
 };
 use reserv_plane::ahead;
 
@@ -17,21 +18,27 @@ fn refused(why: reserv_model::Error) -> Error {
     refusal(Refused { errno: why.errno().code(), text: why.context, hint: why.hint })
 }
 
-/// What makes a container's node, and of which.
-type Node = (NodePath, Request);
+type Containers = BTreeMap<NodePath, ContainerConfig>;
 
 /// Whether a tree can be made of nothing: what stands on its own, then containers' nodes, then what
 /// is said of those.
-fn resource(name: &Name, wanted: &ResourceConfig, containers: &[Node]) -> Result<(), Error> {
+fn resource(name: &Name, wanted: &ResourceConfig, containers: &Containers) -> Result<(), Error> {
     let new = ahead::tree(name, wanted.on.as_ref()).map_err(|e| Error::refused(e.to_string()))?;
-    let of =
-        |path: &NodePath| containers.iter().any(|(at, _)| path.names().starts_with(at.names()));
     let mut first = wanted.clone();
-    first.nodes.retain(|path, _| !of(path));
-    let mut requests = diff(&new, &first, DeleteMode::Refuse).map_err(refused)?;
-    for (path, request) in containers {
-        requests.push(request.clone());
-        new.plan_part(&requests).map_err(|e| refused(e.at(format_args!("container {path}"))))?;
+    first.nodes.retain(|path, _| !path.is_within(containers));
+    let first_alone = diff(&new, &first, DeleteMode::Refuse).map_err(refused)?;
+    let nodes = nodes_of(containers).map_err(refused)?;
+    let of_nodes = nodes.iter().map(|(_, request)| request.clone());
+    let mut requests: Vec<_> = first_alone.iter().cloned().chain(of_nodes).collect();
+    if let Err(why) = new.plan_part(&requests) {
+        // Which of them it is: the first with which it fails.
+        let fails = |n: &usize| new.plan_part(&requests[..*n]).is_err();
+        let at = (first_alone.len()..=requests.len()).find(fails);
+        let path = at.and_then(|n| nodes.get(n.checked_sub(first_alone.len() + 1)?));
+        return Err(refused(match path {
+            Some((path, _)) => why.at(format_args!("container {path}")),
+            None => why,
+        }));
     }
     if first.nodes.len() < wanted.nodes.len() {
         let mut there = new.clone();
@@ -52,9 +59,9 @@ pub(crate) fn check(config: Option<&Config>, count: &BTreeMap<Name, Source>) -> 
         });
     };
     config.check_resources(|_| false).map_err(refused)?;
-    let containers = nodes_of(&config.containers).map_err(refused)?;
+    let containers = &config.containers;
     let plain = ResourceConfig::default();
     let cpu = config.cpu.as_ref().unwrap_or(&plain);
-    resource(&Name::new("cpu").map_err(refused)?, cpu, &containers)?;
-    config.count.iter().try_for_each(|(name, wanted)| resource(name, wanted, &containers))
+    resource(&Name::new("cpu").map_err(refused)?, cpu, containers)?;
+    config.count.iter().try_for_each(|(name, wanted)| resource(name, wanted, containers))
 }

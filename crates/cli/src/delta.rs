@@ -100,7 +100,6 @@ fn resource(
     wanted: &ResourceConfig,
     lines: &mut Vec<Line>,
 ) {
-    let stays = |path: &NodePath| owned.keys().any(|at| path.names().starts_with(at.names()));
     let called = |path: &NodePath| format!("{name}/{path}");
     let mut line = |mark, what: String, how: String| lines.push(Line { mark, what, how });
     let pairs = [
@@ -113,7 +112,7 @@ fn resource(
     }
     for path in now.nodes.keys().rev() {
         // q0 is always there: left out of a configuration, it keeps its defaults.
-        if !wanted.nodes.contains_key(path) && path.to_string() != "q0" && !stays(path) {
+        if !wanted.nodes.contains_key(path) && path.to_string() != "q0" && !path.is_within(owned) {
             line('-', called(path), String::new());
         }
     }

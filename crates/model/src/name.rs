@@ -2,6 +2,7 @@
 //! Names of nodes and paths of names.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -163,6 +164,18 @@ impl NodePath {
     pub fn split_last(&self) -> Option<(Self, &Name)> {
         let (name, parents) = self.0.split_last()?;
         Some((Self(parents.to_vec()), name))
+    }
+
+    /// Whether it is one of these, or below one.
+    pub fn is_within<T>(&self, all: &BTreeMap<Self, T>) -> bool {
+        let mut at = Some(self.clone());
+        while let Some(here) = at {
+            if all.contains_key(&here) {
+                return true;
+            }
+            at = here.split_last().map(|(above, _)| above);
+        }
+        false
     }
 
     /// One level deeper.

@@ -69,7 +69,6 @@ fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish() % Origin::CHOSEN_END
 }
 
-/// What its node is.
 /// On behalf of whom a tree is edited.
 #[derive(Clone, Copy)]
 enum By<'a> {

@@ -18,18 +18,6 @@ use crate::describe::describe;
 /// Of each tree, nodes with the shares that their owners give them.
 pub(crate) type AllOwned = BTreeMap<Resource, BTreeMap<NodeId, Share>>;
 
-/// Whether a path is one of these, or below one.
-fn is_in<T>(owned: &BTreeMap<NodePath, T>, path: &NodePath) -> bool {
-    let mut at = Some(path.clone());
-    while let Some(here) = at {
-        if owned.contains_key(&here) {
-            return true;
-        }
-        at = here.split_last().map(|(above, _)| above);
-    }
-    false
-}
-
 impl Core {
     /// These nodes are somebody's.
     pub(crate) fn set_owned(&self, owned: AllOwned) {
@@ -52,7 +40,7 @@ impl Core {
         let owned = by_path(self.owned_in(resource), tree);
         if !owned.is_empty() || !later.is_empty() {
             for (path, node) in to_config(tree, wanted.driver).nodes {
-                if is_in(&owned, &path) || later.contains_key(&path) {
+                if path.is_within(&owned) || later.contains_key(&path) {
                     wanted.nodes.entry(path).or_insert(node);
                 }
             }
@@ -80,7 +68,7 @@ pub(super) fn without_owned(
     let named = |(path, node): (&NodePath, &NodeConfig)| {
         let of_its_own = match owned.get(path) {
             Some(share) => !as_made(path, node, *share),
-            None => is_in(&owned, path),
+            None => path.is_within(&owned),
         };
         of_its_own.then(|| path.clone())
     };
@@ -93,7 +81,7 @@ pub(super) fn without_owned(
             kept.insert(here);
         }
     }
-    config.nodes.retain(|path, _| !is_in(&owned, path) || kept.contains(path));
+    config.nodes.retain(|path, _| !path.is_within(&owned) || kept.contains(path));
     for (path, node) in &mut config.nodes {
         if owned.contains_key(path) {
             node.access.clear(); // the container's, where it stands
@@ -112,7 +100,7 @@ pub(super) fn split(
     containers: &BTreeMap<NodePath, ContainerConfig>,
 ) -> (ResourceConfig, Later) {
     let mut first = wanted.clone();
-    let (later, nodes) = first.nodes.into_iter().partition(|(path, _)| is_in(containers, path));
+    let (later, nodes) = first.nodes.into_iter().partition(|(path, _)| path.is_within(containers));
     first.nodes = nodes;
     (first, later)
 }
