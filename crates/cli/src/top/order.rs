@@ -79,6 +79,13 @@ impl By {
     }
 }
 
+impl std::fmt::Display for Sort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = self.to_possible_value();
+        f.write_str(word.as_ref().map_or("", |word| word.get_name()))
+    }
+}
+
 impl Sort {
     /// Where nodes are shown.
     pub(crate) fn of_nodes(self) -> Result<By, Error> {
@@ -108,7 +115,8 @@ impl Sort {
             Self::Disks => To::Disks,
             Self::DisksOwn => To::DisksOwn,
             Self::Received | Self::Share | Self::Runnable => {
-                return Err(Error::usage("that is a column of nodes, and these are containers")
+                let why = format!("--sort {self}: a column of nodes, and these are containers");
+                return Err(Error::usage(why)
                     .hint("name, cpu, cpu-own, links, links-own, disks or disks-own"));
             }
         })
