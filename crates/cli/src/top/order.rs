@@ -95,10 +95,10 @@ impl Sort {
             Self::Share => By::Share,
             Self::Runnable => By::Runnable,
             _ => {
-                return Err(Error::usage("that is a column of containers, and these are nodes")
-                    .hint(
-                        "name, received, share or runnable; or: reserv top container --sort cpu",
-                    ));
+                let why = format!("--sort {self}: a column of containers, and these are nodes");
+                return Err(Error::usage(why).hint(
+                    "name, received, share or runnable; or: reserv top container --sort cpu",
+                ));
             }
         })
     }
