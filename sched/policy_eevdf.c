@@ -93,7 +93,8 @@
 #define EE_LAG_MAX (1ULL << 36)
 #define EE_LATER (1ULL << 61)
 #define EE_REQUEST_MIN 8 /* shortest estimate: a quantum over this */
-#define EE_PIECE 64 /* children whose eligibility changes that a choice, or the end of a step, goes through */
+/* Children whose eligibility changes that a choice, or the end of a step, goes through. */
+#define EE_PIECE 64
 #define EE_LOOKED 32 /* what one of them costs, in entries of a heap that are only looked at */
 #define EE_JUMPS 4 /* steps of others by which a saturated child's v is held behind V */
 

@@ -52,7 +52,8 @@ def recorded(folder: Path) -> list[str]:
     data = json.loads((folder / "data.json").read_text())
     # The demo's data has where and when in its environment.
     around = data.get("environment", {})
-    where = ", ".join(str(word) for word in (data.get("date") or around.get("date"), around.get("kernel")) if word)
+    known = data.get("date") or around.get("date"), around.get("kernel")
+    where = ", ".join(str(word) for word in known if word)
     links = [f"[{plot.stem}]({relative(plot)})" for plot in plots]
     table = folder / "table.txt"
     rows = table.read_text().splitlines() if table.exists() else []
@@ -69,7 +70,9 @@ def recorded(folder: Path) -> list[str]:
 
 def item(entry: dict[str, Any], by_name: dict[str, Spec]) -> list[str]:
     spec = by_name.get(entry.get("experiment", ""))
-    title = f"### {entry['what']}" + (f": {spec.values['title']}" if spec and ":" not in entry["what"] else "")
+    title = f"### {entry['what']}"
+    if spec and ":" not in title:
+        title += f": {spec.values['title']}"
     claim = spec.values["claim"] if spec else entry["claim"]
     lines = [title, "", *wrap(f"*The paper:* {claim}"), ""]
     if spec:
@@ -97,7 +100,8 @@ def page(specs: list[Spec], listed: dict[str, Any] | None = None) -> str:
             if name is not None and name not in by_name:
                 raise SpecError(f"papers.toml: there is no experiment {name}")
             if sum(key in entry for key in ("experiment", "recorded", "missing")) != 1:
-                raise SpecError(f"papers.toml: {entry['what']}: one of experiment, recorded, missing")
+                what = entry["what"]
+                raise SpecError(f"papers.toml: {what}: one of experiment, recorded, missing")
             named.add(name)
             missing += "missing" in entry
             lines += item(entry, by_name)

@@ -262,7 +262,8 @@ TOGETHER = (
      'kind = "queue"\n'
      'share = 7\n',
      ("64MiB", '"mtrls"', "turn 20ms", '"rr"', '"edf"', '"0.5 50ms/s"', '"60 100ms/s"', '"=25%"',
-      '"500ms/s"', '"250ms/s"', '"5mbit"', "members_max = 17", "gc = true", "allow uid 1000 use,create quota 8", "no-such-*",
+      '"500ms/s"', '"250ms/s"', '"5mbit"', "members_max = 17", "gc = true",
+      "allow uid 1000 use,create quota 8", "no-such-*",
       "10.0.0.0/8", '[container."tenant/site1"]', 'interface = "LINK"', 'rate = "100mbit"',
       '"300 20mbit"', '"50mbit"', "members_max = 30", '"=50% 10mbit"', "depth = 4",
       'floor = "3MB/s"', '"300 1MB/s"', "file:/run", '"7"')),

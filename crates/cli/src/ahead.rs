@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use reserv_control::Refused;
 use reserv_model::{
     Config, ContainerConfig, DeleteMode, Name, NodePath, ResourceConfig, Source, diff, nodes_of,
-    to_config,
+    requests_of, split,
 };
 use reserv_plane::ahead;
 
@@ -24,8 +24,7 @@ type Containers = BTreeMap<NodePath, ContainerConfig>;
 /// is said of those.
 fn resource(name: &Name, wanted: &ResourceConfig, containers: &Containers) -> Result<(), Error> {
     let new = ahead::tree(name, wanted.on.as_ref()).map_err(|e| Error::refused(e.to_string()))?;
-    let mut first = wanted.clone();
-    first.nodes.retain(|path, _| !path.is_within(containers));
+    let (first, later) = split(wanted.clone(), containers);
     let first_alone = diff(&new, &first, DeleteMode::Refuse).map_err(refused)?;
     let nodes = nodes_of(containers).map_err(refused)?;
     let of_nodes = nodes.iter().map(|(_, request)| request.clone());
@@ -40,13 +39,11 @@ fn resource(name: &Name, wanted: &ResourceConfig, containers: &Containers) -> Re
             None => why,
         }));
     }
-    if first.nodes.len() < wanted.nodes.len() {
+    if !later.is_empty() {
         let mut there = new.clone();
         let plan = there.plan_part(&requests).map_err(refused)?;
         there.commit(&plan).map_err(refused)?;
-        let mut all = to_config(&there, wanted.driver);
-        all.nodes.extend(wanted.nodes.iter().map(|(path, node)| (path.clone(), node.clone())));
-        requests.extend(diff(&there, &all, DeleteMode::Refuse).map_err(refused)?);
+        requests.extend(requests_of(&there, &later, DeleteMode::Refuse).map_err(refused)?);
     }
     new.plan(&requests).map(drop).map_err(refused)
 }

@@ -44,6 +44,11 @@ pub(crate) struct Shown {
 /// By process, how many of its threads are in which queue of the CPU.
 type Inside = BTreeMap<i32, BTreeMap<String, usize>>;
 
+/// A number of a line of a list of members, by the word before it.
+pub(crate) fn number(line: &str, key: &str) -> Option<i32> {
+    line.split_ascii_whitespace().skip_while(|word| *word != key).nth(1)?.parse().ok()
+}
+
 /// Threads of each process by the queue of the CPU that they are in; whether some are hidden.
 fn members(files: &dyn Files) -> Result<(Inside, bool), Error> {
     let mut found = Inside::new();
@@ -72,8 +77,7 @@ fn gather(
     let below = files.list(node.as_str()).map(|listing| listing.dirs);
     let below = below.or_else(|e| failed(e).map(|()| Vec::new()))?;
     for line in text.lines() {
-        let mut words = line.split_ascii_whitespace().skip_while(|word| *word != "pid").skip(1);
-        if let Some(pid) = words.next().and_then(|pid| pid.parse().ok()) {
+        if let Some(pid) = number(line, "pid") {
             *found.entry(pid).or_default().entry(node.as_str().to_owned()).or_default() += 1;
         }
     }
@@ -103,9 +107,13 @@ fn rules() -> BTreeMap<i32, (u64, String)> {
 /// Who a process is, without what another could make wait: no file of its memory.
 fn who(pid: i32) -> Option<(u32, String)> {
     let uid = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    Some((uid, command(pid)?))
+}
+
+/// A process's name, as it may be shown.
+pub(crate) fn command(pid: i32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
-    let name = String::from_utf8_lossy(&name).trim_end().replace(char::is_control, "?");
-    Some((uid, name))
+    Some(String::from_utf8_lossy(&name).trim_end().replace(char::is_control, "?"))
 }
 
 fn living() -> Vec<i32> {

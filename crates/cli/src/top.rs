@@ -12,10 +12,6 @@ mod processes;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use crate::args::Top;
-use crate::error::Error;
-use crate::fs::Files;
-use crate::paint::{bar, percent, rate_in, table, wanted};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -25,10 +21,14 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
-use measure::{Measured, Meter};
-use order::arrange;
-pub(crate) use order::{By, Sort};
-use processes::Processes;
+use self::measure::{Measured, Meter};
+pub(crate) use self::order::{By, Sort, next};
+use self::order::{arrange, word};
+use self::processes::Processes;
+use crate::args::Top;
+use crate::error::Error;
+use crate::fs::Files;
+use crate::paint::{bar, percent, rate_in, table, wanted};
 
 const HEADER: [&str; 8] = ["NODE", "WEIGHT", "SHARE", "RECEIVED", "", "RATE", "RUNNABLE", "NOTES"];
 
@@ -130,7 +130,7 @@ impl Drop for Screen {
 struct View {
     rows: Vec<Measured>,
     by: By,
-    /// Of a process too.
+    /// Whether processes are rows too.
     processes: bool,
     problem: Option<String>,
     interval: Duration,
@@ -205,7 +205,7 @@ impl View {
                 return true;
             }
             KeyCode::Char('s') => {
-                self.by = self.by.next();
+                self.by = next(&self.by);
                 self.rows = arrange(std::mem::take(&mut self.rows), self.by);
                 return true;
             }
@@ -323,7 +323,7 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
             format!(
                 " q quit   p pause   s sort ({})   P processes   + - faster, slower   ↑ ↓ scroll   \
                  ┃ share",
-                view.by.word()
+                word(&view.by)
             ),
             Style::new().add_modifier(Modifier::DIM),
         ),

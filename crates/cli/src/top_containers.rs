@@ -90,7 +90,7 @@ impl View {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('s') => {
-                self.by = self.by.next();
+                self.by = top::next(&self.by);
                 sort(&mut self.measured.rows, self.by);
             }
             KeyCode::Char('+') => {

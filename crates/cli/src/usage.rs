@@ -92,13 +92,6 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// The next one, round and round.
-    pub(crate) fn next(self) -> Self {
-        let all = Self::value_variants();
-        let at = all.iter().position(|sort| *sort == self).unwrap_or(0);
-        all[(at + 1) % all.len()]
-    }
-
     const fn column(self) -> Option<(Of, bool)> {
         match self {
             Self::Name => None,

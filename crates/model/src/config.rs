@@ -44,7 +44,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use containers::{ContainerConfig, nodes_of};
+pub use containers::{ContainerConfig, OfContainers, nodes_of, requests_of, split};
 pub use difference::{diff, diff_as_asked, difference_of_access, same_cap};
 use words::{
     read_access, read_cap, read_share, read_some_tune, read_tune, write_access, write_cap,

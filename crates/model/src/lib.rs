@@ -67,9 +67,9 @@ pub use backlog::{Backlog, Memory};
 pub use batch::{Batch, DeleteMode, Op, Outcome};
 pub use collect::Handles;
 pub use config::{
-    Config, ContainerConfig, Driver, NodeConfig, NodeKind, ResourceConfig, Written, diff,
-    diff_as_asked, difference_of_access, listed_access, nodes_of, same_cap, to_config,
-    to_config_with_draining,
+    Config, ContainerConfig, Driver, NodeConfig, NodeKind, OfContainers, ResourceConfig, Written,
+    diff, diff_as_asked, difference_of_access, listed_access, nodes_of, requests_of, same_cap,
+    split, to_config, to_config_with_draining,
 };
 pub use container::{
     CONTAINER_FILES, Container, ContainerEdit, ContainerId, ContainerLimits, Containers, Holds,

@@ -107,8 +107,8 @@ fn the_earliest_deadline_goes_first_a_few_choices_later() {
     }
 }
 
-/// Those that ran a little and sleep are passed at once by one that goes on: they leave a piece at a
-/// time, they keep their debt until then, and nobody else pays for it.
+/// Those that ran a little and sleep are passed at once by one that goes on: they leave a piece at
+/// a time, they keep their debt until then, and nobody else pays for it.
 #[test]
 fn many_that_owe_a_little_leave_in_pieces() {
     let many = 1000;

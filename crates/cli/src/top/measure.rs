@@ -131,11 +131,11 @@ impl Meter {
     }
 }
 
-/// Service per second of each. A counter that fell (a node deleted and made anew) starts at 0.
-pub(super) fn rates<K: Clone + Eq + std::hash::Hash>(
-    before: Option<(Duration, &HashMap<K, u64>)>,
-    now: &HashMap<K, u64>,
-) -> HashMap<K, f64> {
+/// Service per second of each node. A counter that fell (a node deleted and made anew) starts at 0.
+fn rates(
+    before: Option<(Duration, &HashMap<String, u64>)>,
+    now: &HashMap<String, u64>,
+) -> HashMap<String, f64> {
     let Some((time, old)) = before else { return HashMap::new() };
     let seconds = time.as_secs_f64();
     if seconds <= 0.0 {
@@ -145,7 +145,7 @@ pub(super) fn rates<K: Clone + Eq + std::hash::Hash>(
         clippy::cast_precision_loss,
         reason = "a difference of counters, printed with three digits"
     )]
-    let rate = |(path, new): (&K, &u64)| {
+    let rate = |(path, new): (&String, &u64)| {
         let served = old.get(path).map_or(0, |old| new.saturating_sub(*old));
         (path.clone(), served as f64 / seconds)
     };
@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn a_counter_that_fell_is_no_negative_rate() {
-        let (old, new) = (HashMap::from([("x", 5)]), HashMap::from([("x", 1)]));
+        let (old, new) =
+            (HashMap::from([("x".to_owned(), 5)]), HashMap::from([("x".to_owned(), 1)]));
         let fallen = rates(Some((Duration::from_secs(1), &old)), &new);
         assert!(fallen["x"].abs() < f64::EPSILON, "{fallen:?}");
         assert!(rates(Some((Duration::ZERO, &old)), &new).is_empty());

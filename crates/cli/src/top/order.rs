@@ -33,7 +33,7 @@ pub enum Sort {
 }
 
 /// By what nodes are ordered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     /// As they are listed.
     #[default]
@@ -47,25 +47,6 @@ pub(crate) enum By {
 }
 
 impl By {
-    /// The next one, round and round.
-    pub(super) const fn next(self) -> Self {
-        match self {
-            Self::Name => Self::Received,
-            Self::Received => Self::Share,
-            Self::Share => Self::Runnable,
-            Self::Runnable => Self::Name,
-        }
-    }
-
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Received => "received",
-            Self::Share => "share",
-            Self::Runnable => "runnable",
-        }
-    }
-
     #[expect(clippy::cast_precision_loss, reason = "compared only")]
     fn of(self, row: &Measured) -> f64 {
         match self {
@@ -79,46 +60,35 @@ impl By {
     }
 }
 
-impl std::fmt::Display for Sort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let word = self.to_possible_value();
-        f.write_str(word.as_ref().map_or("", |word| word.get_name()))
-    }
+/// As it is written behind --sort.
+pub(super) fn word(it: &impl ValueEnum) -> String {
+    it.to_possible_value().map_or_else(String::new, |word| word.get_name().to_owned())
+}
+
+/// The next one, round and round.
+pub(crate) fn next<T: ValueEnum + PartialEq>(it: &T) -> T {
+    let all = T::value_variants();
+    let at = all.iter().position(|one| one == it).unwrap_or(0);
+    all[(at + 1) % all.len()].clone()
 }
 
 impl Sort {
     /// Where nodes are shown.
     pub(crate) fn of_nodes(self) -> Result<By, Error> {
-        Ok(match self {
-            Self::Name => By::Name,
-            Self::Received => By::Received,
-            Self::Share => By::Share,
-            Self::Runnable => By::Runnable,
-            _ => {
-                let why = format!("--sort {self}: a column of containers, and these are nodes");
-                return Err(Error::usage(why).hint(
-                    "name, received, share or runnable; or: reserv top container --sort cpu",
-                ));
-            }
+        By::from_str(&word(&self), false).map_err(|_| {
+            let why =
+                format!("--sort {}: a column of containers, and these are nodes", word(&self));
+            Error::usage(why)
+                .hint("name, received, share or runnable; or: reserv top container --sort cpu")
         })
     }
 
     /// Where containers are shown.
     pub(crate) fn of_containers(self) -> Result<usage::Sort, Error> {
-        use usage::Sort as To;
-        Ok(match self {
-            Self::Name => To::Name,
-            Self::Cpu => To::Cpu,
-            Self::CpuOwn => To::CpuOwn,
-            Self::Links => To::Links,
-            Self::LinksOwn => To::LinksOwn,
-            Self::Disks => To::Disks,
-            Self::DisksOwn => To::DisksOwn,
-            Self::Received | Self::Share | Self::Runnable => {
-                let why = format!("--sort {self}: a column of nodes, and these are containers");
-                return Err(Error::usage(why)
-                    .hint("name, cpu, cpu-own, links, links-own, disks or disks-own"));
-            }
+        usage::Sort::from_str(&word(&self), false).map_err(|_| {
+            let why =
+                format!("--sort {}: a column of nodes, and these are containers", word(&self));
+            Error::usage(why).hint("name, cpu, cpu-own, links, links-own, disks or disks-own")
         })
     }
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::measure::{Measured, rates};
+use super::measure::Measured;
 use crate::fs::Files;
+use crate::ps::{command, number};
 
 /// Rows below a queue; of the rest there is one more.
 const MOST: usize = 10;
@@ -57,16 +58,17 @@ fn ran(pid: i32, tid: i32) -> Option<u64> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn command(pid: i32) -> String {
-    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim_end().replace(char::is_control, "?")
-}
-
 impl Processes {
     /// Another measurement, so long after the last one.
     pub(super) fn begin(&mut self, time: Option<Duration>) {
         self.before = std::mem::take(&mut self.now);
         self.time = time;
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "printed with three digits")]
+    fn per_second(&self, ns: u64) -> f64 {
+        let time = self.time.filter(|time| !time.is_zero());
+        time.map_or(0.0, |time| ns as f64 / time.as_secs_f64())
     }
 
     /// Those in a queue; `part` makes a rate a part of the resource. Where the caller may not know
@@ -81,12 +83,7 @@ impl Processes {
         let text = files.read(&format!("{path}/members")).unwrap_or_default();
         let mut threads: BTreeMap<i32, HashMap<i32, u64>> = BTreeMap::new();
         for line in text.lines() {
-            let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            let number = |key: &str| {
-                let at = words.iter().position(|word| *word == key)?;
-                words.get(at + 1)?.parse::<i32>().ok()
-            };
-            if let (Some(tid), Some(pid)) = (number("tid"), number("pid"))
+            if let (Some(tid), Some(pid)) = (number(line, "tid"), number(line, "pid"))
                 && let Some(ran) = ran(pid, tid)
             {
                 threads.entry(pid).or_default().insert(tid, ran);
@@ -95,14 +92,12 @@ impl Processes {
         let mut rows = Vec::new();
         for (pid, now) in threads {
             // Who came since counts from what it had run when it was first seen.
-            let seen: HashMap<i32, u64> =
-                now.keys().filter_map(|tid| Some((*tid, *self.before.get(tid)?))).collect();
-            let known = now.iter().filter(|(tid, _)| seen.contains_key(tid));
-            let known: HashMap<i32, u64> = known.map(|(tid, ran)| (*tid, *ran)).collect();
-            let rate = rates(self.time.map(|time| (time, &seen)), &known).values().sum();
+            let since = |(tid, ran): (&i32, &u64)| Some(ran.saturating_sub(*self.before.get(tid)?));
+            let rate = self.per_second(now.iter().filter_map(since).sum());
             let count = now.len();
             self.now.extend(now);
-            let process = Process { pid: Some(pid), command: command(pid), more: 0 };
+            let process =
+                Process { pid: Some(pid), command: command(pid).unwrap_or_default(), more: 0 };
             rows.push(row(path, depth, (rate, part), count, process));
         }
         rows.sort_by(|a, b| b.rate.total_cmp(&a.rate));

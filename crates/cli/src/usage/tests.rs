@@ -110,7 +110,7 @@ fn tables_fit_and_are_ordered() {
     assert_eq!(order(&mut all, Sort::Name), "abp");
     assert_eq!(order(&mut all, Sort::Cpu), "pab");
     assert_eq!(order(&mut all, Sort::LinksOwn), "bap");
-    assert_eq!(Sort::DisksOwn.next(), Sort::Name);
+    assert_eq!(crate::top::next(&Sort::DisksOwn), Sort::Name);
     for seconds in [None, Some(1.0), Some(0.05), Some(3600.0)] {
         for line in draw(&all, seconds, WIDTH) {
             assert!(line.chars().count() <= WIDTH, "{line}");

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use reserv_model::{
-    ContainerConfig, DeleteMode, NodeConfig, NodeId, NodePath, Request, ResourceConfig, Share,
-    Tree, diff_as_asked, to_config,
+    DeleteMode, NodeConfig, NodeId, NodePath, OfContainers, Request, ResourceConfig, Share, Tree,
+    requests_of, to_config,
 };
 use reserv_namespace::Resource;
 
@@ -28,14 +28,14 @@ impl Core {
         lock(&self.owned).get(&resource).cloned().unwrap_or_default()
     }
 
-    /// What is wanted of a tree, and what is owned there as it is; and what stands where somebody is
-    /// to own a node, for that is refused and not deleted.
+    /// What is wanted of a tree, and what is owned there as it is; and what stands where somebody
+    /// is to own a node, for that is refused and not deleted.
     pub(super) fn with_owned(
         &self,
         resource: Resource,
         tree: &Tree,
         mut wanted: ResourceConfig,
-        later: &Later,
+        later: &OfContainers,
     ) -> ResourceConfig {
         let owned = by_path(self.owned_in(resource), tree);
         if !owned.is_empty() || !later.is_empty() {
@@ -90,44 +90,12 @@ pub(super) fn without_owned(
     config
 }
 
-/// What a configuration says of nodes that containers own, and of what is below them: it is done
-/// when they are there.
-pub(super) type Later = BTreeMap<NodePath, NodeConfig>;
-
-/// What is wanted of a tree first, and what later.
-pub(super) fn split(
-    wanted: &ResourceConfig,
-    containers: &BTreeMap<NodePath, ContainerConfig>,
-) -> (ResourceConfig, Later) {
-    let mut first = wanted.clone();
-    let (later, nodes) = first.nodes.into_iter().partition(|(path, _)| path.is_within(containers));
-    first.nodes = nodes;
-    (first, later)
-}
-
-/// What makes nodes so, all else being as it is.
-pub(super) fn requests_of(
-    tree: &Tree,
-    later: &Later,
-    mode: DeleteMode,
-) -> Result<Vec<Request>, Refusal> {
-    let mut wanted = to_config(tree, reserv_model::Driver::Auto);
-    for (path, node) in later {
-        let mut node = node.clone();
-        if let Some(there) = wanted.nodes.get(path).filter(|_| node.access.is_empty()) {
-            node.access.clone_from(&there.access);
-        }
-        wanted.nodes.insert(path.clone(), node);
-    }
-    Ok(diff_as_asked(tree, &wanted, mode)?)
-}
-
-/// The same of a tree to which this has been done, and in words. Nothing where it cannot be: then
-/// that is said.
+/// What will make containers' nodes so in a tree to which this has been done, and in words. Nothing
+/// where it cannot be: then that is said.
 pub(super) fn requests_after(
     tree: &Tree,
     (first, then): (&[Request], &[Of]),
-    later: &Later,
+    later: &OfContainers,
     mode: DeleteMode,
 ) -> Result<(Vec<Request>, Vec<String>), Refusal> {
     if later.is_empty() {

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use reserv_model::{
-    Config, DeleteMode, Memory, Name, PACKET_RULES_MAX, Request, ResourceConfig, Rule, Source,
-    Tree, diff, diff_as_asked,
+    Config, DeleteMode, Memory, Name, OfContainers, PACKET_RULES_MAX, Request, ResourceConfig,
+    Rule, Source, Tree, diff, diff_as_asked, requests_of, split,
 };
 use reserv_namespace::Resource;
 
 use super::also::{self, Also};
-use super::owned::{self, Later};
+use super::owned;
 use super::slot::Slot;
 use super::{Core, Refusal, SHORT, rate, stopped};
 use crate::describe::describe;
@@ -27,7 +27,7 @@ struct Job {
     on: Option<Source>,
     wanted: ResourceConfig,
     /// What is done when containers have their nodes.
-    later: Later,
+    later: OfContainers,
     /// What it takes to make it what it was just before it was changed, and what it was on.
     before: Option<(Undo, Option<Source>)>,
     words: Vec<String>,
@@ -43,12 +43,12 @@ impl Core {
         let mut jobs = Vec::new();
         if let Some(wanted) = &config.cpu {
             let slot = self.slot(Resource::CPU)?;
-            let parts = owned::split(wanted, &config.containers);
+            let parts = split(wanted.clone(), &config.containers);
             jobs.push(self.job(&slot, parts, (mode, dry_run), also)?);
         }
         for (name, wanted) in &config.count {
             let Some(on) = &wanted.on else { continue };
-            let (wanted, later) = owned::split(wanted, &config.containers);
+            let (wanted, later) = split(wanted.clone(), &config.containers);
             if let Some(slot) = self.counting(name, on)? {
                 jobs.push(self.job(&slot, (wanted, later), (mode, dry_run), also)?);
                 continue;
@@ -188,7 +188,7 @@ impl Core {
     fn job(
         &self,
         slot: &Arc<Slot>,
-        (wanted, later): (ResourceConfig, Later),
+        (wanted, later): (ResourceConfig, OfContainers),
         (mode, dry_run): (DeleteMode, bool),
         also: &dyn Also,
     ) -> Result<Job, Refusal> {
@@ -227,7 +227,7 @@ impl Core {
             let one = || -> Result<_, Refusal> {
                 let slot = self.named(&job.name).ok_or_else(stopped)?;
                 let mut held = slot.held()?;
-                let requests = owned::requests_of(held.engine.tree(), &job.later, mode)?;
+                let requests = requests_of(held.engine.tree(), &job.later, mode)?;
                 let undo = Undo::new(&held.engine, &requests)?;
                 let rules = held.engine.rules().to_vec();
                 held.engine.edit_whole(&requests, &rules)?;

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::words::{read_share, read_some_access, write_share, write_some_access};
 use super::{default_share, is_default};
 use crate::{
-    AccessChange, ContainerEdit, Containers, Error, ErrorKind, Holds, NewContainer, NodePath,
-    NodeRef, Request, Share, difference_of_access,
+    AccessChange, ContainerEdit, Containers, DeleteMode, Driver, Error, ErrorKind, Holds,
+    NewContainer, NodeConfig, NodePath, NodeRef, Request, ResourceConfig, Share, Tree,
+    diff_as_asked, difference_of_access, to_config,
 };
 
 /// `[container."web/site1"]`
@@ -74,6 +75,38 @@ pub fn nodes_of(
         all.extend(access.into_iter().map(|request| (path.clone(), request)));
     }
     Ok(all)
+}
+
+/// What a configuration says of nodes that containers own, and of what is below them: it is done
+/// when they are there.
+pub type OfContainers = BTreeMap<NodePath, NodeConfig>;
+
+/// What is wanted of a tree first, and what when containers have their nodes.
+pub fn split(
+    mut wanted: ResourceConfig,
+    containers: &BTreeMap<NodePath, ContainerConfig>,
+) -> (ResourceConfig, OfContainers) {
+    let nodes = std::mem::take(&mut wanted.nodes);
+    let (later, first) = nodes.into_iter().partition(|(path, _)| path.is_within(containers));
+    wanted.nodes = first;
+    (wanted, later)
+}
+
+/// What makes containers' nodes so, all else being as it is; their access lists are the containers'.
+pub fn requests_of(
+    tree: &Tree,
+    later: &OfContainers,
+    mode: DeleteMode,
+) -> Result<Vec<Request>, Error> {
+    let mut wanted = to_config(tree, Driver::Auto);
+    for (path, node) in later {
+        let mut node = node.clone();
+        if let Some(there) = wanted.nodes.get(path).filter(|_| node.access.is_empty()) {
+            node.access.clone_from(&there.access);
+        }
+        wanted.nodes.insert(path.clone(), node);
+    }
+    diff_as_asked(tree, &wanted, mode)
 }
 
 impl Containers {
