@@ -2,6 +2,7 @@
 """One Apache with sites of its own in a folder of its own: Debian's program, mod_reserv of this
 tree. Nothing of the machine's own server is touched."""
 import http.client
+import json
 import os
 import pwd
 import signal
@@ -184,6 +185,37 @@ class Keep:
 
     def close(self):
         self.http.close()
+
+
+def doctor(kind, server, live, absent):
+    """What `reserv doctor` says of a server that runs in the containers web/a to web/d. `absent`:
+    what its configuration names and nobody made."""
+    def told():
+        out = live.reserv("doctor", kind, "--config", server.conf, "--json", ok=False)
+        said = json.loads(out.stdout)
+        check((out.returncode != 0) == (not said["ok"]) == any(c["verdict"] == "missing" for c in said["checks"]), "its exit status says whether something is missing")
+        return said["checks"]
+
+    def missing():
+        return [c["found"].split(" (")[0] for c in told() if c["verdict"] == "missing"]
+
+    def has(name):
+        return [c["found"] for c in all_of if c["name"] == name and c["verdict"] == "ok"]
+
+    all_of = told()
+    check([c["found"].split(" (")[0] for c in all_of if c["verdict"] == "missing"] == [f"there is no container/{name}" for name in absent],
+          "reserv doctor: what is named and not there, and nothing else", all_of)
+    check([text.split(" (")[0] for text in has("container") if "/web/" in text] == [f"container/web/{name}" for name in "abcd"], "and what is there", has("container"))
+    check(has("module") and has("engine") and has("reserv") and has("running") == [f"process {server.process.pid}, with the module, requests by www-data"],
+          "module, switch, Reserv and the server's processes", has("running"))
+    before = missing()
+    live.reserv("allow", "nobody", "use", "container/web/d")
+    check(sorted({*missing()} - {*before}) == ["container/web/d"], "where an access list speaks and not of the server's user, it says so")
+    live.reserv("allow", "www-data", "use", "container/web/d")
+    check(missing() == before, "with the right it does not")
+    for user in "www-data", "nobody":
+        live.reserv("deny", "--take-back", user, "use", "container/web/d")
+    check(missing() == before and not live.reserv("access", "container/web/d").stdout.strip(), "and as before")
 
 
 def each_has_its_link(server, live):

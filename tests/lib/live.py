@@ -150,6 +150,7 @@ class Live:
         with phase("down"):
             out = subprocess.run([RESERV, "down"], capture_output=True, text=True, timeout=120)
         if out.returncode:
+            tell_log()
             check(False, "down", out.stderr)
 
     def reserv(self, *args, ok=True):

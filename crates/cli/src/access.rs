@@ -125,6 +125,11 @@ pub(crate) fn why(files: &dyn Files, pid: i32, path: &str) -> Result<Vec<Answer>
     Ok(Right::ALL.into_iter().filter_map(everywhere).collect())
 }
 
+/// Whether one of these rights is there.
+pub(crate) fn allowed(answers: &[Answer], right: &str) -> bool {
+    answers.iter().any(|answer| answer.right == right && answer.allowed)
+}
+
 /// One entry that holds at a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Entry {

@@ -51,11 +51,27 @@ pub struct Cli {
     pub json: bool,
 }
 
+/// A web server for which there is a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Server {
+    /// nginx (nginx -T)
+    Nginx,
+    /// Apache (apachectl -t)
+    Apache,
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say which driver will be used on this machine, why, and what is lost with it
-    Doctor,
+    /// Say which driver will be used on this machine, why, and what is lost with it; or whether a
+    /// web server's configuration gives its sites the containers that it names
+    Doctor {
+        /// The web server; its own program says what its configuration is
+        server: Option<Server>,
+        /// Its main configuration file, where that is not its usual one
+        #[arg(long, value_name = "FILE", requires = "server", value_hint = ValueHint::FilePath)]
+        config: Option<PathBuf>,
+    },
     /// Start Reserv, and apply a configuration
     Up(Up),
     /// Print the running tree as a configuration file

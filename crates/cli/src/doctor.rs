@@ -37,6 +37,21 @@ pub(crate) struct Check {
     pub means: Option<String>,
 }
 
+impl Check {
+    /// For people: what was found, and what it means below it.
+    pub(crate) fn lines(&self, paint: Paint) -> String {
+        let mark = match self.verdict {
+            Verdict::Ok => paint.green("ok  "),
+            Verdict::Missing => paint.red("no  "),
+            Verdict::Note => paint.dim("·   "),
+        };
+        let found = format!("{mark}{:<10} {}\n", self.name, self.found);
+        let means = self.means.as_ref().filter(|means| !means.is_empty());
+        let below = means.map(|means| format!("               {}\n", paint.dim(means)));
+        found + &below.unwrap_or_default()
+    }
+}
+
 /// One driver of the CPU.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DriverReport {
@@ -364,7 +379,7 @@ pub(crate) fn fallbacks(found: &[&Fallback]) -> Vec<Check> {
     found.iter().map(without).collect()
 }
 
-fn check(
+pub(crate) fn check(
     name: &'static str,
     verdict: Verdict,
     found: impl Into<String>,
@@ -429,21 +444,11 @@ impl Report {
     /// For people.
     pub(crate) fn render(&self, paint: Paint) -> String {
         let mut text = String::new();
+        text.extend(self.checks.iter().map(|check| check.lines(paint)));
         let mut line = |words: String| {
             text.push_str(&words);
             text.push('\n');
         };
-        for check in &self.checks {
-            let mark = match check.verdict {
-                Verdict::Ok => paint.green("ok  "),
-                Verdict::Missing => paint.red("no  "),
-                Verdict::Note => paint.dim("·   "),
-            };
-            line(format!("{mark}{:<10} {}", check.name, check.found));
-            if let Some(means) = &check.means {
-                line(format!("               {}", paint.dim(means)));
-            }
-        }
         line(String::new());
         for driver in &self.drivers {
             let mark = if driver.usable { paint.green("can run") } else { paint.red("cannot run") };

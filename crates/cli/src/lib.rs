@@ -25,6 +25,7 @@ mod path;
 mod ps;
 mod rules;
 mod run;
+mod server;
 mod settings;
 mod signals;
 mod socket;
@@ -142,7 +143,16 @@ fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
 fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
     let json = cli.json;
     match cli.command {
-        Command::Doctor => {
+        Command::Doctor { server: Some(server), config } => {
+            let report = server::examine(server, config.as_deref());
+            if json {
+                say_json(&report)?
+            } else {
+                say(&report.render(Paint::stdout()))?
+            };
+            Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::from(Kind::Refused as u8) })
+        }
+        Command::Doctor { .. } => {
             let mut report = doctor::Machine::here().examine(&probes());
             if let Ok(found) = reserv_plane::cpu::full::fallbacks() {
                 report.checks.extend(doctor::fallbacks(&found));

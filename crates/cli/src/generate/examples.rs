@@ -10,7 +10,7 @@ pub(super) const EXAMPLES: &[(&str, [Example; 2])] = &[
         "doctor",
         [
             ("reserv doctor", "Look at this machine; nothing is changed."),
-            ("reserv doctor --json", "The same for a program."),
+            ("reserv doctor nginx", "Are its sites served in the containers that are named?"),
         ],
     ),
     (

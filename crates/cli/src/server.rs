@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `doctor nginx`, `doctor apache`: whether a web server's configuration gives its sites the
+//! containers that it names. The server itself says what its configuration is, in all its files;
+//! a file for each server reads that. Nothing is changed.
+
+mod apache;
+mod nginx;
+mod running;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde::Serialize;
+
+use crate::access;
+use crate::args::Server;
+use crate::container;
+use crate::doctor::{Check, Verdict, check};
+use crate::error::Error;
+use crate::fs::{self, Files};
+use crate::paint::Paint;
+use crate::path::NodePath;
+use running::Running;
+
+/// What a configuration says of Reserv. Places are `FILE:LINE`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    /// Where the module is loaded.
+    module: Option<String>,
+    /// Where requests begin to be served in containers.
+    on: Vec<String>,
+    /// Containers that are named, each with the first place; as they are written.
+    shares: BTreeMap<String, String>,
+    /// Values that are known only when the server runs, each with the first place.
+    later: BTreeMap<String, String>,
+}
+
+impl Said {
+    /// A value that names a container, or is known later if it holds one of these signs.
+    fn share(&mut self, value: &str, signs: &[char], place: &str) {
+        if value.is_empty() {
+            return;
+        }
+        let one = if value.contains(signs) { &mut self.later } else { &mut self.shares };
+        one.entry(value.to_owned()).or_insert_with(|| place.to_owned());
+    }
+}
+
+/// What is different from server to server.
+struct Kind {
+    name: &'static str,
+    /// What its processes are called.
+    processes: &'static [&'static str],
+    /// Its option for another configuration file.
+    option: &'static str,
+    /// The module's file.
+    module: &'static str,
+    /// How it is loaded.
+    load: &'static str,
+    /// What switches it on.
+    engine: &'static str,
+    /// What makes a running server read its configuration again.
+    reload: &'static str,
+    /// Its configuration, or what it says is wrong with it.
+    read: fn(Option<&Path>) -> Result<Said, String>,
+}
+
+const NGINX: Kind = Kind {
+    name: "nginx",
+    processes: &["nginx"],
+    option: "-c",
+    module: "ngx_http_reserv_module.so",
+    load: "load_module /usr/local/lib/nginx/modules/ngx_http_reserv_module.so;",
+    engine: "reserv on;",
+    reload: "nginx -s reload",
+    read: nginx::read,
+};
+
+const APACHE: Kind = Kind {
+    name: "Apache",
+    processes: &["apache2", "httpd"],
+    option: "-f",
+    module: "mod_reserv.so",
+    load: "LoadModule reserv_module /usr/local/lib/apache2/modules/mod_reserv.so",
+    engine: "ReservEngine On",
+    reload: "apachectl graceful",
+    read: apache::read,
+};
+
+/// Everything that is said of a server.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// `nginx` or `Apache`.
+    server: &'static str,
+    /// Whether nothing is missing.
+    pub ok: bool,
+    /// What was looked at.
+    checks: Vec<Check>,
+}
+
+impl Report {
+    /// For people.
+    pub(crate) fn render(&self, paint: Paint) -> String {
+        let mut text: String = self.checks.iter().map(|check| check.lines(paint)).collect();
+        let summary = if self.ok {
+            format!("{}: its sites are served in the containers that are named.", self.server)
+        } else {
+            format!("{}: not all of its sites are served in their containers.", self.server)
+        };
+        text.push('\n');
+        text.push_str(&paint.bold(&summary));
+        text.push('\n');
+        text
+    }
+}
+
+/// Look at one. `config`: its main file, where that is not the one that it was built with.
+pub(crate) fn examine(server: Server, config: Option<&Path>) -> Report {
+    let kind = match server {
+        Server::Nginx => NGINX,
+        Server::Apache => APACHE,
+    };
+    let checks = match (kind.read)(config) {
+        Err(why) => vec![check("config", Verdict::Missing, why, None)],
+        Ok(said) => {
+            let found = running::find(&kind, config);
+            let reserv = reserv();
+            checks(&kind, &said, &found, reserv.as_deref())
+        }
+    };
+    let ok = !checks.iter().any(|check| check.verdict == Verdict::Missing);
+    Report { server: kind.name, ok, checks }
+}
+
+/// Reserv's files, if it binds threads; else why it does not, and what would help.
+fn reserv() -> Result<Box<dyn Files>, Check> {
+    let missing =
+        |found: String, means: &str| check("reserv", Verdict::Missing, found, Some(means));
+    let files = fs::open().map_err(|e| missing(e.message, "start it: reserv up"))?;
+    let status = crate::up::status_json().map_err(|e| missing(e.message, "start it: reserv up"))?;
+    match status["resources"]["cpu"]["driver"].as_str() {
+        Some("full") => Ok(files),
+        Some(other) => Err(missing(
+            format!("the CPU has the {other} driver, which binds no threads"),
+            "requests are served as without the module; 'reserv doctor' says what the full one needs",
+        )),
+        None => Err(missing(
+            "no CPU is under Reserv".to_owned(),
+            "requests are served as without the module",
+        )),
+    }
+}
+
+fn checks(
+    kind: &Kind,
+    said: &Said,
+    found: &Running,
+    reserv: Result<&dyn Files, &Check>,
+) -> Vec<Check> {
+    let accepted = format!("{} accepts it", kind.name);
+    let mut all = vec![check("config", Verdict::Ok, accepted, None)];
+    all.push(match &said.module {
+        Some(place) => check("module", Verdict::Ok, format!("loaded by {place}"), None),
+        None => {
+            check("module", Verdict::Missing, "not loaded", Some(&format!("add: {}", kind.load)))
+        }
+    });
+    all.push(if said.on.is_empty() {
+        let means = format!("no request is served in a container; add: {}", kind.engine);
+        check("engine", Verdict::Missing, "off everywhere", Some(&means))
+    } else {
+        check("engine", Verdict::Ok, format!("on at {}", said.on.join(", ")), None)
+    });
+    if said.shares.is_empty() && said.later.is_empty() {
+        all.push(check("container", Verdict::Missing, "none is named", None));
+    }
+    all.push(found.check(kind));
+    match reserv {
+        Ok(files) => {
+            all.push(check("reserv", Verdict::Ok, "runs, and binds threads", None));
+            // One container may be written in several ways.
+            let named: BTreeMap<String, (&String, &String)> = said
+                .shares
+                .iter()
+                .map(|(value, at)| {
+                    let path = container::path(files, value);
+                    (path.map_or_else(|_| value.clone(), |path| path.to_string()), (value, at))
+                })
+                .collect();
+            let worker = found.worker.as_ref();
+            all.extend(named.values().map(|(value, at)| one(files, value, at, worker)));
+        }
+        Err(why) => all.push(why.clone()),
+    }
+    all.extend(said.later.iter().map(|(value, at)| {
+        let means = "known when a request is; not looked at";
+        check("container", Verdict::Note, format!("{value} ({at})"), Some(means))
+    }));
+    all
+}
+
+/// One container: it is there, it holds threads, and the server's user may use it.
+fn one(files: &dyn Files, value: &str, at: &str, worker: Option<&running::Worker>) -> Check {
+    let missing =
+        |found: String, means: &str| check("container", Verdict::Missing, found, Some(means));
+    let wrong = |e: Error| missing(format!("{value} ({at}): {}", e.message), "");
+    let path = match container::path(files, value) {
+        Ok(path) => path,
+        Err(e) => return wrong(e),
+    };
+    if container::there(files, &path).is_err() {
+        let make = format!("reserv mk --container {}", container::below(&path));
+        return missing(format!("there is no {path} ({at})"), &make);
+    }
+    match files.list(path.as_str()) {
+        Ok(listing) if !listing.files.iter().any(|name| name == "members") => {
+            let means = format!("name one of those in it: reserv tree {path}");
+            return missing(format!("{path} ({at}) holds containers, not threads"), &means);
+        }
+        Ok(_) => {}
+        Err(e) => return missing(format!("{path} ({at}): {e}"), ""),
+    }
+    let there = format!("{path} ({at})");
+    match refused(files, &path, worker) {
+        Ok(Some(user)) => missing(
+            format!("{there}: {user} has no right to use it"),
+            &format!("reserv allow {user} use {path}"),
+        ),
+        Ok(None) => check("container", Verdict::Ok, there, None),
+        Err(e) => wrong(e),
+    }
+}
+
+/// The server's user, where an access list speaks of the container and does not let him use it. As
+/// long as none does, what the server opened as root is enough.
+fn refused(
+    files: &dyn Files,
+    path: &NodePath,
+    worker: Option<&running::Worker>,
+) -> Result<Option<String>, Error> {
+    let Some(worker) = worker else { return Ok(None) };
+    if access::list(files, path.as_str())?.is_empty() {
+        return Ok(None);
+    }
+    let may = access::why(files, worker.pid, path.as_str())?;
+    Ok((!access::allowed(&may, "use")).then(|| worker.user.clone()))
+}
+
+/// What a server's program says. Administrators' own paths hold it, not everybody's.
+fn ask(program: &str, words: &[&str], config: Option<(&str, &Path)>) -> std::io::Result<Output> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(program);
+    command.args(words).env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    if let Some((option, file)) = config {
+        command.arg(option).arg(file);
+    }
+    command.stdin(std::process::Stdio::null()).output()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::fake::Fake;
+
+    fn found(said: &Said, running: &Running, files: &Fake) -> Vec<(Verdict, String)> {
+        checks(&NGINX, said, running, Ok(files))
+            .into_iter()
+            .map(|check| (check.verdict, format!("{}: {}", check.name, check.found)))
+            .collect()
+    }
+
+    fn missing(text: &str) -> (Verdict, String) {
+        (Verdict::Missing, text.to_owned())
+    }
+
+    #[test]
+    fn containers_that_serve_nobody_are_named() {
+        let files = Fake::new();
+        for (path, sched) in
+            [("container", true), ("container/web", true), ("container/web/a", false)]
+        {
+            files.node(path, sched);
+        }
+        let mut said =
+            Said { module: Some("c:1".into()), on: vec!["c:2".into()], ..Said::default() };
+        said.share("web/a", &['$'], "c:3");
+        said.share("container/web/a", &['$'], "c:4");
+        let nobody = Running::default();
+        let all = found(&said, &nobody, &files);
+        assert!(all.iter().all(|(verdict, _)| *verdict != Verdict::Missing), "{all:?}");
+        let named = |all: &[(Verdict, String)]| {
+            all.iter().filter(|(_, text)| text.starts_with("container")).count()
+        };
+        assert_eq!(named(&all), 1, "one container, in two ways: {all:?}");
+        said.share("web", &['$'], "c:5");
+        said.share("web/none", &['$'], "c:6");
+        said.share("web/$x", &['$'], "c:7");
+        said.share("container", &['$'], "c:8");
+        said.share("", &['$'], "c:9");
+        let all = found(&said, &nobody, &files);
+        assert_eq!(named(&all), 5, "{all:?}");
+        let holds = missing("container: container/web (c:5) holds containers, not threads");
+        assert!(all.contains(&holds), "{all:?}");
+        assert!(all.contains(&missing("container: there is no container/web/none (c:6)")));
+        assert!(all.contains(&(Verdict::Note, "container: web/$x (c:7)".to_owned())));
+        assert!(all.iter().any(|(verdict, text)| *verdict == Verdict::Missing
+            && text.starts_with("container: container (c:8): ")));
+    }
+
+    #[test]
+    fn nothing_said_is_nothing_served() {
+        let all = found(&Said::default(), &Running::default(), &Fake::new());
+        for text in ["module: not loaded", "engine: off everywhere", "container: none is named"] {
+            assert!(all.contains(&missing(text)), "{text}: {all:?}");
+        }
+    }
+}
