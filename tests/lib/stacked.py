@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.join(TOP, "python"))
 import reserv  # noqa: E402
 
 libc = ctypes.CDLL(None, use_errno=True)
-BLOCK = 4096
+BLOCK, MS_NOATIME = 4096, 1024
 DISKS = "nullb0", "nullb1"
 QUEUES = "a", "b", "q0"
 
@@ -51,9 +51,20 @@ def total(got, disks):
     return {queue: sum(got.get(f"{disk}/{queue}", 0) for disk in disks) for queue in QUEUES}
 
 
-def drop():
-    """Nothing is in the page cache."""
-    sh("sync; echo 3 >/proc/sys/vm/drop_caches")
+def called(name, *arguments):
+    """A function of the C library. The start of a program is what costs most in the guest."""
+    if getattr(libc, name)(*arguments):
+        raise OSError(ctypes.get_errno(), f"{name} {arguments}")
+
+
+def mount(path, where):
+    called("mount", path.encode(), where.encode(), b"ext4", MS_NOATIME, b"commit=600")
+
+
+def again(path, where):
+    """Mounted anew: nothing of this file system is in the page cache."""
+    called("umount2", where.encode(), 0)
+    mount(path, where)
 
 
 memory = mmap.mmap(-1, 256 * BLOCK)
@@ -153,11 +164,11 @@ def each(disks, queue, n):
     return {f"{disk}/{queue}": n for disk in disks}
 
 
-def direct_reads(text, path, disks=DISKS[:1], each_of=12):
+def direct_reads(text, path, disks=DISKS[:1], each_of=4):
     """Direct reads of a device: by the tag of the descriptor, by libaio, by the default list, and
     untagged."""
     known(path, disks, text)
-    sh("sync")  # what a file system below has to write is q0's
+    os.sync()  # what a file system below has to write is q0's
     count = each_of * len(disks)
     one, two, plain = opened(path, named(disks, "a")), opened(path, named(disks, "b")), direct(path)
     check([reserv.get_queue(one, disk) for disk in disks] == [f"{MOUNT}/{disk}/a" for disk in disks], f"{text}: the descriptor's queue of each disk is told")
@@ -177,7 +188,10 @@ def files(text, path, disks, where, copies=1, own=0):
     """Buffered writes and their writeback by two processes of two queues, buffered and mapped
     reads. Bytes: the file system's own are q0's. An array's `own` (superblocks, bitmaps) are, too,
     or where its driver writes them within a call of the writer's, his."""
-    sh(f"mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard {path} && mkdir -p {where} && mount -o noatime,commit=600 {path} {where}")
+    # A small one: what it writes of itself at its beginning is no part of this.
+    subprocess.run(["mkfs.ext4", "-q", "-N", "32", "-J", "size=1", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", path], check=True)
+    os.makedirs(where, exist_ok=True)
+    mount(path, where)
     size = 1 << 20
 
     def write(name):
@@ -188,7 +202,7 @@ def files(text, path, disks, where, copies=1, own=0):
     def both():
         as_process(named(disks, "a"), lambda: write("one"))
         as_process(named(disks, "b"), lambda: (write("two"), write("three")))
-    sh("sync")
+    os.sync()
     got = by(both, "service_bytes")
     sums = total(got, disks)
     check(0 <= sums["a"] - copies * size <= own and 0 <= sums["b"] - 2 * copies * size <= own and 0 < sums["q0"] < copies * size, f"{text}: what is written back is the last writer's, the file system's blocks are q0's", got)
@@ -196,9 +210,9 @@ def files(text, path, disks, where, copies=1, own=0):
     def lazy():
         with open(f"{where}/lazy", "wb", buffering=0) as file:
             file.write(bytes(size))
-    got = by(lambda: (as_process(named(disks, "a"), lazy), sh("sync")), "service_bytes")
+    got = by(lambda: (as_process(named(disks, "a"), lazy), os.sync()), "service_bytes")
     check(0 <= total(got, disks)["a"] - copies * size <= own, f"{text}: also when somebody else has it written, later", got)
-    drop()
+    again(path, where)
     fd = os.open(f"{where}/one", os.O_RDONLY)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
     for disk in disks:
@@ -207,7 +221,7 @@ def files(text, path, disks, where, copies=1, own=0):
     sums = total(got, disks)
     check(sums["b"] >= 10 * BLOCK and not sums["a"], f"{text}: a buffered read is its descriptor's", got)
     os.close(fd)
-    drop()
+    again(path, where)
 
     def mapped():
         with open(f"{where}/two", "rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as view:
@@ -228,15 +242,18 @@ def files(text, path, disks, where, copies=1, own=0):
     check(0 <= sums["a"] - copies * size <= own and not sums["b"], f"{text}: and written for who changes it", got)
 
 
+def read(path):
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
+
+
 def dm(name, table):
     subprocess.run(["dmsetup", "create", name], input=table, text=True, check=True, capture_output=True)
-    sh("dmsetup mknodes")
-    return f"/dev/mapper/{name}"
+    return next(f"/dev/{disk}" for disk in os.listdir("/sys/block") if disk.startswith("dm-") and read(f"/sys/block/{disk}/dm/name") == name)
 
 
 def md(name, level, below, sectors, chunk=0):
     """An array without data of its own on the devices, by the kernel's files."""
-    sh(f"modprobe {level}")
     with open("/sys/module/md_mod/parameters/new_array", "w", encoding="ascii") as file:
         file.write(name)
     top = f"/sys/block/{name}/md"
@@ -287,12 +304,12 @@ def encrypted(below, short):
 def run(short=False):
     """`short`: what differs between kernels (how a request leads to its original, to its file and
     to its page), and not each of these on each kind of device."""
-    sh("modprobe -r null_blk; modprobe null_blk nr_devices=2 gb=1 memory_backed=1; modprobe loop; modprobe raid1")
+    sh("modprobe -r null_blk; modprobe null_blk nr_devices=2 gb=1 memory_backed=1; modprobe -a loop raid1")
     where = "/run/stacked"
     with Live("stock", "--disk", f"/dev/{DISKS[0]}", "--disk", f"/dev/{DISKS[1]}") as live:
         for disk in DISKS:
             for queue in "a", "b":
-                live.mk(f"{disk}/{queue}", 100)
+                reserv.mkqueue(f"{disk}/{queue}", 100)
         below = [f"/dev/reserv/{disk}" for disk in DISKS]
         real = os.path.realpath(below[0])
 
@@ -318,7 +335,7 @@ def run(short=False):
         direct_reads("a loop device on a volume", loop)
         if not short:
             files("a loop device on a volume", loop, DISKS[:1], f"{where}-loop")
-            sh(f"umount {where}-loop")
+            called("umount2", f"{where}-loop".encode(), 0)
         sh(f"losetup --detach {loop}")
         # The kernel lets go of a loop device's file a moment after the device is gone.
         live.wait("the loop device's file is free", lambda: subprocess.run(["umount", where], check=False, capture_output=True).returncode == 0)
@@ -348,7 +365,7 @@ def run(short=False):
         os.close(two)
         if not short:
             files("a volume in stripes over two disks", striped, DISKS, where)
-            sh(f"umount {where}")
+            called("umount2", where.encode(), 0)
         sh("dmsetup remove striped")
 
         mirror = md("md101", "raid1", below, 204800)
@@ -380,9 +397,9 @@ def run(short=False):
             os.close(fd)
         if not short:
             files("a mirror of volumes", mirror, DISKS, where, 2)
-            sh(f"umount {where}")
+            called("umount2", where.encode(), 0)
         stop(mirror)
-        sh("dmsetup remove half0; dmsetup remove half1")
+        sh("dmsetup remove half0 half1")
 
         if not short:
             sh("modprobe raid0")
