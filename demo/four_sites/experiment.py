@@ -63,8 +63,7 @@ class HalfRun:
         self.server_cpu, self.client_cpus = choose_cpus()
         self.sites: list[Site] = []
         self.clients: list[Clients] = []
-        #: CPU time of one request with all that Apache adds; a guess until the first point has been seen.
-        self.work_s = 0.05
+        self.work_s = the_plan.work_s
 
     def run(self) -> dict[str, Any]:
         with ExitStack() as stack:

@@ -218,8 +218,9 @@ def doctor(kind, server, live, absent):
     check(missing() == before and not live.reserv("access", "container/web/d").stdout.strip(), "and as before")
 
 
-def each_has_its_link(server, live):
-    """What the sites a.test and b.test of one server send is of their containers' queues of a link."""
+def each_has_its_link(live, *servers):
+    """What the sites a.test and b.test of one server send is of their containers' queues of a link,
+    which comes while all of them run."""
     def sent():
         got = []
         for name in "a", "b":
@@ -229,14 +230,15 @@ def each_has_its_link(server, live):
 
     live.reserv("up", "--net", "lo", "--rate", "10gbit")
     live.wait("the containers are in the link", lambda: os.path.isdir(f"{MOUNT}/lo/web/b"))
-    live.wait("which a thread finds", lambda: (sent()[0], server.get("a.test", "/4.txt"))[0] < sent()[0])
-    keep = server.connection()
-    for at, hosts in enumerate((("a.test", "x.a.test"), ("b.test",))):
-        before = sent()
-        for host in hosts * (8 // len(hosts)):
-            check(server.get(host, "/4.txt")[0] == 200 == keep.get(host, "/4.txt"), f"{host} serves")
-        live.wait("all was sent", lambda: sent()[at] - before[at] >= 16 * 4096)
-        had = [now - was for now, was in zip(sent(), before)]
-        check(had[1 - at] < 1000, f"of one server, what {hosts[0]} sends is its container's on the link", had)
-    keep.close()
+    for server in servers:
+        live.wait(f"{server.root}: which a thread finds", lambda s=server: (sent()[0], s.get("a.test", "/4.txt"))[0] < sent()[0])
+        keep = server.connection()
+        for at, hosts in enumerate((("a.test", "x.a.test"), ("b.test",))):
+            before = sent()
+            for host in hosts * (8 // len(hosts)):
+                check(server.get(host, "/4.txt")[0] == 200 == keep.get(host, "/4.txt"), f"{host} serves")
+            live.wait("all was sent", lambda at=at, before=before: sent()[at] - before[at] >= 16 * 4096)
+            had = [now - was for now, was in zip(sent(), before)]
+            check(had[1 - at] < 1000, f"of one server, what {hosts[0]} sends is its container's on the link", had)
+        keep.close()
     live.reserv("down", "lo")
