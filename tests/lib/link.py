@@ -55,8 +55,8 @@ def remove_link():
 
 
 def in_sink(code, *words):
-    """A program beyond the link."""
-    return subprocess.Popen(["ip", "netns", "exec", "sink", "python3", "-c", code, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """A program beyond the link, which needs no site-packages: in a guest these are half a start."""
+    return subprocess.Popen(["ip", "netns", "exec", "sink", "python3", "-SEc", code, *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 AGE = 0.025  # seconds after which counters that are read are no older than what was done before (man 3 reserv_stat)

@@ -261,8 +261,8 @@ def with_link(sink):
         end()
 
         live.reserv("set", f"{DEV}/x", "limit=5")
-        flood = subprocess.run([os.environ["RESERV"], "run", "--net", f"{DEV}/x", "--", sys.executable, "-c",
-                                "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        flood = subprocess.run([os.environ["RESERV"], "run", "--net", f"{DEV}/x", "--", *packet_rules.PYTHON,
+                                "import _socket as socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
                                 f"for i in range(200): s.sendto(bytes(1000), ('{PEER}', 9))"], check=False)
         got = backlog("x")
         check(flood.returncode == 0 and got["dropped"] > 0 and got["served"] + got["queued"] + got["dropped"] >= 200,

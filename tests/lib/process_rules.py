@@ -5,10 +5,10 @@ connections, over IPv4 and IPv6, and everything is in the queue of the rule that
 no other."""
 import os
 import subprocess
-import sys
 
 from link import PEER, PEER6, TAKE_ALL, backlog, in_sink
 from live import MOUNT, check
+from packet_rules import PYTHON
 
 UID, PACKETS = 64123, 7
 # Each rule: its queue, its condition, and who is chosen by it: user, cgroup below the root, where
@@ -19,20 +19,22 @@ RULES = (("uid", f"uid = {UID}", (UID, None, None, 9)), ("group", 'cgroup = "/li
 # One UDP socket and one connection to each address; waits for a line first, and is asked where from
 # by its arguments.
 PROGRAM = """
-import socket, sys
+import _socket as socket, sys
 families, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 print("up", flush=True)
 sys.stdin.readline()
 for family, address in (("4", sys.argv[4]), ("6", sys.argv[5])):
     if family not in families: continue
     af = socket.AF_INET if family == "4" else socket.AF_INET6
-    with socket.socket(af, socket.SOCK_DGRAM) as udp:
-        for _ in range(count): udp.sendto(bytes(100), (address, port))
-    with socket.socket(af, socket.SOCK_STREAM) as tcp:
-        tcp.connect((address, port))
-        tcp.sendall(bytes(5000))
-        tcp.shutdown(socket.SHUT_WR)
-        tcp.recv(1)
+    udp = socket.socket(af, socket.SOCK_DGRAM)
+    for _ in range(count): udp.sendto(bytes(100), (address, port))
+    udp.close()
+    tcp = socket.socket(af, socket.SOCK_STREAM)
+    tcp.connect((address, port))
+    tcp.sendall(bytes(5000))
+    tcp.shutdown(socket.SHUT_WR)
+    tcp.recv(1)
+    tcp.close()
 """
 
 
@@ -60,7 +62,7 @@ def started(user, group, families, port):
             os.setgroups([])
             os.setgid(user)
             os.setuid(user)
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, families, str(port), str(PACKETS), PEER, PEER6], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=become)
+    process = subprocess.Popen([*PYTHON, PROGRAM, families, str(port), str(PACKETS), PEER, PEER6], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=become)
     process.stdout.readline()
     return process
 

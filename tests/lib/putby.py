@@ -1,12 +1,35 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Of programs that `down` puts by: where they stand, and what an `up` costs the guest."""
+import contextlib
 import os
 import subprocess
 import time
 
 from live import RESERV, phase, tell_log
 
-PARKED = "/sys/fs/bpf/reserv-parked"
+BPFFS = "/sys/fs/bpf"
+PARKED = f"{BPFFS}/reserv-parked"
+ASIDE = "aside-"
+
+
+@contextlib.contextmanager
+def set_aside(plane=""):
+    """Within it nothing is put by, as after a boot: the next `up` loads all programs. What was put
+    by before, and the maps that it shares (crates/plane/src/work.rs), has another name meanwhile,
+    so that the next suite in this guest finds it; a load costs what a boot does. `plane`: that of
+    this one only (`net-`)."""
+    if plane:
+        moved = [f"reserv-parked/{name}" for name in os.listdir(PARKED) if name.startswith(plane)]
+    else:
+        moved = [name for name in os.listdir(BPFFS) if name.startswith(("reserv-parked", "reserv-work-"))]
+    places = [(f"{BPFFS}/{name}", f"{BPFFS}/{ASIDE}{os.path.basename(name)}") for name in moved]
+    for place, aside in places:
+        os.rename(place, aside)
+    yield
+    if not plane:
+        subprocess.run([RESERV, "down", "--unload"], capture_output=True, check=False)
+    for place, aside in places:
+        os.rename(aside, place)
 
 
 def idled():

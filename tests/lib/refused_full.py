@@ -7,6 +7,7 @@ import os
 import subprocess
 
 from live import RESERV, ROOT, check, refuse
+from putby import PARKED, set_aside
 
 CHCPURES = "threads cannot change their queue or their parameters by fcntl"
 # Of the CPU's programs: what `status` says where the driver goes on without.
@@ -44,9 +45,10 @@ def left():
     return pins + mounts + ([state] if state != "disabled" else []) + (["qdisc " + qdisc] if "noqueue" not in qdisc else [])
 
 
-def row(words, up, driver, says):
+def row(words, up, driver, says, unload=True):
     """One start with these refused: which driver it takes, and what status says then."""
-    reserv("down", "--unload")  # or what is put by would need no load
+    if unload:
+        reserv("down", "--unload")  # or what is put by would need no load
     refuse(words)
     out = reserv("up", *up)
     refuse("")
@@ -81,21 +83,30 @@ def table(optional, essential, link):
     check(cpu == {*OPTIONAL, *ESSENTIAL, *NEVER}, "each program of the CPU has a row", cpu ^ {*OPTIONAL, *ESSENTIAL, *NEVER})
     check(net == set(LINK), "each program of a link has a row", net ^ set(LINK))
     link_too = ("--net", INTERFACE, "--rate", "100mbit")
-    said = row("", link_too, "cpu.driver full", f"{INTERFACE}.driver full")
+    said = row("", link_too, "cpu.driver full", f"{INTERFACE}.driver full", unload=False)
     told = [lost for lost in (*OPTIONAL.values(), LACKS) if lost in said]
     check(not told, "with nothing refused nothing is told as lost", told)
+    with set_aside():
+        of_the_cpu(optional, essential)
+    # A link's other programs, those of tags, are as they were put by above.
+    check(any(name.startswith("net-") for name in os.listdir(PARKED)), "a link's are put by", os.listdir(PARKED))
+    for name in link:
+        with set_aside("net-"):
+            row(name, ("--driver", "stock", *link_too), f"{INTERFACE}.driver stock", LACKS, unload=False)
+    subprocess.run(["ip", "link", "del", INTERFACE], check=True)
+
+
+def of_the_cpu(optional, essential):
     for words, names in optional.items():
         said = row(words, (), "cpu.driver full", OPTIONAL[names[0]])
         silent = [OPTIONAL[name] for name in names if OPTIONAL[name] not in said]
         check(not silent, f"{words}: all that is lost is told", silent)
     for name in essential:
         row(name, (), "cpu.driver stock", "the kernel refuses the program")
-    refuse("rc_dispatch")
+    first = "rc_cgroup_init"  # what is loaded before it is loaded in vain
+    refuse(first)
     out = reserv("up", "--driver", "full")
     refuse("")
-    check(out.returncode and "the kernel refuses the program rc_dispatch" in out.stderr,
+    check(out.returncode and f"the kernel refuses the program {first}" in out.stderr,
           "who asks for the full driver is told which program was refused", out.stderr[-300:])
     check(not left(), "and nothing is left", left())
-    for name in link:
-        row(name, ("--driver", "stock", *link_too), f"{INTERFACE}.driver stock", LACKS)
-    subprocess.run(["ip", "link", "del", INTERFACE], check=True)
