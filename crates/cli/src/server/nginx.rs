@@ -18,7 +18,7 @@ pub(super) fn read(config: Option<&Path>) -> Result<Said, String> {
         // What stands before it is the time, and a process that has ended.
         let bare = first.map(|line| line.split_once("[emerg] ").map_or(line, |(_, rest)| rest));
         let bare = bare.map(|text| {
-            text.split_once("#").map_or(text, |(pid, rest)| {
+            text.split_once('#').map_or(text, |(pid, rest)| {
                 let ended = pid.chars().all(|sign| sign.is_ascii_digit());
                 rest.split_once(": ").filter(|_| ended).map_or(text, |(_, rest)| rest)
             })
