@@ -179,7 +179,7 @@ run_group() { # OPTIONS TEST…
 # Tests with equal options (but for what is of each test alone) go together, the long ones first: a
 # boot costs 6 s of a processor, and the first `up` in it 5 s, of which later ones cost a tenth.
 # Not more to a boot than what takes boot_most seconds, so that the lanes end together.
-boot_most=300
+boot_most=450
 boot_options() {
     local usual='--kernel full' # To say so is no other option, unless VM_KERNEL names another.
     [ -z "${VM_KERNEL:-}" ] || usual='--kernel none'

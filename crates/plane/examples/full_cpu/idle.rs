@@ -76,7 +76,11 @@ pub(crate) fn beside(setup: &Setup, how_long: Duration) -> Answer {
     let mut threads = Vec::new();
     for _ in 2..cpus {
         let over = Arc::clone(&over);
-        threads.push(thread::spawn(move || while !over.load(Ordering::Relaxed) {}));
+        threads.push(thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                crate::spin::straight_line();
+            }
+        }));
     }
     let busy = Arc::clone(&over);
     threads.push(thread::spawn(move || {

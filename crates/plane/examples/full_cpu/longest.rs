@@ -56,7 +56,9 @@ fn busy(s: &mut Setup, all: NodeId, queues: &[NodeId]) -> Answer {
         let spin = move || {
             // SAFETY: no preconditions.
             let _ = told.send(unsafe { libc::gettid() });
-            while !over.load(Ordering::Relaxed) {}
+            while !over.load(Ordering::Relaxed) {
+                crate::spin::straight_line();
+            }
         };
         threads.push(thread::Builder::new().stack_size(64 << 10).spawn(spin)?);
         busy.push(tids.recv()?);

@@ -39,7 +39,9 @@ impl Busy {
                 // SAFETY: no preconditions.
                 let _ = told.send(unsafe { libc::gettid() });
                 let _ = go.recv();
-                while !over.load(Ordering::Relaxed) {}
+                while !over.load(Ordering::Relaxed) {
+                    crate::spin::straight_line();
+                }
             };
             threads.push(thread::Builder::new().stack_size(64 << 10).spawn(spin)?);
             let tid = tids.recv()?;
