@@ -7,7 +7,7 @@
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
-demo: ## the main job: four sites of an Apache, without and with reservations (QUICK=1, SERVER=four, DRIVER=stock)
+demo: ## the main job: four sites of an Apache, without and with reservations (QUICK=1, SERVER=nginx or four, DRIVER=stock)
 	@scripts/setup build demo $(if $(filter stock,$(DRIVER)),,test)
 	@scripts/build
 	@QUICK='$(QUICK)' SERVER='$(SERVER)' DRIVER='$(DRIVER)' demo/run

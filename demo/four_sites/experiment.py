@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from . import access_log, plan
+from . import access_log, nginx, plan
 from .clients import Clients
 from .progress import Progress
 from .reservations import Baseline, Reservations
@@ -52,8 +52,9 @@ class HalfRun:
     """One half: servers and clients up, one ramp, all down."""
 
     def __init__(self, half: Half, the_plan: plan.Plan, cgi: Path, out: Path, progress: Progress, *,
-                 halves_before: int, halves: int):
+                 halves_before: int, halves: int, with_nginx: bool = False):
         self.half = half
+        self.nginx = with_nginx
         self.plan = the_plan
         self.cgi = cgi
         self.out = out
@@ -90,8 +91,11 @@ class HalfRun:
         cgi = prepare_scratch(self.cgi, scratch)
         most = plan.clients_at(max(self.plan.points))
         if self.half.one_server:
-            self.sites = of_one_server(plan.SITES, *free_ports(1), scratch, cgi, sum(most) + plan.SPARE_SLOTS,
-                                       isinstance(self.half, Reservations))
+            [port], slots, reserved = free_ports(1), sum(most) + plan.SPARE_SLOTS, isinstance(self.half, Reservations)
+            if self.nginx:
+                self.sites = nginx.sites(plan.SITES, port, scratch, slots, reserved)
+            else:
+                self.sites = of_one_server(plan.SITES, port, scratch, cgi, slots, reserved)
             self.sites[0].server.start(self.server_cpu, [])
         else:
             self.sites = [of_its_own(site + 1, port, scratch, cgi, clients + plan.SPARE_SLOTS)

@@ -8,6 +8,11 @@ from typing import Any
 SITES = 4
 #: The halves of a form.
 BASELINE, RESERVED = "without", "with"
+#: By the word for the servers: what they are, and what a request costs.
+SERVERS = {"apache": "One Apache with four virtual hosts", "nginx": "One nginx with four sites",
+           "four": "Four Apache servers, one per company,"}
+RANDOM_NUMBERS = "a request computes 500 000 random numbers (CGI)"
+REQUESTS = {"apache": RANDOM_NUMBERS, "nginx": "a request compresses a page of 128 KB", "four": RANDOM_NUMBERS}
 #: Weight of each site's queue q1..q4, and of q0, which serves everything else (Eclipse/BSD §4: 0.24 and 0.04).
 SITE_WEIGHT = 24
 Q0_WEIGHT = 4

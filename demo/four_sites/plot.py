@@ -149,12 +149,13 @@ def draw(data: dict[str, Any], judgement: Judgement) -> str:
     weights = plan.SITE_WEIGHT / (plan.SITES * plan.SITE_WEIGHT + plan.Q0_WEIGHT)
     promised = [(r.n, weights * r.total.mean) for r in halves["with"] if r.n > 0]
     where = "" if data["where"] == "here" else f" in the {data['where']}"
+    server = data.get("server", "four")
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
            'font-family="DejaVu Sans, Helvetica, Arial, sans-serif">',
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
            text(LEFT, 32, "Four companies' web servers on one CPU: what site 1 keeps when its neighbours grow", 20,
                 extra='font-weight="700"'),
-           text(LEFT, 55, f"{'One Apache' if data.get('server') == 'apache' else 'An Apache each,'} with CGI, 500 000 random numbers per request; {data['driver']} driver "
+           text(LEFT, 55, f"{plan.SERVERS[server].rstrip(',')}; {plan.REQUESTS[server]}; {data['driver']} driver "
                 f"({data['mechanism']}), kernel {data['environment']['kernel']}{where}, {data['date']}", 13,
                 colour=GREY),
            *left.frame("Without reservations", "; ".join(data["halves"]["without"]["notes"]), True),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The companies' Apache, one server for all or one for each: Debian's program and modules,
-configuration of our own in a scratch folder, ports of our own on 127.0.0.1 (or a link's address). No
-service of the machine is touched."""
+"""The companies' servers, one for all or one for each; and Apache as such a server: Debian's program
+and modules, configuration of our own in a scratch folder, ports of our own on 127.0.0.1 (or a link's
+address). No service of the machine is touched."""
 
 import os
 import pwd
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, Sequence
 
 from . import access_log
 
@@ -94,31 +94,25 @@ def free_ports(count: int) -> list[int]:
             s.close()
 
 
-class Apache:
+class Server:
     """A server, of one site or of several."""
 
-    def __init__(self, name: str, address: str, port: int, scratch: Path, cgi: Path, slots: int):
+    def __init__(self, name: str, address: str, port: int, scratch: Path):
         self.name, self.address, self.port = name, address, port
         self.root = scratch / name
         self.root.mkdir(mode=0o755)
         self.process: subprocess.Popen[bytes] | None = None
-        self._cgi, self._slots = cgi, slots
 
-    def configure(self, sites: str) -> None:
-        """`sites`: where the requests are logged, and what the sites have of their own."""
-        user = pwd.getpwnam("www-data") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
-        self.config = self.root / "apache2.conf"
-        self.config.write_text(CONFIG.format(
-            root=self.root, address=self.address, name=self.name, port=self.port, user=user.pw_name, group=f"#{user.pw_gid}",
-            modules=MODULES, slots=self._slots, cgi=self._cgi, log_format=access_log.FORMAT.replace('"', '\\"'), sites=sites))
+    def command(self) -> Sequence[str]:
+        """What starts it, in the foreground."""
+        raise NotImplementedError
 
     def start(self, cpu: int, prefix: Sequence[str]) -> None:
         """Start on `cpu`; `prefix` is the command that puts it into its reservation, or empty."""
-        command = [*prefix, APACHE, "-DFOREGROUND", "-d", str(self.root), "-f", str(self.config)]
         output = (self.root / "output.log").open("ab")
         # A process group of its own, because Apache ends by a signal to its whole group; not a
         # session of its own, which would be an autogroup of its own.
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        self.process = subprocess.Popen([*prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                         process_group=0, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
         output.close()
 
@@ -146,14 +140,35 @@ class Apache:
         self.process = None
 
 
-class Site:
-    """The site of one company, on a server that may have others."""
+class Apache(Server):
+    """Apache, with a process for each request."""
 
-    def __init__(self, number: int, server: Apache, log_folder: Path, page: str = "/numbers", length: int = 1024):
+    def __init__(self, name: str, address: str, port: int, scratch: Path, cgi: Path, slots: int):
+        super().__init__(name, address, port, scratch)
+        self._cgi, self._slots = cgi, slots
+
+    def configure(self, sites: str) -> None:
+        """`sites`: where the requests are logged, and what the sites have of their own."""
+        user = pwd.getpwnam("www-data") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
+        self.config = self.root / "apache2.conf"
+        self.config.write_text(CONFIG.format(
+            root=self.root, address=self.address, name=self.name, port=self.port, user=user.pw_name, group=f"#{user.pw_gid}",
+            modules=MODULES, slots=self._slots, cgi=self._cgi, log_format=access_log.FORMAT.replace('"', '\\"'), sites=sites))
+
+    def command(self) -> Sequence[str]:
+        return [APACHE, "-DFOREGROUND", "-d", str(self.root), "-f", str(self.config)]
+
+
+class Site:
+    """The site of one company, on a server that may have others. `length`: of an answer, where it is
+    known. `headers`: what its clients ask with."""
+
+    def __init__(self, number: int, server: Server, log_folder: Path, page: str = "/numbers", length: int | None = 1024,
+                 headers: Sequence[str] = (), parse: Callable[[str], access_log.Request] = access_log.parse):
         self.number, self.server = number, server
-        self.page, self.length = page, length
+        self.page, self.length, self.headers = page, length, headers
         (log_folder / "access.log").touch()
-        self.log = access_log.Tail(log_folder / "access.log")
+        self.log = access_log.Tail(log_folder / "access.log", parse)
 
     @property
     def host(self) -> str:
@@ -181,10 +196,11 @@ class Site:
 
     def _one_request(self) -> None:
         with socket.create_connection((self.server.address, self.server.port), timeout=START_S_MAX) as s:
-            s.sendall(f"GET {self.page} HTTP/1.0\r\nHost: {self.host}\r\n\r\n".encode())
+            lines = [f"GET {self.page} HTTP/1.0", f"Host: {self.host}", *self.headers, "", ""]
+            s.sendall("\r\n".join(lines).encode())
             reply = b"".join(iter(lambda: s.recv(65536), b""))
         head, _, body = reply.partition(b"\r\n\r\n")
-        if b" 200 " not in head.split(b"\r\n")[0] or len(body) != self.length:
+        if b" 200 " not in head.split(b"\r\n")[0] or not body or len(body) != (self.length or len(body)):
             raise ServerError(f"site {self.number} answers {head[:200]!r} and {len(body)} bytes: {self.server.last_words()}")
 
 

@@ -41,6 +41,7 @@
 #define LONGEST_MS 100
 #define KEPT_NS 4000000
 #define FRAMES_MOST 64
+#define ACCEPTS_MOST 64
 #define WEIGHT_UNKNOWN 100000
 
 /* Of a connection that has a descriptor, at its place in nginx's table of them. */
@@ -411,6 +412,22 @@ static void expire_timers(void)
 	}
 }
 
+/*
+ * nginx accepts one connection for each turn of its loop, and here a turn is a piece of one
+ * container's work. Who waits to be accepted is in no container's queue: where each request has a
+ * connection of its own, sites would be served in the order in which their clients came.
+ */
+static void accept_all(ngx_event_t *event)
+{
+	int most = ACCEPTS_MOST;
+	ngx_uint_t left;
+
+	do {
+		left = ngx_cycle->free_connection_n;
+		run(event);
+	} while (--most && ngx_cycle->free_connection_n < left);
+}
+
 static ngx_int_t around(ngx_cycle_t *cycle, ngx_msec_t timer, ngx_uint_t flags)
 {
 	ngx_int_t rc;
@@ -424,7 +441,7 @@ static ngx_int_t around(ngx_cycle_t *cycle, ngx_msec_t timer, ngx_uint_t flags)
 	if (bound && timer && ngx_queue_empty(&ngx_posted_accept_events) && ngx_queue_empty(&ngx_posted_events))
 		bind_to(NULL);
 	while (!ngx_queue_empty(&ngx_posted_accept_events))
-		run(first_of(&ngx_posted_accept_events));
+		accept_all(first_of(&ngx_posted_accept_events));
 	if (ngx_accept_mutex_held)
 		ngx_shmtx_unlock(&ngx_accept_mutex);
 	expire_timers();

@@ -333,7 +333,11 @@ pub(crate) fn missing(files: &dyn Files, path: &NodePath) -> Option<Error> {
         }
     });
     if found.is_empty() {
-        Some(error.hint("'reserv tree' shows what there is; 'reserv mk' makes a node"))
+        Some(error.hint(if path.is_container() {
+            "'reserv tree container' shows what there is; 'reserv mk --container' makes one"
+        } else {
+            "'reserv tree' shows what there is; 'reserv mk' makes a node"
+        }))
     } else {
         Some(error.hint(format!("there is '{}'", found.join("', '"))))
     }

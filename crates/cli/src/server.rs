@@ -8,6 +8,7 @@ mod nginx;
 mod running;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -247,15 +248,20 @@ fn refused(
     Ok((!access::allowed(&may, "use")).then(|| worker.user.clone()))
 }
 
-/// What a server's program says. Administrators' own paths hold it, not everybody's.
+/// What a server's program says. Not every PATH has the folders of administrators' programs.
 fn ask(program: &str, words: &[&str], config: Option<(&str, &Path)>) -> std::io::Result<Output> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(program);
-    command.args(words).env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    if let Some((option, file)) = config {
-        command.arg(option).arg(file);
+    let run = |program: &str| {
+        let mut command = Command::new(program);
+        command.args(words);
+        if let Some((option, file)) = config {
+            command.arg(option).arg(file);
+        }
+        command.stdin(std::process::Stdio::null()).output()
+    };
+    match run(program) {
+        Err(e) if e.kind() == ErrorKind::NotFound => run(&format!("/usr/sbin/{program}")),
+        answer => answer,
     }
-    command.stdin(std::process::Stdio::null()).output()
 }
 
 #[cfg(test)]

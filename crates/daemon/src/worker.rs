@@ -49,8 +49,9 @@ use crate::unanswered::Unanswered;
 
 /// Between tries to start a keeper.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Longest wait for the answer to a stop to be written.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for the answer to a stop to be written. Everything is done by then, so it only
+/// bounds a thread that hangs: one whose code must first be read from a slow disk takes seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Between scans where the kernel gives no events.
 const SCAN: Duration = Duration::from_secs(1);
