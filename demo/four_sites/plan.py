@@ -12,7 +12,7 @@ BASELINE, RESERVED = "without", "with"
 SERVERS = {"apache": "One Apache with four virtual hosts", "nginx": "One nginx with four sites",
            "four": "Four Apache servers, one per company,"}
 RANDOM_NUMBERS = "a request computes 500 000 random numbers (CGI)"
-REQUESTS = {"apache": RANDOM_NUMBERS, "nginx": "a request compresses a page of 128 KB", "four": RANDOM_NUMBERS}
+REQUESTS = {"apache": RANDOM_NUMBERS, "nginx": "a request compresses a page of 32 KB", "four": RANDOM_NUMBERS}
 #: Weight of each site's queue q1..q4, and of q0, which serves everything else (Eclipse/BSD §4: 0.24 and 0.04).
 SITE_WEIGHT = 24
 Q0_WEIGHT = 4
