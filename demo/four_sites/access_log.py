@@ -38,7 +38,8 @@ def parse_nginx(line: str) -> Request:
     if len(fields) not in (3, 4):
         raise ValueError(f"not a line of our log format: {line!r}")
     end, duration, status = fields[:3]
-    return Request(round(float(end) * 1e6), round(float(duration) * 1e6), 0, status == "200" and fields[3:] == ["OK"])
+    good = status == "200" and fields[3:] == ["OK"]
+    return Request(round(float(end) * 1e6), round(float(duration) * 1e6), 0, good)
 
 
 class Tail:

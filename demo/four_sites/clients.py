@@ -26,7 +26,8 @@ class Clients:
         self.count = count
         env = {**os.environ, "STAGGER_MS": str(round(spread_s * 1000)), "CLIENTS": str(count)}
         command = [*prefix, "wrk", "--threads", "1", "--connections", str(count), "--duration", "2h", "--timeout", "40s",
-                   "--header", f"Host: {of.host}", *(word for line in of.headers for word in ("--header", line)), "--script", str(SCRIPT), of.url]
+                   *(f"--header={line}" for line in (f"Host: {of.host}", *of.headers)),
+                   "--script", str(SCRIPT), of.url]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True,
                                         preexec_fn=lambda: os.sched_setaffinity(0, cpus))

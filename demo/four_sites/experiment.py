@@ -91,7 +91,8 @@ class HalfRun:
         cgi = prepare_scratch(self.cgi, scratch)
         most = plan.clients_at(max(self.plan.points))
         if self.half.one_server:
-            [port], slots, reserved = free_ports(1), sum(most) + plan.SPARE_SLOTS, isinstance(self.half, Reservations)
+            [port], slots = free_ports(1), sum(most) + plan.SPARE_SLOTS
+            reserved = isinstance(self.half, Reservations)
             if self.nginx:
                 self.sites = nginx.sites(plan.SITES, port, scratch, slots, reserved)
             else:

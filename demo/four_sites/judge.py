@@ -224,7 +224,8 @@ def judge(data: dict[str, Any]) -> Judgement:
 
 def _sentence(data: dict[str, Any], rows: dict[str, list[Row]], checks: list[Check], verdict: str,
               ratio: float | None) -> str:
-    server = {"apache": "one Apache for all sites, ", "nginx": "one nginx for all sites, "}.get(data.get("server"), "")
+    one = {"apache": "one Apache for all sites, ", "nginx": "one nginx for all sites, "}
+    server = one.get(data.get("server"), "")
     where = f"{server}{data['driver']} driver ({data['mechanism']}), kernel {data['environment']['kernel']}"
     if data["where"] != "here":
         where += f" in the {data['where']}"

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The companies' nginx, one for all: Debian's program with one worker, configuration of our own in a
-scratch folder, a port of our own. nginx starts no programs, so what a request costs is the worker's
-own work: a page of random words, compressed anew for each."""
+"""The companies' nginx, one for all: Debian's program with one worker, configuration of our own in
+a scratch folder, a port of our own. nginx starts no programs, so what a request costs is the
+worker's own work: a page of random words, compressed anew for each."""
 
 import os
-import pwd
 import random
 from pathlib import Path
 from typing import Sequence
 
-from . import access_log
-from .servers import ROOT, Server, Site
+from . import access_log, servers
+from .servers import Server, Site
 
 NGINX = "/usr/sbin/nginx"
 NAME = "ngx_http_reserv_module.so"
@@ -59,9 +58,8 @@ SERVER = """\
 
 
 def module() -> Path | None:
-    """The module: what `make build` left in this tree, else the installed one."""
-    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
-    return next((path / NAME for path in (built, *INSTALLED) if (path / NAME).exists()), None)
+    """nginx's."""
+    return servers.module(NAME, INSTALLED)
 
 
 class Nginx(Server):
@@ -73,13 +71,13 @@ class Nginx(Server):
             (self.root / log).touch()
 
     def configure(self, sites: str, slots: int, engine: bool) -> None:
-        user = pwd.getpwnam("www-data" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)
+        user = servers.worker()
         # Its folders for what is too large for memory are made by the workers' user.
         os.chown(self.root, user.pw_uid, -1)
         self.config = self.root / "nginx.conf"
         self.config.write_text(CONFIG.format(
-            root=self.root, module=module(), user=user.pw_name, engine="on" if engine else "off", slots=slots + 16,
-            log_format=access_log.NGINX_FORMAT, sites=sites))
+            root=self.root, module=module(), user=user.pw_name, engine="on" if engine else "off",
+            slots=slots + 16, log_format=access_log.NGINX_FORMAT, sites=sites))
 
     def command(self) -> Sequence[str]:
         return [NGINX, "-p", str(self.root), "-c", str(self.config)]
@@ -88,16 +86,19 @@ class Nginx(Server):
 def sites(count: int, port: int, scratch: Path, slots: int, engine: bool) -> list[Site]:
     """Sites of one server; with `engine` each is served in the container of its name."""
     server = Nginx("127.0.0.1", port, scratch)
-    words = random.Random(1)
-    letters = "etaoinshrdlu"
-    page = " ".join("".join(words.choices(letters, k=words.randint(2, 9))) for _ in range(PAGE_BYTES // 6))
+    dice = random.Random(1)
+    many = range(PAGE_BYTES // 6)
+    page = " ".join("".join(dice.choices("etaoinshrdlu", k=dice.randint(2, 9))) for _ in many)
     (server.root / "page.txt").write_text(page[:PAGE_BYTES])
     made, blocks = [], ""
     for number in range(1, count + 1):
         folder = server.root / f"site{number}"
         folder.mkdir(mode=0o755)
-        made.append(Site(number, server, folder, "/page.txt", None, ("Accept-Encoding: gzip",), access_log.parse_nginx))
-        blocks += SERVER.format(address=server.address, port=port, host=made[-1].host, root=server.root,
-                                log=folder / "access.log", backlog=" backlog=256" if number == 1 else "")
+        made.append(Site(number, server, folder, "/page.txt", None, ("Accept-Encoding: gzip",),
+                         access_log.parse_nginx))
+        # The four have one socket; nginx takes its options once.
+        backlog = " backlog=256" if number == 1 else ""
+        blocks += SERVER.format(address=server.address, port=port, host=made[-1].host,
+                                root=server.root, log=folder / "access.log", backlog=backlog)
     server.configure(blocks, slots, engine)
     return made

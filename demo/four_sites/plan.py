@@ -12,7 +12,8 @@ BASELINE, RESERVED = "without", "with"
 SERVERS = {"apache": "One Apache with four virtual hosts", "nginx": "One nginx with four sites",
            "four": "Four Apache servers, one per company,"}
 RANDOM_NUMBERS = "a request computes 500 000 random numbers (CGI)"
-REQUESTS = {"apache": RANDOM_NUMBERS, "nginx": "a request compresses a page of 32 KB", "four": RANDOM_NUMBERS}
+REQUESTS = {"apache": RANDOM_NUMBERS, "nginx": "a request compresses a page of 32 KB",
+            "four": RANDOM_NUMBERS}
 #: Weight of each site's queue q1..q4, and of q0, which serves everything else (Eclipse/BSD §4: 0.24 and 0.04).
 SITE_WEIGHT = 24
 Q0_WEIGHT = 4
@@ -35,7 +36,8 @@ class Plan:
     #: Shortest and longest time that new clients get to reach their steady state before counting.
     settle_s_min: float
     settle_s_max: float
-    #: CPU time of one request with all that Apache adds: a guess until the first point has been seen.
+    #: CPU time of one request with all that the server adds: a guess until the first point has
+    #: been seen.
     work_s: float = 0.05
     #: The link-bound form: its points, how long new clients get, and how long is counted.
     link_points: tuple[int, ...] = (0, 8, 32)

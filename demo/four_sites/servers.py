@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The companies' servers, one for all or one for each; and Apache as such a server: Debian's program
-and modules, configuration of our own in a scratch folder, ports of our own on 127.0.0.1 (or a link's
-address). No service of the machine is touched."""
+"""The companies' servers, one for all or one for each; and Apache as such a server: Debian's
+program and modules, configuration of our own in a scratch folder, ports of our own on 127.0.0.1 (or
+a link's address). No service of the machine is touched."""
 
 import os
 import pwd
@@ -76,10 +76,15 @@ class ServerError(Exception):
     """A server did not start, answer or stop; with the end of its log."""
 
 
-def module() -> Path | None:
-    """mod_reserv: what `make build` left in this tree, else the installed one."""
-    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "mod_reserv.so"
-    return next((path for path in (built, MODULES / "mod_reserv.so") if path.exists()), None)
+def module(name: str = "mod_reserv.so", installed: Sequence[Path] = (MODULES,)) -> Path | None:
+    """A server's module: what `make build` left in this tree, else the installed one."""
+    built = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+    return next((path / name for path in (built, *installed) if (path / name).exists()), None)
+
+
+def worker() -> pwd.struct_passwd:
+    """Who serves requests."""
+    return pwd.getpwnam("www-data") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
 
 
 def free_ports(count: int) -> list[int]:
@@ -112,8 +117,9 @@ class Server:
         output = (self.root / "output.log").open("ab")
         # A process group of its own, because Apache ends by a signal to its whole group; not a
         # session of its own, which would be an autogroup of its own.
-        self.process = subprocess.Popen([*prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                        process_group=0, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+        self.process = subprocess.Popen(
+            [*prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            process_group=0, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
         output.close()
 
     def ended(self) -> bool:
@@ -149,22 +155,25 @@ class Apache(Server):
 
     def configure(self, sites: str) -> None:
         """`sites`: where the requests are logged, and what the sites have of their own."""
-        user = pwd.getpwnam("www-data") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
+        user = worker()
+        log_format = access_log.FORMAT.replace('"', '\\"')
         self.config = self.root / "apache2.conf"
         self.config.write_text(CONFIG.format(
-            root=self.root, address=self.address, name=self.name, port=self.port, user=user.pw_name, group=f"#{user.pw_gid}",
-            modules=MODULES, slots=self._slots, cgi=self._cgi, log_format=access_log.FORMAT.replace('"', '\\"'), sites=sites))
+            root=self.root, address=self.address, name=self.name, port=self.port,
+            user=user.pw_name, group=f"#{user.pw_gid}", modules=MODULES, slots=self._slots,
+            cgi=self._cgi, log_format=log_format, sites=sites))
 
     def command(self) -> Sequence[str]:
         return [APACHE, "-DFOREGROUND", "-d", str(self.root), "-f", str(self.config)]
 
 
 class Site:
-    """The site of one company, on a server that may have others. `length`: of an answer, where it is
-    known. `headers`: what its clients ask with."""
+    """The site of one company, on a server that may have others. `length`: of an answer, where it
+    is known. `headers`: what its clients ask with."""
 
-    def __init__(self, number: int, server: Server, log_folder: Path, page: str = "/numbers", length: int | None = 1024,
-                 headers: Sequence[str] = (), parse: Callable[[str], access_log.Request] = access_log.parse):
+    def __init__(self, number: int, server: Server, log_folder: Path, page: str = "/numbers",
+                 length: int | None = 1024, headers: Sequence[str] = (),
+                 parse: Callable[[str], access_log.Request] = access_log.parse):
         self.number, self.server = number, server
         self.page, self.length, self.headers = page, length, headers
         (log_folder / "access.log").touch()
@@ -200,7 +209,8 @@ class Site:
             s.sendall("\r\n".join(lines).encode())
             reply = b"".join(iter(lambda: s.recv(65536), b""))
         head, _, body = reply.partition(b"\r\n\r\n")
-        if b" 200 " not in head.split(b"\r\n")[0] or not body or len(body) != (self.length or len(body)):
+        whole = len(body) == self.length if self.length else body
+        if b" 200 " not in head.split(b"\r\n")[0] or not whole:
             raise ServerError(f"site {self.number} answers {head[:200]!r} and {len(body)} bytes: {self.server.last_words()}")
 
 

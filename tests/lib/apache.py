@@ -193,29 +193,35 @@ def doctor(kind, server, live, absent):
     def told():
         out = live.reserv("doctor", kind, "--config", server.conf, "--json", ok=False)
         said = json.loads(out.stdout)
-        check((out.returncode != 0) == (not said["ok"]) == any(c["verdict"] == "missing" for c in said["checks"]), "its exit status says whether something is missing")
+        some_missing = any(c["verdict"] == "missing" for c in said["checks"])
+        check((out.returncode != 0) == (not said["ok"]) == some_missing,
+              "its exit status says whether something is missing")
         return said["checks"]
 
-    def missing():
-        return [c["found"].split(" (")[0] for c in told() if c["verdict"] == "missing"]
+    def missing(checks):
+        return [c["found"].split(" (")[0] for c in checks if c["verdict"] == "missing"]
 
     def has(name):
         return [c["found"] for c in all_of if c["name"] == name and c["verdict"] == "ok"]
 
     all_of = told()
-    check([c["found"].split(" (")[0] for c in all_of if c["verdict"] == "missing"] == [f"there is no container/{name}" for name in absent],
+    before = missing(all_of)
+    check(before == [f"there is no container/{name}" for name in absent],
           "reserv doctor: what is named and not there, and nothing else", all_of)
-    check([text.split(" (")[0] for text in has("container") if "/web/" in text] == [f"container/web/{name}" for name in "abcd"], "and what is there", has("container"))
-    check(has("module") and has("engine") and has("reserv") and has("running") == [f"process {server.process.pid}, with the module, requests by www-data"],
+    there = [text.split(" (")[0] for text in has("container") if "/web/" in text]
+    check(there == [f"container/web/{name}" for name in "abcd"], "and what is there", there)
+    running = [f"process {server.process.pid}, with the module, requests by www-data"]
+    check(has("module") and has("engine") and has("reserv") and has("running") == running,
           "module, switch, Reserv and the server's processes", has("running"))
-    before = missing()
     live.reserv("allow", "nobody", "use", "container/web/d")
-    check(sorted({*missing()} - {*before}) == ["container/web/d"], "where an access list speaks and not of the server's user, it says so")
+    check(sorted({*missing(told())} - {*before}) == ["container/web/d"],
+          "where an access list speaks and not of the server's user, it says so")
     live.reserv("allow", "www-data", "use", "container/web/d")
-    check(missing() == before, "with the right it does not")
+    check(missing(told()) == before, "with the right it does not")
     for user in "www-data", "nobody":
         live.reserv("deny", "--take-back", user, "use", "container/web/d")
-    check(missing() == before and not live.reserv("access", "container/web/d").stdout.strip(), "and as before")
+    entries = live.reserv("access", "container/web/d").stdout.strip()
+    check(missing(told()) == before and not entries, "and as before", entries)
 
 
 def each_has_its_link(live, *servers):

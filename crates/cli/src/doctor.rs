@@ -46,9 +46,8 @@ impl Check {
             Verdict::Note => paint.dim("·   "),
         };
         let found = format!("{mark}{:<10} {}\n", self.name, self.found);
-        let means = self.means.as_ref().filter(|means| !means.is_empty());
-        let below = means.map(|means| format!("               {}\n", paint.dim(means)));
-        found + &below.unwrap_or_default()
+        let below = |means: &String| format!("               {}\n", paint.dim(means));
+        found + &self.means.as_ref().map(below).unwrap_or_default()
     }
 }
 
@@ -443,8 +442,7 @@ fn report(checks: Vec<Check>, probes: &[(&'static str, Result<(), String>)]) -> 
 impl Report {
     /// For people.
     pub(crate) fn render(&self, paint: Paint) -> String {
-        let mut text = String::new();
-        text.extend(self.checks.iter().map(|check| check.lines(paint)));
+        let mut text: String = self.checks.iter().map(|check| check.lines(paint)).collect();
         let mut line = |words: String| {
             text.push_str(&words);
             text.push('\n');

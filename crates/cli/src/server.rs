@@ -144,7 +144,7 @@ fn reserv() -> Result<Box<dyn Files>, Check> {
         Some("full") => Ok(files),
         Some(other) => Err(missing(
             format!("the CPU has the {other} driver, which binds no threads"),
-            "requests are served as without the module; 'reserv doctor' says what the full one needs",
+            "requests are served as without the module; see 'reserv doctor'",
         )),
         None => Err(missing(
             "no CPU is under Reserv".to_owned(),
@@ -205,10 +205,12 @@ fn checks(
 fn one(files: &dyn Files, value: &str, at: &str, worker: Option<&running::Worker>) -> Check {
     let missing =
         |found: String, means: &str| check("container", Verdict::Missing, found, Some(means));
-    let wrong = |e: Error| missing(format!("{value} ({at}): {}", e.message), "");
+    let wrong = |why: &dyn std::fmt::Display| {
+        check("container", Verdict::Missing, format!("{value} ({at}): {why}"), None)
+    };
     let path = match container::path(files, value) {
         Ok(path) => path,
-        Err(e) => return wrong(e),
+        Err(e) => return wrong(&e.message),
     };
     if container::there(files, &path).is_err() {
         let make = format!("reserv mk --container {}", container::below(&path));
@@ -220,7 +222,7 @@ fn one(files: &dyn Files, value: &str, at: &str, worker: Option<&running::Worker
             return missing(format!("{path} ({at}) holds containers, not threads"), &means);
         }
         Ok(_) => {}
-        Err(e) => return missing(format!("{path} ({at}): {e}"), ""),
+        Err(e) => return wrong(&e),
     }
     let there = format!("{path} ({at})");
     match refused(files, &path, worker) {
@@ -229,7 +231,7 @@ fn one(files: &dyn Files, value: &str, at: &str, worker: Option<&running::Worker
             &format!("reserv allow {user} use {path}"),
         ),
         Ok(None) => check("container", Verdict::Ok, there, None),
-        Err(e) => wrong(e),
+        Err(e) => wrong(&e.message),
     }
 }
 

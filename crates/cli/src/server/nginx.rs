@@ -15,15 +15,13 @@ pub(super) fn read(config: Option<&Path>) -> Result<Said, String> {
     if !out.status.success() {
         let text = String::from_utf8_lossy(&out.stderr);
         let first = text.lines().find(|line| line.contains("[emerg]")).or(text.lines().next());
-        // What stands before it is the time, and a process that has ended.
-        let bare = first.map(|line| line.split_once("[emerg] ").map_or(line, |(_, rest)| rest));
-        let bare = bare.map(|text| {
-            text.split_once('#').map_or(text, |(pid, rest)| {
-                let ended = pid.chars().all(|sign| sign.is_ascii_digit());
-                rest.split_once(": ").filter(|_| ended).map_or(text, |(_, rest)| rest)
-            })
+        // Before the reason stand the time, and often a process that has ended: `2100#2100: `.
+        let why = first.map_or("it does not say why", |line| {
+            let why = line.split_once("[emerg] ").map_or(line, |(_, why)| why);
+            let rest = why.trim_start_matches(|sign: char| sign.is_ascii_digit() || sign == '#');
+            rest.strip_prefix(": ").unwrap_or(why)
         });
-        return Err(format!("nginx refuses it: {}", bare.unwrap_or("it does not say why")));
+        return Err(format!("nginx refuses it: {why}"));
     }
     Ok(said(&String::from_utf8_lossy(&out.stdout)))
 }
@@ -170,7 +168,7 @@ mod tests {
 load_module modules/ngx_http_reserv_module.so; # reserv_share in/comment;
 http {
     reserv on;
-    map $host $by_host { default web/guests; "shop.example" web/shop; ~^(?<who>[a-z]+)\. web/$who; hostnames; }
+    map $host $by_host { default web/guests; "shop.example" web/shop; hostnames; ~(?<x>) web/$x; }
     include sites/*;
 }
 
@@ -202,10 +200,7 @@ server {
             said.shares,
             pairs(&[("web/guests", main), ("web/shop", main), ("web/a b", site)])
         );
-        assert_eq!(
-            said.later,
-            pairs(&[("web/$who", main), ("${other}/x", "/etc/nginx/sites/a:7")])
-        );
+        assert_eq!(said.later, pairs(&[("web/$x", main), ("${other}/x", "/etc/nginx/sites/a:7")]));
     }
 
     #[test]

@@ -73,24 +73,33 @@ fn process(pid: i32, kind: &Kind) -> Option<Process> {
     })
 }
 
-/// Who is not root sees his own processes only.
+/// Servers that the caller has started, in his own name space of processes: anybody can call a
+/// program like the server, and would be the user whom the caller is told to allow something.
 pub(super) fn find(kind: &Kind, config: Option<&Path>) -> Running {
+    let space = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let here = space("self");
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let all: BTreeMap<i32, Process> = pids
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid: &i32| space(&pid.to_string()) == here)
         .filter_map(|pid| Some((pid, process(pid, kind)?)))
         .collect();
-    sort_out(&all, kind, config)
+    sort_out(&all, kind, config, nix::unistd::getuid().as_raw())
 }
 
-fn sort_out(all: &BTreeMap<i32, Process>, kind: &Kind, config: Option<&Path>) -> Running {
+fn sort_out(
+    all: &BTreeMap<i32, Process>,
+    kind: &Kind,
+    config: Option<&Path>,
+    caller: u32,
+) -> Running {
     let ours = |words: &str| match config {
         Some(file) => words.contains(&*file.to_string_lossy()),
         None => !words.contains(&format!(" {} ", kind.option)),
     };
     let mut found = Running::default();
     for (pid, one) in all.iter().filter(|(_, one)| !all.contains_key(&one.parent)) {
-        if !ours(&one.words) {
+        if one.uid != caller || !ours(&one.words) {
             continue;
         }
         if one.maps.contains(kind.module) {
@@ -125,16 +134,20 @@ mod tests {
             (11, one(10, "nginx: worker process", module)),
             (20, one(1, "nginx: master process /usr/sbin/nginx -c /other.conf", "")),
             (21, one(20, "nginx: worker process", "")),
+            (30, Process { uid: 1000, ..one(1, "nginx", "") }),
+            (31, Process { uid: 1000, ..one(30, "nginx", module) }),
         ]);
-        let found = sort_out(&all, &NGINX, None);
+        let found = sort_out(&all, &NGINX, None, 0);
         assert_eq!((&found.with[..], found.without.len()), (&[10][..], 0));
         assert_eq!(found.worker.as_ref().map(|worker| worker.pid), Some(11));
         assert_eq!(found.check(&NGINX).verdict, Verdict::Ok);
-        let other = sort_out(&all, &NGINX, Some(Path::new("/other.conf")));
+        let other = sort_out(&all, &NGINX, Some(Path::new("/other.conf")), 0);
         assert_eq!((other.with.len(), &other.without[..]), (0, &[20][..]));
         assert_eq!(other.worker, None);
         assert_eq!(other.check(&NGINX).verdict, Verdict::Missing);
-        let none = sort_out(&all, &NGINX, Some(Path::new("/third.conf")));
+        let none = sort_out(&all, &NGINX, Some(Path::new("/third.conf")), 0);
         assert_eq!(none.check(&NGINX).verdict, Verdict::Note);
+        let of_a_user = sort_out(&all, &NGINX, None, 1000);
+        assert_eq!((of_a_user.with.len(), &of_a_user.without[..]), (0, &[30][..]));
     }
 }

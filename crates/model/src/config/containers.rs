@@ -92,7 +92,8 @@ pub fn split(
     (wanted, later)
 }
 
-/// What makes containers' nodes so, all else being as it is; their access lists are the containers'.
+/// What makes containers' nodes so, all else being as it is; their access lists are the
+/// containers'.
 pub fn requests_of(
     tree: &Tree,
     later: &OfContainers,
