@@ -66,6 +66,7 @@ static struct root *roots;
 static char top[PATH_MAX];
 static struct {
 	struct known unnamed; /* names that are none of them */
+	unsigned wrong; /* which settings of pools were said to be wrong: first_time() */
 	struct known known[CONTAINERS_MOST];
 } *common;
 static struct share *bound;
@@ -89,6 +90,11 @@ static int may_say(struct known *known)
 		known->lines = 0;
 	}
 	return __atomic_fetch_add(&known->lines, 1, __ATOMIC_RELAXED) < LINES_A_MINUTE;
+}
+
+int first_time(unsigned what)
+{
+	return !common || !(__atomic_fetch_or(&common->wrong, what, __ATOMIC_RELAXED) & what);
 }
 
 static void say_refused(const struct share *share, int error)
@@ -387,8 +393,10 @@ int shares_open(const char *list)
 	opening = memfd_create("reserv", MFD_CLOEXEC);
 	zend_hash_init(&shares, 8, NULL, forget, 1);
 	read_list(list);
+	if (!there)
+		common->unnamed.said = SAID_REFUSED;
 	if (roots && !there)
-		say("there is no %s: all requests run where FPM does", top);
+		say("there is no %.*s: all requests run where FPM does", (int)strlen(top) - 1, top);
 	for (root = roots; root; root = root->next) {
 		if (!zend_hash_str_exists(&shares, root->name, root->length))
 			share_known(root->name, root->length);

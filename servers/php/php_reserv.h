@@ -15,6 +15,10 @@
 /* Words for the log: PHP's error_log, else FPM's or the web server's. */
 void say(const char *format, ...) ZEND_ATTRIBUTE_FORMAT(printf, 1, 2);
 
+/* Whether no worker has said this before; FPM's parent always may. */
+enum { WRONG_CONTAINERS = 1, WRONG_CONTAINER = 2, WRONG_CODE = 4 };
+int first_time(unsigned what);
+
 /* bind.c: what the worker's thread is bound to. */
 /* In FPM's parent, as root: opens all that `list` names, and says what will not work. */
 int shares_open(const char *list);

@@ -53,7 +53,7 @@ static ZEND_INI_MH(set_containers)
 	(void)entry, (void)mh_arg1, (void)mh_arg2, (void)mh_arg3;
 	if (stage == ZEND_INI_STAGE_STARTUP)
 		return SUCCESS;
-	if (!in_request())
+	if (!in_request() && first_time(WRONG_CONTAINERS))
 		say("reserv.containers counts in php.ini, where FPM's parent reads it; not \"%s\" of a pool",
 		    new_value ? ZSTR_VAL(new_value) : "");
 	return FAILURE;
@@ -68,7 +68,8 @@ static ZEND_INI_MH(set_container)
 		return FAILURE;
 	if (!length || name_of(ZSTR_VAL(new_value), &length))
 		return SUCCESS;
-	say("invalid value \"%s\" of reserv.container, it is no path of a container; one is like web/site1 or "
+	if (first_time(WRONG_CONTAINER))
+		say("invalid value \"%s\" of reserv.container, it is no path of a container; one is like web/site1 or "
 	    "%sweb/site1",
 	    ZSTR_VAL(new_value), top_of_names());
 	return FAILURE;
@@ -89,7 +90,8 @@ static ZEND_INI_MH(set_error_code)
 	/* PHP makes "" of Off, and "0" of what is not set. */
 	if (!*text || !strcmp(text, "0") || code_of(text))
 		return SUCCESS;
-	say("invalid value \"%s\" of reserv.error_code, it must be a code from 400 to 599 or Off", text);
+	if (first_time(WRONG_CODE))
+		say("invalid value \"%s\" of reserv.error_code, it must be a code from 400 to 599 or Off", text);
 	return FAILURE;
 }
 
