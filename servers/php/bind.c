@@ -122,6 +122,17 @@ const char *name_of(const char *text, size_t *length)
 	return path_is_right(text, *length) ? text : NULL;
 }
 
+/* The same descriptor from HIGH on, where the process may have such. */
+static int moved_up(int fd)
+{
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH);
+
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
 static int open_dir(const char *name)
 {
 	char path[2 * PATH_MAX];
@@ -198,12 +209,9 @@ static int opened_again(struct share *share)
 		close(fd);
 		return 0;
 	}
-	if (share->dir >= 0) {
-		dup3(fd, share->dir, O_CLOEXEC);
-		close(fd);
-	} else {
-		share->dir = fd;
-	}
+	if (share->dir >= 0)
+		close(share->dir);
+	share->dir = moved_up(fd);
 	return 1;
 }
 
@@ -221,6 +229,11 @@ static struct share *found_later(const char *name, size_t length)
 	fd = open_now(path, &unnamed_again);
 	if (fd < 0)
 		return NULL;
+	fd = moved_up(fd);
+	if (fd < HIGH && zend_hash_num_elements(&shares) >= LOW_MOST) {
+		close(fd);
+		return NULL;
+	}
 	share = fcntl(fd, F_RESERV_BIND, 0) == 1 ? share_add(name, length, NULL) : NULL;
 	if (share)
 		share->dir = fd;
@@ -345,10 +358,10 @@ static void read_list(const char *list)
 	}
 }
 
-/* Lets the process have so many descriptors from HIGH on, and says whether it may. */
+/* Lets the process have so many descriptors from HIGH on, and some for later; says whether it may. */
 static int room_above(uint32_t count)
 {
-	rlim_t most = HIGH + (rlim_t)count + 64;
+	rlim_t most = HIGH + (rlim_t)count + LOW_MOST;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit))
@@ -362,21 +375,16 @@ static int room_above(uint32_t count)
 }
 
 /* Opens one, and tries it. 0 or an errno. */
-static int open_share(struct share *share, int above)
+static int open_share(struct share *share)
 {
-	int fd = open_dir(share->name), high;
+	int fd = open_dir(share->name);
 
 	if (fd < 0)
 		return errno;
-	high = above ? fcntl(fd, F_DUPFD_CLOEXEC, HIGH) : -1;
-	if (high >= 0) {
-		close(fd);
-		fd = high;
-	}
-	share->dir = fd;
-	if (fcntl(fd, F_RESERV_BIND, 0) != 1)
+	share->dir = moved_up(fd);
+	if (fcntl(share->dir, F_RESERV_BIND, 0) != 1)
 		return errno;
-	fcntl(fd, F_RESERV_UNBIND, 0);
+	fcntl(share->dir, F_RESERV_UNBIND, 0);
 	return 0;
 }
 
@@ -411,7 +419,7 @@ int shares_open(const char *list)
 			    LOW_MOST, zend_hash_num_elements(&shares));
 			break;
 		}
-		error = open_share(share, above);
+		error = open_share(share);
 		opened += share->dir >= 0;
 		/* One that holds containers is none to serve requests in. */
 		if (!error || (error == EINVAL && share->holds))

@@ -225,7 +225,4 @@ zend_module_entry reserv_module_entry = {
 	PHP_MINFO(reserv), VERSION, STANDARD_MODULE_PROPERTIES,
 };
 
-#ifdef ZTS
-ZEND_TSRMLS_CACHE_DEFINE()
-#endif
 ZEND_GET_MODULE(reserv)
