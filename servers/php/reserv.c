@@ -141,22 +141,14 @@ static char *read_cookies(void)
 }
 
 /*
- * The last that PHP calls of a request: FPM sends what is left of the answer. Where nobody reads it
- * FPM leaves by a jump.
+ * The last that PHP calls of a request: FPM sends what is left of the answer, 8 KB at most, and
+ * closes. From then on the client may send the next request, and who has another container must not
+ * wait for a worker that waits for its own container's turn to end.
  */
 static int deactivate(void)
 {
-	int result = SUCCESS, jumps = 0;
-
-	zend_try {
-		result = fpm_deactivate ? fpm_deactivate() : SUCCESS;
-	} zend_catch {
-		jumps = 1;
-	} zend_end_try();
 	end();
-	if (jumps)
-		zend_bailout();
-	return result;
+	return fpm_deactivate ? fpm_deactivate() : SUCCESS;
 }
 
 /* A request is refused before the script. */
