@@ -44,7 +44,15 @@ impl Core {
             return;
         }
         let before = lock(&slot.placed).tids.clone();
-        let (tids, trouble) = match self.place(&interface, &queue, &before) {
+        let again = {
+            let Ok(_held) = slot.held() else { return };
+            threads::again(slot.resource.number(), &interface)
+        };
+        let placed = match again {
+            Ok(()) => self.place(&interface, &queue, &before),
+            Err(error) => Err(error.into()),
+        };
+        let (tids, trouble) = match placed {
             Ok(placed) => placed,
             Err(refusal) => (before, Some(refusal.text)),
         };

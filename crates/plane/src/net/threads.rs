@@ -42,7 +42,7 @@ fn set(interface: &str, on: bool) -> Result<(), PlaneError> {
             Some(libc::ENOENT) => cannot(interface, "this kernel has none (Linux 5.12)"),
             Some(libc::EOPNOTSUPP) => cannot(
                 interface,
-                "nothing is polled there (a veth polls with --receive=xdp, or GRO)",
+                "nothing is polled there (a veth is, while it is up, with --receive=xdp or GRO)",
             ),
             _ => os(format!("write {}", switch(interface).display()))(error),
         }
@@ -69,6 +69,14 @@ pub(crate) fn begin(number: u8, interface: &str) -> Result<(), PlaneError> {
     find(interface)?;
     fs::write(&note, interface).map_err(os(format!("write {}", note.display())))?;
     if rtnl::index_of(interface).is_some() { set(interface, true) } else { Ok(()) }
+}
+
+/// Begins those that are ours again where the interface has lost them: one that came again and was
+/// not up yet. The caller has the link, so nobody ends them meanwhile.
+pub fn again(number: u8, interface: &str) -> Result<(), PlaneError> {
+    let ours = fs::read_to_string(note(&settings::run(), number)).is_ok_and(|t| t == interface);
+    let there = rtnl::index_of(interface).is_some();
+    if ours && there && !has(interface)? { set(interface, true) } else { Ok(()) }
 }
 
 /// Ends those that are ours.
