@@ -55,16 +55,12 @@ pub(crate) fn begin(number: u8, interface: &str) -> Result<(), PlaneError> {
     let note = note(&settings::run(), number);
     let ours = fs::read_to_string(&note).is_ok_and(|text| text == interface);
     if has(interface)? {
-        return match ours {
-            true => Ok(()),
-            false => Err(cannot(
-                interface,
-                &format!(
-                    "it has some that are not Reserv's: echo 0 > {}",
-                    switch(interface).display()
-                ),
-            )),
-        };
+        if ours {
+            return Ok(());
+        }
+        let switch = switch(interface);
+        let why = format!("it has some that are not Reserv's: echo 0 > {}", switch.display());
+        return Err(cannot(interface, &why));
     }
     find(interface)?;
     fs::write(&note, interface).map_err(os(format!("write {}", note.display())))?;
