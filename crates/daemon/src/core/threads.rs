@@ -97,7 +97,7 @@ impl Core {
         for tid in tids.filter(|tid| threads::is_one(**tid)) {
             let mut engine = self.cpu()?;
             match engine.plane().tag_of(*tid) {
-                Ok(there) if there == queue => continue,
+                Ok(there) if there == queue => {}
                 Ok(_) => engine.tag(Target::Thread(*tid), queue, None)?,
                 Err(PlaneError::NoProcess(_)) => {}
                 Err(error) => return Err(error.into()),
