@@ -56,28 +56,28 @@ def sh(line):
     subprocess.run(line.split(), check=True)
 
 
+def batch(lines, before=()):
+    """Lines of ip, in one process."""
+    subprocess.run([*before, "ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+
+
 class Sender:
     """The other end of the link."""
 
     def __init__(self):
-        self.process = subprocess.Popen(["unshare", "-n", sys.executable, "-c", AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(["unshare", "-n", sys.executable, "-IS", "-c", AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         mine = os.readlink("/proc/self/ns/net")
         while os.readlink(f"/proc/{self.process.pid}/ns/net") == mine:
             time.sleep(0.01)
 
     def make_link(self):
-        pid = self.process.pid
-        sh(f"ip link add {DEV} address {MAC} type veth peer name {PEER} address {PEER_MAC} netns {pid}")
-        for line in f"ip addr add {HERE}/24 dev {DEV}", f"ip -6 addr add {HERE6}/64 dev {DEV} nodad", f"ip link set {DEV} up":
-            sh(line)
-        there = f"ip addr add {PEER4}/24 dev {PEER}", f"ip -6 addr add {PEER6}/64 dev {PEER} nodad", f"ip link set {PEER} up", "ip link set lo up"
-        for line in there:
-            sh(f"nsenter -t {pid} -n {line}")
+        there = "nsenter", "-t", str(self.process.pid), "-n"
+        batch([f"link add {DEV} address {MAC} type veth peer name {PEER} address {PEER_MAC} netns {self.process.pid}",
+               f"addr add {HERE}/24 dev {DEV}", f"addr add {HERE6}/64 dev {DEV} nodad", f"link set {DEV} up"])
         # Nobody asks for an address in the middle of a count.
-        for host, mac in (HERE, MAC), (HERE6, MAC):
-            sh(f"nsenter -t {pid} -n ip neigh replace {host} lladdr {mac} dev {PEER} nud permanent")
-        for host, mac in (PEER4, PEER_MAC), (PEER6, PEER_MAC):
-            sh(f"ip neigh replace {host} lladdr {mac} dev {DEV} nud permanent")
+        batch([f"addr add {PEER4}/24 dev {PEER}", f"addr add {PEER6}/64 dev {PEER} nodad", f"link set {PEER} up", "link set lo up",
+               *(f"neigh replace {host} lladdr {MAC} dev {PEER} nud permanent" for host in (HERE, HERE6))], there)
+        batch(f"neigh replace {host} lladdr {PEER_MAC} dev {DEV} nud permanent" for host in (PEER4, PEER6))
 
     def __call__(self, *words):
         print(*words, file=self.process.stdin, flush=True)
