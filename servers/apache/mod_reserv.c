@@ -35,10 +35,7 @@
 
 #include "mod_reserv.h"
 
-/* reserv(7): what names are made of. A path is at most what bind.c has room for. */
-#define NAME_BYTES "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
-#define NAME_LONGEST 64
-#define PATH_LONGEST 2048
+#include "../words.h"
 
 #define TIME_NOTE "reserv_cpu_us"
 
@@ -101,20 +98,12 @@ static void *config_merge(apr_pool_t *p, void *outer_, void *inner_)
  */
 static const char *share_named(cmd_parms *cmd, const char *name, struct share **found)
 {
-	const char *path = *name == '/' ? name : apr_pstrcat(cmd->pool, top, name, NULL), *at, *end = path;
+	const char *path = *name == '/' ? name : apr_pstrcat(cmd->pool, top, name, NULL), *inner = path + strlen(top);
 	struct share *share;
 	int i;
 
-	if (strncmp(path, top, strlen(top)) == 0) {
-		for (at = path + strlen(top) - 1; *at == '/'; at = end) {
-			end = at + 1 + strspn(at + 1, NAME_BYTES);
-			if (end == at + 1 || at[1] == '.' || end - at > NAME_LONGEST + 1)
-				break;
-		}
-		if (*at == '/')
-			end = path;
-	}
-	if (*end || end == path || strlen(path) > PATH_LONGEST)
+	/* The whole is at most what bind.c has room for. */
+	if (strncmp(path, top, strlen(top)) || !path_is_right(inner, strlen(inner)) || strlen(path) > PATH_LONGEST)
 		return apr_psprintf(cmd->pool,
 				    "%s: '%s' is no path of a container; one is like web/site1 or %sweb/site1",
 				    cmd->cmd->name, name, top);

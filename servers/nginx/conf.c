@@ -2,27 +2,11 @@
 /* The directives, and which containers they name. */
 #include "reserv_module.h"
 
-/* reserv(7): what names are made of. */
-#define NAME_BYTES "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
-#define NAME_LONGEST 64
-#define PATH_LONGEST 2048
+#include "../words.h"
 
 int name_is_right(const u_char *name, size_t length)
 {
-	const u_char *at = name, *end = name + length, *begin;
-
-	if (!length || length > PATH_LONGEST)
-		return 0;
-	for (;; at++) {
-		for (begin = at; at < end && *at && strchr(NAME_BYTES, *at); at++)
-			;
-		if (at == begin || *begin == '.' || at - begin > NAME_LONGEST)
-			return 0;
-		if (at == end)
-			return 1;
-		if (*at != '/')
-			return 0;
-	}
+	return path_is_right((const char *)name, length);
 }
 
 struct share *share_named(struct settings *all, ngx_str_t *name)

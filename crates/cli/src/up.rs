@@ -75,7 +75,7 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         .iter()
         .cloned()
         .map(Ok)
-        .chain(args.net.iter().map(|net| link(net, args.rate, args.net_driver, args.receive)))
+        .chain(args.net.iter().map(|net| link(net, args)))
         .chain(args.disk.iter().map(|(name, path)| {
             disk(name, path, args.depth, args.floor, args.front, args.model, args.disk_driver)
         }))
@@ -193,17 +193,15 @@ const fn suffix(driver: Driver) -> &'static str {
 }
 
 /// An interface to be scheduled: a resource of its name.
-fn link(
-    interface: &str,
-    rate: Option<reserv_model::Rate>,
-    driver: Driver,
-    receive: Option<reserv_model::Receive>,
-) -> Result<(Name, Source), Error> {
+fn link(interface: &str, args: &Up) -> Result<(Name, Source), Error> {
     let name = Name::new(interface)
         .map_err(|e| Error::usage(format!("--net {interface}: {e}")).hint(e.hint))?;
-    let rate = rate.map_or_else(String::new, |rate| format!("@{}", rate.bare()));
-    let receive = receive.map_or_else(String::new, |at| format!("+{at}"));
-    let text = format!("link{receive}:{interface}{rate}{}", suffix(driver));
+    let rate = args.rate.map_or_else(String::new, |rate| format!("@{}", rate.bare()));
+    let mut receive = args.receive.map_or_else(String::new, |at| format!("+{at}"));
+    if let Some(queue) = &args.receive_in {
+        receive = format!("{receive}+in={queue}");
+    }
+    let text = format!("link{receive}:{interface}{rate}{}", suffix(args.net_driver));
     let on =
         text.parse().map_err(|e: reserv_model::Error| Error::usage(e.to_string()).hint(e.hint))?;
     Ok((name, on))
@@ -351,6 +349,7 @@ pub(crate) fn start_plain() -> Result<(), Error> {
         front: Front::Auto,
         rate: None,
         receive: None,
+        receive_in: None,
         disk: Vec::new(),
         depth: None,
         floor: None,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::quoted;
 use crate::kind::words;
-use crate::{Driver, Error, ErrorKind, Rate};
+use crate::{Driver, Error, ErrorKind, NodePath, Rate};
 
 /// What a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,9 @@ impl ResourceKind {
 /// What a resource beside the CPU stands on. Counting resources: `file:PATH`, the file system that
 /// PATH lies on, or `net:IFACE`, a network interface. An interface that is scheduled: `link:IFACE`,
 /// as fast as the device takes packets, or `link:IFACE@RATE`; with `/full` or `/stock` at the end
-/// by that driver; `link+tcx:IFACE` or `link+xdp:IFACE` where what comes in is told apart too. A disk that is scheduled: `disk:PATH`, a file or a block device, or
+/// by that driver; `link+tcx:IFACE` or `link+xdp:IFACE` where what comes in is told apart too,
+/// `link+in=PATH:IFACE` or `link+xdp+in=PATH:IFACE` where it is processed by threads in that queue
+/// of the CPU. A disk that is scheduled: `disk:PATH`, a file or a block device, or
 /// `disk+DEPTH:PATH`, with so many requests at once; `disk@RATE:PATH` or `disk+DEPTH@RATE:PATH`
 /// where it serves so much whatever is asked of it; with `/ublk` or `/fuse` before the colon by
 /// that front end, and with `/spinning` or `/flash` before that it takes as long as such a disk
@@ -82,6 +84,9 @@ pub enum Source {
         driver: Driver,
         /// Where what comes in is told apart, if it is.
         receive: Option<Receive>,
+        /// The queue of the CPU in which what comes in is processed, by threads; `None`: in
+        /// softirqs.
+        receive_in: Option<NodePath>,
     },
     /// This file or block device, scheduled.
     Disk {
@@ -164,17 +169,18 @@ impl Source {
         }
     }
 
-    /// The same, with what it leaves open of a link (rate, driver, entrance) as `running` has it.
+    /// The same, with what it leaves open of a link (rate, driver, entrance, threads) as `running` has it.
     #[must_use]
     pub fn filled(&self, running: &Self) -> Self {
         let mut filled = self.clone();
         if let (
-            Self::Link { rate, driver, receive, .. },
-            Self::Link { rate: has, driver: by, receive: at, .. },
+            Self::Link { rate, driver, receive, receive_in, .. },
+            Self::Link { rate: has, driver: by, receive: at, receive_in: place, .. },
         ) = (&mut filled, running)
         {
             *rate = rate.or(*has);
             *receive = receive.or(*at);
+            *receive_in = receive_in.take().or_else(|| place.clone());
             if *driver == Driver::Auto {
                 *driver = *by;
             }
@@ -234,7 +240,7 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = |why: &str| {
             Err(Error::new(ErrorKind::Invalid, format!("{}: {why}", quoted(text)))
-                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), link+tcx:eth0 or link+xdp:eth0 (what comes in too), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse), disk/spinning:/srv/x.img (a file as slow as such a disk), disk/stock:/dev/vdb (by the stock driver)"))
+                .hint("file:/mnt/x (the file system of that path), net:eth0 (an interface), link:eth0 or link:eth0@100mbit (one that is scheduled), link:eth0@100mbit/stock (by the stock driver), link+tcx:eth0 or link+xdp:eth0 (what comes in too), link+in=web/site1:eth0 (that is processed in that queue of the CPU), disk:/dev/vdb, disk+4:/dev/vdb or disk@24mbit:/dev/vdb (a disk that is scheduled), disk/fuse:/dev/vdb (by that front end, ublk or fuse), disk/spinning:/srv/x.img (a file as slow as such a disk), disk/stock:/dev/vdb (by the stock driver)"))
         };
         if text.chars().any(char::is_control) {
             return bad("a control character");
@@ -300,6 +306,11 @@ impl FromStr for Source {
             Some(("file", path)) if path.starts_with('/') => Ok(Self::File(path.to_owned())),
             Some(("file", _)) => bad("the path does not start with /"),
             Some((kind, rest)) if kind == "net" || kind.split('+').next() == Some("link") => {
+                let (kind, receive_in) = match kind.split_once("+in=") {
+                    Some((_, "")) => return bad("a queue of the CPU, as web/site1"),
+                    Some((kind, queue)) => (kind, Some(queue.parse()?)),
+                    None => (kind, None),
+                };
                 let (kind, receive) = match kind.split_once('+') {
                     Some((kind, at)) => (kind, Some(at.parse()?)),
                     None => (kind, None),
@@ -325,7 +336,7 @@ impl FromStr for Source {
                 Ok(if kind == "net" {
                     Self::Net(interface)
                 } else {
-                    Self::Link { interface, rate, driver, receive }
+                    Self::Link { interface, rate, driver, receive, receive_in }
                 })
             }
             _ => bad("none of file:PATH, net:IFACE, link:IFACE, disk:PATH"),
@@ -338,10 +349,13 @@ impl fmt::Display for Source {
         match self {
             Self::File(path) => write!(f, "file:{path}"),
             Self::Net(name) => write!(f, "net:{name}"),
-            Self::Link { interface, rate, driver, receive } => {
+            Self::Link { interface, rate, driver, receive, receive_in } => {
                 f.write_str("link")?;
                 if let Some(at) = receive {
                     write!(f, "+{at}")?;
+                }
+                if let Some(queue) = receive_in {
+                    write!(f, "+in={queue}")?;
                 }
                 write!(f, ":{interface}")?;
                 if let Some(rate) = rate {
@@ -416,6 +430,8 @@ mod tests {
             "disk@3MB:/dev/vdb",
             "link:eth0@1mbit/stock",
             "link:eth0/full",
+            "link+in=web/site1:eth0@1mbit/full",
+            "link+xdp+in=net:eth0",
         ] {
             let source: Source = text.parse().unwrap();
             assert_eq!(source.to_string(), text);
@@ -446,6 +462,10 @@ mod tests {
             "disk/flash/stock:/dev/vdb",
             "disk/stock/full:/dev/vdb",
             "link:eth0@1mbit\n",
+            "link+in=:eth0",
+            "link+in=/x:eth0",
+            "link+in=x+xdp:eth0",
+            "net+in=x:eth0",
         ] {
             assert!(bad.parse::<Source>().is_err(), "{bad}");
         }

@@ -372,6 +372,7 @@ fn links_and_disks_have_tables_of_their_own() {
             "link+tcx:x@1mbit/full",
             "[link.x]\nrate = \"1mbit\"\ndriver = \"full\"\nreceive = \"tcx\"\n",
         ),
+        ("link+xdp+in=web/site1:x", "[link.x]\nreceive = \"xdp\"\nreceive_in = \"web/site1\"\n"),
         ("disk:/dev/vdb", "[disk.x]\npath = \"/dev/vdb\"\n"),
         (
             "disk+4@3MB/flash/fuse/full:/srv/a b",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::words::{counting, disk, rate, word};
+use super::words::{counting, disk, queue_of_cpu, rate, word};
 
 /// Arguments of `up`.
 #[derive(Debug, Args)]
@@ -42,6 +42,11 @@ pub struct Up {
     #[arg(long, value_name = "PLACE", requires = "net", num_args = 0..=1, require_equals = true,
           default_missing_value = "tcx", value_parser = word::<reserv_model::Receive>)]
     pub receive: Option<reserv_model::Receive>,
+    /// Have what comes in by those interfaces processed by kernel threads in this queue of the CPU,
+    /// as web/site1, scheduled and charged as that; else it is done in softirqs, in the time of
+    /// whoever is interrupted
+    #[arg(long, value_name = "QUEUE", requires = "net", value_parser = queue_of_cpu)]
+    pub receive_in: Option<reserv_model::NodePath>,
     /// Which driver of those interfaces: full is Reserv's own qdisc, stock the kernel's HTB; auto
     /// takes the full one where this kernel can run it
     #[arg(long, value_enum, requires = "net", default_value_t = Driver::Auto)]

@@ -44,6 +44,20 @@ pub(super) fn rate(word: &str) -> Result<reserv_model::Rate, String> {
     word.parse().map_err(|e: reserv_model::Error| format!("{e} ({})", e.hint))
 }
 
+/// A queue of the CPU, with or without the resource's name.
+pub(super) fn queue_of_cpu(word: &str) -> Result<reserv_model::NodePath, String> {
+    let path: reserv_model::NodePath = word
+        .strip_prefix("cpu/")
+        .unwrap_or(word)
+        .parse()
+        .map_err(|e: reserv_model::Error| format!("{e} ({})", e.hint))?;
+    if path.is_root() {
+        Err("the name of a queue of the CPU, as web/site1".into())
+    } else {
+        Ok(path)
+    }
+}
+
 /// One of a list of words; else which there are.
 pub(super) fn word<T: std::str::FromStr<Err = reserv_model::Error>>(
     word: &str,

@@ -13,6 +13,7 @@ mod refusals;
 pub mod slot;
 mod status;
 mod stop;
+mod threads;
 mod up;
 mod watching;
 

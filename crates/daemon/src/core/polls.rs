@@ -57,6 +57,7 @@ impl Core {
             if polled.elapsed() >= POLL {
                 polled = Instant::now();
                 self.poll(slot);
+                self.place_threads(slot);
             }
             // Nothing is collected before the files are known that were being opened when another
             // worker died.
@@ -67,6 +68,7 @@ impl Core {
             removed.extend(Self::take_removed_of(slot));
             forgetter.forget(&removed);
         }
+        self.leave_threads(slot);
         forgetter.forget(&self.take_gone());
     }
 

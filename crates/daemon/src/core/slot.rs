@@ -24,6 +24,7 @@ use reserv_model::{Name, NodeId, ResourceKind, Source, Tree};
 use reserv_namespace::Resource;
 
 use super::lock;
+use super::threads::Placed;
 use crate::engine::Engine;
 use crate::held::{Held, ResourceState};
 use crate::refusal::Refusal;
@@ -76,6 +77,8 @@ pub struct Slot {
     news: Mutex<Vec<News>>,
     /// What `status` told of it last.
     last: Mutex<Option<ResourceState>>,
+    /// Of a link: threads that process what comes in.
+    pub(super) placed: Mutex<Placed>,
     wake_up: Sender<()>,
     wakes: Mutex<Option<Receiver<()>>>,
 }
@@ -120,6 +123,7 @@ impl Slot {
             entered: Mutex::default(),
             news: Mutex::default(),
             last: Mutex::default(),
+            placed: Mutex::default(),
             wake_up,
             wakes: Mutex::new(Some(wakes)),
         })

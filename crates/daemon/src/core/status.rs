@@ -71,13 +71,14 @@ impl Core {
                 // No thread is to be had: here, as long as that takes.
                 Err(_) => slot.held_within(SHORT).map(|held| held.state()),
             };
-            let state = match answer {
+            let mut state = match answer {
                 Ok(state) => {
                     slot.keep(&state);
                     state
                 }
                 Err(refusal) => ResourceState::late(slot.last(), slot.on().as_ref(), &refusal),
             };
+            state.limits.extend(slot.out_of_place());
             resources.insert(slot.name.clone(), state);
         }
         Ok(Status {

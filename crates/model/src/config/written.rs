@@ -8,6 +8,7 @@
 //! interface = "eth0"           # the table's name where it is left out
 //! driver = "auto"              # full or stock
 //! receive = "tcx"              # or "xdp": what comes in is told apart too
+//! receive_in = "web/site1"     # and processed by threads in this queue of the CPU
 //! [link.eth0.nodes.web]        # all else as for the CPU
 //! kind = "queue"
 //! [disk.vdb]
@@ -107,6 +108,8 @@ table! {
         rate: Option<Rate>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receive: Option<Receive>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receive_in: Option<NodePath>,
     }
 }
 
@@ -160,7 +163,7 @@ fn checked(table: &str, name: &Name, on: &Source) -> Result<Source, Error> {
             Source::Link { interface, .. } => {
                 let why = format!("no interface is called {}", quoted(interface));
                 Err(Error::new(ErrorKind::Invalid, why)
-                    .hint("interface = \"eth0\"; rate, driver and receive have lines of their own"))
+                    .hint("interface = \"eth0\"; rate, driver, receive and receive_in have lines of their own"))
             }
             _ => {
                 let why = format!("{} is no disk's path", quoted(&on.to_string()));
@@ -184,6 +187,7 @@ impl TryFrom<Written> for Config {
                 rate: table.rate,
                 driver: table.driver,
                 receive: table.receive,
+                receive_in: table.receive_in.take(),
             };
             let on = checked("link", &name, &on)?;
             all.add("link", name, table.tree(on))?;
@@ -245,12 +249,13 @@ impl From<&Config> for Written {
         for (name, tree) in &config.count {
             let ResourceConfig { on, personality, policy, tune, access, nodes, .. } = tree.clone();
             match on {
-                Some(Source::Link { interface, rate, driver, receive }) => {
+                Some(Source::Link { interface, rate, driver, receive, receive_in }) => {
                     let interface = (interface != name.as_str()).then_some(interface);
                     let table = LinkTable {
                         interface,
                         rate,
                         receive,
+                        receive_in,
                         driver,
                         personality,
                         policy,

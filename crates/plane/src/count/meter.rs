@@ -4,7 +4,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use reserv_model::{NodeId, PacketRule, Receive, ReceiveOthers, ReceiveSample, Source, UseRule};
+use reserv_model::{
+    NodeId, NodePath, PacketRule, Receive, ReceiveOthers, ReceiveSample, Source, UseRule,
+};
 
 use super::Usage;
 use crate::receive::Set;
@@ -78,6 +80,11 @@ pub trait Meter: Send {
 
     /// Where what comes in is told apart, if it is.
     fn entrance(&self) -> Option<Receive> {
+        None
+    }
+
+    /// The queue of the CPU for the threads that process what comes in, if there are any.
+    fn received_in(&self) -> Option<&NodePath> {
         None
     }
 

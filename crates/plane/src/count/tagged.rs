@@ -11,10 +11,12 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
 use reserv_model::{
-    Batch, NodeId, Op, Outcome, PacketRule, Receive, ReceiveOthers, ReceiveSample, Source, UseRule,
+    Batch, NodeId, NodePath, Op, Outcome, PacketRule, Receive, ReceiveOthers, ReceiveSample,
+    Source, UseRule,
 };
 
 use super::{Meter, Told, Usage};
+use crate::net::threads;
 use crate::ops;
 use crate::receive::{self, Entrance, Set};
 use crate::tag::{self, Mechanism, NodeInfo, Object, Tags};
@@ -34,6 +36,8 @@ pub struct Tagged {
     limits: Vec<String>,
     /// Of a link whose packets are told apart as they come in.
     entrance: Option<Entrance>,
+    /// Of a link whose packets are processed by threads: their queue of the CPU.
+    received_in: Option<NodePath>,
 }
 
 fn invalid(why: String) -> PlaneError {
@@ -86,6 +90,7 @@ impl Tagged {
             tags: Err(String::new()),
             limits: Vec::new(),
             entrance: None,
+            received_in: None,
         }
     }
 
@@ -197,6 +202,39 @@ impl Tagged {
         entered.map(|()| Some(entrance))
     }
 
+    /// The interface is there again.
+    fn enter_again(&mut self, source: &Source) -> Result<(), PlaneError> {
+        let (Some(entrance), Some(interface)) = (&self.entrance, source.interface()) else {
+            return Ok(());
+        };
+        entrance.detach()?;
+        // The link goes on without: what leaves is worth as much as what comes in.
+        let index = crate::net::index_of(interface)?;
+        self.limits.retain(|limit| !limit.starts_with(NOT_TOLD_APART));
+        if let Err(error) = entrance.attach(interface, index) {
+            tracing::error!(%error, interface, "the entrance");
+            self.limits.push(not_told_apart(&error));
+        }
+        Ok(())
+    }
+
+    /// What comes in is processed by threads from now on, or not any more. Of a link that was found
+    /// it is no reason to leave it.
+    fn thread(&mut self, source: &Source, fresh: bool) -> Result<(), PlaneError> {
+        let Source::Link { interface, receive_in: Some(queue), .. } = source else {
+            self.received_in = None;
+            return threads::end(self.number);
+        };
+        self.received_in = Some(queue.clone());
+        match threads::begin(self.number, interface) {
+            Err(error) if !fresh => {
+                tracing::error!(%error, interface, "what comes in is processed in softirqs");
+                Ok(())
+            }
+            begun => begun,
+        }
+    }
+
     fn take(&self, tags: &Tags, source: &Source) -> Result<(), PlaneError> {
         let object = object(source, self.dev)?;
         tags.attach_resource(self.number, object, source.counts())?;
@@ -240,6 +278,21 @@ impl Tagged {
     }
 
     fn begin_with(
+        &mut self,
+        source: &Source,
+        nodes: Option<&[Told]>,
+        fresh: bool,
+    ) -> Result<(), PlaneError> {
+        self.tag_with(source, nodes, fresh)?;
+        // The last: a veth has threads only when it has an entrance in its driver.
+        self.thread(source, fresh).inspect_err(|_| {
+            if let Err(error) = self.stop() {
+                tracing::error!(%error, "the entrance was not taken back");
+            }
+        })
+    }
+
+    fn tag_with(
         &mut self,
         source: &Source,
         nodes: Option<&[Told]>,
@@ -320,18 +373,8 @@ impl Meter for Tagged {
 
     fn again(&mut self, source: &Source) -> Result<(), PlaneError> {
         self.tags().map_or(Ok(()), |tags| self.take(tags, source))?;
-        let (Some(entrance), Some(interface)) = (&self.entrance, source.interface()) else {
-            return Ok(());
-        };
-        entrance.detach()?;
-        // The link goes on without: what leaves is worth as much as what comes in.
-        let index = crate::net::index_of(interface)?;
-        self.limits.retain(|limit| !limit.starts_with(NOT_TOLD_APART));
-        if let Err(error) = entrance.attach(interface, index) {
-            tracing::error!(%error, interface, "the entrance");
-            self.limits.push(not_told_apart(&error));
-        }
-        Ok(())
+        self.enter_again(source)?;
+        self.thread(source, false)
     }
 
     fn set_mount(&mut self, dev: u64) -> Result<(), PlaneError> {
@@ -345,6 +388,10 @@ impl Meter for Tagged {
 
     fn entrance(&self) -> Option<Receive> {
         self.entrance.as_ref().map(Entrance::place)
+    }
+
+    fn received_in(&self) -> Option<&NodePath> {
+        self.received_in.as_ref()
     }
 
     fn let_in(&mut self, wanted: &[Set]) -> Result<Vec<Set>, PlaneError> {
@@ -449,6 +496,8 @@ impl Meter for Tagged {
 
     fn stop(&mut self) -> Result<(), PlaneError> {
         // Also where none is known: a daemon that could not adopt it has left it attached.
+        threads::end(self.number)?; // while there is something that they poll
+        self.received_in = None;
         receive::clear(self.number)?;
         self.entrance = None;
         match mem::replace(&mut self.tags, Err("it was stopped".into())) {

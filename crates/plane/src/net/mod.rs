@@ -7,6 +7,7 @@ mod former;
 pub mod full;
 mod rtnl;
 pub mod stock;
+pub mod threads;
 
 #[doc(hidden)]
 pub use rtnl::understand;
@@ -67,7 +68,9 @@ fn netns() -> Result<u64, PlaneError> {
 /// How packets are told apart, for `status`.
 fn told_apart(meter: &dyn Meter) -> String {
     let entrance = meter.entrance().map(|at| format!(", what comes in by {at}"));
-    format!("{}{}", meter.mechanism(), entrance.unwrap_or_default())
+    let threads = meter.received_in().map(|queue| format!(", processed in cpu/{queue}"));
+    let words = [entrance, threads].map(Option::unwrap_or_default);
+    format!("{}{}", meter.mechanism(), words.concat())
 }
 
 /// What queues let in, told again; one that is gone lets nothing in.

@@ -30,6 +30,16 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 const HEADER: usize = 16; // struct nlmsghdr
 const TCMSG: usize = 20; // struct tcmsg
 const IFINFOMSG: usize = 16; // struct ifinfomsg
+const GENLMSG: usize = 4; // struct genlmsghdr
+const GENL_VERSION: u32 = 1;
+const GENL_ID_CTRL: u16 = 16;
+const CTRL_CMD_GETFAMILY: u32 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+/// linux/netdev.h
+const NETDEV_CMD_NAPI_GET: u32 = 11;
+const NETDEV_A_NAPI_IFINDEX: u16 = 1;
+const NETDEV_A_NAPI_PID: u16 = 4;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_MASTER: u16 = 10;
 const IFLA_STATS64: u16 = 23;
@@ -47,10 +57,13 @@ pub(super) fn index_of(name: &str) -> Option<u32> {
 }
 
 fn socket() -> io::Result<OwnedFd> {
+    socket_of(libc::NETLINK_ROUTE)
+}
+
+fn socket_of(protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: a new socket; no memory is handed over.
-    let fd = unsafe {
-        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
-    };
+    let fd =
+        unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -113,7 +126,11 @@ fn message_of(kind: u16, flags: i32, words: &[u32], rest: &[u8]) -> Vec<u8> {
 /// Sends one message and hands each answer's type and body to `each`, until the kernel says that
 /// this was all.
 fn talk(message: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
-    let fd = socket()?;
+    talk_by(libc::NETLINK_ROUTE, message, each)
+}
+
+fn talk_by(protocol: i32, message: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
+    let fd = socket_of(protocol)?;
     // SAFETY: the message is memory of that length.
     let sent = unsafe { libc::send(fd.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) };
     if sent < 0 {
@@ -157,6 +174,8 @@ pub fn understand(bytes: &[u8]) {
     let index = word(bytes, HEADER + 4);
     let (mut top, mut below) = (None, 0);
     let _ = answers(bytes, &mut |kind, body| {
+        let _ = family_in(body);
+        let _ = napi_thread_in(index, body);
         qdisc_in(kind, index, body, &mut top, &mut below);
         let _ = class_in(kind, index, body);
         let _ = of_body(body, IFLA_STATS64, &mut |stats| long(stats, TX_DROPPED));
@@ -323,6 +342,40 @@ pub(super) fn remove_below(index: u32, parent: u32) -> io::Result<()> {
 pub(super) fn master(index: u32) -> io::Result<u32> {
     of_link(index, IFLA_MASTER, &mut |value| word(value, 0).into())
         .map(|index| u32::try_from(index).unwrap_or(u32::MAX))
+}
+
+/// The threads of an interface that polls by threads (`NETDEV_CMD_NAPI_GET`, Linux 6.8).
+pub(super) fn napi_threads(index: u32) -> io::Result<Vec<i32>> {
+    let mut name = Vec::new();
+    attribute(&mut name, CTRL_ATTR_FAMILY_NAME, b"netdev\0");
+    let words = [CTRL_CMD_GETFAMILY | GENL_VERSION << 8];
+    let ask = message_of(GENL_ID_CTRL, libc::NLM_F_ACK, &words, &name);
+    let mut family = None;
+    talk_by(libc::NETLINK_GENERIC, &ask, &mut |_, body| family = family.or(family_in(body)))?;
+    let family = family.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
+    let mut of = Vec::new();
+    attribute(&mut of, NETDEV_A_NAPI_IFINDEX, &index.to_ne_bytes());
+    let words = [NETDEV_CMD_NAPI_GET | GENL_VERSION << 8];
+    let ask = message_of(family, libc::NLM_F_DUMP, &words, &of);
+    let mut found = Vec::new();
+    talk_by(libc::NETLINK_GENERIC, &ask, &mut |_, body| found.extend(napi_thread_in(index, body)))?;
+    Ok(found)
+}
+
+fn genl_attribute(body: &[u8], wanted: u16) -> Option<&[u8]> {
+    let all = attributes(body.get(GENLMSG..).unwrap_or_default());
+    all.into_iter().find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+}
+
+fn family_in(body: &[u8]) -> Option<u16> {
+    let value = genl_attribute(body, CTRL_ATTR_FAMILY_ID)?.get(..2)?;
+    Some(u16::from_ne_bytes(value.try_into().ok()?))
+}
+
+fn napi_thread_in(index: u32, body: &[u8]) -> Option<i32> {
+    let of = word(genl_attribute(body, NETDEV_A_NAPI_IFINDEX)?, 0);
+    let tid = word(genl_attribute(body, NETDEV_A_NAPI_PID)?, 0);
+    (of == index).then_some(i32::try_from(tid).ok()).flatten().filter(|tid| *tid > 0)
 }
 
 /// The longest packet of an interface, without its link header.
