@@ -11,6 +11,8 @@
 #ifndef RESERV_ABI_H
 #define RESERV_ABI_H
 
+#include "page.h"
+
 #define RC_ABI_VERSION 12
 
 /*

@@ -43,6 +43,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
@@ -282,6 +283,8 @@ struct task_struct {
 	const struct cred *cred;
 	u64 start_boottime;
 	struct task_struct *group_leader;
+	void *mm;
+	u64 self_exec_id;
 };
 
 /* Requests of block devices. */
@@ -632,6 +635,7 @@ s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 u32 scx_bpf_nr_cpu_ids(void) __ksym;
 u64 scx_bpf_now(void) __ksym; /* 6.14 */
 bool scx_bpf_task_running(const struct task_struct *p) __ksym;
+s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
 void scx_bpf_error_bstr(char *fmt, unsigned long long *data, u32 data__sz) __ksym;
 void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;

@@ -12,11 +12,13 @@
 #ifndef RESERV_WORK_H
 #define RESERV_WORK_H
 
+#include "page.h"
+
 /*
  * Of the structures here. The pins of the maps have it in their names: whoever changes a structure
  * counts on, and programs of both kinds never share what they understand differently.
  */
-#define RT_WORK_VERSION 2
+#define RT_WORK_VERSION 3
 
 struct rt_work {
 	/*
@@ -34,7 +36,26 @@ struct rt_work {
 	 */
 	u32 listed;
 	u32 times; /* that the thread has bound itself; nobody else writes it */
+	/*
+	 * Where in its memory the thread writes what it works for (struct rc_page), 0: nowhere; and
+	 * how many of the entries there have been read. Another program, after exec, has other
+	 * memory.
+	 */
+	u64 page, head;
+	u64 execs; /* self_exec_id, when that was written */
 };
+
+/*
+ * A process' slots, with its first thread: containers' queues in the tree of the CPU, by handle. A
+ * thread's entry names one by its number.
+ */
+struct rt_slots {
+	u64 epoch; /* of rt_works, when they were written */
+	u64 execs;
+	u32 gen[RC_SLOTS];
+	u16 index[RC_SLOTS]; /* 0: nothing stands there; RT_SLOT_LISTED: as `listed` above */
+};
+#define RT_SLOT_LISTED 0x8000
 
 /* The handle in `queue`. */
 static __always_inline u64 rt_work_queue(u64 word)
@@ -48,6 +69,13 @@ struct {
 	__type(key, int);
 	__type(value, struct rt_work);
 } work SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct rt_slots);
+} worklists SEC(".maps");
 
 struct rt_works {
 	u64 epoch; /* of the CPU's tree: another one for each that is made */
@@ -86,6 +114,78 @@ static __always_inline struct rt_work *rt_work_of(struct task_struct *p)
 		return 0;
 	w = bpf_task_storage_get(&work, p, 0, 0);
 	return w && w->epoch == all->epoch && w->queue ? w : 0;
+}
+
+/*
+ * What stands in a slot of a thread's process, by handle; 0: nothing. Another thread may write it
+ * meanwhile: index 0 first, then the generation, then the index.
+ */
+static __always_inline u64 rt_slot(struct rt_slots *slots, u32 slot, u32 *listed)
+{
+	u32 index, gen;
+
+	slot &= RC_SLOTS - 1;
+	index = *(volatile u16 *)&slots->index[slot];
+	gen = *(volatile u32 *)&slots->gen[slot];
+	if (!index || *(volatile u16 *)&slots->index[slot] != index)
+		return 0;
+	*listed = index / RT_SLOT_LISTED;
+	return (u64)gen << 32 | (index & (RT_SLOT_LISTED - 1));
+}
+
+/* The slots of the running thread's process, as far as they mean something; 0: it has none. */
+static __always_inline struct rt_slots *rt_slots_of(struct task_struct *me, u64 epoch)
+{
+	struct task_struct *leader = me->group_leader;
+	struct rt_slots *slots = bpf_task_storage_get(&worklists, leader, 0, 0);
+
+	return slots && slots->epoch == epoch && slots->execs == leader->self_exec_id ? slots : 0;
+}
+
+/*
+ * The slot that the running thread's page names now. 0: it names none, or nothing that is not known
+ * already (`w`). A thread that ends has no memory any more, and the CPU may have another's.
+ */
+static __always_inline bool rt_page_slot(struct task_struct *me, struct rt_work *w, u32 *slot)
+{
+	u64 at = w->page, head, entry;
+
+	if (!at || !me->mm || w->execs != me->self_exec_id)
+		return false;
+	if (bpf_probe_read_user(&head, sizeof(head), (void *)(at + __builtin_offsetof(struct rc_page, head))) ||
+	    head == w->head)
+		return false;
+	at += __builtin_offsetof(struct rc_page, log) + (head - 1) % RC_PAGE_LOG * sizeof(entry);
+	if (bpf_probe_read_user(&entry, sizeof(entry), (void *)at))
+		return false;
+	*slot = entry & (RC_SLOTS - 1);
+	return true;
+}
+
+/* What the running thread is bound to, by handle, and how; 0: to nothing. */
+static __always_inline u64 rt_working(struct task_struct *me, u32 *listed)
+{
+	struct rt_works *all = rt_works();
+	struct rt_slots *slots;
+	struct rt_work *w;
+	u32 slot;
+	u64 node;
+
+	if (!all || !*(volatile u64 *)&all->used)
+		return 0;
+	w = bpf_task_storage_get(&work, me, 0, 0);
+	if (!w)
+		return 0;
+	if (rt_page_slot(me, w, &slot)) {
+		if (!slot)
+			return 0;
+		slots = rt_slots_of(me, all->epoch);
+		node = slots ? rt_slot(slots, slot, listed) : 0;
+		if (node)
+			return node;
+	}
+	*listed = w->listed;
+	return w->epoch == all->epoch ? rt_work_queue(*(volatile u64 *)&w->queue) : 0;
 }
 
 #endif

@@ -538,7 +538,8 @@ struct rs_item {
 	 */
 	u8 floor;
 	u8 told; /* likewise: an idle unit was chosen for it, and need not be told */
-	u8 pad[2];
+	u8 paged; /* likewise: its thread binds itself by a page */
+	u8 pad;
 	u64 period_ns, budget_ns, deadline_ns;
 	struct { /* class edf: the period under way */
 		u64 due, release; /* its deadline; when the next may begin */

@@ -575,6 +575,46 @@ RS_FN u64 rc_lent(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it)
 	return ran;
 }
 
+/* paged.h */
+RS_FN u32 rc_page_parts(struct rs_item RS_ARENA *it, u64 ran, u64 started);
+RS_FN u64 rc_page_part(struct rs_item RS_ARENA *it, u32 i, u64 charge);
+
+/*
+ * Under the lock, in service: the moves that the thread's page asks for happen, each part of `ran`
+ * charged to its queue. Answers what is left, which belongs to the queue that the item is in now.
+ * Inlined, so that the moves have the stack that they have elsewhere.
+ */
+static __always_inline u64 rc_paged(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 ran, u64 started, u64 now)
+{
+	u32 n = rc_page_parts(it, ran, started);
+	u64 charge = 0;
+
+	if (!n)
+		return ran;
+	RS_LOOP(i, RC_PAGE_LOG + 2) {
+		charge = rc_page_part(it, i, charge);
+		if (i >= n)
+			break;
+		if (it->want)
+			charge = rc_catch_up(t, it, charge, now);
+	}
+	return charge;
+}
+
+/*
+ * Under the lock, before the step of the running thread's item ends: the same of `ran`, which has
+ * not been paid. Answers what is left of it.
+ */
+static __always_inline u64 rc_page_step(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *it, u64 ran, u64 now)
+{
+	it->paid += ran;
+	if (it->want)
+		ran = rc_catch_up(t, it, ran, now);
+	ran = rc_paged(t, it, ran, it->started, now);
+	it->paid -= ran;
+	return ran;
+}
+
 /*
  * Under the lock: what the item did so far, `ran` in all, is charged, and it is queued (more) or
  * idle.

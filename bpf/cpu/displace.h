@@ -37,6 +37,8 @@ static __always_inline bool rc_displace(struct rs_tree RS_ARENA *t, struct rs_it
 
 	if (t->throttle.n || t->refill.n)
 		return false; /* who is due comes first: for dispatch, which has more stack */
+	if (cur->paged)
+		return false; /* dispatch reads what the thread wrote (paged.h) */
 	if (cur->want)
 		ran += cur->part_ran[0] + cur->part_ran[1];
 	rc_stay(cur, cpu);

@@ -92,6 +92,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		it->want = 0;
 		it->told = 0;
 		it->floor = 0;
+		it->paged = !fork && rc_has_page(p);
 		it->part_node[0] = it->part_node[1] = 0;
 		it->part_ran[0] = it->part_ran[1] = 0;
 		it->home = home;

@@ -206,9 +206,11 @@ static __always_inline void rc_enqueued(struct task_struct *p, u64 enq_flags)
 	}
 	/*
 	 * Displaced by a kernel thread, without a dispatch: behind that, before all others. Its
-	 * item stays in service.
+	 * item stays in service. Likewise where its page is still to be read, for which there is no
+	 * stack here; on several CPUs who was displaced by another class is anybody's to take.
 	 */
-	if (it->state == RS_SERVICE && !(enq_flags & SCX_ENQ_WAKEUP) && p == bpf_get_current_task_btf() && rc_inside(p) &&
+	if (it->state == RS_SERVICE && !(enq_flags & SCX_ENQ_WAKEUP) && p == bpf_get_current_task_btf() &&
+	    (rc_inside(p) || (it->paged && (cpus == 1 || scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) > 0))) &&
 	    prevs[cpu & (RS_UNITS_MAX - 1)].graces < RC_GRACES) {
 		prevs[cpu & (RS_UNITS_MAX - 1)].graces++;
 		compat_insert(p, SCX_DSQ_LOCAL, RC_GRACE_NS, 0);
@@ -329,6 +331,8 @@ RS_FN_VOID(rc_ended, (struct rs_tree RS_ARENA *t, u32 cpu, u64 now), (t, cpu, no
 		else if (pi->state == RS_IDLE && v->more)
 			rc_forced(pi, cpu);
 		if (pi->state == RS_SERVICE) {
+			if (pi->paged)
+				v->owed = rc_page_step(t, pi, v->owed, now);
 			rc_settle(t, pi, v->owed, v->more, now);
 			v->owed = 0;
 		} else if (pi->state == RS_QUEUED) {

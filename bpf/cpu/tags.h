@@ -130,6 +130,54 @@ static __always_inline void rc_inherit_binding(struct task_struct *child, struct
 		return;
 	*w = *was;
 	w->back = back;
+	w->page = 0; /* is of its creator's memory */
+}
+
+/* Whether a thread has a page, of the program that it runs. */
+static __always_inline bool rc_has_page(struct task_struct *p)
+{
+	struct rt_work *w = rt_works_used() ? bpf_task_storage_get(&work, p, 0, 0) : 0;
+
+	return w && w->page && w->execs == p->self_exec_id;
+}
+
+static __noinline int rc_by_rules(u64 node);
+
+/*
+ * The binding `was` of the running thread and its tag, as they are when what its page says is done
+ * (paged.h). Answers the tag.
+ */
+static __noinline u64 rc_page_ahead(struct rt_work *was, u64 tag)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct rt_work *w = bpf_task_storage_get(&work, me, 0, 0);
+	struct rt_works *all = rt_works();
+	struct rt_slots *slots;
+	u64 node = 0;
+	u32 slot, listed = 0;
+
+	if (!w || !all || !rt_page_slot(me, w, &slot))
+		return tag;
+	if (!slot) {
+		if (was->queue)
+			tag = rc_back(was->back);
+		was->queue = 0;
+		return tag;
+	}
+	bpf_rcu_read_lock(); /* of the thread's first one */
+	slots = rt_slots_of(me, all->epoch);
+	if (slots)
+		node = rt_slot(slots, slot, &listed);
+	bpf_rcu_read_unlock();
+	if (!node || !rs_node_at(rc_tree(), node) || (ruled >> (node & 63) & 1 && !rc_by_rules(node)))
+		return tag;
+	if (!was->queue)
+		was->back = tag;
+	was->queue = node;
+	was->listed = listed;
+	was->epoch = all->epoch;
+	was->times = 0;
+	return node;
 }
 
 /* The child's tag, by the rule. `th` is the child's. */
@@ -143,11 +191,15 @@ static __always_inline void rc_inherit(struct task_struct *child, struct task_st
 	/* before the tag: who tags the parent meanwhile changes that first */
 	if (own && (thread || binds_children))
 		was = *own;
+	else if (thread || binds_children)
+		was.page = rc_has_page(parent);
 	asm volatile("" : : : "memory");
 	if (thread || was.queue)
 		tag = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
 	if (was.queue && rt_work_queue(was.queue) != tag)
 		was.queue = 0;
+	if (was.page)
+		tag = rc_page_ahead(&was, tag);
 	if (thread) {
 		th->tag.node = tag;
 		if (was.queue)
@@ -562,6 +614,8 @@ static __always_inline s64 rc_container(u64 opened, u64 ino, u32 mode, int *rule
 	return *rules ? (s64)node : -E_ACCES;
 }
 
+#include "paged.h"
+
 /* The running thread goes to a queue: 0, or a negative errno. */
 static __always_inline int rc_go(struct task_struct *me, u64 node)
 {
@@ -584,6 +638,7 @@ static __noinline int rc_fcntl_bind(u64 opened, u64 ino, u32 mode, u32 cmd)
 
 	if (!tree_at || !all)
 		return -E_INVAL;
+	rc_page_first(me);
 	if (cmd == F_RESERV_BIND) {
 		node = rc_container(opened, ino, mode, &rules);
 		if (node < 0)
@@ -643,10 +698,15 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 			return rc_fcntl_get(inode, arg);
 		if (cmd - F_RESERV_BIND <= F_RESERV_BOUND - F_RESERV_BIND && inode->i_sb->s_dev == mount_dev)
 			return rc_fcntl_bind((u64)file->private_data, inode->i_ino, file->f_mode, cmd);
+		if (cmd == F_RESERV_SLOT && inode->i_sb->s_dev == mount_dev)
+			return rc_fcntl_slot((u64)file->private_data, inode->i_ino, file->f_mode, arg);
+		if (cmd == F_RESERV_PAGE && inode->i_sb->s_dev == mount_dev)
+			return rc_fcntl_page(arg);
 		if (cmd != F_RESERV_GETCPURES)
 			return ret;
 		if (inode->i_sb->s_dev != mount_dev)
 			return -E_INVAL;
+		rc_page_first(me);
 		return 1 + rc_queue(t, rc_tag_now(bpf_task_storage_get(&tags, me, 0, 0)))->index;
 	}
 	ino = inode->i_ino;
@@ -661,6 +721,7 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 	node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
 	if (ruled >> (ino & 63) & 1 && !rc_by_rules(node))
 		return -E_ACCES;
+	rc_page_first(me);
 	it = rc_own(me);
 	if (it && rc_hop(t, it, me, node)) {
 		rc_unbind(me);

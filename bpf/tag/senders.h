@@ -22,19 +22,20 @@
 /* Who sends over an inet socket notes what it is bound to, or that it is not. */
 static __noinline int rt_sent_by(u64 key)
 {
-	struct rt_work *w = rt_work_of(bpf_get_current_task_btf());
+	u32 listed = 0;
+	bool bound = rt_working(bpf_get_current_task_btf(), &listed) != 0;
 	struct rt_works *all = rt_works();
 	struct rt_sock *s = sock_entries ? bpf_map_lookup_elem(&socks, &key) : 0;
 	u32 i, resource;
 	u64 node;
 
-	if (!all || (!w && !s))
+	if (!all || (!bound && !s))
 		return 0;
 	bpf_for(i, 0, RT_RESOURCES) {
 		if (i >= iface_count)
 			break;
 		resource = iface_resource[i & (RT_RESOURCES - 1)] & (RT_RESOURCES - 1);
-		node = w ? rt_worked(resource) : 0;
+		node = bound ? rt_worked(resource) : 0;
 		if (!s && node)
 			s = rt_sock_entry(key, 0);
 		if (s)

@@ -56,6 +56,12 @@ const u32 rt_layout[] SEC(".rodata.layout") = {
 	__builtin_offsetof(struct rt_work, epoch),
 	__builtin_offsetof(struct rt_work, listed),
 	__builtin_offsetof(struct rt_work, times),
+	__builtin_offsetof(struct rt_work, page),
+	__builtin_offsetof(struct rt_work, head),
+	__builtin_offsetof(struct rt_work, execs),
+	sizeof(struct rt_slots),
+	__builtin_offsetof(struct rt_slots, gen),
+	__builtin_offsetof(struct rt_slots, index),
 	sizeof(struct rt_works),
 	__builtin_offsetof(struct rt_works, used),
 };

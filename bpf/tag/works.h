@@ -29,14 +29,12 @@ struct {
 __noinline u64 rt_worked(u32 resource)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
-	struct rt_work *w = rt_work_of(me);
+	u32 index, listed = 0;
+	u64 queue = rt_working(me, &listed), node, key;
 	struct rt_owned *o;
-	u64 queue, node, key;
-	u32 index;
 
-	if (!w)
+	if (!queue)
 		return 0;
-	queue = rt_work_queue(*(volatile u64 *)&w->queue);
 	index = queue;
 	o = bpf_map_lookup_elem(&owned, &index);
 	if (!o || o->queue != queue)
@@ -48,7 +46,7 @@ __noinline u64 rt_worked(u32 resource)
 	if (rt_usable(resource, node))
 		return 0;
 	key = RT_USE_KEY(resource, node);
-	if (w->listed && me->cred->fsuid.val && !bpf_map_lookup_elem(&uses, &key))
+	if (listed && me->cred->fsuid.val && !bpf_map_lookup_elem(&uses, &key))
 		return 0;
 	return node;
 }

@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::call::{self, ThreadParam};
+use crate::call::{self, ThreadPage, ThreadParam};
 use crate::tag::{self, Slot, rules};
 use crate::tree::{self, RsBatch, RsOp};
 use crate::{cpu, fuse, ino, net, receive};
@@ -97,9 +97,14 @@ fn the_cpu_is_that_of_its_programs() {
         cpu::tracing::IN_C,
         cpu::trace::IN_C,
         &calls,
+        call::page::IN_C,
         words,
     ];
     let mut all = wanted(&tables);
+    sized(&mut all, "sizeof(struct rc_page)", size_of::<ThreadPage>());
+    sized(&mut all, "offsetof(struct rc_page, anchor[1].rate)", offset_of!(ThreadPage, since) - 8);
+    sized(&mut all, "offsetof(struct rc_page, own)", offset_of!(ThreadPage, since));
+    sized(&mut all, "offsetof(struct rc_page, log)", offset_of!(ThreadPage, log));
     sized(&mut all, "sizeof(struct rc_thread_param)", size_of::<ThreadParam>());
     sized(&mut all, "offsetof(struct rc_thread_param, prio)", offset_of!(ThreadParam, priority));
     sized(
@@ -161,7 +166,12 @@ fn fuse_is_that_of_the_kernel() {
 #[test]
 fn calls_are_those_of_the_library_for_c() {
     let header = "crates/client/include/reserv.h";
-    assert_eq!(differences(&[header], &wanted(&[call::IN_C, call::fcntl::IN_C])), "");
+    let mut all = wanted(&[call::IN_C, call::fcntl::IN_C]);
+    sized(&mut all, "sizeof(struct reserv_page)", size_of::<ThreadPage>());
+    sized(&mut all, "offsetof(struct reserv_page, since)", offset_of!(ThreadPage, since));
+    sized(&mut all, "offsetof(struct reserv_page, every)", offset_of!(ThreadPage, every));
+    sized(&mut all, "offsetof(struct reserv_page, log)", offset_of!(ThreadPage, log));
+    assert_eq!(differences(&[header], &all), "");
     let text = fs::read_to_string(root().join(header)).expect("readable");
     let there = text.matches("\n#define F_RESERV_").count() + text.matches("\n#define SO").count();
     assert_eq!(there, call::IN_C.len() + call::fcntl::IN_C.len(), "and there are no others");

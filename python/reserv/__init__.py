@@ -22,7 +22,7 @@ import os
 
 __all__ = [
     "Error", "NotRunning", "NotFound", "Denied", "Exists", "NoProcess", "Stale", "Stat", "Params", "REFUSE", "DRAIN", "FLUSH", "version", "mount",
-    "open", "path", "open_container", "bind", "unbind", "bound", "chcpures", "cpures", "tag", "tag_thread", "set_params", "get_params", "set_queue", "get_queue", "pread", "pwrite", "get_default", "get_cdefault",
+    "open", "path", "open_container", "bind", "unbind", "bound", "slot", "slot_free", "work", "chcpures", "cpures", "tag", "tag_thread", "set_params", "get_params", "set_queue", "get_queue", "pread", "pwrite", "get_default", "get_cdefault",
     "set_default", "set_cdefault", "newqueue", "newsched", "mkqueue", "mksched", "delete", "move", "set", "get", "reweight", "set_collect", "get_collect",
     "stat",
 ]
@@ -174,6 +174,10 @@ _bind = _call("reserv_bind", _int, _fd)
 _bind_path = _call("reserv_bind_path", _int, _text)
 _unbind = _call("reserv_unbind", _int)
 _bound = _reader("reserv_bound")
+_slot = _call("reserv_slot", _int, _fd)
+_slot_path = _call("reserv_slot_path", _int, _text)
+_slot_free = _call("reserv_slot_free", _int, _int)
+_work = _call("reserv_work", _int, _int)
 _tag = _call("reserv_tag", _int, _text, _pid)
 _tag_thread = _call("reserv_tag_thread", _int, _text, _pid)
 _set_params = _call("reserv_set_params", _int, ctypes.POINTER(Params))
@@ -256,6 +260,21 @@ def unbind():
 def bound():
     """The container to which the calling thread is bound; "": to none."""
     return _bound()
+
+
+def slot(container):
+    """A number of this process for a container, by path or descriptor: for work()."""
+    return _slot(_number(container)) if _is_descriptor(container) else _slot_path(_bytes(container))
+
+
+def slot_free(number):
+    """Gives a number of slot() back."""
+    _slot_free(number)
+
+
+def work(number):
+    """The calling thread works for the container of a slot; 0: for none. Seldom a system call."""
+    _work(number)
 
 
 def cpures():

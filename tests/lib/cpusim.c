@@ -57,12 +57,13 @@ static void *arena_take(void);
 #define bpf_task_acquire(p) ((p)->held++, (p))
 #undef bpf_task_release
 #define bpf_task_release(p) ((void)(p)->held--)
-#define bpf_probe_read_user(to, size, from) (memcpy(to, from, size), 0)
 #define bpf_probe_write_user(to, from, size) (memcpy(to, from, size), 0)
 #define bpf_probe_read_kernel_str(to, size, from) ((void)(from))
 #define bpf_ringbuf_output(ring, record, size, flags) 0
 #define bpf_task_storage_get(map, p, init, flags)                                                                       \
-	((typeof((map)->value))(sizeof(*(map)->value) == sizeof(struct rt_work) ? native_work(p, flags) : native_storage(p, flags)))
+	((typeof((map)->value))(sizeof(*(map)->value) == sizeof(struct rt_work) ? native_work(p, flags) :             \
+				sizeof(*(map)->value) == sizeof(struct rt_slots) ? native_slots(p, flags, sizeof(struct rt_slots)) : \
+										   native_storage(p, flags)))
 static u32 kicks;
 #define scx_bpf_kick_cpu(cpu, flags) ((void)(cpu), (void)kicks++)
 #define scx_bpf_pick_idle_cpu(mask, flags) ((void)(mask), -1)
@@ -148,13 +149,13 @@ static void *arena_take(void)
 	{                                                                                                                       \
 		#map, sizeof(*(map).type) / sizeof(int), sizeof(*(map).key), sizeof(*(map).value), sizeof(*(map).max_entries) / sizeof(int), 0, 0, 0 \
 	}
-static struct native_map maps[7];
-static int memory_of[7];
+static struct native_map maps[8];
+static int memory_of[8];
 
 __attribute__((constructor)) static void begin(void)
 {
-	struct native_map all[7] = { MAP(io), MAP(state), MAP(tasks), MAP(cpu_lists), MAP(cpu_uses), MAP(accounts) };
-	void *programs[7] = { &io, &state, &tasks, &cpu_lists, &cpu_uses, &accounts };
+	struct native_map all[8] = { MAP(io), MAP(state), MAP(tasks), MAP(cpu_lists), MAP(cpu_uses), MAP(accounts), MAP(parts) };
+	void *programs[8] = { &io, &state, &tasks, &cpu_lists, &cpu_uses, &accounts, &parts };
 	struct rc_call call = { .what = RC_SETUP_FLAT };
 
 	for (u32 i = 0; all[i].name; i++) {

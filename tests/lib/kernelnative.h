@@ -24,6 +24,7 @@ typedef int32_t s32;
 typedef uint64_t u64;
 typedef int64_t s64;
 #define BPF_MAP_TYPE_ARENA 33 /* 6.9 */
+#define BPF_MAP_TYPE_PERCPU_ARRAY BPF_MAP_TYPE_ARRAY /* of one CPU */
 
 typedef struct {
 	u32 val;
@@ -171,8 +172,11 @@ struct task_struct {
 	const struct cred *real_cred, *cred;
 	u64 start_boottime;
 	struct task_struct *group_leader;
-	struct cred own; /* ours, and the next two */
+	void *mm;
+	u64 self_exec_id;
+	struct cred own; /* ours, and the next three */
 	u64 storage[16], work[8];
+	void *slots;
 	u32 held; /* by programs */
 };
 
@@ -229,6 +233,14 @@ static inline __attribute__((unused)) void *native_work(struct task_struct *p, u
 		p->work[0] = 1;
 	return p->work[0] ? &p->work[1] : 0;
 }
+/* its process' slots, likewise */
+static inline __attribute__((unused)) void *native_slots(struct task_struct *p, u64 flags, size_t size)
+{
+	if (flags && !p->slots)
+		p->slots = calloc(1, size);
+	return p->slots;
+}
+#define bpf_probe_read_user(to, size, from) (memcpy(to, from, size), 0)
 #define bpf_task_from_pid(pid) native_task(pid)
 #define bpf_task_release(task) ((void)(task))
 #define bpf_get_netns_cookie(skb) native_netns.net_cookie

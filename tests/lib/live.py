@@ -57,7 +57,7 @@ BESIDE = {"cpucheck": ("sched", "bpf/cpu"), "linkcheck": ("sched", "bpf/net"), "
 BUILT = os.path.join(ROOT, "target", "release")
 HELPERS = {name: () for name in ("agent", "binder", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "pairs", "paper", "preempted", "pressure", "rxload",
                                  "refused", "several", "swapload", "tagcost", "uring", "wakeup", "workload")}
-HELPERS["client"] = ("-L", BUILT, "-lreserv", "-lpthread")
+HELPERS["client"] = HELPERS["pager"] = ("-L", BUILT, "-lreserv", "-lpthread")
 HELPERS["refuse"] = ("-shared", "-fPIC")
 HELPERS["numbers"] = ("-D_GNU_SOURCE", "-static")
 SOURCES = {"numbers": "demo/cgi.c"}

@@ -6,7 +6,8 @@
 #ifndef TAGNATIVE_H
 #define TAGNATIVE_H
 #include "kernelnative.h"
-#define bpf_task_storage_get(map, p, init, flags) ((typeof((map)->value))native_work(p, flags))
+#define bpf_task_storage_get(map, p, init, flags) \
+	((typeof((map)->value))(sizeof(*(map)->value) > sizeof(p->work) ? native_slots(p, flags, sizeof(*(map)->value)) : native_work(p, flags)))
 #include "../../bpf/tag/common.h"
 #include "../../bpf/tag/lists.h"
 #include "../../bpf/tag/files.h"

@@ -210,6 +210,7 @@ static struct task_struct *task_new(int tid, int tgid)
 	p->cred = p->real_cred = &p->own;
 	p->own.user_ns = &first_ns;
 	p->own.group_info = &p->own.groups;
+	p->mm = p;
 	return p;
 }
 
@@ -253,6 +254,7 @@ static void files_put(struct files_struct *files)
 static void bury(struct task_struct *p)
 {
 	task_of[p->pid] = 0;
+	free(p->slots);
 	give(&tasks, p);
 }
 
@@ -328,6 +330,7 @@ void k_exec(u64 start, u32 uid, u32 gid, u32 groups, const u32 *group)
 	task_of[me->pid] = me;
 	me->start_boottime = start;
 	me->group_leader = me;
+	me->self_exec_id++;
 	cred(me, uid, gid, groups, group);
 	cpu_execed(me, before);
 }

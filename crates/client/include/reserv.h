@@ -49,6 +49,10 @@ extern "C" {
  * fcntl(any of /reserv, …, 0): the number of its container's queue + 1; ENOENT: it is bound to none
  */
 #define F_RESERV_BOUND 0x52530009
+/* fcntl(container, …, slot): the slot of this process stands for a container. 1 */
+#define F_RESERV_SLOT 0x5253000a
+/* fcntl(any of /reserv, …, page): the calling thread binds itself by what it writes there. 1 */
+#define F_RESERV_PAGE 0x5253000b
 
 /*
  * The same of sockets, with every driver: setsockopt(fd, SOL_RESERV, SO_RESERV_QUEUE, &queue,
@@ -116,6 +120,59 @@ int reserv_bind_path(const char *container);
 int reserv_unbind(void);
 /* The container to which the calling thread is bound; "" and 0: to none. */
 ssize_t reserv_bound(char *buf, size_t size);
+
+/* --- reserv_slot(3) --- */
+
+/*
+ * A number, 1 to 1023, by which the threads of this process name the container that `container` is
+ * a descriptor of, as of reserv_bind(). It is given back with reserv_slot_free(), and is nothing in
+ * a child or after exec.
+ */
+int reserv_slot(int container);
+int reserv_slot_path(const char *container);
+int reserv_slot_free(int slot);
+/*
+ * As reserv_bind(), of the calling thread, without a system call but for one in 128, and one every
+ * 10 ms; 0: as reserv_unbind().
+ */
+int reserv_work(int slot);
+
+/*
+ * What a thread tells the kernel's part of Reserv so: the calling thread's, made at the first call,
+ * until the thread ends; NULL and errno. In a child it is another one, made by a call there.
+ */
+struct reserv_page {
+	uint32_t size, which;
+	uint64_t head;
+	struct {
+		uint64_t ticks, ns, rate;
+	} anchor[2];
+	uint64_t since, every;
+	uint64_t log[256];
+};
+struct reserv_page *reserv_page(void);
+/* What was written so far is charged now. */
+int reserv_page_settle(struct reserv_page *page);
+
+#if defined(__x86_64__) || defined(__aarch64__)
+/* reserv_work() of the thread whose page it is, in a few instructions. */
+static inline void reserv_page_work(struct reserv_page *page, int slot)
+{
+	uint64_t head = page->head, ticks;
+
+#if defined(__x86_64__)
+	ticks = __builtin_ia32_rdtsc();
+#else
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+#endif
+	page->log[head % 256] = ticks << 10 | (uint64_t)slot;
+	/* The kernel's part may look at any instant: an entry is whole before it is counted. */
+	__asm__ volatile("" : : : "memory");
+	page->head = ++head;
+	if (__builtin_expect(ticks - page->since > page->every || !(head & 127), 0))
+		(void)reserv_page_settle(page);
+}
+#endif
 
 /* --- reserv_set_queue(3) --- */
 

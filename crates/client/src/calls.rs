@@ -5,9 +5,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
-pub(crate) use reserv_facts::call::ThreadParam;
+pub(crate) use reserv_facts::call::page::{PAGE_LOG, SLOT_BITS, SLOTS};
+pub(crate) use reserv_facts::call::{ThreadPage, ThreadParam};
 pub(crate) use reserv_facts::call::fcntl::{
-    BIND, BOUND, CHCPURES, GET_QUEUE, GETCPURES, GETPARAM, SET_QUEUE, SETPARAM, UNBIND,
+    BIND, BOUND, CHCPURES, GET_QUEUE, GETCPURES, GETPARAM, PAGE, SET_QUEUE, SETPARAM, SLOT, UNBIND,
 };
 use reserv_facts::call::{SO_QUEUE, SO_QUEUE_OF, SOL};
 
@@ -44,6 +45,13 @@ pub(crate) fn get_option(fd: RawFd, resource: i32) -> io::Result<i32> {
 pub(crate) fn param(fd: RawFd, command: i32, param: &mut ThreadParam) -> io::Result<i32> {
     // SAFETY: The command reads or writes one structure of the size that stands in it.
     answer(unsafe { libc::fcntl(fd, command, std::ptr::from_mut(param)) })
+}
+
+/// PAGE: where it is, or null.
+pub(crate) fn page(fd: RawFd, page: *mut ThreadPage) -> io::Result<()> {
+    // SAFETY: The command reads a structure of the size that stands in it, now and until it is
+    // called with null; whoever calls this keeps the memory until then.
+    answer(unsafe { libc::fcntl(fd, PAGE, page) }).map(drop)
 }
 
 fn status(fd: RawFd) -> io::Result<libc::stat> {

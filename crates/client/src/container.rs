@@ -104,17 +104,17 @@ fn owner(place: &Place, node: &str) -> Option<String> {
     None
 }
 
-fn root(place: &Place) -> Result<File> {
+pub(crate) fn root(place: &Place) -> Result<File> {
     File::open(&place.root).map_err(|e| Error::of(place.root.display(), &e))
 }
 
-fn unknown() -> Error {
+pub(crate) fn unknown() -> Error {
     let text = "a thread's binding needs Reserv's full driver of the CPU, with its hook of fcntl ('reserv doctor' says why it is missing); \
                 'reserv run --in' and a container's members bind whole processes";
     Error::new(libc::EOPNOTSUPP, text)
 }
 
-fn why_not(container: RawFd, e: &io::Error) -> Error {
+pub(crate) fn why_not(container: RawFd, e: &io::Error) -> Error {
     let errno = e.raw_os_error().unwrap_or(libc::EIO);
     if !calls::is_open(container) {
         return Error::new(libc::EBADF, format!("descriptor {container} is not open"));

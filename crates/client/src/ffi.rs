@@ -7,6 +7,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{IntoRawFd as _, OwnedFd};
 
 use crate::error::{Error, Result};
+use crate::calls::ThreadPage;
+use crate::page::{self, Slot};
 use crate::{Delete, List, Params, Stat};
 
 /// Longest text of an error, with its 0.
@@ -183,6 +185,23 @@ c_abi! {
     reserv_bound(buf: *mut c_char, size: usize) -> isize {
         text(crate::bound().map(Option::unwrap_or_default), buf, size)
     }
+    reserv_slot(container: c_int) -> c_int {
+        number(Slot::new(container), |slot| slot.into_number().cast_signed())
+    }
+    reserv_slot_path(container: *const c_char) -> c_int {
+        let slot = word(container, "the container").and_then(Slot::of_path);
+        number(slot, |slot| slot.into_number().cast_signed())
+    }
+    reserv_slot_free(slot: c_int) -> c_int { done(Slot::of_number(slot).map(drop)) }
+    reserv_work(slot: c_int) -> c_int {
+        done(u32::try_from(slot).map_err(|_| page::no_slot(slot)).and_then(page::work))
+    }
+    reserv_page() -> *mut ThreadPage {
+        let mut page = std::ptr::null_mut();
+        answer(page::page(), |at| { page = at; 0 });
+        page
+    }
+    reserv_page_settle(_page: *mut ThreadPage) -> c_int { done(page::settle()) }
     reserv_tag(queue: *const c_char, pid: libc::pid_t) -> c_int {
         done(word(queue, "the queue").and_then(|queue| crate::tag(queue, pid)))
     }

@@ -13,7 +13,8 @@
 //! * Where the kernel's hooks are missing (the stock drivers), calls about threads go through the
 //!   files instead, which needs the right to write them. Tags of sockets are options then
 //!   (`setsockopt`), those of open files of disks are written to `/reserv/proc/self/fds`.
-//! * There is no state: each call finds the mount anew ([`mount`]). All calls may be used by
+//! * There is no state: each call finds the mount anew ([`mount`]). Only a thread that binds itself
+//!   without system calls ([`Slot`]) has a page, and its process slots. All calls may be used by
 //!   several threads at once.
 //!
 //! The C ABI (`include/reserv.h`) is these functions under the names `reserv_…`.
@@ -26,6 +27,7 @@ mod ffi;
 mod files;
 mod lists;
 mod node;
+mod page;
 mod place;
 mod request;
 mod stat;
@@ -42,6 +44,7 @@ pub use node::{
     Delete, delete, get, get_collect, mkqueue, mksched, move_node, newqueue, newsched, reweight,
     set, set_collect,
 };
+pub use page::{Slot, rest};
 pub use place::mount;
 pub use request::{pread, pwrite};
 pub use stat::{Stat, stat};

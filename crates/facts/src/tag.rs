@@ -21,7 +21,7 @@ shared! {
 
 /// Of the structures of `bpf/work.h`; the pins of their maps have it in their names.
 /// `RT_WORK_VERSION`, which the plane's test of layouts compares.
-pub const WORK_VERSION: u32 = 2;
+pub const WORK_VERSION: u32 = 3;
 
 shared! {
     /// `enum rt_kind`

@@ -13,7 +13,7 @@ use crate::libbpf::{make_folder, refused, remove_pins};
 use crate::{PlaneError, parked, sys};
 
 /// The maps.
-const SHARED: [&str; 2] = ["work", "works"];
+const SHARED: [&str; 3] = ["work", "works", "worklists"];
 
 /// `struct rt_work`, of which we know the layout alone: who changes it counts [`WORK_VERSION`] on.
 #[cfg(test)]
@@ -24,6 +24,19 @@ pub(crate) struct RtWork {
     pub(crate) epoch: u64,
     pub(crate) listed: u32,
     pub(crate) times: u32,
+    pub(crate) page: u64,
+    pub(crate) head: u64,
+    pub(crate) execs: u64,
+}
+
+/// `struct rt_slots`
+#[cfg(test)]
+#[repr(C)]
+pub(crate) struct RtSlots {
+    pub(crate) epoch: u64,
+    pub(crate) execs: u64,
+    pub(crate) generation: [u32; 1024],
+    pub(crate) index: [u16; 1024],
 }
 
 /// `struct rt_works`

@@ -172,7 +172,7 @@ pub(super) const LAYOUT: &[u32] = {
 
     use crate::layout::w;
     use crate::uses::{RtRule, RtUse};
-    use crate::work::{RtWork, RtWorks};
+    use crate::work::{RtSlots, RtWork, RtWorks};
     use reserv_facts::tag::WORK_VERSION;
     &[
         ABI_VERSION,
@@ -206,6 +206,12 @@ pub(super) const LAYOUT: &[u32] = {
         w(offset_of!(RtWork, epoch)),
         w(offset_of!(RtWork, listed)),
         w(offset_of!(RtWork, times)),
+        w(offset_of!(RtWork, page)),
+        w(offset_of!(RtWork, head)),
+        w(offset_of!(RtWork, execs)),
+        w(size_of::<RtSlots>()),
+        w(offset_of!(RtSlots, generation)),
+        w(offset_of!(RtSlots, index)),
         w(size_of::<RtWorks>()),
         w(offset_of!(RtWorks, used)),
     ]
