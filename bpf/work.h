@@ -148,12 +148,11 @@ static __always_inline struct rt_slots *rt_slots_of(struct task_struct *me, u64 
  */
 static __always_inline bool rt_page_slot(struct task_struct *me, struct rt_work *w, u32 *slot)
 {
-	u64 at = w->page, head, entry;
+	u64 at = w->page, head_at = at + __builtin_offsetof(struct rc_page, head), head, entry;
 
 	if (!at || !me->mm || w->execs != me->self_exec_id)
 		return false;
-	if (bpf_probe_read_user(&head, sizeof(head), (void *)(at + __builtin_offsetof(struct rc_page, head))) ||
-	    head == w->head)
+	if (bpf_probe_read_user(&head, sizeof(head), (void *)head_at) || head == w->head)
 		return false;
 	at += __builtin_offsetof(struct rc_page, log) + (head - 1) % RC_PAGE_LOG * sizeof(entry);
 	if (bpf_probe_read_user(&entry, sizeof(entry), (void *)at))

@@ -124,7 +124,8 @@ RS_FN u32 rc_page_read(u64 started)
 	at = w->page + __builtin_offsetof(struct rc_page, log);
 	if (x->top.head - from == 1) {
 		slot = from % RC_PAGE_LOG;
-		if (bpf_probe_read_user(&x->entries[slot & (RC_PAGE_LOG - 1)], sizeof(u64), (void *)(at + slot * sizeof(u64))))
+		at += slot * sizeof(u64);
+		if (bpf_probe_read_user(&x->entries[slot & (RC_PAGE_LOG - 1)], sizeof(u64), (void *)at))
 			return 0;
 	} else if (bpf_probe_read_user(x->entries, sizeof(x->entries), (void *)at)) {
 		return 0;
@@ -207,22 +208,23 @@ static __noinline int rc_page_bound(u64 word)
 	struct rt_work *w = bpf_task_storage_get(&work, me, 0, 0);
 	struct rt_works *all = rt_works();
 	struct rc_parts *x = rc_parts();
+	u64 back;
 
 	if (!w || !all || !x)
 		return 0;
+	back = w->epoch == all->epoch && w->queue ? w->back : x->before;
 	if (!x->last)
 		w->queue = 0;
 	else
-		rc_bound_to(all, w, word & ~RC_PART_LISTED, w->epoch == all->epoch && w->queue ? w->back : x->before,
-			    word / RC_PART_LISTED & 1);
+		rc_bound_to(all, w, word & ~RC_PART_LISTED, back, word / RC_PART_LISTED & 1);
 	return 0;
 }
 
 /*
  * Under the lock, before move i of those of rc_page_parts, and once behind the last: where to is
- * `want`, as for rc_catch_up. The last move is where the last entry says, with what is left. Answers
- * what is charged to the queue that the item leaves: `charge`, which is left of the move before,
- * and what was worked there.
+ * `want`, as for rc_catch_up. The last move is where the last entry says, with what is left.
+ * Answers what is charged to the queue that the item leaves: `charge`, which is left of the move
+ * before, and what was worked there.
  */
 RS_FN u64 rc_page_part(struct rs_item RS_ARENA *it, u32 i, u64 charge)
 {
@@ -379,7 +381,7 @@ static __always_inline int rc_fcntl_page(u64 at)
 	struct rs_item RS_ARENA *it = rc_own(me);
 	struct rt_works *all = rt_works();
 	struct rt_work *w;
-	u64 head;
+	u64 head, head_at = at + __builtin_offsetof(struct rc_page, head);
 	u32 size;
 
 	rc_tree(); /* names the arena */
@@ -401,7 +403,7 @@ static __always_inline int rc_fcntl_page(u64 at)
 		return -E_NOMEM;
 	w->page = 0; /* a step that ends now finds none */
 	if (bpf_probe_read_user(&size, sizeof(size), (void *)at) ||
-	    bpf_probe_read_user(&head, sizeof(head), (void *)(at + __builtin_offsetof(struct rc_page, head))))
+	    bpf_probe_read_user(&head, sizeof(head), (void *)head_at))
 		return -E_FAULT;
 	if (size != sizeof(struct rc_page))
 		return -E_INVAL;

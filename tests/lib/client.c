@@ -93,6 +93,9 @@ static void nothing(int want)
 	REFUSED(reserv_bind_path("web/a"), want, has);
 	REFUSED(reserv_unbind(), want, has);
 	REFUSED(reserv_bound(buf, sizeof(buf)), want, has);
+	REFUSED(reserv_slot_path("web/a"), want, has);
+	REFUSED(reserv_work(0), want, has);
+	say(!reserv_page(), "and no page");
 	REFUSED(reserv_tag("cpu/a", getpid()), want, has);
 	REFUSED(reserv_tag_thread("cpu/a", getpid()), want, has);
 	REFUSED(reserv_set_params(&params), want, has);
@@ -269,7 +272,13 @@ static void processes(const char *mount, int hooked)
 	} else {
 		REFUSED(reserv_unbind(), EOPNOTSUPP, "full driver");
 		REFUSED(reserv_bound(buf, sizeof(buf)), EOPNOTSUPP, "full driver");
+		REFUSED(reserv_work(0), EOPNOTSUPP, "full driver");
 	}
+	REFUSED(reserv_slot(9999), EBADF, "not open");
+	REFUSED(reserv_slot_path("nix"), ENOENT, "nix");
+	REFUSED(reserv_slot_free(5), EINVAL, "5 is no slot");
+	REFUSED(reserv_work(1024), EINVAL, "1024 is no slot");
+	REFUSED(reserv_work(-1), EINVAL, "-1 is no slot");
 	REFUSED(reserv_bind_path("cpu/../x"), EINVAL, "names no container");
 	REFUSED(reserv_bind_path("nix"), ENOENT, "nix");
 	REFUSED(reserv_chcpures_path("cpu/nix"), ENOENT, "no \"nix\"");

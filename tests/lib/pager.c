@@ -22,8 +22,8 @@
  *   pager cost CONTAINER CONTAINER    prints the price of a null system call, of a binding in the
  *                                     page alone, with the reading of it, of one by function, of a
  *                                     call that lets it be read, in ns
- *   pager reading CONTAINER…          works for 6 us for each of 255 containers, and prints how long
- *                                     it took at most to have that read, of five times, in ns
+ *   pager reading CONTAINER…          works for 6 us for each of 255 containers, and prints how
+ *                                     long it took at most to have that read, of five times, in ns
  *   pager state COMMAND…              does one after the other, and prints what each answered:
  *                                     work N, slot PATH, free N, bound, bind PATH, unbind, fork,
  *                                     thread, exec, open PATH, spin US, uid N, close
@@ -176,12 +176,12 @@ static void how(const char *strategy)
 	uint64_t ignored = 0, end;
 	struct reserv_page *kept = 0;
 	pthread_t thread;
-	int i, k, root;
+	int i, k, root, flags = MAP_PRIVATE | MAP_ANONYMOUS;
 
 	if (!strcmp(strategy, "gone"))
 		kept = malloc(sizeof(*kept));
 	if (!strcmp(strategy, "raw")) {
-		char *two = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *two = mmap(0, 8192, PROT_READ | PROT_WRITE, flags, -1, 0);
 
 		page = (struct reserv_page *)(two + 4096 - 64);
 		page->size = sizeof(*page);
@@ -241,7 +241,7 @@ static void how(const char *strategy)
 			*kept = *page;
 			munmap(page, 4096);
 			work(now_ns(), 5000000, &ignored);
-			if (mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != page)
+			if (mmap(page, 4096, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0) != page)
 				exit(1);
 			*page = *kept;
 			reserv_page_work(page, slots[i]);
@@ -392,8 +392,10 @@ static void state(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	int i, first = argc > 1 && !strcmp(argv[1], "rate") ? 4 : argc > 1 && !strcmp(argv[1], "how") ? 3 : 2;
+	int i, first = 2;
 
+	if (argc > 1)
+		first = !strcmp(argv[1], "rate") ? 4 : !strcmp(argv[1], "how") ? 3 : 2;
 	if (argc <= first)
 		return 2;
 	if (!strcmp(argv[1], "state")) {

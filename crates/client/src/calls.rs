@@ -5,12 +5,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
-pub(crate) use reserv_facts::call::page::{PAGE_LOG, SLOT_BITS, SLOTS};
-pub(crate) use reserv_facts::call::{ThreadPage, ThreadParam};
 pub(crate) use reserv_facts::call::fcntl::{
     BIND, BOUND, CHCPURES, GET_QUEUE, GETCPURES, GETPARAM, PAGE, SET_QUEUE, SETPARAM, SLOT, UNBIND,
 };
+pub(crate) use reserv_facts::call::page::{PAGE_LOG, SLOT_BITS, SLOTS};
 use reserv_facts::call::{SO_QUEUE, SO_QUEUE_OF, SOL};
+pub(crate) use reserv_facts::call::{ThreadPage, ThreadParam};
 
 fn answer(got: i32) -> io::Result<i32> {
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got) }

@@ -6,8 +6,8 @@ use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{IntoRawFd as _, OwnedFd};
 
-use crate::error::{Error, Result};
 use crate::calls::ThreadPage;
+use crate::error::{Error, Result};
 use crate::page::{self, Slot};
 use crate::{Delete, List, Params, Stat};
 

@@ -78,7 +78,7 @@ fn rate(from: (u64, u64), to: (u64, u64)) -> u64 {
 /// The calling thread's page. It goes with the thread.
 struct Own {
     page: NonNull<ThreadPage>,
-    root: File,
+    root: RefCell<File>,
     /// Ticks and ns from which the rate is measured: the longer ago, the better.
     base: Cell<(u64, u64)>,
 }
@@ -111,7 +111,7 @@ impl Own {
             libc::madvise(at, MEMORY, libc::MADV_WIPEONFORK);
             libc::mlock(at, MEMORY);
         }
-        let own = Self { page, root, base: Cell::new((0, 0)) };
+        let own = Self { page, root: RefCell::new(root), base: Cell::new((0, 0)) };
         own.begin()?;
         Ok(own)
     }
@@ -127,10 +127,12 @@ impl Own {
         (page.anchor[0].ticks, page.anchor[0].ns) = now;
         page.which = 0;
         page.since = now.0;
-        page.every = u64::try_from((u128::from(ANCHOR_NS) << 20) / u128::from(page.anchor[0].rate.max(1))).unwrap_or(0);
+        page.every =
+            u64::try_from((u128::from(ANCHOR_NS) << 20) / u128::from(page.anchor[0].rate.max(1)))
+                .unwrap_or(0);
         self.base.set(first);
         page.size = ThreadPage::SIZE;
-        match calls::page(self.root.as_raw_fd(), self.page.as_ptr()) {
+        match calls::page(self.root.borrow().as_raw_fd(), self.page.as_ptr()) {
             Ok(()) => Ok(()),
             Err(e) => {
                 page.size = 0;
@@ -166,11 +168,21 @@ impl Own {
         // SAFETY: As above; the kernel must find the anchor whole that is in force.
         unsafe { std::ptr::from_mut(&mut page.which).write_volatile(next) };
         page.since = now.0;
-        match calls::number(self.root.as_raw_fd(), BOUND, 0) {
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Err(unknown()),
-            Err(e) => Err(Error::of("the thread's container", &e)),
-            Ok(_) => Ok(()),
+        match self.read_by_kernel() {
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                // Another reservd has mounted another /reserv since.
+                self.root.replace(root(&Place::find()?)?);
+                self.read_by_kernel().map_err(|_| unknown())
+            }
+            other => other.map_err(|e| Error::of("the thread's container", &e)),
+        }
+    }
+
+    /// A call that lets the page be read.
+    fn read_by_kernel(&self) -> io::Result<()> {
+        match calls::number(self.root.borrow().as_raw_fd(), BOUND, 0) {
+            Err(e) if e.raw_os_error() != Some(libc::ENOENT) => Err(e),
+            _ => Ok(()),
         }
     }
 
@@ -181,7 +193,8 @@ impl Own {
             let page = self.page.as_ptr();
             let (now, head) = (ticks(), (*page).head);
             let entry = now << SLOT_BITS | u64::from(slot);
-            (&raw mut (*page).log[head as usize % PAGE_LOG]).write_volatile(entry);
+            let at = usize::try_from(head % PAGE_LOG as u64).unwrap_or(0);
+            (&raw mut (*page).log[at]).write_volatile(entry);
             (&raw mut (*page).head).write_volatile(head.wrapping_add(1));
             let old = now.wrapping_sub((*page).since) > (*page).every;
             if !old && head.wrapping_add(1) % (PAGE_LOG as u64 / 2) != 0 {
@@ -194,7 +207,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let _ = calls::page(self.root.as_raw_fd(), std::ptr::null_mut());
+        let _ = calls::page(self.root.borrow().as_raw_fd(), std::ptr::null_mut());
         // SAFETY: It was mapped so, and the kernel's part does not look at it any more.
         unsafe { libc::munmap(self.page.as_ptr().cast(), MEMORY) };
     }
@@ -211,7 +224,7 @@ fn with<T>(what: impl FnOnce(&Own) -> Result<T>) -> Result<T> {
         };
         // SAFETY: The memory is ours. Zeros: this is a child, and the page its parent's copy.
         if unsafe { (*own.page.as_ptr()).size } == 0 {
-            own.root = root(&Place::find()?)?;
+            own.root.replace(root(&Place::find()?)?);
             own.begin()?;
         }
         what(own)
@@ -252,7 +265,10 @@ impl Slot {
     fn free() -> Result<Self> {
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         let number = (1..SLOTS).find(|&n| !taken[n]).ok_or_else(|| {
-            Error::new(libc::ENOSPC, format!("a process has {} slots, and all are taken", SLOTS - 1))
+            Error::new(
+                libc::ENOSPC,
+                format!("a process has {} slots, and all are taken", SLOTS - 1),
+            )
         })?;
         taken[number] = true;
         Ok(Self(u32::try_from(number).unwrap_or(0)))
@@ -318,7 +334,7 @@ mod tests {
         let (first, from) = (both(), std::time::Instant::now());
         while from.elapsed().as_millis() < 5 {}
         let now = both();
-        let ns = u128::from(now.0 - first.0) * u128::from(rate(first, now)) >> 20;
+        let ns = (u128::from(now.0 - first.0) * u128::from(rate(first, now))) >> 20;
         assert!(u128::from(now.1 - first.1).abs_diff(ns) < 10_000, "{ns}");
     }
 
