@@ -79,7 +79,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 	if (!th)
 		return -E_NOMEM;
 	if (fork)
-		rc_inherit(p, bpf_get_current_task_btf(), th);
+		rc_inherit(p, bpf_get_current_task_btf(), th, true);
 	RC_LOCK(irq, goto refused);
 	account = rc_account_takes(account, !fork);
 	it = account == RC_NO_ACCOUNT ? 0 : rs_item_alloc(t);

@@ -338,7 +338,7 @@ static __always_inline void rc_page_first(struct task_struct *me)
 }
 
 /* F_RESERV_SLOT */
-static __always_inline int rc_fcntl_slot(u64 opened, u64 ino, u32 mode, u64 slot)
+static __noinline int rc_fcntl_slot(u64 opened, u64 ino, u32 mode, u64 slot)
 {
 	struct task_struct *me = bpf_get_current_task_btf(), *leader = me->group_leader;
 	struct rt_works *all = rt_works();
@@ -375,7 +375,7 @@ static __always_inline int rc_fcntl_slot(u64 opened, u64 ino, u32 mode, u64 slot
 }
 
 /* F_RESERV_PAGE */
-static __always_inline int rc_fcntl_page(u64 at)
+static __noinline int rc_fcntl_page(u64 at)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct rs_item RS_ARENA *it = rc_own(me);

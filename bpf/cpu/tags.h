@@ -180,8 +180,12 @@ static __noinline u64 rc_page_ahead(struct rt_work *was, u64 tag)
 	return node;
 }
 
-/* The child's tag, by the rule. `th` is the child's. */
-static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th)
+/*
+ * The child's tag, by the rule. `th` is the child's. `pages`: the parent's page is asked; it has
+ * none while the scheduler is detached, and what is not there need not be verified.
+ */
+static __always_inline void rc_inherit(struct task_struct *child, struct task_struct *parent, struct rc_thread *th,
+				       bool pages)
 {
 	struct rt_work *own = rt_work_of(parent), was = {};
 	bool thread = child->tgid == parent->tgid;
@@ -191,14 +195,14 @@ static __always_inline void rc_inherit(struct task_struct *child, struct task_st
 	/* before the tag: who tags the parent meanwhile changes that first */
 	if (own && (thread || binds_children))
 		was = *own;
-	else if (thread || binds_children)
+	else if (pages && (thread || binds_children))
 		was.page = rc_has_page(parent);
 	asm volatile("" : : : "memory");
 	if (thread || was.queue)
 		tag = rc_tag_now(bpf_task_storage_get(&tags, parent, 0, 0));
 	if (was.queue && rt_work_queue(was.queue) != tag)
 		was.queue = 0;
-	if (was.page)
+	if (pages && was.page)
 		tag = rc_page_ahead(&was, tag);
 	if (thread) {
 		th->tag.node = tag;
@@ -253,7 +257,7 @@ HOOK(rc_fork, struct task_struct *parent, struct task_struct *child)
 	}
 	th = rc_thread_made(child);
 	if (th && !th->item)
-		rc_inherit(child, parent, th);
+		rc_inherit(child, parent, th, false);
 	return 0;
 }
 HOOKED("tp_btf/sched_process_fork", rc_fork)
@@ -721,8 +725,9 @@ static __always_inline int rc_fcntl_any(struct file *file, unsigned int cmd, uns
 	node = (ino >> 16 & 0xffffffff) << 32 | (ino & 0xffff);
 	if (ruled >> (ino & 63) & 1 && !rc_by_rules(node))
 		return -E_ACCES;
-	rc_page_first(me);
 	it = rc_own(me);
+	if (it && it->paged)
+		rc_page_now(0);
 	if (it && rc_hop(t, it, me, node)) {
 		rc_unbind(me);
 		return 1;

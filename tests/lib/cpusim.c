@@ -8,6 +8,7 @@
 #define uses cpu_uses
 #define work cpu_work
 #define works cpu_works
+#define worklists cpu_worklists
 #define ruled cpu_ruled
 #define mount_dev cpu_mount_dev
 #include "kernelnative.h"

@@ -120,8 +120,8 @@ pub(crate) fn run_life() -> Answer {
     );
     s.health("which changes nothing")?;
     // What objects share stays when one of them is refused: the other may run.
-    let shared = Path::new("/sys/fs/bpf/reserv-other-work-2");
-    for map in ["work", "works"] {
+    let shared = Path::new("/sys/fs/bpf/reserv-other-work-3");
+    for map in ["work", "works", "worklists"] {
         fs::remove_file(shared.join(map))?;
     }
     fs::remove_dir(shared)?;
