@@ -16,7 +16,7 @@
  * fcntl(fd, F_RESERV_PAGE, struct rc_page *page), on any descriptor of /reserv: the calling thread
  * binds itself by what it writes in this page of its memory, each entry a binding: see there. NULL:
  * no more. Answers 1. EINVAL: not on a multiple of eight, or another size than this kernel's part
- * of Reserv knows. EFAULT: not there, as above. EAGAIN: the scheduler is not attached. A new thread
+ * of Reserv knows. EFAULT: not there, as for F_RESERV_SETPARAM. EAGAIN: the scheduler is not attached. A new thread
  * has no page, nor has a program after exec.
  */
 #define F_RESERV_SLOT 0x5253000a
@@ -30,7 +30,7 @@
  * The thread writes log[head % RC_PAGE_LOG] = ticks << RC_SLOT_BITS | slot, and then head + 1:
  * since `ticks` it works for what stands in the slot; 0: it is bound to none. The kernel's part
  * reads it when the thread's step ends, when it opens, accepts, connects, sends, or forks, and with
- * each command above but these two; it charges each container what was worked for it since, and
+ * each command about bindings and tags of threads (abi.h); it charges each container what was worked for it since, and
  * lets the thread compete in the last one's. It reads the last RC_PAGE_LOG entries at most, so a
  * thread asks (F_RESERV_BOUND) before it writes more.
  *

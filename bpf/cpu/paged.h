@@ -25,6 +25,12 @@
  * many levels are left for moves.
  */
 #define RC_PAGE_LEVELS 560
+/*
+ * Rules that one reading asks, each as often as the thread has groups (and once more), for a user
+ * name space may have thousands of groups: about 25 instructions each. What is not asked any more
+ * may not be used, in that reading.
+ */
+#define RC_PAGE_ASKS 2048
 #define RC_PART_SCALE 20 /* binary places of the factor by which parts are made shorter */
 
 /* What is read of a page, and found in it: of the CPU that reads. */
@@ -42,6 +48,7 @@ struct rc_parts {
 	u64 left; /* of that: of no part yet */
 	u64 part; /* rc_page_part */
 	u64 levels;
+	u64 asks; /* left of RC_PAGE_ASKS */
 	u64 entries[RC_PAGE_LOG];
 	struct {
 		u64 ran; /* ns, and one more where it is named; 0 when nobody reads */
@@ -70,6 +77,21 @@ static __always_inline struct rc_parts *rc_parts(void)
 	return bpf_map_lookup_elem(&parts, &zero);
 }
 
+/* Whether the running thread may use a queue, as far as this reading may still ask for it. */
+static __noinline bool rc_page_may(struct rc_parts *x, u64 node)
+{
+	struct rt_use *use = bpf_map_lookup_elem(&uses, &node);
+	u64 cost;
+
+	if (!use)
+		return true;
+	cost = (use->count + 1ULL) * (bpf_get_current_task_btf()->cred->group_info->ngroups + 1ULL);
+	if (cost > x->asks)
+		return false;
+	x->asks -= cost;
+	return rc_by_rules(node);
+}
+
 /*
  * The queue that a slot of the running thread stands for, as far as it may use it now: a right may
  * have been revoked since the slot was given what stands there. 0: none.
@@ -96,7 +118,7 @@ RS_FN u64 rc_page_node(u32 slot)
 	if (slots)
 		node = rt_slot(slots, slot, &listed);
 	bpf_rcu_read_unlock();
-	if (!node || !rs_node_at(rc_tree(), node) || (ruled >> (node & 63) & 1 && !rc_by_rules(node)))
+	if (!node || !rs_node_at(rc_tree(), node) || (ruled >> (node & 63) & 1 && !rc_page_may(x, node)))
 		return 0;
 	return listed ? node | RC_PART_LISTED : node;
 }
@@ -142,6 +164,7 @@ RS_FN u32 rc_page_read(u64 started)
 	last = started & RC_OFF || rs_before(raw, started) ? raw : started;
 	x->here = 0;
 	x->count = 0;
+	x->asks = RC_PAGE_ASKS;
 	RS_LOOP(i, RC_PAGE_LOG) {
 		if (from + i == x->top.head)
 			break;

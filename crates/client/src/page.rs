@@ -232,7 +232,7 @@ fn with<T>(what: impl FnOnce(&Own) -> Result<T>) -> Result<T> {
     .map_err(|_| ended())?
 }
 
-/// The calling thread's page, made at the first call; for the C macros alone.
+/// The calling thread's page, made at the first call; for what C inlines.
 pub(crate) fn page() -> Result<*mut ThreadPage> {
     with(|own| Ok(own.page.as_ptr()))
 }
