@@ -8,7 +8,9 @@
  *
  * Idea. Such an event is put on a list, with one compare-and-exchange; and every event with the
  * lock begins with what is on the list, in order. So nobody can tell the difference, except for the
- * time that passes in between, in which nothing is looked at.
+ * time that passes in between, in which nothing is looked at. An event that makes nobody want
+ * service, serves nobody, and takes no posted item away, may leave the list as it is: to it a
+ * posted item is idle (2.), so the other order would do the same.
  *
  * Who may. Each item has an owner (in a kernel whoever holds the run queue's lock of its thread);
  * only the owner posts it, and wakes it, and lets it be taken. The owner reads the state without

@@ -524,7 +524,7 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 		g.folded = up->folded;
 	}
 	if (!g.folded) {
-		RC_LOCK(irq, return -E_AGAIN);
+		RC_LOCK_APART(irq, return -E_AGAIN);
 		g.queue = rc_group_make(t, under, weight ? weight : 1, rc_clock(raw));
 		RC_UNLOCK(irq);
 		rc_quanta();
@@ -536,7 +536,7 @@ s32 RC_OP(rc_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args
 	g.dirty = !g.folded && g.quota_us != RC_NO_QUOTA; /* the weight is its node's already */
 	error = bpf_map_update_elem(&groups, &id, &g, BPF_ANY);
 	if (error && !g.folded) {
-		RC_LOCK(irq, return -E_AGAIN);
+		RC_LOCK_APART(irq, return -E_AGAIN);
 		rc_group_gone(t, g.queue, under, rc_clock(raw));
 		RC_UNLOCK(irq);
 		g.folded = 1;
@@ -578,7 +578,7 @@ void RC_OP(rc_cgroup_exit, struct cgroup *cgrp)
 		return;
 	}
 	RC_COUNT(groups, -1);
-	RC_LOCK(irq, return);
+	RC_LOCK_APART(irq, return);
 	rc_group_gone(t, queue, under, rc_clock(raw));
 	RC_UNLOCK(irq);
 	rc_quanta();

@@ -59,6 +59,7 @@ RC_CALL(rc_setup)
 	scratch_at = batch_at + sizeof(struct rs_batch);
 	s->mirror = mirror_on = !(c->what & RC_SETUP_FLAT);
 	rc_works_new();
+	rc_timer_ready();
 	s->magic = t->magic;
 	s->abi = RC_ABI_VERSION;
 	s->rs_abi = RS_ABI_VERSION;

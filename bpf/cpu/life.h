@@ -52,7 +52,7 @@ void RC_OP(rc_set_weight, struct task_struct *p, u32 weight)
 
 	if (!it)
 		return;
-	if (!rc_lock())
+	if (!rc_lock_bare()) /* as RC_LOCK_APART */
 		return;
 	it->flags = (it->flags & ~(RS_ITEM_BATCH | RS_ITEM_BACKGROUND)) | flags;
 	rs_item_weight_by(t, it, w);
@@ -80,7 +80,7 @@ s32 RC_OP_SLEEPABLE(rc_init_task, struct task_struct *p, struct scx_init_task_ar
 		return -E_NOMEM;
 	if (fork)
 		rc_inherit(p, bpf_get_current_task_btf(), th, true);
-	RC_LOCK(irq, goto refused);
+	RC_LOCK_APART(irq, goto refused);
 	account = rc_account_takes(account, !fork);
 	it = account == RC_NO_ACCOUNT ? 0 : rs_item_alloc(t);
 	if (it) {
@@ -207,8 +207,8 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 		return;
 	it = (struct rs_item RS_ARENA *)th->item;
 	rc_thread_put(it->index, 0); /* before another thread gets the item */
-	RC_LOCK(irq, goto out); /* rc_init frees the item then, and forgets the account */
-	/* It is idle, for disable() has been. From here on the thread's own storage has its tag. */
+	RC_LOCK_APART(irq, goto out); /* rc_init frees the item then, and forgets the account */
+	/* It is idle and not posted, for disable() has been. From here on the thread's own storage has its tag. */
 	th->tag.node = rc_tag_of(it);
 	rc_account_gone(it->account);
 	rs_item_leave(t, it);
@@ -313,7 +313,7 @@ static __noinline int rc_begin_anew(struct rs_tree RS_ARENA *t)
 	u32 more;
 
 	RS_LOOP(i, RS_ITEMS_MAX / RS_RESET_PIECE) {
-		RC_LOCK(irq, return -1);
+		RC_LOCK_APART(irq, return -1);
 		more = rs_tree_reset_some(t, i * RS_RESET_PIECE);
 		RC_UNLOCK(irq);
 		if (!more)
@@ -322,7 +322,7 @@ static __noinline int rc_begin_anew(struct rs_tree RS_ARENA *t)
 	RS_LOOP(i, RS_ITEMS_MAX / RS_RESET_PIECE) {
 		if (i * RS_RESET_PIECE >= t->items_used)
 			break;
-		RC_LOCK(irq, return -1);
+		RC_LOCK_APART(irq, return -1);
 		rc_items_left(t, i * RS_RESET_PIECE);
 		RC_UNLOCK(irq);
 	}
@@ -340,13 +340,8 @@ s32 RC_OP_SLEEPABLE(rc_init)
 		return -E_INVAL;
 	rc_graces_ready();
 	starting = 1; /* before the timer, which ends where there is nobody to go off for */
-	rc_timer_ready();
-	bpf_local_irq_save(&irq);
-	if (!rc_lock_bare()) { /* not rc_lock: what was posted is of a time gone by */
-		bpf_local_irq_restore(&irq);
-		starting = 0;
-		return -E_AGAIN;
-	}
+	rc_timer_begin();
+	RC_LOCK_APART(irq, starting = 0; return -E_AGAIN); /* what was posted is of a time gone by */
 	rc_mirror_forget(t);
 	rs_tree_reset_begin(t);
 	RC_UNLOCK(irq);
@@ -356,7 +351,7 @@ s32 RC_OP_SLEEPABLE(rc_init)
 	}
 	rc_accounts_begin();
 	leaving[0] = leaving[1] = leaving[2] = leaving[3] = 0; /* of before it came */
-	RC_LOCK(irq, starting = 0; return -E_AGAIN);
+	RC_LOCK_APART(irq, starting = 0; return -E_AGAIN);
 	attached = 1;
 	starting = 0;
 	if (trace_on)

@@ -21,8 +21,8 @@ struct {
  * charged ends there. Both look at `throttle` in a section of the lock, so one of them sees what
  * the other did.
  *
- * Its callback is part of the program that sets it, rc_init: whoever starts it is not verified with
- * what it does.
+ * Its callback is part of the program that sets it, the calls' (rc_setup): whoever starts it is not
+ * verified with what it does.
  */
 #define CLOCK_MONOTONIC 1
 #define RC_HELD_NS 4000000
@@ -110,8 +110,8 @@ late:
 }
 
 /*
- * Before the first dispatch. One that is there from an earlier start is as good, but has no
- * callback if it was cancelled.
+ * Before the scheduler comes. One that is there from an earlier tree is as good, but has no
+ * callback, for it was cancelled.
  */
 static __always_inline void rc_timer_ready(void)
 {
@@ -122,8 +122,17 @@ static __always_inline void rc_timer_ready(void)
 		return;
 	bpf_timer_init(&timer->timer, &timers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&timer->timer, rc_tick);
+}
+
+/* Before the first dispatch. */
+static __always_inline void rc_timer_begin(void)
+{
+	u32 zero = 0;
+	struct rc_timer *timer = bpf_map_lookup_elem(&timers, &zero);
+
 	timer_armed = 1; /* of an earlier start it may say so and not be */
-	bpf_timer_start(&timer->timer, 1000000, 0);
+	if (timer)
+		bpf_timer_start(&timer->timer, 1000000, 0);
 }
 
 /* In a millisecond. */

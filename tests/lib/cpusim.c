@@ -107,6 +107,9 @@ static u32 starting; /* timer.h */
 static void rc_timer_ready(void)
 {
 }
+static void rc_timer_begin(void)
+{
+}
 static void rc_timer_off(void)
 {
 }
