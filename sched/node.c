@@ -313,7 +313,7 @@ RS_FN_VOID(rs_node_class, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 	q->alg = class;
 	/* Tags of another class mean nothing: those who are idle or in service start anew too. */
 	q->clock.epoch++;
-	RS_LOOP(i, RS_UNITS_MAX) {
+	RS_LOOP(i, RS_UNITS_HERE) {
 		struct rs_item RS_ARENA *it = t->unit[i & (RS_UNITS_MAX - 1)].item;
 
 		if (it && it->queue == q)
@@ -344,6 +344,33 @@ RS_FN_VOID(rs_node_class, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *
 	rs_heap_rebuild(t, &q->ready);
 }
 
+#if RS_LENGTHS
+/*
+ * Before an edit that asks for the first policy that goes by lengths: they have not been looked at
+ * until now. From the first piece on they are followed, and the slots from `from` on are looked at.
+ * Answers where to go on; 0: that was all.
+ */
+RS_FN u32 rs_lengths_some(struct rs_tree RS_ARENA *t, u32 from)
+{
+	u32 all = t->nodes_used + t->hidden_used, few = rs_zero;
+
+	t->mode |= RS_MODE_LENGTH;
+	RS_LOOP(i, RS_LENGTHS_SLOTS) {
+		struct rs_node RS_ARENA *n;
+
+		if (from >= all || few >= RS_LENGTHS_PIECE)
+			break;
+		n = rs_slot(t, from);
+		from++;
+		if (n->kind != RS_QUEUE || !n->ready.n)
+			continue;
+		rs_refresh(t, n);
+		few++;
+	}
+	return from < all ? from : 0;
+}
+#endif
+
 /* What policies and items ask of the whole tree. */
 RS_FN_VOID(rs_mode_update, (struct rs_tree RS_ARENA *t), (t))
 {
@@ -352,8 +379,11 @@ RS_FN_VOID(rs_mode_update, (struct rs_tree RS_ARENA *t), (t))
 	RS_LOOP(i, t->nodes_used) {
 		struct rs_node RS_ARENA *n = &t->nodes[i & (RS_NODES_MAX - 1)];
 
-		if (n->kind == RS_SCHED)
-			mode |= policy_mode(n->alg);
+		if (n->kind != RS_SCHED)
+			continue;
+		mode |= policy_mode(n->alg);
+		if (RS_LENGTHS && n->change) /* it has what that needs before its children come to it */
+			mode |= policy_mode(n->change - 1);
 	}
 	if (RS_LENGTHS && (mode & ~t->mode & RS_MODE_LENGTH)) {
 		t->mode = mode;

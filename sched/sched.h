@@ -76,6 +76,13 @@
 /* Whether it may have had more before, or get them: CPUs come and go. */
 #define RS_EVER_SEVERAL 1
 #endif
+#ifndef RS_BETWEEN
+/*
+ * Whether anything is chosen between two pieces of a change of policy (change.c). 0: one unit, which
+ * makes the changes itself and serves nobody meanwhile.
+ */
+#define RS_BETWEEN RS_EVER_SEVERAL
+#endif
 #ifndef RS_UNITS_HERE
 /* Above every unit's number: a plane that knows how many there can be says so here. */
 #define RS_UNITS_HERE RS_UNITS_MAX
@@ -183,12 +190,18 @@ static volatile const u32 rs_zero = 0;
 #define RS_PERIOD_MIN 1000000ULL /* of a thread, and its deadline */
 #define RS_PERIOD_MAX 10000000000ULL
 #define RS_BUDGET_MIN 10000ULL
+#ifndef RS_RESET_PIECE
 #define RS_RESET_PIECE 1024 /* slots that rs_tree_reset_some looks at */
+#endif
 #define RS_QUANTA_PIECE 1024 /* nodes that rs_quantum_some looks at */
 #ifndef RS_CHANGE_FEW
 #define RS_CHANGE_FEW 128 /* children whose scheduler's policy changes at once, in all of a batch */
 #define RS_CHANGE_PIECE 128 /* else so many at a time … */
 #define RS_CHANGE_SLOTS 2048 /* … among so many nodes */
+#endif
+#ifndef RS_LENGTHS_PIECE
+#define RS_LENGTHS_PIECE 16 /* queues whose length rs_lengths_some looks at … */
+#define RS_LENGTHS_SLOTS 1024 /* … among so many nodes */
 #endif
 #ifndef RS_SORTED_MAX
 #define RS_SORTED_MAX 512 /* threads that wait in all queues whose class a batch changes */

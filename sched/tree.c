@@ -283,7 +283,7 @@ RS_INLINE void rs_begin_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA *
 			rs_refresh_one(t, n);
 		if (!several)
 			RS_ASSUME(!RS_SEVERAL(t));
-		if (!RS_EVER_SEVERAL || !(n->throttled & RS_HELD))
+		if (!RS_BETWEEN || !(n->throttled & RS_HELD))
 			policy_dispatch(t, p, n);
 		n->res += slice;
 		if (several)
@@ -422,7 +422,7 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 		own -= t->lent;
 		t->lent = 0;
 	}
-	all |= rs_by_length(t) || (RS_EVER_SEVERAL && t->changes);
+	all |= rs_by_length(t) || (RS_BETWEEN && t->changes);
 	t->calls = it->calls;
 	it->calls = 0;
 	it->service += own;
@@ -456,7 +456,7 @@ RS_INLINE void rs_settle_as(struct rs_tree RS_ARENA *t, struct rs_item RS_ARENA 
 			forced = rs_forced(p, unit);
 		else
 			RS_ASSUME(!RS_SEVERAL(t));
-		if (!RS_EVER_SEVERAL || !(n->throttled & RS_HELD))
+		if (!RS_BETWEEN || !(n->throttled & RS_HELD))
 			policy_charge(t, p, n, work, forced);
 		if (!several)
 			RS_ASSUME(!RS_SEVERAL(t));
@@ -689,7 +689,7 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 	RS_LOOP(tries, RS_TRIES_MAX) {
 		struct rs_node RS_ARENA *n = root;
 
-		if (!root->ready.n || !(root->nall || rs_unit_in(root->mask, unit)) || (RS_EVER_SEVERAL && root->throttled)) {
+		if (!root->ready.n || !(root->nall || rs_unit_in(root->mask, unit)) || (RS_BETWEEN && root->throttled)) {
 			stop = 1;
 			break;
 		}

@@ -62,6 +62,7 @@ enum rn_what {
 	RN_ALONE = 8, /* and the programs before are gone */
 	/* the tree goes with its memory: the programs are put by. No interface has them */
 	RN_EMPTY = 9,
+	RN_SECTION = 10, /* section_ns and section_line are those until now */
 };
 
 /* The context of each program. */
@@ -96,7 +97,12 @@ struct rn_state {
 	 * `follows - 1` have been; RN_FOLLOWS_ALL: all
 	 */
 	u32 follows;
-	u32 pad;
+	u32 section_line; /* see section_ns */
+	/*
+	 * of programs that count it, for tests: ns of the longest section of the lock between the
+	 * last two RN_SECTION, and the line that ended it
+	 */
+	u64 section_ns;
 };
 
 #define RN_FOLLOWS_ALL 0xffffffffU

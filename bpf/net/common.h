@@ -19,7 +19,8 @@
 #define RS_BATCH_MEM RS_ARENA
 #define RS_SEVERAL(t) 0 /* a link sends one packet at a time */
 #define RS_EVER_SEVERAL 0
-#define RS_SORTED_MAX RS_ITEMS_MAX /* what waits is bounded by the queues' limits */
+#define RS_UNITS_HERE 1
+#define RS_BETWEEN 1 /* packets come and go while a change goes on */
 /*
  * A packet of a small share waits long by right; shares hold for it, and the weightless have what
  * is left over.
@@ -45,6 +46,14 @@
  */
 #define RN_FLOWS 4096
 #define RN_ITEMS (RS_NODES_MAX + RN_FLOWS) /* every queue and every flow has one */
+/* ns after which the device asks again while something is held back for a change */
+#define RN_AGAIN_NS 200000ULL
+#ifndef RN_MERGE_PIECE
+#define RN_MERGE_PIECE 128 /* flows that end in one section */
+#define RN_CLEAR_PIECE 1024 /* queues that forget, and flows that end with it */
+#define RN_WAKE_PIECE 16 /* queues and flows that are woken … */
+#define RN_WAKE_LOOKS 1024 /* … among so many */
+#endif
 
 #define E_NOMEM 12
 #define E_BUSY 16
@@ -112,6 +121,8 @@ struct rn_queue {
 	 * packets that its own limits let wait, for which slots are kept; 0: it has none of its own
 	 */
 	u32 room;
+	u32 merging; /* no flow is made: all of them end, in pieces (rn_merges) */
+	u32 pad;
 };
 
 /* A flow of a queue of class drr, by its item's index. Flows are named by that plus one. */
@@ -184,6 +195,19 @@ static __always_inline struct rs_tree RS_ARENA *rn_tree(void)
  */
 u32 forget_due;
 /*
+ * What all nodes go through, a section of the lock for each piece (rn_anew_some). Under the lock.
+ */
+enum rn_anew {
+	RN_WHOLE = 0, /* nothing is under way */
+	RN_FORGET = 1, /* all packets are gone: the tree is reset … */
+	RN_CLEAR = 2, /* … and queues and flows have nothing */
+	RN_REMAKE = 3, /* the packets stay: the tree is reset, and poisoned until that is done … */
+	RN_WAKE_QUEUES = 4, /* … and who has packets is woken, queues' own first */
+	RN_WAKE_FLOWS = 5,
+};
+u32 anew;
+u32 anew_at; /* the next slot */
+/*
  * somebody waited in vain, and nobody has had to wait since: no long wait before the lock is had
  * again
  */
@@ -215,15 +239,38 @@ static __noinline int rn_lock_wait(void)
 	return 0;
 }
 
+/*
+ * 1: how long the longest section of the lock was since that was last asked for, and the line that
+ * ended it, for tests (load.rs); else the verifier takes it out.
+ */
+const volatile u32 timed SEC(".rodata.timed") = 0;
+u64 section_from, section_longest;
+u32 section_line, section_pad;
+
 static __always_inline int rn_lock(void)
 {
-	return !__sync_lock_test_and_set(&tree_lock, 1) || rn_lock_wait();
+	if (__sync_lock_test_and_set(&tree_lock, 1) && !rn_lock_wait())
+		return 0;
+	if (timed)
+		section_from = bpf_ktime_get_ns();
+	return 1;
 }
 
-static __always_inline void rn_unlock(void)
+static __always_inline void rn_unlock_at(u32 line)
 {
+	u64 took;
+
+	if (timed) {
+		took = bpf_ktime_get_ns() - section_from;
+		if (took > section_longest) {
+			section_longest = took;
+			section_line = line;
+		}
+	}
 	RS_RELEASE(tree_lock);
 }
+
+#define rn_unlock() rn_unlock_at(__LINE__)
 
 /* `leave`: what is done where the lock could not be had. */
 #define RN_LOCK(irq, leave)                                                                                              \

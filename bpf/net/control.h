@@ -116,6 +116,121 @@ RS_FN_VOID(rn_classed, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n, 
 		rn_wake(t, q->item, &q->own, now);
 }
 
+/*
+ * A piece of the flows of a queue that will have none; not `whole`: the device's queue is being
+ * reset, with which they end. Answers whether there are more.
+ */
+RS_FN u32 rn_merge_some(struct rs_tree RS_ARENA *t, u64 id, u32 whole)
+{
+	struct rs_node RS_ARENA *n = rs_node_at(t, id);
+	struct rn_queue RS_ARENA *q;
+	u32 more;
+
+	if (!n || n->kind != RS_QUEUE)
+		return 0;
+	rn_fresh(n);
+	q = rn_queue(n);
+	q->merging = 1;
+	if (!whole)
+		return 0;
+	more = rn_merge(t, n);
+	if (q->item && q->own.packets)
+		rn_wake(t, q->item, &q->own, rn_clock(bpf_ktime_get_ns()));
+	return more;
+}
+
+/*
+ * Before a batch: the flows of queues that it deletes, or whose class will not be drr, end a piece
+ * at a time. Where the batch is refused they are flows again as packets come. Answers 0 where the
+ * lock could not be had.
+ */
+static __noinline int rn_merges(void)
+{
+	struct rs_batch RS_ARENA *b = (struct rs_batch RS_ARENA *)batch_at;
+	struct rs_tree RS_ARENA *t = rn_tree();
+	unsigned long irq;
+	u32 at = rs_zero, more;
+
+	RS_LOOP(i, RS_BATCH_MAX + RN_FLOWS / RN_MERGE_PIECE + 1) {
+		struct rs_op RS_ARENA *op = &b->op[at & (RS_BATCH_MAX - 1)];
+
+		if (at >= b->count)
+			break;
+		more = 0;
+		if (op->code == RS_OP_DELETE ? op->a != RN_DRAIN : op->code == RS_OP_CLASS && op->a != drr_class) {
+			RN_LOCK(irq, return 0);
+			more = rn_merge_some(t, op->node, !anew && !forget_due);
+			RN_UNLOCK(irq);
+		}
+		at += !more;
+	}
+	return 1;
+}
+
+/*
+ * Before a batch that asks for the first policy that goes by lengths (rs_lengths_some). Answers 0
+ * where the lock could not be had: what has begun goes on with the next one.
+ */
+static __noinline int rn_lengths(void)
+{
+	struct rs_tree RS_ARENA *t = rn_tree();
+	unsigned long irq;
+
+	if (!lengths_asked || ((t->mode & RS_MODE_LENGTH) && !lengths_at))
+		return 1;
+	RS_LOOP(i, RS_NODES_MAX / RS_LENGTHS_PIECE + 1) {
+		RN_LOCK(irq, return 0);
+		lengths_at = anew || forget_due ? 0 : rs_lengths_some(t, lengths_at);
+		RN_UNLOCK(irq);
+		if (!lengths_at)
+			break;
+	}
+	return 1;
+}
+
+/*
+ * After a batch that changes policies, or before one that did not come to it: the rest of it, a
+ * section for each piece (sched/change.c). What is changing sends nothing meanwhile, so nobody
+ * takes this CPU from us in between; interrupts do, and all else sends. The device asks again
+ * (rn_choose).
+ */
+static __noinline int rn_changes(void)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rn_tree();
+	u32 more = 1;
+
+	if (!t->changes)
+		return 1;
+	bpf_preempt_disable();
+	RS_LOOP(i, RS_NODES_MAX) {
+		RN_LOCK(irq, goto out);
+		more = rs_change_some(t);
+		RN_UNLOCK(irq);
+		if (!more)
+			break;
+	}
+out:
+	bpf_preempt_enable();
+	return !more;
+}
+
+/* The same of quanta (sched/quantum.c). */
+static __noinline int rn_quanta(void)
+{
+	unsigned long irq;
+	struct rs_tree RS_ARENA *t = rn_tree();
+
+	RS_LOOP(i, RS_NODES_MAX / RS_QUANTA_PIECE + 1) {
+		if (!t->quanta)
+			break;
+		RN_LOCK(irq, return 0);
+		rs_quantum_some(t);
+		RN_UNLOCK(irq);
+	}
+	return 1;
+}
+
 RS_FN_VOID(rn_after, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b), (t, b))
 {
 	RS_LOOP(i, b->count) {
@@ -127,6 +242,7 @@ RS_FN_VOID(rn_after, (struct rs_tree RS_ARENA *t, struct rs_batch RS_ARENA *b), 
 			continue;
 		n = &t->nodes[(u32)op->node & (RS_NODES_MAX - 1)];
 		q = rn_queue(n);
+		q->merging = 0;
 		if (op->code == RS_OP_DELETE) {
 			if (q->gen != op->node >> 32 || !q->taken)
 				continue;
@@ -197,21 +313,32 @@ RN_CALL(rn_edit)
 	b->count = count;
 	b->failed = 0;
 	b->error = rn_room(b);
+	if (!b->error && (!rn_anew(RN_WHOLE) || !rn_changes() || !rn_merges() || !rn_lengths()))
+		return rn_late(c);
 	bpf_for(tries, 0, RN_POOL_TRIES) {
 		if (b->error && (!tries || b->error != RS_ENOSPC || !rn_pool_more()))
 			break;
 		RN_LOCK(irq, return rn_late(c));
+		if (anew || forget_due) { /* the device's queue was reset just now */
+			RN_UNLOCK(irq);
+			if (!rn_anew(RN_WHOLE))
+				return rn_late(c);
+			continue;
+		}
 		rn_room_told(t);
 		b->now = rn_clock(raw);
 		t->progress = rn_progress(b->now);
 		rn_before(t, b);
-		rs_edit_all(t, b);
+		rs_edit(t, b);
 		rn_after(t, b);
 		rn_note(t, s);
 		RN_UNLOCK(irq);
 		if (!b->error)
 			break;
 	}
+	/* The batch is in effect: what is left of it, if anything, comes before the next. */
+	rn_changes();
+	rn_quanta();
 	RS_LOOP(i, RS_BATCH_MAX) {
 		if (i >= count)
 			break;
@@ -401,6 +528,20 @@ RN_CALL(rn_do)
 		}
 		return 0;
 	}
+	if (what == RN_REVIVE) {
+		/* Who was not woken yet sends nothing: nobody takes this CPU from us. */
+		bpf_preempt_disable();
+		c->answer = rn_anew(RN_REMAKE) ? 0 : -E_TIMEDOUT;
+		bpf_preempt_enable();
+		return 0;
+	}
+	if (what == RN_SECTION) {
+		s->section_ns = section_longest;
+		s->section_line = section_line;
+		section_longest = 0;
+		c->answer = 0;
+		return 0;
+	}
 	RN_LOCK(irq, return rn_late(c));
 	switch (what) {
 	case RN_RATE: {
@@ -432,7 +573,7 @@ RN_CALL(rn_do)
 			answer = -E_STALE;
 			break;
 		}
-		if (rn_queue(n)->packets) {
+		if (rn_queue(n)->packets || anew || forget_due || t->changes) {
 			answer = -E_BUSY;
 			break;
 		}
@@ -440,9 +581,6 @@ RN_CALL(rn_do)
 		rn_detach(t, n);
 		rn_set_room(rn_queue(n), 0);
 		answer = rs_node_delete(t, n, 0);
-		break;
-	case RN_REVIVE:
-		rn_revive(rn_clock(raw));
 		break;
 	case RN_FOLLOW:
 		s->follows = 1;

@@ -110,56 +110,30 @@ RS_FN_VOID(rn_flow_end, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q
 }
 
 /*
- * All flows of a queue end; their packets are the queue's own, flow by flow, behind what was older.
- * The caller wakes its item.
+ * Some flows of a queue end, or all of few; their packets are the queue's own, flow by flow, behind
+ * what was older. One whose packet the link has stays. The caller wakes the queue's item. Answers
+ * whether there are more.
  */
-RS_FN_VOID(rn_merge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n), (t, n))
+RS_FN u32 rn_merge(struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *n)
 {
 	struct rn_queue RS_ARENA *q = rn_queue(n);
+	u32 at = q->flows;
 
-	RS_LOOP(i, RN_FLOWS) {
+	RS_LOOP(i, RN_MERGE_PIECE) {
 		struct rs_item RS_ARENA *it;
 
-		if (!q->flows)
+		if (!at)
 			break;
-		it = rn_flow_item(t, q->flows);
+		it = rn_flow_item(t, at);
+		at = rn_flow(it->index)->next;
+		if (it->state == RS_SERVICE)
+			continue;
 		if (it->state == RS_QUEUED)
 			rs_remove(t, it);
 		rn_list_append(&q->own, &rn_flow(it->index)->list);
 		rn_flow_end(t, q, it);
 	}
-}
-
-/* The same after a reset of the tree; the packets are gone. */
-RS_FN_VOID(rn_flows_end, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q), (t, q))
-{
-	RS_LOOP(i, RN_FLOWS) {
-		if (!q->flows)
-			break;
-		rn_flow_end(t, q, rn_flow_item(t, q->flows));
-	}
-}
-
-/* After a reset of the tree: who has packets wants service. */
-RS_FN_VOID(rn_flows_wake, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *q, u64 now),
-	   (t, q, now))
-{
-	u32 at = q->flows;
-
-	RS_LOOP(i, RN_FLOWS) {
-		struct rs_item RS_ARENA *it;
-		struct rn_flow RS_ARENA *f;
-
-		if (!at)
-			break;
-		f = rn_flow(at - 1);
-		it = rn_flow_item(t, at);
-		at = f->next;
-		if (f->list.packets)
-			rn_wake(t, it, &f->list, now);
-		else
-			rn_flow_end(t, q, it);
-	}
+	return at != 0;
 }
 
 /* A packet of any flow, while the tree is inconsistent. */

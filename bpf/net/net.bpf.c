@@ -27,5 +27,6 @@ const u32 rn_layout[] SEC(".rodata.layout") = {
 	sizeof(struct rn_state),
 	__builtin_offsetof(struct rn_state, poison_line),
 	__builtin_offsetof(struct rn_state, follows),
+	__builtin_offsetof(struct rn_state, section_ns),
 	RN_CARRY_VERSION,
 };

@@ -32,10 +32,7 @@ int RN_OP(rn_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff
 
 	if (flows_wanted)
 		hash = 1ULL << 32 | bpf_skb_get_hash(skb);
-	if (s && rn_lock()) {
-		if (forget_due)
-			rn_forget();
-		forget_due = 0;
+	if (s && (!rn_forgetting() || rn_anew(RN_WHOLE)) && rn_lock()) {
 		rn_coming();
 		slot = rn_admit(id, bytes, (u64)s->limit_bytes << 32 | s->limit_packets, hash);
 		if (!slot && rn_crowded())
@@ -129,7 +126,6 @@ int RN_OP(rn_init, struct Qdisc *sch, struct nlattr *opt, struct netlink_ext_ack
 static __always_inline void rn_flush(struct Qdisc *sch)
 {
 	struct rn_state *s = rn_state();
-	unsigned long irq;
 	u32 i, count = places_used;
 	u64 gone = 0, bytes = 0;
 
@@ -154,10 +150,8 @@ static __always_inline void rn_flush(struct Qdisc *sch)
 	 * this from being preempted, by a daemon's call on the same CPU, say, which would wait with
 	 * interrupts off.
 	 */
-	RN_LOCK(irq, forget_due = 1; goto late);
-	rn_forget();
-	RN_UNLOCK(irq);
-late:
+	if (!rn_anew(RN_FORGET))
+		forget_due = 1;
 	if (s) {
 		__sync_fetch_and_add(&s->flushed, gone);
 		__sync_fetch_and_add(&s->flushed_bytes, bytes);

@@ -73,6 +73,7 @@ RS_FN_VOID(rn_fresh, (struct rs_node RS_ARENA *n), (n))
 	q->item = 0;
 	q->flows = 0;
 	q->taken = 0;
+	q->merging = 0;
 }
 
 /* The node's item, made if it must be; 0: there is no room. */
@@ -285,6 +286,9 @@ RS_FN u32 rn_admit(u64 id, u32 bytes, u64 limits, u64 hash)
 	by_flow = n->alg == drr_class && hash >> 32;
 	if (by_flow)
 		flow = rn_flow_find(t, n, hash);
+	/* Whose flow has ended has his packets there already, in front of all that have not. */
+	if (!flow && q->merging)
+		by_flow = 0;
 	l = !by_flow ? &q->own : flow ? &rn_flow(flow->index)->list : 0;
 	if (it && !rn_full(q, l, bytes, rn_limit_packets(n, limits), rn_limit_bytes(q, limits >> 32))) {
 		if (by_flow && !flow) {
@@ -402,6 +406,8 @@ RS_FN u32 rn_choose(u64 raw)
 		it = rs_pick(t, 0, now);
 		if (!it) {
 			wait_ns = t->next_ns;
+			if ((t->changes || anew) && (!wait_ns || rs_before(now + RN_AGAIN_NS, wait_ns)))
+				wait_ns = now + RN_AGAIN_NS; /* the daemon's calls cannot wake the device */
 			return 0;
 		}
 		slot = rn_serve(t, it, now);
@@ -480,13 +486,22 @@ RS_FN_VOID(rn_hand_over, (struct rs_tree RS_ARENA *t, struct rn_queue RS_ARENA *
 		rn_wake(t, it, &to->own, now);
 }
 
-/* Everything that waits is forgotten: the caller has dropped it, and each queue counts its own. */
-RS_FN_VOID(rn_forget, (void), ())
+/*
+ * Everything begins anew: RN_FORGET, the caller has dropped what waits, and each queue counts its
+ * own; RN_REMAKE, no packet is lost. This is the first section of it.
+ */
+RS_FN_VOID(rn_anew_begin, (u32 how), (how))
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
 
 	rn_sent(t);
-	rs_tree_reset(t);
+	rs_tree_reset_begin(t);
+	anew = how;
+	anew_at = 0;
+	if (how == RN_REMAKE) {
+		rs_poison(t, RS_POISON_STATE); /* packets leave in no order meanwhile */
+		return;
+	}
 	free_place = 0;
 	places_used = 0;
 	waiting = 0;
@@ -494,37 +509,151 @@ RS_FN_VOID(rn_forget, (void), ())
 	next_ns = 0;
 	hold_ns = 0;
 	next_rem = 0;
-	RS_LOOP(i, t->nodes_used) {
-		struct rn_queue RS_ARENA *q = rn_queue(&t->nodes[i & (RS_NODES_MAX - 1)]);
+}
 
-		rn_flows_end(t, q);
+/* A piece of the queues has nothing any more, nor have their flows. */
+RS_FN u32 rn_clear_some(u32 at)
+{
+	struct rs_tree RS_ARENA *t = rn_tree();
+
+	RS_LOOP(i, RN_CLEAR_PIECE) {
+		struct rn_queue RS_ARENA *q = rn_queue(&t->nodes[at & (RS_NODES_MAX - 1)]);
+
+		if (at >= t->nodes_used)
+			return 0;
+		if (q->flows) {
+			rn_flow_end(t, q, rn_flow_item(t, q->flows));
+			continue;
+		}
 		rn_list_clear(&q->own);
 		q->dropped += q->packets;
 		q->dropped_bytes += q->bytes;
 		q->packets = 0;
 		q->bytes = 0;
 		owed += rn_owes(q);
+		at++;
 	}
+	return at;
 }
 
-/* The volatile half of the tree anew; every queue with packets is awake. */
-RS_FN_VOID(rn_revive, (u64 now), (now))
+/* Of a piece of the queues those with packets of their own are woken. */
+RS_FN u32 rn_wake_queues(u32 at, u64 now)
 {
 	struct rs_tree RS_ARENA *t = rn_tree();
+	u32 few = rs_zero;
 
-	rn_sent(t);
-	rs_tree_reset(t);
-	RS_LOOP(i, t->nodes_used) {
-		struct rs_node RS_ARENA *n = &t->nodes[i & (RS_NODES_MAX - 1)];
+	RS_LOOP(i, RN_WAKE_LOOKS) {
+		struct rs_node RS_ARENA *n = &t->nodes[at & (RS_NODES_MAX - 1)];
 		struct rs_item RS_ARENA *it;
 
-		if (n->kind != RS_QUEUE || rn_queue(n)->gen != n->gen)
+		if (at >= t->nodes_used)
+			return 0;
+		if (few >= RN_WAKE_PIECE)
+			break;
+		at++;
+		if (n->kind != RS_QUEUE || rn_queue(n)->gen != n->gen || !rn_queue(n)->own.packets)
 			continue;
-		rn_flows_wake(t, rn_queue(n), now);
-		if (!rn_queue(n)->own.packets)
-			continue;
+		few++;
 		it = rn_item(t, n);
 		if (it)
 			rn_wake(t, it, &rn_queue(n)->own, now);
 	}
+	return at;
+}
+
+/* And of a piece of the items the flows; one without packets ends. */
+RS_FN u32 rn_wake_flows(u32 at, u64 now)
+{
+	struct rs_tree RS_ARENA *t = rn_tree();
+	u32 few = rs_zero;
+
+	RS_LOOP(i, RN_WAKE_LOOKS) {
+		struct rs_item RS_ARENA *it = &t->items[at & (RS_ITEMS_MAX - 1)];
+		struct rn_queue RS_ARENA *q;
+
+		if (at >= t->items_used || !flows_used)
+			return 0;
+		if (few >= RN_WAKE_PIECE)
+			break;
+		at++;
+		if (it->state != RS_IDLE || !it->queue)
+			continue;
+		q = rn_queue(it->queue);
+		if (it == q->item)
+			continue;
+		few++;
+		if (rn_flow(it->index)->list.packets)
+			rn_wake(t, it, &rn_flow(it->index)->list, now);
+		else
+			rn_flow_end(t, q, it);
+	}
+	return at;
+}
+
+/*
+ * The next piece of what is under way. Between two of them packets come and go, but while everything
+ * is forgotten: nobody looks at more than names and counters then.
+ */
+RS_FN_VOID(rn_anew_some, (u64 now), (now))
+{
+	struct rs_tree RS_ARENA *t = rn_tree();
+	u32 at = anew_at;
+
+	switch (anew) {
+	case RN_FORGET:
+	case RN_REMAKE:
+		at = rs_tree_reset_some(t, at) ? at + RS_RESET_PIECE : 0;
+		if (!at && anew == RN_REMAKE)
+			t->poison = 0;
+		break;
+	case RN_CLEAR:
+		at = rn_clear_some(at);
+		break;
+	case RN_WAKE_QUEUES:
+		at = rn_wake_queues(at, now);
+		break;
+	case RN_WAKE_FLOWS:
+		at = rn_wake_flows(at, now);
+		break;
+	}
+	anew_at = at;
+	if (!at)
+		anew = anew == RN_CLEAR || anew == RN_WAKE_FLOWS ? RN_WHOLE : anew + 1;
+}
+
+/* Whether what the queues have is of before a reset of the device's queue. */
+RS_INLINE u32 rn_forgetting(void)
+{
+	return forget_due || anew == RN_FORGET || anew == RN_CLEAR;
+}
+
+#define RN_ANEW_MOST ((2 * RN_ITEMS + RN_FLOWS) / RN_WAKE_PIECE + 64)
+
+/*
+ * Everything begins anew, to its end; RN_WHOLE: what is left of that, if anything. Who comes upon
+ * one that somebody else is at goes on with it: the two share the cursor. Answers 0 where the lock
+ * could not be had.
+ */
+static __noinline int rn_anew(u32 how)
+{
+	unsigned long irq;
+	u32 more;
+
+	RS_LOOP(i, RN_ANEW_MOST) {
+		RN_LOCK(irq, return 0);
+		if (forget_due)
+			how = RN_FORGET;
+		if (how) {
+			rn_anew_begin(how);
+			forget_due = 0;
+			how = RN_WHOLE;
+		} else if (anew) {
+			rn_anew_some(rn_clock(bpf_ktime_get_ns()));
+		}
+		more = anew;
+		RN_UNLOCK(irq);
+		if (!more)
+			break;
+	}
+	return 1;
 }

@@ -28,6 +28,8 @@ struct rn_range {
 
 struct rn_range parts[RN_PARTS];
 u32 nodes_ready, flows_ready; /* have pages: so many nodes; what flows need */
+u32 lengths_asked; /* the batch asks for a policy that goes by lengths */
+u32 lengths_at; /* rn_lengths: the next slot; 0: none */
 
 static __always_inline u64 rn_pages(u64 bytes)
 {
@@ -142,7 +144,7 @@ static __always_inline void rn_room_told(struct rs_tree RS_ARENA *t)
 /* Before a batch, without the lock: pages for what it makes. Answers 0 or an error. */
 static __noinline s32 rn_room(struct rs_batch RS_ARENA *b)
 {
-	u32 nodes = rs_zero, flows = flows_ready, segments = rs_zero;
+	u32 nodes = rs_zero, flows = flows_ready, segments = rs_zero, lengths = rs_zero;
 
 	RS_LOOP(i, b->count) {
 		struct rs_op RS_ARENA *op = &b->op[i & (RS_BATCH_MAX - 1)];
@@ -152,10 +154,14 @@ static __noinline s32 rn_room(struct rs_batch RS_ARENA *b)
 			nodes = index + 1;
 		if ((code == RS_OP_CREATE && queue && op->b == drr_class) || (code == RS_OP_CLASS && op->a == drr_class))
 			flows = 1;
-		if ((code == RS_OP_CREATE && !queue && (policy_mode(op->b) & RS_MODE_ARRIVALS)) ||
-		    (code == RS_OP_POLICY && (policy_mode(op->a) & RS_MODE_ARRIVALS)))
-			segments = 1;
+		if (code == RS_OP_POLICY || (code == RS_OP_CREATE && !queue)) {
+			u32 mode = policy_mode(code == RS_OP_POLICY ? op->a : op->b);
+
+			segments |= mode & RS_MODE_ARRIVALS;
+			lengths |= mode & RS_MODE_LENGTH;
+		}
 	}
+	lengths_asked = lengths;
 	if (!rn_commit_nodes(nodes, flows) || !rn_commit_pool(flows ? RN_POOL_FLOWS : RN_POOL_STEP) || (segments && !rn_commit(RN_TREE, sizeof(struct rs_tree))))
 		return -E_NOMEM;
 	return 0;

@@ -17,16 +17,46 @@
  *   hold 0|1                           -> whether the lock was taken before; it is then, or is not
  *   check                              -> sound, or fault: …
  */
+/* Pieces so small that a tree of a dozen nodes has several. */
+#define RS_CHANGE_FEW 2
+#define RS_CHANGE_PIECE 2
+#define RS_CHANGE_SLOTS 4
+#define RS_RESET_PIECE 4
+#define RS_LENGTHS_PIECE 1
+#define RS_LENGTHS_SLOTS 3
+#define RN_MERGE_PIECE 2
+#define RN_CLEAR_PIECE 3
+#define RN_WAKE_PIECE 2
+#define RN_WAKE_LOOKS 3
 #include "linknative.h"
 
 #define BPF_PROG(name, args...) name(args)
 #define bpf_arena_alloc_pages(map, at, pages, node, flags) ((void)(pages), (at))
 #define bpf_arena_free_pages(map, at, pages) ((void)(at))
 #define bpf_local_irq_save(flags) (*(flags) = 0)
-#define bpf_local_irq_restore(flags) ((void)(flags))
+/* A section of the lock ends: what is always true is true then, too. */
+#define bpf_local_irq_restore(flags) ((void)(flags), between())
+#define bpf_preempt_disable()
+#define bpf_preempt_enable()
+static void between(void);
 #include "../../bpf/net/queues.h"
 #include "../../bpf/net/room.h"
 #include "../../bpf/net/control.h"
+
+static struct rs_fault broken; /* the first, between two pieces */
+
+static struct rs_fault look(void)
+{
+	struct rs_fault f = rs_check(rn_tree());
+
+	return f.line ? f : check_packets(rn_tree());
+}
+
+static void between(void)
+{
+	if (tree_at && !rn_tree()->poison && !anew && !broken.line)
+		broken = look();
+}
 
 static struct rn_state the_state;
 static struct rn_io the_io;
@@ -131,7 +161,7 @@ int main(void)
 		} else if (!strncmp(line, "node", 4)) {
 			node(word(&at));
 		} else if (!strncmp(line, "reset", 5)) {
-			rn_forget();
+			rn_anew(RN_FORGET);
 			printf("ok\n");
 		} else if (!strncmp(line, "hold", 4)) {
 			printf("%u\n", tree_lock);
@@ -140,10 +170,8 @@ int main(void)
 			rs_poison(rn_tree(), RS_POISON_STATE);
 			printf("ok\n");
 		} else {
-			struct rs_fault f = rs_check(rn_tree());
+			struct rs_fault f = broken.line ? broken : look();
 
-			if (!f.line)
-				f = check_packets(rn_tree());
 			if (f.line)
 				printf("fault: %s %u: %s: %lld, %lld (line %u)\n", f.of, f.index, f.what, (long long)f.a, (long long)f.b, f.line);
 			else

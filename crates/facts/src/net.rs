@@ -27,5 +27,6 @@ shared! {
         CARRIED = 7,
         ALONE = 8,
         EMPTY = 9,
+        SECTION = 10,
     }
 }

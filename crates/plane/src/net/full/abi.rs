@@ -75,7 +75,8 @@ pub(super) struct RnState {
     pub(super) carry: u32,
     pub(super) build: u32,
     pub(super) follows: u32,
-    pub(super) pad: u32,
+    pub(super) section_line: u32,
+    pub(super) section_ns: u64,
 }
 
 /// What `rn_layout` must say; in the order of the table in `bpf/net/net.bpf.c`.
@@ -94,6 +95,7 @@ pub(super) const LAYOUT: &[u32] = {
         w(size_of::<RnState>()),
         w(offset_of!(RnState, poison_line)),
         w(offset_of!(RnState, follows)),
+        w(offset_of!(RnState, section_ns)),
         CARRY_VERSION,
     ]
 };

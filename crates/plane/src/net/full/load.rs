@@ -14,13 +14,16 @@ use libbpf_rs::{ErrorExt as _, MapCore as _, MapType, ObjectBuilder, PrintLevel,
 
 use super::abi::{RnCall, what};
 use crate::libbpf::{SAID, listen, os, refused, remove_pins};
-use crate::{PlaneError, libbpf, parked, sys};
+use crate::{PlaneError, libbpf, parked, settings, sys};
 
 /// The programs, built by build.rs.
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/net.bpf.o"));
 
 /// The pin of the qdisc's registration: comes last, so that all else is there when it is.
 pub(super) const LINK: &str = "link-reserv";
+
+/// `RESERV_TIMED`: the longest section of the lock is measured, for tests.
+const TIMED: &str = ".rodata.timed";
 
 /// And of its description, from which it is registered.
 const OPS: &str = "qdisc";
@@ -102,7 +105,10 @@ pub(super) fn folders(number: u8) -> [PathBuf; 2] {
 
 /// Which programs these are.
 pub(super) fn build() -> u32 {
-    static BUILD: LazyLock<u32> = LazyLock::new(|| crc32fast::hash(OBJECT));
+    static BUILD: LazyLock<u32> = LazyLock::new(|| {
+        let timed: &[u8] = if settings::timed() { b"timed" } else { b"" };
+        crc32fast::hash(&[OBJECT, timed].concat())
+    });
     *BUILD
 }
 
@@ -191,6 +197,14 @@ fn load_once(folder: &Path) -> Result<(), PlaneError> {
         .name("reserv_net")
         .and_then(|builder| builder.open_memory(OBJECT))
         .map_err(|error| refused("open the link's programs", &error))?;
+    for mut map in open.maps_mut() {
+        if map.name() == TIMED
+            && settings::timed()
+            && let Some(value) = map.initial_value_mut()
+        {
+            value[..4].copy_from_slice(&1_u32.to_ne_bytes());
+        }
+    }
     for mut map in open.maps_mut().filter(|map| map.map_type() == MapType::StructOps) {
         // The name is the first member of our own description of the structure (bpf/kernel.h).
         if let Some(value) = map.initial_value_mut() {

@@ -196,6 +196,20 @@ impl Link {
         unsafe { ptr::read_volatile(self.state.at()) }
     }
 
+    /// The longest section of the tree's lock since this was last asked, in ns, and the line where
+    /// it ended: measured with `RESERV_TIMED` in the environment of `start` only.
+    pub fn section(&self) -> Result<(u64, u32), PlaneError> {
+        self.set(what::SECTION, 0, 0)?;
+        let state = self.state();
+        Ok((state.section_ns, state.section_line))
+    }
+
+    /// The volatile half of the tree is made anew, as [`Plane::revive`] does where it is
+    /// inconsistent.
+    pub fn remake(&self) -> Result<(), PlaneError> {
+        self.set(what::REVIVE, 0, 0)
+    }
+
     fn call(&self, name: &str, call: &mut RnCall) -> Result<i32, PlaneError> {
         if !(name.starts_with("rn_sample") && self.sampled()) {
             self.understood()?;
@@ -471,7 +485,7 @@ impl Plane for Link {
     fn revive(&mut self) -> Result<(), PlaneError> {
         self.understood()?;
         if self.state().poison != 0 {
-            self.set(what::REVIVE, 0, 0)?;
+            self.remake()?;
         }
         if self.state().attached > self.state().detached {
             return Ok(());
