@@ -45,17 +45,44 @@ static void between(void);
 
 static struct rs_fault broken; /* the first, between two pieces */
 
+/* Where lengths matter the tree knows those of the queues' first packets. */
+static struct rs_fault check_lengths(struct rs_tree *t)
+{
+	for (u32 i = 0; i < t->nodes_used && (t->mode & RS_MODE_LENGTH) && !lengths_at; i++) {
+		struct rs_node *n = &t->nodes[i];
+
+		if (n->kind == RS_QUEUE && n->ready.n && !n->nsvc && !n->throttled)
+			RS_SAME("queue", i, "length that it has in the tree", n->head, ((struct rs_item *)n->ready.e[0].obj)->edf.length);
+	}
+	return RS_GOOD;
+}
+
+/* Nothing is chosen below a root whose policy is changing. */
+static struct rs_fault check_root(struct rs_tree *t)
+{
+	if (!t->changes || wire || !waiting || !(t->nodes[0].throttled & RS_FROZEN))
+		return RS_GOOD;
+	RS_SAME("tree", 0, "packet that leaves while the root's policy changes", rn_choose(sim_now), 0u);
+	RS_SAME("tree", 0, "when the device asks again", wait_ns > sim_now && wait_ns <= sim_now + RN_AGAIN_NS, 1);
+	return RS_GOOD;
+}
+
 static struct rs_fault look(void)
 {
 	struct rs_fault f = rs_check(rn_tree());
 
-	return f.line ? f : check_packets(rn_tree());
+	if (!f.line)
+		f = check_packets(rn_tree());
+	return f.line ? f : check_lengths(rn_tree());
 }
 
 static void between(void)
 {
-	if (tree_at && !rn_tree()->poison && !anew && !broken.line)
-		broken = look();
+	if (!tree_at || rn_tree()->poison || anew || broken.line)
+		return;
+	broken = look();
+	if (!broken.line)
+		broken = check_root(rn_tree());
 }
 
 static struct rn_state the_state;

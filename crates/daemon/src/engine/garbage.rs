@@ -10,6 +10,10 @@ use super::record::Entry;
 use super::{Engine, Refusal};
 use crate::collect::Due;
 
+/// Nodes that go in one edit: others than root cause it, and each is a piece of one section of the
+/// plane's lock with interrupts off (docs/notes/net.md).
+const AT_ONCE: usize = 16;
+
 impl Engine {
     /// A file of a node was opened by somebody. It counts if he has a right there.
     pub fn opened(&mut self, handle: u64, node: NodeId, who: &Caller) -> Result<(), Refusal> {
@@ -144,7 +148,7 @@ impl Engine {
         let garbage = self.tree.garbage(due.iter().copied(), |id| {
             used.contains(&id) || untouched.contains(&id) || around.binary_search(&id).is_err()
         });
-        for part in garbage.chunks((self.plane.batch_max() / 2).max(1)) {
+        for part in garbage.chunks((self.plane.batch_max() / 2).clamp(1, AT_ONCE)) {
             self.delete_all(part, refused);
         }
         Ok(())
