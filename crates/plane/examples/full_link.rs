@@ -27,10 +27,10 @@ const SCHEDULERS: u32 = 14;
 const QUEUES: u32 = 1000;
 /// As many edits as fit into a batch.
 const EDITS: usize = 128;
-/// As many moves between the ends of the longest paths as fit into one.
+/// As many moves between the ends of the longest paths as the CPU's tree takes in one.
 const MOVES: usize = 28;
 /// As many deletions as anybody but root may cause in one batch (the daemon's garbage).
-const DELETIONS: usize = 16;
+const DELETIONS: usize = 8;
 /// Connections with packets in one queue of class drr.
 const FLOWS: u16 = 4000;
 
@@ -204,18 +204,25 @@ fn deep(s: &mut Setup, schedulers: &[NodeId], queues: &[NodeId]) -> Answer {
     }
     s.within("schedulers of a thousand queues, one below the other")?;
     let deepest = schedulers[schedulers.len() - 1];
-    let below = &queues[queues.len() - 2 * EDITS..];
-    for some in below.chunks(MOVES) {
-        s.apply(some.iter().map(|id| Op::Move { id: *id, parent: deepest }).collect())?;
+    let below = &queues[..2 * EDITS];
+    s.send(below, 100)?;
+    let down = |id: &NodeId| Op::Move { id: *id, parent: deepest };
+    let (single, rest) = below.split_at(EDITS);
+    for id in single {
+        s.apply(vec![down(id)])?;
     }
-    s.within("queues moved to the lowest one")?;
+    s.within("queues with packets moved to the lowest one, one a batch")?;
+    for some in rest.chunks(MOVES) {
+        s.apply(some.iter().map(down).collect())?;
+    }
+    s.within("28 a batch")?;
     s.send(below, 200)?;
     s.within("packets that come there")?;
     let weigh = |id: &NodeId| Op::Reweight { id: *id, weight: weight(9) };
     s.each("weights of 128 queues there, one batch", below[..EDITS].iter().map(weigh))?;
     let gone = |id: &NodeId| Op::Delete { id: *id, mode: DeleteMode::Refuse };
     let (some, all) = below[..EDITS].split_at(DELETIONS);
-    s.each("16 queues there with packets deleted, one batch", some.iter().map(gone))?;
+    s.each("8 queues there with packets deleted, one batch", some.iter().map(gone))?;
     // Of root's alone, who may change so much at once (docs/notes/net.md).
     s.apply(all.iter().map(gone).collect())?;
     let (longest, _) = s.plane.0.section()?;

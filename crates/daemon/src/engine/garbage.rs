@@ -12,7 +12,7 @@ use crate::collect::Due;
 
 /// Nodes that go in one edit: others than root cause it, and each is a piece of one section of the
 /// plane's lock with interrupts off (docs/notes/net.md).
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 8;
 
 impl Engine {
     /// A file of a node was opened by somebody. It counts if he has a right there.
