@@ -183,7 +183,7 @@ impl Copiers {
     /// Has one copy a descriptor of a process, which is named by its pidfd, since its number may be
     /// another's by now. It may take for ever: while the process executes a program the kernel
     /// waits. See [`crate::aside`].
-    pub fn copy(&self, process: BorrowedFd<'_>, fd: u32) -> io::Result<Copy> {
+    pub fn copy(&self, process: BorrowedFd<'_>, fd: u32) -> io::Result<HeldCopy> {
         let idle = lock(&self.0).pop();
         let used = idle.is_some();
         let mut copier = idle.map_or_else(Copier::start, Ok)?;
@@ -195,7 +195,7 @@ impl Copiers {
             said = copier.copy(process, fd);
         }
         match said {
-            Ok(Said::Copied) => Ok(Copy { copiers: self.clone(), copier: Some(copier) }),
+            Ok(Said::Copied) => Ok(HeldCopy { copiers: self.clone(), copier: Some(copier) }),
             Ok(Said::NotCopied(errno)) => {
                 self.idle(copier);
                 Err(io::Error::from_raw_os_error(errno))
@@ -219,12 +219,12 @@ impl Copiers {
 }
 
 /// A copy that another process has. Dropped, it is closed, and that may take for ever.
-pub struct Copy {
+pub struct HeldCopy {
     copiers: Copiers,
     copier: Option<Copier>,
 }
 
-impl Copy {
+impl HeldCopy {
     /// Has it tagged, in time or not at all.
     pub fn tag(&mut self, job: &Job) -> io::Result<Result<(), NotTagged>> {
         let copier = self.copier.as_mut().ok_or_else(ended)?;
@@ -240,7 +240,7 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for HeldCopy {
     fn drop(&mut self) {
         let Some(copier) = self.copier.take() else { return };
         // One that has tagged hears this before the next copy, and it means nothing then.

@@ -358,8 +358,8 @@ pub fn unit(cgroup: &[u8]) -> Option<&[u8]> {
 /// A copy of a process's descriptor. The process is named by its pidfd, since its number may be
 /// another's by now. It may take for ever: while the process executes a program the kernel waits,
 /// and what it has mapped of others' file systems decides how long. So may the copy's close, for
-/// whoever serves the file (FUSE, a network file system, a socket that lingers). See
-/// [`crate::aside`].
+/// whoever serves the file (FUSE, a network file system, a socket that lingers). Only for a process
+/// that may be lost ([`crate::copier`]).
 pub fn copy_descriptor(process: BorrowedFd<'_>, fd: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
     unsafe {

@@ -13,7 +13,7 @@ use reserv_plane::{List, Target};
 
 use super::{Refusal, error};
 use crate::asks::require_modest;
-use crate::copier::{Copiers, Copy, Job, NotTagged};
+use crate::copier::{Copiers, HeldCopy, Job, NotTagged};
 use crate::core::Core;
 use crate::core::slot::Slot;
 use crate::engine::Engine;
@@ -197,7 +197,7 @@ impl Descriptor {
     }
 
     /// A copy of it, which another process has. May take for ever, and so may the copy's close.
-    pub(super) fn copy(&self, copiers: &Copiers) -> Result<Copy, Refusal> {
+    pub(super) fn copy(&self, copiers: &Copiers) -> Result<HeldCopy, Refusal> {
         let (pid, fd) = (self.pid, self.fd);
         copiers.copy(self.process.as_fd(), fd).map_err(|e| match e.raw_os_error() {
             Some(libc::EBADF) => {
@@ -211,7 +211,7 @@ impl Descriptor {
     }
 
     /// Has the copy tagged, with the resource's lock: who may no longer use the queue does not.
-    pub(super) fn tag(&self, core: &Core, copy: &mut Copy) -> Result<(), Refusal> {
+    pub(super) fn tag(&self, core: &Core, copy: &mut HeldCopy) -> Result<(), Refusal> {
         let mut engine = core.engine(self.resource)?;
         self.may_be_tagged(&engine)?;
         let tree = engine.tree();
