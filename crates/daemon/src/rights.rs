@@ -7,12 +7,10 @@
 //! somebody else opened, gives nothing; nor does somebody who may more and is given one (as
 //! standard output, say) do more with it than who gave it to him.
 
-use std::os::fd::AsFd as _;
-
 use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, ResourceKind, Right};
 use reserv_plane::{Holders, List};
 
-use crate::engine::{Engine, held_if};
+use crate::engine::Engine;
 use crate::fuse::proto;
 use crate::process;
 use crate::refusal::Refusal;
@@ -199,20 +197,11 @@ impl Engine {
         for pid in all() {
             let Ok(both) = self.plane().defaults(pid) else { continue };
             for (queue, list) in [(both.default, List::Default), (both.child, List::Child)] {
-                if !queues.contains(&queue) || !lost(self, pid, queue) {
-                    continue;
-                }
-                let now = |both: reserv_plane::Defaults| match list {
-                    List::Default => both.default,
-                    List::Child => both.child,
-                };
-                let is = || Ok(now(self.plane().defaults(pid)?) == queue);
-                let done = held_if(pid, is).and_then(|held| {
-                    let Some(held) = held else { return Ok(()) };
-                    self.list_held((held.as_fd(), pid), list, NodeId::Q0)
-                });
-                if let Err(refusal) = done {
-                    tracing::debug!(%refusal, pid, "a list stays");
+                if queues.contains(&queue)
+                    && lost(self, pid, queue)
+                    && let Err(error) = self.plane_mut().set_default(pid, list, NodeId::Q0)
+                {
+                    tracing::debug!(%error, pid, "a list stays");
                 }
             }
         }

@@ -40,7 +40,6 @@ use reserv_model::{
 use reserv_namespace::Survey;
 use reserv_plane::{Plane, PlaneError, Upgraded};
 
-pub(crate) use self::number::held_if;
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
 use self::uses::{about_use, use_touched};
