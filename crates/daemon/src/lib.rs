@@ -9,6 +9,7 @@ pub mod collect;
 pub mod connections;
 pub mod container;
 pub mod control;
+pub mod copier;
 pub mod core;
 mod describe;
 pub mod drivers;

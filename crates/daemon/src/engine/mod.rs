@@ -23,6 +23,7 @@ mod admission;
 mod fresh;
 mod garbage;
 mod leaving;
+mod number;
 mod packets;
 mod record;
 mod uses;
@@ -37,7 +38,7 @@ use reserv_model::{
     Outcome, Plan, Record, Request, ResourceKind, Rule, Tree,
 };
 use reserv_namespace::Survey;
-use reserv_plane::{Plane, PlaneError, Target, Upgraded};
+use reserv_plane::{Plane, PlaneError, Upgraded};
 
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
@@ -313,8 +314,8 @@ impl Engine {
             }
             // Who is in a queue that drains cannot make more of them there.
             for member in self.plane.members(id).unwrap_or_default() {
-                if let Err(error) = self.plane.tag(Target::Thread(member.tid), NodeId::Q0) {
-                    tracing::warn!(%error, tid = member.tid, "a member of a deleted queue stays in it");
+                if let Err(refusal) = self.to_q0(member.tid, id) {
+                    tracing::warn!(%refusal, tid = member.tid, "a member of a deleted queue stays in it");
                 }
             }
         }

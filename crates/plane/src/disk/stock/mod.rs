@@ -14,7 +14,6 @@ mod shares;
 mod tests;
 mod tree;
 
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,8 +27,8 @@ use crate::cgroup::kernel::{Kernel, Real};
 use crate::cgroup::mounts::{self, Version};
 use crate::count::{self, Books, Count, Meter, Metered, Usage, tags_by_meter};
 use crate::{
-    Defaults, DriverInfo, Health, List, Member, Packets, Plane, PlaneError, Refs, Sample, Target,
-    Threads, Upgrade,
+    Defaults, DescriptorTag, DriverInfo, Health, List, Member, Packets, Plane, PlaneError, Refs,
+    Sample, Target, Threads, Upgrade,
 };
 
 /// Of our directories and files.
@@ -87,7 +86,7 @@ impl Meter for Groupwise {
         Ok(Defaults { default: queue, child: queue })
     }
 
-    fn tag_descriptor(&mut self, _fd: BorrowedFd<'_>, _queue: NodeId) -> Result<(), PlaneError> {
+    fn descriptor_tag(&self, _queue: NodeId) -> Result<DescriptorTag, PlaneError> {
         whole_processes()
     }
 
