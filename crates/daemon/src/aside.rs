@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::begin;
 use crate::refusal::Refusal;
 use crate::sync::lock;
 
@@ -126,8 +127,8 @@ fn late() -> Refusal {
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK);
-    thread.spawn(body).map(drop).map_err(|error| Refusal::no_thread("ask on", &error))
+    let thread = begin::thread_of(name, STACK, body);
+    thread.map(drop).map_err(|error| Refusal::no_thread("ask on", &error))
 }
 
 impl Asides {

@@ -5,6 +5,7 @@
 pub mod aside;
 mod asks;
 pub mod backlog;
+mod begin;
 pub mod collect;
 pub mod connections;
 pub mod container;

@@ -13,6 +13,7 @@ use reserv_namespace::resource_name_taken;
 
 use super::slot::Slot;
 use super::{Core, Refusal, lock, rate, stopped};
+use crate::begin;
 use crate::drivers::Wanted;
 use crate::held::Held;
 use crate::registry::Known;
@@ -218,7 +219,7 @@ impl Core {
                 core.bring_up_again(&slot_, &known_);
                 drop(of_thread);
             };
-            if std::thread::Builder::new().name("again".into()).spawn(body).is_err() {
+            if begin::thread("again", body).is_err() {
                 self.bring_up_again(&slot, &known);
             }
         }
