@@ -322,7 +322,7 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
         Some(problem) => Line::styled(format!(" {problem}"), view.style(Color::Red)),
         None => Line::styled(
             format!(
-                " q quit  p pause  s sort ({})  P processes  + - interval  ↑ ↓ scroll  ┃ share",
+                " q quit  p pause  s sort ({})  P processes  + - pace  ↑ ↓ scroll  ┃ share",
                 word(&view.by)
             ),
             Style::new().add_modifier(Modifier::DIM),
