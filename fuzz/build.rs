@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's parser of packets, as C of this machine (src/packets.c).
+//! What is C: the kernel's parser of packets (src/packets.c), and mod_reserv's of a TLS client's
+//! first message (src/hello.c).
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/packets.c");
     println!("cargo::rerun-if-changed=../bpf/tag");
+    println!("cargo::rerun-if-changed=../servers/apache/hello.h");
     println!("cargo::rerun-if-changed=../tests/lib");
-    cc::Build::new()
-        .compiler("clang-22")
-        .file("src/packets.c")
-        .flag("-fsanitize=fuzzer-no-link")
-        .flag("-fno-strict-aliasing")
-        .warnings(false)
-        .compile("packets");
+    for name in ["packets", "hello"] {
+        println!("cargo::rerun-if-changed=src/{name}.c");
+        cc::Build::new()
+            .compiler("clang-22")
+            .file(format!("src/{name}.c"))
+            .flag("-fsanitize=fuzzer-no-link")
+            .flag("-fno-strict-aliasing")
+            .warnings(false)
+            .compile(name);
+    }
 }

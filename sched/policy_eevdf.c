@@ -93,8 +93,14 @@
 #define EE_LAG_MAX (1ULL << 36)
 #define EE_LATER (1ULL << 61)
 #define EE_REQUEST_MIN 8 /* shortest estimate: a quantum over this */
-/* Children whose eligibility changes that a choice, or the end of a step, goes through. */
+/*
+ * Children whose eligibility changes: EE_PIECE are gone through at one level of the tree; by all
+ * levels of a choice EE_MOST, and EE_LEAST at each level whatever those above took; by all ends of
+ * steps from one choice to the next EE_PIECE, and what is left of a piece then.
+ */
 #define EE_PIECE 64
+#define EE_MOST 128
+#define EE_LEAST 4
 #define EE_LOOKED 32 /* what one of them costs, in entries of a heap that are only looked at */
 #define EE_JUMPS 4 /* steps of others by which a saturated child's v is held behind V */
 
@@ -335,6 +341,9 @@ RS_FN_VOID(ee_advance, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p),
 
 		if (!p->aside.n || rs_before(now, p->aside.e[0].key))
 			return;
+		if (t->passed >= EE_MOST)
+			return;
+		t->passed++;
 		t->looked += EE_LOOKED;
 		c = rs_of_alink(p->aside.e[0].obj);
 		v = ee_v(t, c);
@@ -513,7 +522,7 @@ RS_FN_VOID(eevdf_charge, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p
 		return;
 	}
 	ee_sort(t, p, c);
-	if (!RS_SEVERAL(t))
+	if (!RS_SEVERAL(t) && t->passed < EE_PIECE)
 		ee_advance(t, p);
 }
 
@@ -627,12 +636,17 @@ RS_FN_VOID(ee_front, (struct rs_tree RS_ARENA *t, struct rs_node RS_ARENA *p), (
 {
 	struct rs_entry RS_ARENA *e = p->ready.e;
 
+	if (t->passed > EE_MOST - EE_LEAST)
+		t->passed = EE_MOST - EE_LEAST;
 	ee_advance(t, p);
 	RS_LOOP(i, EE_PIECE) {
 		struct rs_node RS_ARENA *c = (struct rs_node RS_ARENA *)e[0].obj;
 
 		if (!c->weight || ee_saturated(p, c) || ee_later(p, c) || !rs_before(ee_now(t, p), ee_v(t, c)))
 			return;
+		if (t->passed >= EE_MOST + EE_LEAST)
+			return;
+		t->passed++;
 		t->looked += EE_LOOKED;
 		ee_sort(t, p, c);
 		rs_heap_rekey(t, &p->ready, eevdf_key(t, c), e[0].seq, &c->link);

@@ -636,6 +636,8 @@ struct rs_tree {
 	u32 sorted; /* items that wait in the queues whose class it changes */
 	u32 walked; /* of RS_WALKED_MAX */
 	u32 looked; /* in rs_pick: entries of heaps that were looked at one by one */
+	u32 passed; /* since it began: children of policy eevdf whose eligibility changed */
+	u32 pad2;
 	u64 quantum; /* slice of a step */
 	u64 starve_ns; /* an item that waited this long is served whatever the tags say; 0: never */
 	u64 starve_gap_ns; /* but no two such within this, unless twice as late */

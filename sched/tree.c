@@ -686,6 +686,7 @@ RS_FN_PTR(struct rs_item RS_ARENA, rs_pick_ready, (struct rs_tree RS_ARENA *t, u
 		}
 	}
 	t->looked = 0;
+	t->passed = 0;
 	RS_LOOP(tries, RS_TRIES_MAX) {
 		struct rs_node RS_ARENA *n = root;
 

@@ -11,11 +11,17 @@ mod targets;
 
 unsafe extern "C" {
     fn reserv_fuzz_packets(data: *const u8, size: usize);
+    fn reserv_fuzz_hello(data: *const u8, size: usize);
 }
 
 fn packets(data: &[u8]) {
     // SAFETY: it reads so many bytes from there.
     unsafe { reserv_fuzz_packets(data.as_ptr(), data.len()) }
+}
+
+fn hello(data: &[u8]) {
+    // SAFETY: it reads so many bytes from there.
+    unsafe { reserv_fuzz_hello(data.as_ptr(), data.len()) }
 }
 
 /// Compared when it is compiled: the others are left out.
@@ -54,5 +60,6 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         "journal" => targets::journal,
         "disk" => disk::disk,
         "packets" => packets,
+        "hello" => hello,
     );
 });

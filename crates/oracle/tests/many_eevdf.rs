@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use reserv_oracle::core::{Core, FIFO, Id, ONE, Op, QUEUE, ROOT, Setup, id};
+use reserv_oracle::core::{Core, FIFO, Id, ONE, Op, QUEUE, ROOT, SCHED, Setup, id};
 use reserv_oracle::rng::Rng;
 
 const EEVDF: u32 = 1;
@@ -15,6 +15,8 @@ const Q: u64 = 4_000_000;
 /// `EE_PIECE`, and what the core counts for one of a piece (`EE_LOOKED`).
 const PIECE: u32 = 64;
 const LOOKED: u32 = 32;
+/// `EE_LEAST`: of these, at each level, whatever those above took.
+const LEAST: u32 = 4;
 /// Of virtual time, in which a weight of 1 moves by this for each unit of work: all of the weights
 /// below divide it.
 const SCALE: i128 = 12;
@@ -158,4 +160,80 @@ fn many_that_owe_a_little_leave_in_pieces() {
     }
     assert!(most <= 2 * PIECE * LOOKED, "one section went through {most}");
     assert!(pieces >= 20, "{pieces} full pieces: they were not passed at once");
+}
+
+/// The same at twelve levels at once: a section has one bound, not one for each level, and no level
+/// is held up by those above. What leads down to the next level is heavy, and who sleeps owes more
+/// the higher he is, so that most are still there when a long step passes all of them.
+#[test]
+fn many_levels_share_the_bound_of_a_section() {
+    const LEVELS: u32 = 12;
+    const EACH: u32 = 200;
+    const HALF: usize = 1200;
+    let count = LEVELS * (EACH + 1) + 8;
+    let mut core = Core::new(Setup { nodes: count, items: count, ..Setup::default() });
+    core.must(0, Op::Policy { node: ROOT, policy: EEVDF });
+    let (mut index, mut parent) = (2, ROOT);
+    let mut works = HashMap::new();
+    let mut make = |core: &mut Core, parent: Id, kind: u32, weight: u32| {
+        let node = id(index, 1);
+        index += 1;
+        core.must(0, Op::Create { node, parent, kind, alg: FIFO });
+        if kind == SCHED {
+            core.must(0, Op::Policy { node, policy: EEVDF });
+        }
+        core.must(0, Op::Reweight { node, weight: weight * ONE });
+        node
+    };
+    for level in 0..LEVELS {
+        for _ in 0..EACH {
+            let node = make(&mut core, parent, QUEUE, 1);
+            let below = LEVELS - level - 1;
+            let item = core.item_new(node, ONE, 0).expect("room");
+            works.insert(item, 20_000 * 5_u64.pow(below) / 4_u64.pow(below));
+        }
+        if level + 1 < LEVELS {
+            parent = make(&mut core, parent, SCHED, 1000);
+        }
+    }
+    let hog = make(&mut core, parent, QUEUE, 1000);
+    let goes_on = core.item_new(hog, ONE, 0).expect("room");
+    let counted = |core: &Core| {
+        let nodes = core.nodes();
+        nodes.iter().filter(|n| n.id != hog && n.kind == QUEUE && n.client != 0).count()
+    };
+    let (mut now, mut choice, mut end, mut full) = (0, 0, 0, 0);
+    for round in 0..6 {
+        for item in works.keys() {
+            core.wake(*item, now);
+        }
+        let (mut left, mut alone, mut awake) = (works.len(), 0, false);
+        while left > 0 || awake {
+            assert!(alone < 1000, "round {round}: {} still count", counted(&core));
+            let item = core.pick(0, now).expect("somebody wants");
+            choice = choice.max(gone_through(&core));
+            let more = item == goes_on && (left > 0 || counted(&core) > 0);
+            let work = works.get(&item).copied().unwrap_or(250 * Q);
+            now += work;
+            let before = gone_through(&core);
+            core.settle(item, work, more, now);
+            let passed = gone_through(&core) - before;
+            end = end.max(passed);
+            full += u32::from(passed >= PIECE * LOOKED);
+            left -= usize::from(item != goes_on);
+            if !awake && left <= HALF {
+                core.wake(goes_on, now);
+                awake = true;
+            }
+            awake &= item != goes_on || more;
+            alone = if left == 0 { alone + 1 } else { 0 };
+        }
+        assert_eq!(core.check(), Ok(()), "round {round}");
+        assert_eq!(core.tree().poison, 0);
+    }
+    println!("{choice} in one choice, {end} at the end of one step, {full} came to the bound");
+    let all = (2 * PIECE + 2 * LEAST * LEVELS) * LOOKED;
+    assert!(choice <= all, "one choice went through {choice}, {all} are the bound");
+    assert!(end <= 2 * PIECE * LOOKED, "the end of one step went through {end}");
+    assert!(full >= 6, "{full} ends of steps came to the bound");
 }
