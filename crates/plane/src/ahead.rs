@@ -18,12 +18,21 @@ pub fn cpu_capacity() -> u64 {
     cpus.and_then(|n| u64::try_from(n).ok()).unwrap_or(1).max(1) * 1_000_000_000
 }
 
+/// Whether what a resource is to stand on is there, and is something that its driver can take.
+pub fn probe(on: &Source) -> Result<(), PlaneError> {
+    count::probe(on)?;
+    match on {
+        Source::Disk { path, driver: Driver::Stock, .. } => disk::stock::probe(path),
+        _ => Ok(()),
+    }
+}
+
 /// The tree that a resource begins with; `on` is none for the CPU. Refused where there is nothing
 /// to bring up.
 pub fn tree(name: &Name, on: Option<&Source>) -> Result<Tree, PlaneError> {
     let mut tree = Tree::new(name.clone());
     if let Some(on) = on {
-        count::probe(on)?;
+        probe(on)?;
         tree.set_resource(on.kind());
     }
     tree.set_capacity(on.map_or_else(cpu_capacity, Source::promised));

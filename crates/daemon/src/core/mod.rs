@@ -387,11 +387,8 @@ impl Core {
                     for (slot, undo) in done.iter().rev() {
                         let undone = slot.held().and_then(|mut held| held.engine.take_back(undo));
                         if let Err(why) = undone {
-                            let _ = write!(
-                                refusal.text,
-                                "; and {} was not put back: {why}",
-                                slot.name
-                            );
+                            let _ =
+                                write!(refusal.text, "; and {} was not put back: {why}", slot.name);
                         }
                     }
                     return Err(refusal);

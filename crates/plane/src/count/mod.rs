@@ -78,7 +78,6 @@ pub fn probe(source: &Source) -> Result<(), PlaneError> {
     match source {
         Source::File(path) if Path::new(path).exists() => Ok(()),
         Source::File(_) => Err(PlaneError::Invalid(format!("{source}: no such path"))),
-        Source::Disk { path, driver: Driver::Stock, .. } => crate::disk::stock::probe(path),
         Source::Disk { path, .. } => match std::fs::metadata(path) {
             Ok(found) if found.is_file() || found.file_type().is_block_device() => Ok(()),
             Ok(_) => {
