@@ -69,7 +69,7 @@ impl Core {
         if self.counting(name, on)?.is_some_and(|slot| slot.is_up()) {
             return Ok(false);
         }
-        reserv_plane::count::probe(on)?;
+        reserv_plane::ahead::probe(on)?;
         let Some(slot) = self.enter(name, on)? else { return Ok(false) };
         let brought = self.begin_counting(&slot);
         if brought.is_err()
@@ -132,7 +132,7 @@ impl Core {
             .chain(rates.iter().map(|(slot, was, on)| rate::words(&slot.name, was, on)))
             .collect();
         if dry_run {
-            new.iter().try_for_each(|(_, on)| reserv_plane::count::probe(on))?;
+            new.iter().try_for_each(|(_, on)| reserv_plane::ahead::probe(on))?;
             return Ok(words);
         }
         for (at, (slot, _, on)) in rates.iter().enumerate() {

@@ -194,8 +194,13 @@ fn plan(books: &Books, tree: &Shared) -> Result<Groups, PlaneError> {
     shares::groups(books, tree.range(), tree.weight_file(), tree.outside().0)
 }
 
+/// Whether it can share what is at a path.
+pub(crate) fn probe(path: &str) -> Result<(), PlaneError> {
+    Device::find(path).map(drop)
+}
+
 /// What this driver cannot do, by name and with what would be right.
-fn refused(op: &Op) -> Option<String> {
+pub(crate) fn refused(op: &Op) -> Option<String> {
     const FULL: &str = "the full driver has them (reserv disk attach)";
     match op {
         Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
@@ -270,7 +275,7 @@ impl Stock {
         );
         for (id, thousandths) in &tree.now.rounded {
             limits.push(format!(
-                "the weights below node {}.{} are rounded to {} of 1 to {}: shares are off by up to {}.{} %",
+                "the weights below {}.{} are rounded to {} of 1 to {}: shares are off by up to {}.{} %",
                 id.index,
                 id.generation,
                 tree.weight_file(),
@@ -288,6 +293,16 @@ impl Stock {
         }
         limits
     }
+}
+
+/// Whether it can order a queue so.
+pub(crate) fn has_class(class: Class) -> bool {
+    matches!(class, Class::Fifo | Class::Ts)
+}
+
+/// Whether it can order the children of a node so.
+pub(crate) fn has_policy(policy: Policy) -> bool {
+    policy == Policy::Sfq
 }
 
 impl Plane for Stock {
@@ -409,11 +424,11 @@ impl Plane for Stock {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        matches!(class, Class::Fifo | Class::Ts)
+        has_class(class)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
-        policy == Policy::Sfq
+        has_policy(policy)
     }
 }
 
