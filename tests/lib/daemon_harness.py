@@ -160,7 +160,7 @@ class Daemon:
             return "".join(f.readlines()[-lines:])
 
     def processes(self):
-        """Keeper, worker and forgetter, found by their environment (never by name alone)."""
+        """Keeper, worker, forgetter and a copier, found by their environment (never by name alone)."""
         found = {}
         want = ("RESERV_RUN=" + self.run).encode()
         for path in glob.glob("/proc/[0-9]*/environ"):
@@ -179,7 +179,7 @@ class Daemon:
                 continue
             if os.path.basename(words[0]) != b"reservd" or not alive(pid):
                 continue
-            role = next((role for role in ("worker", "forgetter") if f"--role={role}".encode() in words), "keeper")
+            role = next((role for role in ("worker", "forgetter", "copier") if f"--role={role}".encode() in words), "keeper")
             with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
                 found[pid] = role, int(f.read().rsplit(")", 1)[1].split()[1])
         # Until it has become another, who was just started looks like who started him.

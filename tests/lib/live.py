@@ -56,7 +56,7 @@ BESIDE = {"cpucheck": ("sched", "bpf/cpu"), "linkcheck": ("sched", "bpf/net"), "
 # Those that guests need, with the compiler's options: tests/lib/build-helpers makes them.
 BUILT = os.path.join(ROOT, "target", "release")
 HELPERS = {name: () for name in ("agent", "binder", "cpucheck", "diskload", "holder", "leaks", "linkcheck", "netload", "pairs", "paper", "preempted", "pressure", "rxload",
-                                 "refused", "several", "swapload", "tagcost", "uring", "wakeup", "workload")}
+                                 "refused", "several", "storm", "swapload", "tagcost", "uring", "wakeup", "workload")}
 HELPERS["client"] = HELPERS["pager"] = ("-L", BUILT, "-lreserv", "-lpthread")
 HELPERS["refuse"] = ("-shared", "-fPIC")
 HELPERS["numbers"] = ("-D_GNU_SOURCE", "-static")

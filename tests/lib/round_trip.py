@@ -56,6 +56,15 @@ EVERY_DRIVER = (
      'kind = "queue"\n'
      'gc = true\n',
      ("gc = true",)),
+    ("background, a cap with its burst, and a share of q0",
+     '[cpu.nodes.a]\n'
+     'kind = "queue"\n'
+     'share = 0\n'
+     'cap = "50ms/s burst 20ms"\n'
+     '[cpu.nodes.q0]\n'
+     'kind = "queue"\n'
+     'share = "40 10ms/s"\n',
+     ('"0"', '"50ms/s burst 20ms"', '"40 10ms/s"')),
     ("rights",
      '[cpu]\n'
      'access = ["allow everyone read"]\n'
@@ -150,6 +159,20 @@ EVERY_LINK = (
      'kind = "queue"\n'
      'members_max = 30\n',
      ("members_max = 30",)),
+    ("what comes in by a link",
+     '[link.net]\n'
+     'interface = "LINK"\n'
+     'rate = "100mbit"\n'
+     'driver = "DRIVER"\n'
+     'receive = "tcx"\n',
+     ('receive = "tcx"',)),
+    ("a limit in bytes",
+     '[count.net]\n'
+     'on = "SOURCE"\n'
+     '[count.net.nodes.a]\n'
+     'kind = "queue"\n'
+     'bytes_max = 300000\n',
+     ("bytes_max = 300000",)),
     ("rules about packets",
      '[count.net]\n'
      'on = "SOURCE"\n'
@@ -176,6 +199,35 @@ ALL_POLICIES = (
      'kind = "queue"\n'
      'class = "edf"\n',
      ('"mtrls"', "turn 20ms", '"rr"', '"edf"')),
+    ("who processes what comes in by a link",
+     '[cpu.nodes.in]\n'
+     'kind = "queue"\n'
+     '[link.net]\n'
+     'interface = "LINK"\n'
+     'rate = "100mbit"\n'
+     'receive_in = "in"\n',
+     ('receive_in = "in"',)),
+    ("policies and classes of a link",
+     '[link.net]\n'
+     'interface = "LINK"\n'
+     'rate = "100mbit"\n'
+     'policy = "wf2q+"\n'
+     '[link.net.nodes.a]\n'
+     'kind = "queue"\n'
+     'class = "drr"\n',
+     ('policy = "wf2q+"', '"drr"')),
+    ("policies, classes and tunables of a disk",
+     '[disk.d]\n'
+     'path = "DISK"\n'
+     'policy = "yfq"\n'
+     'tune = "anticipate 3ms"\n'
+     '[disk.d.nodes.a]\n'
+     'kind = "queue"\n'
+     'class = "scan-edf"\n'
+     '[disk.d.nodes.s]\n'
+     'kind = "scheduler"\n'
+     'policy = "wf2q+"\n',
+     ('policy = "yfq"', "anticipate 3ms", '"scan-edf"', '"wf2q+"')),
 )
 # All of it at once, for drivers that take long to start.
 TOGETHER = (
@@ -249,10 +301,15 @@ TOGETHER = (
      '[link.net.nodes."s/a"]\n'
      'kind = "queue"\n'
      'share = "=50% 10mbit"\n'
+     '[link.net.nodes.flows]\n'
+     'kind = "queue"\n'
+     'bytes_max = 300000\n'
      '[disk.d]\n'
      'path = "DISK"\n'
      'depth = 4\n'
      'floor = "3MB/s"\n'
+     'policy = "yfq"\n'
+     'tune = "anticipate 3ms"\n'
      '[disk.d.nodes.a]\n'
      'kind = "queue"\n'
      'share = "300 1MB/s"\n'
@@ -266,7 +323,7 @@ TOGETHER = (
       "allow uid 1000 use,create quota 8", "no-such-*",
       "10.0.0.0/8", '[container."tenant/site1"]', 'interface = "LINK"', 'rate = "100mbit"',
       '"300 20mbit"', '"50mbit"', "members_max = 30", '"=50% 10mbit"', "depth = 4",
-      'floor = "3MB/s"', '"300 1MB/s"', "file:/run", '"7"')),
+      "bytes_max = 300000", '"yfq"', "anticipate 3ms", 'floor = "3MB/s"', '"300 1MB/s"', "file:/run", '"7"')),
 )
 # What is refused before anything is loaded, with a word of the reason.
 REFUSED = (
@@ -323,6 +380,13 @@ REFUSED = (
      'kind = "queue"\n'
      'share = "100 99mbit"\n',
      "would not be kept"),
+    ("a minimum on a link without a rate",
+     '[link.net]\n'
+     'interface = "LINK"\n'
+     '[link.net.nodes.a]\n'
+     'kind = "queue"\n'
+     'share = "100 9mbit"\n',
+     "net has no rate, so nothing can be promised"),
     ("an interface that is not there",
      '[count.net]\n'
      'on = "link:nosuchiface@1mbit"\n',
@@ -336,6 +400,70 @@ REFUSED = (
      'match = { uid = 4711 }\n'
      'nosuch = "a"\n',
      "which there is not"),
+)
+# What the stock drivers refuse. DISK is a file, BLOCK a block device.
+REFUSED_STOCK = (
+    ("a policy that the kernel's scheduler has not",
+     '[cpu.nodes.s]\n'
+     'kind = "scheduler"\n'
+     'policy = "mtrls"\n',
+     "the stock driver has no policy mtrls"),
+    ("a class that it has not",
+     '[cpu.nodes.a]\n'
+     'kind = "queue"\n'
+     'class = "edf"\n',
+     "the stock driver has no class edf"),
+    ("a personality that needs such a class",
+     '[cpu]\n'
+     'personality = "eclipse"\n',
+     "the stock driver has no "),
+    ("tunables of the CPU",
+     '[cpu]\n'
+     'tune = "quantum 20ms"\n',
+     "tunables"),
+    ("a policy that HTB has not",
+     '[count.net]\n'
+     'on = "SOURCE"\n'
+     '[count.net.nodes.s]\n'
+     'kind = "scheduler"\n'
+     'policy = "wf2q+"\n',
+     "the stock driver has no policy wf2q+"),
+    ("a class that HTB has not",
+     '[count.net]\n'
+     'on = "SOURCE"\n'
+     '[count.net.nodes.a]\n'
+     'kind = "queue"\n'
+     'class = "drr"\n',
+     "the stock driver has no class drr"),
+    ("two limits of one queue of HTB's",
+     '[count.net]\n'
+     'on = "SOURCE"\n'
+     '[count.net.nodes.a]\n'
+     'kind = "queue"\n'
+     'members_max = 30\n'
+     'bytes_max = 300000\n',
+     "not by both"),
+    ("a file as the stock driver's disk",
+     '[disk.d]\n'
+     'path = "DISK"\n'
+     'driver = "stock"\n',
+     "no block device"),
+    ("a class that the kernel's elevators have not",
+     '[disk.d]\n'
+     'path = "BLOCK"\n'
+     'driver = "stock"\n'
+     '[disk.d.nodes.a]\n'
+     'kind = "queue"\n'
+     'class = "scan-edf"\n',
+     "the stock driver has no class scan-edf"),
+    ("a cap of the stock driver's disk",
+     '[disk.d]\n'
+     'path = "BLOCK"\n'
+     'driver = "stock"\n'
+     '[disk.d.nodes.a]\n'
+     'kind = "queue"\n'
+     'cap = "1MB/s"\n',
+     "has no caps"),
 )
 
 
@@ -402,24 +530,34 @@ def left(run):
     return sorted((entry.name, entry.stat().st_size) for entry in os.scandir(run))
 
 
-def refused(reserv, folder, source):
-    """Reserv does not run; nothing is started, and nothing is left."""
+def refused(reserv, folder, source, rows=REFUSED, places=(), flags=()):
+    """Reserv does not run; nothing is started, and nothing is left. `places`: what words of the rows
+    stand for. `flags`: words of `up` that are refused too, with a word of the reason."""
     given = f"{folder}/given.toml"
     run = os.environ["RESERV_RUN"]
+    link = re.match(r"link:(\w+)@", source)[1]
+
+    def both(words, why, what, running):
+        before = left(run)
+        dry, said = reserv("up", "--dry-run", *words)
+        wet, then = reserv("up", *words)
+        good = dry == wet != 0 and said == then and why in said
+        where = "where Reserv runs" if running else "before reservd is started"
+        check(good, f"refused by --dry-run and by up in the same words, {where}: {what}",
+              "" if good else (dry, wet, said, then))
+        if not running:
+            check(left(run) == before, "… and it was not started", left(run))
+
     for running in False, True:
         if running:
             status, said = reserv("up")
             check(status == 0, "Reserv runs", said)
-        for what, text, why in REFUSED:
+        for what, text, why in rows:
+            for word, place in (("SOURCE", source), ("LINK", link), *places):
+                text = text.replace(word, place)
             with open(given, "w", encoding="utf-8") as file:
-                file.write(text.replace("SOURCE", source))
-            before = left(run)
-            dry, said = reserv("up", "--dry-run", "--config", given)
-            wet, then = reserv("up", "--config", given)
-            good = dry == wet != 0 and said == then and why in said
-            where = "where Reserv runs" if running else "before reservd is started"
-            check(good, f"refused by --dry-run and by up in the same words, {where}: {what}",
-                  "" if good else (dry, wet, said, then))
-            if not running:
-                check(left(run) == before, "… and it was not started", left(run))
+                file.write(text)
+            both(("--config", given), why, what, running)
+        for words, why in flags:
+            both(words, why, " ".join(words), running)
     check(reserv("down")[0] == 0, "down")

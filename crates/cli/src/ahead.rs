@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use reserv_control::Refused;
+use reserv_facts::place::variable;
 use reserv_model::{
-    Config, ContainerConfig, DeleteMode, Name, NodePath, ResourceConfig, Source, diff, nodes_of,
-    requests_of, split,
+    Config, ContainerConfig, DeleteMode, Driver, Name, NodePath, Plan, ResourceConfig, diff,
+    nodes_of, requests_of, split,
 };
-use reserv_plane::ahead;
+use reserv_plane::ahead::{self, Ahead};
 
 use crate::control::refusal;
 use crate::error::Error;
@@ -22,7 +23,13 @@ type Containers = BTreeMap<NodePath, ContainerConfig>;
 
 /// Whether a tree can be made of nothing: what stands on its own, then containers' nodes, then what
 /// is said of those.
-fn resource(name: &Name, wanted: &ResourceConfig, containers: &Containers) -> Result<(), Error> {
+fn resource(
+    name: &Name,
+    wanted: &ResourceConfig,
+    containers: &Containers,
+    driver: Option<Ahead>,
+) -> Result<(), Error> {
+    let takes = |plan: &Plan| driver.map_or(Ok(()), |driver| driver.check(plan)).map_err(refused);
     let new = ahead::tree(name, wanted.on.as_ref()).map_err(|e| Error::refused(e.to_string()))?;
     let (first, later) = split(wanted.clone(), containers);
     let first_alone = diff(&new, &first, DeleteMode::Refuse).map_err(refused)?;
@@ -45,20 +52,33 @@ fn resource(name: &Name, wanted: &ResourceConfig, containers: &Containers) -> Re
         there.commit(&plan).map_err(refused)?;
         requests.extend(requests_of(&there, &later, DeleteMode::Refuse).map_err(refused)?);
     }
-    new.plan(&requests).map(drop).map_err(refused)
+    new.plan(&requests).map_err(refused).and_then(|plan| takes(&plan))
 }
 
-/// Whether all of it can be: where Reserv does not run.
-pub(crate) fn check(config: Option<&Config>, count: &BTreeMap<Name, Source>) -> Result<(), Error> {
-    let Some(config) = config else {
-        return count.iter().try_for_each(|(name, on)| {
-            ahead::tree(name, Some(on)).map(drop).map_err(|e| Error::refused(e.to_string()))
-        });
-    };
+/// By which driver of the CPU reservd will start; none where a fake stands for all, which takes
+/// everything.
+fn cpu_driver(asked: Driver) -> Option<Driver> {
+    match (asked, std::env::var(variable::DRIVER).ok().as_deref()) {
+        (Driver::Auto, Some("full")) => Some(Driver::Full),
+        (Driver::Auto, Some("stock")) => Some(Driver::Stock),
+        (Driver::Auto, Some("fake")) => None,
+        // A word that there is not is refused by who starts.
+        (asked, _) => Some(asked),
+    }
+}
+
+/// Whether all of it can be: where Reserv does not run. `asked`: the driver of the CPU, by word of
+/// mouth or of the file.
+pub(crate) fn check(config: &Config, asked: Driver) -> Result<(), Error> {
     config.check_resources(|_| false).map_err(refused)?;
+    let driver = cpu_driver(asked);
     let containers = &config.containers;
     let plain = ResourceConfig::default();
     let cpu = config.cpu.as_ref().unwrap_or(&plain);
-    resource(&Name::new("cpu").map_err(refused)?, cpu, containers)?;
-    config.count.iter().try_for_each(|(name, wanted)| resource(name, wanted, containers))
+    let name = Name::new("cpu").map_err(refused)?;
+    resource(&name, cpu, containers, driver.map(Ahead::cpu))?;
+    config.count.iter().try_for_each(|(name, wanted)| {
+        let driver = wanted.on.as_ref().and_then(Ahead::of).filter(|_| driver.is_some());
+        resource(name, wanted, containers, driver)
+    })
 }

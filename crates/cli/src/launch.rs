@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use reserv_model::Config;
+use reserv_model::{Config, Driver};
 
 use reserv_facts::place::variable;
 
-use crate::args::{Driver, Up};
+use crate::args::Up;
 use crate::control::run_dir;
 use crate::error::Error;
 use crate::settings;
@@ -75,11 +75,10 @@ pub(crate) fn start(args: &Up, config: Option<&Config>, signals: &Held) -> Resul
             _ => Err(io::Error::last_os_error()),
         });
     }
-    let configured = config.and_then(|config| config.cpu.as_ref()).map(|cpu| cpu.driver);
-    let driver = match (args.driver, configured) {
-        (Driver::Full, _) | (Driver::Auto, Some(reserv_model::Driver::Full)) => Some("full"),
-        (Driver::Stock, _) | (Driver::Auto, Some(reserv_model::Driver::Stock)) => Some("stock"),
-        _ => None,
+    let driver = match crate::up::driver(args, config) {
+        Driver::Full => Some("full"),
+        Driver::Stock => Some("stock"),
+        Driver::Auto => None,
     };
     if let Some(driver) = driver {
         command.env(variable::DRIVER, driver);

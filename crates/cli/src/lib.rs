@@ -132,7 +132,14 @@ fn disk(args: &Disk, json: bool) -> Result<ExitCode, Error> {
                     disk.mechanism,
                     policy.unwrap_or_default()
                 );
-                [&[first], &disk.limits[..]].concat().join("\n    ") + "\n"
+                let width = paint::width();
+                let limit =
+                    |limit: &String| paint::wrapped(&format!("    {limit}"), width, "        ");
+                let limits = disk.limits.iter().map(limit);
+                std::iter::once(paint::wrapped(&first, width, "    "))
+                    .chain(limits)
+                    .map(|line| line + "\n")
+                    .collect::<String>()
             };
             say(&disks.iter().map(line).collect::<String>())
         }
@@ -242,7 +249,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, Error> {
         Command::Ps(args) => {
             let shown = ps::ps(&*fs::open()?, &args)?;
             note(shown.hidden);
-            if json { say_json(&shown.rows) } else { say(&ps::draw(&shown.rows)) }
+            if json { say_json(&shown.rows) } else { say(&ps::draw(&shown.rows, paint::width())) }
         }
         Command::Allow(args) => changed(&[access::allow(&*fs::open()?, &args)?], json),
         Command::Deny(args) => changed(&[access::deny(&*fs::open()?, &args)?], json),

@@ -67,6 +67,35 @@ pub(crate) fn width() -> Option<usize> {
     std::io::stdout().is_terminal().then(size).flatten().map(|(columns, _)| columns.into())
 }
 
+/// A line for so many columns: what is beyond them is cut off, and a mark says so.
+pub(crate) fn cut(line: &str, width: Option<usize>) -> String {
+    match width {
+        Some(width) if line.chars().count() > width => {
+            let kept: String = line.chars().take(width.saturating_sub(1)).collect();
+            kept + "…"
+        }
+        _ => line.to_owned(),
+    }
+}
+
+/// Words in lines of so many columns, the lines after the first one further in.
+pub(crate) fn wrapped(text: &str, width: Option<usize>, indent: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().map_or("", |line| line.as_str());
+        let long = line.chars().count() + 1 + word.chars().count();
+        if !line.trim().is_empty() && width.is_some_and(|width| long > width) {
+            lines.push(format!("{indent}{word}"));
+        } else if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
+
 /// `part` of `width` cells in eighths of a cell, always exactly `width` columns wide.
 pub(crate) fn bar(part: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
@@ -192,6 +221,17 @@ mod tests {
         }
         assert_eq!(bar(0.5, 4), "██  ");
         assert_eq!(bar(0.5, 1), "▌");
+    }
+
+    #[test]
+    fn lines_fit_into_a_width() {
+        assert_eq!(cut("four", Some(4)), "four");
+        assert_eq!(cut("fives", Some(4)), "fiv…");
+        assert_eq!(cut("fives", None), "fives");
+        let text = "weights below a/b are rounded";
+        assert_eq!(wrapped(text, None, "  "), text);
+        assert_eq!(wrapped(text, Some(16), "  "), "weights below\n  a/b are\n  rounded");
+        assert_eq!(wrapped("longer-than-that x", Some(5), "  "), "longer-than-that\n  x");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::args::Ps;
 use crate::control::Control;
 use crate::error::{Error, Kind};
 use crate::fs::{Files, gone, missing};
-use crate::paint::table;
+use crate::paint::{cut, table};
 use crate::path::NodePath;
 
 /// One process.
@@ -200,8 +200,9 @@ pub(crate) fn ps(files: &dyn Files, args: &Ps) -> Result<Shown, Error> {
     Ok(Shown { rows, hidden })
 }
 
-/// For people.
-pub(crate) fn draw(rows: &[Row]) -> String {
+/// For people, in a terminal of so many columns: what is too long is cut off at its end, where the
+/// command is.
+pub(crate) fn draw(rows: &[Row], width: Option<usize>) -> String {
     let mut cells = vec![["PID", "USER", "QUEUES", "RULE", "COMMAND"].map(str::to_owned).to_vec()];
     let mut names: BTreeMap<u32, String> = BTreeMap::new();
     for row in rows {
@@ -222,7 +223,8 @@ pub(crate) fn draw(rows: &[Row]) -> String {
             row.command.clone(),
         ]);
     }
-    table(&[true, false, false, true, false], &cells).join("\n") + "\n"
+    let lines = table(&[true, false, false, true, false], &cells);
+    lines.iter().map(|line| cut(line, width) + "\n").collect()
 }
 
 #[cfg(test)]
@@ -254,8 +256,13 @@ mod tests {
         assert_eq!(shown(&fake, &["c"]), []);
         fake.put("cpu/web/b/members", &format!("tid 8 pid {me}"));
         let rows = ps(&fake, &Ps { words: vec![me.to_string()], all: false }).unwrap().rows;
-        let text = draw(&rows);
+        let text = draw(&rows, None);
         assert!(text.contains("web/a (2 of its threads) web/b (1 of its threads)"), "{text}");
+        let text = draw(&rows, Some(40));
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 40) && text.contains('…'),
+            "{text}"
+        );
         // What cannot be read is not q0.
         std::fs::remove_file(fake.inner_path("cpu/web/a/members")).unwrap();
         assert_eq!(shown(&fake, &[&me.to_string()]), [(me, "web/b".to_owned())], "gone");

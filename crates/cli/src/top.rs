@@ -260,11 +260,12 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
             " reserv top ",
             Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
         ),
+        // The longest last, for it is what a narrow terminal cuts off.
         Span::raw(format!(
-            "  {}  every {:.1}s{}",
-            served.join("  "),
+            " {} {:.1}s  {}",
+            if view.paused { "paused, every" } else { "every" },
             view.interval.as_secs_f64(),
-            if view.paused { "  paused" } else { "" },
+            served.join("  "),
         )),
     ]);
     frame.render_widget(Paragraph::new(title), top);
@@ -321,8 +322,7 @@ fn draw(frame: &mut ratatui::Frame<'_>, view: &mut View) {
         Some(problem) => Line::styled(format!(" {problem}"), view.style(Color::Red)),
         None => Line::styled(
             format!(
-                " q quit   p pause   s sort ({})   P processes   + - faster, slower   ↑ ↓ scroll   \
-                 ┃ share",
+                " q quit  p pause  s sort ({})  P processes  + - pace  ↑ ↓ scroll  ┃ share",
                 word(&view.by)
             ),
             Style::new().add_modifier(Modifier::DIM),
@@ -515,6 +515,22 @@ mod tests {
                 }
             }
         }
+        // At 80 columns nothing that is pressed is cut off, by whatever it is sorted, and the title
+        // says first what a title of many resources would lose.
+        view.by = By::Runnable;
+        view.paused = true;
+        view.rows.iter_mut().for_each(|row| row.path = format!("resource-{}", row.path));
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, &mut view)).unwrap();
+        let line = |at: u16| -> String {
+            let cell = |x| terminal.backend().buffer()[(x, at)].symbol().to_owned();
+            (0..80).map(cell).collect()
+        };
+        assert!(line(0).contains("paused, every 1.0s"), "{}", line(0));
+        assert!(line(23).contains("(runnable)") && line(23).contains("┃ share"), "{}", line(23));
+        view.by = By::Name;
+        view.paused = false;
+        view.rows.iter_mut().for_each(|row| row.path = row.path.replacen("resource-", "", 1));
         assert!(view.key(KeyCode::End) && view.table.selected() == Some(2));
         assert!(view.key(KeyCode::PageDown) && view.table.selected() == Some(2));
         assert!(view.key(KeyCode::Char('p')) && view.paused);

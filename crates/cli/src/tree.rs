@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::fs::{Files, explain, gone};
 use crate::node::{Node, Stat};
-use crate::paint::{BITS, Paint, amount, bar, percent, rate_in, table};
+use crate::paint::{BITS, Paint, amount, bar, cut, percent, rate_in, table};
 use crate::path::NodePath;
 
 const BAR: usize = 12;
@@ -73,6 +73,8 @@ pub(crate) fn draw(root: &Node, paint: Paint, width: Option<usize>) -> String {
         }
         lines = table(&right, &rows);
     }
+    // Then the end of the notes.
+    let lines: Vec<String> = lines.iter().map(|line| cut(line, width)).collect();
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
         let node = at.checked_sub(1).map(|at| nodes[at]);
@@ -195,6 +197,10 @@ throttled_ns 0
         }
         let text = draw(&node, Paint::none(), Some(40));
         assert!(text.contains("SHARE") && !text.contains("SERVICE"), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 40) && text.contains('…'),
+            "{text}"
+        );
         let text = draw(&node, Paint::none(), None);
         assert_eq!(
             text,

@@ -23,6 +23,7 @@ use crate::control::{Control, run_dir};
 use crate::delta::{self, Line};
 use crate::error::{Error, Kind};
 use crate::launch::{LOOK, Progress, start};
+use crate::paint::amount;
 use crate::signals::Held;
 
 /// What `up` did.
@@ -108,7 +109,12 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     let rules = config.as_ref().map_or_else(Vec::new, |config| config.rules.clone());
     let running = Control::living()?;
     if running.is_none() {
-        crate::ahead::check(config.as_ref(), &count)?;
+        let mut wanted = config.clone().unwrap_or_else(|| with(&nothing(), personality, &count));
+        for (name, _) in &args.disk {
+            let disk = wanted.count.get_mut(name);
+            disk.into_iter().for_each(|disk| disk.policy = args.policy.or(disk.policy));
+        }
+        crate::ahead::check(&wanted, driver(args, config.as_ref()))?;
     }
     if args.dry_run {
         let mut done = Changes { changes: Vec::new() };
@@ -150,12 +156,23 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         let child = start(args, config.as_ref(), &signals)?;
         (Control::need()?, Some(child), true)
     };
+    let before = if args.policy.is_some() { Some(saved(&mut control)?) } else { None };
     let applied = match (&config, personality) {
         (None, None) if count.is_empty() => None,
         (Some(config), _) => Some(apply(&mut control, config, args)),
         (None, personality) => Some(set(&mut control, personality, &count)),
     };
-    let applied = applied.map(|applied| applied.and_then(|lines| policies(args).map(|()| lines)));
+    let applied = applied.map(|applied| {
+        let lines = applied?;
+        let Err(mut error) = policies(args) else { return Ok(lines) };
+        // What was started anew goes as a whole.
+        if let (Some(before), false) = (&before, started)
+            && let Err(also) = put_back(&mut control, before, config.is_some(), &count)
+        {
+            error.add(&format!("and not all is as it was: {}", also.message));
+        }
+        Err(error)
+    });
     let difference = match applied {
         None => None,
         Some(applied) => match applied {
@@ -181,6 +198,35 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         },
     };
     Ok(Brought { difference, started, child: child.filter(|_| args.foreground), rules })
+}
+
+/// The driver that the CPU is to have.
+pub(crate) fn driver(args: &Up, config: Option<&Config>) -> reserv_model::Driver {
+    let configured = config.and_then(|config| config.cpu.as_ref()).map(|cpu| cpu.driver);
+    match args.driver {
+        Driver::Auto => configured.unwrap_or_default(),
+        Driver::Full => reserv_model::Driver::Full,
+        Driver::Stock => reserv_model::Driver::Stock,
+    }
+}
+
+/// Takes down what of `count` was not there before; the trees as they were, if they were changed.
+fn put_back(
+    control: &mut Control,
+    before: &Config,
+    trees_too: bool,
+    count: &BTreeMap<Name, Source>,
+) -> Result<(), Error> {
+    let mut done = Ok(());
+    for name in count.keys().filter(|name| !before.count.contains_key(*name)) {
+        let down = control.ask::<Stopped>(&Command::Down { resource: Some(name.clone()) });
+        done = done.and(down.map(drop));
+    }
+    if trees_too {
+        let config = Some(Box::new(before.clone()));
+        done = done.and(ask_up(control, Wish { config, ..Wish::default() }).map(drop));
+    }
+    done
 }
 
 /// How a source ends that names its driver.
@@ -299,11 +345,21 @@ fn set(
     count: &BTreeMap<Name, Source>,
 ) -> Result<Vec<Line>, Error> {
     let before = saved(control)?;
+    let wish = |dry_run| Wish { personality, dry_run, ..Wish::default() };
+    if personality.is_some() {
+        // Nothing comes where it is refused.
+        ask_up(control, wish(true))?;
+    }
     if !count.is_empty() {
         ask_up(control, Wish { count: Some(count.clone()), ..Wish::default() })?;
     }
-    if let Some(personality) = personality {
-        ask_up(control, Wish { personality: Some(personality), ..Wish::default() })?;
+    if personality.is_some()
+        && let Err(mut error) = ask_up(control, wish(false))
+    {
+        if let Err(also) = put_back(control, &before, false, count) {
+            error.add(&format!("and not all is as it was: {}", also.message));
+        }
+        return Err(error);
     }
     Ok(delta::difference(&before, &with(&before, personality, count)))
 }
@@ -458,7 +514,7 @@ pub(crate) fn upgraded(done: &BTreeMap<String, Value>) -> String {
         }
         let bytes = match number("bytes") {
             0 => String::new(),
-            bytes => format!(" ({bytes} bytes)"),
+            bytes => format!(" ({})", amount((bytes, "bytes"))),
         };
         let _ = writeln!(
             text,
@@ -553,11 +609,14 @@ pub(crate) fn status() -> Result<String, Error> {
     Ok(apart(&text))
 }
 
-/// The state, and then what is none: refusals of the past.
+/// The state, and then what is none: refusals of the past, without the ms of the daemon's life that
+/// the file has.
 fn apart(text: &str) -> String {
     let (past, state): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.starts_with("refused "));
-    let heading = "\n# requests that were refused before, the last one last";
+    let past = past.iter().map(|line| line.split_once(" ms: ").map_or(*line, |(_, said)| said));
+    let past: Vec<&str> = past.collect();
+    let heading = "\n# requests that were refused before, the last one last:";
     let past = if past.is_empty() { past } else { [vec![heading], past].concat() };
     [state, past].concat().join("\n") + "\n"
 }
@@ -624,9 +683,9 @@ mod tests {
         assert_eq!(apart(text), text);
         let said = apart(&format!("{text}refused 9150 ms: uid 0: write cpu/a cap: no\n"));
         assert!(said.starts_with(text), "{said}");
-        let heading = "\n# requests that were refused before, the last one last\n";
+        let heading = "\n# requests that were refused before, the last one last:\n";
         assert!(said[text.len()..].starts_with(heading), "{said}");
-        assert!(said.ends_with("refused 9150 ms: uid 0: write cpu/a cap: no\n"), "{said}");
+        assert!(said.ends_with(":\nuid 0: write cpu/a cap: no\n"), "{said}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Work whose end somebody else decides: a copy of another's descriptor (his exec may hold it up,
-//! and whoever serves its file the close), a name service, a look at what others have open. It is
+//! Work whose end somebody else decides: words of who has a copy of another's descriptor (his exec
+//! may hold it up, and whoever serves its file the close: [`crate::copier`]), a name service, a look at what others have open. It is
 //! done on threads of its own that may be lost, never under a lock and never by a thread that
 //! serves others.
 //!
@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::begin;
 use crate::refusal::Refusal;
 use crate::sync::lock;
 
@@ -126,8 +127,8 @@ fn late() -> Refusal {
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(STACK);
-    thread.spawn(body).map(drop).map_err(|error| Refusal::no_thread("ask on", &error))
+    let thread = begin::thread_of(name, STACK, body);
+    thread.map(drop).map_err(|error| Refusal::no_thread("ask on", &error))
 }
 
 impl Asides {

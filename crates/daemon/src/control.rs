@@ -22,6 +22,7 @@ use reserv_model::{Config, Containers, DeleteMode, Written};
 use reserv_plane::private;
 use serde_json::{Value, json};
 
+use crate::begin;
 use crate::connections::{Connections, Line, Lines, Place};
 use crate::container::Room;
 use crate::core::Core;
@@ -133,7 +134,7 @@ pub fn serve(listener: &UnixListener, served: Served) {
         let spawned = {
             let (stream, served, place) = (stream.clone(), served.clone(), place.clone());
             let body = move || said(talk(&stream, &served, &place, SILENCE_MAX));
-            std::thread::Builder::new().name("connection".into()).spawn(body)
+            begin::thread("connection", body)
         };
         if let Err(error) = spawned {
             // Here, so that who wants to mend it can: others wait meanwhile, but not for long.
@@ -174,7 +175,7 @@ fn answer_in_time(
         let answer = by.answer(&of_thread);
         let _ = tell.send((by, answer));
     };
-    if std::thread::Builder::new().name("by path".into()).spawn(body).is_err() {
+    if begin::thread("by path", body).is_err() {
         return files.insert(new()).answer(&ask);
     }
     let (by, answer) = hear.recv_timeout(ANSWER_MAX).map_err(|_| Refusal::no_answer())?;

@@ -102,7 +102,8 @@ fn faked<P: Plane + 'static>(settings: &Settings, resource: Resource, plane: P) 
     }
 }
 
-fn is_fake(settings: &Settings) -> bool {
+/// Whether fakes stand for all drivers.
+pub(crate) fn is_fake(settings: &Settings) -> bool {
     settings.driver.as_deref() == Some("fake")
 }
 

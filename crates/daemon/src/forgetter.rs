@@ -26,6 +26,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
+use crate::begin;
 use crate::fuse::{proto, session};
 use crate::link::{self, UnixSeq};
 use crate::priority;
@@ -171,7 +172,7 @@ pub fn run(fuse: &File, link: &UnixSeq, settings: Settings) -> ExitCode {
             tracing::error!(%error, "callers of a dead reservd wait until the next start");
         }
     };
-    if let Err(error) = std::thread::Builder::new().name("watch".into()).spawn(watch) {
+    if let Err(error) = begin::thread("watch", watch) {
         // Nothing is begun that nobody would end: the worker tries again with another of us.
         tracing::error!(%error, "no thread");
         return ExitCode::FAILURE;

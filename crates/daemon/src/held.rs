@@ -321,7 +321,8 @@ impl Held {
                 (true, false) => "detached",
                 (true, true) => "out",
             },
-            limits: info.limits,
+            // Drivers know numbers; who reads this knows names.
+            limits: info.limits.iter().map(|limit| engine.with_names(limit)).collect(),
             outside: info.outside,
             chcpures: info.chcpures,
             cgroups: info.cgroups,

@@ -5,10 +5,12 @@
 pub mod aside;
 mod asks;
 pub mod backlog;
+mod begin;
 pub mod collect;
 pub mod connections;
 pub mod container;
 pub mod control;
+pub mod copier;
 pub mod core;
 mod describe;
 pub mod drivers;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use reserv_daemon::link::{self, Held, UnixSeq, inherit};
 use reserv_daemon::settings::Settings;
-use reserv_daemon::{forgetter, keeper, log, memory, priority, worker};
+use reserv_daemon::{copier, forgetter, keeper, log, memory, priority, worker};
 use reserv_plane::private;
 
 /// Serves /reserv: keeps the tree of reservations and the kernel's scheduler in agreement.
@@ -38,12 +38,13 @@ enum Role {
     Worker,
     Keeper,
     Forgetter,
+    Copier,
 }
 
 /// How keeper and worker start each other.
 #[derive(clap::Args)]
 struct Descriptors {
-    #[arg(long, hide = true, requires_all = ["fuse_fd", "link_fd"])]
+    #[arg(long, hide = true, requires = "link_fd")]
     role: Option<Role>,
     #[arg(long, hide = true, requires = "role")]
     finish_stop: bool,
@@ -71,10 +72,16 @@ impl Descriptors {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     memory::few_pools();
-    log::begin();
-    priority::prefer();
     // Started through /proc/self/exe, keeper and worker would be called "exe".
     let _ = nix::sys::prctl::set_name(c"reservd");
+    // Before anything else is opened.
+    if let (Some(Role::Copier), Some(link)) =
+        (arguments.inherited.role, arguments.inherited.link_fd)
+    {
+        return inherit(link).map_or(ExitCode::FAILURE, |link| copier::run(&UnixSeq(link)));
+    }
+    log::begin();
+    priority::prefer();
     private::known_umask();
     if let Some(starter) = arguments.ready_fd.and_then(|fd| inherit(fd).ok()) {
         link::tell(starter);

@@ -151,6 +151,22 @@ pub fn hold(tid: i32) -> io::Result<OwnedFd> {
     pidfd_open(process.cast_unsigned())
 }
 
+/// Who is held, as no other process or thread since the machine's start: the inode of a pidfd, where
+/// the kernel numbers those (Linux 6.9). It is told at once, as `stat` of `/proc` may not be.
+pub fn identity(held: BorrowedFd<'_>) -> Option<u64> {
+    /// `PID_FS_MAGIC`
+    const PIDFS: i64 = 0x5049_4446;
+    let pidfs = nix::sys::statfs::fstatfs(held).ok()?.filesystem_type().0 == PIDFS;
+    pidfs.then(|| nix::sys::stat::fstat(held).ok().map(|stat| stat.st_ino)).flatten()
+}
+
+/// This thread takes a number for that of who is held; the rest is of who has it now.
+#[cfg(test)]
+pub fn pretend(tid: i32, held: OwnedFd) {
+    let known = Known { held: Some(held), status: status(tid), stat: Stat::of(tid) };
+    KNOWN.with_borrow_mut(|all| all.insert(tid, known));
+}
+
 /// Refuses a process or thread that has ended: while it has not, nobody else has its number. So
 /// what was asked of the number since it was opened was asked of it.
 pub fn require_alive(held: BorrowedFd<'_>, tid: i32) -> Result<(), reserv_model::Error> {
@@ -342,8 +358,8 @@ pub fn unit(cgroup: &[u8]) -> Option<&[u8]> {
 /// A copy of a process's descriptor. The process is named by its pidfd, since its number may be
 /// another's by now. It may take for ever: while the process executes a program the kernel waits,
 /// and what it has mapped of others' file systems decides how long. So may the copy's close, for
-/// whoever serves the file (FUSE, a network file system, a socket that lingers). See
-/// [`crate::aside`].
+/// whoever serves the file (FUSE, a network file system, a socket that lingers). Only for a process
+/// that may be lost ([`crate::copier`]).
 pub fn copy_descriptor(process: BorrowedFd<'_>, fd: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_getfd takes numbers and answers a new descriptor, which is ours alone.
     unsafe {

@@ -8,7 +8,7 @@
 //! standard output, say) do more with it than who gave it to him.
 
 use reserv_model::{AccessChange, Caller, Error, ErrorKind, NodeId, Request, ResourceKind, Right};
-use reserv_plane::{Holders, List, Target};
+use reserv_plane::{Holders, List};
 
 use crate::engine::Engine;
 use crate::fuse::proto;
@@ -171,9 +171,9 @@ impl Engine {
         for &queue in &queues {
             for member in self.plane().members(queue)? {
                 if lost(self, member.tgid, queue)
-                    && let Err(error) = self.plane_mut().tag(Target::Thread(member.tid), NodeId::Q0)
+                    && let Err(refusal) = self.to_q0(member.tid, queue)
                 {
-                    tracing::debug!(%error, tid = member.tid, "a tag stays");
+                    tracing::debug!(%refusal, tid = member.tid, "a tag stays");
                 }
             }
         }

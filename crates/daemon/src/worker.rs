@@ -27,6 +27,7 @@ use reserv_model::{Config, DeleteMode, Driver, Name, Source};
 use reserv_namespace::Resource;
 
 use crate::aside::Asides;
+use crate::begin;
 use crate::container::{self, Room};
 use crate::control::{self, Served};
 use crate::core::Core;
@@ -343,7 +344,7 @@ fn work(settings: &Settings, inherited: Inherited) -> Result<ExitCode, Refusal> 
 
 /// A thread with a name, to be told apart in `ps` and by tests.
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop).map_err(context(name))
+    begin::thread(name, body).map(drop).map_err(context(name))
 }
 
 fn exit_code(code: i32) -> ExitCode {
@@ -391,7 +392,7 @@ fn listen(link: &UnixSeq, news: &Sender<Wake>, keeper: Option<Child>) -> io::Res
         }
         let _ = news.send(Wake::KeeperDied);
     };
-    std::thread::Builder::new().name("link".into()).spawn(hear).map(drop)
+    begin::thread("link", hear).map(drop)
 }
 
 fn wait(

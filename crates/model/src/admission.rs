@@ -33,8 +33,8 @@ use std::collections::BTreeSet;
 
 use crate::edit::Edit;
 use crate::{
-    Amount, Error, ErrorKind, Fixed, Kind, Minimum, Node, NodeId, Policy, Tree, Weight,
-    units::show_percent,
+    Amount, Error, ErrorKind, Fixed, Kind, Minimum, Node, NodeId, Policy, ResourceKind, Tree,
+    Weight, units::show_percent,
 };
 
 const ALL: u128 = Fixed::ALL as u128;
@@ -241,6 +241,21 @@ impl Tree {
                 (
                     format!("{at}: its cap {} is less than its minimum {wants}", Amount(cap)),
                     "a cap holds whatever was promised".to_owned(),
+                )
+            }
+            Broken::Share if parent.id == NodeId::ROOT && whole.per_second() == 0 => {
+                let (what, hint) = match self.resource {
+                    ResourceKind::Disk => (
+                        "floor",
+                        "tell what the disk serves whatever is asked of it: floor = \"24mbit\", or --floor",
+                    ),
+                    _ => ("rate", "tell how fast the link is: rate = \"100mbit\", or --rate"),
+                };
+                (
+                    format!(
+                        "{at}: its minimum {wants} would not be kept: {above} has no {what}, so nothing can be promised"
+                    ),
+                    hint.to_owned(),
                 )
             }
             Broken::Share => {

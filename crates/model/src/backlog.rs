@@ -224,8 +224,8 @@ impl Tree {
         let (at, of) = (self.shown(node.id), self.shown(NodeId::ROOT));
         let limit = match (node.members_max, node.bytes_max) {
             (packets, 0) => format!("{packets} packets"),
-            (0, bytes) => format!("{bytes} bytes"),
-            (packets, bytes) => format!("{packets} packets and {bytes} bytes"),
+            (0, bytes) => Bytes(bytes.into()).to_string(),
+            (packets, bytes) => format!("{packets} packets and {}", Bytes(bytes.into())),
         };
         let why = if memory > backlog.budget {
             let (cost, all) =

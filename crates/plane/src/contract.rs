@@ -8,7 +8,6 @@
 //! drop (leave it running).
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 
 use reserv_model::{
     Backlog, Batch, Class, NodeId, Outcome, PacketRule, Policy, Rate, ThreadParams, TuneKey,
@@ -16,6 +15,8 @@ use reserv_model::{
 };
 
 pub use reserv_model::Sample;
+
+use crate::tag::DescriptorTag;
 
 /// Which driver, what it can do, and what is lost with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -408,9 +409,10 @@ pub trait Descriptors {
         Ok(Vec::new())
     }
 
-    /// Tag the open file or socket behind a descriptor of ours (a copy of somebody's).
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        let _ = (fd, queue);
+    /// What tags the open file or socket behind a descriptor with a queue, by whoever has a copy of
+    /// it.
+    fn descriptor_tag(&mut self, queue: NodeId) -> Result<DescriptorTag, PlaneError> {
+        let _ = queue;
         Err(PlaneError::Unsupported("descriptors are not tagged here".into()))
     }
 

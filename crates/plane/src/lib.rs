@@ -23,6 +23,8 @@ mod work;
 
 pub use reserv_blockd::private;
 
+pub use tag::DescriptorTag;
+
 pub use contract::{
     Cgroups, Defaults, Descriptors, DriverInfo, Health, Holders, List, Lists, Member, Packets,
     Plane, PlaneError, Refs, Sample, Target, Threads, Upgrade, Upgraded,

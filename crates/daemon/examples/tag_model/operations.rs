@@ -382,7 +382,7 @@ impl World {
         // SAFETY: the number is not of a descriptor of ours, but of the process that is played;
         // nobody else looks at it.
         let copy = unsafe { BorrowedFd::borrow_raw(borrowed) };
-        let got = engine.plane_mut().tag_descriptor(copy, id);
+        let got = engine.plane_mut().descriptor_tag(id).and_then(|tag| tag.set(copy));
         self.kernel.k_close(borrowed);
         let wanted = self.oracle.lives(file, at);
         self.note("tag for", || format!("{fd} of {pid} with {id:?} of {at}: {got:?}"));

@@ -13,6 +13,7 @@ use reserv_namespace::resource_name_taken;
 
 use super::slot::Slot;
 use super::{Core, Refusal, lock, rate, stopped};
+use crate::begin;
 use crate::drivers::Wanted;
 use crate::held::Held;
 use crate::registry::Known;
@@ -68,7 +69,7 @@ impl Core {
         if self.counting(name, on)?.is_some_and(|slot| slot.is_up()) {
             return Ok(false);
         }
-        reserv_plane::count::probe(on)?;
+        reserv_plane::ahead::probe(on)?;
         let Some(slot) = self.enter(name, on)? else { return Ok(false) };
         let brought = self.begin_counting(&slot);
         if brought.is_err()
@@ -131,7 +132,7 @@ impl Core {
             .chain(rates.iter().map(|(slot, was, on)| rate::words(&slot.name, was, on)))
             .collect();
         if dry_run {
-            new.iter().try_for_each(|(_, on)| reserv_plane::count::probe(on))?;
+            new.iter().try_for_each(|(_, on)| reserv_plane::ahead::probe(on))?;
             return Ok(words);
         }
         for (at, (slot, _, on)) in rates.iter().enumerate() {
@@ -218,7 +219,7 @@ impl Core {
                 core.bring_up_again(&slot_, &known_);
                 drop(of_thread);
             };
-            if std::thread::Builder::new().name("again".into()).spawn(body).is_err() {
+            if begin::thread("again", body).is_err() {
                 self.bring_up_again(&slot, &known);
             }
         }

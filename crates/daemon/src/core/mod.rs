@@ -18,6 +18,7 @@ mod up;
 mod watching;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock};
@@ -34,7 +35,7 @@ pub use self::status::{Refused, Status};
 use self::watching::Watch;
 use crate::aside::Looker;
 use crate::describe::describe;
-use crate::engine::Engine;
+use crate::engine::{Engine, Undo};
 use crate::forgetter::Forgetter;
 use crate::held::Held;
 use crate::refusal::Refusal;
@@ -371,9 +372,27 @@ impl Core {
                 words.push(describe(engine.tree(), &requests[0]));
             }
         }
-        if !dry_run {
-            for slot in shown() {
-                slot.engine()?.edit(&requests, None)?;
+        if dry_run {
+            return Ok(words);
+        }
+        let mut done: Vec<(&Arc<Slot>, Undo)> = Vec::new();
+        for slot in shown() {
+            let edited = slot.engine().and_then(|mut engine| {
+                let undo = Undo::new(&engine, &requests)?;
+                engine.edit(&requests, None).map(|_| undo)
+            });
+            match edited {
+                Ok(undo) => done.push((slot, undo)),
+                Err(mut refusal) => {
+                    for (slot, undo) in done.iter().rev() {
+                        let undone = slot.held().and_then(|mut held| held.engine.take_back(undo));
+                        if let Err(why) = undone {
+                            let _ =
+                                write!(refusal.text, "; and {} was not put back: {why}", slot.name);
+                        }
+                    }
+                    return Err(refusal);
+                }
             }
         }
         Ok(words)

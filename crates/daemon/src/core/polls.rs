@@ -14,6 +14,7 @@ use reserv_namespace::{Ino, Object, Resource};
 
 use super::slot::{Had, News, Slot};
 use super::{Core, Refusal};
+use crate::begin;
 use crate::forgetter::Forgetter;
 use crate::priority;
 use crate::process;
@@ -37,9 +38,7 @@ impl Core {
         let Some(wakes) = slot.wakes() else { return Ok(()) };
         let (core, of_thread) = (self.clone(), slot.clone());
         let body = move || core.look(&of_thread, &wakes, &forgetter);
-        let begun = priority::without_floor(|| {
-            std::thread::Builder::new().name("poll".into()).spawn(body).map(drop)
-        });
+        let begun = priority::without_floor(|| begin::thread("poll", body).map(drop));
         begun.map_err(|error| Refusal::no_thread(&format!("look after {}", slot.name), &error))
     }
 

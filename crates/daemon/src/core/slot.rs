@@ -25,6 +25,7 @@ use reserv_namespace::Resource;
 
 use super::lock;
 use super::threads::Placed;
+use crate::begin;
 use crate::engine::Engine;
 use crate::held::{Held, ResourceState};
 use crate::refusal::Refusal;
@@ -286,7 +287,7 @@ impl Slot {
         let body = move || {
             let _ = tell.send(slot.held_within(most.min(PATIENCE)).map(|mut had| work(&mut had)));
         };
-        let begun = std::thread::Builder::new().name("ask".into()).spawn(body);
+        let begun = begin::thread("ask", body);
         begun.map_err(|error| Refusal::no_thread(&format!("ask {} on", self.name), &error))?;
         Ok(Asked { slot: self.clone(), hear })
     }

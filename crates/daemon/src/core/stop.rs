@@ -13,6 +13,7 @@ use reserv_namespace::Resource;
 
 use super::slot::Slot;
 use super::{Core, Refusal, lock};
+use crate::begin;
 
 /// Between two tries to get a thread.
 const NO_THREAD_PAUSE: Duration = Duration::from_millis(10);
@@ -152,7 +153,7 @@ impl Core {
             let body = move || {
                 let _ = tell.send(core.stop_one(&of_thread));
             };
-            let thread = std::thread::Builder::new().name("stop one".into()).spawn(body);
+            let thread = begin::thread("stop one", body);
             thread.map(|_| hear)
         };
         let mut going: Vec<_> = slots.into_iter().map(|slot| (slot, begin(slot))).collect();

@@ -23,6 +23,7 @@ mod admission;
 mod fresh;
 mod garbage;
 mod leaving;
+mod number;
 mod packets;
 mod record;
 mod uses;
@@ -33,11 +34,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use reserv_model::{
-    Backlog, Batch, Caller, DeleteMode, Edit, Error, ErrorKind, Kind, Name, NodeId, NodeRef, Op,
-    Outcome, Plan, Record, Request, ResourceKind, Rule, Tree,
+    Backlog, Batch, Caller, DeleteMode, Edit, Name, NodeId, NodeRef, Op, Outcome, Plan, Record,
+    Request, ResourceKind, Rule, Tree,
 };
 use reserv_namespace::Survey;
-use reserv_plane::{Plane, PlaneError, Target, Upgraded};
+<<<<<<< HEAD
+use reserv_plane::{Plane, PlaneError, Upgraded};
+=======
+use reserv_plane::{Plane, PlaneError, Target, Upgraded, ahead};
+>>>>>>> a77808f413c4bb9b46a0f074cf54d70cbae10e8f
 
 pub use self::record::Origin;
 use self::record::{Entry, Extras, Told, corrupt, encode, flushes, from_nothing, tell};
@@ -313,8 +318,8 @@ impl Engine {
             }
             // Who is in a queue that drains cannot make more of them there.
             for member in self.plane.members(id).unwrap_or_default() {
-                if let Err(error) = self.plane.tag(Target::Thread(member.tid), NodeId::Q0) {
-                    tracing::warn!(%error, tid = member.tid, "a member of a deleted queue stays in it");
+                if let Err(refusal) = self.to_q0(member.tid, id) {
+                    tracing::warn!(%refusal, tid = member.tid, "a member of a deleted queue stays in it");
                 }
             }
         }
@@ -346,7 +351,7 @@ impl Engine {
     /// Plans only: the requests would be accepted by the tree. Answers how many ops they make.
     pub fn check(&self, requests: &[Request]) -> Result<usize, Refusal> {
         let plan = self.tree.plan(requests)?;
-        self.check_words(plan.edits())?;
+        self.check_driver(&plan)?;
         self.check_promises(&plan)?;
         Ok(plan.ops().len())
     }
@@ -363,7 +368,7 @@ impl Engine {
         let mut then = self.tree.clone();
         then.set_capacity(capacity.max(self.tree.capacity()));
         let plan = then.plan(requests)?;
-        self.check_words(plan.edits())?;
+        self.check_driver(&plan)?;
         then.replay(&plan.record())?;
         then.admit_capacity(capacity)?;
         Ok(then.admit_backlog(backlog.map(|backlog| Backlog { budget, ..backlog }))?)
@@ -377,28 +382,20 @@ impl Engine {
 
     /// Whether the driver has the mechanisms that an edit needs.
     fn check_words(&self, edits: &[Edit]) -> Result<(), Refusal> {
-        for edit in edits {
-            let missing = match edit {
-                Edit::Class { class, .. } | Edit::Create { kind: Kind::Queue(class), .. } => {
-                    (!self.plane.supports_class(*class)).then(|| format!("class {class}"))
-                }
-                Edit::Policy { policy, .. }
-                | Edit::Create { kind: Kind::Scheduler(policy), .. } => {
-                    (!self.plane.supports_policy(*policy)).then(|| format!("policy {policy}"))
-                }
-                Edit::Personality { personality } => {
-                    let class = personality.class(self.kind);
-                    (!self.plane.supports_class(class)).then(|| {
-                        format!("class {class}, which the personality {personality} needs")
-                    })
-                }
-                _ => None,
-            };
-            if let Some(missing) = missing {
-                let why = format!("the {} driver has no {missing}", self.plane.info().name);
-                let hint = "'reserv doctor' says what each driver can do";
-                return Err(Error::new(ErrorKind::Unsupported, why).hint(hint).into());
-            }
+        Ok(ahead::words(
+            || self.plane.info().name,
+            self.kind,
+            edits,
+            |class| self.plane.supports_class(class),
+            |policy| self.plane.supports_policy(policy),
+        )?)
+    }
+
+    /// Whether the driver has all that a plan needs.
+    fn check_driver(&self, plan: &Plan) -> Result<(), Refusal> {
+        self.check_words(plan.edits())?;
+        if self.plane.info().name == "stock" {
+            ahead::stock_ops(self.kind, &plan.ops())?;
         }
         Ok(())
     }
@@ -564,6 +561,18 @@ impl Engine {
 
     /// A driver knows nodes by handle only ("2.1"): here they get the names by which the caller
     /// knows them.
+    /// Words in which nodes are called by their names, where the driver had their numbers.
+    pub fn with_names(&self, text: &str) -> String {
+        let named = |word: &str| {
+            let bare = word.trim_end_matches([':', ',']);
+            let (index, generation) = bare.split_once('.')?;
+            let id = NodeId { index: index.parse().ok()?, generation: generation.parse().ok()? };
+            Some(word.replacen(bare, &self.tree.shown(self.tree.get(id)?.id), 1))
+        };
+        let words = text.split(' ').map(|word| named(word).unwrap_or_else(|| word.to_owned()));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     fn named(&self, error: PlaneError, record: &Record) -> Refusal {
         let busy = matches!(error, PlaneError::Busy(_));
         let mut refusal = Refusal::from(error);

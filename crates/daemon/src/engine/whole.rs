@@ -15,15 +15,17 @@
 //! made anew, with its members and lists; its counters begin at 0, and descriptors of its files are
 //! stale.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use reserv_model::{
     DeleteMode, Driver, NodeId, NodePath, NodeRef, Request, ResourceConfig, Rule, Tree, diff,
     to_config_with_draining,
 };
-use reserv_plane::{List, PlaneError, Target};
+use reserv_plane::List;
 use serde::{Deserialize, Serialize};
 
+use super::number::held_if;
 use super::record::Entry;
 use super::{Engine, Refusal};
 use crate::process;
@@ -40,6 +42,10 @@ pub(crate) struct Undo {
     /// Queues that drained before, and are told to again.
     #[serde(default)]
     draining: BTreeSet<NodePath>,
+    /// Who had these numbers ([`process::identity`]), where the kernel says: the undo may come much
+    /// later, and from another daemon.
+    #[serde(default)]
+    had: BTreeMap<i32, u64>,
 }
 
 /// Whether a request deletes a node; which.
@@ -82,20 +88,47 @@ impl Undo {
         }
         let draining = gone.into_iter().map(|(_, path)| path).collect();
         let (mut members, mut lists) = (Vec::new(), Vec::new());
+        let mut had = BTreeMap::new();
+        let mut note =
+            |tid, held: &OwnedFd| had.extend(process::identity(held.as_fd()).map(|who| (tid, who)));
         for (id, path) in &queues {
-            let tids = engine.plane().members(*id)?;
-            members.extend(tids.into_iter().map(|member| (path.clone(), member.tid)));
+            for member in engine.plane().members(*id)? {
+                let is = || Ok(engine.plane().tag_of(member.tid)? == *id);
+                if let Some(held) = held_if(member.tid, is)? {
+                    note(member.tid, &held);
+                    members.push((path.clone(), member.tid));
+                }
+            }
         }
         let pids = if queues.is_empty() { Vec::new() } else { process::all() };
         for pid in pids {
             let Ok(both) = engine.plane().defaults(pid) else { continue };
             for (id, child) in [(both.default, false), (both.child, true)] {
-                if let Some((_, path)) = queues.iter().find(|(queue, _)| *queue == id) {
+                let Some((_, path)) = queues.iter().find(|(queue, _)| *queue == id) else {
+                    continue;
+                };
+                let is = || Ok(engine.plane().defaults(pid)? == both);
+                if let Some(held) = held_if(pid, is)? {
+                    note(pid, &held);
                     lists.push((path.clone(), pid, child));
                 }
             }
         }
-        Ok(Self { before, members, lists, rules: engine.rules().to_vec(), draining })
+        Ok(Self { before, members, lists, rules: engine.rules().to_vec(), draining, had })
+    }
+
+    /// Who has a number, if he had it then; `None`: he has ended.
+    fn same(&self, tid: i32) -> Result<Option<OwnedFd>, Refusal> {
+        let held = held_if(tid, || Ok(true))?;
+        let had = self.had.get(&tid);
+        Ok(held.filter(|held| had.is_none_or(|who| process::identity(held.as_fd()) == Some(*who))))
+    }
+
+    /// The same, as if a number had been another's then.
+    #[cfg(test)]
+    pub(crate) fn told_of_another(mut self, tid: i32) -> Self {
+        *self.had.get_mut(&tid).expect("Linux 6.9 numbers processes") += 1;
+        self
     }
 
     /// Makes the tree as it was. Everything is tried; answers what could not be restored.
@@ -121,22 +154,31 @@ impl Undo {
         in_parts(engine, &deletions_last(engine.tree(), &back))?;
         let mut lost = BTreeSet::new();
         let queue = |engine: &Engine, path: &NodePath| engine.tree().resolve(path).ok();
-        let mut tried = |path: &NodePath, done: Result<(), PlaneError>| match done {
+        let mut tried = |path: &NodePath, done: Result<(), Refusal>| match done {
+            Ok(()) => {}
             // Who has ended meanwhile needs nothing.
-            Ok(()) | Err(PlaneError::NoProcess(_)) => {}
-            Err(error) => {
-                tracing::error!(%error, queue = %path, "a tag was not restored");
+            Err(refusal) if refusal.errno == libc::ESRCH => {}
+            Err(refusal) => {
+                tracing::error!(%refusal, queue = %path, "a tag was not restored");
                 lost.insert(path.to_string());
             }
         };
         for (path, tid) in &self.members {
             let Some(id) = queue(engine, path) else { continue };
-            tried(path, engine.plane_mut().tag(Target::Thread(*tid), id).map(drop));
+            let mut tag = || {
+                let Some(held) = self.same(*tid)? else { return Ok(()) };
+                engine.tag_held((held.as_fd(), *tid), id)
+            };
+            tried(path, tag());
         }
         for (path, pid, child) in &self.lists {
             let Some(id) = queue(engine, path) else { continue };
             let which = if *child { List::Child } else { List::Default };
-            tried(path, engine.plane_mut().set_default(*pid, which, id));
+            let mut set = || {
+                let Some(held) = self.same(*pid)? else { return Ok(()) };
+                engine.list_held((held.as_fd(), *pid), which, id)
+            };
+            tried(path, set());
         }
         engine.set_rules(self.rules.clone())?;
         let tree = engine.tree();

@@ -2,7 +2,6 @@
 //! A plane that waits with every answer as long as a test's file is there: as one whose kernel, or
 //! whose server, does not answer. Or it refuses one batch.
 
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use reserv_model::{
 };
 use reserv_namespace::Resource;
 use reserv_plane::{
-    Defaults, Descriptors, DriverInfo, Health, Holders, List, Lists, Member, Packets, Plane,
-    PlaneError, Refs, Target, Threads, Upgrade, Upgraded,
+    Defaults, DescriptorTag, Descriptors, DriverInfo, Health, Holders, List, Lists, Member,
+    Packets, Plane, PlaneError, Refs, Target, Threads, Upgrade, Upgraded,
 };
 
 /// See the head of this file.
@@ -186,8 +185,8 @@ impl<P: Plane> Descriptors for Blocks<P> {
         self.plane().descriptors(pid)
     }
 
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        self.plane_mut().tag_descriptor(fd, queue)
+    fn descriptor_tag(&mut self, queue: NodeId) -> Result<DescriptorTag, PlaneError> {
+        self.plane_mut().descriptor_tag(queue)
     }
 
     fn holders(&self, queue: NodeId) -> Result<Vec<Holders>, PlaneError> {

@@ -206,17 +206,17 @@ impl Fs {
     }
 
     /// Tags a descriptor of somebody's: his exec, and whoever serves the file, decide when a copy
-    /// of it is had and closed.
+    /// of it is had and closed. Another process has it ([`crate::copier`]).
     fn write_descriptor<A: Asker>(&self, request: &Request<'_>, pid: u32, turn: &Turn<A>) {
         let Op::Write { handle, data, .. } = request.op else { return };
         let wanted = self.wanted_descriptor(request, pid, (handle, data));
-        let copied = wanted.and_then(|wanted| Ok((wanted.copy()?, wanted)));
+        let copied = wanted.and_then(|wanted| Ok((wanted.copy(&self.copiers)?, wanted)));
         let Some(asker) = turn.take() else { return };
         // Closed after the answer, whatever that is: whoever serves the file may let it take for
         // ever.
         let (_copy, done) = match copied {
-            Ok((copy, wanted)) => {
-                let done = wanted.tag(&self.core, &copy);
+            Ok((mut copy, wanted)) => {
+                let done = wanted.tag(&self.core, &mut copy);
                 (Some(copy), done)
             }
             Err(refusal) => (None, Err(refusal)),

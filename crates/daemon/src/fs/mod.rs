@@ -47,6 +47,7 @@ use self::tags::{PART_MAX, descriptors, listed, set_defaults, tag};
 use self::texts::{Kept, Texts};
 use crate::aside::Asides;
 use crate::container::Room;
+use crate::copier::Copiers;
 use crate::core::slot::{News, Slot};
 use crate::core::{Core, Trees};
 use crate::engine::Origin;
@@ -75,6 +76,7 @@ pub struct Fs {
     mount: String,
     texts: Arc<Mutex<Texts>>,
     asides: Asides,
+    copiers: Copiers,
     /// What all times show.
     time: u64,
 }
@@ -185,6 +187,7 @@ impl Fs {
             mount: mount.to_string_lossy().into_owned(),
             texts: Arc::default(),
             asides,
+            copiers: Copiers::default(),
             time: since_epoch.as_secs(),
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tags and default lists that are written to files.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use reserv_model::{
     Caller as Rightful, Class, ErrorKind, Kind, Name, NodeId, ResourceKind, Right, ThreadParams,
 };
 use reserv_namespace::{Resource, Who, render_defaults, render_descriptors, render_missing};
-use reserv_plane::{List, PlaneError, Target};
+use reserv_plane::{List, Target};
 
 use super::{Refusal, error};
 use crate::asks::require_modest;
+use crate::copier::{Copiers, HeldCopy, Job, NotTagged};
 use crate::core::Core;
 use crate::core::slot::Slot;
 use crate::engine::Engine;
@@ -80,16 +81,8 @@ pub(super) fn tag(
         require_modest(asking, tid, params)?;
     }
     // What was asked was asked of this one.
-    process::require_alive(held.as_fd(), tid)?;
-    engine.tag(target, queue, params)?;
-    if let Err(gone) = process::require_alive(held.as_fd(), tid)
-        && process::tgid(tid).is_some()
-    {
-        // It ended meanwhile, and its number is somebody else's: he was not meant.
-        engine.tag(target, NodeId::Q0, None)?;
-        return Err(gone.into());
-    }
-    Ok(())
+    let tag = |engine: &mut Engine| engine.tag(target, queue, params);
+    engine.to_held((held.as_fd(), tid), tag, |engine| engine.tag(target, NodeId::Q0, None))
 }
 
 /// Sets one list of a process for several resources, all or none.
@@ -203,10 +196,10 @@ impl Descriptor {
             .try_for_each(|by| engine.tree().require(by, self.queue, Right::Use))?)
     }
 
-    /// A copy of it. May take for ever, and so may the copy's close.
-    pub(super) fn copy(&self) -> Result<OwnedFd, Refusal> {
+    /// A copy of it, which another process has. May take for ever, and so may the copy's close.
+    pub(super) fn copy(&self, copiers: &Copiers) -> Result<HeldCopy, Refusal> {
         let (pid, fd) = (self.pid, self.fd);
-        process::copy_descriptor(self.process.as_fd(), fd).map_err(|e| match e.raw_os_error() {
+        copiers.copy(self.process.as_fd(), fd).map_err(|e| match e.raw_os_error() {
             Some(libc::EBADF) => {
                 error(ErrorKind::NotFound, format!("process {pid} has no descriptor {fd}"))
             }
@@ -217,57 +210,47 @@ impl Descriptor {
         })
     }
 
-    /// Tags the copy.
-    pub(super) fn tag(&self, core: &Core, copy: &OwnedFd) -> Result<(), Refusal> {
+    /// Has the copy tagged, with the resource's lock: who may no longer use the queue does not.
+    pub(super) fn tag(&self, core: &Core, copy: &mut HeldCopy) -> Result<(), Refusal> {
         let mut engine = core.engine(self.resource)?;
         self.may_be_tagged(&engine)?;
-        tag_copy(&mut engine, (self.pid, copy.as_fd(), self.fd), self.queue)
+        let tree = engine.tree();
+        let read_nothing_ahead = tree.resource() == ResourceKind::Disk
+            && tree.node(self.queue)?.kind == Kind::Queue(Class::RealTime);
+        let done = match engine.plane_mut().descriptor_tag(self.queue) {
+            Ok(tag) => copy.tag(&Job { tag, read_nothing_ahead }).map_err(|e| {
+                let (pid, fd) = (self.pid, self.fd);
+                let errno = e.raw_os_error().unwrap_or(libc::EIO);
+                Refusal::new(errno, format!("descriptor {fd} of process {pid} was not tagged: {e}"))
+            })?,
+            Err(refused) => Err(refused.into()),
+        };
+        done.map_err(|why| self.not_tagged(&engine, why))
     }
-}
 
-/// The same of the copy. `pid` and `fd` are what it is told as.
-fn tag_copy(
-    engine: &mut Engine,
-    (pid, copy, fd): (u32, BorrowedFd<'_>, u32),
-    queue: NodeId,
-) -> Result<(), Refusal> {
-    engine.plane_mut().tag_descriptor(copy, queue).map_err(|e| {
-        let name = engine.tree().root().name.clone();
-        // What the plane cannot do at all it says in words of its own.
-        let in_words = matches!(e, PlaneError::Unsupported(_));
-        let full = matches!(e, PlaneError::Full(_));
-        let mut refusal = Refusal::from(e);
-        match refusal.errno {
-            _ if full => {
-                refusal.errno = libc::ENOSPC; // as fcntl has it
-                refusal.text = format!(
+    fn not_tagged(&self, engine: &Engine, why: NotTagged) -> Refusal {
+        let (pid, fd, name) = (self.pid, self.fd, &engine.tree().root().name);
+        let NotTagged { errno, text, in_words, full } = why;
+        match errno {
+            // As fcntl has it.
+            _ if full => Refusal::new(
+                libc::ENOSPC,
+                format!(
                     "no room for a tag of descriptor {fd} of process {pid}: the tags of its user are half \
                      of what others leave"
-                );
-            }
+                ),
+            ),
             libc::EXDEV => {
-                refusal.text = format!("descriptor {fd} of process {pid} is no file or socket of {name}");
+                let text =
+                    format!("descriptor {fd} of process {pid} is no file or socket of {name}");
+                Refusal::new(errno, text)
             }
+            // What the plane cannot do at all it says in words of its own.
             libc::EOPNOTSUPP if !in_words => {
-                refusal.text = format!("descriptor {fd} of process {pid} is not scheduled by {name}");
+                let text = format!("descriptor {fd} of process {pid} is not scheduled by {name}");
+                Refusal::new(errno, text)
             }
-            _ => {}
+            _ => Refusal::new(errno, text),
         }
-        refusal
-    })?;
-    let tree = engine.tree();
-    if tree.resource() == ResourceKind::Disk
-        && tree.node(queue)?.kind == Kind::Queue(Class::RealTime)
-    {
-        read_nothing_ahead(copy);
     }
-    Ok(())
-}
-
-/// As in QLinux's real-time class: what the kernel reads ahead would have a deadline too. The
-/// kernel keeps this with the open file, so a copy of the descriptor does; other than a file it
-/// refuses.
-fn read_nothing_ahead(file: BorrowedFd<'_>) {
-    // SAFETY: numbers only.
-    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }

@@ -29,6 +29,7 @@ use reserv_facts::time::ANSWER_MAX;
 
 use super::proto::{self, Op, Reply, Request};
 use crate::aside::Turn;
+use crate::begin;
 use crate::sync::lock;
 use crate::unanswered::{Note, Unanswered};
 
@@ -194,7 +195,7 @@ pub fn serve<S: Server>(
     };
     let session = Arc::new(session);
     let of_clock = session.clone();
-    std::thread::Builder::new().name("late".into()).spawn(move || {
+    begin::thread("late", move || {
         loop {
             std::thread::sleep(LOOK);
             of_clock.look();
@@ -211,7 +212,6 @@ impl<S: Server> Session<S> {
         // One of those who wait is woken, the first that can be.
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         epoll.add(&self.device, EpollEvent::new(flags, 0))?;
-        let thread = std::thread::Builder::new().name("fuse".into());
         let body = move || {
             self.server.begins(number);
             match self.work(number, &epoll) {
@@ -220,7 +220,7 @@ impl<S: Server> Session<S> {
                 Err(error) => (self.ended)(Err(error)),
             }
         };
-        thread.spawn(body).map(drop)
+        begin::thread("fuse", body).map(drop)
     }
 
     /// Until the end, or until there are enough others.

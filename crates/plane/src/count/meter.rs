@@ -2,15 +2,13 @@
 //! What a counting plane asks about tags: counters, references, default lists. The tree is not its
 //! business.
 
-use std::os::fd::BorrowedFd;
-
 use reserv_model::{
     NodeId, NodePath, PacketRule, Receive, ReceiveOthers, ReceiveSample, Source, UseRule,
 };
 
 use super::Usage;
 use crate::receive::Set;
-use crate::{Defaults, Holders, List, PlaneError, Refs};
+use crate::{Defaults, DescriptorTag, Holders, List, PlaneError, Refs};
 
 /// A node, to a meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,9 +132,9 @@ pub trait Meter: Send {
         Ok(Vec::new())
     }
 
-    /// See [`crate::Descriptors::tag_descriptor`].
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
-        let _ = (fd, queue);
+    /// See [`crate::Descriptors::descriptor_tag`].
+    fn descriptor_tag(&self, queue: NodeId) -> Result<DescriptorTag, PlaneError> {
+        let _ = queue;
         Err(PlaneError::Unsupported("descriptors are not tagged here".into()))
     }
 

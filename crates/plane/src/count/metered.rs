@@ -79,14 +79,13 @@ macro_rules! tags_by_meter {
                 self.meter().descriptors(pid)
             }
 
-            fn tag_descriptor(
+            fn descriptor_tag(
                 &mut self,
-                fd: std::os::fd::BorrowedFd<'_>,
                 queue: reserv_model::NodeId,
-            ) -> Result<(), $crate::PlaneError> {
+            ) -> Result<$crate::DescriptorTag, $crate::PlaneError> {
                 self.there(queue)?;
                 self.about_to_tag();
-                self.meter_mut().tag_descriptor(fd, queue)
+                self.meter().descriptor_tag(queue)
             }
 
             fn holders(

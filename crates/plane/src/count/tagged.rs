@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::mem;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
@@ -20,7 +19,7 @@ use crate::net::threads;
 use crate::ops;
 use crate::receive::{self, Entrance, Set};
 use crate::tag::{self, Mechanism, NodeInfo, Object, Tags};
-use crate::{Defaults, Holders, List, PlaneError, Refs};
+use crate::{Defaults, DescriptorTag, Holders, List, PlaneError, Refs};
 use reserv_facts::tree::RsBatch;
 
 /// See the head of this file.
@@ -479,9 +478,9 @@ impl Meter for Tagged {
         Ok(ours.map(|t| (t.fd, NodeId::unpack(t.queue))).collect())
     }
 
-    fn tag_descriptor(&mut self, fd: BorrowedFd<'_>, queue: NodeId) -> Result<(), PlaneError> {
+    fn descriptor_tag(&self, queue: NodeId) -> Result<DescriptorTag, PlaneError> {
         match &self.tags {
-            Ok(tags) => tags.tag_descriptor(fd, self.number, queue),
+            Ok(tags) => Ok(tags.descriptor_tag(self.number, queue)),
             Err(why) => Err(PlaneError::Unsupported(format!("nothing can be tagged here: {why}"))),
         }
     }

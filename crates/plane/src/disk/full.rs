@@ -353,6 +353,18 @@ fn copied(copies: &wire::Copies, why: &str) -> Option<String> {
     })
 }
 
+/// Whether it can order a queue so.
+pub(crate) fn has_class(class: Class) -> bool {
+    // First come, first served, whatever threads would do there; or by place.
+    class.of_disks() || matches!(class, Class::Fifo | Class::Ts)
+}
+
+/// Whether it can order the children of a node so.
+pub(crate) fn has_policy(policy: Policy) -> bool {
+    // The others' tunables are times, and work here is bytes.
+    matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Yfq | Policy::Cello)
+}
+
 impl Plane for Disk {
     fn capacity(&self) -> u64 {
         self.floor.map_or(0, Rate::bytes)
@@ -524,13 +536,11 @@ impl Plane for Disk {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        // First come, first served, whatever threads would do there; or by place.
-        class.of_disks() || matches!(class, Class::Fifo | Class::Ts)
+        has_class(class)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
-        // The others' tunables are times, and work here is bytes.
-        matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Yfq | Policy::Cello)
+        has_policy(policy)
     }
 }
 

@@ -5,10 +5,13 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::{fs, io};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use nix::sys::socket::{getsockopt, sockopt};
 use reserv_model::NodeId;
+use serde::{Deserialize, Serialize};
 
 use super::abi::{RtCall, RtFile, RtSock, RtStored, RtWalk, object_kind, walked, what};
 use super::load::{self, os};
@@ -66,7 +69,29 @@ fn walk(program: &OwnedFd, pid: i32, tell: &mut impl FnMut(&RtWalk)) -> Result<b
     Ok(true)
 }
 
+/// What tags an open file or socket with a queue. Plain words, for another process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescriptorTag {
+    folder: PathBuf,
+    mechanism: Mechanism,
+    resource: u8,
+    queue: NodeId,
+}
+
+impl DescriptorTag {
+    /// Tags what is behind a descriptor of ours (a copy of somebody's).
+    pub fn set(&self, fd: BorrowedFd<'_>) -> Result<(), PlaneError> {
+        let tags = Tags::open(self.folder.clone(), self.mechanism)?;
+        tags.tag_descriptor(fd, self.resource, self.queue)
+    }
+}
+
 impl Tags {
+    /// For whoever has a descriptor.
+    pub fn descriptor_tag(&self, resource: u8, queue: NodeId) -> DescriptorTag {
+        DescriptorTag { folder: self.folder.clone(), mechanism: self.mechanism, resource, queue }
+    }
+
     /// The program that walks tables of descriptors; where the kernel refused it, the answer is
     /// what is lost without it.
     fn walker(&self) -> Result<OwnedFd, PlaneError> {
@@ -119,10 +144,8 @@ impl Tags {
         if self.mechanism == Mechanism::Full {
             return self.call(call).map(drop);
         }
-        let mode = nix::sys::stat::fstat(fd)
-            .map_err(|errno| os("look at the descriptor")(errno.into()))?
-            .st_mode;
-        if mode & libc::S_IFMT == libc::S_IFSOCK {
+        // Not by fstat: whoever serves the file decides when that is answered.
+        if getsockopt(&fd, sockopt::SockType) != Err(nix::errno::Errno::ENOTSOCK) {
             return self.tag_stored(fd, RtCall { what: what::STORE, ..call });
         }
         if self.object(resource)?.kind == object_kind::FILES {

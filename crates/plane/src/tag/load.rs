@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::{ErrorExt as _, MapCore as _, Object, ObjectBuilder, OpenObject, PrintLevel};
+use serde::{Deserialize, Serialize};
 
 use super::{park, room};
 pub(super) use crate::libbpf::os;
@@ -87,7 +88,7 @@ pub(super) const SENT: &str = "rt_sent";
 pub(super) const ENDS: &str = "rt_stock_freed";
 
 /// How tags are set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mechanism {
     /// By fcntl, on files and sockets; all hooks are the kernel's own functions (trampolines).
     Full,

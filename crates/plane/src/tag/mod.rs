@@ -23,6 +23,7 @@ use libbpf_rs::{MapCore as _, MapHandle};
 use reserv_model::{NodeId, UseRule};
 
 use self::abi::{RtAbove, RtCall, RtLists, RtNode, above_how, what};
+pub use self::fds::DescriptorTag;
 pub use self::load::Mechanism;
 use self::load::os;
 pub use self::owned::{Owned, Wanted, tell_owned};

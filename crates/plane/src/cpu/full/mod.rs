@@ -405,6 +405,16 @@ fn sample_of(n: &RcNode, queued: u32) -> Sample {
     }
 }
 
+/// Whether it can order a queue so.
+pub(crate) fn has_class(class: Class) -> bool {
+    registered("RS_CLASSES", class as u8)
+}
+
+/// Whether it can order the children of a node so.
+pub(crate) fn has_policy(policy: Policy) -> bool {
+    registered("RS_POLICIES", policy as u8)
+}
+
 impl Plane for Full {
     fn info(&self) -> DriverInfo {
         DriverInfo {
@@ -558,11 +568,11 @@ impl Plane for Full {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        registered("RS_CLASSES", class as u8)
+        has_class(class)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
-        registered("RS_POLICIES", policy as u8)
+        has_policy(policy)
     }
 }
 

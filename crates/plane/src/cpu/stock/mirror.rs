@@ -170,6 +170,25 @@ pub(super) fn policy_refused(policy: Policy) -> Option<String> {
     })
 }
 
+const NO_TUNABLES: &str =
+    "tunables: the kernel's fair scheduler has no settings of a cgroup but weight and cap";
+const Q0_UNLIMITED: &str = "q0 has no limit of members: it is everyone without another tag";
+
+/// What this driver cannot do, in words.
+pub(crate) fn refused(op: &Op) -> Option<String> {
+    match *op {
+        Op::SetClass { class, .. } | Op::Create { kind: Kind::Queue(class), .. } => {
+            class_refused(class)
+        }
+        Op::SetPolicy { policy, .. } | Op::Create { kind: Kind::Scheduler(policy), .. } => {
+            policy_refused(policy)
+        }
+        Op::Tune { .. } | Op::NodeParam { .. } => Some(NO_TUNABLES.to_owned()),
+        Op::SetLimit { id: NodeId::Q0, members_max: 1.., .. } => Some(Q0_UNLIMITED.to_owned()),
+        _ => None,
+    }
+}
+
 impl Mirror {
     /// The empty tree: root and q0.
     pub(super) fn new() -> Self {
@@ -432,15 +451,12 @@ impl Mirror {
                 }
             }
             Op::Tune { .. } | Op::NodeParam { .. } => {
-                let why = "tunables: the kernel's fair scheduler has no settings of a cgroup but weight and cap";
-                return Err(PlaneError::Unsupported(why.into()));
+                return unsupported(NO_TUNABLES);
             }
             Op::SetLimit { id, members_max, .. } => {
                 self.queue(id)?;
                 if id == NodeId::Q0 && members_max != 0 {
-                    return unsupported(
-                        "q0 has no limit of members: it is everyone without another tag",
-                    );
+                    return unsupported(Q0_UNLIMITED);
                 }
                 self.get_mut(id)?.members_max = members_max;
             }

@@ -27,9 +27,10 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use reserv_model::{Batch, NodeId, Outcome, Weight};
+use reserv_model::{Batch, Class, NodeId, Outcome, Policy, Weight};
 
 use self::cg::{Cg, os};
+pub(crate) use self::mirror::refused;
 use self::mirror::{Attr, Carried, Facts, Mirror, Scope, Shape};
 use self::state::{Leaving, State, Step};
 use self::sync::{Actual, Log};
@@ -38,6 +39,16 @@ use crate::cgroup::mounts;
 use crate::cgroup::origin::Origins;
 use crate::cgroup::weights::Share;
 use crate::{PlaneError, Target};
+
+/// Whether it can order a queue so.
+pub(crate) fn has_class(class: Class) -> bool {
+    mirror::class_refused(class).is_none()
+}
+
+/// Whether it can order the children of a node so.
+pub(crate) fn has_policy(policy: Policy) -> bool {
+    mirror::policy_refused(policy).is_none()
+}
 
 /// The state file is written anew after so many steps.
 const STEPS_MAX: usize = if cfg!(test) { 8 } else { 512 };

@@ -4,7 +4,7 @@
 use reserv_model::{Batch, Class, NodeId, Outcome, Policy};
 
 use super::cg::os;
-use super::mirror::{self, Carried};
+use super::mirror::Carried;
 use super::{Stock, outcome, sync};
 use crate::cgroup::mounts::Version;
 use crate::cgroup::weights::Share;
@@ -113,7 +113,7 @@ impl Stock {
         let range = self.cg.flavour().range();
         for id in &self.inexact {
             limits.push(format!(
-                "the weights below node {}.{} span more than {} : 1 and are rounded",
+                "the weights below {}.{} span more than {} : 1 and are rounded",
                 id.index,
                 id.generation,
                 range.max / range.min
@@ -263,11 +263,11 @@ impl Plane for Stock {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        mirror::class_refused(class).is_none()
+        super::has_class(class)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
-        mirror::policy_refused(policy).is_none()
+        super::has_policy(policy)
     }
 }
 

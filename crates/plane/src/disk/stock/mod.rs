@@ -14,7 +14,6 @@ mod shares;
 mod tests;
 mod tree;
 
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,8 +27,8 @@ use crate::cgroup::kernel::{Kernel, Real};
 use crate::cgroup::mounts::{self, Version};
 use crate::count::{self, Books, Count, Meter, Metered, Usage, tags_by_meter};
 use crate::{
-    Defaults, DriverInfo, Health, List, Member, Packets, Plane, PlaneError, Refs, Sample, Target,
-    Threads, Upgrade,
+    Defaults, DescriptorTag, DriverInfo, Health, List, Member, Packets, Plane, PlaneError, Refs,
+    Sample, Target, Threads, Upgrade,
 };
 
 /// Of our directories and files.
@@ -87,7 +86,7 @@ impl Meter for Groupwise {
         Ok(Defaults { default: queue, child: queue })
     }
 
-    fn tag_descriptor(&mut self, _fd: BorrowedFd<'_>, _queue: NodeId) -> Result<(), PlaneError> {
+    fn descriptor_tag(&self, _queue: NodeId) -> Result<DescriptorTag, PlaneError> {
         whole_processes()
     }
 
@@ -195,8 +194,13 @@ fn plan(books: &Books, tree: &Shared) -> Result<Groups, PlaneError> {
     shares::groups(books, tree.range(), tree.weight_file(), tree.outside().0)
 }
 
+/// Whether it can share what is at a path.
+pub(crate) fn probe(path: &str) -> Result<(), PlaneError> {
+    Device::find(path).map(drop)
+}
+
 /// What this driver cannot do, by name and with what would be right.
-fn refused(op: &Op) -> Option<String> {
+pub(crate) fn refused(op: &Op) -> Option<String> {
     const FULL: &str = "the full driver has them (reserv disk attach)";
     match op {
         Op::Tune { key, .. } | Op::NodeParam { key, .. } => {
@@ -271,7 +275,7 @@ impl Stock {
         );
         for (id, thousandths) in &tree.now.rounded {
             limits.push(format!(
-                "the weights below node {}.{} are rounded to {} of 1 to {}: shares are off by up to {}.{} %",
+                "the weights below {}.{} are rounded to {} of 1 to {}: shares are off by up to {}.{} %",
                 id.index,
                 id.generation,
                 tree.weight_file(),
@@ -289,6 +293,16 @@ impl Stock {
         }
         limits
     }
+}
+
+/// Whether it can order a queue so.
+pub(crate) fn has_class(class: Class) -> bool {
+    matches!(class, Class::Fifo | Class::Ts)
+}
+
+/// Whether it can order the children of a node so.
+pub(crate) fn has_policy(policy: Policy) -> bool {
+    policy == Policy::Sfq
 }
 
 impl Plane for Stock {
@@ -410,11 +424,11 @@ impl Plane for Stock {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        matches!(class, Class::Fifo | Class::Ts)
+        has_class(class)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
-        policy == Policy::Sfq
+        has_policy(policy)
     }
 }
 

@@ -356,6 +356,18 @@ impl Link {
     }
 }
 
+/// Whether it can order a queue so.
+pub(crate) fn has_class(class: Class) -> bool {
+    // First come, first served, whatever threads would do there; or by flows.
+    matches!(class, Class::Fifo | Class::Ts | Class::Drr)
+}
+
+/// Whether it can order the children of a node so.
+pub(crate) fn has_policy(policy: Policy) -> bool {
+    // The others' tunables are times, and work here is bytes.
+    matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Wf2q)
+}
+
 impl Plane for Link {
     fn info(&self) -> DriverInfo {
         let rate = match self.source {
@@ -547,13 +559,11 @@ impl Plane for Link {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        // First come, first served, whatever threads would do there; or by flows.
-        matches!(class, Class::Fifo | Class::Ts | Class::Drr)
+        has_class(class)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
-        // The others' tunables are times, and work here is bytes.
-        matches!(policy, Policy::Sfq | Policy::Wf2qPlus | Policy::Wf2q)
+        has_policy(policy)
     }
 }
 

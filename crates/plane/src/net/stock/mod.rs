@@ -199,27 +199,27 @@ fn plan(books: &Books, rate: Rate, interface: &str) -> Result<(Shapes, u32), Pla
     Ok((shapes(books, rate.bytes(), longest, room(rate))?, longest))
 }
 
-fn refused(op: &Op) -> Option<&'static str> {
+/// What this driver cannot do, in words.
+pub(crate) fn refused(op: &Op) -> Option<String> {
     let policy = |policy: &Policy| *policy != Policy::Sfq;
     let class = |class: &Class| !matches!(class, Class::Fifo | Class::Ts);
-    match op {
-        op if receive::of(op).is_some() => None,
-        Op::Tune { .. } | Op::NodeParam { .. } => Some("a link's nodes have no such tunables"),
+    let why = match op {
+        op if receive::of(op).is_some() => return None,
+        Op::Tune { .. } | Op::NodeParam { .. } => "a link's nodes have no such tunables",
         Op::SetLimit { members_max: 1.., bytes_max: 1.., .. } => {
-            Some("a queue of HTB's is bounded by packets or by bytes, not by both")
+            "a queue of HTB's is bounded by packets or by bytes, not by both"
         }
         Op::SetPolicy { policy: p, .. } | Op::Create { kind: Kind::Scheduler(p), .. }
             if policy(p) =>
         {
-            Some("HTB orders the children of a node in one way only (policy sfq)")
+            "HTB orders the children of a node in one way only (policy sfq)"
         }
         Op::SetClass { class: c, .. } | Op::Create { kind: Kind::Queue(c), .. } if class(c) => {
-            Some(
-                "a queue of HTB's is first come, first served (class fifo); flows of one queue are told apart by the full driver only",
-            )
+            "a queue of HTB's is first come, first served (class fifo); flows of one queue are told apart by the full driver only"
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(why.to_owned())
 }
 
 impl Htb {
@@ -267,6 +267,16 @@ impl Htb {
     }
 }
 
+/// Whether it can order a queue so.
+pub(crate) fn has_class(class: Class) -> bool {
+    matches!(class, Class::Fifo | Class::Ts)
+}
+
+/// Whether it can order the children of a node so.
+pub(crate) fn has_policy(policy: Policy) -> bool {
+    policy == Policy::Sfq
+}
+
 impl Plane for Htb {
     fn info(&self) -> DriverInfo {
         let mut limits: Vec<String> =
@@ -296,7 +306,7 @@ impl Plane for Htb {
 
     fn apply(&mut self, batch: &Batch) -> Result<Vec<Outcome>, PlaneError> {
         if let Some(why) = batch.ops.iter().find_map(refused) {
-            return Err(PlaneError::Unsupported(why.into()));
+            return Err(PlaneError::Unsupported(why));
         }
         for op in &batch.ops {
             if let Op::Delete { id, .. } | Op::ResetCounters { id } = op {
@@ -459,11 +469,11 @@ impl Plane for Htb {
     }
 
     fn supports_class(&self, class: Class) -> bool {
-        matches!(class, Class::Fifo | Class::Ts)
+        has_class(class)
     }
 
     fn supports_policy(&self, policy: Policy) -> bool {
-        policy == Policy::Sfq
+        has_policy(policy)
     }
 }
 
