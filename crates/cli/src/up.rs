@@ -109,12 +109,8 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
     let rules = config.as_ref().map_or_else(Vec::new, |config| config.rules.clone());
     let running = Control::living()?;
     if running.is_none() {
-        let mut wanted = config.clone().unwrap_or_else(|| with(&nothing(), personality, &count));
-        for (name, _) in &args.disk {
-            let disk = wanted.count.get_mut(name);
-            disk.into_iter().for_each(|disk| disk.policy = args.policy.or(disk.policy));
-        }
-        crate::ahead::check(&wanted, driver(args, config.as_ref()))?;
+        let wanted = config.clone().unwrap_or_else(|| with(&nothing(), personality, &count));
+        crate::ahead::check(&with_policies(wanted, args), driver(args, config.as_ref()))?;
     }
     if args.dry_run {
         let mut done = Changes { changes: Vec::new() };
@@ -198,6 +194,16 @@ pub(crate) fn up(args: &Up) -> Result<Brought, Error> {
         },
     };
     Ok(Brought { difference, started, child: child.filter(|_| args.foreground), rules })
+}
+
+/// The same with the policy that is asked for the disks of the command line.
+fn with_policies(mut wanted: Config, args: &Up) -> Config {
+    for (name, _) in &args.disk {
+        if let Some(disk) = wanted.count.get_mut(name) {
+            disk.policy = args.policy.or(disk.policy);
+        }
+    }
+    wanted
 }
 
 /// The driver that the CPU is to have.

@@ -98,7 +98,7 @@ fn say(link: &UnixSeq, what: &impl Serialize, with: Option<BorrowedFd<'_>>) -> i
     if message.len() >= MESSAGE_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let fds: Vec<_> = with.iter().map(|fd| fd.as_raw_fd()).collect();
+    let fds: Vec<_> = with.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&fds)];
     let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
     let (fd, parts) = (link.0.as_raw_fd(), [IoSlice::new(&message)]);

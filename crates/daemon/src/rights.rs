@@ -171,7 +171,7 @@ impl Engine {
         for &queue in &queues {
             for member in self.plane().members(queue)? {
                 if lost(self, member.tgid, queue)
-                    && let Err(refusal) = self.to_q0(member.tid, queue)
+                    && let Err(refusal) = self.send_to_q0(member.tid, queue)
                 {
                     tracing::debug!(%refusal, tid = member.tid, "a tag stays");
                 }

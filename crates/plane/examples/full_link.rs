@@ -127,7 +127,7 @@ impl Setup {
     /// A packet of `bytes` waits in each of them.
     fn send(&mut self, queues: &[NodeId], bytes: usize) -> Answer {
         for queue in queues {
-            self.plane.0.tag_descriptor(self.socket.as_fd(), *queue)?;
+            self.plane.0.descriptor_tag(*queue)?.set(self.socket.as_fd())?;
             self.socket.send_to(&vec![0; bytes], (PEER, 9))?;
         }
         Ok(())
@@ -169,7 +169,7 @@ fn flows(s: &mut Setup) -> Answer {
     let queue = s.queues(NodeId::ROOT, Class::Drr, 1, 1)?[0];
     let packets = u32::from(FLOWS) * 2;
     s.apply(vec![Op::SetLimit { id: queue, members_max: packets, bytes_max: 4 << 20 }])?;
-    s.plane.0.tag_descriptor(s.socket.as_fd(), queue)?;
+    s.plane.0.descriptor_tag(queue)?.set(s.socket.as_fd())?;
     let fill = |s: &mut Setup| -> Answer {
         for port in 0..FLOWS {
             s.socket.send_to(&[0; 100], (PEER, 1000 + port))?;
@@ -186,7 +186,7 @@ fn flows(s: &mut Setup) -> Answer {
         s.socket.send_to(&[0; 100], (PEER, 1000 + port))?;
     }
     s.within("packets of the same connections")?;
-    s.plane.0.tag_descriptor(s.socket.as_fd(), NodeId::Q0)?;
+    s.plane.0.descriptor_tag(NodeId::Q0)?.set(s.socket.as_fd())?;
     let before = s.waiting(NodeId::Q0)?;
     let gone = Op::Delete { id: queue, mode: DeleteMode::Refuse };
     s.each("the queue is deleted", std::iter::once(gone))?;

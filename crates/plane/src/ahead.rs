@@ -81,6 +81,9 @@ pub fn stock_ops(kind: ResourceKind, ops: &[Op]) -> Result<(), Error> {
     why.map_or(Ok(()), |why| Err(Error::new(ErrorKind::Unsupported, why).hint(DOCTOR)))
 }
 
+/// Whether a driver can order by it.
+type Has<T> = fn(T) -> bool;
+
 /// What a resource that is not up yet will be scheduled by.
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead {
@@ -136,7 +139,7 @@ impl Ahead {
     }
 
     fn full(self, plan: &Plan) -> Result<(), Error> {
-        let (class, policy): (fn(Class) -> bool, fn(Policy) -> bool) = match self.kind {
+        let (class, policy): (Has<Class>, Has<Policy>) = match self.kind {
             ResourceKind::Cpu => (cpu::full::has_class, cpu::full::has_policy),
             ResourceKind::Link => (net::full::has_class, net::full::has_policy),
             ResourceKind::Disk => (disk::full::has_class, disk::full::has_policy),
@@ -145,7 +148,7 @@ impl Ahead {
     }
 
     fn stock(self, plan: &Plan) -> Result<(), Error> {
-        let (class, policy): (fn(Class) -> bool, fn(Policy) -> bool) = match self.kind {
+        let (class, policy): (Has<Class>, Has<Policy>) = match self.kind {
             ResourceKind::Cpu => (cpu::stock::has_class, cpu::stock::has_policy),
             ResourceKind::Link => (net::stock::has_class, net::stock::has_policy),
             ResourceKind::Disk => (disk::stock::has_class, disk::stock::has_policy),

@@ -314,7 +314,7 @@ impl Engine {
             }
             // Who is in a queue that drains cannot make more of them there.
             for member in self.plane.members(id).unwrap_or_default() {
-                if let Err(refusal) = self.to_q0(member.tid, id) {
+                if let Err(refusal) = self.send_to_q0(member.tid, id) {
                     tracing::warn!(%refusal, tid = member.tid, "a member of a deleted queue stays in it");
                 }
             }

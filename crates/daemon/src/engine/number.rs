@@ -35,7 +35,7 @@ pub(crate) fn held_if(
 impl Engine {
     /// Does something to who is held, by his number. Where he has ended by then it is taken back:
     /// the number may be somebody else's, and he was not meant.
-    pub(crate) fn to_held(
+    pub(crate) fn act_on_held(
         &mut self,
         (held, tid): (BorrowedFd<'_>, i32),
         act: impl FnOnce(&mut Self) -> Result<(), Refusal>,
@@ -59,7 +59,7 @@ impl Engine {
         let tag = |engine: &mut Self, queue| -> Result<(), Refusal> {
             Ok(engine.plane_mut().tag(Target::Thread(tid), queue).map(drop)?)
         };
-        self.to_held((held, tid), |engine| tag(engine, queue), |engine| tag(engine, NodeId::Q0))
+        self.act_on_held((held, tid), |engine| tag(engine, queue), |engine| tag(engine, NodeId::Q0))
     }
 
     /// Sets a list of a process that is held.
@@ -72,12 +72,12 @@ impl Engine {
         let set = |engine: &mut Self, queue| -> Result<(), Refusal> {
             Ok(engine.plane_mut().set_default(pid, list, queue)?)
         };
-        self.to_held((held, pid), |engine| set(engine, queue), |engine| set(engine, NodeId::Q0))
+        self.act_on_held((held, pid), |engine| set(engine, queue), |engine| set(engine, NodeId::Q0))
     }
 
     /// Moves a member of a queue to q0, if he is there still: who has his number by now, and is in
     /// another queue, stays in that.
-    pub(crate) fn to_q0(&mut self, tid: i32, from: NodeId) -> Result<(), Refusal> {
+    pub(crate) fn send_to_q0(&mut self, tid: i32, from: NodeId) -> Result<(), Refusal> {
         // Who is in q0 already, by a plane that does not tell of queues that go, loses nothing.
         let there = || Ok([from, NodeId::Q0].contains(&self.plane.tag_of(tid)?));
         let Some(held) = held_if(tid, there)? else { return Ok(()) };
@@ -141,13 +141,13 @@ mod tests {
         let (mut engine, [a, b]) = engine(dir.path());
         let (child, pid) = sleeper();
         engine.plane_mut().tag(Target::Process(pid), a).unwrap();
-        engine.to_q0(pid, b).unwrap();
+        engine.send_to_q0(pid, b).unwrap();
         assert_eq!(engine.plane().tag_of(pid).unwrap(), a, "he is in another queue");
-        engine.to_q0(pid, a).unwrap();
+        engine.send_to_q0(pid, a).unwrap();
         assert_eq!(engine.plane().tag_of(pid).unwrap(), NodeId::Q0, "he is moved");
         engine.plane_mut().tag(Target::Process(pid), a).unwrap();
         number_of_another(pid);
-        engine.to_q0(pid, a).unwrap();
+        engine.send_to_q0(pid, a).unwrap();
         assert_eq!(engine.plane().tag_of(pid).unwrap(), a, "he was not meant");
         end(child);
     }
@@ -163,12 +163,12 @@ mod tests {
             end(child);
             Ok(())
         };
-        let done = engine.to_held((held.as_fd(), pid), kill, |_| {
+        let done = engine.act_on_held((held.as_fd(), pid), kill, |_| {
             back = true;
             Ok(())
         });
         assert_eq!((done.map_err(|refusal| refusal.errno), back), (Err(libc::ESRCH), true));
-        let done = engine.to_held((held.as_fd(), pid), |_| panic!("he is dead"), |_| Ok(()));
+        let done = engine.act_on_held((held.as_fd(), pid), |_| panic!("he is dead"), |_| Ok(()));
         assert_eq!(done.map_err(|refusal| refusal.errno), Err(libc::ESRCH));
     }
 
@@ -199,6 +199,8 @@ mod tests {
         assert_eq!(now[1].0, b, "who has the number by now stays where he is");
         assert_ne!(now[1].1, a, "and has his list");
         assert!(now[2].0 != a && now[2].1 != a, "who has ended meanwhile is nobody: {now:?}");
-        children.into_iter().for_each(|(child, _)| end(child));
+        for (child, _) in children {
+            end(child);
+        }
     }
 }

@@ -74,7 +74,7 @@ pub(super) enum Entry {
     /// The rules were replaced.
     Rules { rules: Vec<Rule> },
     /// A change in several edits begins …
-    Begin { undo: Undo },
+    Begin { undo: Box<Undo> },
     /// … and has ended, or was undone.
     End,
     /// A file was opened to write by who is not root; without him, it was closed.
@@ -165,7 +165,7 @@ pub(super) fn tell(name: Name, payloads: &[Vec<u8>]) -> Result<Told, Refusal> {
                 told.extras.fresh.remove(&fresh);
             }
             Entry::Rules { rules } => told.extras.rules = rules,
-            Entry::Begin { undo } => told.extras.unfinished = Some(undo),
+            Entry::Begin { undo } => told.extras.unfinished = Some(*undo),
             Entry::End => told.extras.unfinished = None,
             Entry::Opened { handle, node, who } => told.extras.collect.opened(handle, node, who),
             Entry::Writer { handle, who } => told.extras.collect.writes(handle, who),

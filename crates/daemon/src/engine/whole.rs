@@ -283,7 +283,7 @@ impl Engine {
 impl Engine {
     /// A change in several edits begins.
     fn begin_whole(&mut self, undo: Undo) -> Result<(), Refusal> {
-        self.append(&Entry::Begin { undo: undo.clone() })?;
+        self.append(&Entry::Begin { undo: Box::new(undo.clone()) })?;
         self.extras.unfinished = Some(undo);
         Ok(())
     }

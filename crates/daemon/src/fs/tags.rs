@@ -82,7 +82,7 @@ pub(super) fn tag(
     }
     // What was asked was asked of this one.
     let tag = |engine: &mut Engine| engine.tag(target, queue, params);
-    engine.to_held((held.as_fd(), tid), tag, |engine| engine.tag(target, NodeId::Q0, None))
+    engine.act_on_held((held.as_fd(), tid), tag, |engine| engine.tag(target, NodeId::Q0, None))
 }
 
 /// Sets one list of a process for several resources, all or none.
