@@ -303,6 +303,7 @@ TOGETHER = (
      'share = "=50% 10mbit"\n'
      '[link.net.nodes.flows]\n'
      'kind = "queue"\n'
+     'share = 10\n'
      'bytes_max = 300000\n'
      '[disk.d]\n'
      'path = "DISK"\n'

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 
 use reserv_control::Refused;
-use reserv_facts::place::variable;
 use reserv_model::{
     Config, ContainerConfig, DeleteMode, Driver, Name, NodePath, Plan, ResourceConfig, diff,
     nodes_of, requests_of, split,
@@ -14,6 +13,7 @@ use reserv_plane::ahead::{self, Ahead};
 
 use crate::control::refusal;
 use crate::error::Error;
+use crate::settings;
 
 fn refused(why: reserv_model::Error) -> Error {
     refusal(Refused { errno: why.errno().code(), text: why.context, hint: why.hint })
@@ -58,7 +58,7 @@ fn resource(
 /// By which driver of the CPU reservd will start; none where a fake stands for all, which takes
 /// everything.
 fn cpu_driver(asked: Driver) -> Option<Driver> {
-    match (asked, std::env::var(variable::DRIVER).ok().as_deref()) {
+    match (asked, settings::driver().as_deref()) {
         (Driver::Auto, Some("full")) => Some(Driver::Full),
         (Driver::Auto, Some("stock")) => Some(Driver::Stock),
         (Driver::Auto, Some("fake")) => None,

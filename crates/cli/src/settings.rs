@@ -28,6 +28,11 @@ pub(crate) fn boot_file() -> PathBuf {
     told(variable::CONFIG).map_or_else(|| place::CONFIG.into(), PathBuf::from)
 }
 
+/// The CPU's driver with which reservd will start, as far as the command does not say.
+pub(crate) fn driver() -> Option<String> {
+    told(variable::DRIVER).map(|value| value.to_string_lossy().into_owned())
+}
+
 /// Which way to the files is to be taken; nothing: the caller's own.
 pub(crate) enum Via {
     /// Through the mount.
