@@ -153,12 +153,13 @@ impl Engine {
 
     /// Brings threads, descriptors and lists that may no longer use their queue, at or below a
     /// node, back to q0, where `all` says which processes live, and `who` whose they are (`None`:
-    /// they stay). He is asked about all whom it concerns.
+    /// they stay). He is asked about all whom it concerns. `send`: a member of a queue goes to q0.
     pub fn fall_among(
         &mut self,
         top: NodeId,
         all: impl FnOnce() -> Vec<i32>,
         who: impl Fn(i32) -> Option<Caller>,
+        send: impl Fn(&mut Self, i32, NodeId) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let tree = self.tree();
         let below = tree
@@ -171,7 +172,7 @@ impl Engine {
         for &queue in &queues {
             for member in self.plane().members(queue)? {
                 if lost(self, member.tgid, queue)
-                    && let Err(refusal) = self.send_to_q0(member.tid, queue)
+                    && let Err(refusal) = send(self, member.tid, queue)
                 {
                     tracing::debug!(%refusal, tid = member.tid, "a tag stays");
                 }

@@ -2,10 +2,12 @@
 //! Of the operations (operations.rs), those on nodes: made, deleted, moved, collected or not, and
 //! who may do what with them.
 
-use reserv_daemon::engine::Origin;
+use reserv_daemon::engine::{Engine, Origin};
 use reserv_model::{
     AccessChange, Caller, DeleteMode, Name, NewKind, NodeId, Party, Request, Right, Verb,
 };
+
+use reserv_plane::Target;
 
 use crate::operations::{NODES, USERS, done};
 use crate::oracle::{Place, RESOURCES};
@@ -232,7 +234,11 @@ impl World {
         let (all, who) =
             (|| lives.keys().copied().collect(), |pid| Some(lives.get(&pid)?.who.clone()));
         if !self.broken("nothing falls") {
-            self.engines[at].fall_among(node, all, who).map_err(|e| e.to_string())?;
+            // Its processes are played: nobody can hold them.
+            let send = |engine: &mut Engine, tid: i32, _| {
+                Ok(engine.plane_mut().tag(Target::Thread(tid), NodeId::Q0).map(drop)?)
+            };
+            self.engines[at].fall_among(node, all, who, send).map_err(|e| e.to_string())?;
         }
         self.oracle.fall(at, node);
         Ok(())

@@ -9,6 +9,7 @@ use reserv_model::{Caller, NodeId};
 use reserv_namespace::Resource;
 
 use super::{Core, Refusal};
+use crate::engine::Engine;
 use crate::process;
 use crate::rights::process_as_caller;
 
@@ -37,7 +38,7 @@ impl Core {
                     None
                 }
             };
-            self.engine(resource)?.fall_among(top, || all, who)?;
+            self.engine(resource)?.fall_among(top, || all, who, Engine::send_to_q0)?;
             let pids: Vec<i32> = unknown.into_inner().into_iter().collect();
             if pids.is_empty() {
                 break;
