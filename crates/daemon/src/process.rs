@@ -151,8 +151,8 @@ pub fn hold(tid: i32) -> io::Result<OwnedFd> {
     pidfd_open(process.cast_unsigned())
 }
 
-/// Who is held, as no other process or thread since the machine's start: the inode of a pidfd, where
-/// the kernel numbers those (Linux 6.9). It is told at once, as `stat` of `/proc` may not be.
+/// Who is held, as no other process or thread since the machine's start: the inode of a pidfd,
+/// where the kernel numbers those (Linux 6.9). It is told at once, as `stat` of `/proc` may not be.
 pub fn identity(held: BorrowedFd<'_>) -> Option<u64> {
     /// `PID_FS_MAGIC`
     const PIDFS: i64 = 0x5049_4446;

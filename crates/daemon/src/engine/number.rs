@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A number means its process or thread as long as that lives, and then somebody else. What was
-//! learnt of a number earlier (who is in a queue, whose list names it) is done to whom it was learnt
-//! of, or to nobody.
+//! learnt of a number earlier (who is in a queue, whose list names it) is done to whom it was
+//! learnt of, or to nobody.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
