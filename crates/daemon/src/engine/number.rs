@@ -153,6 +153,20 @@ mod tests {
     }
 
     #[test]
+    fn who_ends_while_it_is_asked_is_nobody() {
+        let (child, pid) = sleeper();
+        let asked = || {
+            end(child);
+            Ok(true)
+        };
+        assert!(held_if(pid, asked).unwrap().is_none(), "the answer may be about another");
+        let (child, pid) = sleeper();
+        assert!(held_if(pid, || Ok(false)).unwrap().is_none(), "he is not one of those");
+        assert!(held_if(pid, || Ok(true)).unwrap().is_some(), "he lives and is");
+        end(child);
+    }
+
+    #[test]
     fn who_ends_while_he_is_tagged_is_put_back() {
         let dir = tempfile::tempdir().unwrap();
         let (mut engine, _) = engine(dir.path());
