@@ -78,8 +78,8 @@
 #endif
 #ifndef RS_BETWEEN
 /*
- * Whether anything is chosen between two pieces of a change of policy (change.c). 0: one unit, which
- * makes the changes itself and serves nobody meanwhile.
+ * Whether anything is chosen between two pieces of a change of policy (change.c). 0: one unit,
+ * which makes the changes itself and serves nobody meanwhile.
  */
 #define RS_BETWEEN RS_EVER_SEVERAL
 #endif

@@ -50,6 +50,7 @@ const volatile u32 threads_max SEC(".rodata.threads") = RC_THREADS_MAX;
 #include "../use.h"
 #include "../fresh.h"
 #include "../work.h"
+#include "../section.h"
 
 #define RC_OFF (1ULL << 63)
 #define RC_TICK_MAX 10000000 /* ns between two ticks, at 100 Hz */
@@ -225,14 +226,6 @@ const volatile u32 trace_built SEC(".rodata.trace") = 1;
  */
 const volatile u32 near SEC(".rodata.near") = 4;
 
-/*
- * 1: how long the longest section of the lock was since that was last asked for, and the line that
- * ended it, for tests (load.rs); else the verifier takes it out.
- */
-const volatile u32 timed SEC(".rodata.timed") = 0;
-u64 section_from, section_longest;
-u32 section_line, section_pad;
-
 static __always_inline u32 rc_traced(void)
 {
 	return trace_built ? trace_on : 0;
@@ -288,8 +281,7 @@ static __always_inline int rc_lock_bare(void)
 	if (__sync_lock_test_and_set(&tree_lock, 1) && !rc_lock_wait())
 		return 0;
 	section_count++;
-	if (timed)
-		section_from = bpf_ktime_get_ns();
+	section_begins();
 	return 1;
 }
 
@@ -311,15 +303,7 @@ static __always_inline void rc_drain(void)
 
 static __always_inline void rc_unlock_at(u32 line)
 {
-	u64 took;
-
-	if (timed) {
-		took = bpf_ktime_get_ns() - section_from;
-		if (took > section_longest) {
-			section_longest = took;
-			section_line = line;
-		}
-	}
+	section_ends(line);
 	RS_RELEASE(tree_lock);
 }
 

@@ -208,7 +208,10 @@ void RC_OP(rc_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 	it = (struct rs_item RS_ARENA *)th->item;
 	rc_thread_put(it->index, 0); /* before another thread gets the item */
 	RC_LOCK_APART(irq, goto out); /* rc_init frees the item then, and forgets the account */
-	/* It is idle and not posted, for disable() has been. From here on the thread's own storage has its tag. */
+	/*
+	 * It is idle and not posted, for disable() has been. From here on the thread's own storage
+	 * has its tag.
+	 */
 	th->tag.node = rc_tag_of(it);
 	rc_account_gone(it->account);
 	rs_item_leave(t, it);

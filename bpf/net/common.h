@@ -28,6 +28,7 @@
 #define RS_AGES 0
 #include "../../sched/core.c"
 #include "abi.h"
+#include "../section.h"
 
 #define RN_ARENA_PAGES 16384
 #define RN_PAGE 4096
@@ -239,34 +240,17 @@ static __noinline int rn_lock_wait(void)
 	return 0;
 }
 
-/*
- * 1: how long the longest section of the lock was since that was last asked for, and the line that
- * ended it, for tests (load.rs); else the verifier takes it out.
- */
-const volatile u32 timed SEC(".rodata.timed") = 0;
-u64 section_from, section_longest;
-u32 section_line, section_pad;
-
 static __always_inline int rn_lock(void)
 {
 	if (__sync_lock_test_and_set(&tree_lock, 1) && !rn_lock_wait())
 		return 0;
-	if (timed)
-		section_from = bpf_ktime_get_ns();
+	section_begins();
 	return 1;
 }
 
 static __always_inline void rn_unlock_at(u32 line)
 {
-	u64 took;
-
-	if (timed) {
-		took = bpf_ktime_get_ns() - section_from;
-		if (took > section_longest) {
-			section_longest = took;
-			section_line = line;
-		}
-	}
+	section_ends(line);
 	RS_RELEASE(tree_lock);
 }
 

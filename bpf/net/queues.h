@@ -591,8 +591,8 @@ RS_FN u32 rn_wake_flows(u32 at, u64 now)
 }
 
 /*
- * The next piece of what is under way. Between two of them packets come and go, but while everything
- * is forgotten: nobody looks at more than names and counters then.
+ * The next piece of what is under way. Between two of them packets come and go, but while
+ * everything is forgotten: nobody looks at more than names and counters then.
  */
 RS_FN_VOID(rn_anew_some, (u64 now), (now))
 {

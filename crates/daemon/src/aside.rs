@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Work whose end somebody else decides: words of who has a copy of another's descriptor (his exec
 //! may hold it up, and whoever serves its file the close: [`crate::copier`]), a name service, a
-//! look at what others have open. It is done on threads of its own that may be lost, never under a lock and never by a thread that
-//! serves others.
+//! look at what others have open. It is done on threads of its own that may be lost, never under a
+//! lock and never by a thread that serves others.
 //!
 //! * An answer is bounded: who waits longer is told so (ETIMEDOUT), and what comes of the work
 //!   later does nothing ([`Turn::take`] is had once, by the work or by the clock).
